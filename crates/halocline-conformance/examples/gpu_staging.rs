@@ -137,7 +137,7 @@ fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(Stri
     let far = [device.allocate(BYTES)?, device.allocate(BYTES)?];
     let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
     let copy = |stream: &Stream, target: &Memory, source: &Memory| -> Result<()> {
-        // SAFETY: both live until the stream is done, and nobody else uses them.
+        // SAFETY: both live until the stream is done, and nothing else uses them.
         Ok(unsafe { stream.copy(target.at(0), source.at(0), BYTES) }?)
     };
     let one = |target: &Memory, source: &Memory| {
@@ -165,7 +165,7 @@ fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(Stri
         let mut best = f64::MAX;
         for parts in [1, 8] {
             let plain = raw_mpi::both_ways(comm.rank(), &out, &mut into, parts, 7)?.as_secs_f64();
-            // SAFETY: pinned memory of so many bytes, which nobody uses now.
+            // SAFETY: pinned memory of so many bytes, which nothing uses now.
             let (from, to) = unsafe { (pinned[0].bytes(0..BYTES), pinned[1].bytes_mut(0..BYTES)) };
             let locked = raw_mpi::both_ways(comm.rank(), from, to, parts, 7)?.as_secs_f64();
             let (plain, locked) = (slower(comm, plain)?, slower(comm, locked)?);

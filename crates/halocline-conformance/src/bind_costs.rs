@@ -1,4 +1,4 @@
-//! What binding takes beside the opens that it needs, made by hand: two ranks that are processes, a device each.
+//! Measures a bind of device fields between two processes beside the mapping calls that it needs, made by hand.
 
 use crate::yard::{Rig, Yard};
 use crate::{Outcome, Trouble, ensure};
@@ -23,7 +23,7 @@ const BAR: (f64, f64) = (1.5, 5_000.0);
 ///
 /// | column | what |
 /// | --- | --- |
-/// | opens | that the bind makes at each side: of fields that nobody has mapped, and of words |
+/// | opens | that the bind makes at each side: of fields that no rank has mapped, and of flags |
 /// | raw opens | so many fresh allocations, of the same length where they are fields, exported and opened through the same provider |
 /// | bind cold | the bind |
 /// | opens, bind warm | the same of a bind of the same fields once more, after the first object was dropped |
@@ -157,7 +157,7 @@ impl Costs<'_> {
         })?;
         self.comm.barrier()?;
         for one in opened {
-            // SAFETY: this provider has opened it just now, and nobody has used it.
+            // SAFETY: this provider has opened it just now, and nothing has used it.
             unsafe { self.provider.close(one) }.map_err(refused)?;
         }
         self.comm.barrier()?;

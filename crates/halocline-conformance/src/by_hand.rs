@@ -1,4 +1,4 @@
-//! Messages packed and unpacked by hand, in memory of the host or of a device.
+//! Packs and unpacks messages by hand, in host or device memory.
 
 use crate::{Outcome, Trouble};
 use halocline::device::Memory;
@@ -32,17 +32,17 @@ impl Buffer {
         self.bytes
     }
 
-    /// What it holds after all work that the stream was given. Blocks until that is done.
+    /// Its contents after all work of the stream. Blocks until then.
     pub fn read(&self, stream: &Stream) -> Result<Vec<u8>, DeviceError> {
         self.copy(stream, |memory| (self.pinned.at(self.lead), memory.at(self.lead)))?;
         stream.synchronise()?;
-        // SAFETY: nobody else knows the memory, and the stream is through.
+        // SAFETY: this buffer alone uses the memory, and the stream is idle.
         Ok(unsafe { self.pinned.bytes(self.lead..self.lead + self.bytes) }.to_vec())
     }
 
     /// Fills it, in the order of the stream; nothing that uses it is in flight.
     pub fn write(&self, stream: &Stream, message: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: nobody else knows the pinned memory, and the stream is through with it.
+        // SAFETY: this buffer alone uses the pinned memory, and the stream has finished with it.
         unsafe { self.pinned.bytes_mut(self.lead..self.lead + self.bytes) }.copy_from_slice(message);
         self.copy(stream, |memory| (memory.at(self.lead), self.pinned.at(self.lead)))
     }
@@ -50,12 +50,12 @@ impl Buffer {
     fn copy(&self, stream: &Stream, ends: impl FnOnce(&Memory) -> (u64, u64)) -> Result<(), DeviceError> {
         let Some(memory) = self.device.as_ref().filter(|_| self.bytes > 0) else { return Ok(()) };
         let (target, source) = ends(memory);
-        // SAFETY: both lie in memory of this buffer, which whoever gives its work to streams keeps until they are through.
+        // SAFETY: both lie in memory of this buffer. The caller keeps it until the stream is idle.
         unsafe { stream.copy(target, source, self.bytes) }
     }
 }
 
-/// The message for a peer; of device fields packed in the order of a stream, which is through afterwards.
+/// The message for a peer. Device fields are packed in stream order; the stream is idle afterwards.
 pub fn pack(halo: &HaloExchange, peer: usize, stream: Option<&Stream>) -> Result<Vec<u8>, Trouble> {
     let bytes = halo.message_bytes(peer, Direction::Send)?;
     let Some(stream) = stream else {
@@ -69,7 +69,7 @@ pub fn pack(halo: &HaloExchange, peer: usize, stream: Option<&Stream>) -> Result
     Ok(buffer.read(stream)?)
 }
 
-/// Unpacks what a peer has packed; of device fields in the order of a stream, which is through afterwards.
+/// Unpacks the message of a peer. Device fields are unpacked in stream order; the stream is idle afterwards.
 pub fn unpack(halo: &HaloExchange, peer: usize, message: &[u8], stream: Option<&Stream>) -> Outcome {
     let Some(stream) = stream else { return Ok(halo.unpack(peer, message)?) };
     let buffer = Buffer::new(stream.device(), message.len(), peer.is_multiple_of(2))?;

@@ -1,5 +1,4 @@
-//! Forms of arrays: every layout that a user might come with, built from a few small numbers so that a
-//! property test can shrink them.
+//! Array layouts of every kind that a user may bring, built from a few small numbers so that a property test can shrink them.
 
 use halocline::{ElementType, Layout, LayoutError};
 

@@ -1,7 +1,11 @@
-//! Simulated devices whose calls wait, and hold those of other threads, as CUDA's do (`docs/gpus.md`, "What waits for the device"): what frees, and
-//! the first table of a device, waits until no stream of any device has anything to do; launches, records, allocations and what is made wait
-//! for that; operations on words, waits for events and questions do not. A look at a word of a device may say nothing ([`silence`]). Copies from another device stand behind each other, whichever stream they were given to: one that has to wait
-//! holds the others. Streams share as many queues as CUDA gives a process.
+//! Simulated devices whose calls block as CUDA's do (`docs/gpus.md`, "What waits for the device").
+//!
+//! - Frees and the first table of a device wait until every stream of every device is idle. Launches, records, allocations and
+//!   creations wait behind such a call.
+//! - Operations on flags, waits for events and queries do not wait.
+//! - Copies from another device run one after the other, on whatever streams they were issued; one that waits blocks the rest.
+//! - Streams share as many hardware queues as CUDA gives a process.
+//! - A read of a device flag may return nothing ([`silence`]).
 
 use crate::ring::Given;
 use crate::yard::{self, Kernels, Piece, Rig};
@@ -17,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// One driver for all devices, as CUDA's: who holds it keeps others from it.
+/// One lock for the driver of all devices, as in CUDA: a call that holds it blocks the others.
 #[derive(Default)]
 struct Shared {
     held: Mutex<()>,

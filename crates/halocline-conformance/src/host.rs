@@ -1,6 +1,6 @@
-//! A program that uses MPI by itself, and gives one of its communicators to us: `tests/it/mpi.rs` starts it.
+//! A program that uses MPI itself and passes one of its communicators to Halocline. `tests/it/mpi.rs` starts it.
 //!
-//! It loads the library named in its arguments, so that this crate needs no MPI to build.
+//! It loads the library named in its arguments, so this crate builds without MPI.
 
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail, run_all};
@@ -142,7 +142,7 @@ impl Mpi {
     }
 }
 
-/// A host without naps, which says when somebody waits.
+/// A host that never sleeps and reports when a thread waits.
 struct Restless(Mutex<mpsc::Sender<()>>);
 
 impl Host for Restless {
@@ -151,7 +151,7 @@ impl Host for Restless {
     }
 
     fn park(&self, _: &AtomicU32, _: u32, _: Option<Duration>) {
-        // Nobody listens after the first time.
+        // The receiver takes the first report only.
         let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(());
     }
 

@@ -1,5 +1,6 @@
-//! A device that does everything at once, within the call, and never waits: what is left of the time of a call is the
-//! library's own. For benchmarks alone, as it keeps no order.
+//! A device that completes every operation within the call and never waits, so that the time of a call is the library's own.
+//!
+//! For benchmarks only: it checks no order.
 
 use halocline::device::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
@@ -314,7 +315,7 @@ unsafe impl Driver for Instant {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         self.call(Call::Copy);
-        // SAFETY: the caller promises that both ranges are valid and that nobody else uses them meanwhile.
+        // SAFETY: the caller promises that both ranges are valid and that nothing else uses them meanwhile.
         unsafe { copy(target, source, bytes) };
         Ok(())
     }
@@ -349,7 +350,7 @@ unsafe impl Driver for Instant {
         self.call(Call::Launch);
         let table = Arc::clone(&self.lock().tables[table.0]);
         for (blocks, raises) in &table.parts {
-            // SAFETY: the caller promises that the memory of the table is valid and that nobody else uses what it
+            // SAFETY: the caller promises that the memory of the table is valid and that nothing else uses what it
             // copies meanwhile.
             blocks.iter().for_each(|&(target, source, bytes)| unsafe { copy(target, source, bytes) });
             // SAFETY: the caller promises that the words of the table are valid and accessed by atomic operations

@@ -1,6 +1,6 @@
-//! The MPI launchers that are here, each with every library that goes with it.
+//! The MPI launchers of this machine, each with every library that works with it.
 //!
-//! Launchers are `mpirun` in the path and those named in `HALOCLINE_TEST_MPIEXEC`, separated by colons.
+//! Launchers are `mpirun` in `PATH` and those named in `HALOCLINE_TEST_MPIEXEC`, separated by colons.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// All that are here.
+    /// All launchers of this machine.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         let named = std::env::var_os("HALOCLINE_TEST_MPIEXEC").unwrap_or_default();
@@ -129,7 +129,7 @@ pub(crate) fn sweep(before: &BTreeSet<String>) -> usize {
     let maps =
         entries("/proc").into_iter().filter_map(|process| std::fs::read_to_string(process.join("maps")).ok());
     let maps: String = maps.collect();
-    // Whoever else removes one does as well.
+    // Another job may have removed it already.
     let removed = |name: &&String| {
         !maps.contains(*name) && std::fs::remove_file(Path::new("/dev/shm").join(name)).is_ok()
     };
@@ -148,7 +148,7 @@ pub(crate) fn entries(folder: &str) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// All that a program has said.
+/// The output of a program.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }

@@ -1,11 +1,9 @@
-//! One suite of behaviours that ranks must show whatever their transport is: [`cases`], run by
-//! [`run_all`] over threads and over processes (`tests/suite.rs`, which starts this
-//! crate's binary for these). A new transport runs the same cases. Those that are not about memory of the host run with fields in memory of
-//! devices, too ([`run_fields_on_devices`]): a case's fields lie where its [`stage::Stage`] says.
+//! One conformance suite for every transport: [`cases`]. `tests/suite.rs` runs it over threads, and over processes that run
+//! this crate's binary. A new transport runs the same cases. All cases that are not about host memory also run with fields in
+//! device memory ([`run_fields_on_devices`]): the [`stage::Stage`] of a case says where its fields lie.
 //!
-//! Data are compared with a plain global oracle: what a cell holds follows from its global number, the
-//! field and the step alone ([`subject`]), and every byte of an array is compared, also those that an
-//! exchange must leave alone.
+//! A global oracle checks the data: the value of a cell depends only on its global number, the field and the step
+//! ([`subject`]). Every byte of an array is compared, including bytes that an exchange must not touch.
 
 pub mod bind_costs;
 pub mod by_hand;

@@ -1,8 +1,16 @@
-//! One rank of a job of the suite: `tests/suite.rs` and its like start it, a user need not.
+//! One rank of a job of the suite. Tests start it; users need not.
 //!
-//! `halocline-conformance suite [FILTER]` runs the cases, `fields [FILTER]` those of fields in memory of simulated devices, `bind-costs` what binds
-//! of such fields take, `seen` what ranks make of each other's devices; `victim SCENARIO SEED` is killed or sees others
-//! being killed; `storm shm|mpi KILLS [SEED]` kills them; `host SCENARIO LIBRARY` is a program with an MPI of its own; `steady` counts the system calls of exchanges; `gpus` is the suite on GPUs.
+//! | arguments | what |
+//! | --- | --- |
+//! | `suite [FILTER]` | the cases |
+//! | `fields [FILTER]` | the cases of fields, in memory of simulated devices |
+//! | `bind-costs` | the cost of a bind of device fields |
+//! | `seen` | the devices of the peers, as this rank sees them |
+//! | `victim SCENARIO SEED` | a rank that is killed, or survives a peer that is |
+//! | `storm shm\|mpi KILLS [SEED]` | kills ranks of many jobs |
+//! | `host SCENARIO LIBRARY` | a program that uses MPI itself |
+//! | `steady thread\|shm` | counts the system calls of exchanges |
+//! | `gpus ...` | the suite on GPUs |
 
 use halocline::Communicator;
 use halocline_conformance::simulated::Simulation;

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same on every rank.
+//! Pseudo-random numbers that are the same on every rank.
 
 /// Spreads close numbers over 64 bits (the finaliser of splitmix64).
 pub fn mix(value: u64) -> u64 {

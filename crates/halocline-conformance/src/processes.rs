@@ -1,4 +1,4 @@
-//! Starts a program as the ranks of a job, without the launcher, and sees them end.
+//! Starts a program as the ranks of a job, without the launcher, and collects how they end.
 
 use halocline_comm::shm::Job;
 use std::io::{BufRead, BufReader, Read};
@@ -50,8 +50,7 @@ impl Ranks {
         Self { job, ranks, lines }
     }
 
-    /// Waits for a line of each of the given ranks' standard output; what else they say meanwhile is passed
-    /// over.
+    /// Waits until each of the given ranks has printed the line; skips other lines.
     pub fn await_line(&self, ranks: impl IntoIterator<Item = usize>, wanted: &str, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut ranks: Vec<usize> = ranks.into_iter().collect();
@@ -70,7 +69,7 @@ impl Ranks {
         rustix::process::Pid::from_child(&self.ranks[rank].child)
     }
 
-    /// The job's token, in hexadecimal digits, as it stands in environments and socket names.
+    /// The job's token in hexadecimal, as in environment variables and socket names.
     pub fn token(&self) -> String {
         self.job.token().iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -92,14 +91,14 @@ impl Ranks {
                 if Instant::now() > until {
                     return false;
                 }
-                // A child's end wakes nobody here.
+                // Nothing signals the end of a child here.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         true
     }
 
-    /// Kills whoever is still there and says how all ended.
+    /// Kills the ranks that still run and returns how all ended.
     pub fn end(mut self) -> Vec<End> {
         let ranks = std::mem::take(&mut self.ranks);
         ranks.into_iter().map(Rank::end).collect()
@@ -110,7 +109,7 @@ impl Rank {
     fn end(mut self) -> End {
         let killed = match self.status {
             Some(_) => "",
-            // Fails only if it has just ended by itself.
+            // Fails only if the rank has just ended.
             None => self.child.kill().map_or("", |()| "(killed by the test)\n"),
         };
         let status = self.status.unwrap_or_else(|| self.child.wait().expect("it has ended"));
@@ -138,7 +137,7 @@ fn read(
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             all += &format!("[{rank}] {line}\n");
             if let Some(lines) = &lines {
-                // Nobody listens any more: it is still kept.
+                // Without a receiver the line is still in `all`.
                 let _ = lines.send((rank, line));
             }
         }

@@ -1,5 +1,4 @@
-//! Random programs of scheduled exchanges: patterns, ranks, devices, streams and interleavings of calls that follow from
-//! a seed.
+//! Random programs of scheduled exchanges. A seed determines patterns, ranks, devices, streams and the order of calls.
 
 use crate::numbers::Numbers;
 use crate::scene::choices;
@@ -75,7 +74,7 @@ impl Program {
         }
     }
 
-    /// The same with a deadline for each exchange, whose error says who waits for whom.
+    /// The same with a deadline for each exchange, whose error names the waiting rank and its peer.
     pub fn within(self, deadline: Option<Duration>) -> Self {
         Self { deadline, ..self }
     }

@@ -1,4 +1,4 @@
-//! MPI as a program calls it that knows nothing of Halocline: what the library's messages are measured beside.
+//! Plain MPI messages without Halocline, as a baseline of measurements.
 
 use libloading::os::unix::Library;
 use std::ffi::{c_int, c_void};
@@ -78,7 +78,7 @@ impl<H: Copy + 'static> Raw<H> {
         let mut times = Vec::new();
         for _ in 0..rounds {
             // SAFETY: the caller promises that MPI is up and may be called by this thread. The bytes stay valid, and
-            // nobody else uses them, until `wait_all` has found all requests done.
+            // nothing else uses them, until `wait_all` has found all requests done.
             unsafe {
                 check((self.barrier)(self.world))?;
                 let begin = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! A ring of cells, of which each rank has a part in memory of a device that comes from anywhere.
+//! A ring of cells. Each rank owns a part, in device memory of any origin.
 
 use crate::numbers::mix;
 use crate::{Outcome, Trouble, ensure};
@@ -11,13 +11,13 @@ use halocline_comm::mappings::Kind;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Memory of a device as somebody has allocated it.
+/// Device memory of any origin.
 pub struct Given {
-    /// What people call it.
+    /// Its name.
     pub name: &'static str,
     /// Its first byte.
     pub address: Address,
-    /// Whose drop frees it.
+    /// Frees it on drop.
     pub owner: Arc<dyn Any + Send + Sync>,
     /// How other processes can map it; none if they cannot.
     pub kind: Option<Kind>,
@@ -95,7 +95,7 @@ impl Ring {
         Ok(self.stream.synchronise()?)
     }
 
-    /// Looks whether all cells are those of a step.
+    /// Checks that all cells are those of a step.
     pub fn check(&self, step: u64) -> Outcome {
         // SAFETY: the copy is over before the bytes are read.
         let bytes = unsafe {
@@ -110,7 +110,7 @@ impl Ring {
         Ok(())
     }
 
-    /// A whole step.
+    /// One step.
     pub fn step(&self, halo: &HaloExchange, step: u64) -> Outcome {
         self.fill(step)?;
         halo.schedule_exchange(&[&self.stream])?.schedule_wait(&self.stream)?;

@@ -8,13 +8,13 @@ use halocline::{Communicator, Device, Reduce};
 use halocline_device::Variable;
 use std::time::{Duration, Instant};
 
-/// [`run_cases`] of all cases that any machine can show.
+/// Runs all cases that need no special hardware, by [`run_cases`].
 pub fn run_all(comm: &Communicator, filter: &str) -> Outcome {
     run_cases(comm, crate::cases(), filter, LIMIT)
 }
 
-/// Runs the cases of exchanges whose fields may lie anywhere, in memory of a rig's devices, those whose name contains `filter`.
-/// Collective. As [`run_cases`], but there may be none.
+/// Runs the cases of fields in memory of a rig's devices whose names contain `filter`. Collective. Unlike [`run_cases`], accepts a
+/// filter without cases.
 pub fn run_fields_on_devices<R: Rig>(comm: &Communicator, filter: &str, limit: Duration) -> Outcome {
     let rig = R::get()?;
     let device = &rig.devices()[comm.rank() % rig.devices().len()];
@@ -22,9 +22,9 @@ pub fn run_fields_on_devices<R: Rig>(comm: &Communicator, filter: &str, limit: D
     rig.check()
 }
 
-/// Runs the case that is named `filter`, or else those whose name contains it, each on a duplicate of the communicator. Collective.
-/// Fails if there is none. Stops at the first failure, on every rank; what takes longer than `limit` takes the process
-/// down. With `HALOCLINE_TIMES=on`, rank 0 says how long each case took.
+/// Runs the case named `filter`, or else all whose names contain it, each on a duplicate of the communicator. Collective.
+/// Fails if there is none. Stops at the first failure on every rank. Aborts the process if a case exceeds `limit`. With
+/// `HALOCLINE_TIMES=on`, rank 0 prints the time of each case.
 pub fn run_cases(comm: &Communicator, cases: &[Case], filter: &str, limit: Duration) -> Outcome {
     let is_any = cases.iter().any(|case| case.name.contains(filter));
     crate::ensure!(is_any, "no case has {filter:?} in its name");
@@ -64,8 +64,8 @@ fn run_on(
 fn run(comm: &Communicator, device: Option<&'static Device>, case: &Case) -> Outcome {
     let own = comm.duplicate()?;
     (case.run)(&device.map_or(Stage::on_host(&own), |device| Stage::on_device(&own, device)))?;
-    // No rank goes on before all are through, and all have begun as many operations.
+    // No rank continues before all have finished the case, after the same number of operations.
     let through = comm.all_reduce(&[1], Reduce::Sum)?;
-    crate::ensure!(through == [comm.size() as u64], "{through:?} ranks are through");
+    crate::ensure!(through == [comm.size() as u64], "only {through:?} ranks have finished the case");
     Ok(())
 }

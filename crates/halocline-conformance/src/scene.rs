@@ -1,4 +1,4 @@
-//! Scenes: patterns with their fields under test, and the steps that every case takes with them.
+//! Scenes: a pattern, its fields under test, and the steps that every case takes with them.
 
 use crate::by_hand;
 use crate::form::{Form, Kind};
@@ -16,11 +16,11 @@ use halocline_comm::Tag;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// All ways that can be asked for.
+/// All link choices.
 pub const CHOICES: [LinkChoice; 5] =
     [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
-/// All ways that can be asked for, those that these ranks cannot take replaced by messages.
+/// All link choices; those that these ranks cannot take are replaced by messages.
 pub fn choices(comm: &Communicator) -> [LinkChoice; 5] {
     if shares_memory(comm) { CHOICES } else { CHOICES.map(without_memory) }
 }
@@ -34,7 +34,7 @@ pub fn shares_memory(comm: &Communicator) -> bool {
     (0..comm.size()).all(|rank| comm.link().bell(rank).is_some())
 }
 
-/// Options that force a way.
+/// Options that force a path.
 pub fn by(link: LinkChoice) -> BindOptions {
     BindOptions::default().link(link)
 }
@@ -42,7 +42,7 @@ pub fn by(link: LinkChoice) -> BindOptions {
 /// A regular grid with halos.
 #[derive(Debug, Clone)]
 pub struct Grid {
-    /// How it is cut.
+    /// The grid of domains.
     pub decomposition: Decomposition,
     /// Periodic axes.
     pub periodic: Vec<bool>,
@@ -55,13 +55,13 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// A grid cut for as many ranks as there are, by least surface.
+    /// A grid decomposed over all ranks with the least surface.
     pub fn new(ranks: usize, extents: &[usize], periodic: &[bool], width: usize) -> Result<Self, Trouble> {
         let grid = RegularGrid::new(extents).periodic(periodic);
         Ok(Self::cut(grid.decompose(ranks)?, periodic, &vec![(width, width); extents.len()]))
     }
 
-    /// A grid cut as given.
+    /// A grid with the given decomposition.
     pub fn cut(decomposition: Decomposition, periodic: &[bool], widths: &[(usize, usize)]) -> Self {
         let (periodic, widths) = (periodic.to_vec(), widths.to_vec());
         Self { decomposition, periodic, filled: widths.clone(), widths, neighbours: Neighbours::All }
@@ -77,8 +77,8 @@ impl Grid {
         self.decomposition.pattern(comm, self.halo())
     }
 
-    /// What the cell at coordinate `at`, from the first owned one of a domain, is: its number in the
-    /// global grid and its role. Beside the code under test, in the plainest way.
+    /// Global number and role of the cell at coordinate `at`, relative to the first owned cell of a domain. Computed independently
+    /// of the code under test.
     fn cell(&self, first: &[i64], owned: &[usize], at: &[i64]) -> (u64, Role) {
         let (mut id, mut outside, mut spare) = (0, 0, false);
         for axis in 0..at.len() {
@@ -152,12 +152,12 @@ fn indices(extents: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// One unstructured domain, and what its local cells are.
+/// One unstructured domain and the roles of its local cells.
 #[derive(Debug, Clone)]
 pub struct Piece {
-    /// The domain as the library takes it.
+    /// The domain for the library.
     pub domain: UnstructuredDomain,
-    /// What each local cell is.
+    /// Global number and role of each local cell.
     pub roles: Vec<Role>,
 }
 
@@ -192,7 +192,7 @@ impl Piece {
     }
 }
 
-/// How a random domain is told to the library.
+/// The form in which a random domain is described to the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// Owned cells, then halo cells.
@@ -203,18 +203,18 @@ pub enum Told {
     ByOwners,
 }
 
-/// A random set of cells over random domains; every rank makes the same and takes its part.
+/// A random distribution of cells over domains. Every rank generates the same one and takes its part.
 #[derive(Debug, Clone)]
 pub struct Cloud {
-    /// What it follows from.
+    /// The seed.
     pub seed: u64,
-    /// Cells in all.
+    /// Number of cells.
     pub cells: usize,
     /// Domains of each rank.
     pub domains_per_rank: usize,
     /// Halo cells wanted by each domain.
     pub halo: usize,
-    /// How it is told.
+    /// The form of its domains.
     pub told: Told,
     /// Chance of a cell to follow its predecessor into its domain, in percent.
     pub coherence: usize,
@@ -349,24 +349,24 @@ impl Scene {
         HaloExchange::bind_with(comm, &self.fields(), options)
     }
 
-    /// Begins the next step: new data everywhere. No exchange may be in flight.
+    /// Begins the next step: writes new data everywhere. No exchange may be in flight.
     pub fn next(&mut self) {
         self.step += 1;
         let step = self.step;
         self.groups.iter_mut().flat_map(|(_, subjects)| subjects).for_each(|subject| subject.fill(step));
     }
 
-    /// Compares everything with the oracle, the exchange of the step being over.
+    /// Compares everything with the oracle after the exchange of the step.
     pub fn check(&self) -> Outcome {
         self.subjects().try_for_each(Subject::check)
     }
 
-    /// Fills, exchanges, waits and compares, so many times.
+    /// Fills, exchanges, waits and compares, `steps` times.
     pub fn steps(&mut self, halo: &HaloExchange, count: usize) -> Outcome {
         (0..count).try_for_each(|_| self.step_of(halo, 0))
     }
 
-    /// The same, once, of one of several sets. Where the fields lie on a device every other exchange is one in the order of a stream.
+    /// One step of one of several sets. Every other exchange of device fields is a scheduled one.
     pub fn step_of(&mut self, halo: &HaloExchange, set: usize) -> Outcome {
         self.next();
         match self.stream().filter(|_| self.step.is_multiple_of(2)) {
@@ -384,8 +384,8 @@ impl Scene {
         self.subjects().find_map(Subject::stream)
     }
 
-    /// As [`Scene::steps`], sending the packed messages without the library's exchange. What stays within the
-    /// rank is no message: only for scenes where nothing does, on any rank. Collective.
+    /// As [`Scene::steps`], but sends packed messages without the library's exchange. Only for scenes without transfers within a rank.
+    /// Collective.
     pub fn packed_step(&mut self, comm: &Communicator, halo: &HaloExchange) -> Outcome {
         let operation = comm.begin();
         let (tag, stream) = (Tag { operation, round: 0 }, self.stream());
@@ -406,7 +406,7 @@ impl Scene {
         Ok(comm.all_reduce(&[u8::from(within)], Reduce::Max)? == [1])
     }
 
-    /// Goes to a step, from whatever step before.
+    /// Jumps to a step.
     pub fn go_to(&mut self, step: u64) {
         self.step = step - 1;
         self.next();
@@ -428,7 +428,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Binds by every way and takes a few steps by each, also packed by hand; in memory of the host then unbound.
+    /// Binds with every path and makes a few steps with each, also packed by hand; host fields also unbound.
     pub fn every_way(&mut self, comm: &Stage<'_>, count: usize) -> Outcome {
         for link in comm.paths() {
             let halo = self.bind(comm, &by(link))?;
@@ -454,7 +454,7 @@ pub fn ring(comm: &Communicator) -> Result<Grid, Trouble> {
     Grid::new(comm.size(), &[4 * comm.size()], &[true], 1)
 }
 
-/// The ranks beside this one in [`ring`], itself excluded.
+/// The neighbours of this rank in [`ring`], without itself.
 pub fn ring_neighbours(rank: usize, ranks: usize) -> HashSet<usize> {
     let both = [(rank + 1) % ranks, (rank + ranks - 1) % ranks];
     both.into_iter().filter(|&other| other != rank).collect()

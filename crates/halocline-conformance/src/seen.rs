@@ -1,4 +1,4 @@
-//! What ranks that are processes make of each other's devices, whatever each of them sees (`CUDA_VISIBLE_DEVICES`).
+//! Ranks as processes that see different devices (`CUDA_VISIBLE_DEVICES`): which peers' devices each recognises, and which paths it takes.
 
 use crate::cases::device_of;
 use crate::yard::{Rig, Yard};
@@ -9,10 +9,10 @@ use halocline::{BindOptions, Communicator, Device, LinkChoice};
 use halocline_comm::mappings::DeviceId;
 
 fn name_of(device: &Device) -> Result<DeviceId, Trouble> {
-    device.driver().uuid().ok_or_else(|| Trouble::new("a device without a name"))
+    device.driver().uuid().ok_or_else(|| Trouble::new("the device has no UUID"))
 }
 
-/// One rank of whatever has started it: says whose devices it knows, by which ways it exchanges, and looks at all cells. Collective.
+/// One rank of a job: prints which peers' devices it recognises and which paths it takes, and checks all cells. Collective.
 pub fn rank<R: Rig>() -> Outcome {
     let (comm, rig) = (Communicator::init()?, R::get()?);
     let (rank, device) = (comm.rank(), device_of(rig, comm.rank()));
@@ -33,7 +33,7 @@ pub fn rank<R: Rig>() -> Outcome {
     }
     let yard = Yard::new(&comm, &[12 * comm.size(), 10, 9], (1, 1, 2), |_| device)?;
     let stream = device.stream(Priority::Normal)?;
-    // What is pulled is read out of memory of a GPU that may not be seen here.
+    // Pull reads memory of a GPU that may not be visible to this process.
     let links = [LinkChoice::Auto, LinkChoice::Auto, LinkChoice::Pull];
     for (inline, link) in [false, true, false].into_iter().zip(links) {
         let halo = yard.bind(&comm, &[&[0, 1]], &BindOptions::default().inline(inline).link(link))?;

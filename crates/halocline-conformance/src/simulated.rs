@@ -1,5 +1,5 @@
-//! Ranks under the scheduler of a simulated world: one baton passes between rank code, progress threads and streams,
-//! so that a seed replays exactly.
+//! Ranks under the scheduler of a simulated world. Rank code, progress threads and streams take turns, one at a time, so a seed
+//! replays exactly.
 
 use crate::ring::Given;
 use crate::subject::forget_streams;

@@ -1,4 +1,4 @@
-//! Where a case takes place: the ranks that show it, and the memory that its fields lie in.
+//! The ranks that run a case, and the memory in which its fields lie.
 
 use crate::Trouble;
 use crate::scene;
@@ -10,7 +10,7 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-/// The ranks of a case, as their communicator, and where its fields lie on this rank: in memory of the host, or of a device.
+/// The communicator of a case, and the memory of its fields on this rank: host or device.
 #[derive(Debug, Clone, Copy)]
 pub struct Stage<'a> {
     comm: &'a Communicator,
@@ -56,12 +56,12 @@ impl<'a> Stage<'a> {
         self.device.map_or(Home::Foreign, Home::Device)
     }
 
-    /// All ways that can be asked for, those that these ranks cannot take between such fields replaced by others.
+    /// All link choices; those that these ranks cannot take for such fields are replaced by others.
     pub fn choices(&self) -> [LinkChoice; 5] {
         let known = scene::choices(self);
         match self.device {
             None => known,
-            // What is pulled has cases of its own (`devices`, `scheduled`); processes do not always reach each other's devices.
+            // The topics `devices` and `scheduled` cover pull. Processes cannot always access each other's devices.
             Some(_) if self.transport() == "thread" => known.map(|link| match link {
                 LinkChoice::Pull => LinkChoice::DeviceMailbox,
                 other => other,
@@ -73,7 +73,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The same, each once.
+    /// The same without duplicates.
     pub fn paths(&self) -> Vec<LinkChoice> {
         let mut paths: Vec<LinkChoice> = Vec::new();
         for link in self.choices() {
@@ -97,7 +97,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// A field whose cells nobody looks at.
+    /// A field whose cells are not checked.
     pub fn field(&self, layout: Layout) -> Result<Field, Error> {
         match self.device {
             None => Field::allocate(self, layout),

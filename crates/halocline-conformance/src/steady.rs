@@ -1,8 +1,7 @@
-//! The steady state: what an exchange costs besides copying. Here are the pairs of ranks that
-//! `tests/steady.rs` drives, and the part of it that counts system calls in a process of its own.
+//! The steady state: what an exchange costs besides copying. This module has the pairs of ranks that `tests/steady.rs` runs, and
+//! the part that counts system calls in a process of its own.
 //!
-//! Covered are the paths that reach the peer's memory; a message is a system call or an allocation by its
-//! nature.
+//! Covers the paths that reach the peer's memory. Messages make system calls or allocations by their nature.
 
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail};
@@ -14,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What is exchanged how.
+/// The kind of exchange.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// Two sets of fields in turn, bound with such links.
@@ -23,7 +22,7 @@ pub enum Kind {
     Unbound,
 }
 
-/// What makes no system call in the steady state.
+/// The kinds that make no system call in the steady state.
 pub const KINDS: [Kind; 4] = [
     Kind::Bound(LinkChoice::Push),
     Kind::Bound(LinkChoice::Pull),
@@ -101,8 +100,7 @@ fn value(rank: u64, step: u64) -> u64 {
     1_000_000 * rank + 10 * step
 }
 
-/// Two ranks, bound by two threads, to be driven by one: then all that a wait needs is there at its first
-/// look, however busy the machine is.
+/// Two ranks, bound by two threads and then driven by one: every wait succeeds at its first poll, however busy the machine is.
 pub fn pair(host: Arc<dyn Host>, kind: Kind) -> Result<[End; 2], Trouble> {
     let ranks: Vec<_> = Communicator::threads_on(2, host)
         .into_iter()
@@ -130,9 +128,8 @@ pub fn step_of_pair(ends: &[End; 2], step: u64) -> Outcome {
 /// Futex calls of this thread since [`trap_calls`].
 static FUTEXES: AtomicU32 = AtomicU32::new(0);
 
-/// Counts system calls of exchanges and says so on standard output: `thread` drives a pair of ranks by
-/// one thread, `shm` is one of two processes of a job. Any call but a futex one ends the process with its
-/// number as a message.
+/// Counts system calls of exchanges and prints the result: `thread` drives a pair of ranks by one thread, `shm` is one of two processes
+/// of a job. Any system call but futex ends the process with the number of the call as a message.
 pub fn main(transport: &str) -> ExitCode {
     let counted = match transport {
         "thread" => count_on_threads(),
@@ -140,7 +137,7 @@ pub fn main(transport: &str) -> ExitCode {
         other => Err(Trouble::new(format!("there is no transport {other:?} here"))),
     };
     match counted {
-        // Calls are trapped still, and ending the process as usual would make some.
+        // System calls are still trapped, and a normal exit would make some.
         Ok(report) => end(&report, 0),
         Err(trouble) => end(&format!("{trouble}\n"), 1),
     }
@@ -177,8 +174,7 @@ fn count_on_processes() -> Result<String, Trouble> {
     trap_calls()?;
     let mut report = String::new();
     for (end, kind) in ends.iter().zip(KINDS) {
-        // A peer that the machine puts aside comes later than the spin: then, and only then, a wait
-        // sleeps. Of many windows the quietest counts.
+        // If the system preempts the peer for longer than the spin, a wait sleeps. So the window with the fewest calls counts.
         let mut quietest = u32::MAX;
         for window in 0..100 {
             let before = FUTEXES.load(Ordering::Relaxed);
@@ -192,8 +188,8 @@ fn count_on_processes() -> Result<String, Trouble> {
     Ok(report)
 }
 
-/// From now on each system call of this thread, except those of [`end`], becomes a signal: futex calls are
-/// counted and return at once, as if their word had changed; any other ends the process.
+/// Traps every later system call of this thread except those of [`end`]: futex calls are counted and return at once, as if the value
+/// had changed; any other ends the process.
 fn trap_calls() -> Outcome {
     // SAFETY: the handler makes no call but those that the filter lets through, and touches atomics only.
     let installed = unsafe {
@@ -240,7 +236,7 @@ extern "C" fn handler(_signal: libc::c_int, _info: *mut libc::siginfo_t, context
         let digits = [100, 10, 1].map(|unit| b'0' + (number / unit % 10) as u8);
         say(&digits);
         say(b"\n");
-        // SAFETY: ends the process, at once.
+        // SAFETY: ends the process.
         unsafe { libc::_exit(9) };
     }
     FUTEXES.fetch_add(1, Ordering::Relaxed);
@@ -248,13 +244,13 @@ extern "C" fn handler(_signal: libc::c_int, _info: *mut libc::siginfo_t, context
 }
 
 fn say(bytes: &[u8]) {
-    // SAFETY: the bytes are there. What cannot be written is lost.
+    // SAFETY: the slice is valid. A failed write is ignored.
     unsafe { libc::write(1, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Says something and ends the process without any other call.
+/// Prints a message and ends the process without any other system call.
 fn end(report: &str, code: libc::c_int) -> ! {
     say(report.as_bytes());
-    // SAFETY: ends the process, at once.
+    // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
 }

@@ -1,7 +1,7 @@
-//! The storm: ranks are killed at random points, again and again, and every survivor must end by itself,
-//! soon, with an error that names the right rank, and leave nothing behind.
+//! The kill storm: kills ranks at random points of many jobs. Every survivor must end soon, with an error that names the dead
+//! rank, and leave nothing behind.
 //!
-//! `tools/kill-storm` runs it. What is drawn follows from a seed, which is printed.
+//! `tools/kill-storm` runs it. A seed determines everything random; it is printed.
 
 use crate::host::FINALIZED;
 use crate::launchers::{Mpi, entries, shared_files, sweep};
@@ -16,11 +16,11 @@ use std::process::{Child, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long the survivors may take, on a machine that is busy with other things. More is a hang.
+/// Time limit of the survivors on a busy machine. More is a hang.
 const QUICKLY: Duration = Duration::from_secs(20);
 
-/// Where the victim dies: what it does, in words, and how long after it has said that it is there at most.
-/// The victim of `life` says nothing: it dies so long after its process has begun.
+/// Where the victim dies: its scenario, a description, and the longest delay of the kill after the victim has reported that it is
+/// there. In `life` it does not report: the delay counts from the start of its process.
 const SCENES: [(&str, &str, Duration); 7] = [
     ("life", "anywhere, from its start", Duration::from_millis(150)),
     ("pattern", "in collective calls", Duration::from_millis(10)),
@@ -31,7 +31,7 @@ const SCENES: [(&str, &str, Duration); 7] = [
     ("between", "between two exchanges", Duration::ZERO),
 ];
 
-/// The storm over `shm` or `mpi`: so many kills, drawn from `seed`. Fails if anything is wrong.
+/// Makes `kills` kills over `shm` or `mpi`, determined by `seed`. Fails if any outcome is wrong.
 pub fn main(transport: &str, kills: &str, seed: Option<&str>) -> ExitCode {
     let drawn = || std::time::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_nanos() as u64);
     let (Ok(kills), Ok(seed)) = (kills.parse::<u64>(), seed.map_or_else(|| Ok(drawn()), str::parse)) else {
@@ -54,7 +54,7 @@ pub fn main(transport: &str, kills: &str, seed: Option<&str>) -> ExitCode {
         strike.wrongs.iter().for_each(|wrong| println!("WRONG: {wrong}, seed {seed}\n{}", strike.output));
         tally.add(strike);
         if std::io::stderr().is_terminal() {
-            // Where it cannot be shown, nothing is lost.
+            // Progress is optional.
             let _ = write!(std::io::stderr(), "\r{} of {kills} ", turn + 1);
         }
     }
@@ -64,29 +64,29 @@ pub fn main(transport: &str, kills: &str, seed: Option<&str>) -> ExitCode {
     ExitCode::from(u8::from(!tally.is_good()))
 }
 
-/// One kill and what came of it.
+/// The outcome of one kill.
 #[derive(Default)]
 struct Strike {
     /// What it is counted under.
     kind: String,
     /// Time from the kill to each survivor's error.
     errors: Vec<Duration>,
-    /// Survivors that the launcher ended before they could say anything.
+    /// Survivors that the launcher ended before they could report.
     ended: usize,
     /// Time from the kill to the end of the last survivor.
     end: Duration,
     hung: usize,
     finalized: usize,
-    /// Files and sockets of ours, and processes, that are left.
+    /// Files and sockets of Halocline, and processes, that remain.
     left: Vec<String>,
-    /// Files that the MPI library has left.
+    /// Files of the MPI library that remain.
     swept: usize,
     wrongs: Vec<String>,
     output: String,
 }
 
 impl Strike {
-    /// What the ranks have said: who names whom, and when the error came.
+    /// Reads the output of the ranks: which rank each error names, and when.
     fn read(&mut self, lines: &[String], victim: usize, killed: Duration) {
         for line in lines {
             self.finalized += usize::from(line.contains(FINALIZED));
@@ -110,7 +110,7 @@ impl Strike {
     }
 }
 
-/// Kills one of a few ranks of a job, in a scene, and sees the others end.
+/// Kills one of a few ranks of a job in a scenario and waits for the others to end.
 fn over_shm(program: &Path, seed: u64) -> Strike {
     let mut numbers = Numbers::new(seed ^ 2);
     let size = 2 + numbers.below(4);
@@ -120,7 +120,7 @@ fn over_shm(program: &Path, seed: u64) -> Strike {
     let mut ranks = Ranks::start(program, size, &["victim", scene, &seed.to_string()]);
     let token = ranks.token();
     if scene != "life" && !ranks.await_line([victim], HERE, QUICKLY) {
-        strike.wrongs.push(format!("{scene}: the victim, rank {victim} of {size}, never was there"));
+        strike.wrongs.push(format!("{scene}: the victim, rank {victim} of {size}, did not reach its place"));
     }
     std::thread::sleep(later * numbers.below(1000) as u32 / 1000);
     let killed = now();
@@ -136,7 +136,7 @@ fn over_shm(program: &Path, seed: u64) -> Strike {
     }
     if !in_time {
         strike.hung = 1;
-        strike.wrongs.push(format!("{scene}: somebody of {size} is still there after {QUICKLY:?}"));
+        strike.wrongs.push(format!("{scene}: of {size} ranks some still run after {QUICKLY:?}"));
     }
     for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != victim) {
         if end.status.code() != Some(NAMED.into()) {
@@ -154,11 +154,11 @@ fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
     let mut numbers = Numbers::new(seed ^ 2);
     let lets_live = numbers.one_in(2);
     let mpi = Mpi { lets_live, ..mpi.clone() };
-    // Who is reached by MPI alone is not seen to die, and to wait in MPI itself is beyond our help: those
-    // that are to survive share memory, and their victim has joined.
+    // Ranks connected by MPI alone do not detect a death, and a wait inside MPI cannot be ended. So survivors share
+    // memory with the victim, which has joined.
     let (scenes, nodes) = if lets_live { (&SCENES[1..], 1) } else { (&SCENES[..], 3) };
     let (scene, _, later) = scenes[numbers.below(scenes.len())];
-    // Who is reached by MPI alone maps nothing.
+    // Ranks connected by MPI alone map no memory.
     let nodes = if scene == "mappings" { 1 } else { nodes };
     let node =
         [("HALOCLINE_NODE_AWARE", "on"), ("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_NODE_RANKS", "2")]
@@ -178,7 +178,7 @@ fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => said.push(line),
             Err(_) => {
-                strike.wrongs.push(format!("{about}: the victim never was there"));
+                strike.wrongs.push(format!("{about}: the victim did not reach its place"));
                 break;
             }
         }
@@ -188,7 +188,7 @@ fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
         match found {
             Some((process, _)) => break Some(process),
             None if Instant::now() > until => break None,
-            // It is about to be started; that wakes nobody here.
+            // The launcher has not started it yet; nothing signals the start.
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     };
@@ -210,7 +210,7 @@ fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
     said.extend(lines);
     strike.read(&said, victim, killed);
     if !lets_live {
-        // Who does not see the death, being reached by MPI alone, may see that another one has left because of it.
+        // A rank connected by MPI alone does not detect the death, but may see a peer leave because of it.
         strike
             .wrongs
             .retain(|wrong| !(wrong.contains(TROUBLE) && wrong.contains("has left the communicator")));
@@ -245,7 +245,7 @@ fn lines_of(job: &mut Child) -> mpsc::Receiver<String> {
     let (out, err) = (job.stdout.take().expect("piped"), job.stderr.take().expect("piped"));
     let (sender, lines) = mpsc::channel();
     let other = sender.clone();
-    // Nobody listens any more once the turn is over.
+    // The receiver is dropped once the kill has been evaluated.
     std::thread::spawn(move || {
         BufReader::new(out).lines().map_while(Result::ok).for_each(|line| _ = sender.send(line));
     });
@@ -264,7 +264,7 @@ fn end_of(job: &mut Child, until: Instant) -> Option<bool> {
         if Instant::now() > until {
             return None;
         }
-        // A child's end wakes nobody here.
+        // Nothing signals the end of a child here.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -295,7 +295,7 @@ fn gone_or_left(mark: &str, until: Instant) -> Vec<Pid> {
         if left.is_empty() || Instant::now() > until {
             return left;
         }
-        // Processes that are no children of ours wake nobody here.
+        // Nothing signals the end of processes that are not children.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

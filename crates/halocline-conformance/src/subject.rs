@@ -1,9 +1,8 @@
-//! One field of one domain under test, and what its bytes must be.
+//! One field of one domain under test, and the bytes it must hold.
 //!
-//! The oracle: the bytes of an element follow from the global number of its cell, the field, the element
-//! within the cell and the step. So after an exchange every halo cell must hold what its owner wrote,
-//! computed here without asking the owner. All other bytes of the memory (owned cells, halo cells that
-//! nothing fills, spare cells, gaps) must be as they were before.
+//! The oracle: the bytes of an element depend only on the global number of its cell, the field, the element within the cell and
+//! the step. After an exchange every halo cell must hold what its owner wrote, computed here without asking the owner. All other
+//! bytes (owned cells, halo cells that nothing fills, spare cells, gaps) must be unchanged.
 
 use crate::form::{Form, Kind};
 use crate::numbers::mix;
@@ -15,14 +14,14 @@ use std::cell::{RefCell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-/// What a cell of an array is to its domain.
+/// The role of a cell in its domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Written by this rank.
     Owned,
     /// Filled by an exchange.
     Halo,
-    /// Neither: beyond a closed border, left out by faces only, or a spare cell of the array.
+    /// Neither: beyond a closed border, excluded by `Neighbours::Faces`, or a spare cell of the array.
     Spare,
 }
 
@@ -53,7 +52,7 @@ unsafe impl Sync for Foreign {}
 /// One field of one domain under test.
 pub struct Subject {
     field: Field,
-    /// How the host reaches memory of a device.
+    /// Access of the host to device memory.
     staged: Option<Staged>,
     element: ElementType,
     /// Tells fields with the same cells apart.
@@ -110,7 +109,7 @@ impl Subject {
         })
     }
 
-    /// The same field with cells that are something else now.
+    /// The same field with other roles of its cells.
     pub fn recast(mut self, role: impl Fn(Role) -> Role) -> Self {
         self.cells.iter_mut().for_each(|(_, _, known)| *known = role(*known));
         self
@@ -167,7 +166,7 @@ impl Subject {
         for &(cell, id, role) in &self.cells {
             for &element in &self.elements {
                 let (start, len) = (cell.wrapping_add_signed(element), self.element.size());
-                // SAFETY: within the memory; nobody writes owned cells.
+                // SAFETY: within the memory; no thread writes owned cells.
                 let now = unsafe { std::slice::from_raw_parts(self.low().add(start), len) };
                 let same = role != Role::Owned || now == &self.image[start..start + len];
                 ensure!(same, "owned cell {id} of field {} has changed in flight", self.number);
@@ -242,8 +241,8 @@ pub fn oracle(id: u64, field: u64, element: u64, step: u64) -> [u8; 16] {
 }
 
 thread_local! {
-    /// A stream for copies of this thread on each device: streams share queues, so that one of each field would wait for
-    /// other ranks.
+    /// This thread's stream for copies on each device. Streams share queues, so a stream for each field would wait for other
+    /// ranks.
     static STREAMS: RefCell<Vec<Arc<Stream>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -260,7 +259,7 @@ pub(crate) fn stream_of(device: &Device) -> Result<Arc<Stream>, DeviceError> {
     })
 }
 
-/// Lets go of this thread's streams: before it leaves a simulated world, which nobody calls from outside.
+/// Drops this thread's streams, before the thread leaves a simulated world: the world accepts calls of its own threads only.
 pub(crate) fn forget_streams() {
     STREAMS.take();
 }
@@ -275,7 +274,7 @@ struct Staged {
 
 impl Staged {
     fn write(&self, bytes: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: nobody else knows the pinned memory, whose copies are over; no exchange is in flight.
+        // SAFETY: this object alone uses the pinned memory, and its copies are over; no exchange is in flight.
         unsafe {
             self.pinned.bytes_mut(0..self.bytes).copy_from_slice(bytes);
             self.copy(self.first, self.pinned.at(0))
@@ -283,7 +282,7 @@ impl Staged {
     }
 
     fn read(&self) -> Result<Vec<u8>, DeviceError> {
-        // SAFETY: nobody else knows the pinned memory, whose copies are over, and no exchange is in flight.
+        // SAFETY: this object alone uses the pinned memory, and its copies are over; no exchange is in flight.
         unsafe {
             self.copy(self.pinned.at(0), self.first)?;
             Ok(self.pinned.bytes(0..self.bytes).to_vec())
@@ -291,11 +290,11 @@ impl Staged {
     }
 
     /// # Safety
-    /// Nobody else uses the bytes.
+    /// No other thread and no exchange uses the bytes.
     unsafe fn copy(&self, target: Address, source: Address) -> Result<(), DeviceError> {
         if self.bytes > 0 {
             // SAFETY: both ends are memory of `self` with so many bytes, and the copy is over when this returns. The
-            // caller promises that nobody else uses the bytes.
+            // caller promises that nothing else uses the bytes.
             unsafe { self.stream.copy(target, source, self.bytes) }?;
         }
         self.stream.synchronise()
@@ -320,7 +319,7 @@ fn on_device(
     Ok((field, Staged { stream, pinned, first, bytes }))
 }
 
-/// A field in memory of the user's, and what tells whether that is held still.
+/// A field in user memory, and a weak reference that tells whether the field still holds it.
 pub(crate) fn foreign(layout: &Layout) -> (Field, Weak<dyn Any + Send + Sync>) {
     let memory = Arc::new(Foreign((0..layout.span().len()).map(|_| UnsafeCell::new(0)).collect()));
     let low = memory.0.as_ptr().cast_mut().cast::<u8>();

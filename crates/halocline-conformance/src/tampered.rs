@@ -1,4 +1,4 @@
-//! A transport that shows every message to somebody before it is sent: for faults of one's own making.
+//! A transport that passes every message to a hook before it sends it, so that tests can inject faults.
 
 use halocline::Communicator;
 use halocline_comm::Endpoint;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 pub struct Outgoing<'a> {
     /// The receiver.
     pub to: usize,
-    /// What it belongs to.
+    /// Its tag.
     pub tag: Tag,
     /// Its bytes, which may be changed.
     pub payload: &'a mut Vec<u8>,
-    /// Memory that goes with it.
+    /// The segments sent with it.
     pub segments: &'a [Arc<Segment>],
 }
 
-/// A communicator of which every message goes by `tamper` first; an error of that is one of sending.
+/// A communicator that passes every message to `tamper` before it sends it. An error of `tamper` is an error of the send.
 pub fn tampered(
     comm: Communicator,
     tamper: impl Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync + 'static,
@@ -26,7 +26,7 @@ pub fn tampered(
     Communicator::over(Arc::new(Tampered { comm, tamper, lacks: 0 }))
 }
 
-/// A communicator whose transport gives so many bytes less than it is asked for.
+/// A communicator whose transport allocates that many bytes less than requested.
 pub fn short_of_memory(comm: Communicator, lacks: usize) -> Communicator {
     Communicator::over(Arc::new(Tampered { comm, tamper: |_: Outgoing<'_>| Ok(()), lacks }))
 }
@@ -37,8 +37,8 @@ struct Tampered<F> {
     lacks: usize,
 }
 
-// SAFETY: everything is done by the transport of `comm`. Less memory is still memory of its own. A changed payload is no breach: receivers check every field of what they are
-// told before they use it, which is what tampering tests.
+// SAFETY: the transport of `comm` implements everything. A smaller segment is still a segment. Changed payloads are allowed: receivers
+// validate every field of a message before they use it, which is what tampering tests.
 unsafe impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transport for Tampered<F> {
     fn name(&self) -> &'static str {
         self.comm.link().name()

@@ -1,4 +1,4 @@
-//! What a case says when it fails: a text, and the line that noticed.
+//! Why a case failed: a text and the line that detected it.
 
 use std::fmt;
 use std::panic::Location;

@@ -1,5 +1,5 @@
-//! What the ranks of [`crate::storm`] and `tests/it/faults.rs` run: one of them is killed or stopped from
-//! outside, the others must end by themselves and say who it was.
+//! The ranks of [`crate::storm`] and `tests/it/faults.rs`: one is killed or stopped from outside; the others must end by
+//! themselves and name it.
 
 use crate::numbers::Numbers;
 use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of};
@@ -22,31 +22,30 @@ use std::time::Duration;
 /// The exit code of a rank that ended with a typed error which names the rank at fault.
 pub const NAMED: u8 = 3;
 
-/// What a rank says before anything else that goes wrong.
+/// Prefix of any other failure that a rank prints.
 pub const TROUBLE: &str = "trouble: ";
 
-/// What the victim says on its standard output once it may be killed.
+/// The line that the victim prints once it may be killed.
 pub const HERE: &str = "here";
 
-/// What the others say when the victim is late: their memory is still held where it may touch it.
+/// The line of the survivors when the victim is late: memory that it may access is still held.
 pub const LATE: &str = "late";
 
-/// What all say once they have their memory back.
+/// The line of all ranks once their memory is released.
 pub const RECLAIMED: &str = "reclaimed";
 
-/// The rank that dies, the same for those who run and those who kill.
+/// The rank that dies; job and killer compute the same one.
 pub fn victim_of(seed: u64, size: usize) -> usize {
     Numbers::new(seed).below(size)
 }
 
-/// Now, on the clock that all processes of the machine share.
+/// The time on the clock that all processes of the machine share.
 pub fn now() -> Duration {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Runs a scenario until an error ends it, then says `named RANK CAUSE at NANOSECONDS: error` and gives
-/// [`NAMED`].
+/// Runs a scenario until an error ends it, prints `named RANK CAUSE at NANOSECONDS: error` and returns [`NAMED`].
 pub fn main(scenario: &str, seed: &str) -> ExitCode {
     crate::host::say_at_exit_whether_mpi_is_finalized();
     let ended = seed.parse().map_err(Trouble::from).and_then(|seed| end_of(scenario, seed));
@@ -62,10 +61,10 @@ pub fn main(scenario: &str, seed: &str) -> ExitCode {
     }
 }
 
-/// What a rank says before the name of each of its sockets.
+/// Prefix of the name of each socket that a rank prints.
 pub const SOCKET: &str = "socket ";
 
-/// The names of our sockets that a process has open.
+/// Names of Halocline's sockets that a process has open.
 fn sockets_of(process: u32) -> Vec<String> {
     let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     let open: Vec<_> = descriptors.filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
@@ -81,9 +80,9 @@ fn sockets_of(process: u32) -> Vec<String> {
 
 /// How a scenario ended.
 struct End {
-    /// Whom the error names.
+    /// The rank that the error names.
     rank: usize,
-    /// How that rank is said to have ended.
+    /// The cause that the error gives.
     how: &'static str,
     /// When the error came, by [`now`].
     at: Duration,
@@ -116,7 +115,7 @@ fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
     let Err(error) = ended else { fail!("the scenario ended without an error") };
     let at = play.ended.get().unwrap_or_else(now);
     if scenario.starts_with("starved") {
-        // What runs out, and where it shows, is up to chance: any error will do, none must be missing.
+        // Chance decides which resource runs out first: accept any error, but require one.
         return Ok(End { rank: play.victim, how: "starved", at, error });
     }
     named(at, error)
@@ -127,7 +126,7 @@ fn named(at: Duration, error: Error) -> Result<End, Trouble> {
         Error::Failed(failure) if failure.cause == Cause::Died => (failure.culprit, "died"),
         Error::Failed(failure) if matches!(failure.cause, Cause::Deadline(_)) => (failure.culprit, "late"),
         Error::Comm(CommError::Died { rank, .. } | CommError::NeverJoined { rank }) => (*rank, "died"),
-        _ => return Err(Trouble::new(format!("the error names nobody: {error}"))),
+        _ => return Err(Trouble::new(format!("the error names no rank: {error}"))),
     };
     Ok(End { rank, how, at, error })
 }
@@ -145,7 +144,7 @@ impl Play {
         self.comm.rank() == self.victim
     }
 
-    /// The victim says that it may be killed now, and does nothing any more.
+    /// The victim prints that it may be killed and then does nothing.
     fn await_death(&self) -> ! {
         println!("{HERE}");
         loop {
@@ -153,7 +152,7 @@ impl Play {
         }
     }
 
-    /// Notes when an error came: what is dropped because of it takes its time, too.
+    /// Notes the time of an error, before the drops that follow it.
     fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_err() && self.ended.get().is_none() {
             self.ended.set(Some(now()));
@@ -167,13 +166,12 @@ impl Play {
         }
     }
 
-    /// All ranks are through with their preparations. The victim may be through with this, too, and dead,
-    /// while others still hear from each other.
+    /// Waits until all ranks are prepared. The victim may already be dead while others still wait here.
     fn together(&self) -> Result<(), Error> {
         self.noted(self.comm.barrier().map_err(Error::from))
     }
 
-    /// A bound object on a ring, its way drawn, after a few steps of all ranks.
+    /// A bound object on a ring with a random path, after a few steps of all ranks.
     fn begun(&self) -> Result<(Scene, HaloExchange), Trouble> {
         let mut numbers = Numbers::new(self.seed ^ 1);
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 40], &[true, true], 1)?;
@@ -219,9 +217,8 @@ impl Play {
         Ok(self.forever(&halo))
     }
 
-    /// The victim is stopped between two exchanges of much memory, by itself, or anywhere (`anywhere`), longer
-    /// than the deadline of all, and goes on later. Until then the others do not get back the memory that it
-    /// may still touch.
+    /// The victim stops itself between two exchanges, or anywhere (`anywhere`), for longer than the deadline, and continues later.
+    /// Until then the others keep the memory that it may still access.
     fn stopped(&self, anywhere: bool) -> Result<Result<(), Error>, Trouble> {
         let comm = &self.comm;
         // A ring: all others wait for the victim.
@@ -252,7 +249,7 @@ impl Play {
         Ok(failed)
     }
 
-    /// Exchanges without end; the victim dies anywhere.
+    /// Endless exchanges; the victim dies anywhere.
     fn free(&self) -> Result<Result<(), Error>, Trouble> {
         let (_scene, halo) = self.begun()?;
         Ok(self.together().and_then(|()| {
@@ -261,8 +258,8 @@ impl Play {
         }))
     }
 
-    /// Scheduled exchanges of a field on a device without end, some in flight at a time; the victim dies anywhere. What the
-    /// others have given to their streams comes to an end, and they have their memory back.
+    /// Endless scheduled exchanges of a device field, several in flight; the victim dies anywhere. The survivors' streams drain and
+    /// their memory is released.
     fn scheduled(&self) -> Result<Result<(), Error>, Trouble> {
         // Direct between processes that map each other's memory.
         let paths = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
@@ -292,7 +289,7 @@ impl Play {
         if ready.is_ok() {
             self.say_here();
         }
-        // Who has heard of the death already takes part all the same: neighbours would be told that it has dropped its object.
+        // A rank that knows of the death still takes part: otherwise its neighbours would learn that it has dropped its object.
         let exchanged = self.noted((0..).try_for_each(turn));
         let failed = ready.and(exchanged);
         stream.synchronise()?;
@@ -310,8 +307,8 @@ impl Play {
         Ok(failed)
     }
 
-    /// Ranks take each other's bytes from mapped memory without end; the victim dies anywhere. The others get all that
-    /// they had mapped of each other and of it unmapped.
+    /// Ranks read each other's mapped memory endlessly; the victim dies anywhere. The survivors unmap all memory of each other and
+    /// of the victim.
     fn mappings(&self) -> Result<Result<(), Error>, Trouble> {
         let (comm, size) = (&self.comm, self.comm.size());
         let mappings = Mappings::of(comm)?;
@@ -340,13 +337,13 @@ impl Play {
                 Err(error) => break error,
             }
         };
-        // A rank that is gone because another has died is not the one to name.
+        // A rank that left because another died is not the culprit.
         let error = match error {
             MappingError::Comm(error) => Err(error),
             _ => comm.barrier(),
         };
         let error = self.noted(error.map_err(Error::from));
-        // Transfers to those who have not taken them end when they end.
+        // Transfers to ranks that have not received them end with those ranks.
         if let Err(MappingError::StillMapped { ranks, .. }) =
             mappings.release(memory.base().as_ptr().addr() as u64)
         {
@@ -355,7 +352,7 @@ impl Play {
         Ok(error)
     }
 
-    /// All that a rank does, from its first breath, without end; the victim dies anywhere.
+    /// Everything that a rank does from its start, endlessly; the victim dies anywhere.
     fn life(&self) -> Result<Result<(), Error>, Trouble> {
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 100], &[true, true], 2)?;
         Ok((0..).try_for_each(|turn| {
@@ -365,7 +362,7 @@ impl Play {
         }))
     }
 
-    /// Binds without end.
+    /// Endless binds.
     fn bind(&self) -> Result<Result<(), Error>, Trouble> {
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 100], &[true, true], 2)?;
         let pattern = grid.pattern(&self.comm)?;
@@ -383,14 +380,14 @@ impl Play {
         self.noted(halo.exchange().and_then(|pending| pending.wait()))
     }
 
-    /// The victim runs out of descriptors while all bind, and keep what they have bound.
+    /// The victim runs out of descriptors while all ranks bind and keep their objects.
     fn starved(&self) -> Result<Result<(), Error>, Trouble> {
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 10], &[true, true], 1)?;
         let pattern = grid.pattern(&self.comm)?;
         if self.is_victim() {
             let open = std::fs::read_dir("/proc/self/fd")?.count() as libc::rlim_t;
             let few = libc::rlimit { rlim_cur: open + self.seed % 12, rlim_max: open + 12 };
-            // SAFETY: the limit is read, nothing else.
+            // SAFETY: the call only reads the limit.
             let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &few) };
             ensure!(set == 0, "no limit: {}", std::io::Error::last_os_error());
         }
@@ -423,7 +420,7 @@ impl Play {
             let pages: usize = pages.split_whitespace().next().unwrap_or_default().parse()?;
             let most = (pages * rustix::param::page_size() + CELLS * size_of::<f64>() / 2) as libc::rlim_t;
             let few = libc::rlimit { rlim_cur: most, rlim_max: most };
-            // SAFETY: the limit is read, nothing else.
+            // SAFETY: the call only reads the limit.
             let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &few) };
             ensure!(set == 0, "no limit: {}", std::io::Error::last_os_error());
         }
@@ -431,7 +428,7 @@ impl Play {
         Ok(HaloExchange::bind_with(comm, &[(&pattern, &array)], &options).map(drop))
     }
 
-    /// Patterns and collective calls without end.
+    /// Endless patterns and collective calls.
     fn pattern(&self) -> Result<(), Error> {
         self.say_here();
         (0..).try_for_each(|turn| self.noted(self.pattern_once(turn)))

@@ -1,5 +1,5 @@
-//! A hang must be a failure: whoever does not come back in time takes the process down, with a word
-//! about what it was at, and where each thread of the process stands.
+//! Turns a hang into a failure: a rank that misses its limit ends the process with the name of its case and the stack of each
+//! thread.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long one case may take.
+/// Time limit of one case.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// What each rank of this process says of where it is, and since when.
+/// The last note of each rank of this process, and its time.
 static NOTES: Mutex<BTreeMap<usize, (String, Instant)>> = Mutex::new(BTreeMap::new());
 
-/// A rank says where in its case it is, a seed say, for the report of a hang. From then on it has as much time as for a case.
+/// Notes how far a rank is in its case (a seed, for instance) for the report of a hang. Restarts the rank's time limit.
 pub fn note(rank: usize, what: String) {
     notes().insert(rank, (what, Instant::now()));
 }
@@ -23,32 +23,32 @@ fn notes() -> MutexGuard<'static, BTreeMap<usize, (String, Instant)>> {
     NOTES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// On the error output itself: what tests print is kept from there, and lost where the process is taken down.
+/// Prints to standard error directly: the test harness captures `eprintln!`, and an abort loses what it has captured.
 fn say(what: std::fmt::Arguments<'_>) {
-    // Where there is no such output, there is nobody to tell.
+    // Without standard error there is nowhere to report to.
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// Signals are given to this many threads at most.
+/// The most threads that are signalled.
 const THREADS: usize = 256;
-/// Calls of a thread's stack that are said.
+/// Frames printed of each thread's stack.
 const CALLS: usize = 40;
 
-/// Prints where its thread stands: addresses of this program, which `addr2line` knows with the program as it was built, and names of
-/// what other libraries export.
+/// Prints the stack of its thread: addresses of this program, for `addr2line` with the same build, and exported symbols of other
+/// libraries.
 extern "C" fn say_where(_: c_int) {
     let mut calls = [std::ptr::null_mut::<c_void>(); CALLS];
-    // SAFETY: both write no more than there is room for; `say_threads` has called the first before, which may allocate then only.
+    // SAFETY: both write at most `CALLS` entries. `backtrace` allocates in its first call only, which `say_threads` has made.
     unsafe {
         let count = libc::backtrace(calls.as_mut_ptr(), CALLS as c_int);
         libc::backtrace_symbols_fd(calls.as_ptr(), count, libc::STDERR_FILENO);
     }
 }
 
-/// Has every other thread of this process print where it stands.
+/// Makes every other thread of this process print its stack.
 fn say_threads() {
     let mut first = [std::ptr::null_mut::<c_void>(); 1];
-    // SAFETY: writes one address; loads what it needs.
+    // SAFETY: writes one address; loads its library, so that later calls do not allocate.
     unsafe { libc::backtrace(first.as_mut_ptr(), 1) };
     let handler: extern "C" fn(c_int) = say_where;
     // SAFETY: the handler does what handlers may: the library it needs is loaded.
@@ -65,16 +65,16 @@ fn say_threads() {
         }
         let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
         say(format_args!("thread {thread} ({}) in {}:", read("comm").trim(), read("wchan")));
-        // SAFETY: a thread of this process, or none any more.
+        // SAFETY: a thread of this process; if it has ended, the call fails.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2) };
-        // One after the other; who does not answer is blocked for good.
+        // One thread at a time, so that stacks do not mix. A thread that never handles the signal is blocked in the kernel.
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
 #[derive(Default)]
 struct State {
-    /// What is watched, and until when.
+    /// The task that is watched, and its deadline.
     task: Option<(String, Instant)>,
     over: bool,
 }
@@ -95,12 +95,12 @@ impl Watchdog {
         Self { shared, limit, thread: Some(thread) }
     }
 
-    /// The task before is done, this one begins.
+    /// Ends the previous task and begins this one.
     pub fn begin(&self, task: impl Into<String>) {
         self.set(|state| state.task = Some((task.into(), Instant::now() + self.limit)));
     }
 
-    /// The task before is done, and none begins.
+    /// Ends the task.
     pub fn rest(&self) {
         self.set(|state| state.task = None);
     }

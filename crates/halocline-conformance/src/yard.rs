@@ -1,4 +1,4 @@
-//! Fields in memory of devices, and the kernels that fill and check them.
+//! Fields in device memory, and the kernels that fill and check them.
 //!
 //! A kind of device is a [`Rig`]: its devices, and [`Kernels`] for the fields of a [`Yard`].
 
@@ -14,7 +14,7 @@ use halocline::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What a kind of device does with the fields of a [`Yard`]: work that streams are given.
+/// The kernels of a kind of device for the fields of a [`Yard`].
 pub trait Kernels {
     /// Writes the owned cells of a step.
     fn produce(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError>;
@@ -22,16 +22,16 @@ pub trait Kernels {
     /// Reads the owned cells, as interior work does while an exchange is in flight.
     fn read_owned(&self, piece: &Piece, stream: &Stream) -> Result<(), DeviceError>;
 
-    /// Reads all cells; one that is not what its owner wrote is found by [`Rig::check`], or is a report of the world.
+    /// Reads all cells; [`Rig::check`] or a report of the world shows wrong ones.
     fn consume(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError>;
 }
 
-/// The devices of this process, on which cases run whatever its ranks are.
+/// The devices of this process, for ranks that are threads or processes.
 pub trait Rig: Kernels + Sized + Sync + 'static {
-    /// How many random cases of a kind are worth their time here.
+    /// Number of random cases of a kind.
     const SEEDS: u64;
 
-    /// When an exchange of a random program fails, where time is real.
+    /// Deadline of exchanges of random programs, where time is real.
     const DEADLINE: Option<Duration>;
 
     /// The one of this process.
@@ -48,10 +48,10 @@ pub trait Rig: Kernels + Sized + Sync + 'static {
         comm.transport() != "thread"
     }
 
-    /// Fails if a kernel that is over has found anything wrong.
+    /// Fails if a finished kernel has found a wrong cell.
     fn check(&self) -> Outcome;
 
-    /// Takes away from a stream as much time as a case is to be tried with.
+    /// Delays a stream by the time that a case needs.
     fn delay(&self, stream: &Stream) -> Result<(), DeviceError>;
 }
 
@@ -396,7 +396,7 @@ pub fn devices(world: &World, count: u32) -> Result<Vec<Device>, DeviceError> {
     Ok(devices)
 }
 
-/// Schedules exchanges one after the other until the object fails, as it must: in the first exchange that has not ended well.
+/// Schedules exchanges until the object fails, and returns the failure.
 pub fn until_failure(halo: &HaloExchange, stream: &Stream) -> Result<Arc<Failure>, Trouble> {
     let mut last = 0;
     loop {

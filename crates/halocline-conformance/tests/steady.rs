@@ -1,5 +1,5 @@
-//! The steady state: after a warm-up an exchange allocates nothing, and where the peers come within the
-//! spin it sleeps not, wakes nobody and makes no system call.
+//! The steady state: after a warm-up an exchange allocates nothing. If the peers arrive within the spin, it does not sleep, wakes no
+//! thread and makes no system call.
 
 use halocline::device::Priority;
 use halocline::{

@@ -1,4 +1,4 @@
-//! Several sets of fields bound together, of which each exchange takes one.
+//! Several sets of fields bound together; each exchange names one.
 
 use super::fixture::{Line, in_flight, still_works};
 use crate::form::{Form, Kind};

@@ -1,4 +1,4 @@
-//! Checked mode, where it needs more than one rank: the whole suite runs in it, too (`HALOCLINE_CHECK=1`).
+//! Checked mode with more than one rank. The whole suite also runs in checked mode (`HALOCLINE_CHECK=1`).
 
 use super::fixture::{Line, still_works};
 use crate::stage::Stage;

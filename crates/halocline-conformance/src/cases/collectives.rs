@@ -218,7 +218,7 @@ fn line(comm: &Communicator) -> Result<Pattern, Error> {
     RegularGrid::new([3 * comm.size()]).decompose(comm.size())?.pattern(comm, Halo::uniform(1))
 }
 
-/// Rank 0 makes one call, the others make another one: nobody hangs, and all are told who is in what.
+/// Rank 0 makes one call, the others another one: no rank hangs, and each error names the calls and their ranks.
 fn different_calls(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
@@ -236,7 +236,7 @@ fn different_calls(comm: &Stage<'_>) -> Outcome {
     for (first, other) in pairs {
         let apart = comm.duplicate()?;
         let (_, call) = if comm.rank() == 0 { first } else { other };
-        // Who was through without waiting for anybody learns it in its next call.
+        // A rank that completed without a wait fails in its next call.
         let error = match call(&apart).and_then(|()| Ok(apart.barrier()?)) {
             Err(Error::Comm(error)) => error,
             ended => fail!("{} beside {}: {ended:?}", first.0, other.0),

@@ -53,7 +53,7 @@ fn steps<R: Rig>(rig: &R, comm: &Stage<'_>, scene: &mut Scene, halo: &HaloExchan
         rig.delay(&stream)?;
         stream.synchronise()?;
         scene.check()?;
-        // Nobody fills what the other may still push from.
+        // No rank overwrites cells that its peer may still read.
         comm.barrier()?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Exchanges that never complete: deadlines, peers that drop their object, and how all ranks learn.
+//! Exchanges that never complete: deadlines, peers that drop their object, and how the failure reaches all ranks.
 
 use super::fixture::{Line, Words, failure, is_deadline, is_sticky, reclaimed, still_works, until_failure};
 use crate::scene::{Grid, ring_neighbours};
@@ -31,7 +31,7 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
-        // Only those beside rank 0 have a deadline: who else is late because of them is not to blame.
+        // Only the neighbours of rank 0 have a deadline: a rank that is late because of them is not the culprit.
         let deadline = waits_for_0.then_some(DEADLINE);
         let halo = line.bind_with(comm, &BindOptions::default().link(link).deadline(deadline))?;
         line.step(&halo, 1)?;
@@ -96,7 +96,7 @@ fn deadline_of_is_ready(comm: &Stage<'_>) -> Outcome {
         } else if comm.rank() != 0 {
             until_failure(&halo)?;
         }
-        // Nobody drops its object before all have seen it fail.
+        // No rank drops its object before all have seen the failure.
         comm.barrier()?;
     }
     still_works(comm)
@@ -213,7 +213,7 @@ fn between(comm: &Stage<'_>) -> Outcome {
     still_works(comm)
 }
 
-/// A failure elsewhere comes at the very moment when an exchange is begun: nobody may be left waiting.
+/// A remote failure arrives while an exchange begins: no rank may wait forever.
 fn race(comm: &Stage<'_>) -> Outcome {
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;

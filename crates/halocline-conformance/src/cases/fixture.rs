@@ -1,5 +1,4 @@
-//! What several topics use: a typed ring of cells, words between ranks, and proof that a communicator
-//! still works.
+//! Shared by several topics: a typed ring of cells, small messages between ranks, and a check that a communicator still works.
 
 use crate::numbers::mix;
 use crate::scene::{Grid, by};
@@ -39,14 +38,14 @@ impl Line {
         HaloExchange::bind_with(comm, &[(&self.pattern, &self.array)], options)
     }
 
-    /// Writes the owned cells for a step, and nonsense into the halo.
+    /// Writes the owned cells of a step, and invalid values into the halo.
     pub fn fill(&self, step: u64) -> Outcome {
         let mut cells = [u64::MAX; OWNED + 2];
         (0..OWNED).for_each(|at| cells[at + 1] = value(self.rank * OWNED + at, step));
         Ok(self.array.put(&cells)?)
     }
 
-    /// Compares the halo with what its owners wrote.
+    /// Compares the halo with the values that the owners wrote.
     pub fn check(&self, step: u64) -> Outcome {
         let (cells, total) = (self.array.get()?, OWNED * self.ranks);
         let first = self.rank * OWNED;
@@ -56,7 +55,7 @@ impl Line {
         Ok(())
     }
 
-    /// Fills, exchanges, compares; of an array on a device every other time in the order of a stream.
+    /// Fills, exchanges, compares; every other exchange of a device array is a scheduled one.
     pub fn step(&self, halo: &HaloExchange, step: u64) -> Outcome {
         self.fill(step)?;
         match self.array.stream().filter(|_| step.is_multiple_of(2)) {
@@ -74,7 +73,7 @@ fn value(cell: usize, step: u64) -> u64 {
     mix(cell as u64 ^ mix(step))
 }
 
-/// Words from rank to rank: how a case makes one rank do something after another one.
+/// Small messages between ranks, to order what they do in a case.
 pub(super) struct Words<'a> {
     comm: &'a Communicator,
     operation: u64,
@@ -96,7 +95,7 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    /// Rank `from` says it to all others, who wait for it.
+    /// Rank `from` notifies all others, which wait for it.
     pub fn tell_all(&self, from: usize, round: u64) -> Outcome {
         let others = (0..self.comm.size()).filter(|&rank| rank != from);
         match self.comm.rank() == from {
@@ -105,7 +104,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// All others say it to rank `to`, which waits for them.
+    /// All others notify rank `to`, which waits for them.
     pub fn all_tell(&self, to: usize, round: u64) -> Outcome {
         let mut others = (0..self.comm.size()).filter(|&rank| rank != to);
         match self.comm.rank() == to {
@@ -115,7 +114,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A communicator on which something was refused or has failed still does everything.
+/// Checks that a communicator still works after a refusal or a failure on it.
 pub(super) fn still_works(comm: &Stage<'_>) -> Outcome {
     comm.barrier()?;
     let sum = comm.all_reduce(&[comm.rank() as u64], Reduce::Sum)?;
@@ -126,7 +125,7 @@ pub(super) fn still_works(comm: &Stage<'_>) -> Outcome {
     line.step(&halo, 1)
 }
 
-/// The failure that a call must have ended with.
+/// Requires that a call ended with a failure, and returns it.
 #[track_caller]
 pub(super) fn failure<T>(result: Result<T, Error>) -> Result<Arc<Failure>, Trouble> {
     match result {
@@ -136,7 +135,7 @@ pub(super) fn failure<T>(result: Result<T, Error>) -> Result<Arc<Failure>, Troub
     }
 }
 
-/// Exchanges until the object fails, as it must: in the first exchange that has not ended well.
+/// Exchanges until the object fails, and returns the failure.
 pub(super) fn until_failure(halo: &HaloExchange) -> Result<Arc<Failure>, Trouble> {
     let is_over = |pending: &Pending| matches!(pending.is_ready(), Ok(true));
     let mut last = halo.pending().filter(is_over).map(|pending| pending.epoch());
@@ -153,7 +152,7 @@ pub(super) fn until_failure(halo: &HaloExchange) -> Result<Arc<Failure>, Trouble
     }
 }
 
-/// Waits until the memory of a failed object is the user's again, and checks that it is.
+/// Waits until a failed object has released its memory, and checks it.
 pub(super) fn reclaimed(comm: &Stage<'_>, halo: &HaloExchange, array: &Cells<u64>) -> Outcome {
     while !halo.reclaim() {
         comm.link().host().yield_now();
@@ -164,7 +163,7 @@ pub(super) fn reclaimed(comm: &Stage<'_>, halo: &HaloExchange, array: &Cells<u64
     Ok(())
 }
 
-/// The failed object stays failed, whatever is asked of it.
+/// Checks that a failed object stays failed in every call.
 pub(super) fn is_sticky(halo: &HaloExchange, first: &Failure) -> Outcome {
     for again in [failure(halo.exchange())?, failure(halo.exchange())?] {
         ensure!(*again == *first, "first {first}, then {again}");
@@ -181,7 +180,7 @@ pub(super) fn is_deadline(cause: Cause, at_least: Duration) -> bool {
     }
 }
 
-/// Asks until the answer is yes, and lets others go on meanwhile.
+/// Polls until `is_so` holds, and yields between polls.
 pub(super) fn poll(comm: &Stage<'_>, mut ready: impl FnMut() -> Result<bool, Error>) -> Outcome {
     while !ready()? {
         comm.link().host().yield_now();

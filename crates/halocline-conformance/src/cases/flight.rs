@@ -1,4 +1,4 @@
-//! Exchanges in flight: begun, watched, waited for in every order.
+//! Exchanges in flight: polled, waited for in any order, dropped.
 
 use super::fixture::{Line, Words, in_flight, poll};
 use crate::form::{Form, Kind};

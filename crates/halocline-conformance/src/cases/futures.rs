@@ -1,4 +1,4 @@
-//! Exchanges that tasks wait for.
+//! Exchanges that async tasks await.
 
 use super::fixture::Line;
 use crate::stage::Stage;

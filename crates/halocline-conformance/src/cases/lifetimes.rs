@@ -1,4 +1,4 @@
-//! Objects dropped at any time, in flight too, and what becomes of their memory.
+//! Objects dropped at any time, also in flight, and what happens to their memory.
 
 use super::fixture::{Line, Words, poll, still_works};
 use crate::scene::{Grid, Scene, by, ring};
@@ -105,7 +105,7 @@ fn array_comes_back(comm: &Stage<'_>) -> Outcome {
         if comm.rank() != 0 {
             words.all_tell(0, 0)?;
         }
-        // Nobody waits, nobody holds the object: its rank's progress finishes it.
+        // No thread waits or holds the object: the rank's progress thread finishes it.
         let array = line.array.on_host()?;
         poll(comm, || match array.read() {
             Ok(_) => Ok(true),

@@ -1,4 +1,4 @@
-//! Memory of devices that ranks of other processes map, of whatever kind it is.
+//! Device memory of every kind, mapped by ranks of other processes.
 
 use super::scheduled::device_of;
 use crate::ring::{Given, Ring};
@@ -157,7 +157,7 @@ fn limits<R: Rig>(comm: &Stage<'_>) -> Outcome {
     rig.check()
 }
 
-/// Arrays that are dropped with what was bound to them, again and again: nobody waits, nothing stays.
+/// Arrays dropped together with their exchanges, many times: no rank blocks, no memory remains.
 fn freed<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());

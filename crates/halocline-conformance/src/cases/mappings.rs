@@ -42,13 +42,13 @@ fn content(rank: usize, seed: u64) -> Vec<u8> {
 fn filled(comm: &Stage<'_>, seed: u64) -> Result<Arc<Segment>, halocline::CommError> {
     let memory = comm.allocate(BYTES)?;
     let bytes = content(comm.rank(), seed);
-    // SAFETY: fresh memory of that length, which nobody else knows.
+    // SAFETY: fresh memory of that length that only this function uses.
     unsafe { memory.base().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), BYTES) };
     Ok(memory)
 }
 
 fn bytes_at<'a>(address: u64, length: u64) -> &'a [u8] {
-    // SAFETY: the cases call it for mappings that they hold, and nobody writes meanwhile.
+    // SAFETY: the cases call it for mappings that they hold, and no thread writes meanwhile.
     unsafe {
         std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address as usize), length as usize)
     }

@@ -84,7 +84,7 @@ fn probe(comm: &Stage<'_>) -> Outcome {
     let (next, before) = ((comm.rank() + 1) % comm.size(), (comm.rank() + comm.size() - 1) % comm.size());
     let inbox = comm.link().inbox();
     let never = Tag { operation, round: 2 };
-    ensure!(inbox.probe(never, None).is_none(), "something came that nobody sent");
+    ensure!(inbox.probe(never, None).is_none(), "a message arrived that no rank sent");
     comm.send(next, data, vec![1; 123])?;
     comm.send(next, data, vec![2; 45])?;
     comm.send(next, after, Vec::new())?;

@@ -1,4 +1,4 @@
-//! Work on owned cells while an exchange is in flight, by guards: what is refused is refused however far the exchange is.
+//! Guards of owned cells while an exchange is in flight. A guard is refused by the same rules however far the exchange has come.
 
 use super::fixture::{Line, poll};
 use crate::scene::{Grid, by, ring};

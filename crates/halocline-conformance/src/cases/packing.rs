@@ -1,5 +1,5 @@
-//! Messages packed and unpacked for those who send by themselves. That they hold what an exchange moves is
-//! shown wherever all paths are tried.
+//! Messages packed and unpacked for users who send them themselves. Other topics, which try all paths, also check that they hold
+//! what an exchange moves.
 
 use super::fixture::{Line, Words, in_flight};
 use crate::by_hand::{self, Buffer};
@@ -49,7 +49,7 @@ fn both(
         return Ok([halo.pack(peer, &mut message), halo.unpack(peer, &message)]);
     };
     let buffer = Buffer::new(stream.device(), bytes, bytes.is_multiple_of(2))?;
-    // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+    // SAFETY: the buffer outlives the work on it, and nothing else uses it.
     let results = unsafe {
         [
             halo.pack_on(peer, buffer.address(), bytes, stream),

@@ -1,5 +1,4 @@
-//! Binds that are refused: typed on every rank that can know, an error on all others, and the
-//! communicator goes on.
+//! Refused binds: a typed error on every rank that can know the cause, an error on all others; the communicator stays usable.
 
 use super::fixture::{Line, still_works};
 use super::foreign::is_reached;

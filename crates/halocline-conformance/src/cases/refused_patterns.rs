@@ -1,4 +1,4 @@
-//! Domains and decompositions that are no pattern: an error on every rank, never a hang.
+//! Invalid domains and decompositions: an error on every rank, never a hang.
 
 use super::fixture::still_works;
 use crate::scene::ring;

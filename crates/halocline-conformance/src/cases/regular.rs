@@ -1,4 +1,4 @@
-//! Exchanges on regular grids: every way, dimension, width, border and decomposition.
+//! Exchanges on regular grids: every path, dimension, width, border and decomposition.
 
 use crate::form::{Form, Kind};
 use crate::scene::{Grid, Scene, by, ring, shares_memory};

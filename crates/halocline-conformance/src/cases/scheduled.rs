@@ -1,4 +1,4 @@
-//! Scheduled exchanges of fields on the devices of a rig, beside a program whose ranks are whatever they are.
+//! Scheduled exchanges of device fields, for threads and processes.
 
 use super::fixture::poll;
 use crate::instant::Instant;
@@ -215,7 +215,7 @@ fn a_peer_that_drops_its_object<R: Rig>(comm: &Stage<'_>) -> Outcome {
         if comm.rank() == 0 {
             drop(halo);
         } else {
-            // All of them hear of it, some from those who did.
+            // The failure reaches all ranks, some of them through other ranks.
             let failed = until_failure(&halo, &stream)?;
             ensure!(failed.cause == Cause::Dropped && failed.culprit == 0, "it failed by {failed}");
             poll(comm, || Ok(halo.reclaim()))?;

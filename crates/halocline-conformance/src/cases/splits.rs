@@ -1,4 +1,4 @@
-//! Communicators of some ranks of another one.
+//! Communicators of a subset of ranks.
 
 use crate::numbers::mix;
 use crate::scene::{Scene, ring};

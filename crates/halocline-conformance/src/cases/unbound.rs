@@ -206,7 +206,7 @@ fn kept_field(kept: &Arc<()>) -> Result<Field, Trouble> {
     let mut words = vec![0u64; 5];
     let base = std::ptr::NonNull::new(words.as_mut_ptr()).ok_or_else(|| Trouble::new("no memory"))?;
     let layout = halocline::Layout::c_order(ElementType::U64, &[5])?;
-    // SAFETY: the vector's words do not move and live as long as the field holds them; nobody else uses them.
+    // SAFETY: the vector's words do not move and live as long as the field holds them; nothing else uses them.
     Ok(unsafe { Field::from_raw(base.cast(), layout, Arc::new((words, Arc::clone(kept)))) })
 }
 
@@ -320,7 +320,7 @@ fn disagreement(comm: &Stage<'_>) -> Outcome {
                 ensure!(ended.is_ok(), "a rank alone disagrees with itself: {ended:?}");
                 continue;
             }
-            // Whoever has only sent learns it later; the others fail because their neighbours do.
+            // A rank that only sends fails later; the others fail because their neighbours do.
             while ended.is_ok() {
                 ended = links.exchange(&given).and_then(|pending| pending.wait());
             }
@@ -363,7 +363,7 @@ fn other_names(comm: &Stage<'_>) -> Outcome {
         let text = failed.to_string();
         let names_both = shown.iter().all(|name| text.contains(name));
         ensure!(failed.report.is_none() || names_both, "other names: {text}");
-        // Whoever was told first knows no more than that.
+        // The rank that fails first knows no other cause.
         let found = comm.all_reduce(&[u64::from(names_both)], Reduce::Sum)?;
         ensure!(found[0] > 0, "no rank names both: {text}");
     }

@@ -1,4 +1,4 @@
-//! What GPUs alone can show of exchanges.
+//! Cases of exchanges that only GPUs can run.
 
 use super::Gpus;
 use super::raw::Raw;

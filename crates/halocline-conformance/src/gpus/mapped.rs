@@ -1,4 +1,4 @@
-//! Memory of GPUs in other processes: every kind of it, many rounds, what each step costs.
+//! GPU memory mapped into other processes: every kind of memory, many rounds, the cost of each step.
 
 use super::Gpus;
 use super::kinds::{Foreign, PIECE, Sort, free};
@@ -106,7 +106,7 @@ pub(super) fn round_rank(gpus: &str, count: &str) -> Outcome {
     let device = device_among(rig, gpus, comm.rank())?;
     let (raw, mappings) = (Raw::new(), Mappings::of(&comm)?);
     let round = |number: u64| -> Outcome {
-        // The library's own memory, and somebody else's, which is freed without a word or after a release.
+        // The library's memory, and foreign memory, which is freed without notice or after a release.
         let (address, owner): (Address, Arc<dyn std::any::Any + Send + Sync>) = match number % 3 {
             0 => {
                 let memory = Arc::new(device.allocate(Ring::BYTES + (number as usize % 5) * PIECE)?);
@@ -250,7 +250,7 @@ pub(super) fn cost_rank(gpus: &str) -> Outcome {
                         }
                         (None, Some(own)) => {
                             let arrived = mappings.receive(Some(0))?;
-                            // SAFETY: so many bytes of both, which nobody writes; synchronised before they are given back.
+                            // SAFETY: so many bytes of both, which no thread writes; synchronised before they are given back.
                             unsafe { stream.copy(own.at(0), arrived.address(), bytes) }?;
                             stream.synchronise()?;
                         }
@@ -318,13 +318,13 @@ fn staged(
         comm.barrier()?;
         let begin = Instant::now();
         if let Some(from) = from {
-            // SAFETY: both ends have so many bytes, and nobody else uses them before the stream is synchronised.
+            // SAFETY: both ends have so many bytes, and nothing else uses them before the stream is synchronised.
             unsafe { stream.copy(registered.at(0), from, bytes) }?;
             stream.synchronise()?;
         }
         comm.barrier()?;
         if let Some(to) = to {
-            // SAFETY: both ends have so many bytes, and nobody else uses them before the stream is synchronised.
+            // SAFETY: both ends have so many bytes, and nothing else uses them before the stream is synchronised.
             unsafe { stream.copy(to.at(0), registered.at(0), bytes) }?;
             stream.synchronise()?;
         }

@@ -1,4 +1,4 @@
-//! What exchanges of a yard's fields on GPUs take: checked cell by cell, then timed.
+//! Measures exchanges of a yard's fields on GPUs: first checks every cell, then times them.
 
 use super::{Gpu, Gpus};
 use crate::yard::{Rig, Yard};
@@ -84,7 +84,7 @@ impl<'a> Way<'a> {
         time.as_secs_f64() * 1e6 / self.at_once as f64
     }
 
-    /// Waits until the stream is through.
+    /// Waits until the stream is idle.
     fn finish(&self, stream: &Stream) -> Outcome {
         stream.synchronise()?;
         if let Kind::Exchange(_, ahead) = &self.kind {

@@ -1,5 +1,4 @@
-//! GPUs as a [`Rig`]: the cases of device fields, and what GPUs alone can show (`cases.rs`), run by `program.rs` on a machine
-//! that has them.
+//! GPUs as a [`Rig`]: the cases of device fields, and those that only GPUs can run (`cases.rs`). `program.rs` runs them.
 
 mod cases;
 #[path = "../../../halocline-device/tests/cuda/gpu/kinds.rs"]

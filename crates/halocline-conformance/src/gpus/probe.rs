@@ -1,5 +1,4 @@
-//! Which calls of the driver wait while a stream waits, and hold the calls of other threads meanwhile: what a rank may not do
-//! while another one of its process waits for it.
+//! Finds out which driver calls block while a stream waits, and block calls of other threads meanwhile.
 
 mod across;
 pub(super) mod mappings;

@@ -33,7 +33,7 @@ pub fn main(arguments: &[&str]) -> ExitCode {
     if let Err(why) = Gpus::made() {
         return super::skipped(&arguments.join(" "), &why);
     }
-    // Who waits for whom, for one.
+    // Reports which rank waits for which.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .with_writer(std::io::stderr)

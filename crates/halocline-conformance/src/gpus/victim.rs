@@ -1,4 +1,4 @@
-//! Ranks of a job one of which comes to a bad end with work of its GPU in flight.
+//! Ranks of a job in which one dies while its GPU works.
 
 use super::Gpus;
 use super::kinds::PIECE;
@@ -80,7 +80,7 @@ pub(super) fn rank(scenario: &str) -> Outcome {
             exchange(rig, &yard, &halo, &stream, 7)?;
             say(IN_FLIGHT)?;
             stream.synchronise()?;
-            fail!("nobody killed this rank")
+            fail!("this rank was not killed")
         }
         _ => {
             exchange(rig, &yard, &halo, &stream, 6)?;
@@ -103,7 +103,7 @@ pub(super) fn rank(scenario: &str) -> Outcome {
 fn exchange(rig: &Gpus, yard: &Yard, halo: &HaloExchange, stream: &Stream, step: u64) -> Outcome {
     rig.produce_at_once(&yard.pieces[0][0], stream, step)?;
     halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;
-    // What a failure leaves in halos is checked by nobody.
+    // Halos are not checked after a failure.
     if step <= 5 {
         rig.consume_at_once(&yard.pieces[0][0], stream, step)?;
     }

@@ -1,4 +1,4 @@
-//! How many calls a device is given for an exchange, and of what kind: each costs the host up to microseconds.
+//! The number and kinds of device calls of an exchange. Each call costs the host up to microseconds.
 
 use halocline::device::Priority;
 use halocline::{
@@ -55,7 +55,7 @@ fn count(options: &BindOptions, (allocations, each): (usize, usize)) -> Result<[
                     let after = driver.count();
                     let of = |from: Calls, to: Calls| std::array::from_fn(|kind| to[kind] - from[kind]);
                     let now = [of(before, between), of(between, after)];
-                    // Once the first ones have been, all are alike. Nobody waits for what is known to be over.
+                    // Once the first ones have been, all are alike. No thread waits for an exchange that is known to be over.
                     ensure!(
                         number < 3 || now[0] == last[0] || turn == 1,
                         "exchange {number}: {now:?}, {last:?}"
@@ -91,7 +91,7 @@ fn work(calls: &Calls) -> [u64; 4] {
 }
 
 #[test]
-fn an_exchange_gives_a_device_few_calls() {
+fn an_exchange_makes_few_device_calls() {
     println!("| way | streams | events recorded, waits for events, batches, launches | of the wait |");
     println!("| --- | --- | --- | --- |");
     for (link, inline, chunks, expected) in [
@@ -125,7 +125,7 @@ fn an_exchange_gives_a_device_few_calls() {
 }
 
 #[test]
-fn a_borrowed_handle_that_means_another_stream_by_now_is_no_longer_the_same() {
+fn a_reused_handle_of_a_borrowed_stream_is_detected() {
     let (driver, device) = Instant::device();
     let own = device.stream(Priority::Normal).expect("a stream");
     // SAFETY: the stream outlives it.
@@ -137,7 +137,7 @@ fn a_borrowed_handle_that_means_another_stream_by_now_is_no_longer_the_same() {
 }
 
 #[test]
-fn the_memory_of_fields_is_looked_at_once_an_allocation() {
+fn field_memory_is_queried_once_per_allocation() {
     for (allocations, each) in [(1, 1), (1, 8), (3, 2)] {
         let [begin, wait] = count(&BindOptions::default(), (allocations, each)).expect("exchanges");
         let of = |calls: &Calls, kind: Call| calls[kind as usize];
@@ -151,7 +151,7 @@ fn the_memory_of_fields_is_looked_at_once_an_allocation() {
 }
 
 #[test]
-fn virtual_memory_is_looked_at_once_a_physical_memory_of_which_none_may_be_exchanged() {
+fn virtual_memory_is_queried_once_per_physical_allocation() {
     const PIECE: u64 = 2 << 20;
     // Of so many, so many are looked at by each exchange: all are after a few.
     let exchange = |pieces: usize, looks: u64, exchanges: usize| -> Result<(), Trouble> {
@@ -190,7 +190,7 @@ fn virtual_memory_is_looked_at_once_a_physical_memory_of_which_none_may_be_excha
 }
 
 #[test]
-fn a_message_by_hand_is_one_launch_and_an_event() {
+fn a_packed_message_is_one_launch_and_one_event() {
     let (driver, device) = Instant::device();
     let rank = |comm: Communicator| -> Result<(), Trouble> {
         let pattern = RegularGrid::new([4]).periodic([true]).decompose(2)?;

@@ -1,5 +1,5 @@
-//! Arrays in memory of devices that programs without `unsafe` write and read while exchanges of them are in flight: refused, or
-//! ordered, so that a simulated device never finds a race.
+//! Programs without `unsafe` that write and read device arrays while exchanges are in flight. Each access is refused or ordered, so a
+//! simulated device never reports a race.
 
 use halocline::device::Priority;
 use halocline::device::sim::{World, explore};

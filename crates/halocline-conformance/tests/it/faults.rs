@@ -1,6 +1,5 @@
-//! Ranks that abort, stop for a while or run out of something, and strangers at their sockets. Ranks that
-//! are killed: `tools/kill-storm`. What is drawn follows from a seed, which a failure prints;
-//! `HALOCLINE_SEED` sets it.
+//! Ranks that abort, stop for a while or run out of a resource, and foreign processes that connect to their sockets. `tools/kill-storm`
+//! kills ranks. A failure prints its seed; `HALOCLINE_SEED` sets it.
 
 use halocline_conformance::processes::{End, Ranks};
 use halocline_conformance::storm::left_of;
@@ -61,11 +60,11 @@ impl Play {
         let ends = self.ranks.end();
         let output: String = ends.iter().map(|end| end.output.as_str()).collect();
         let about = self.about;
-        assert!(in_time, "{about}: somebody is still there\n{output}");
+        assert!(in_time, "{about}: some ranks still run\n{output}");
         let names =
             |rank: usize, other: usize| ends[rank].output.contains(&format!("named {other} {how} at "));
         for (rank, End { status, .. }) in ends.iter().enumerate() {
-            // Whose deadline passes in the same moment as that of somebody whom it awaits, and who awaits the victim, names that one.
+            // If two deadlines pass at once, a rank may name a peer that waits for the victim.
             let between = |&other: &usize| ![rank, self.victim].contains(&other) && names(rank, other);
             let named = names(rank, self.victim)
                 || how == "late" && (0..self.size).filter(between).any(|other| names(other, self.victim));
@@ -104,7 +103,7 @@ fn a_rank_killed_with_scheduled_exchanges_in_flight_is_named() {
     }
 }
 
-/// Whoever has mapped its memory, or whose memory it has mapped, does not wait for it.
+/// A rank that maps the victim's memory, or whose memory the victim maps, does not wait for it.
 #[test]
 fn a_rank_killed_while_its_memory_is_mapped_is_named() {
     let seed = seed();
@@ -135,7 +134,7 @@ fn stop_for_a_while(scenario: &str, seed: u64) {
     let output: String = ends.iter().map(|end| end.output.as_str()).collect();
     assert!(late && ends.iter().all(|end| end.output.contains(RECLAIMED)), "{about}\n{output}");
     let own = &ends[victim];
-    // Whoever is stopped while another thread of his copies may find that the deadline of his own has passed.
+    // A rank that is stopped while another of its threads copies may find its own deadline passed.
     let typed = own.output.contains(" late at ") && own.status.code() == Some(NAMED.into());
     assert!(typed, "{about}: the late one ended with {}\n{output}", own.status);
 }
@@ -202,7 +201,7 @@ fn frame(len: u64, payload: &[u8]) -> Vec<u8> {
 /// A process of the same user that is no rank is shut out at once, whatever it says and however much it knows,
 /// and the ranks do not even notice.
 #[test]
-fn strangers_at_the_sockets_are_shut_out() {
+fn foreign_connections_are_refused() {
     let seed = seed();
     let play = Play::start("free", seed, 3);
     play.await_victim();
@@ -222,7 +221,7 @@ fn strangers_at_the_sockets_are_shut_out() {
     for rank in 0..play.size {
         let address = SocketAddr::from_abstract_name(format!("halocline-{token}-{rank}")).expect("a name");
         for (what, words) in &words {
-            let mut stranger = UnixStream::connect_addr(&address).expect("somebody listens");
+            let mut stranger = UnixStream::connect_addr(&address).expect("a rank listens");
             stranger.set_nonblocking(true).expect("a socket");
             // It may be shut out before it has said all.
             let _ = stranger.write_all(words);
@@ -235,7 +234,7 @@ fn strangers_at_the_sockets_are_shut_out() {
             assert!(nothing, "rank {rank} answers a stranger that {what}: {read:?}");
         }
     }
-    // They exchange as if nothing had happened, and see who dies.
+    // They exchange undisturbed and still detect a death.
     play.signal(Signal::KILL);
     play.end("died");
 }

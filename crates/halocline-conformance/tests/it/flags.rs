@@ -1,5 +1,5 @@
-//! Links that go as words with flags: who takes them, and what becomes of exchanges whose words never come. (Ranks that exchange different sets:
-//! `refused.rs`, by every way.) Simulated devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
+//! Links of the LL protocol (data words with flags): which links use it, and how exchanges end whose words never arrive.
+//! (`refused.rs` has ranks that exchange different sets.) Simulated devices; `HALOCLINE_SEED` runs one seed only.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
@@ -44,7 +44,7 @@ fn under_seeds(rank: impl Fn(&World, &Communicator, &Device, &BindOptions) -> Ou
 
 /// Of 40 cells of 8 bytes each way, between processes.
 #[test]
-fn small_messages_go_as_words_with_flags_where_both_sides_want_that() {
+fn small_messages_use_the_ll_protocol_if_both_sides_want_it() {
     let options = Options { exports: true, ..limited() };
     explore(0..30, &options, |world| {
         run_ranks_apart(world, 2, |comm| {
@@ -89,7 +89,7 @@ fn small_messages_go_as_words_with_flags_where_both_sides_want_that() {
 }
 
 #[test]
-fn steps_are_right_whoever_is_in_one_launch() {
+fn steps_are_right_for_every_grouping_of_ranks_into_launches() {
     under_seeds(|world, comm, device, options| {
         let yard = Yard::new(comm, &[6, 3], (1, 1, 3), |_| device)?;
         let halo = yard.bind(comm, &[&[0], &[1, 2]], options)?;
@@ -107,7 +107,7 @@ fn steps_are_right_whoever_is_in_one_launch() {
 }
 
 #[test]
-fn a_sender_is_two_exchanges_ahead_of_a_receiver_that_does_not_come() {
+fn a_sender_runs_at_most_two_exchanges_ahead_of_a_late_receiver() {
     under_seeds(|world, comm, device, options| {
         let yard = Yard::one_way(comm, 6, 1, device)?;
         let deadline = Some(Duration::from_millis(100));
@@ -125,7 +125,7 @@ fn a_sender_is_two_exchanges_ahead_of_a_receiver_that_does_not_come() {
 
 /// What never comes is awaited until the deadline, or until the peer is found to have gone; nothing of it is in the halo then.
 #[test]
-fn a_receiver_whose_words_never_come_fails_and_keeps_its_halo() {
+fn a_receiver_without_data_fails_and_keeps_its_halo() {
     for drops in [false, true] {
         under_seeds(|world, comm, device, options| {
             let yard = Yard::one_way(comm, 6, 1, device)?;
@@ -164,7 +164,7 @@ fn a_receiver_whose_words_never_come_fails_and_keeps_its_halo() {
 
 /// The device of the sender fails while the receiver waits for its words.
 #[test]
-fn a_sender_whose_device_fails_ends_who_waits_for_its_words() {
+fn a_failed_device_of_a_sender_fails_its_receivers() {
     explore(0..60, &limited(), |world| {
         run_ranks(world, 2, |comm| {
             let device = &devices(world, 2)?[comm.rank()];

@@ -1,5 +1,5 @@
-//! Scheduled exchanges, each with one piece of its order left out: right as they are under every seed, and caught
-//! within a few seeds without that piece. `tools/hazards` puts what this prints into `docs/internals/simulated-device.md`.
+//! Scheduled exchanges with one ordering constraint removed: correct without the fault under every seed, reported within a few seeds
+//! with it. `tools/hazards` writes the results to `docs/internals/simulated-device.md`.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
@@ -170,7 +170,7 @@ fn a_staging_buffer_reused() {
     check("staging buffer reused", Cut::Staging, LinkChoice::Message, one_way);
 }
 
-/// Owned cells are overwritten right after the wait; nobody looks at the halo before the last step.
+/// Owned cells are overwritten right after the wait; the halo is not read before the last step.
 fn overwriting(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let (stream, yard) = begin(world, comm, setting)?;
     let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
@@ -225,7 +225,7 @@ fn two_objects(world: &World, comm: &Communicator, setting: Setting) -> Outcome 
 }
 
 #[test]
-fn a_ready_not_raised_before_a_wait() {
+fn a_grant_not_set_before_a_wait() {
     check("a `ready` not raised before a wait (two objects)", Cut::ReadyFirst, LinkChoice::Auto, two_objects);
 }
 
@@ -286,7 +286,7 @@ fn lost(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let (stream, yard) = begin(world, comm, setting)?;
     let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
     let exchange = |step: u64| -> Result<(), Error> {
-        // What is pulled for an exchange that fails may be overwritten meanwhile, by whoever was released: nobody gets it.
+        // A released peer may overwrite cells that a failed exchange pulls: their values are not delivered.
         if setting.link != LinkChoice::Pull || step == 1 {
             // A device that has failed refuses.
             let _ = yard.produce(world, &[0], &stream, step);
@@ -321,7 +321,7 @@ fn error_in_flight() {
 
 /// The same orders where links are pulled: each is needed, and found to be missing.
 #[test]
-fn every_order_is_needed_where_links_are_pulled() {
+fn every_order_is_needed_for_pull_links() {
     let hazards: [(Cut, Program); 9] = [
         (Cut::Producer, steps),
         (Cut::HaloRead, overwriting),
@@ -340,7 +340,7 @@ fn every_order_is_needed_where_links_are_pulled() {
 
 /// The same where all goes as words with flags: what they say themselves needs no other order.
 #[test]
-fn every_order_is_needed_beside_words_with_flags() {
+fn every_order_is_needed_beside_the_ll_protocol() {
     let hazards: [(Cut, Program); 8] = [
         (Cut::Slot, one_way),
         (Cut::Unpacked, one_way),
@@ -357,7 +357,7 @@ fn every_order_is_needed_beside_words_with_flags() {
 }
 
 #[test]
-fn failures_end_every_wait_by_every_way() {
+fn failures_end_every_wait_on_every_path() {
     let links = [
         LinkChoice::Auto,
         LinkChoice::Pull,

@@ -1,5 +1,5 @@
-//! Ranks as threads of one process on devices whose calls wait for streams, and hold those of other threads meanwhile. `HALOCLINE_SEEDS`
-//! says how many random programs are run, `HALOCLINE_SEED` which is the first.
+//! Ranks as threads of one process on devices whose calls wait for streams and block calls of other threads. `HALOCLINE_SEEDS` is the
+//! number of random programs, `HALOCLINE_SEED` the first one.
 
 use halocline::Communicator;
 use halocline::device::{Memory, Priority, ValueOp};
@@ -22,7 +22,7 @@ fn run(ranks: usize, rank: impl Fn(&Communicator) -> Outcome + Sync) {
 }
 
 #[test]
-fn what_is_dropped_holds_no_rank_that_another_one_waits_for() {
+fn a_drop_does_not_block_a_rank_that_another_one_waits_for() {
     for ranks in [2, 3] {
         run(ranks, |comm| {
             run_cases(comm, &device_cases::<Held>(), "scheduled::", LIMIT)?;
@@ -43,7 +43,7 @@ static ENDING: OnceLock<Instant> = OnceLock::new();
 extern "C" fn last() {
     let took = ENDING.get().expect("it ends").elapsed();
     let device = &Held::get().expect("devices").devices()[0];
-    let left = LEFT.lock().expect("nobody panics").take().expect("it is left");
+    let left = LEFT.lock().expect("not poisoned").take().expect("it is left");
     let base = left.at(0);
     drop(left);
     drop(device.let_wait());
@@ -51,7 +51,7 @@ extern "C" fn last() {
     println!("through after {} ms, there: {is_there}", took.as_millis());
 }
 
-/// What the child does: its device waits for a word that nobody writes, and something is being freed.
+/// What the child does: its device waits for a flag that is never written while a free is pending.
 fn end_with_a_stuck_stream() -> Outcome {
     // SAFETY: a function without arguments.
     assert_eq!(unsafe { libc::atexit(last) }, 0);
@@ -59,7 +59,7 @@ fn end_with_a_stuck_stream() -> Outcome {
     let device = &rig.devices()[0];
     let (word, stream) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
     let (freed, left) = (device.allocate(64)?, device.allocate(64)?);
-    *LEFT.lock().expect("nobody panics") = Some(left);
+    *LEFT.lock().expect("not poisoned") = Some(left);
     // SAFETY: the word is there until the process has ended.
     unsafe { stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
     drop(freed);
@@ -70,13 +70,13 @@ fn end_with_a_stuck_stream() -> Outcome {
     std::process::exit(0);
 }
 
-/// Nothing is freed any more, nobody hangs: neither the end of the process nor what is dropped after that of the library.
+/// Nothing is freed any more and nothing hangs: neither the end of the process nor a drop after that of the library.
 #[test]
-fn a_process_ends_in_a_moment_although_a_stream_never_does() {
+fn a_process_ends_at_once_although_a_stream_never_does() {
     if std::env::var_os(CHILD).is_some() {
         return end_with_a_stuck_stream().unwrap_or_else(|trouble| panic!("{trouble}"));
     }
-    let name = "holding::a_process_ends_in_a_moment_although_a_stream_never_does";
+    let name = "holding::a_process_ends_at_once_although_a_stream_never_does";
     let me = std::env::current_exe().expect("a path");
     let mut command = Command::new(me);
     command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").stdout(Stdio::piped());
@@ -87,7 +87,7 @@ fn a_process_ends_in_a_moment_although_a_stream_never_does() {
             child.kill().expect("it is there");
             break;
         }
-        // A child's end wakes nobody here.
+        // Nothing signals the end of a child here.
         std::thread::sleep(Duration::from_millis(1));
     }
     let ended = child.wait_with_output().expect("it has ended");

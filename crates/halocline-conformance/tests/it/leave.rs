@@ -1,5 +1,4 @@
-//! Ranks that leave for good, or panic, at random moments: the others end with an error that names them,
-//! their memory comes back, and nobody hangs.
+//! Ranks that leave or panic at random moments: the others end with an error that names them, memory is freed, no rank hangs.
 
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, Decomposed, Error, Field, Halo, HaloExchange,
@@ -63,10 +62,10 @@ fn ranks_that_leave_at_random_moments() {
     }
 }
 
-/// Whoever is through with its last exchange may leave at once, although others are still at theirs: each
+/// A rank may leave after its last exchange although others are still in theirs: each
 /// rank has then done for them all that it had to.
 #[test]
-fn ranks_that_leave_when_they_are_through() {
+fn ranks_that_leave_when_they_have_finished() {
     let watchdog = Watchdog::new(LIMIT);
     let mut numbers = Numbers::new(77);
     for turn in 0..400 {

@@ -1,5 +1,5 @@
-//! Links between devices of ranks that are processes, or pretend to be: memory is reached only once it is mapped. Simulated
-//! devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
+//! Links between devices of ranks that are, or pretend to be, separate processes: memory must be mapped before it is accessed. Simulated
+//! devices; `HALOCLINE_SEED` runs one seed only.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore};
@@ -103,7 +103,7 @@ fn mailboxes_on_devices_are_mapped_instead_of_fields() {
 }
 
 #[test]
-fn links_are_pulled_out_of_the_other_process_where_that_is_asked_for() {
+fn requested_pull_links_read_the_other_process() {
     play(0..30, 2, |world, device, comm| {
         let ring = ring(comm, device)?;
         let inline = world.seed() % 2 == 0;
@@ -124,7 +124,7 @@ fn links_are_pulled_out_of_the_other_process_where_that_is_asked_for() {
 }
 
 #[test]
-fn memory_that_cannot_be_exported_takes_a_mailbox_on_its_device_and_only_that() {
+fn memory_that_cannot_be_exported_uses_a_device_mailbox() {
     play(0..30, 3, |world, device, comm| {
         let ring = ring(comm, device)?;
         if comm.rank() == 1 {
@@ -144,7 +144,7 @@ fn memory_that_cannot_be_exported_takes_a_mailbox_on_its_device_and_only_that() 
 }
 
 #[test]
-fn what_the_other_side_cannot_open_takes_a_mailbox_on_its_device_whatever_the_reason() {
+fn memory_that_the_peer_cannot_open_uses_a_device_mailbox() {
     let all = [
         Refusal::AlreadyOpen,
         Refusal::OutOfMemory,
@@ -180,7 +180,7 @@ fn what_the_other_side_cannot_open_takes_a_mailbox_on_its_device_whatever_the_re
 
 /// A message that the receiver's device has no room for twice more goes through memory of the host.
 #[test]
-fn without_room_for_a_mailbox_on_the_device_one_of_the_host_is_taken() {
+fn without_memory_for_a_device_mailbox_a_host_mailbox_is_used() {
     play(0..20, 2, |world, device, comm| {
         let ring = ring(comm, device)?;
         if comm.rank() == 1 {
@@ -205,9 +205,9 @@ fn without_room_for_a_mailbox_on_the_device_one_of_the_host_is_taken() {
     });
 }
 
-/// Neither fields nor words are mapped by rank 1, which then writes nothing of rank 0's, who awaits nothing on a device that rank 1 should raise.
+/// Rank 1 maps neither fields nor flags of rank 0. It writes no memory of rank 0, which waits for no device flag of rank 1.
 #[test]
-fn without_words_on_the_other_device_all_goes_through_a_mailbox_of_the_host() {
+fn without_flags_on_the_other_device_a_host_mailbox_is_used() {
     play(0..30, 2, |world, device, comm| {
         let why = Refusal::NoPeerAccess;
         for link in [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::DeviceMailbox] {
@@ -238,9 +238,9 @@ fn without_words_on_the_other_device_all_goes_through_a_mailbox_of_the_host() {
     });
 }
 
-/// Between ranks of one process: memory of pools is its device's alone, unless whoever made it says otherwise.
+/// Between ranks of one process: only its own device can access memory of a pool, unless its creator grants access.
 #[test]
-fn memory_that_is_not_shared_with_the_peers_device_takes_a_mailbox() {
+fn memory_without_peer_access_uses_a_mailbox() {
     explore(0..30, &apart(), |world| {
         run_ranks(world, 2, |comm| {
             let all = devices(world, 2)?;
@@ -262,9 +262,9 @@ fn memory_that_is_not_shared_with_the_peers_device_takes_a_mailbox() {
     });
 }
 
-/// Who has its fields on several devices is written to directly; what it sends would need an address for each.
+/// A rank with fields on several devices receives directly; sending directly would need an address for each device.
 #[test]
-fn a_rank_with_fields_on_several_devices_is_written_to_by_another_process() {
+fn another_process_writes_to_a_rank_with_several_devices() {
     play(0..40, 2, |world, device, comm| {
         let places: Vec<Device> = match comm.rank() {
             0 => vec![device.clone(); 2],
@@ -318,7 +318,7 @@ fn limits_change_while_exchanges_are_in_flight() {
 }
 
 #[test]
-fn memory_is_freed_with_its_array_once_nobody_has_it_mapped() {
+fn an_array_frees_its_memory_once_no_rank_maps_it() {
     play(0..20, 2, |_, device, comm| {
         for round in 1..=4 {
             let ring = ring(comm, device)?;
@@ -336,7 +336,7 @@ fn memory_is_freed_with_its_array_once_nobody_has_it_mapped() {
 }
 
 #[test]
-fn all_fail_when_one_drops_its_object_and_memory_comes_back() {
+fn all_fail_when_one_drops_its_object_and_memory_is_released() {
     play(0..60, 3, |world, device, comm| {
         let ring = ring(comm, device)?;
         // The field is mapped, or only the words and the mailbox behind them.
@@ -358,9 +358,9 @@ fn all_fail_when_one_drops_its_object_and_memory_comes_back() {
 }
 
 #[test]
-fn memory_that_its_user_has_freed_is_noticed_and_nobody_writes_to_it() {
+fn memory_that_its_user_freed_is_detected_and_not_written() {
     play(0..30, 2, |_, device, comm| {
-        // Somebody else's, kept by nobody.
+        // Foreign memory without a keep-alive.
         let base = device.driver().allocate(Ring::BYTES)?.base;
         let ring = Ring::new(comm, device, base, Arc::new(()))?;
         let halo = ring.bind(comm, &BindOptions::default())?;
@@ -389,7 +389,7 @@ fn memory_that_its_user_has_freed_is_noticed_and_nobody_writes_to_it() {
 }
 
 #[test]
-fn a_deadline_that_ends_amid_mapping_is_an_error_rather_than_another_way() {
+fn a_deadline_during_mapping_is_an_error_and_not_another_path() {
     let (late, bound) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // Time passes in few of these schedules.
     const SEEDS: Range<u64> = 0..900;
@@ -430,7 +430,7 @@ fn random_programs_of_ranks_that_are_processes() {
 /// Of an array of the library's own: a miss looks and opens, a hit calls no driver, and once the array is dropped what lies there is looked
 /// at again.
 #[test]
-fn memory_of_the_library_that_is_mapped_is_mapped_again_without_a_call() {
+fn mapped_library_memory_is_mapped_again_without_a_driver_call() {
     play(0..10, 2, |world, device, comm| {
         let mappings = Mappings::of(comm)?;
         let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;
@@ -462,9 +462,9 @@ fn memory_of_the_library_that_is_mapped_is_mapped_again_without_a_call() {
     });
 }
 
-/// Who keeps a mapping for ever keeps nobody from freeing: the driver holds the memory for it.
+/// A mapping that is kept forever does not block a free: the driver holds the memory for it.
 #[test]
-fn memory_that_a_peer_does_not_unmap_is_freed_after_a_while_and_nobody_waits_for_that() {
+fn memory_that_a_peer_keeps_mapped_is_freed_later_without_blocking() {
     play(0..10, 2, |world, device, comm| {
         let mappings = Mappings::of(comm)?;
         let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;

@@ -1,5 +1,5 @@
-//! Messages of device fields, packed and unpacked by hand in the order of streams, on simulated devices: the order that is promised is
-//! there under every seed, each piece that is left to the caller is needed, and what is wrong is refused.
+//! Messages of device fields, packed and unpacked by hand in stream order, on simulated devices: the promised order holds under every
+//! seed, each ordering left to the caller is necessary, and invalid calls are refused.
 
 use halocline::device::sim::{Options, World, explore, run};
 use halocline::device::{Memory, Priority, ValueOp};
@@ -118,7 +118,7 @@ fn each_piece_of_order_is_needed() {
 
 /// Messages by hand and exchanges of the same object in turn, on one stream, by each way.
 #[test]
-fn exchanged_and_packed_in_turn_on_one_stream() {
+fn exchanges_and_packed_messages_alternate_on_one_stream() {
     for link in [
         LinkChoice::Auto,
         LinkChoice::Pull,
@@ -171,7 +171,7 @@ fn the_object_and_its_fields_are_dropped_while_a_message_is_packed() {
         let stream = device.stream(Priority::Normal)?;
         let buffers = buffers(&halo, &stream, Direction::Send)?;
         for (peer, buffer) in &buffers {
-            // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+            // SAFETY: the buffer outlives the work on it, and nothing else uses it.
             unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
         }
         drop((halo, yard));
@@ -194,7 +194,7 @@ fn one_rank_drops_its_object_while_a_message_is_packed() {
             // SAFETY: the word outlives the wait, and is raised by the host alone.
             unsafe { stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
             for (peer, buffer) in &buffers {
-                // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+                // SAFETY: the buffer outlives the work on it, and nothing else uses it.
                 unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
             }
             drop(halo);
@@ -229,7 +229,7 @@ fn the_object_fails_while_a_message_is_packed() {
             let pending = halo.schedule_exchange(&[&kernels])?;
             follow(&kernels, &messages)?;
             for (peer, buffer) in &buffers {
-                // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+                // SAFETY: the buffer outlives the work on it, and nothing else uses it.
                 unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &messages) }?;
             }
             ensure!(matches!(pending.wait(), Err(Error::Failed(_))), "it does not fail");
@@ -262,7 +262,7 @@ fn many_buffers_in_turn_on_two_streams() {
         streams[0].synchronise()?;
         for turn in 0..15 {
             let buffer = &buffers[if turn < 4 { 0 } else { turn % 7 }];
-            // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+            // SAFETY: the buffer outlives the work on it, and nothing else uses it.
             unsafe { halo.pack_on(peer, buffer.address(), bytes, &streams[turn % 2]) }?;
         }
         streams.iter().try_for_each(Stream::synchronise)?;
@@ -289,7 +289,7 @@ fn fields_of_a_rank_on_two_devices() {
             let stream = device.stream(Priority::Normal)?;
             yard.produce(world, &[0], &stream, 1)?;
             let buffer = Buffer::new(device, bytes, false)?;
-            // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+            // SAFETY: the buffer outlives the work on it, and nothing else uses it.
             unsafe { halo.pack_on(peer, buffer.address(), bytes, &stream) }?;
             packed.push(buffer.read(&stream)?);
         }
@@ -314,7 +314,7 @@ fn refused(
 }
 
 #[test]
-fn what_is_wrong_is_refused() {
+fn invalid_calls_are_refused() {
     let options = Options { devices: 3, peers: 2, ..limited() };
     let program = |world: &World, comm: &Communicator| -> Outcome {
         let devices = [world.device(0)?, world.device(1)?, world.device(2)?];
@@ -359,7 +359,7 @@ fn what_is_wrong_is_refused() {
         }
         world.capture(&captured, false)?;
         // None of it is an end of the object.
-        // SAFETY: the memory outlives the work on it, and nobody else uses it.
+        // SAFETY: the memory outlives the work on it, and nothing else uses it.
         unsafe { halo.pack_on(peer, whole.0, whole.1, &captured) }?;
         captured.synchronise()?;
         let pattern = RegularGrid::new([6]).periodic([true]).decompose(2)?.pattern(comm, Halo::uniform(1))?;

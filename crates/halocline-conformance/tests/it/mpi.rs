@@ -1,6 +1,6 @@
-//! Jobs over MPI that are no cases of the suite: every launcher that is here, every library that goes with it.
+//! Jobs over MPI that are not cases of the suite, for every launcher of this machine and every library that works with it.
 //!
-//! [`halocline_conformance::launchers`] says which launchers those are. Where there is none, the tests say so and pass.
+//! [`halocline_conformance::launchers`] lists the launchers. Without one the tests say so and pass.
 
 use halocline_conformance::host::FINALIZED;
 use halocline_conformance::launchers::{Mpi, said};
@@ -19,7 +19,7 @@ fn must(mpi: &Mpi, ranks: usize, environment: &[(&str, &str)], arguments: &[&str
 }
 
 #[test]
-fn mpi_is_handed_no_memory_of_devices_where_that_is_not_wanted() {
+fn mpi_gets_no_device_memory_unless_enabled() {
     for mpi in Mpi::all() {
         for wish in ["auto", "off"] {
             let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", wish)];
@@ -43,7 +43,7 @@ fn a_program_gives_its_own_communicator() {
 }
 
 #[test]
-fn one_thread_calls_mpi_where_no_more_may() {
+fn one_thread_calls_mpi_under_thread_funneled() {
     for mpi in Mpi::all() {
         must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "funneled", &mpi.library()]);
         must(&mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "funneled", &mpi.library()]);
@@ -73,7 +73,7 @@ fn a_rank_that_aborts_mpi_ends_the_job() {
 
 /// As over shm, where the launcher lets them say so.
 #[test]
-fn ranks_that_share_memory_and_starve_of_descriptors() {
+fn ranks_that_share_memory_run_out_of_descriptors() {
     const RANKS: usize = 3;
     let watchdog = Watchdog::new(LIMIT);
     for (mpi, seed) in Mpi::all().into_iter().flat_map(|mpi| [(mpi.clone(), "3"), (mpi, "10")]) {
@@ -88,7 +88,7 @@ fn ranks_that_share_memory_and_starve_of_descriptors() {
 }
 
 #[test]
-fn mpi_is_called_no_more_once_it_is_finalized_while_a_thread_joins() {
+fn mpi_is_not_called_after_finalize_while_a_thread_joins() {
     let watchdog = Watchdog::new(LIMIT);
     for mpi in Mpi::all() {
         watchdog.begin(format!("{mpi:?}"));
@@ -97,7 +97,7 @@ fn mpi_is_called_no_more_once_it_is_finalized_while_a_thread_joins() {
 }
 
 #[test]
-fn a_program_that_finalizes_mpi_first_is_told_so() {
+fn a_program_that_finalizes_mpi_first_gets_an_error() {
     for mpi in Mpi::all() {
         for node_aware in ["on", "off"] {
             must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "dropped", &mpi.library()]);
@@ -108,7 +108,7 @@ fn a_program_that_finalizes_mpi_first_is_told_so() {
 }
 
 #[test]
-fn the_wrong_library_and_two_libraries_are_told_by_name() {
+fn errors_name_a_wrong_library_and_two_libraries() {
     let all = Mpi::all();
     let open = all.iter().find(|mpi| mpi.is_open_mpi);
     let Some((open, mpich)) = open.zip(all.iter().find(|mpi| !mpi.is_open_mpi)) else {
@@ -135,7 +135,7 @@ fn the_wrong_library_and_two_libraries_are_told_by_name() {
 }
 
 #[test]
-fn a_library_is_found_that_the_program_has_loaded_by_any_name() {
+fn a_library_that_the_program_loaded_is_found_under_any_name() {
     let Some(mpi) = Mpi::all().into_iter().find(|mpi| mpi.is_open_mpi) else {
         return println!("SKIPPED: this needs Open MPI");
     };
@@ -158,7 +158,7 @@ fn a_library_is_found_that_the_program_has_loaded_by_any_name() {
 
 /// As where srun says nothing to the library.
 #[test]
-fn a_task_of_srun_whose_library_sees_it_alone_is_told_how_to_start_it() {
+fn an_srun_task_without_pmi_gets_advice() {
     let all = Mpi::all();
     let Some(mpi) = all.first() else { return };
     let mut task = Command::new(RANK);

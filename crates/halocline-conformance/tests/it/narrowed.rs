@@ -1,4 +1,4 @@
-//! Narrowed objects of device fields, on simulated devices: what they share with the wide ones, and what tells the two apart.
+//! Narrowed objects of device fields on simulated devices: what they share with the wide objects, and what tells the two apart.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
@@ -59,7 +59,7 @@ fn by((link, flags): Choice) -> BindOptions {
 }
 
 #[test]
-fn ranks_of_which_one_exchanges_the_wide_and_one_the_narrow_object_fail() {
+fn ranks_that_mix_the_wide_and_the_narrow_object_fail() {
     under_seeds(|world, comm, link| {
         let line = Line::new(world, comm, &by(link))?;
         // Of the same width, so that nothing but its number tells the set from the wide one.
@@ -79,7 +79,7 @@ fn ranks_of_which_one_exchanges_the_wide_and_one_the_narrow_object_fail() {
     });
 }
 
-/// The narrow object goes one way: nothing that comes back holds the sender, who must not run ahead all the same.
+/// The narrow object only sends. Nothing that it receives limits the sender, which still must not run ahead.
 #[test]
 fn a_sender_of_a_narrow_object_waits_for_its_receiver_until_the_deadline() {
     under_seeds(|world, comm, link| {
@@ -100,7 +100,7 @@ fn a_sender_of_a_narrow_object_waits_for_its_receiver_until_the_deadline() {
 }
 
 #[test]
-fn an_object_has_room_for_so_many_sets() {
+fn an_object_holds_a_limited_number_of_sets() {
     under_seeds(|world, comm, link| {
         let line = Line::new(world, comm, &by(link))?;
         let mut narrow = Vec::new();

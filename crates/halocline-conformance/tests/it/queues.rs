@@ -1,5 +1,4 @@
-//! Streams that share queues of the hardware, as simulated devices can have it: what ranks with a device each may do, what ranks that
-//! share one may not.
+//! Streams that share hardware queues, on simulated devices: what ranks may do that have a device each, or share one.
 
 use halocline::Communicator;
 use halocline::device::sim::{Options, World, explore, run};
@@ -27,12 +26,12 @@ fn programs(world: &World, comm: &Communicator, count: u64, shared: bool) -> Out
 }
 
 #[test]
-fn ranks_with_a_device_each_get_on_whatever_streams_share_its_queues() {
+fn ranks_with_a_device_each_complete_whatever_streams_share_queues() {
     explore(0..40, &limited(8, false), |world| run_ranks(world, 2, |comm| programs(world, comm, 4, false)));
 }
 
 #[test]
-fn ranks_that_share_a_device_get_on_where_streams_are_kept() {
+fn ranks_that_share_a_device_complete_if_streams_are_kept() {
     explore(0..20, &limited(QUEUES, true), |world| {
         run_ranks(world, 2, |comm| programs(world, comm, 10, true))
     });
@@ -40,7 +39,7 @@ fn ranks_that_share_a_device_get_on_where_streams_are_kept() {
 
 /// What keeping them is for: 8 of 20 such runs do not end.
 #[test]
-fn ranks_that_share_a_device_wait_for_good_where_streams_are_made_anew() {
+fn ranks_that_share_a_device_deadlock_if_streams_are_recreated() {
     let runs = (0..20).map(|seed| {
         run(seed, &limited(QUEUES, false), |world| {
             run_ranks(world, 2, |comm| programs(world, comm, 10, true))

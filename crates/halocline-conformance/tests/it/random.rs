@@ -1,5 +1,5 @@
-//! Random grids, id sets and meshes with random fields, exchanged between thread ranks and compared with
-//! the global oracle. Inputs shrink; a hang prints its case and fails.
+//! Random grids, id sets and meshes with random fields, exchanged between threads and compared with the global oracle. Inputs shrink; a
+//! hang prints its case and fails.
 
 use halocline::{
     Communicator, Decomposition, ElementType, HaloExchange, LinkChoice, Mesh, Neighbours, Partition, Reduce,
@@ -234,7 +234,7 @@ fn run_grid(comm: &Communicator, grid: &Grid, fields: &Fields) -> Outcome {
     })
 }
 
-/// A set of ids: who owns each cell, who wants which others, and in what local order.
+/// A set of ids: the owner of each cell, the halo cells of each domain, and their local order.
 #[derive(Debug, Clone)]
 struct IdsCase {
     ranks: usize,

@@ -1,4 +1,4 @@
-//! Scheduled exchanges that are refused, and what is bound with fields of several kinds: on simulated devices.
+//! Refused scheduled exchanges, and binds of fields of several kinds, on simulated devices.
 
 use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
@@ -372,7 +372,7 @@ fn without_access(peers: u32, ranks: usize, program: impl Fn(&World, &Communicat
 }
 
 #[test]
-fn ranks_whose_devices_do_not_reach_each_other_take_a_mailbox_and_say_why() {
+fn ranks_without_peer_access_use_a_mailbox_and_explain_it() {
     // Of three ranks, two have devices that do.
     for (peers, ranks) in [(0, 2), (1, 2), (2, 3)] {
         without_access(peers, ranks, |world, comm| {

@@ -1,6 +1,5 @@
-//! What scheduled exchanges promise, on simulated devices: over random patterns, ranks, devices, streams and
-//! interleavings of calls, each under a schedule of its own. `HALOCLINE_SEED` runs one seed alone,
-//! `HALOCLINE_SEEDS` says how many are run instead of a few hundred.
+//! The contract of scheduled exchanges on simulated devices, over random patterns, ranks, devices, streams and orders of calls, each
+//! under a schedule of its own. `HALOCLINE_SEED` runs one seed only; `HALOCLINE_SEEDS` sets their number.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore, find};
@@ -75,7 +74,7 @@ fn awaited_by_tasks(world: &World, comm: &Communicator, link: LinkChoice) -> Out
     let halo = yard.bind(comm, &[&[0]], &options)?;
     for step in 1..=3 {
         yard.produce(world, &[0], &stream, step)?;
-        // Polled once, then forgotten: nobody is woken for it.
+        // Polled once and then dropped: no task is woken for it.
         let mut forgotten = halo.begin().into_future();
         let _ = Pin::new(&mut forgotten).poll(&mut Context::from_waker(Waker::noop()));
         drop(forgotten);
@@ -229,7 +228,7 @@ fn objects_that_share_a_stream_begun_in_opposite_orders_fail_by_their_deadline()
         explore(0..20, &limited(), |world| {
             run_ranks(world, 2, |comm| {
                 let failed = crossed(world, comm, inline, is_crossed)?;
-                // On streams of their own they wait for nobody's order.
+                // On streams of their own they depend on no other order.
                 let must_fail = is_crossed && !inline;
                 ensure!((failed > 0) == must_fail, "inline {inline}, crossed {is_crossed}: {failed} failed");
                 Ok(())

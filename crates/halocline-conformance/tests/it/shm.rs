@@ -1,11 +1,11 @@
-//! Jobs of processes of one machine that are no cases of the suite.
+//! Jobs of processes on one machine that are not cases of the suite.
 
 use halocline_conformance::processes::Ranks;
 use std::time::Duration;
 
 /// The times are of no device; what is counted is as it is on GPUs.
 #[test]
-fn binds_are_measured_beside_their_opens() {
+fn binds_are_measured_beside_their_mappings() {
     let program = env!("CARGO_BIN_EXE_halocline-conformance");
     let mut ranks = Ranks::start(program, 2, &["bind-costs"]);
     let in_time = ranks.await_end(0..2, Duration::from_secs(120));
@@ -27,7 +27,7 @@ fn binds_are_measured_beside_their_opens() {
 
 /// Simulated devices of other processes are as GPUs that are not visible: known by name alone, and mapped all the same.
 #[test]
-fn ranks_tell_by_which_way_they_reach_devices_that_they_do_not_see() {
+fn ranks_report_their_paths_to_devices_they_do_not_see() {
     let mut ranks = Ranks::start(env!("CARGO_BIN_EXE_halocline-conformance"), 2, &["seen"]);
     let in_time = ranks.await_end(0..2, Duration::from_secs(120));
     let ends = ranks.end();

@@ -1,4 +1,4 @@
-//! Ranks as threads of one process on devices that never tell what a word is: who is late, or has gone, is found out all the same.
+//! Ranks as threads on devices whose flags the host cannot read: late and departed ranks are detected all the same.
 
 use halocline::Communicator;
 use halocline_conformance::holding::{Held, silence};
@@ -6,7 +6,7 @@ use halocline_conformance::{Outcome, run_fields_on_devices};
 use std::time::Duration;
 
 #[test]
-fn deadlines_and_ranks_that_go_are_noticed_without_looks() {
+fn deadlines_and_departed_ranks_are_detected_without_reading_flags() {
     silence();
     for ranks in [2, 3] {
         let ended: Vec<Outcome> = std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Exchanges of host fields, and cases of device fields, under simulated schedules of ranks and their progress threads.
-//! `HALOCLINE_SEED` runs one seed alone.
+//! Exchanges of host fields, and cases of device fields, under simulated schedules of ranks and progress threads. `HALOCLINE_SEED` runs
+//! one seed only.
 
 use halocline::{Array, BindOptions, Communicator, Decomposed, Halo, HaloExchange, LinkChoice, RegularGrid};
 use halocline_conformance::simulated::{options, run_ranks};

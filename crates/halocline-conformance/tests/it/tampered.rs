@@ -1,4 +1,4 @@
-//! Messages that cannot be sent, or that say something else than they should: errors on all ranks.
+//! Messages that cannot be sent, or have wrong contents: errors on all ranks.
 
 use halocline::device::sim::{Options, World};
 use halocline::{
@@ -25,7 +25,7 @@ fn binds(tamper: fn(usize, bool, &mut Vec<u8>) -> Result<(), CommError>) -> Vec<
                 comm
             };
             let bound = bind(&comm);
-            // No message is left that nobody will ever take.
+            // No message remains in an inbox.
             comm.barrier().expect("the communicator works");
             bound.err()
         })
@@ -47,7 +47,7 @@ fn untampered_messages_bind() {
 }
 
 #[test]
-fn a_transport_that_gives_less_memory_than_it_is_asked_for_is_refused() {
+fn a_transport_that_allocates_too_little_is_refused() {
     let comm = short_of_memory(Communicator::single(), 8);
     match Array::<u64>::zeros(&comm, &[4]).map(|array| array.memory().len()) {
         Err(Error::Comm(CommError::ShortSegment { asked: 32, found: 24, .. })) => {}
@@ -73,7 +73,7 @@ fn an_offer_that_cannot_be_sent_is_an_error_on_all_ranks() {
 }
 
 #[test]
-fn an_offer_that_announces_memory_without_end_is_refused() {
+fn an_offer_of_endless_memory_is_refused() {
     let ended = binds(|_, is_offer, payload| {
         if is_offer {
             payload[..8].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
@@ -125,7 +125,7 @@ fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Erro
 }
 
 #[test]
-fn words_slots_and_mailboxes_on_devices_that_lie_elsewhere_are_refused() {
+fn flags_slots_and_mailboxes_outside_their_memory_are_refused() {
     let cases = [
         ((LinkChoice::Push, Flags::Never), "offers words outside its memory"),
         ((LinkChoice::Auto, Flags::UpTo(1 << 10)), "offers slots outside its memory"),
@@ -137,7 +137,7 @@ fn words_slots_and_mailboxes_on_devices_that_lie_elsewhere_are_refused() {
             let ended = binds_on_devices(choice, word);
             let refused = ended.iter().flatten().any(|error| error.to_string().contains(told));
             found += usize::from(refused);
-            // Whoever notices tells all.
+            // The rank that detects it notifies all others.
             assert!(!refused || ended.iter().all(Option::is_some), "{choice:?}, word {word}: {ended:?}");
         }
         assert!(found > 0, "{choice:?}: nothing was noticed of {told:?}");

@@ -1,4 +1,4 @@
-//! Scheduled exchanges of ranks with several devices, on streams of users, where devices fail and progress is late.
+//! Scheduled exchanges of ranks with several devices, on users' streams, with devices that fail and progress that is late.
 
 use halocline::device::sim::{Options, World, explore};
 use halocline::device::{Priority, RawStream};
@@ -179,7 +179,7 @@ fn waits_for_chunks(world: &World, comm: &Communicator) -> Outcome {
 }
 
 #[test]
-fn a_peer_that_does_not_come_with_many_chunks() {
+fn a_late_peer_with_many_chunks() {
     explore(0..50, &limited(1), |world| run_ranks(world, 2, |comm| waits_for_chunks(world, comm)));
 }
 
@@ -241,6 +241,6 @@ fn dropped_after_one(world: &World, comm: &Communicator) -> Outcome {
 }
 
 #[test]
-fn what_a_rank_took_part_in_before_it_went_is_whole() {
+fn exchanges_of_a_rank_before_it_left_are_complete() {
     explore(0..100, &limited(2), |world| run_ranks(world, 2, |comm| dropped_after_one(world, comm)));
 }

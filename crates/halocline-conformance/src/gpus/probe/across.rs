@@ -1,4 +1,4 @@
-//! `gpus probe across`: every call that the library makes, while a stream or a kernel waits on the same device or on another one.
+//! `gpus probe across`: every call that the library makes, while a stream or a kernel waits on the same or another device.
 
 use super::super::raw::Raw;
 use super::super::{Gpu, Gpus, KERNELS};
@@ -110,7 +110,7 @@ impl<'a> Steady<'a> {
         Ok(Self { gpu, streams, events: device.events(), word, table })
     }
 
-    /// Gives it, and looks until it is over, or `ends` says that nobody wants to know any more.
+    /// Issues it and polls until it is over or `ends` returns true.
     fn run(&self, value: u64, ends: &AtomicBool) -> Outcome {
         let [one, two] = &self.streams;
         let (given, done) = (self.events.take()?, self.events.take()?);
@@ -230,7 +230,7 @@ pub(in super::super) fn main() -> Outcome {
         }
     }
     let copied = |from: &halocline::device::Memory, to: &halocline::device::Memory| {
-        // SAFETY: both are of that length, and nobody else uses what is written.
+        // SAFETY: both are of that length, and nothing else uses the target.
         let given = unsafe { own.copy(to.at(0), from.at(0), 1 << 20) };
         given.and_then(|()| own.synchronise()).expect("it is copied");
     };

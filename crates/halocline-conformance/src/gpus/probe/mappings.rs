@@ -1,4 +1,4 @@
-//! Whether memory of another process is opened and closed while a stream waits where that is done, and whether other streams get on meanwhile.
+//! Whether a process can open and close memory of another one while a stream waits, and whether other streams continue.
 
 use crate::gpus::kinds::{Foreign, PIECE, Sort};
 use crate::gpus::mapped::{device_among, start};

@@ -1,4 +1,4 @@
-//! Which streams share a queue of the hardware.
+//! Which streams share a hardware queue.
 
 use super::Gate;
 use crate::gpus::raw::Raw;

@@ -1,4 +1,4 @@
-//! CUDA graphs, captured from a stream: the driver's calls, which the library itself does not need.
+//! Captures CUDA graphs from a stream, with driver calls that the library itself does not need.
 
 use crate::{Outcome, Trouble, fail};
 use halocline::Stream;

@@ -1,4 +1,4 @@
-//! What is exchanged: fields of elements of 8 bytes on grids of one rank after the other along the slowest axis.
+//! The exchanges that are measured: fields of 8-byte elements on a grid that is split along its slowest axis.
 
 use crate::Trouble;
 use crate::numbers::Numbers as Random;

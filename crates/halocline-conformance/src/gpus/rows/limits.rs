@@ -1,4 +1,4 @@
-//! What nothing that crosses can beat: plain stores of a kernel into a peer's memory, and the copy engine.
+//! Upper limits of any transfer: plain stores of a kernel into a peer's memory, and the copy engine.
 
 use super::super::Gpu;
 use crate::{Outcome, Trouble, fail};

@@ -1,5 +1,5 @@
-//! Exchanges of ranks with a GPU each, beside NCCL written by hand and beside what the links between the GPUs carry at most, in one
-//! run. `examples/gpu_rows.rs` is the program.
+//! Measures exchanges of ranks with one GPU each beside hand-written NCCL and beside the limits of the links between the GPUs, in
+//! one run. `examples/gpu_rows.rs` is the program.
 
 mod capture;
 mod cases;

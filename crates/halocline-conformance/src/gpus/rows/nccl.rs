@@ -1,4 +1,4 @@
-//! NCCL, loaded at run time: as much of it as a hand-written exchange needs. Signatures are those of `nccl.h` 2.
+//! NCCL, loaded at run time: the functions that a hand-written exchange needs. Signatures are those of `nccl.h` 2.
 
 use crate::{Trouble, fail};
 use halocline::Communicator;

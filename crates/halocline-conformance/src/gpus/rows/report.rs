@@ -1,4 +1,4 @@
-//! The table, for people and as JSON.
+//! The table of results, as text and as JSON.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The same exchange as users write it by hand: one kernel packs, messages are sent, one kernel unpacks.
+//! The same exchange written by hand: one kernel packs, NCCL sends, one kernel unpacks.
 
 use super::nccl::Message;
 use crate::yard::{Piece, Yard};

@@ -1,5 +1,4 @@
-//! The cases and the packed messages of the hand-written exchange, on simulated devices: what they move is compared with what
-//! owners wrote.
+//! Runs the cases and the packed messages of the hand-written exchange on simulated devices and compares all cells with the oracle.
 
 use super::cases::{self, Shape};
 use super::nccl::Message;

@@ -79,6 +79,7 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
             "halocline-cli::RanksError::Thread",
             "halocline-comm::CommError::OutOfMemory",
             "halocline-comm::JobError::Map",
+            "halocline-device::DeviceError::Exhausted",
             "halocline-plan::PartitionError::Metis",
         ],
     ),
@@ -104,6 +105,7 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
     (
         "a test that names it: it can be provoked",
         &[
+            "halocline::Error::FileElement",
             "halocline-cli::BenchError::Ranks",
             "halocline-cli::RowsError::Content",
             "halocline-device::Report::Refused",
