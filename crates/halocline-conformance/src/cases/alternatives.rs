@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "alternatives::time_levels_that_swap", run: swap },
     Case { name: "alternatives::sets_of_other_fields_and_patterns", run: other_fields },
     Case { name: "alternatives::the_sets_not_chosen_stay_as_they_are", run: untouched },
-    Case { name: "alternatives::a_set_that_there_is_not", run: no_such_set },
+    Case { name: "alternatives::a_set_that_does_not_exist_is_refused", run: no_such_set },
     Case { name: "alternatives::other_sets_on_one_rank_are_refused", run: refused },
     Case { name: "alternatives::handles_of_one_set", run: handles },
     Case { name: "alternatives::wide_and_narrow_in_turn", run: wide_and_narrow },

@@ -24,9 +24,9 @@ pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     [
         Case { name: "devices::elements_of_one_to_sixteen_bytes_in_one_bind", run: element_sizes::<R> },
         Case { name: "devices::random_patterns_types_and_layouts", run: random_fields::<R> },
-        Case { name: "devices::messages_by_hand_are_those_of_host_fields", run: messages_alike::<R> },
+        Case { name: "devices::packed_messages_equal_those_of_host_fields", run: messages_alike::<R> },
         Case { name: "devices::random_programs", run: random_programs::<R> },
-        Case { name: "devices::what_host_fields_alone_have_is_refused", run: of_host_alone::<R> },
+        Case { name: "devices::operations_of_host_fields_are_refused", run: of_host_alone::<R> },
     ]
 }
 

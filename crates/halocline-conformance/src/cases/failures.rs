@@ -9,14 +9,14 @@ use halocline_comm::Endpoint;
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "failures::a_deadline_names_the_rank_that_does_not_come", run: deadline },
+    Case { name: "failures::a_deadline_names_the_late_rank", run: deadline },
     Case { name: "failures::a_deadline_that_is_met_changes_nothing", run: met },
     Case { name: "failures::a_deadline_ends_is_ready_too", run: deadline_of_is_ready },
     Case { name: "failures::a_peer_that_drops_its_object", run: dropped },
     Case { name: "failures::of_one_link_reach_all_ranks_of_a_chain", run: chain },
     Case { name: "failures::a_failed_object_is_dropped_in_flight", run: dropped_after_failure },
     Case { name: "failures::race_with_the_next_exchange", run: race },
-    Case { name: "failures::an_exchange_that_has_ended_well_is_never_said_to_have_failed", run: between },
+    Case { name: "failures::a_completed_exchange_is_never_reported_as_failed", run: between },
 ];
 
 /// Longer than a step takes on a machine that does much else.

@@ -10,12 +10,12 @@ use halocline::{Communicator, ElementType, Error, HaloExchange, LinkChoice, Pend
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "flight::many_objects_at_once", run: many_objects },
-    Case { name: "flight::is_ready_carries_on", run: is_ready },
+    Case { name: "flight::is_ready_makes_progress", run: is_ready },
     Case { name: "flight::a_wait_may_come_twice_or_late", run: wait_again },
     Case { name: "flight::a_pending_dropped_or_forgotten", run: forgotten },
     Case { name: "flight::collectives_meanwhile", run: collectives_meanwhile },
-    Case { name: "flight::a_rank_that_computes_is_served", run: served_while_away },
-    Case { name: "flight::a_sender_ahead_of_its_receiver_goes_away", run: sender_ahead },
+    Case { name: "flight::a_computing_rank_makes_progress", run: served_while_away },
+    Case { name: "flight::a_sender_ahead_of_its_receiver_leaves", run: sender_ahead },
     Case { name: "flight::the_same_fields_bound_twice", run: bound_twice },
     Case { name: "flight::nothing_bound", run: nothing_bound },
 ];

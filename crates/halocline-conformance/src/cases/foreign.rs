@@ -9,7 +9,7 @@ use halocline::{ElementType, LinkChoice};
 use halocline_comm::Endpoint;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "foreign::memory_takes_the_best_way_that_reaches_it", run: best_way },
+    Case { name: "foreign::memory_uses_the_best_path_that_reaches_it", run: best_way },
     Case { name: "foreign::memory_on_some_ranks_only", run: some_ranks },
     Case { name: "foreign::and_own_fields_in_one_bind", run: mixed },
     Case { name: "foreign::memory_outlives_its_user", run: outlives },

@@ -9,15 +9,15 @@ use halocline::{ElementType, Error, HaloExchange, Layout, PatternLinks, Reduce};
 pub(crate) const CASES: &[Case] = &[
     Case { name: "lifetimes::an_object_dropped_before_its_first_exchange", run: unused },
     Case { name: "lifetimes::objects_dropped_in_flight_beside_one_that_goes_on", run: dropped_in_flight },
-    Case { name: "lifetimes::what_one_rank_drops_in_flight_the_others_still_get", run: dropped_by_one },
+    Case { name: "lifetimes::an_exchange_dropped_in_flight_still_reaches_the_others", run: dropped_by_one },
     Case { name: "lifetimes::a_pending_outlives_its_object", run: pending_outlives },
     Case { name: "lifetimes::handles_are_dropped_in_any_order", run: any_order },
-    Case { name: "lifetimes::foreign_memory_is_let_go", run: foreign_let_go },
+    Case { name: "lifetimes::foreign_memory_is_released", run: foreign_let_go },
 ];
 
 /// What memory of the host alone shows.
 pub(crate) const OF_HOST: &[Case] = &[
-    Case { name: "lifetimes::an_array_comes_back_when_a_dropped_exchange_is_over", run: array_comes_back },
+    Case { name: "lifetimes::an_array_is_released_when_a_dropped_exchange_ends", run: array_comes_back },
     Case { name: "lifetimes::binds_leave_no_descriptor_and_no_mapping_behind", run: nothing_left },
 ];
 

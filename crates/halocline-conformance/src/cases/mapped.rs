@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) const fn cases<R: Rig>() -> [Case; 4] {
     [
         Case { name: "mapped::every_kind_of_memory_on_either_side", run: every_kind::<R> },
-        Case { name: "mapped::what_is_bound_again_is_not_opened_again", run: bound_again::<R> },
+        Case { name: "mapped::a_second_bind_opens_no_mapping_again", run: bound_again::<R> },
         Case { name: "mapped::limits_change_while_objects_come_and_go", run: limits::<R> },
         Case { name: "mapped::memory_of_the_library_is_freed_where_it_was_mapped", run: freed::<R> },
     ]

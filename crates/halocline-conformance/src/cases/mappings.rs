@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "mappings::the_memory_of_all_is_read_and_written_by_all", run: read_and_written },
-    Case { name: "mappings::what_is_sent_is_taken_whatever_is_kept", run: taken },
-    Case { name: "mappings::memory_allocated_again_is_not_taken_for_what_was_there", run: allocated_again },
+    Case { name: "mappings::transfers_are_received_whatever_is_kept_mapped", run: taken },
+    Case { name: "mappings::reallocated_memory_is_not_mistaken_for_the_old", run: allocated_again },
     Case { name: "mappings::released_memory_is_mapped_nowhere", run: released },
     Case { name: "mappings::many_rounds_leave_no_descriptor_and_no_mapping", run: nothing_left },
     Case { name: "mappings::private_memory_is_refused", run: private },

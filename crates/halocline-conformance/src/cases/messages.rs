@@ -10,11 +10,11 @@ use halocline_comm::Tag;
 pub(crate) const CASES: &[Case] = &[
     Case { name: "messages::arrive_in_the_order_of_their_sender", run: in_order },
     Case { name: "messages::from_any_source", run: any_source },
-    Case { name: "messages::unexpected_ones_hold_up_nothing", run: unexpected },
-    Case { name: "messages::a_probe_sees_and_leaves", run: probe },
+    Case { name: "messages::unexpected_ones_block_nothing", run: unexpected },
+    Case { name: "messages::a_probe_leaves_the_message", run: probe },
     Case { name: "messages::of_20_megabytes_all_at_once", run: large },
     Case { name: "messages::to_oneself", run: to_oneself },
-    Case { name: "messages::to_a_rank_that_does_not_exist", run: to_nobody },
+    Case { name: "messages::to_a_rank_that_does_not_exist", run: to_missing_rank },
 ];
 
 const WHAT: &str = "a message of the suite";
@@ -131,7 +131,7 @@ fn to_oneself(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-fn to_nobody(comm: &Stage<'_>) -> Outcome {
+fn to_missing_rank(comm: &Stage<'_>) -> Outcome {
     let tag = Tag { operation: comm.begin(), round: 0 };
     match comm.send(comm.size(), tag, Vec::new()) {
         Err(CommError::NoSuchRank { rank, size }) if rank == size && size == comm.size() => Ok(()),

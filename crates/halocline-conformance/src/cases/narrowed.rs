@@ -14,7 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "narrowed::regular_halos_by_side_and_by_faces", run: regular },
     Case { name: "narrowed::fewer_levels_of_a_mesh", run: levels },
     Case { name: "narrowed::wide_and_narrow_exchanges_of_one_array", run: one_array },
-    Case { name: "narrowed::what_is_wider_is_refused", run: refused },
+    Case { name: "narrowed::a_wider_halo_is_refused", run: refused },
 ];
 
 fn regular(comm: &Stage<'_>) -> Outcome {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "owned::a_whole_array_is_refused_until_the_wait", run: whole_refused },
-    Case { name: "owned::other_ways_to_learn_of_the_end", run: ends },
+    Case { name: "owned::guards_after_each_way_to_complete", run: ends },
     Case { name: "owned::another_object_is_refused_until_the_wait", run: other_object },
     Case { name: "owned::a_guard_that_outlives_the_wait", run: outlives },
     Case { name: "owned::cells_of_regular_grids_in_any_layout", run: regular },
@@ -21,7 +21,7 @@ pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "owned::one_of_several_sets", run: sets },
     Case { name: "owned::a_narrowed_halo", run: narrowed },
     Case { name: "owned::cells_of_a_redistribution", run: redistribution },
-    Case { name: "owned::arrays_that_the_exchange_does_not_have_alone", run: not_exchanged },
+    Case { name: "owned::arrays_shared_with_another_exchange", run: not_exchanged },
     Case { name: "owned::read_by_two_threads_while_a_wait_ends", run: threads },
 ];
 

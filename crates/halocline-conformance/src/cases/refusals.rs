@@ -21,11 +21,11 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "refusals::an_array_of_too_few_dimensions", run: too_few_dimensions },
     Case { name: "refusals::an_array_with_levels_first", run: levels_first },
     Case { name: "refusals::an_unstructured_array_with_levels_first", run: unstructured_levels_first },
-    Case { name: "refusals::spare_cells_that_are_not_said", run: spare_cells },
+    Case { name: "refusals::spare_cells_that_are_not_declared", run: spare_cells },
     Case { name: "refusals::fields_that_overlap_where_a_halo_is_received", run: overlap },
     Case { name: "refusals::other_options_on_one_rank", run: other_options },
     Case { name: "refusals::another_pattern_on_one_rank", run: other_pattern },
-    Case { name: "refusals::a_domain_that_is_not_said", run: unsaid_domain },
+    Case { name: "refusals::a_domain_that_is_not_named", run: unsaid_domain },
     Case { name: "refusals::a_domain_of_another_rank", run: other_domain },
     Case { name: "refusals::domains_of_one_rank_that_disagree", run: own_domains_disagree },
     Case { name: "refusals::domains_of_one_rank_with_different_counts", run: own_domains_count },
@@ -34,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// What memory of the host alone shows.
 pub(crate) const OF_HOST: &[Case] = &[
-    Case { name: "refusals::a_way_that_the_memory_does_not_allow", run: impossible_way },
+    Case { name: "refusals::a_path_that_the_memory_does_not_allow", run: impossible_way },
     Case { name: "refusals::an_array_whose_layout_is_not_of_its_elements", run: wrong_elements },
 ];
 

@@ -7,7 +7,7 @@ use crate::{Case, Outcome, ensure, fail};
 use halocline::{Decomposed, Error, Halo, Pattern, PatternError, RegularGrid, UnstructuredDomain};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "refused_patterns::an_id_owned_by_nobody", run: owned_by_nobody },
+    Case { name: "refused_patterns::an_id_without_an_owner", run: without_owner },
     Case { name: "refused_patterns::an_id_owned_by_two_ranks", run: owned_by_two },
     Case { name: "refused_patterns::a_halo_id_that_is_also_owned", run: halo_owned },
     Case { name: "refused_patterns::an_id_twice_in_a_halo", run: halo_twice },
@@ -55,7 +55,7 @@ fn domains(comm: &Stage<'_>, owned: &[u64], halo: &[u64]) -> Vec<UnstructuredDom
     vec![UnstructuredDomain::new(rank, mine, wanted)]
 }
 
-fn owned_by_nobody(comm: &Stage<'_>) -> Outcome {
+fn without_owner(comm: &Stage<'_>) -> Outcome {
     for guilty in [0, comm.size() - 1] {
         let halo: &[u64] = if comm.rank() == guilty { &[987_654] } else { &[] };
         let result = Pattern::unstructured(comm, &domains(comm, &[], halo));

@@ -8,7 +8,7 @@ use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{ElementType, LinkChoice, Neighbours, RegularGrid};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "regular::links_take_the_way_that_was_asked_for", run: paths },
+    Case { name: "regular::links_take_the_requested_path", run: paths },
     Case { name: "regular::one_to_four_dimensions", run: dimensions },
     Case { name: "regular::asymmetric_and_zero_widths", run: widths },
     Case { name: "regular::halos_wider_than_the_neighbours", run: wide },

@@ -16,12 +16,15 @@ use halocline_comm::mpi::DEVICE;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 6] {
     [
-        Case { name: "scheduled::every_way_on_one_stream", run: every_way_on_one_stream::<R> },
+        Case { name: "scheduled::every_path_on_one_stream", run: every_path_on_one_stream::<R> },
         Case { name: "scheduled::several_in_flight_and_waits_on_the_host", run: several_in_flight::<R> },
         Case { name: "scheduled::several_domains_and_devices", run: several_domains_and_devices::<R> },
-        Case { name: "scheduled::what_messages_lie_in_is_said", run: what_messages_lie_in_is_said::<R> },
         Case {
-            name: "scheduled::memory_of_devices_that_comes_wrong_is_not_sent",
+            name: "scheduled::explain_names_the_memory_of_messages",
+            run: explain_names_the_memory_of_messages::<R>,
+        },
+        Case {
+            name: "scheduled::an_mpi_that_corrupts_device_memory_gets_none",
             run: memory_that_comes_wrong,
         },
         Case { name: "scheduled::a_peer_that_drops_its_object", run: a_peer_that_drops_its_object::<R> },
@@ -82,7 +85,7 @@ fn step<R: Rig>(
     Ok(pending)
 }
 
-fn every_way_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
+fn every_path_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
@@ -149,7 +152,7 @@ fn several_domains_and_devices<R: Rig>(comm: &Stage<'_>) -> Outcome {
 }
 
 /// Memory of the host, unless MPI takes that of devices; and why.
-fn what_messages_lie_in_is_said<R: Rig>(comm: &Stage<'_>) -> Outcome {
+fn explain_names_the_memory_of_messages<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
@@ -173,7 +176,7 @@ fn what_messages_lie_in_is_said<R: Rig>(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// MPI that is handed memory and carries something else is found out when binding; memory that it cannot write for sure is not tried.
+/// A bind detects an MPI library that corrupts device memory, and does not try memory that MPI surely cannot write.
 fn memory_that_comes_wrong(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 || !comm.link().is_driven() {
         return Ok(());

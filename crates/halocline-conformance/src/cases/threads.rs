@@ -8,7 +8,7 @@ use halocline::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "threads::wait_for_what_another_one_began", run: handed_over },
+    Case { name: "threads::wait_for_an_exchange_of_another_thread", run: handed_over },
     Case { name: "threads::wait_for_one_exchange_together", run: wait_together },
     Case { name: "threads::begin_exchanges_of_one_object", run: begin_together },
 ];

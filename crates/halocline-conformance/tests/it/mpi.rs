@@ -23,7 +23,7 @@ fn mpi_gets_no_device_memory_unless_enabled() {
     for mpi in Mpi::all() {
         for wish in ["auto", "off"] {
             let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", wish)];
-            must(&mpi, 2, &environment, &["suite", "what_messages_lie_in_is_said"]);
+            must(&mpi, 2, &environment, &["suite", "explain_names_the_memory_of_messages"]);
         }
         let output =
             mpi.run(2, &[("HALOCLINE_MPI_DEVICE", "perhaps")], Path::new(RANK), &["suite", "collectives"]);
