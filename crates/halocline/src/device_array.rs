@@ -9,14 +9,14 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, Weak};
 
-/// Bytes of the host's memory that a copy from or to it pins, at most.
+/// Most bytes of host memory that one copy pins.
 const PIECE: usize = 16 << 20;
 
-/// An array of the library's own in the memory of a device. A clone is the same array.
+/// An array in device memory of the library. A clone is the same array.
 ///
-/// The host reaches its elements by copies alone, which take their place in the order of a stream, 16 MiB at a time: of what another thread gives the
-/// same stream meanwhile some may come in between. All work on it
-/// must be over when its last holder is dropped; a bound object that it is part of is one of them.
+/// The host accesses its elements by copies in the order of a stream, 16 MiB at a time. Work that another thread gives the same
+/// stream may run between two pieces. All work on the array must be complete when its last holder is dropped; a bound
+/// object that exchanges it is a holder.
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T> {
     field: Field,
@@ -66,9 +66,9 @@ impl<T: Element> DeviceArray<T> {
         self.len() == 0
     }
 
-    /// Copies elements into it, lowest address first, after all work given to the stream before. Blocks until that
-    /// is done. Fails unless there are as many as [`DeviceArray::len`]; with [`Error::ArrayInFlight`] while an exchange of
-    /// the array is in flight that the stream was not told to wait for ([`crate::Pending::schedule_wait`]); and with
+    /// Copies elements into it, lowest address first, after all earlier work of the stream. Blocks until the copy is
+    /// complete. Fails if their number is not [`DeviceArray::len`]; with [`Error::ArrayInFlight`] while an exchange of
+    /// the array is in flight that the stream does not wait for ([`crate::Pending::schedule_wait`]); with
     /// [`Error::ArrayBorrowed`] while another thread copies from or to it.
     pub fn write(&self, stream: &Stream, elements: &[T]) -> Result<(), Error> {
         if elements.len() != self.len() {
@@ -94,8 +94,8 @@ impl<T: Element> DeviceArray<T> {
         Ok(())
     }
 
-    /// Its elements, lowest address first, as they are after all work given to the stream before. Blocks until that
-    /// is done. Fails as [`DeviceArray::write`] does, but other threads may read it meanwhile.
+    /// Copies its elements to the host, lowest address first, after all earlier work of the stream. Blocks until the copy is
+    /// complete. Fails as [`DeviceArray::write`] does; other threads may read it at the same time.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>, Error> {
         let bytes = self.len() * size_of::<T>();
         if bytes == 0 {
@@ -120,7 +120,7 @@ impl<T: Element> DeviceArray<T> {
         Ok(elements)
     }
 
-    /// Guards it for copies in the order of a stream: no exchange of it is in flight, and none begins.
+    /// Guards it for copies in the order of a stream: no exchange of it is in flight, and none can begin.
     fn hold(&self, stream: &Stream, writes: bool) -> Result<Held<'_>, Error> {
         // An exchange that the stream was told to wait for is over then.
         stream.synchronise()?;

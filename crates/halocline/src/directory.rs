@@ -8,9 +8,9 @@ use halocline_plan::{PatternError, PatternPlan, UnstructuredDomain, Unstructured
 
 /// This rank's part of the pattern of all ranks' `domains`. Collective.
 ///
-/// What is wrong with the domains of one rank, or between two, is an error on every rank: its own
-/// where it can know, [`Error::Elsewhere`] otherwise. Messages go to homes and owners only; no rank
-/// holds anything for each other rank.
+/// An error in the domains of one rank, or between two, is an error on every rank: the error itself on ranks that detect
+/// it, [`Error::Elsewhere`] on the others. Messages go to homes and owners only; no rank needs memory for every other
+/// rank.
 pub(crate) fn unstructured(
     comm: &Communicator,
     domains: &[UnstructuredDomain],
@@ -19,7 +19,7 @@ pub(crate) fn unstructured(
     resolve(comm, started, failed)
 }
 
-/// As [`unstructured`], from a directory that was started, with errors as `failed` makes them.
+/// As [`unstructured`], from a started directory; `failed` converts its errors.
 pub(crate) fn resolve(
     comm: &Communicator,
     started: Result<Directory, Error>,

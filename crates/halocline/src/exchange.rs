@@ -276,7 +276,7 @@ impl fmt::Debug for HaloExchange {
 }
 
 /// One exchange in flight. Tasks `.await` it; a clone is the same exchange. Dropping it leaves the exchange running and its
-/// arrays in flight: [`HaloExchange::pending`] returns it again.
+/// arrays in flight: [`HaloExchange::pending`] returns it again. [`HaloExchange`] has an example.
 #[derive(Clone)]
 #[must_use = "the halo is filled only after `wait`"]
 pub struct Pending {

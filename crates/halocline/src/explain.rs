@@ -1,4 +1,4 @@
-//! What a bound exchange does, in a table.
+//! A table of the links of a bound exchange.
 
 use crate::bound::Bound;
 use crate::link::{Direction, Link, LinkPath};
@@ -9,7 +9,7 @@ use halocline_plan::copy::CopyOp;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// For each set, one line for each link of this rank, and one for what stays within it.
+/// For each set, one line per link of this rank, and one for copies within the rank.
 pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Scheduled>) -> String {
     let mut text = head(bound);
     for (at, set) in sets.iter().enumerate() {
@@ -49,7 +49,7 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
     text
 }
 
-/// The same for links without fields: one line for each.
+/// One line per link without fields.
 pub(crate) fn unbound(bound: &Bound) -> String {
     let transport = bound.life.comm.transport();
     let rows = bound.links.iter().map(|link| {

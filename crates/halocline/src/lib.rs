@@ -111,12 +111,13 @@ pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
     CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError,
     LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours,
-    Partition, PartitionError, PatternError, RedistributeError, RegularGrid, Shared, Side, TooSmall,
+    Partition, PartitionError, PatternError, PerAxis, RedistributeError, RegularGrid, Shared, Side, TooSmall,
     UnstructuredDomain, UnstructuredError,
 };
 
-/// Communicators and the jobs that they are of. Messages of any tag, and what another transport implements, are not shown here: the
-/// layers that trust them use the crate `halocline_comm`.
+/// Communicators and their jobs. A [`Communicator`] here has what programs need: rank, size, barrier, duplicates and splits, small
+/// collectives. Messages of any tag and the traits that a transport implements belong to `halocline_comm::Endpoint` and
+/// `halocline_comm::Transport`: a program that posts messages there can break the operations of this crate.
 pub mod comm {
     pub use halocline_comm::{
         Barrier, CommError, Communicator, Host, Reduce, SEGMENT_ALIGN, Segment, System, mappings, mpi, shm,

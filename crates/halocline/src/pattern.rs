@@ -1,4 +1,4 @@
-//! Patterns that the ranks of a communicator have agreed on.
+//! Patterns that all ranks of a communicator agree on.
 
 use crate::agree::agree;
 use crate::directory;
@@ -9,8 +9,17 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Which cells the domains of this rank exchange with which others. Made collectively, once; fields do
-/// not appear in it. A clone is the same pattern.
+/// The cells that the domains of this rank send to and receive from other domains. Made collectively, once; it contains
+/// no fields. A clone is the same pattern.
+///
+/// ```
+/// use halocline::{Communicator, Decomposed, RegularGrid};
+///
+/// let comm = Communicator::init()?;
+/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// assert_eq!(pattern.domains().len(), 1);
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Pattern {
     id: u64,
@@ -18,7 +27,7 @@ pub struct Pattern {
     kind: Kind,
 }
 
-/// What a pattern was made of, as far as that matters later on.
+/// The source of a pattern.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Regular(Arc<Grid>),
@@ -38,8 +47,8 @@ pub(crate) struct Grid {
 }
 
 impl Pattern {
-    /// The pattern of a regular grid. Collective: all ranks give the same decomposition and halo, and
-    /// communicate only to make sure of that and to agree on errors.
+    /// The pattern of a regular grid. Collective: all ranks give the same decomposition and halo. They
+    /// communicate only to check that and to agree on errors.
     pub fn regular(comm: &Communicator, decomposition: &Decomposition, halo: &Halo) -> Result<Self, Error> {
         let grid = Grid { decomposition: decomposition.clone(), around: halo.clone(), filled: halo.clone() };
         Self::of_grid(comm, grid)
@@ -56,19 +65,18 @@ impl Pattern {
         Self::agreed(comm, plan, Kind::Regular(Arc::new(grid)))
     }
 
-    /// The pattern of domains given by global ids or owners. Collective. The owners of halo cells are
-    /// found through a distributed directory: no rank holds more than its share of the ids.
+    /// The pattern of domains given by global ids or owners. Collective. A distributed directory finds the owners of halo
+    /// cells: no rank holds more than its share of the ids.
     pub fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Self, Error> {
         let comm = &comm.within("pattern");
         let plan = directory::unstructured(comm, domains);
         Self::agreed(comm, plan, Kind::Unstructured(domains.into()))
     }
 
-    /// The pattern that fills of this one's halos only what belongs to the narrower halo `to`. Collective:
-    /// all ranks give the same, on the communicator of this pattern.
+    /// The pattern that fills only the narrower halo `to`. Collective: all ranks give the same, on the communicator of this
+    /// pattern.
     ///
-    /// The domains and their arrays stay as they are: what is bound to this pattern can be bound to the
-    /// narrowed one, too. A regular pattern takes any `to` that is no wider on any side
+    /// The domains and their arrays stay the same: fields bound to this pattern can be bound to the narrowed one, too. A regular pattern takes any `to` that is no wider on any side
     /// ([`Halo::narrowed`]). An unstructured one takes [`Halo::uniform`] of a depth that all its domains
     /// have ([`UnstructuredDomain::with_levels`]), and costs one message from each rank to those that fill
     /// its halos. One of a redistribution is refused: it fills no halo.
@@ -128,12 +136,12 @@ impl Pattern {
         &self.kind
     }
 
-    /// A number that is the same on all ranks and no other pattern's.
+    /// The number of the pattern: the same on all ranks, and unique.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// What the user calls domain `number` of the pattern.
+    /// The user's name of domain `number` of the pattern.
     pub(crate) fn domain(&self, number: u64) -> DomainName {
         let (side, number) = match self.kind {
             Kind::Redistribution => {
@@ -146,12 +154,12 @@ impl Pattern {
     }
 }
 
-/// A domain as its user has numbered it.
+/// The number that the user gave a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainName {
     /// Its number.
     pub number: u64,
-    /// In a redistribution: the side that has numbered it.
+    /// In a redistribution: the side of the domain.
     pub side: Option<Side>,
 }
 
@@ -169,7 +177,7 @@ pub(crate) fn for_ranks_of(comm: &Communicator, decomposition: &Decomposition) -
     }
 }
 
-/// Compares with rank 0. Ranks whose patterns do not fit would wait for each other in vain later on.
+/// Compares an argument with that of rank 0. Ranks whose patterns do not fit would deadlock later.
 pub(crate) fn same_everywhere(
     comm: &Communicator,
     given: impl Hash,

@@ -1,4 +1,4 @@
-//! From one distribution of the cells to another.
+//! Moving fields from one distribution of the cells to another.
 
 use crate::agree::agree;
 use crate::directory::resolve;
@@ -10,8 +10,8 @@ use crate::pattern::{Pattern, for_ranks_of, same_everywhere};
 use halocline_comm::Communicator;
 use halocline_plan::{Decomposition, Halo, Redistribution, Side, UnstructuredDomain};
 
-/// How the cells get from one decomposition or partition of them, the first, to another, the second: what
-/// halo exchanges are to halos. Made collectively, once; bound to fields as a [`Pattern`] is.
+/// Moves all cells from one decomposition or partition, the first, to another, the second. Made collectively, once; bound to
+/// fields as a [`Pattern`] is.
 ///
 /// ```
 /// # use halocline::{Array, Communicator, Halo, Redistribute, RegularGrid};
@@ -32,14 +32,14 @@ use halocline_plan::{Decomposition, Halo, Redistribution, Side, UnstructuredDoma
 pub struct Redistribute {
     there: Pattern,
     back: Pattern,
-    /// Where `there` comes from.
+    /// The side that `there` moves cells from.
     from: Side,
 }
 
 impl Redistribute {
-    /// Between two decompositions of one grid, each with the halo that its arrays have: owned cells move,
-    /// halo cells are left alone. Collective: all ranks give the same; they communicate only to make sure
-    /// of that and to agree on errors.
+    /// Between two decompositions of one grid, each with the halo of its arrays. Owned cells move,
+    /// halo cells stay unchanged. Collective: all ranks give the same arguments. They communicate only to check
+    /// that and to agree on errors.
     pub fn regular(
         comm: &Communicator,
         from: (&Decomposition, &Halo),
@@ -54,12 +54,11 @@ impl Redistribute {
         Ok(Self { there, back, from: Side::First })
     }
 
-    /// Between two sets of domains, of which each rank gives its own: the owned cells of the one go to
-    /// where the other owns them. Halo cells take no part, so domains may have them or not. Collective; who
-    /// has what is found through the distributed directory, once there and once back.
+    /// Between two sets of domains; each rank gives its own. The owned cells of the first set go to their owners in the second.
+    /// Halo cells are ignored. Collective; a distributed directory finds the owners.
     ///
     /// A cell that only one side has, or that one side has twice, is an error on all ranks that names the
-    /// cell and who has it.
+    /// cell and its owners.
     pub fn unstructured(
         comm: &Communicator,
         from: &[UnstructuredDomain],
@@ -75,7 +74,7 @@ impl Redistribute {
         Ok(Self { there: path(Side::First)?, back: path(Side::Second)?, from: Side::First })
     }
 
-    /// The way back: from the second distribution to the first.
+    /// The reverse: from the second distribution to the first.
     pub fn back(&self) -> Self {
         Self { there: self.back.clone(), back: self.there.clone(), from: self.from.other() }
     }
@@ -89,10 +88,10 @@ impl Redistribute {
     /// Binds fields: `from` on the domains that the cells leave, `to` on those where they go. Collective.
     ///
     /// As in [`HaloExchange::bind`], the n-th field given for a domain goes to the n-th field of each other
-    /// domain, and where a rank has several domains on one side [`Field::on_domain`] says which one a
-    /// field of that side belongs to. Each exchange of the returned object moves all cells: owned cells of
-    /// `from` are read, owned cells of `to` are written, all else is left alone. Errors that count the fields
-    /// of the bind count those of `from` first, then those of `to`.
+    /// domain. Where a rank has several domains on one side, [`Field::on_domain`] names the domain of a
+    /// field of that side. Each exchange of the returned object moves all cells: it reads owned cells of
+    /// `from` and writes owned cells of `to`, and nothing else. Errors that number the fields of the bind count those of
+    /// `from` first, then those of `to`.
     pub fn bind(&self, comm: &Communicator, from: &[&Field], to: &[&Field]) -> Result<HaloExchange, Error> {
         self.bind_with(comm, from, to, &BindOptions::default())
     }
@@ -115,7 +114,7 @@ impl Redistribute {
         HaloExchange::bind_with(comm, &fields, options)
     }
 
-    /// The field on the domain of the pattern that its domain on a side is.
+    /// The field, assigned to the domain of the pattern that stands for its domain on a side.
     fn numbered(&self, side: Side, field: &Field) -> Result<Field, Error> {
         let domains = self.there.plan().domains.iter().map(|(number, _)| Side::of(*number));
         let here: Vec<u64> = domains.filter(|(of, _)| *of == side).map(|(_, id)| id).collect();

@@ -2,7 +2,8 @@
 
 use crate::on_ranks;
 use halocline::{
-    Array, Communicator, Decomposed, Error, Field, Halo, Layout, Pattern, RegularGrid, UnstructuredDomain,
+    Array, Communicator, Decomposed, ElementType, Error, Field, Halo, Layout, Pattern, Redistribute,
+    RegularGrid, UnstructuredDomain,
 };
 
 /// The value of a cell of a 7 x 5 grid, at a level of 3.
@@ -158,6 +159,28 @@ fn a_field_saved_as_zarr_is_its_metadata_and_its_chunk() -> Result<(), Error> {
     })?;
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1, "files are left beside");
     Ok(())
+}
+
+#[test]
+fn elements_without_a_zarr_type_and_redistributions_are_refused_on_all_ranks() -> Result<(), Error> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    on_ranks(2, |comm| {
+        let pattern = RegularGrid::new((4,)).decompose(2)?.pattern(comm, 0)?;
+        let layout = Layout::c_order(ElementType::Opaque(12), &[2])?;
+        let records = Field::allocate(comm, layout)?;
+        let error = pattern.save(comm, folder.path().join("t.zarr"), &[&records]).expect_err("no such type");
+        assert!(error.to_string().contains("Zarr has no element type"), "{error}");
+        pattern.save(comm, folder.path().join("t.npy"), &[&records])?;
+
+        let me = comm.rank() as u64;
+        let side = |id| [UnstructuredDomain::new(id, vec![me], vec![])];
+        let moved = Redistribute::unstructured(comm, &side(me), &side(2 + me))?;
+        let error = moved.pattern().gather_to::<f64>(comm, 0, &[]).expect_err("two sides");
+        assert!(error.to_string().contains("a redistribution cannot be gathered"), "{error}");
+        let error = moved.pattern().narrowed(comm, &Halo::uniform(0)).expect_err("no halo");
+        assert!(error.to_string().contains("a redistribution cannot be narrowed"), "{error}");
+        Ok(())
+    })
 }
 
 #[test]

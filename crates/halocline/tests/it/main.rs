@@ -10,6 +10,7 @@ mod late;
 mod refused_by_compiler;
 mod surface;
 mod text;
+mod views;
 mod wakers;
 
 use halocline::{Communicator, Error};

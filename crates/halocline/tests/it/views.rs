@@ -1,0 +1,133 @@
+//! Arrays seen as those of the crate `ndarray`, and arrays of that crate as fields.
+
+use crate::on_ranks;
+use halocline::{
+    Array, Communicator, Decomposed, ElementType, Error, Halo, HaloExchange, Layout, Pattern, RegularGrid,
+};
+use ndarray::{Array2, Array6, Axis, Dim, Ix1, Ix2, Ix3, IxDyn, arr2};
+
+fn plane(comm: &Communicator) -> Result<Pattern, Error> {
+    RegularGrid::new((4, 3)).decompose(comm.size())?.pattern(comm, Halo::per_axis([(1, 0), (2, 1)]))
+}
+
+/// Layouts of the plane's 5 x 6 cells: C and Fortran order, negative strides, gaps, levels first, padding with an origin.
+fn layouts() -> Result<Vec<Layout>, Error> {
+    let of = ElementType::I32;
+    Ok(vec![
+        Layout::c_order(of, &[5, 6])?,
+        Layout::fortran_order(of, &[5, 6])?,
+        Layout::strided(of, &[5, 6], &[-24, 4])?,
+        Layout::strided(of, &[5, 6], &[8, -40])?,
+        Layout::c_order(of, &[2, 5, 6])?.with_axes(&[1, 2])?,
+        Layout::c_order(of, &[8, 9])?.with_origin(&[3, 4]),
+    ])
+}
+
+#[test]
+fn views_have_the_elements_of_their_cells_in_any_layout() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let pattern = plane(&comm)?;
+    let domain = pattern.domains().next().expect("one domain");
+    for layout in layouts()? {
+        let array = Array::<i32>::with_layout(&comm, layout.clone())?;
+        let mut guard = array.write()?;
+        guard.fill(-1);
+        guard.view_mut::<IxDyn>()?.fill(0);
+        guard.owned_mut::<IxDyn>(&domain)?.fill(1);
+        for (number, mut side) in guard.halo_mut::<IxDyn>(&domain)?.into_iter().enumerate() {
+            assert!(side.iter().all(|&element| element == 0), "boxes overlap: {layout:?}");
+            side.fill(10 + number as i32);
+        }
+        // 12 owned cells, 18 halo cells; a level more has as many again.
+        let count = |wanted: fn(i32) -> bool| guard.iter().filter(|&&element| wanted(element)).count();
+        let levels = layout.extents().len() - 1;
+        assert_eq!((count(|e| e == 1), count(|e| e >= 10)), (12 * levels, 18 * levels), "{layout:?}");
+        // Each element by its address.
+        let first = -layout.span().start / 4;
+        for (index, element) in guard.view::<IxDyn>()?.indexed_iter() {
+            let steps =
+                layout.strides().iter().enumerate().map(|(dim, stride)| index[dim] as isize * stride / 4);
+            let at = first + steps.sum::<isize>();
+            assert!(std::ptr::eq(element, &guard[at as usize]), "{layout:?} at {index:?}");
+        }
+        drop(guard);
+        let guard = array.read()?;
+        assert_eq!(guard.owned::<IxDyn>(&domain)?.sum(), 12 * levels as i32, "{layout:?}");
+        let halo: usize = guard.halo::<IxDyn>(&domain)?.iter().map(|side| side.len()).sum();
+        assert_eq!(halo, 18 * levels, "{layout:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_view_of_other_dimensions_or_of_another_domain_is_refused() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let (pattern, array) = (plane(&comm)?, Array::<f32>::zeros(&comm, &[5, 6])?);
+    let domain = pattern.domains().next().expect("one domain");
+    let error = array.read()?.view::<Ix3>().map(drop).expect_err("two dimensions");
+    assert_eq!(
+        error.to_string(),
+        "a view of 3 dimensions was asked for, the array has 2; ask for a view of 2"
+    );
+    assert!(matches!(array.write()?.owned_mut::<Ix1>(&domain), Err(Error::ArrayDimensions { .. })));
+    let other = Array::<f32>::zeros(&comm, &[2, 2])?;
+    assert!(matches!(other.read()?.owned::<Ix2>(&domain), Err(Error::Layout(_))));
+    Ok(())
+}
+
+#[test]
+fn arrays_of_ndarray_become_arrays_without_a_copy() -> Result<(), Error> {
+    let given = arr2(&[[1, 2, 3], [4, 5, 6]]);
+    let (address, expected) = (given.as_ptr(), given.clone());
+    let array = Array::from_ndarray(given)?;
+    assert!(std::ptr::eq(&array.read()?[0], address));
+    assert_eq!(array.read()?.view::<Ix2>()?, expected);
+
+    // Reversed, transposed, and a part of a larger one.
+    let mut turned =
+        Array2::from_shape_fn((4, 5), |(row, column)| (10 * row + column) as u64).reversed_axes();
+    turned.invert_axis(Axis(1));
+    turned.slice_axis_inplace(Axis(0), (1..4).into());
+    let expected = turned.clone();
+    let array = Array::from_ndarray(turned)?;
+    assert_eq!(array.layout().extents(), [3, 4]);
+    assert_eq!(array.read()?.view::<Ix2>()?, expected);
+
+    let six = Array6::<f32>::zeros(Dim([1, 2, 1, 3, 2, 2]));
+    assert_eq!(Array::from_ndarray(six)?.read()?.view::<ndarray::Ix6>()?.len(), 24);
+    let none = Array2::<f64>::zeros((0, 3));
+    assert!(Array::from_ndarray(none)?.read()?.view::<Ix2>()?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn arrays_of_ndarray_are_exchanged() -> Result<(), Error> {
+    on_ranks(3, |comm| {
+        let pattern = RegularGrid::new((3 * comm.size(),))
+            .periodic((true,))
+            .decompose(comm.size())?
+            .pattern(comm, 1)?;
+        let me = comm.rank() as i64;
+        let row = Array::from_ndarray(ndarray::Array1::from_elem(5, me))?;
+        HaloExchange::bind(comm, [(&pattern, &row)])?.exchange()?.wait()?;
+        let size = comm.size() as i64;
+        let expected = [(me + size - 1) % size, me, me, me, (me + 1) % size];
+        assert_eq!(row.read()?.view::<Ix1>()?.to_vec(), expected);
+        Ok(())
+    })
+}
+
+#[test]
+fn no_view_is_given_while_an_exchange_is_in_flight() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let (pattern, array) = (plane(&comm)?, Array::<f32>::zeros(&comm, &[5, 6])?);
+    let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
+    let pending = halo.exchange()?;
+    assert!(matches!(array.read(), Err(Error::ArrayInFlight)));
+    pending.wait()?;
+    let guard = array.read()?;
+    let view = guard.view::<Ix2>()?;
+    assert!(matches!(halo.exchange(), Err(Error::Borrowed { field: 0 })));
+    assert_eq!(view.len(), 30);
+    Ok(())
+}
