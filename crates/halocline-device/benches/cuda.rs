@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 fn measure(rig: &Rig) -> Result<()> {
     let mut report = Vec::new();
     // Streams wait for work that is issued to others later, so nothing may be freed meanwhile.
-    let _waiting = rig.devices()[0].let_wait();
+    let _waiting = rig.devices()[0].begin_waiting();
     // The driver's graph functions need a current context.
     let raw = Raw::new();
     let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);

@@ -37,7 +37,7 @@ struct State {
     /// The process is exiting: what is not freed by now stays allocated.
     is_ending: bool,
     /// Number of gaps without effect since everything was freed last.
-    gaps_in_vain: u32,
+    ineffective_gaps: u32,
     /// Earliest time of the next gap.
     next_gap: Option<Instant>,
     /// The freeing thread exists.
@@ -49,7 +49,7 @@ struct State {
     /// Number of turns in which something was freed.
     freed: u64,
     /// Value of `freed` when a thread last waited without effect.
-    in_vain: Option<u64>,
+    ineffective_at: Option<u64>,
 }
 
 /// The freeing thread and the threads whose streams wait take turns. Every state change that a sleeping
@@ -68,7 +68,7 @@ impl State {
     }
 
     /// Requests that streams may wait. `None` grants it at once; otherwise the caller sleeps until
-    /// [`State::comes_in`] returns true for the returned value.
+    /// [`State::is_admitted`] returns true for the returned value.
     fn ask(&mut self) -> Option<u64> {
         if self.is_its_turn() {
             self.asking += 1;
@@ -79,7 +79,7 @@ impl State {
     }
 
     /// Grants an earlier request, if its turn has come.
-    fn comes_in(&mut self, asked: u64) -> bool {
+    fn is_admitted(&mut self, asked: u64) -> bool {
         let is_over = self.freed != asked;
         if !is_over && self.is_its_turn() {
             return false;
@@ -125,7 +125,7 @@ impl State {
     fn end_turn(&mut self) {
         self.is_freeing = false;
         if self.jobs.is_empty() {
-            self.gaps_in_vain = 0;
+            self.ineffective_gaps = 0;
         }
         self.freed += 1;
         self.entering += std::mem::take(&mut self.asking);
@@ -139,18 +139,18 @@ static STATE: Mutex<State> = Mutex::new(State {
     entering: 0,
     is_freeing: false,
     is_ending: false,
-    gaps_in_vain: 0,
+    ineffective_gaps: 0,
     next_gap: None,
     is_served: false,
     is_away: false,
     later: 0,
     freed: 0,
-    in_vain: None,
+    ineffective_at: None,
 });
 static CHANGED: Condvar = Condvar::new();
 
 /// Whether any job is queued; exchanges poll it.
-static IS_BEHIND: AtomicBool = AtomicBool::new(false);
+static HAS_JOBS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Whether this thread is the freeing thread, inside a turn.
@@ -190,7 +190,7 @@ impl Waiting {
     pub fn begin() -> Self {
         let mut state = lock();
         if let Some(asked) = state.ask() {
-            while !state.comes_in(asked) {
+            while !state.is_admitted(asked) {
                 state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
@@ -201,14 +201,14 @@ impl Waiting {
     /// an exchange in flight, or others are in flight, for 50 ms at most; after gaps without effect longer,
     /// up to 0.8 s. The next gap comes after twenty times as long.
     pub fn give_way(mut look: impl FnMut() -> bool) {
-        if !IS_BEHIND.load(Ordering::Relaxed) {
+        if !HAS_JOBS.load(Ordering::Relaxed) {
             return;
         }
         let mut state = lock();
         if !state.is_due() {
             return;
         }
-        let gap = LONGEST_GAP.min(GAP * (1 << state.gaps_in_vain.min(8)));
+        let gap = LONGEST_GAP.min(GAP * (1 << state.ineffective_gaps.min(8)));
         let last = state.next_gap;
         let begin = Instant::now();
         // Until it is freed, or being freed: then the thread that begins an exchange waits for it.
@@ -224,7 +224,7 @@ impl Waiting {
         let took = begin.elapsed();
         // Other threads may have made the same gap.
         if took >= gap && !state.jobs.is_empty() && state.next_gap == last {
-            state.gaps_in_vain += 1;
+            state.ineffective_gaps += 1;
         }
         state.next_gap = state.next_gap.max(Some(Instant::now() + took * PARTS));
     }
@@ -240,15 +240,15 @@ impl Drop for Waiting {
 
 /// Announces a free that cannot be queued yet; an allocation that fails waits for it, too.
 #[derive(Debug)]
-pub(crate) struct Later(());
+pub(crate) struct Announced(());
 
 /// Announces a free until the result is dropped.
-pub(crate) fn later() -> Later {
+pub(crate) fn announce() -> Announced {
     lock().later += 1;
-    Later(())
+    Announced(())
 }
 
-impl Drop for Later {
+impl Drop for Announced {
     fn drop(&mut self) {
         lock().later -= 1;
         CHANGED.notify_all();
@@ -257,7 +257,7 @@ impl Drop for Later {
 
 /// Queues a free; frees run in order. Runs it at once if no thread can be started; never after process exit
 /// began.
-pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
+pub(crate) fn queue(free: impl FnOnce() + Send + 'static) {
     OWNER.get_or_init(|| {
         // SAFETY: `end` takes no arguments, does not unwind and stays loaded until the process ends, or the library is
         // unloaded, before which the C library calls it. Where it cannot be registered, freeing goes on until the
@@ -285,7 +285,7 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
         drop(state);
         return free();
     }
-    IS_BEHIND.store(true, Ordering::Relaxed);
+    HAS_JOBS.store(true, Ordering::Relaxed);
     if state.put(Box::new(free)) {
         CHANGED.notify_all();
     }
@@ -293,7 +293,7 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
 
 /// Drops a user's value that a job holds, after the turn: the drop may wait for a thread that begins an
 /// exchange.
-pub(crate) fn drop_behind(held: Arc<dyn Any + Send + Sync>) {
+pub(crate) fn defer_drop(held: Arc<dyn Any + Send + Sync>) {
     match FREES.get() {
         true => HELD.with_borrow_mut(|all| all.push(held)),
         false => drop(held),
@@ -339,7 +339,7 @@ fn run() {
         }
         FREES.set(false);
         state.end_turn();
-        IS_BEHIND.store(!state.jobs.is_empty(), Ordering::Relaxed);
+        HAS_JOBS.store(!state.jobs.is_empty(), Ordering::Relaxed);
         CHANGED.notify_all();
         let held = HELD.take();
         if state.is_ending {
@@ -367,15 +367,15 @@ fn unless_it_panics(call: impl FnOnce()) {
 
 /// Waits for a while until all queued frees are done, unless an earlier wait had no effect and nothing was
 /// freed since. Returns whether all are done.
-pub(crate) fn catch_up() -> bool {
+pub(crate) fn drain() -> bool {
     let mut state = lock();
     let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty() || state.later > 0;
-    if state.in_vain != Some(state.freed) {
+    if state.ineffective_at != Some(state.freed) {
         let waited =
             CHANGED.wait_timeout_while(state, PATIENCE, |state| is_behind(state) && !state.is_ending);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
     let is_late = is_behind(&mut state);
-    state.in_vain = is_late.then_some(state.freed);
+    state.ineffective_at = is_late.then_some(state.freed);
     !is_late
 }

@@ -66,9 +66,9 @@ impl Device {
         self.0.queues()
     }
 
-    /// Number of thread blocks that may wait at once in copy tables: see [`Driver::room`].
-    pub fn room(&self) -> u32 {
-        self.0.room()
+    /// Number of thread blocks that may wait at once in copy tables: see [`Driver::waiting_block_limit`].
+    pub fn waiting_block_limit(&self) -> u32 {
+        self.0.waiting_block_limit()
     }
 
     /// The constants for its copies: see [`Driver::tuning`].
@@ -99,7 +99,7 @@ impl Device {
     fn once_freed<T>(&self, allocate: impl Fn() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
         match allocate() {
             Err(DeviceError::OutOfMemory { .. } | DeviceError::Exhausted { .. }) if self.0.frees_wait() => {
-                deferred_free::catch_up();
+                deferred_free::drain();
                 allocate()
             }
             other => other,
@@ -109,7 +109,7 @@ impl Device {
     /// Declares that streams of this device may wait for other threads, which defers freeing. Returns
     /// `None` if freeing does not wait for the device. Blocks while something is being freed
     /// ([`crate::Waiting::begin`]).
-    pub fn let_wait(&self) -> Option<deferred_free::Waiting> {
+    pub fn begin_waiting(&self) -> Option<deferred_free::Waiting> {
         self.0.frees_wait().then(deferred_free::Waiting::begin)
     }
 
@@ -119,7 +119,7 @@ impl Device {
             false => free(&*self.0),
             true => {
                 let driver = Arc::clone(&self.0);
-                deferred_free::give(move || free(&*driver));
+                deferred_free::queue(move || free(&*driver));
             }
         }
     }
@@ -325,10 +325,10 @@ impl Drop for Memory {
                     Kind::Registered => driver.unregister(base),
                 }
             }
-            held.into_iter().for_each(deferred_free::drop_behind);
+            held.into_iter().for_each(deferred_free::defer_drop);
         };
         let Some(own) = self.own.take() else { return self.device.free(free) };
-        let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(deferred_free::later));
+        let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(deferred_free::announce));
         remote::free_once_unmapped(own, move || {
             device.free(free);
             drop(later);
@@ -469,7 +469,7 @@ pub struct CopyTable {
 }
 
 impl CopyTable {
-    /// Number of thread blocks of a launch that may wait for flags: see [`Driver::room`].
+    /// Number of thread blocks of a launch that may wait for flags: see [`Driver::waiting_block_limit`].
     pub fn waiting_blocks(&self) -> u32 {
         // SAFETY: `self.device` uploaded the table, and the drop of `self` alone gives it back.
         unsafe { self.device.0.waiting_blocks(self.raw) }

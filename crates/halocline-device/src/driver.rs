@@ -75,7 +75,7 @@ pub unsafe trait Driver: Any + Send + Sync {
 
     /// Maximum number of thread blocks of all objects' copy tables that may wait at once; the kernels that
     /// they wait for still fit beside them. 0 if tables must not wait, because kernels have a time limit.
-    fn room(&self) -> u32 {
+    fn waiting_block_limit(&self) -> u32 {
         u32::MAX
     }
 
@@ -162,7 +162,7 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Whether another device of this machine can access some memory of this one, once it has peer access
     /// ([`Driver::enable_peer`]). That includes memory of [`Driver::allocate`]; pools and virtual memory
     /// have their own access rights (`cuMemPoolGetAccess`, `cuMemGetAccess`).
-    fn lets(&self, _address: Address, _bytes: usize, _peer: u32) -> bool {
+    fn is_reachable_by(&self, _address: Address, _bytes: usize, _peer: u32) -> bool {
         true
     }
 
@@ -287,7 +287,7 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// (`cuMemAlloc`, `cuMemcpyHtoD`).
     fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError>;
 
-    /// Thread blocks of a launch that may wait for flags; see [`Driver::room`].
+    /// Thread blocks of a launch that may wait for flags; see [`Driver::waiting_block_limit`].
     ///
     /// # Safety
     /// [`Driver::upload`] of this device returned the table, and [`Driver::drop_table`] has not freed it.
@@ -304,7 +304,7 @@ pub unsafe trait Driver: Any + Send + Sync {
 
     /// Executes a copy table for an epoch, in one kernel (`cuLaunchKernel`).
     ///
-    /// Parts do not wait for each other while at most [`Driver::room`] blocks wait, but the stream's later
+    /// Parts do not wait for each other while at most [`Driver::waiting_block_limit`] blocks wait, but the stream's later
     /// work waits for all parts. A part must not wait for that later work, nor for a launch that this
     /// device may be unable to run concurrently.
     ///

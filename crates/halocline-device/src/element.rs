@@ -20,8 +20,8 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type of `Self`.
     const TYPE: ElementType;
 
-    /// What the bytes mean, where the type does not tell: the name and fields of a struct. Fields of elements with different names are
-    /// not exchanged with each other. Empty: every name fits.
+    /// The meaning of the bytes if the type does not state it: the name and fields of a struct. Fields of
+    /// elements with different names cannot exchange. An empty name is compatible with every name.
     const RECORD: &'static str = "";
 }
 

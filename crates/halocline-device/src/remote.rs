@@ -241,7 +241,7 @@ pub unsafe trait Provider: Send + Sync {
 /// order, while no stream of this process waits for other threads ([`crate::Waiting`]), and stops when the
 /// process exits.
 pub fn once_nothing_waits(call: impl FnOnce() + Send + 'static) {
-    deferred_free::give(call);
+    deferred_free::queue(call);
 }
 
 /// Unused memory of the library. It is freed when the last holder drops this.

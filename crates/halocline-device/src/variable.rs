@@ -1,6 +1,7 @@
-//! Variables of the environment that begin with `HALOCLINE_`, as every crate reads them.
+//! The environment variables `HALOCLINE_*`, as every crate reads them.
 //!
-//! An empty variable counts as unset. Yes and no have one set of words. Any other value is an error of one form.
+//! An empty variable counts as unset. All variables share the same words for yes and no. Any other value is
+//! an error of one form.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -8,11 +9,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Words for yes and for no, in any case of letters.
+/// Words for yes and no, case-insensitive.
 const YES: [&str; 4] = ["1", "on", "yes", "true"];
 const NO: [&str; 4] = ["0", "off", "no", "false"];
 
-/// The variables with a restricted form, whichever crate, transport or device reads them.
+/// The variables with a restricted form, regardless of the crate, transport or device that reads them.
 const FORMS: [(&str, Form); 8] = [
     ("HALOCLINE_CHECK", Form::Switch),
     ("HALOCLINE_FLAGS", Form::Bytes),
@@ -28,7 +29,7 @@ const FORMS: [(&str, Form); 8] = [
 enum Form {
     Switch,
     SwitchOrAuto,
-    /// At least this.
+    /// A number that is at least this.
     Number(u64),
     Bytes,
 }
@@ -40,7 +41,7 @@ pub struct Variable {
     value: OsString,
 }
 
-/// A variable has a value that it cannot have.
+/// A variable has an invalid value.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {found:?}, it should be {expected}; correct it, or unset it")]
 pub struct VariableError {
@@ -48,11 +49,11 @@ pub struct VariableError {
     pub name: &'static str,
     /// Its value.
     pub found: OsString,
-    /// What it should be.
+    /// The valid values.
     pub expected: Cow<'static, str>,
 }
 
-/// The text, for `main` that returns it.
+/// Shows the text, because `main` may return the error.
 impl fmt::Debug for VariableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -60,18 +61,18 @@ impl fmt::Debug for VariableError {
 }
 
 impl Variable {
-    /// The variable of this process; `None` if it is unset or empty.
+    /// Reads a variable of this process; `None` if it is unset or empty.
     pub fn read(name: &'static str) -> Option<Self> {
         Self::given(name, std::env::var_os(name))
     }
 
-    /// As [`Variable::read`], of a value from elsewhere.
+    /// As [`Variable::read`], for a value from elsewhere.
     pub fn given(name: &'static str, value: Option<OsString>) -> Option<Self> {
         value.filter(|value| !value.is_empty()).map(|value| Self { name, value })
     }
 
-    /// Refuses the first variable of this process that has a malformed value, also one that only other transports or devices
-    /// read: a misspelt value must not wait for the run that needs it.
+    /// Checks all variables of this process, including those that only other transports or devices read: an
+    /// invalid value should not go unnoticed until a later run. Returns the first error.
     pub fn check_all() -> Result<(), VariableError> {
         Self::check_all_of(std::env::var_os)
     }
@@ -97,7 +98,7 @@ impl Variable {
         self.parse("auto, on or off", parse)
     }
 
-    /// A whole number of this range.
+    /// A whole number in this range.
     pub fn number(self, range: RangeInclusive<u64>) -> Result<u64, VariableError> {
         let expected = match (range.start(), range.end()) {
             (start, &u64::MAX) => format!("a whole number of at least {start}"),
@@ -106,7 +107,7 @@ impl Variable {
         self.parse(expected, |text| digits(text).filter(|value| range.contains(value)))
     }
 
-    /// A number of bytes, `None` for `never` or any word for no, or `Auto`.
+    /// A number of bytes, `None` for `never` or a word for no, or `Auto`.
     pub fn bytes(self) -> Result<Bytes, VariableError> {
         self.parse("a number of bytes, off, or auto", |text| match (text, word(text)) {
             ("auto", _) => Some(Bytes::Auto),
@@ -126,7 +127,7 @@ impl Variable {
         PathBuf::from(self.value)
     }
 
-    /// What `parse` makes of the value, without spaces around it. `expected` describes what it takes.
+    /// Parses the trimmed value. `expected` describes the valid values in the error.
     pub fn parse<T>(
         self,
         expected: impl Into<Cow<'static, str>>,
@@ -137,24 +138,24 @@ impl Variable {
     }
 }
 
-/// How many bytes a variable asks for.
+/// The number of bytes that a variable requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes {
-    /// As many as the library finds good.
+    /// The library's choice.
     Auto,
     /// None.
     None,
-    /// So many.
+    /// This many.
     Number(usize),
 }
 
-/// What a word for yes or no means.
+/// The meaning of a word for yes or no.
 fn word(text: &str) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
     if is(&YES) { Some(true) } else { is(&NO).then_some(false) }
 }
 
-/// A number of digits alone: no sign.
+/// Parses a number that consists of digits only, without a sign.
 fn digits(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

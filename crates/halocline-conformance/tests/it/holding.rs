@@ -46,7 +46,7 @@ extern "C" fn last() {
     let left = LEFT.lock().expect("not poisoned").take().expect("it is left");
     let base = left.at(0);
     drop(left);
-    drop(device.let_wait());
+    drop(device.begin_waiting());
     let is_there = device.place_of(base).is_ok();
     println!("through after {} ms, there: {is_there}", took.as_millis());
 }

@@ -139,7 +139,7 @@ impl Drop for Primary {
         if let Some(looks) = self.looks.take() {
             let &mut Self { api, ordinal, device, context, .. } = self;
             let last = Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() };
-            return deferred_free::give(move || {
+            return deferred_free::queue(move || {
                 if let Ok(_current) = last.make_current_beside_captures() {
                     looks.close(api);
                 }

@@ -108,7 +108,7 @@ unsafe impl Driver for CudaDriver {
         (result == code::SUCCESS).then_some(if atomics == 0 { Connection::Pcie } else { Connection::NvLink })
     }
 
-    fn room(&self) -> u32 {
+    fn waiting_block_limit(&self) -> u32 {
         self.room
     }
 
@@ -222,7 +222,7 @@ unsafe impl Driver for CudaDriver {
         Ok(())
     }
 
-    fn lets(&self, address: Address, bytes: usize, peer: u32) -> bool {
+    fn is_reachable_by(&self, address: Address, bytes: usize, peer: u32) -> bool {
         self.enter().is_ok_and(|_current| self.lets_reach(address, bytes, peer))
     }
 
@@ -420,7 +420,7 @@ unsafe impl Driver for CudaDriver {
         // them yet.
         if let Err(error) = unsafe { self.fill(base, &bytes) } {
             let primary = Arc::clone(&self.primary);
-            deferred_free::give(move || {
+            deferred_free::queue(move || {
                 if let Ok(_current) = primary.make_current_beside_captures() {
                     // SAFETY: `cuMemAlloc` returned `base`, and nothing else uses it. `fill` has waited for
                     // its copy, unless the device has failed and executes nothing. The result of the call

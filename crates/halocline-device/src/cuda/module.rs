@@ -75,7 +75,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         // Unloading may wait for the device, so it is deferred.
         let (raw, primary) = (self.raw, Arc::clone(&self.primary));
-        deferred_free::give(move || {
+        deferred_free::queue(move || {
             if let Ok(_current) = primary.make_current_beside_captures() {
                 // SAFETY: `load` loaded the module, and only this drop unloads it. Callers of `launch`
                 // promise that the launch is over. If the device has failed or the process is exiting, the

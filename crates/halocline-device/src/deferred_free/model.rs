@@ -79,7 +79,7 @@ impl World {
                 None => (Rank::In, turns),
             },
             Rank::Waits(_, false) => return false,
-            Rank::Waits(asked, true) => match self.state.comes_in(asked) {
+            Rank::Waits(asked, true) => match self.state.is_admitted(asked) {
                 true => (Rank::In, turns),
                 false => (Rank::Waits(asked, false), turns),
             },

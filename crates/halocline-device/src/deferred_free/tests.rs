@@ -14,8 +14,8 @@ fn a_panicking_free_blocks_no_thread() {
     let (freed, seen) = channel();
     // Both jobs run in one turn of the thread.
     let waiting = Waiting::begin();
-    give(|| panic!("a panic of a test"));
-    give(move || freed.send(()).expect("somebody listens"));
+    queue(|| panic!("a panic of a test"));
+    queue(move || freed.send(()).expect("somebody listens"));
     drop(waiting);
     seen.recv_timeout(DEADLINE).expect("what was given behind a panic is freed");
     let (begun, seen) = channel();
@@ -64,7 +64,7 @@ fn at_exit(last: extern "C" fn()) {
 }
 
 extern "C" fn last() {
-    give(|| println!("too late"));
+    queue(|| println!("too late"));
 }
 
 #[test]
@@ -73,14 +73,14 @@ fn process_exit_waits_for_the_current_free_and_starts_none() {
         let (begun, seen) = channel();
         // All in one turn of the thread.
         let waiting = Waiting::begin();
-        give(move || {
+        queue(move || {
             begun.send(()).expect("somebody listens");
             while !lock().is_ending {
                 std::hint::spin_loop();
             }
             println!("whole");
         });
-        give(|| println!("too late"));
+        queue(|| println!("too late"));
         drop(waiting);
         seen.recv().expect("it is begun");
         at_exit(last);
@@ -94,12 +94,12 @@ fn process_exit_waits_for_the_current_free_and_starts_none() {
 extern "C" fn afterwards() {
     assert!(lock().is_ending, "our own end was before");
     let (freed, seen) = channel();
-    give(move || freed.send(()).expect("somebody listens"));
+    queue(move || freed.send(()).expect("somebody listens"));
     // It is not dropped either, because dropping may call the driver.
     let is_held = seen.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout);
     drop(Waiting::begin());
-    drop(later());
-    catch_up();
+    drop(announce());
+    drain();
     println!("through, held: {is_held}, {} jobs", lock().jobs.len());
 }
 
@@ -108,8 +108,8 @@ fn frees_queued_after_process_exit_began_are_leaked() {
     if is_again() {
         // Registered before the first free, so that it runs after our handler.
         at_exit(afterwards);
-        give(|| println!("whole"));
-        assert!(catch_up());
+        queue(|| println!("whole"));
+        assert!(drain());
         std::process::exit(0);
     }
     let said = again("frees_queued_after_process_exit_began_are_leaked");
@@ -117,7 +117,7 @@ fn frees_queued_after_process_exit_began_are_leaked() {
 }
 
 extern "C" fn first() {
-    give(|| println!("whole"));
+    queue(|| println!("whole"));
     println!("through");
 }
 
@@ -145,7 +145,7 @@ fn process_exit_gives_up_on_a_free_that_hangs() {
     if is_again() {
         at_exit(in_time);
         let (begun, seen) = channel();
-        give(move || {
+        queue(move || {
             begun.send(()).expect("somebody listens");
             loop {
                 std::thread::park();
@@ -169,7 +169,7 @@ fn one_job_is_freed_before_streams_may_wait_again() {
         let (freed, seen) = channel();
         for number in 0..3 {
             let freed = freed.clone();
-            give(move || freed.send(number).expect("somebody listens"));
+            queue(move || freed.send(number).expect("somebody listens"));
         }
         // Like a program whose exchanges follow each other without a gap for the freeing thread.
         let mut next = Some(waiting);
@@ -181,7 +181,7 @@ fn one_job_is_freed_before_streams_may_wait_again() {
             assert!(!all.is_empty() || lock().jobs.is_empty(), "nothing is freed before {number}");
         }
         drop(next);
-        assert!(catch_up());
+        assert!(drain());
     }
 }
 
@@ -200,7 +200,7 @@ fn threads_whose_streams_wait_and_threads_that_free_take_turns() {
                     in_flight.fetch_add(1, Ordering::SeqCst);
                     if (turn + thread) % 3 == 0 {
                         let (in_flight, freed) = (Arc::clone(in_flight), Arc::clone(freed));
-                        give(move || {
+                        queue(move || {
                             assert_eq!(in_flight.load(Ordering::SeqCst), 0, "freed beside streams that wait");
                             freed.fetch_add(1, Ordering::SeqCst);
                         });
@@ -212,7 +212,7 @@ fn threads_whose_streams_wait_and_threads_that_free_take_turns() {
             });
         }
     });
-    assert!(catch_up());
+    assert!(drain());
     assert_eq!(freed.load(Ordering::SeqCst), EACH);
     let state = lock();
     assert_eq!((state.waiting, state.asking, state.entering), (0, 0, 0));
@@ -223,7 +223,7 @@ fn threads_whose_streams_wait_and_threads_that_free_take_turns() {
 fn a_late_thread_enters_with_those_just_admitted() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = Waiting::begin();
-    give(|| {});
+    queue(|| {});
     // One thread has waited for a turn that is over, and has not woken yet.
     lock().entering = 1;
     drop(waiting);
@@ -238,13 +238,13 @@ fn a_late_thread_enters_with_those_just_admitted() {
     CHANGED.notify_all();
     other.join().expect("no panic");
     assert_eq!(is_in, Ok(()));
-    assert!(catch_up());
+    assert!(drain());
 }
 
 #[test]
 fn exchanges_without_gaps_make_one_and_not_another_at_once() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    (lock().next_gap, lock().gaps_in_vain) = (None, 0);
+    (lock().next_gap, lock().ineffective_gaps) = (None, 0);
     let (freed, seen) = channel();
     let mut waiting = Some(Waiting::begin());
     let give_way = |look: &mut dyn FnMut() -> bool| {
@@ -252,7 +252,7 @@ fn exchanges_without_gaps_make_one_and_not_another_at_once() {
         Waiting::give_way(look);
         begin.elapsed()
     };
-    give(move || freed.send(()).expect("somebody listens"));
+    queue(move || freed.send(()).expect("somebody listens"));
     let mut looks = 0;
     let mut in_flight = || {
         looks += 1;
@@ -269,7 +269,7 @@ fn exchanges_without_gaps_make_one_and_not_another_at_once() {
     give_way(&mut || panic!("it was tried just now"));
     lock().next_gap = None;
     assert!(give_way(&mut || true) >= 2 * GAP, "a longer one after one that was in vain");
-    assert_eq!(lock().gaps_in_vain, 2);
+    assert_eq!(lock().ineffective_gaps, 2);
     lock().next_gap = None;
     // Over at the third poll.
     let mut looks = 0;
@@ -281,14 +281,14 @@ fn exchanges_without_gaps_make_one_and_not_another_at_once() {
         looks < 3
     });
     seen.recv_timeout(Duration::from_secs(10)).expect("it is freed");
-    assert!(catch_up());
-    assert_eq!(lock().gaps_in_vain, 0);
+    assert!(drain());
+    assert_eq!(lock().ineffective_gaps, 0);
 }
 
 /// Queues a job that is already old while streams wait.
 fn late(free: impl FnOnce() + Send + 'static) {
     assert!(lock().waiting > 0);
-    give(free);
+    queue(free);
     let mut state = lock();
     state.next_gap = None;
     state.jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
@@ -301,7 +301,7 @@ fn a_gap_ends_when_the_last_exchange_in_flight_ends() {
     let mut other = Some(Waiting::begin());
     late(|| {});
     // A long gap, because this machine may be slow.
-    lock().gaps_in_vain = 4;
+    lock().ineffective_gaps = 4;
     let mut looks = 0;
     let begin = Instant::now();
     Waiting::give_way(|| {
@@ -312,8 +312,8 @@ fn a_gap_ends_when_the_last_exchange_in_flight_ends() {
         false
     });
     assert!(looks >= 4 && begin.elapsed() < LONGEST_GAP, "{looks} looks, {:?}", begin.elapsed());
-    assert!(catch_up());
-    assert_eq!(lock().gaps_in_vain, 0);
+    assert!(drain());
+    assert_eq!(lock().ineffective_gaps, 0);
 }
 
 #[test]
@@ -325,13 +325,13 @@ fn a_gap_ends_when_everything_is_freed() {
     Waiting::give_way(|| {
         if others.0.take().is_some() {
             // Freed, and started again, before the thread that makes the gap polls.
-            assert!(catch_up());
+            assert!(drain());
             others.1 = Some(Waiting::begin());
         }
         true
     });
     drop(others);
-    assert_eq!(lock().gaps_in_vain, 0);
+    assert_eq!(lock().ineffective_gaps, 0);
 }
 
 #[test]
@@ -342,12 +342,12 @@ fn gaps_take_at_most_a_twentieth_of_the_time() {
         late(|| {});
         Waiting::give_way(|| true);
         // Each is the first gap without effect, and delays the next one.
-        assert_eq!(lock().gaps_in_vain, 1);
-        give(|| {});
+        assert_eq!(lock().ineffective_gaps, 1);
+        queue(|| {});
         lock().jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
         Waiting::give_way(|| panic!("there was one just now"));
         drop(waiting);
-        assert!(catch_up());
+        assert!(drain());
     }
 }
 
@@ -356,7 +356,7 @@ fn a_late_thread_does_not_advance_the_next_gap() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = Waiting::begin();
     late(|| {});
-    lock().gaps_in_vain = 0;
+    lock().ineffective_gaps = 0;
     std::thread::scope(|scope| {
         let mut other = None;
         Waiting::give_way(|| {
@@ -366,10 +366,10 @@ fn a_late_thread_does_not_advance_the_next_gap() {
     });
     let state = lock();
     assert!(state.next_gap.expect("there was one") > Instant::now() + GAP * (PARTS - 5));
-    assert_eq!(state.gaps_in_vain, 1);
+    assert_eq!(state.ineffective_gaps, 1);
     drop(state);
     drop(waiting);
-    assert!(catch_up());
+    assert!(drain());
 }
 
 /// Reports its drop.
@@ -394,7 +394,7 @@ fn a_users_destructor_may_wait_for_an_exchange_and_panic() {
         dropped.send(()).expect("somebody listens");
         std::panic::panic_any(Owner(Box::new(|| panic!("a panic of a payload"))));
     })));
-    give(move || drop_behind(owner));
+    queue(move || defer_drop(owner));
     drop(waiting);
     // It would wait for the turn, and the turn for `mine`.
     drop(Waiting::begin());
@@ -403,15 +403,15 @@ fn a_users_destructor_may_wait_for_an_exchange_and_panic() {
         std::thread::yield_now();
     }
     let (freed, seen_freed) = channel();
-    give(move || freed.send(()).expect("somebody listens"));
+    queue(move || freed.send(()).expect("somebody listens"));
     drop(Waiting::begin());
     drop(mine);
     seen.recv_timeout(Duration::from_secs(10)).expect("it is dropped");
     seen_freed.recv_timeout(Duration::from_secs(10)).expect("it is freed");
     // The thread continues.
     let (freed, seen) = channel();
-    give(|| std::panic::panic_any(Owner(Box::new(|| panic!("a panic of a payload")))));
-    give(move || freed.send(()).expect("somebody listens"));
+    queue(|| std::panic::panic_any(Owner(Box::new(|| panic!("a panic of a payload")))));
+    queue(move || freed.send(()).expect("somebody listens"));
     seen.recv_timeout(Duration::from_secs(10)).expect("what was given behind a panic is freed");
     drop(Waiting::begin());
 }
@@ -420,9 +420,9 @@ fn a_users_destructor_may_wait_for_an_exchange_and_panic() {
 fn a_free_may_queue_more_frees() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (freed, seen) = channel();
-    give(move || {
+    queue(move || {
         let (inner, at_once) = (freed.clone(), std::thread::current().id());
-        give(move || inner.send(at_once == std::thread::current().id()).expect("somebody listens"));
+        queue(move || inner.send(at_once == std::thread::current().id()).expect("somebody listens"));
         freed.send(true).expect("somebody listens");
     });
     let order: Vec<bool> = seen.iter().take(2).collect();
@@ -436,7 +436,7 @@ fn nothing_is_freed_while_streams_wait_for_others() {
     let (one, two) = (Waiting::begin(), Waiting::begin());
     for number in 0..3 {
         let freed = freed.clone();
-        give(move || freed.send(number).expect("somebody listens"));
+        queue(move || freed.send(number).expect("somebody listens"));
     }
     drop(one);
     assert!(seen.recv_timeout(Duration::from_millis(20)).is_err(), "freed while a stream waits");
@@ -444,11 +444,11 @@ fn nothing_is_freed_while_streams_wait_for_others() {
     let order: Vec<i32> = seen.iter().take(3).collect();
     assert_eq!(order, [0, 1, 2]);
     // An announced free is waited for once, not by every failing allocation.
-    let held = later();
-    assert!(!catch_up());
-    assert!(lock().in_vain.is_some());
-    assert!(!catch_up());
+    let held = announce();
+    assert!(!drain());
+    assert!(lock().ineffective_at.is_some());
+    assert!(!drain());
     drop(held);
-    assert!(catch_up());
+    assert!(drain());
     drop(Waiting::begin());
 }

@@ -181,7 +181,7 @@ unsafe impl Driver for SimDriver {
         self.world.lock().options.check_peers(self.device, peer)
     }
 
-    fn lets(&self, address: Address, bytes: usize, _peer: u32) -> bool {
+    fn is_reachable_by(&self, address: Address, bytes: usize, _peer: u32) -> bool {
         let state = self.world.lock();
         let found = state.memories.find(address, bytes);
         found.is_ok_and(|spot| !state.memories.region(spot.region).unshared)

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         // Streams wait for work that is issued to others later, so nothing may be freed meanwhile, except
         // in the tests of freeing.
         let [device, _] = suite::Rig::devices(&rig);
-        let waiting = (!name.contains("memory")).then(|| device.let_wait());
+        let waiting = (!name.contains("memory")).then(|| device.begin_waiting());
         let begin = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| test.run(&rig)));
         let time = begin.elapsed();

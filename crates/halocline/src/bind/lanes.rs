@@ -229,9 +229,11 @@ pub(super) fn join(
         };
         let mut scripts = making.scripts(&made.sets)?;
         let waiting = scripts.iter().map(Script::waiting_blocks).max().unwrap_or(0);
-        let taken = in_one.then(|| Room::take(open.device.id(), open.device.room(), waiting)).flatten();
+        let taken = in_one
+            .then(|| Room::take(open.device.id(), open.device.waiting_block_limit(), waiting))
+            .flatten();
         if in_one && taken.is_none() {
-            apart = Some(match open.device.room() {
+            apart = Some(match open.device.waiting_block_limit() {
                 0 => "kernels of this device have a time limit, or it has one multiprocessor",
                 _ => {
                     "what its blocks would wait on has no room beside those of the other objects of this process"

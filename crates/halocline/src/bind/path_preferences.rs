@@ -34,7 +34,7 @@ impl PathPreferences {
             // Only where an exchange is one launch are they faster.
             Flags::Auto
                 if is_alone
-                    && devices.iter().all(|device| device.room() > 0)
+                    && devices.iter().all(|device| device.waiting_block_limit() > 0)
                     && 2 * peers.len() <= MOST_WAITS
                     && registry.is_near(peers.iter().copied()) =>
             {

@@ -82,7 +82,7 @@ impl DeviceRegistry {
         let device = &memory.device.as_ref()?.device;
         let own = device.ordinal();
         let (first, bytes) = (start(&memory.segment), memory.segment.len());
-        let is_hidden = |other: &u32| bytes > 0 && !device.driver().lets(first, bytes, *other);
+        let is_hidden = |other: &u32| bytes > 0 && !device.driver().is_reachable_by(first, bytes, *other);
         let hidden = self.others(peer, device).find(is_hidden)?;
         Some(DeviceError::NotShared { device: hidden, peer: own, address: first }.to_string())
     }

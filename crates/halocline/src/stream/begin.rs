@@ -20,7 +20,7 @@ impl Scheduled {
 
     /// Begins an exchange of the set with the number of `host_set`, after all earlier work of the streams.
     /// Waits only for a thread that begins an exchange of this object; if none of its exchanges is in flight, for a free of device
-    /// memory ([`halocline_device::Device::let_wait`]); and now and then, if exchanges leave no gap for frees, for the earlier
+    /// memory ([`halocline_device::Device::begin_waiting`]); and now and then, if exchanges leave no gap for frees, for the earlier
     /// exchanges ([`Waiting::give_way`]).
     pub(crate) fn begin<'a>(
         &'a self,
@@ -48,7 +48,7 @@ impl Scheduled {
             if waiting.is_none() {
                 // Not under the lock, which looks take: this may wait for the device.
                 drop(waiting);
-                let ours = self.lanes.iter().find_map(|lane| lane.device.let_wait());
+                let ours = self.lanes.iter().find_map(|lane| lane.device.begin_waiting());
                 waiting = self.waiting();
                 *waiting = ours;
             }

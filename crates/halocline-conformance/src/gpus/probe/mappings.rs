@@ -69,7 +69,7 @@ fn beside_a_stream_that_waits(comm: &Communicator, gpu: &Gpu) -> Result<Duration
     let device = gpu.device();
     let (word, stream) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
     let other = device.stream(Priority::Normal)?;
-    let _in_flight = device.let_wait();
+    let _in_flight = device.begin_waiting();
     // SAFETY: a word, which lives until the stream is through.
     unsafe { stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
     let is_over = AtomicBool::new(false);
