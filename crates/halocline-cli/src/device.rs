@@ -1,42 +1,42 @@
-//! `--device`: where fields lie and who computes on them, and the GPU of a rank.
+//! `--device`: where fields are and what computes on them, and the GPU of a rank.
 
 use halocline::device::cuda;
 use halocline::device::{Device, Priority, Stream};
 use halocline::{Communicator, DeviceError, Error, Pending, agree};
 use std::collections::VecDeque;
 
-/// Where fields lie.
+/// Where fields are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Kind {
-    /// In memory of the host, whose CPUs compute.
+    /// In host memory; the CPU computes.
     #[default]
     Cpu,
-    /// In memory of GPUs, which compute; rank r takes GPU r modulo their number.
+    /// In GPU memory; the GPU computes. Rank r uses GPU r modulo their number.
     Cuda,
 }
 
-/// GPUs were asked for, and there are none to be used.
+/// `--device cuda` where no GPU can be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "`--device cuda` needs a GPU, its driver and NVRTC (`halocline info` tells what there is; leave `--device` out where there is none): {0}"
+    "`--device cuda` needs a GPU, its driver and NVRTC; `halocline info` shows what is missing, or leave `--device` out: {0}"
 )]
 pub(crate) struct NoGpu(#[from] DeviceError);
 
-/// What the environment says to CUDA, unless it says otherwise already. Streams share queues of the hardware, and one that waits
-/// holds up all in its queue: as many queues as there can be. Kernels are loaded when they are found, not when they are first
-/// launched: loading may wait for all streams, also for those that wait for what is launched next.
+/// Variables of CUDA, set unless they are set already. Streams share hardware queues, and a stream that waits blocks all others in its
+/// queue: ask for the most queues. Kernels are loaded at once, not at their first launch: loading may wait for all streams, also for
+/// streams that wait for the launch itself.
 const ENVIRONMENT: [(&str, &str); 2] = [QUEUES, ("CUDA_MODULE_LOADING", "EAGER")];
 
 const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
 
-/// What ranks that are started find in the environment besides what this process has: queues, which a program that starts CUDA by
-/// another library, or threads, could not ask for any more. (Kernels of such libraries are many: they load them as they like.)
+/// Variables for ranks that this process starts, besides its own: the number of queues, which a program cannot change once it has
+/// initialised CUDA. Loading of kernels is left as it is, since other libraries have many kernels.
 pub(crate) fn of_ranks() -> impl Iterator<Item = (&'static str, &'static str)> {
     [QUEUES].into_iter().filter(|(name, _)| std::env::var_os(name).is_none())
 }
 
 impl Kind {
-    /// Tells CUDA what it is to read in the environment. Call it where no other thread runs, before ranks are brought up.
+    /// Sets the variables of CUDA. Call it while no other thread runs, before ranks start.
     pub(crate) fn set_environment(self) {
         let missing = ENVIRONMENT.iter().filter(|(name, _)| std::env::var_os(name).is_none());
         for (name, value) in missing.filter(|_| self == Self::Cuda) {
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// Finds out whether there are such devices, without opening any.
+    /// Checks that there are such devices, without opening any.
     pub(crate) fn find(self) -> Result<(), NoGpu> {
         if self == Self::Cpu {
             return Ok(());
@@ -88,7 +88,7 @@ impl Gpu {
         self.stream.device()
     }
 
-    /// Which GPU, and how ranks share them, in words.
+    /// The GPU's name, and how ranks share the GPUs.
     pub(crate) fn describe(&self) -> String {
         let name = self.device().driver().name();
         match self.count {
@@ -105,8 +105,8 @@ const EXCHANGE: usize = 16;
 /// Exchanges in flight, at most.
 const MOST: usize = 16;
 
-/// Exchanges that were given to streams: so few that a call never blocks for a full stream. (One that did would hold what a peer
-/// on the same GPU needs to go on.)
+/// Exchanges in flight, few enough that no call blocks on a full stream. A call that blocked could hold a lock of the driver that a peer
+/// on the same GPU needs.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pending: VecDeque<Pending>,
@@ -125,7 +125,7 @@ impl InFlight {
         self.pending.push_back(pending);
     }
 
-    /// Blocks until another one may be given.
+    /// Blocks until another exchange may be started.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         while self.pending.len() >= self.most
             && let Some(oldest) = self.pending.pop_front()
@@ -135,7 +135,7 @@ impl InFlight {
         Ok(())
     }
 
-    /// Blocks until all are over.
+    /// Blocks until all exchanges are complete.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         self.pending.drain(..).try_for_each(|pending| pending.wait())
     }

@@ -210,6 +210,14 @@ fn processor() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
+/// Processor, cores and memory in one line.
+pub(crate) fn machine() -> String {
+    let cores = usable().map_or(0, |cpus| cpus.len());
+    let memory = memory().get("MemTotal").copied().unwrap_or(0);
+    let processor = processor().unwrap_or_else(|| "unknown processor".to_owned());
+    format!("{processor}, {}, {}", plural(cores, "core"), binary_size(memory))
+}
+
 /// Bytes of memory that programs can still have, if the system tells.
 pub(crate) fn available_memory() -> Option<u64> {
     memory().get("MemAvailable").copied()

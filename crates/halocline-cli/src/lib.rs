@@ -1,8 +1,9 @@
-//! The `halocline` command: real cases to run, a launcher for ranks as processes, and what this machine
-//! can do. A library, so that what is no program of ours can be the command, too.
+//! The `halocline` command: cases to run, benchmarks, a launcher for ranks, and a report on this machine. It is a library so that
+//! Python's `python -m halocline` can run it, too.
 
 mod bench;
 mod device;
+mod error;
 mod explain;
 mod heat;
 mod info;
@@ -14,13 +15,15 @@ mod options;
 mod plot;
 mod progress;
 mod ranks;
-mod rows;
+mod results;
+mod sizes;
 mod table;
 mod timeline;
 mod timing;
 pub mod trace;
 
 use clap::{Parser, Subcommand};
+use error::CommandError;
 use halocline_device::Variable;
 use std::error::Error;
 use std::ffi::OsString;
@@ -48,23 +51,23 @@ enum Command {
     #[command(subcommand)]
     Run(Case),
     Launch(launch::LaunchArgs),
-    /// Measure what exchanges cost here, beside what they could cost at best
+    /// Measure exchanges on this machine, beside plain copies of the same cells
     #[command(subcommand)]
     Bench(bench::Bench),
     Explain(explain::ExplainArgs),
-    /// Draw what other commands have written
+    /// Draw data files that other commands have written
     #[command(subcommand)]
     Plot(Plot),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
-        /// Let a few processes map memory of each other's devices and of the host, give it back, and tell kinds, ways, times,
-        /// hits, and what is free then
+        /// Start a few processes that map each other's host and device memory, and show the kind of mapping, times, cache
+        /// hits and free memory
         #[arg(long)]
         mappings: bool,
-        /// With `--mappings`: number of processes [default: 2, or those of the job]
+        /// With `--mappings`: number of processes [default: 2, or the size of the job]
         #[arg(long, value_name = "N", requires = "mappings")]
         ranks: Option<usize>,
-        /// Try one MPI library and say what it is; the command does so in processes of their own
+        /// Try one MPI library and describe it; `info` does so in a process of its own for each library
         #[arg(long, value_name = "PATH", hide = true)]
         try_mpi: Option<std::path::PathBuf>,
     },
@@ -76,15 +79,15 @@ enum Case {
     Heat(heat::HeatArgs),
 }
 
-/// Pictures of what other commands have written.
+/// Pictures of data files.
 #[derive(Debug, Subcommand)]
 enum Plot {
     Trace(timeline::TraceArgs),
-    Rows(rows::RowsArgs),
+    Sizes(sizes::SizesArgs),
 }
 
 impl Command {
-    /// Whether a trace is asked for.
+    /// Whether `--trace` is given.
     fn is_traced(&self) -> bool {
         match self {
             Self::Run(Case::Ocean(args)) => args.trace.is_wanted(),
@@ -95,12 +98,12 @@ impl Command {
     }
 }
 
-/// What this process was told by who runs the command: how to start it again, if it was said, and its arguments.
-static TOLD: OnceLock<(Vec<OsString>, Vec<OsString>)> = OnceLock::new();
+/// The command that starts this program again, empty if it is this executable, and the arguments.
+static INVOCATION: OnceLock<(Vec<OsString>, Vec<OsString>)> = OnceLock::new();
 
-/// How this command is started again: a program, and its first arguments.
+/// The command that starts this program again: a program and its first arguments.
 pub(crate) fn start_again() -> std::io::Result<Vec<OsString>> {
-    match TOLD.get() {
+    match INVOCATION.get() {
         Some((command, _)) if !command.is_empty() => Ok(command.clone()),
         _ => Ok(vec![std::env::current_exe()?.into_os_string()]),
     }
@@ -108,19 +111,18 @@ pub(crate) fn start_again() -> std::io::Result<Vec<OsString>> {
 
 /// The arguments of the command.
 pub(crate) fn arguments() -> Vec<OsString> {
-    TOLD.get().map_or_else(Vec::new, |(_, arguments)| arguments.clone())
+    INVOCATION.get().map_or_else(Vec::new, |(_, arguments)| arguments.clone())
 }
 
-/// Runs the command with these arguments, of which the first is its own name, and returns its exit code. `again`: how
-/// the command is started again, a program and its first arguments, where that is not this executable. Once a process, where no
-/// other thread runs.
+/// Runs the command and returns its exit code. The first of `args` is the command's own name. `again` starts the command again, a program
+/// and its first arguments, if it is not this executable. Call it once in a process, while no other thread runs.
 pub fn run(args: impl IntoIterator<Item = OsString>, again: Option<Vec<OsString>>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
-    TOLD.get_or_init(|| (again.unwrap_or_default(), args.iter().skip(1).cloned().collect()));
+    INVOCATION.get_or_init(|| (again.unwrap_or_default(), args.iter().skip(1).cloned().collect()));
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Where it cannot be said, the code says it.
+            // If it cannot be printed, the exit code still reports it.
             let _ = error.print();
             return error.exit_code() as u8;
         }
@@ -131,47 +133,25 @@ pub fn run(args: impl IntoIterator<Item = OsString>, again: Option<Vec<OsString>
     if let Err(error) = listen() {
         return fail(error.as_ref(), 2);
     }
-    match cli.command {
-        Command::Run(Case::Ocean(args)) => match ocean::run(&args, cli.json) {
-            Ok(code) => code,
-            Err(error) => fail(&error, error.exit_code()),
-        },
-        Command::Run(Case::Heat(args)) => match heat::run(&args, cli.json) {
-            Ok(code) => code,
-            Err(error) => fail(&error, error.exit_code()),
-        },
-        Command::Launch(args) => match launch::run(&args, cli.json) {
-            Ok(code) => code,
-            Err(error) => fail(&error, error.exit_code()),
-        },
-        Command::Plot(Plot::Trace(args)) => match timeline::run(&args) {
-            Ok(()) => 0,
-            Err(error) => fail(&error, error.exit_code()),
-        },
-        Command::Plot(Plot::Rows(args)) => match rows::run(&args) {
-            Ok(()) => 0,
-            Err(error) => fail(&error, 1),
-        },
-        Command::Explain(args) => match explain::run(&args, cli.json) {
-            Ok(code) => code,
-            Err(error) => fail(&error, error.exit_code()),
-        },
-        Command::Bench(bench) => match bench::run(&bench, cli.json) {
-            Ok(code) => code,
-            Err(error) => fail(&error, error.exit_code()),
-        },
-        Command::Info { mappings: true, ranks, .. } => match info::mappings(ranks, cli.json) {
-            Ok(code) => code,
-            Err(error) => fail(&error, error.exit_code()),
-        },
+    run_command(cli.command, cli.json).unwrap_or_else(|error| fail(&error, error.exit_code()))
+}
+
+/// Returns the exit code.
+fn run_command(command: Command, json: bool) -> Result<u8, CommandError> {
+    match command {
+        Command::Run(Case::Ocean(args)) => ocean::run(&args, json),
+        Command::Run(Case::Heat(args)) => heat::run(&args, json),
+        Command::Launch(args) => Ok(launch::run(&args, json)?),
+        Command::Plot(Plot::Trace(args)) => timeline::run(&args).map(|()| 0),
+        Command::Plot(Plot::Sizes(args)) => sizes::run(&args).map(|()| 0),
+        Command::Explain(args) => explain::run(&args, json),
+        Command::Bench(bench) => bench::run(&bench, json),
+        Command::Info { mappings: true, ranks, .. } => info::mappings(ranks, json),
         Command::Info { try_mpi: Some(library), .. } => {
             println!("{}", info::try_out(&library));
-            0
+            Ok(0)
         }
-        Command::Info { try_mpi: None, .. } => match show_info(cli.json) {
-            Ok(()) => 0,
-            Err(error) => fail(&error, 1),
-        },
+        Command::Info { try_mpi: None, .. } => show_info(json).map(|()| 0).map_err(CommandError::Report),
     }
 }
 
@@ -181,8 +161,8 @@ fn show_info(json: bool) -> std::io::Result<()> {
     if json { writeln!(stdout, "{}", info.to_json()) } else { write!(stdout, "{}", info.to_text()) }
 }
 
-/// Warnings go to stderr; `HALOCLINE_LOG` asks for more or less, by level or by target and level. What a trace
-/// wants is written down besides. Once a process. Refuses malformed values of all variables.
+/// Sends warnings to stderr, or what `HALOCLINE_LOG` selects by level or by target and level, and records traces. Call it once in a
+/// process. Refuses malformed values of all variables.
 pub fn listen() -> Result<(), Box<dyn Error + Send + Sync>> {
     Variable::check_all()?;
     let filter = match Variable::read("HALOCLINE_LOG") {
@@ -197,15 +177,15 @@ pub fn listen() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// A bare word that is no level would be a target, so that a level written wrong would silence everything.
+/// A word that is no level parses as a target: a misspelt level would silence everything.
 fn log_filter(text: &str) -> Option<Targets> {
     let filter: Targets = text.parse().ok()?;
     let is_ours = filter.iter().all(|(target, _)| target.starts_with("halocline"));
     is_ours.then_some(filter)
 }
 
-/// Prints the error and its causes on one line. Where nobody reads what is printed any more, that is no news
-/// to whoever made it so (`| head`): quietly, the exit code of a program that SIGPIPE ends.
+/// Prints the error and its causes on one line. If the reader of the output has left (`| head`), prints nothing and returns the exit code
+/// of a program that SIGPIPE ends.
 fn fail(error: &(dyn Error + 'static), code: u8) -> u8 {
     if is_broken_pipe(Some(error)) {
         return launch::BROKEN_PIPE;
@@ -221,7 +201,7 @@ fn fail(error: &(dyn Error + 'static), code: u8) -> u8 {
         }
         cause = source.source();
     }
-    // Where it cannot be said, the code says it.
+    // If it cannot be printed, the exit code still reports it.
     let _ = writeln!(std::io::stderr(), "halocline: error: {}", text.replace('\n', " "));
     code
 }

@@ -1,4 +1,4 @@
-//! A bar that shows how far a run is.
+//! Progress bars.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

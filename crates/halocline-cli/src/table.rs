@@ -1,4 +1,18 @@
-//! Tables and figures for people.
+//! What commands print: tables for people, JSON lines for programs.
+
+use serde_json::Value;
+use std::io::Write;
+
+/// Prints one JSON object a line, or the text where no lines are given.
+pub(crate) fn print_lines(lines: Option<&Vec<Value>>, text: impl FnOnce() -> String) -> std::io::Result<()> {
+    let text = match lines {
+        Some(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+        None => text(),
+    };
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
 
 /// Rows of cells, the first one the header, as a table: the first column to the left, others to the right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {

@@ -1,12 +1,12 @@
-//! Times of all ranks, as reports show them.
+//! Times of all ranks for reports.
 
 use halocline::{CommError, Communicator, Reduce};
 use std::time::Duration;
 
 /// The median of the slowest rank, us: the largest of the ranks' own medians. Collective.
 ///
-/// The median of the slowest rank of each round would be more than any rank has seen: where ranks outnumber the cores, another
-/// one is late in each round, and their rounds overlap, so that these times add up to more than the whole run takes.
+/// The median of each round's slowest rank would be too large: where ranks outnumber the cores, another rank is late in each round, and
+/// these times add up to more than the whole run.
 pub(crate) fn slowest_median(comm: &Communicator, times: &[Duration]) -> Result<f64, CommError> {
     let mut own: Vec<u64> = times.iter().map(|time| time.as_nanos() as u64).collect();
     own.sort_unstable();

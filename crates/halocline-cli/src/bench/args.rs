@@ -1,10 +1,10 @@
-//! What `halocline bench` can be told.
+//! Arguments of `halocline bench`.
 
 use crate::device::Kind;
 pub(super) use crate::options::{Dtype, Grid, Link, Order, name};
 pub(super) use crate::ranks::Transport;
+use crate::results::SaveArgs;
 use crate::trace::TraceArgs;
-use std::path::PathBuf;
 
 /// Benchmarks.
 #[derive(Debug, clap::Subcommand)]
@@ -14,7 +14,7 @@ pub(crate) enum Bench {
 }
 
 impl Bench {
-    /// Where to trace to, where that is possible.
+    /// `--trace`, if the benchmark has it.
     pub(crate) fn trace(&self) -> Option<&TraceArgs> {
         match self {
             Self::Halo(args) => Some(&args.trace),
@@ -25,27 +25,24 @@ impl Bench {
 
 /// Time halo exchanges beside a plain copy of the same regions
 ///
-/// Every round measures, one after the other: a copying pass (the same regions within each rank's own
-/// memory, all ranks at once), an empty exchange, and an exchange by each link asked for. Each is timed
-/// alone, and with the reading of the halo after the owned cells were rewritten, which is what a model
-/// pays. Figures are medians over the rounds of the medians over the iterations of the slowest rank's
-/// time; where ranks share cores, of the time until the last is through. Each block is stamped with the
-/// round trip of a cache line between two cores (near: below 250 ns). Before, exchanges of changing data
-/// are verified, the whole halo.
+/// Every round measures one block of each: a copying pass (all ranks copy the same regions within their own memory), an empty exchange, and
+/// an exchange over each path given by `--link`. Each is timed alone, and together with a read of the halo after the owned cells were
+/// rewritten. The second figure is what a model pays. Figures are medians over the rounds. A round's figure is the median over its
+/// iterations of the slowest rank's time; where ranks share cores, of the time until the last rank has finished. Each block is marked
+/// with the round trip of a cache line between two cores (near: below 250 ns). Exchanges of changing data are verified first.
 ///
-/// With `--device cuda` fields lie in memory of GPUs and exchanges are scheduled on a stream: the figures are then means over
-/// the iterations, one after the other without the host waiting (`alone`: medians of single ones that the host waits for),
-/// and what is compared with is a device copy of as many bytes as the halo has. Beside it stand a copying pass of the same
-/// regions by one launch, and an empty kernel.
+/// With `--device cuda` fields are in GPU memory and exchanges are scheduled on a stream. Figures are then means over iterations in a row
+/// without the host waiting (`alone`: medians of single exchanges that the host waits for). They are compared with a device copy of as
+/// many bytes as the halo, a copying pass of the same regions in one launch, and an empty kernel.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HaloArgs {
-    /// Owned cells of each rank; the whole is periodic
+    /// Owned cells of each rank, in a periodic grid
     #[arg(long, value_name = "NXxNYxNZ", default_value = "64x64x64")]
     pub(super) grid: Grid,
     /// Width of the halo
     #[arg(long, value_name = "W", default_value_t = 1)]
     pub(super) halo: usize,
-    /// Unstructured: squares of cells with a halo one cell wide, instead of a grid
+    /// An unstructured mesh instead of a grid: each rank owns a square of cells with a halo of one cell
     #[arg(long, value_enum, conflicts_with_all = ["grid", "halo"])]
     pub(super) mesh: Option<MeshKind>,
     /// Cells along an edge of each rank's square of the mesh
@@ -63,58 +60,55 @@ pub(crate) struct HaloArgs {
     /// C order (the last axis, or the level, is contiguous) or Fortran order (the first axis, or the cell)
     #[arg(long, value_enum, default_value_t = Order::C)]
     pub(super) layout: Order,
-    /// Memory that ranks share, or memory of the rank's own, as a user's array has it
+    /// Where the fields are allocated
     #[arg(long, value_enum, default_value_t = Memory::Shared)]
     pub(super) memory: Memory,
-    /// Number of ranks [default: 2, or those of the job]
+    /// Number of ranks [default: 2, or the size of the job]
     #[arg(long, value_name = "N")]
     pub(super) ranks: Option<usize>,
-    /// What ranks are: processes of this machine (shm), threads of this process, or processes that `mpirun`
-    /// has started (mpi); auto takes processes, under `mpirun` its own
+    /// How ranks run: processes of this machine (shm), threads of this process, or processes started by `mpirun` (mpi); auto is mpi
+    /// under `mpirun` and shm otherwise
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(super) transport: Transport,
-    /// Where fields lie: in memory of the host, or of GPUs, of which rank r takes number r modulo their count
+    /// Where the fields are: in host memory, or on GPUs (rank r uses GPU r modulo their number)
     #[arg(long, value_enum, default_value_t = Kind::Cpu)]
     pub(super) device: Kind,
-    /// How links move their bytes; several, separated by commas, are measured in turn
+    /// Path of the links; several, separated by commas, are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "auto")]
     pub(super) link: Vec<Link>,
-    /// The unbound form, too: fields (of the host) given to each exchange, over links of the pattern
+    /// Also measure the unbound form, which takes (host) fields at each call
     #[arg(long)]
     pub(super) unbound: bool,
     /// Iterations of a block
     #[arg(long, value_name = "I", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) iters: u32,
-    /// Rounds: every round measures one block of everything
+    /// Rounds; each measures one block of everything
     #[arg(long, value_name = "R", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
-    /// Draw the result (.png or .svg; may be given twice)
-    #[arg(long, value_name = "FILE")]
-    pub(super) plot: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) save: SaveArgs,
     #[command(flatten)]
     pub(super) trace: TraceArgs,
 }
 
 /// Table of latencies over message sizes, for every transport that works here
 ///
-/// Two ranks. For each size: the round trip of a message of the communicator, and an exchange in which
-/// both ranks send that many bytes to each other, in steady state; as in other tables of this kind, the
-/// data stay the same. Beside them stands the round trip of a cache line between the two cores, measured
-/// in the same run.
+/// Two ranks. For each size it measures the round trip of a message, and an exchange in which both ranks send that many bytes to each
+/// other, in steady state. The data stay the same, as in OSU's tables. The round trip of a cache line between the two cores is measured in
+/// the same run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LatencyArgs {
-    /// What ranks are; several, separated by commas [default: shm,thread, under `mpirun` mpi]
+    /// Transports, separated by commas [default: shm,thread; under `mpirun` mpi]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) transport: Vec<Transport>,
     /// Largest size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u64).range(8..=1 << 30))]
     pub(super) max: u64,
-    /// Rounds: every round measures every size once
+    /// Rounds; each measures every size once
     #[arg(long, value_name = "R", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
-    /// Draw the result (.png or .svg; may be given twice)
-    #[arg(long, value_name = "FILE")]
-    pub(super) plot: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) save: SaveArgs,
 }
 
 /// Kinds of unstructured mesh.
@@ -124,13 +118,13 @@ pub(super) enum MeshKind {
     Square,
 }
 
-/// Where fields lie.
+/// Where fields are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Memory {
-    /// Memory that the ranks of a machine share.
+    /// Shared memory of the library.
     Shared,
-    /// Memory of the program's own allocator.
+    /// Memory that the program allocates itself.
     Foreign,
-    /// The same; each field begins 9 cache lines further into a page than the field before.
+    /// As `foreign`; each field begins 9 cache lines further into a page than the one before.
     Staggered,
 }

@@ -1,7 +1,7 @@
 //! A case: pattern and fields of one rank, and the check that an exchange of them is right.
 
 use super::args::{self, HaloArgs, Memory, Order};
-use super::error::BenchError;
+use crate::error::CommandError;
 use crate::ranks::Shortage;
 use halocline::{
     Communicator, Decomposed, Decomposition, DomainShape, Error, Field, Halo, Layout, Pattern, PatternError,
@@ -50,7 +50,7 @@ pub(super) fn title(args: &HaloArgs) -> String {
 
 impl Case {
     /// Collective.
-    pub(super) fn new(comm: &Communicator, args: &HaloArgs) -> Result<Self, BenchError> {
+    pub(super) fn new(comm: &Communicator, args: &HaloArgs) -> Result<Self, CommandError> {
         let (pattern, ids) = pattern(comm, args)?;
         let (_, shape) = &pattern.plan().domains[0];
         let mut extents = shape.extents();
@@ -87,7 +87,7 @@ impl Case {
         comm: &Communicator,
         link: &str,
         exchange_all: impl Fn() -> Result<(), Error>,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), CommandError> {
         for exchange in 1..=CHECKED {
             self.each_value(exchange, true, |place, value| {
                 place.copy_from_slice(value);
@@ -97,17 +97,11 @@ impl Case {
             exchange_all()?;
             let (wrong, first) = self.each_value(exchange, false, |place, value| place == value);
             if let Some((field, cell)) = first {
-                let cells = self.cells.ids.len() * self.cells.levels * self.fields.len();
-                let link = link.to_owned();
-                return Err(BenchError::Wrong {
-                    rank: comm.rank(),
-                    link,
-                    exchange,
-                    wrong,
-                    cells,
-                    cell,
-                    field,
-                });
+                let (rank, cells) =
+                    (comm.rank(), self.cells.ids.len() * self.cells.levels * self.fields.len());
+                return Err(CommandError::failed(format!(
+                    "rank {rank}, link {link}, exchange {exchange}: {wrong} of {cells} values are wrong, the first at cell {cell} of field {field}"
+                )));
             }
             comm.barrier()?;
         }
@@ -153,7 +147,7 @@ fn value(id: u64, level: u64, field: u64, exchange: u64) -> u64 {
 }
 
 /// The pattern, and the global number of each cell of this rank's domain, in row-major order.
-pub(super) fn pattern(comm: &Communicator, args: &HaloArgs) -> Result<(Pattern, Vec<u64>), BenchError> {
+pub(super) fn pattern(comm: &Communicator, args: &HaloArgs) -> Result<(Pattern, Vec<u64>), CommandError> {
     if args.mesh.is_some() {
         let domain = square(args.cells as usize, comm.rank(), comm.size());
         let ids = domain.cells().to_vec();
@@ -189,7 +183,7 @@ const KNOWN: u128 = 8 + 8 + 1;
 const KNOWN_MESH: u128 = KNOWN + 8 + 9 + 24;
 
 /// Refuses what the memory of this machine cannot hold, without allocating any of it.
-pub(super) fn fits(args: &HaloArgs, ranks: usize) -> Result<(), BenchError> {
+pub(super) fn fits(args: &HaloArgs, ranks: usize) -> Result<(), CommandError> {
     let (cells, levels, known) = match args.mesh {
         Some(_) => (u128::from(args.cells).pow(2), args.levels, KNOWN_MESH),
         None => {
@@ -199,8 +193,12 @@ pub(super) fn fits(args: &HaloArgs, ranks: usize) -> Result<(), BenchError> {
         }
     };
     let cell = u128::from(levels) * u128::from(args.fields) * args.dtype.element().size() as u128 + known;
-    Shortage::of(args.transport, ranks, cells.saturating_mul(cell))
-        .map_or(Ok(()), |short| Err(BenchError::Short(short)))
+    match Shortage::of(args.transport, ranks, cells.saturating_mul(cell)) {
+        None => Ok(()),
+        Some(shortage) => Err(CommandError::usage(format!(
+            "the fields with their halos and the lists of their cells take {shortage}; use fewer cells, levels or fields"
+        ))),
+    }
 }
 
 /// As many blocks along each axis as make `ranks`, the first axis cut first.
@@ -250,12 +248,14 @@ struct Line(#[expect(dead_code, reason = "room")] [AtomicU64; 8]);
 
 /// Memory of the program's own allocator that begins on a cache line, as shared memory does: so rows of a power of two
 /// cells take as many lines. It begins `skipped` lines behind the begin of a page.
-fn foreign(layout: &Layout, skipped: usize) -> Result<Field, BenchError> {
+fn foreign(layout: &Layout, skipped: usize) -> Result<Field, CommandError> {
     const LINES_OF_PAGE: usize = PAGE / size_of::<Line>();
     let bytes = layout.span().len();
     let count = bytes.div_ceil(size_of::<Line>()) + 2 * LINES_OF_PAGE;
     let mut lines: Vec<Line> = Vec::new();
-    lines.try_reserve_exact(count).map_err(|_| BenchError::Memory(bytes))?;
+    lines
+        .try_reserve_exact(count)
+        .map_err(|_| CommandError::failed(format!("no memory for a field of {bytes} bytes")))?;
     lines.resize_with(count, Line::default);
     let behind_page = lines.as_ptr() as usize % PAGE / size_of::<Line>();
     let first = LINES_OF_PAGE - behind_page + skipped % LINES_OF_PAGE;
@@ -270,7 +270,7 @@ const PAGE: usize = 4096;
 const STAGGER: usize = 9;
 
 /// The field of this number.
-fn field(comm: &Communicator, layout: &Layout, memory: Memory, number: usize) -> Result<Field, BenchError> {
+fn field(comm: &Communicator, layout: &Layout, memory: Memory, number: usize) -> Result<Field, CommandError> {
     match memory {
         Memory::Shared => Ok(Field::allocate(comm, layout.clone())?),
         Memory::Foreign => foreign(layout, 0),

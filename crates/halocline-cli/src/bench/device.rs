@@ -3,12 +3,12 @@
 
 use super::args::{self, HaloArgs, Link};
 use super::case::{self, Case};
-use super::error::BenchError;
 use super::floor::Floor;
 use super::halo::{Block, Outcome, Row, bytes_of_cell, paths, timed};
 use super::regions::Regions;
 use super::stats::{median, micros};
 use crate::device::{Gpu, InFlight};
+use crate::error::CommandError;
 use halocline::device::cuda::{Kernel, Program};
 use halocline::device::{Address, CopyTable, Memory, Stream, TablePart, TableSpec};
 use halocline::{BindOptions, Communicator, Error, Field, HaloExchange, Pattern, Reduce, agree};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// What is measured on one rank, until it is reported. Collective.
-pub(super) fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, BenchError> {
+pub(super) fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, CommandError> {
     let floor = Floor::new(comm)?;
     let (_, cold) = timed(comm, || case::pattern(comm, args))?;
     let (_, warm) = timed(comm, || case::pattern(comm, args))?;
@@ -191,7 +191,7 @@ fn bind(
     case: &Case,
     twins: &Twins<'_>,
     link: Link,
-) -> Result<(Row, HaloExchange), BenchError> {
+) -> Result<(Row, HaloExchange), CommandError> {
     let options = BindOptions::default().link(link.choice());
     let bind = || Ok(HaloExchange::bind_with(comm, &twins.pairs(case), &options)?);
     let (first, cold) = timed(comm, bind)?;
@@ -214,7 +214,7 @@ fn block(
     iterations: usize,
     stream: &Stream,
     deed: &Deed,
-) -> Result<Block, BenchError> {
+) -> Result<Block, CommandError> {
     let stamp = floor.stamp()?;
     let mut in_flight = InFlight::new(0);
     let (mut begins, mut waits, mut alone) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! What the machine does at best: the round trip of a cache line, and a barrier of counters alone.
 
-use super::error::BenchError;
+use crate::error::CommandError;
 use halocline::{Communicator, Reduce};
 use halocline_comm::Endpoint;
 use halocline_comm::{Counter, Seen, Segment, Tag};
@@ -43,7 +43,7 @@ pub(super) struct Floor<'a> {
 
 impl<'a> Floor<'a> {
     /// Collective.
-    pub(super) fn new(comm: &'a Communicator) -> Result<Self, BenchError> {
+    pub(super) fn new(comm: &'a Communicator) -> Result<Self, CommandError> {
         let link = comm.link();
         let own = (comm.rank() == 0).then(|| comm.allocate((comm.size() + 2) * size_of::<Counter>()));
         let own = own.transpose()?;
@@ -70,7 +70,7 @@ impl<'a> Floor<'a> {
     }
 
     /// Returns at nearly the same moment on all ranks. Collective.
-    pub(super) fn barrier(&self) -> Result<(), BenchError> {
+    pub(super) fn barrier(&self) -> Result<(), CommandError> {
         let Some(lines) = &self.lines else { return Ok(self.comm.barrier()?) };
         let epoch = self.barriers.get() + 1;
         self.barriers.set(epoch);
@@ -79,12 +79,12 @@ impl<'a> Floor<'a> {
     }
 
     /// Where ranks share cores, waits for all of them: the work of each is part of the time of all.
-    pub(super) fn join(&self) -> Result<(), BenchError> {
+    pub(super) fn join(&self) -> Result<(), CommandError> {
         if self.crowded { self.barrier() } else { Ok(()) }
     }
 
     /// The round trip of a cache line between ranks 0 and 1, measured there. Collective.
-    pub(super) fn stamp(&self) -> Result<Option<Stamp>, BenchError> {
+    pub(super) fn stamp(&self) -> Result<Option<Stamp>, CommandError> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         self.barrier()?;
         let Some(lines) = self.lines.as_ref().filter(|_| size > 1 && !self.crowded) else { return Ok(None) };
@@ -111,12 +111,12 @@ impl<'a> Floor<'a> {
         Ok((rank < 2).then_some(Stamp { round_trip: best }))
     }
 
-    fn await_line(&self, line: &Counter, epoch: u64) -> Result<(), BenchError> {
+    fn await_line(&self, line: &Counter, epoch: u64) -> Result<(), CommandError> {
         let mut looks = 0u32;
         while line.look(epoch) != Seen::Reached {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(1 << 12) && self.comm.link().departures() != 0 {
-                return Err(BenchError::Gone);
+                return Err(CommandError::RankLeft);
             }
             if self.crowded {
                 std::thread::yield_now();

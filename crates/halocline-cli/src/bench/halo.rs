@@ -2,13 +2,13 @@
 
 use super::args::{self, HaloArgs, Link};
 use super::case::{self, Case};
-use super::error::BenchError;
 use super::floor::{Floor, Stamp};
 use super::regions::Regions;
 use super::report::halo as report;
 use super::stats::{median, micros, quantile};
-use super::{device, plot, ranks};
+use super::{device, ranks};
 use crate::device::Kind;
+use crate::error::CommandError;
 use halocline::{
     BindOptions, Communicator, Direction, Field, HaloExchange, Layout, LinkPath, Pattern, PatternLinks,
     Reduce,
@@ -16,11 +16,13 @@ use halocline::{
 use std::time::Instant;
 
 /// Runs `halocline bench halo`.
-pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
-    crate::plot::check(&args.plot)?;
+pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, CommandError> {
+    args.save.check()?;
     args.trace.check()?;
     if args.device == Kind::Cuda && args.unbound {
-        return Err(BenchError::Unbound);
+        return Err(CommandError::usage(
+            "`--unbound` measures fields of the host; leave it out, or `--device cuda`",
+        ));
     }
     args.device.set_environment();
     let check = |ranks| {
@@ -36,9 +38,10 @@ pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
         };
         let traced = trace.finish(comm)?;
         if comm.rank() == 0 {
-            report::print(&outcome, json).map_err(BenchError::Output)?;
-            // What the benchmark has found is out; now what became of its files.
-            args.plot.iter().try_for_each(|path| plot::halo(path, &outcome))?;
+            let lines = report::lines(&outcome);
+            report::print(&outcome, json.then_some(&lines)).map_err(CommandError::Report)?;
+            // The result is printed before an error of its files.
+            args.save.write("halo", &lines)?;
             traced?;
         }
         Ok(0)
@@ -102,7 +105,7 @@ enum Deed<'a> {
     Unbound(PatternLinks, Vec<(&'a Pattern, &'a Field)>),
 }
 
-fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, BenchError> {
+fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, CommandError> {
     let floor = Floor::new(comm)?;
     let (_, cold) = timed(comm, || case::pattern(comm, args))?;
     let (_, warm) = timed(comm, || case::pattern(comm, args))?;
@@ -156,8 +159,8 @@ pub(super) fn bytes_of_cell(field: &Field, case: &Case) -> usize {
 /// Time of a collective call on the slowest rank, us.
 pub(super) fn timed<T>(
     comm: &Communicator,
-    call: impl FnOnce() -> Result<T, BenchError>,
-) -> Result<(T, f64), BenchError> {
+    call: impl FnOnce() -> Result<T, CommandError>,
+) -> Result<(T, f64), CommandError> {
     comm.barrier()?;
     let start = Instant::now();
     let result = call()?;
@@ -166,7 +169,7 @@ pub(super) fn timed<T>(
 }
 
 /// Binds and verifies one kind of link.
-fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchange), BenchError> {
+fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchange), CommandError> {
     let options = BindOptions::default().link(link.choice());
     let bind = || Ok(HaloExchange::bind_with(comm, &case.pairs(), &options)?);
     let (first, cold) = timed(comm, bind)?;
@@ -179,7 +182,7 @@ fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchan
 }
 
 /// Makes and verifies links without fields.
-fn unbound(comm: &Communicator, case: &Case) -> Result<(Row, PatternLinks), BenchError> {
+fn unbound(comm: &Communicator, case: &Case) -> Result<(Row, PatternLinks), CommandError> {
     let make = || Ok(PatternLinks::new(comm, &[&case.pattern])?);
     let (first, cold) = timed(comm, make)?;
     drop(first);
@@ -199,7 +202,7 @@ pub(super) fn paths(links: impl Iterator<Item = (usize, Direction, LinkPath)>) -
 }
 
 /// An exchange of fields whose cells have no bytes: counters alone.
-fn empty(comm: &Communicator, case: &Case, args: &HaloArgs) -> Result<HaloExchange, BenchError> {
+fn empty(comm: &Communicator, case: &Case, args: &HaloArgs) -> Result<HaloExchange, CommandError> {
     let mut extents = case.pattern.plan().domains[0].1.extents();
     extents.push(0);
     let field = Field::allocate(comm, Layout::c_order(args.dtype.element(), &extents)?)?;
@@ -212,7 +215,7 @@ fn measure(
     (floor, regions): (&Floor<'_>, &Regions),
     deeds: &[Deed<'_>],
     rows: &mut [Row],
-) -> Result<(), BenchError> {
+) -> Result<(), CommandError> {
     // Round 0 warms up.
     for round in 0..=args.rounds as usize {
         for turn in 0..deeds.len() {
@@ -271,7 +274,7 @@ fn block(
     floor: &Floor<'_>,
     regions: &Regions,
     deed: &Deed<'_>,
-) -> Result<Samples, BenchError> {
+) -> Result<Samples, CommandError> {
     let mut samples = Samples::default();
     for _ in 0..iterations {
         floor.barrier()?;
@@ -314,7 +317,7 @@ fn block(
 
 impl Deed<'_> {
     #[inline]
-    fn begin(&self, regions: &Regions) -> Result<(), BenchError> {
+    fn begin(&self, regions: &Regions) -> Result<(), CommandError> {
         match self {
             Self::Copy => regions.copy(),
             // The pending exchange is waited for through the object.
@@ -325,7 +328,7 @@ impl Deed<'_> {
     }
 
     #[inline]
-    fn wait(&self) -> Result<(), BenchError> {
+    fn wait(&self) -> Result<(), CommandError> {
         match self {
             Self::Copy => {}
             Self::Exchange(halo) => halo.wait()?,

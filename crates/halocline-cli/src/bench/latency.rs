@@ -1,12 +1,13 @@
 //! `halocline bench latency`: messages and exchanges of two ranks, over sizes.
 
 use super::args::{LatencyArgs, Transport};
-use super::error::BenchError;
 use super::floor::Floor;
+use super::ranks;
 use super::report::latency as report;
 use super::stats::{median, micros};
-use super::{plot, ranks};
-use crate::ranks::{RankOrigin, RanksError, in_job};
+use crate::error::CommandError;
+use crate::info::plural;
+use crate::ranks::{RankOrigin, in_job, no_launcher};
 use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
@@ -35,8 +36,8 @@ pub(super) struct Series {
 }
 
 /// Runs `halocline bench latency`.
-pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
-    crate::plot::check(&args.plot)?;
+pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, CommandError> {
+    args.save.check()?;
     let has = |transport| args.transport.contains(&transport);
     let others = [Transport::Mpi, Transport::Shm, Transport::Auto].into_iter().find(|&other| has(other));
     let others = others.or(args.transport.is_empty().then_some(Transport::Auto));
@@ -54,8 +55,11 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
     let work = |comm: &Communicator| {
         match comm.size() {
             2 => {}
-            1 if !is_launched => return Err(RanksError::NoLauncher { ranks: 2 }.into()),
-            given => return Err(BenchError::Ranks { given, wanted: "two, for a latency" }),
+            1 if !is_launched => return Err(no_launcher(2)),
+            given => {
+                let given = plural(given, "rank");
+                return Err(CommandError::usage(format!("{given}; give two, for a latency")));
+            }
         }
         let mut series = vec![measure(comm, args)?];
         let cpus = crate::ranks::cpus(comm)?;
@@ -72,14 +76,15 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
     ranks::run(others, None, true, |_| Ok(()), work)
 }
 
-fn show(series: &[Series], args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
-    report::print(series, json).map_err(BenchError::Output)?;
-    args.plot.iter().try_for_each(|path| plot::latency(path, series))?;
+fn show(series: &[Series], args: &LatencyArgs, json: bool) -> Result<u8, CommandError> {
+    let lines = report::lines(series);
+    report::print(series, json.then_some(&lines)).map_err(CommandError::Report)?;
+    args.save.write("latency", &lines)?;
     Ok(0)
 }
 
 /// All sizes over one transport. Collective over two ranks.
-fn measure(comm: &Communicator, args: &LatencyArgs) -> Result<Series, BenchError> {
+fn measure(comm: &Communicator, args: &LatencyArgs) -> Result<Series, CommandError> {
     let floor = Floor::new(comm)?;
     let sizes: Vec<u64> = std::iter::successors(Some(8), |bytes| Some(bytes * 2))
         .take_while(|&bytes| bytes <= args.max)
@@ -119,7 +124,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(comm: &Communicator, bytes: u64) -> Result<Self, BenchError> {
+    fn new(comm: &Communicator, bytes: u64) -> Result<Self, CommandError> {
         let (rank, cells) = (comm.rank() as u64, bytes / 8);
         let ids = |rank: u64| (rank * cells..(rank + 1) * cells).collect::<Vec<u64>>();
         let domain = UnstructuredDomain::new(rank, ids(rank), ids(1 - rank));
@@ -134,9 +139,10 @@ impl Subject {
             let right = |(cell, at): &(&u64, u64)| **cell == value(1 - rank, *at);
             let wrong = read[cells as usize..].iter().zip(0..).position(|cell| !right(&cell));
             if let Some(at) = wrong {
-                let (link, cell) = ("auto".to_owned(), (1 - rank) * cells + at as u64);
-                let (rank, cells) = (comm.rank(), cells as usize);
-                return Err(BenchError::Wrong { rank, link, exchange, wrong: 1, cells, cell, field: 0 });
+                let cell = (1 - rank) * cells + at as u64;
+                return Err(CommandError::failed(format!(
+                    "rank {rank}, exchange {exchange}: values of the halo are wrong, the first at cell {cell}"
+                )));
             }
             drop(read);
             comm.barrier()?;
@@ -149,7 +155,7 @@ impl Subject {
     }
 
     /// Time of a round trip of a message, ns.
-    fn messages(&self, comm: &Communicator) -> Result<u64, BenchError> {
+    fn messages(&self, comm: &Communicator) -> Result<u64, CommandError> {
         let (rank, peer, iterations) = (comm.rank(), 1 - comm.rank(), self.iterations());
         let (operation, what) = (comm.begin(), "a message of a benchmark");
         let mut payload = vec![rank as u8; self.bytes as usize];
@@ -169,7 +175,7 @@ impl Subject {
     }
 
     /// Time of an exchange both ways in a loop of nothing else, ns.
-    fn exchanges(&self, floor: &Floor<'_>) -> Result<u64, BenchError> {
+    fn exchanges(&self, floor: &Floor<'_>) -> Result<u64, CommandError> {
         floor.barrier()?;
         let start = Instant::now();
         for _ in 0..self.iterations() {

@@ -1,7 +1,7 @@
 //! The ranks of a benchmark, each on a core of its own: a job of this very program, or threads.
 
 use super::args::Transport;
-use super::error::BenchError;
+use crate::error::CommandError;
 use crate::launch::{self, Cpu};
 use crate::ranks::{self, RankOrigin, RanksArgs, cpus};
 use halocline::Communicator;
@@ -16,12 +16,12 @@ pub(super) fn run(
     transport: Transport,
     asked: Option<usize>,
     pinned: bool,
-    check: impl Fn(usize) -> Result<(), BenchError>,
-    work: impl Fn(&Communicator) -> Result<u8, BenchError> + Sync,
-) -> Result<u8, BenchError> {
+    check: impl Fn(usize) -> Result<(), CommandError>,
+    work: impl Fn(&Communicator) -> Result<u8, CommandError> + Sync,
+) -> Result<u8, CommandError> {
     let ranks = asked.unwrap_or(2);
     if ranks == 0 {
-        return Err(BenchError::Ranks { given: ranks, wanted: "at least one" });
+        return Err(CommandError::usage("0 ranks; give at least one"));
     }
     match RankOrigin::of(transport)? {
         RankOrigin::Threads => {
@@ -54,8 +54,8 @@ pub(super) fn run(
 pub(super) fn as_threads<T: Send>(
     ranks: usize,
     cpus: &[Cpu],
-    work: impl Fn(&Communicator) -> Result<T, BenchError> + Sync,
-) -> Result<Vec<T>, BenchError> {
+    work: impl Fn(&Communicator) -> Result<T, CommandError> + Sync,
+) -> Result<Vec<T>, CommandError> {
     // The group looks at its creator's CPUs to find out whether ranks outnumber them.
     pin(Some(cpus));
     ranks::as_threads(ranks, |comm| {

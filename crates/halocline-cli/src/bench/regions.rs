@@ -1,6 +1,6 @@
 //! What a model does to the memory of its fields, and the copying pass.
 
-use super::error::BenchError;
+use crate::error::CommandError;
 use halocline::plan::copy::{CellLayout, CopyOp, End, copy_op};
 use halocline::{Field, Pattern};
 use halocline_device::host;
@@ -24,7 +24,7 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    pub(super) fn new(pattern: &Pattern, fields: &[Field]) -> Result<Self, BenchError> {
+    pub(super) fn new(pattern: &Pattern, fields: &[Field]) -> Result<Self, CommandError> {
         let bases: Vec<*mut u8> = fields.iter().map(|field| field.base().as_ptr()).collect();
         let mut this = Self {
             wide: fields.iter().all(|field| field.layout().element().size() == 8),
@@ -56,7 +56,9 @@ impl Regions {
             {
                 let op = copy_op(transfer, (end, &layout), (end, &layout));
                 if !within(&op) {
-                    return Err(BenchError::Pass { field: number });
+                    return Err(CommandError::failed(format!(
+                        "the copying pass would leave the memory of field {number}; use a grid with equal parts"
+                    )));
                 }
                 this.note(&op, number, own, true);
                 this.bytes += op.bytes();

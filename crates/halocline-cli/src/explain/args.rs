@@ -1,16 +1,14 @@
-//! What `halocline explain` can be told.
+//! Arguments of `halocline explain`.
 
 use crate::ocean::ModelArgs;
 use crate::options::{Dtype, Grid, Link, Order, Periodic};
 use crate::ranks;
-use std::path::PathBuf;
 
-/// Show what an exchange moves between ranks: a table of links, and a heat map of bytes
+/// Show what an exchange moves between ranks
 ///
-/// For a regular grid the plan of one rank is made without running anything, also for one rank of a million.
-/// With up to 4096 ranks the bytes between all of them are added up, too. With `--transport` the ranks
-/// are started, bind fields, and tell which way the bytes of each link take. `explain ocean` does that
-/// for the mesh of `run ocean`.
+/// For a regular grid it plans one rank without running anything, also one rank of a million. With up to 4096 ranks it also adds up the
+/// bytes between all of them. With `--transport` it starts the ranks, binds fields and shows the path of each link. `explain ocean` does
+/// that for the mesh of `run ocean`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct ExplainArgs {
@@ -59,12 +57,9 @@ pub(super) struct GridArgs {
     /// Start the ranks, bind the fields, and show the paths of their links
     #[arg(long, value_enum)]
     pub(super) transport: Option<Transport>,
-    /// How links are to move their bytes
+    /// Path of the links
     #[arg(long, value_enum, default_value_t = Link::Auto, requires = "transport")]
     pub(super) link: Link,
-    /// Draw the bytes between ranks (.png or .svg; may be given twice)
-    #[arg(long, value_name = "FILE")]
-    pub(super) plot: Vec<PathBuf>,
 }
 
 /// The ocean of `halocline run ocean`: its exchanges, their links and bytes
@@ -73,17 +68,14 @@ pub(super) struct OceanArgs {
     /// Number of ranks
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(super) ranks: usize,
-    /// What ranks are
+    /// How ranks run
     #[arg(long, value_enum, default_value_t = Transport::Thread)]
     pub(super) transport: Transport,
     #[command(flatten)]
     pub(super) model: ModelArgs,
-    /// Draw the bytes between ranks (.png or .svg; may be given twice)
-    #[arg(long, value_name = "FILE")]
-    pub(super) plot: Vec<PathBuf>,
 }
 
-/// What ranks are, where they are started.
+/// How ranks run that `explain` starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Transport {
     /// Threads of this process.

@@ -1,7 +1,7 @@
 //! What bound exchanges of running ranks say of their links.
 
-use super::error::ExplainError;
 use super::traffic::Traffic;
+use crate::error::CommandError;
 use halocline::{Communicator, Direction, HaloExchange, Pattern};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell:
 }
 
 /// What all ranks say, on rank 0, by rank; nothing elsewhere. Collective.
-pub(super) fn gather(comm: &Communicator, mine: &[Value]) -> Result<Vec<Vec<Value>>, ExplainError> {
+pub(super) fn gather(comm: &Communicator, mine: &[Value]) -> Result<Vec<Vec<Value>>, CommandError> {
     let mine = Value::from(mine).to_string().into_bytes();
     let all = comm.all_gather(&mine)?;
     if comm.rank() != 0 {
@@ -47,7 +47,9 @@ pub(super) fn gather(comm: &Communicator, mine: &[Value]) -> Result<Vec<Vec<Valu
     }
     let read = |(rank, bytes): (usize, Vec<u8>)| match serde_json::from_slice(&bytes) {
         Ok(Value::Array(exchanges)) => Ok(exchanges),
-        _ => Err(ExplainError::Told { rank }),
+        _ => Err(CommandError::failed(format!(
+            "rank {rank} sent a list of links that cannot be read; run the same version on all ranks"
+        ))),
     };
     all.into_iter().enumerate().map(read).collect()
 }
@@ -72,9 +74,11 @@ pub(super) fn traffic(said: &[Vec<Value>]) -> Traffic {
 }
 
 /// Refuses numbers of ranks that are not started to be explained.
-pub(super) fn check_ranks(ranks: usize) -> Result<(), ExplainError> {
+pub(super) fn check_ranks(ranks: usize) -> Result<(), CommandError> {
     match ranks {
         1..=MOST_THREADS => Ok(()),
-        _ => Err(ExplainError::Ranks { ranks, most: MOST_THREADS }),
+        _ => Err(CommandError::usage(format!(
+            "{ranks} ranks to be started on this machine; give 1 to {MOST_THREADS}, or leave `--transport` out"
+        ))),
     }
 }

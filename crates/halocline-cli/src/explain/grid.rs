@@ -1,27 +1,22 @@
 //! `halocline explain --grid …`.
 
 use super::args::GridArgs;
-use super::error::ExplainError;
+use super::bound;
 use super::plan::{self, Region};
 use super::report::{self, Planned};
 use super::traffic::{MOST_RANKS, Traffic};
-use super::{bound, picture};
+use crate::error::CommandError;
 use crate::options::{self, Order};
+use crate::ranks;
 use crate::ranks::Shortage;
-use crate::{plot, ranks};
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Field, Halo, HaloExchange, Layout,
     LayoutError, Pattern, PatternError, RegularGrid,
 };
-use std::path::PathBuf;
 
 /// Plans one rank, or starts all of them.
-pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, ExplainError> {
-    plot::check(&args.plot)?;
+pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, CommandError> {
     let count = args.ranks.unwrap_or(0);
-    if !args.plot.is_empty() && count > MOST_RANKS {
-        return Err(ExplainError::Map { ranks: count });
-    }
     let grid = grid(args)?;
     match args.transport {
         None => plan_one(args, &grid, count, json),
@@ -37,9 +32,9 @@ pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, ExplainError> {
     }
 }
 
-fn grid(args: &GridArgs) -> Result<RegularGrid, ExplainError> {
+fn grid(args: &GridArgs) -> Result<RegularGrid, CommandError> {
     let extents = args.grid.as_ref().map(|grid| grid.0.clone()).unwrap_or_default();
-    let periodic = args.periodic.flags(extents.len()).map_err(ExplainError::Periodic)?;
+    let periodic = args.periodic.flags(extents.len()).map_err(CommandError::Usage)?;
     Ok(RegularGrid::new(extents).periodic(periodic))
 }
 
@@ -72,29 +67,21 @@ fn title(args: &GridArgs, decomposition: &Decomposition) -> String {
     )
 }
 
-fn plan_one(args: &GridArgs, grid: &RegularGrid, ranks: usize, json: bool) -> Result<u8, ExplainError> {
+fn plan_one(args: &GridArgs, grid: &RegularGrid, ranks: usize, json: bool) -> Result<u8, CommandError> {
     let halo = Halo::uniform(args.halo);
-    let (decomposition, pattern, cost) = plan::make(|| decompose(args, grid, ranks), args.rank, &halo)?;
+    let decomposition = decompose(args, grid, ranks)?;
+    let pattern = decomposition.pattern_of(args.rank, &halo)?;
     let layout = layout(args, &pattern.domains[0].1)?;
     let regions: Vec<Region> = plan::regions(&pattern, &layout, args.fields)?;
     let cell = u128::from(args.fields) * layout.element().size() as u128;
     let traffic = (ranks <= MOST_RANKS).then(|| Traffic::of_grid(&decomposition, &halo, cell)).transpose()?;
     let title = title(args, &decomposition);
-    let planned =
-        Planned { title: &title, rank: args.rank, ranks, pattern: &pattern, regions: &regions, cost };
+    let planned = Planned { title: &title, rank: args.rank, ranks, pattern: &pattern, regions: &regions };
     report::print(|out| {
         report::plan(out, &planned, json)?;
         traffic.as_ref().map_or(Ok(()), |traffic| report::totals(out, traffic, json))
     })?;
-    draw(&args.plot, title, traffic.as_ref())?;
     Ok(0)
-}
-
-fn draw(paths: &[PathBuf], title: String, traffic: Option<&Traffic>) -> Result<(), ExplainError> {
-    match traffic {
-        Some(traffic) => Ok(picture::draw(paths, title, traffic)?),
-        None => Ok(()),
-    }
 }
 
 /// Refuses fields that the memory of this machine cannot hold.
@@ -102,19 +89,21 @@ fn fits(
     args: &GridArgs,
     decomposition: &Decomposition,
     transport: ranks::Transport,
-) -> Result<(), ExplainError> {
+) -> Result<(), CommandError> {
     // The first block is one of the largest.
     let pattern = decomposition.pattern_of(0, &Halo::uniform(args.halo))?;
     let bytes = layout(args, &pattern.domains[0].1)?.span().end as u128;
     let each = bytes * u128::from(args.fields);
     match Shortage::of(transport, decomposition.ranks(), each) {
         None => Ok(()),
-        Some(shortage) => Err(ExplainError::Memory(shortage)),
+        Some(shortage) => {
+            Err(CommandError::usage(format!("the fields take {shortage}; leave `--transport` out")))
+        }
     }
 }
 
 /// Binds the fields as one of the ranks. Collective.
-fn bind(comm: &Communicator, args: &GridArgs, grid: &RegularGrid, json: bool) -> Result<u8, ExplainError> {
+fn bind(comm: &Communicator, args: &GridArgs, grid: &RegularGrid, json: bool) -> Result<u8, CommandError> {
     let decomposition = decompose(args, grid, comm.size())?;
     let pattern = decomposition.pattern(comm, Halo::uniform(args.halo))?;
     let layout = layout(args, &pattern.plan().domains[0].1)?;
@@ -132,9 +121,8 @@ fn bind(comm: &Communicator, args: &GridArgs, grid: &RegularGrid, json: bool) ->
             report::bound(out, &said, json)?;
             report::totals(out, &traffic, json)
         })?;
-        draw(&args.plot, title, Some(&traffic))?;
     }
-    // Nobody leaves while rank 0 draws: what it says of it would be an echo.
+    // A rank that left earlier would hide an error of rank 0.
     comm.barrier()?;
     Ok(0)
 }

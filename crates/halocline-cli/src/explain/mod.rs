@@ -6,23 +6,21 @@
 
 mod args;
 mod bound;
-mod error;
 mod grid;
 mod ocean;
-mod picture;
 mod plan;
 mod report;
 mod traffic;
 
 pub(crate) use args::ExplainArgs;
-pub(crate) use error::ExplainError;
 
+use crate::error::CommandError;
 use args::Case;
 
 /// Runs `halocline explain` and returns the exit code. With `json`, one object a line and no table.
 ///
 /// Call it where no other thread runs: it may start this program again as the ranks of a job.
-pub(crate) fn run(args: &ExplainArgs, json: bool) -> Result<u8, ExplainError> {
+pub(crate) fn run(args: &ExplainArgs, json: bool) -> Result<u8, CommandError> {
     match &args.case {
         Some(Case::Ocean(args)) => ocean::run(args, json),
         None => grid::run(&args.grid, json),

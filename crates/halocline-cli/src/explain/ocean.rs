@@ -1,15 +1,14 @@
 //! `halocline explain ocean`.
 
 use super::args::OceanArgs;
-use super::error::ExplainError;
-use super::{bound, picture, report};
+use super::{bound, report};
+use crate::error::CommandError;
 use crate::ocean::{Exchanges, Model};
-use crate::{plot, ranks};
+use crate::ranks;
 use halocline::Communicator;
 
 /// Starts the ranks, which bind what a run would exchange.
-pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, ExplainError> {
-    plot::check(&args.plot)?;
+pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     let model = Model::read(&args.model)?;
     ranks::run(
         &args.transport.of(args.ranks),
@@ -23,7 +22,7 @@ pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, ExplainError> {
 }
 
 /// Binds as one of the ranks. Collective.
-fn bind(comm: &Communicator, args: &OceanArgs, model: &Model, json: bool) -> Result<u8, ExplainError> {
+fn bind(comm: &Communicator, args: &OceanArgs, model: &Model, json: bool) -> Result<u8, CommandError> {
     let partition = model.partition(comm, &args.model)?;
     let domains = model.domains(comm, &partition)?;
     let exchanges = Exchanges::bind(comm, &domains, model.layers())?;
@@ -46,9 +45,6 @@ fn bind(comm: &Communicator, args: &OceanArgs, model: &Model, json: bool) -> Res
             report::bound(out, &said, json)?;
             report::totals(out, &traffic, json)
         })?;
-        let title =
-            format!("ocean of {} nodes, {} layers, both exchanges of a step", model.nodes(), model.layers());
-        picture::draw(&args.plot, title, &traffic)?;
     }
     comm.barrier()?;
     Ok(0)

@@ -1,11 +1,10 @@
 //! The plan of one rank of a regular grid, as data: what it sends and receives, without running it.
 
-use super::error::ExplainError;
+use crate::error::CommandError;
 use crate::options::AXES;
+use halocline::Layout;
 use halocline::plan::copy::{CellLayout, End, copy_op};
 use halocline::plan::{Cells, PatternPlan, Transfer};
-use halocline::{Decomposition, DomainShape, Halo, Layout, PatternError};
-use std::time::{Duration, Instant};
 
 /// One region of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,72 +31,12 @@ pub(super) enum Direction {
     Within,
 }
 
-/// What making the plan took.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cost {
-    /// Time for decomposition and pattern.
-    pub(super) time: Duration,
-    /// Bytes that the pattern takes up.
-    pub(super) bytes: usize,
-    /// By how much the memory of this process was larger at its peak than before, if the system tells.
-    pub(super) growth: Option<u64>,
-}
-
-/// Makes a decomposition and the pattern of one rank of it, and measures that.
-pub(super) fn make(
-    decompose: impl FnOnce() -> Result<Decomposition, PatternError>,
-    rank: usize,
-    halo: &Halo,
-) -> Result<(Decomposition, PatternPlan, Cost), PatternError> {
-    let before = process_memory("VmRSS");
-    let start = Instant::now();
-    let decomposition = decompose()?;
-    let pattern = decomposition.pattern_of(rank, halo)?;
-    let time = start.elapsed();
-    let growth = process_memory("VmHWM").zip(before).map(|(peak, before)| peak.saturating_sub(before));
-    let cost = Cost { time, bytes: size(&pattern), growth };
-    Ok((decomposition, pattern, cost))
-}
-
-/// A figure of /proc/self/status, in bytes.
-fn process_memory(name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-}
-
-/// Bytes of a pattern, with all that it owns.
-fn size(pattern: &PatternPlan) -> usize {
-    fn of<T>(list: &Vec<T>) -> usize {
-        list.capacity() * size_of::<T>()
-    }
-    let cells = |cells: &Cells| match cells {
-        Cells::Box(cells) => of(&cells.low) + of(&cells.extent),
-        Cells::Runs(runs) => size_of_val(&**runs),
-    };
-    let transfers = |list: &Vec<Transfer>| {
-        of(list)
-            + list.iter().map(|transfer| cells(&transfer.source) + cells(&transfer.target)).sum::<usize>()
-    };
-    let shape = |shape: &DomainShape| match shape {
-        DomainShape::Regular { first, owned, halo } => of(first) + of(owned) + of(halo),
-        DomainShape::Unstructured { .. } => 0,
-    };
-    let peers = pattern.peers.iter().map(|peer| transfers(&peer.sends) + transfers(&peer.receives));
-    size_of::<PatternPlan>()
-        + of(&pattern.domains)
-        + pattern.domains.iter().map(|(_, of)| shape(of)).sum::<usize>()
-        + of(&pattern.peers)
-        + peers.sum::<usize>()
-        + transfers(&pattern.local)
-}
-
 /// The regions of a rank with one domain, whose fields have that layout, of which there are `fields`.
 pub(super) fn regions(
     pattern: &PatternPlan,
     layout: &Layout,
     fields: u32,
-) -> Result<Vec<Region>, ExplainError> {
+) -> Result<Vec<Region>, CommandError> {
     let cells = CellLayout::new(layout, &pattern.domains[0].1)?;
     let region = |transfer: &Transfer, direction: Direction| {
         let (mine, end) = match direction {
@@ -145,13 +84,12 @@ fn side(transfer: &Transfer, opposite: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use halocline::{ElementType, RegularGrid};
+    use halocline::{ElementType, Halo, RegularGrid};
 
     fn plan(periodic: bool, ranks: usize, rank: usize) -> Vec<Region> {
         let grid = RegularGrid::new([8, 6]).periodic([periodic, false]);
-        let halo = Halo::uniform(1);
-        let (_, pattern, cost) = make(|| grid.decompose_into([ranks, 1], ranks), rank, &halo).unwrap();
-        assert!(cost.bytes > size_of::<PatternPlan>());
+        let decomposition = grid.decompose_into([ranks, 1], ranks).unwrap();
+        let pattern = decomposition.pattern_of(rank, &Halo::uniform(1)).unwrap();
         let layout = Layout::c_order(ElementType::F64, &pattern.domains[0].1.extents()).unwrap();
         regions(&pattern, &layout, 3).unwrap()
     }

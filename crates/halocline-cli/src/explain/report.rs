@@ -1,8 +1,8 @@
 //! Tables for people and lines for programs.
 
-use super::error::ExplainError;
-use super::plan::{Cost, Direction, Region};
+use super::plan::{Direction, Region};
 use super::traffic::Traffic;
+use crate::error::CommandError;
 use crate::options::AXES;
 use crate::table::table;
 use halocline::DomainShape;
@@ -17,13 +17,12 @@ pub(super) struct Planned<'a> {
     pub(super) ranks: usize,
     pub(super) pattern: &'a PatternPlan,
     pub(super) regions: &'a [Region],
-    pub(super) cost: Cost,
 }
 
 /// Calls `write` with standard output.
-pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), ExplainError> {
+pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), CommandError> {
     let mut stdout = io::BufWriter::new(io::stdout().lock());
-    write(&mut stdout).and_then(|()| stdout.flush()).map_err(ExplainError::Output)
+    write(&mut stdout).and_then(|()| stdout.flush()).map_err(CommandError::Report)
 }
 
 impl Planned<'_> {
@@ -45,8 +44,6 @@ impl Planned<'_> {
 pub(super) fn plan(out: &mut dyn Write, planned: &Planned<'_>, json: bool) -> io::Result<()> {
     let (_, shape) = &planned.pattern.domains[0];
     let DomainShape::Regular { first, owned, .. } = shape else { return Ok(()) };
-    let Cost { time, bytes, growth } = planned.cost;
-    let micros = time.as_nanos() as f64 / 1e3;
     if json {
         let [sends, receives, within] = planned.parts().map(|(_, (_, bytes))| number(bytes));
         let line = json!({
@@ -62,9 +59,6 @@ pub(super) fn plan(out: &mut dyn Write, planned: &Planned<'_>, json: bool) -> io
             "sends_bytes": sends,
             "receives_bytes": receives,
             "within_bytes": within,
-            "plan_us": micros,
-            "plan_bytes": bytes,
-            "peak_growth_bytes": growth,
         });
         return writeln!(out, "{line}");
     }
@@ -92,10 +86,7 @@ pub(super) fn plan(out: &mut dyn Write, planned: &Planned<'_>, json: bool) -> io
     for (what, (regions, bytes)) in planned.parts().into_iter().filter(|(_, (regions, _))| *regions > 0) {
         writeln!(out, "{what} {bytes} bytes in {regions} regions")?;
     }
-    let growth = growth.map_or_else(String::new, |growth| {
-        format!("; the process grew by {:.1} MB at most meanwhile", growth as f64 / 1e6)
-    });
-    writeln!(out, "plan made in {:.3} ms, {:.1} kB{growth}", micros / 1e3, bytes as f64 / 1e3)
+    Ok(())
 }
 
 fn region_row(region: &Region) -> Vec<String> {

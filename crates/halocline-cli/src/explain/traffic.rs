@@ -1,6 +1,6 @@
 //! What goes between all ranks.
 
-use super::error::ExplainError;
+use crate::error::CommandError;
 use halocline::{Decomposition, Halo};
 
 /// Most ranks whose traffic is added up.
@@ -25,7 +25,7 @@ impl Traffic {
         decomposition: &Decomposition,
         halo: &Halo,
         cell: u128,
-    ) -> Result<Self, ExplainError> {
+    ) -> Result<Self, CommandError> {
         let mut traffic = Self::new(decomposition.ranks());
         for rank in 0..decomposition.ranks() {
             let pattern = decomposition.pattern_of(rank, halo)?;

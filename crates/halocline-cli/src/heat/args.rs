@@ -1,17 +1,16 @@
-//! What `halocline run heat` can be told.
+//! Arguments of `halocline run heat`.
 
 use crate::device::Kind;
 use crate::options::{Grid, Link, Periodic, Switch};
 use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
 
-/// Let heat spread in a box, over several ranks, and compute while halos are exchanged
+/// Solve the heat equation in a box, over several ranks, with computation while halos are exchanged
 ///
-/// Each step is a 7-point stencil on a regular 3-D grid, on each field. A rank begins the exchange, computes
-/// the cells that need no halo, waits, and computes the rest. With a halo of W cells it exchanges every W
-/// steps only, and computes cells of the halo again meanwhile. Beyond borders that are not periodic the
-/// temperature is fixed. The result is compared with a run on one rank and must be equal to the last bit.
-/// The last line on standard output is a JSON object with the figures of the run.
+/// Each step applies a 7-point stencil to each field on a regular 3-D grid. A rank starts the exchange, computes the cells that need no
+/// halo, waits, and computes the rest. With a halo of W cells it exchanges every W steps and computes cells of the halo itself in between.
+/// Outside of borders that are not periodic the temperature is fixed. The result must equal that of a run on one rank bit by bit. The last
+/// line on standard output is a JSON object with the figures of the run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HeatArgs {
     /// Cells of the whole grid
@@ -34,19 +33,19 @@ pub(crate) struct HeatArgs {
     pub(super) dtype: Dtype,
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
-    /// Where fields lie and who computes: the CPU, or GPUs, of which rank r takes number r modulo their count
+    /// Where fields are and what computes: the CPU, or GPUs (rank r uses GPU r modulo their number)
     #[arg(long, value_enum, default_value_t = Kind::Cpu)]
     pub(super) device: Kind,
     /// Time steps
     #[arg(long, value_name = "S", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) steps: u32,
-    /// Whether to compute the interior while the halos are exchanged, or after
+    /// Whether to compute the interior while the halos are exchanged, or afterwards
     #[arg(long, value_enum, value_name = "on|off", default_value_t = Switch::On)]
     pub(super) overlap: Switch,
-    /// How links move their bytes
+    /// Path of the links
     #[arg(long, value_enum, default_value_t = Link::Auto)]
     pub(super) link: Link,
-    /// Rounds in which exchange, interior and step are timed alone after the run; 0: none
+    /// Rounds after the run that time exchange, interior and step separately; 0 for none
     #[arg(long, value_name = "R", default_value_t = 7, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub(super) rounds: u32,
     /// Do not compare with a run on one rank

@@ -2,11 +2,11 @@
 //! waits for neither.
 
 use super::domain::Domain;
-use super::error::HeatError;
 use super::kernels::Kernels;
 use super::levels::Levels;
 use super::stencil::{Block, Real};
 use crate::device::{Gpu, InFlight};
+use crate::error::CommandError;
 use crate::trace::device::{Moment, OPERATIONS, Stamps};
 use halocline::device::{Address, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Field, HaloExchange, Pending};
@@ -100,39 +100,39 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
         &self.levels[level][number]
     }
 
-    fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, HeatError> {
+    fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, CommandError> {
         self.stamp(Moment::Begun)?;
         let pending = halo.begin().set(level).after(&[&self.stream]).schedule()?;
         self.stamps.as_ref().map_or(Ok(()), |stamps| stamps.observe(&pending))?;
         Ok(pending)
     }
 
-    fn wait(&mut self, pending: Pending) -> Result<(), HeatError> {
+    fn wait(&mut self, pending: Pending) -> Result<(), CommandError> {
         pending.schedule_wait(&self.stream)?;
         self.in_flight.add(pending);
         Ok(self.stamp(Moment::Waited)?)
     }
 
-    fn interior(&self, domain: &Domain, now: usize) -> Result<(), HeatError> {
+    fn interior(&self, domain: &Domain, now: usize) -> Result<(), CommandError> {
         self.sweep(domain, now, &[domain.interior()])?;
         Ok(self.stamp(Moment::Interior)?)
     }
 
-    fn sweep(&self, _: &Domain, now: usize, blocks: &[Block]) -> Result<(), HeatError> {
+    fn sweep(&self, _: &Domain, now: usize, blocks: &[Block]) -> Result<(), CommandError> {
         if blocks.iter().all(|block| block.cells() == 0) {
             return Ok(());
         }
         Ok(self.sweeper.sweep(&self.stream, now, blocks).map_err(Error::from)?)
     }
 
-    fn settle(&mut self) -> Result<(), HeatError> {
+    fn settle(&mut self) -> Result<(), CommandError> {
         if let Some(stamps) = &mut self.stamps {
             stamps.next(&self.stream)?;
         }
         Ok(self.in_flight.settle()?)
     }
 
-    fn finish(&mut self) -> Result<(), HeatError> {
+    fn finish(&mut self) -> Result<(), CommandError> {
         // First what peers may never come to: that is an error there, not a wait for the stream.
         self.in_flight.finish()?;
         Ok(self.stream.synchronise().map_err(Error::from)?)
@@ -142,7 +142,7 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
         self.stamps.take().map_or(Ok(()), |stamps| stamps.write_down(rank, &self.stream))
     }
 
-    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[T])) -> Result<(), HeatError> {
+    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[T])) -> Result<(), CommandError> {
         see(&self.levels[level][number].read(&self.stream)?);
         Ok(())
     }

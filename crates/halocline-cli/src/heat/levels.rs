@@ -1,8 +1,8 @@
 //! Where the temperature lies and who computes it: arrays of the host here, those of a GPU in [`super::device`].
 
 use super::domain::Domain;
-use super::error::HeatError;
 use super::stencil::{All, Block, Real, Still, THIN, sweep, sweep_thin};
+use crate::error::CommandError;
 use halocline::{Array, Communicator, Error, Field, HaloExchange, Pending};
 use std::ops::Range;
 
@@ -18,22 +18,22 @@ pub(super) trait Levels {
     fn field(&self, level: usize, number: usize) -> &Field;
 
     /// Begins the exchange of a level.
-    fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, HeatError>;
+    fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, CommandError>;
 
     /// All that is computed from now on comes after an exchange.
-    fn wait(&mut self, pending: Pending) -> Result<(), HeatError>;
+    fn wait(&mut self, pending: Pending) -> Result<(), CommandError>;
 
     /// Computes the cells that need no halo, from level `now`, of which an exchange may be in flight.
-    fn interior(&self, domain: &Domain, now: usize) -> Result<(), HeatError>;
+    fn interior(&self, domain: &Domain, now: usize) -> Result<(), CommandError>;
 
     /// Computes all cells of these boxes from level `now`.
-    fn sweep(&self, domain: &Domain, now: usize, blocks: &[Block]) -> Result<(), HeatError>;
+    fn sweep(&self, domain: &Domain, now: usize, blocks: &[Block]) -> Result<(), CommandError>;
 
     /// Blocks until more can be queued.
-    fn settle(&mut self) -> Result<(), HeatError>;
+    fn settle(&mut self) -> Result<(), CommandError>;
 
     /// Blocks until all that was begun is done.
-    fn finish(&mut self) -> Result<(), HeatError>;
+    fn finish(&mut self) -> Result<(), CommandError>;
 
     /// Puts what was seen on the device into the trace, if that is watched; from now on it is not. After [`Levels::finish`].
     fn write_down(&mut self, _rank: usize) -> Result<(), Error> {
@@ -41,7 +41,7 @@ pub(super) trait Levels {
     }
 
     /// Shows all cells of a field as they are now.
-    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[Self::Real])) -> Result<(), HeatError>;
+    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[Self::Real])) -> Result<(), CommandError>;
 }
 
 /// Arrays of the host, and its CPU.
@@ -49,9 +49,13 @@ pub(super) struct Host<T: Real>([Vec<Array<T>>; 2]);
 
 impl<T: Real> Host<T> {
     /// The fields of these numbers at the start.
-    pub(super) fn new(comm: &Communicator, domain: &Domain, fields: Range<u32>) -> Result<Self, HeatError> {
-        let level = || -> Result<Vec<Array<T>>, HeatError> {
-            let array = |field| -> Result<Array<T>, HeatError> {
+    pub(super) fn new(
+        comm: &Communicator,
+        domain: &Domain,
+        fields: Range<u32>,
+    ) -> Result<Self, CommandError> {
+        let level = || -> Result<Vec<Array<T>>, CommandError> {
+            let array = |field| -> Result<Array<T>, CommandError> {
                 let array = Array::zeros(comm, &domain.extents)?;
                 // Both levels: what lies beyond the grid is never written again.
                 domain.fill(field, &mut array.write()?);
@@ -80,15 +84,15 @@ impl<T: Real> Levels for Host<T> {
         &self.0[level][number]
     }
 
-    fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, HeatError> {
+    fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, CommandError> {
         Ok(halo.begin().set(level).start()?)
     }
 
-    fn wait(&mut self, pending: Pending) -> Result<(), HeatError> {
+    fn wait(&mut self, pending: Pending) -> Result<(), CommandError> {
         Ok(pending.wait()?)
     }
 
-    fn interior(&self, domain: &Domain, now: usize) -> Result<(), HeatError> {
+    fn interior(&self, domain: &Domain, now: usize) -> Result<(), CommandError> {
         let interior = domain.interior();
         for (from, to) in self.pairs(now) {
             // SAFETY: exchanges fill halo cells within the grid; these are owned cells of the domain of the
@@ -100,7 +104,7 @@ impl<T: Real> Levels for Host<T> {
         Ok(())
     }
 
-    fn sweep(&self, domain: &Domain, now: usize, blocks: &[Block]) -> Result<(), HeatError> {
+    fn sweep(&self, domain: &Domain, now: usize, blocks: &[Block]) -> Result<(), CommandError> {
         let extents = domain.extents;
         for (from, to) in self.pairs(now) {
             let (from, mut to) = (from.read()?, to.write()?);
@@ -117,15 +121,15 @@ impl<T: Real> Levels for Host<T> {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<(), HeatError> {
+    fn settle(&mut self) -> Result<(), CommandError> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), HeatError> {
+    fn finish(&mut self) -> Result<(), CommandError> {
         Ok(())
     }
 
-    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[T])) -> Result<(), HeatError> {
+    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[T])) -> Result<(), CommandError> {
         see(&self.0[level][number].read()?);
         Ok(())
     }

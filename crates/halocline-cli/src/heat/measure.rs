@@ -1,8 +1,8 @@
 //! What the parts of a step cost by themselves, beside the steps made of them.
 
-use super::error::HeatError;
 use super::levels::Levels;
 use super::simulation::Heat;
+use crate::error::CommandError;
 use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ pub(super) fn measure<L: Levels>(
     heat: &mut Heat<L>,
     (halo, link): (&HaloExchange, LinkChoice),
     rounds: u32,
-) -> Result<Option<Figures>, HeatError> {
+) -> Result<Option<Figures>, CommandError> {
     // Bound by themselves: exchanges remember how they were waited for.
     let blocking = heat.bind(comm, link)?;
     let start = Instant::now();
@@ -96,7 +96,7 @@ fn block<L: Levels>(
     heat: &mut Heat<L>,
     (overlapping, blocking): (&HaloExchange, &HaloExchange),
     count: usize,
-) -> Result<Block, HeatError> {
+) -> Result<Block, CommandError> {
     let width = heat.width;
     let exchange = timed(comm, heat, count, |heat| heat.exchange(blocking))?;
     let interior = timed(comm, heat, count, |heat| heat.interior())?;
@@ -126,8 +126,8 @@ fn timed<L: Levels>(
     comm: &Communicator,
     heat: &mut Heat<L>,
     count: usize,
-    mut call: impl FnMut(&mut Heat<L>) -> Result<(), HeatError>,
-) -> Result<u64, HeatError> {
+    mut call: impl FnMut(&mut Heat<L>) -> Result<(), CommandError>,
+) -> Result<u64, CommandError> {
     comm.barrier()?;
     for _ in 0..SETTLE {
         call(heat)?;

@@ -9,7 +9,6 @@
 mod args;
 mod device;
 mod domain;
-mod error;
 mod kernels;
 mod levels;
 mod measure;

@@ -3,7 +3,6 @@
 use super::args::{Dtype, HeatArgs};
 use super::device::OnDevice;
 use super::domain::{Case, Domain};
-use super::error::HeatError;
 use super::kernels::Kernels;
 use super::levels::{Host, Levels};
 use super::measure::measure;
@@ -12,6 +11,7 @@ use super::simulation::{Heat, Phases};
 use super::stencil::Real;
 use super::verify::{Verdict, gather, verify};
 use crate::device::{Gpu, Kind};
+use crate::error::CommandError;
 use crate::options::{self, Switch};
 use crate::ranks::Shortage;
 use crate::timing::slowest_median;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// for people is left out.
 ///
 /// Call it where no other thread runs ([`ranks::run`] wants that).
-pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
+pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, CommandError> {
     args.device.set_environment();
     ranks::run(
         &args.ranks,
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
 }
 
 /// What one rank does, on the device that was asked for. Collective.
-fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
+fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u8, CommandError> {
     let case = case(args, comm.size())?;
     let fields = 0..args.fields;
     match args.device {
@@ -62,11 +62,15 @@ fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u
 }
 
 /// The case, checked.
-fn case(args: &HeatArgs, ranks: usize) -> Result<Case, HeatError> {
+fn case(args: &HeatArgs, ranks: usize) -> Result<Case, CommandError> {
     let Ok([nx, ny, nz]) = <[usize; 3]>::try_from(args.grid.0.clone()) else {
-        return Err(HeatError::Axes { grid: args.grid.to_string(), axes: args.grid.0.len() });
+        return Err(CommandError::usage(format!(
+            "`--grid {}` has {} axes; heat spreads in three, such as 128x128x128",
+            args.grid,
+            args.grid.0.len()
+        )));
     };
-    let flags = args.periodic.flags(3).map_err(HeatError::Periodic)?;
+    let flags = args.periodic.flags(3).map_err(CommandError::Usage)?;
     let periodic = [flags[0], flags[1], flags[2]];
     let grid = RegularGrid::new([nx, ny, nz]).periodic(flags);
     let decomposition = match &args.decomposition {
@@ -79,19 +83,22 @@ fn case(args: &HeatArgs, ranks: usize) -> Result<Case, HeatError> {
 }
 
 /// Refuses what the memory of this machine cannot hold.
-fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), HeatError> {
+fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), CommandError> {
     // The first block is one of the largest.
     let field =
         case.domain(0)?.extents.iter().map(|&n| n as u128).product::<u128>() * args.dtype.size() as u128;
-    let cells = case.extents().iter().product();
-    let shortage = |each| Shortage::of(args.ranks.transport, ranks, each);
-    match args.device {
-        Kind::Cpu => shortage(field * 2 * u128::from(args.fields))
-            .map_or(Ok(()), |shortage| Err(HeatError::Memory { fields: args.fields, cells, shortage })),
+    let cells: usize = case.extents().iter().product();
+    let (what, bytes) = match args.device {
+        Kind::Cpu => (
+            format!("{} fields of {cells} cells, twice each, with their halos", args.fields),
+            field * 2 * u128::from(args.fields),
+        ),
         // Computed, in zeros, and pinned. Memory of devices says for itself when it is used up.
-        Kind::Cuda => {
-            shortage(field * 3).map_or(Ok(()), |shortage| Err(HeatError::Staging { cells, shortage }))
-        }
+        Kind::Cuda => (format!("a field of {cells} cells, on its way to the GPUs,"), field * 3),
+    };
+    match Shortage::of(args.ranks.transport, ranks, bytes) {
+        None => Ok(()),
+        Some(shortage) => Err(CommandError::usage(format!("{what} takes {shortage}; use a smaller grid"))),
     }
 }
 
@@ -101,8 +108,8 @@ fn run_rank<L: Levels>(
     args: &HeatArgs,
     case: &Case,
     json: bool,
-    make: impl FnOnce() -> Result<(Heat<L>, Option<String>), HeatError>,
-) -> Result<u8, HeatError> {
+    make: impl FnOnce() -> Result<(Heat<L>, Option<String>), CommandError>,
+) -> Result<u8, CommandError> {
     let trace = args.trace.begin(comm)?;
     let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
     let bar = progress::bar(comm.rank(), args.steps, &info::plural(comm.size(), "rank"));
@@ -166,14 +173,14 @@ fn run_rank<L: Levels>(
         figures,
         verdict,
     };
-    print(&report, json).map_err(HeatError::Output)?;
+    print(&report, json).map_err(CommandError::Report)?;
     // What the run has found is out; now what became of its trace.
     traced?;
     Ok(u8::from(!good))
 }
 
 /// Why the comparison with one rank is not made, if it is not; the same on all ranks. Collective.
-fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<String>, HeatError> {
+fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<String>, CommandError> {
     if args.no_check {
         return Ok(Some("`--no-check`".to_owned()));
     }
@@ -191,7 +198,7 @@ fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<S
 }
 
 /// Medians over the rounds of each phase, of the rank that is slowest in it, us. Collective.
-fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], HeatError> {
+fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], CommandError> {
     let mut medians = [0.0; 4];
     let parts: [fn(&Phases) -> Duration; 4] =
         [|phase| phase.begin, |phase| phase.interior, |phase| phase.wait, |phase| phase.rest];
@@ -202,7 +209,7 @@ fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], He
     Ok(medians)
 }
 
-fn links(comm: &Communicator, halo: &HaloExchange) -> Result<LinkCounts, HeatError> {
+fn links(comm: &Communicator, halo: &HaloExchange) -> Result<LinkCounts, CommandError> {
     let LinkCounts { direct, mailbox, message } = halo.links();
     let sums = comm.all_reduce(&[direct, mailbox, message].map(|count| count as u64), Reduce::Sum)?;
     Ok(LinkCounts { direct: sums[0] as usize, mailbox: sums[1] as usize, message: sums[2] as usize })

@@ -1,9 +1,9 @@
 //! The time loop of one rank.
 
 use super::domain::{Case, Domain};
-use super::error::HeatError;
 use super::levels::{Host, Levels};
 use super::stencil::{Block, Real};
+use crate::error::CommandError;
 use halocline::plan::Transfer;
 use halocline::{BindOptions, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern};
 use std::ops::Range;
@@ -43,7 +43,7 @@ impl Phases {
 
 impl<T: Real> Heat<Host<T>> {
     /// The fields of these numbers at the start, on the host. Collective.
-    pub(super) fn new(comm: &Communicator, case: &Case, fields: Range<u32>) -> Result<Self, HeatError> {
+    pub(super) fn new(comm: &Communicator, case: &Case, fields: Range<u32>) -> Result<Self, CommandError> {
         Self::on(comm, case, |domain| Host::new(comm, domain, fields))
     }
 }
@@ -53,8 +53,8 @@ impl<L: Levels> Heat<L> {
     pub(super) fn on(
         comm: &Communicator,
         case: &Case,
-        make: impl FnOnce(&Domain) -> Result<L, HeatError>,
-    ) -> Result<Self, HeatError> {
+        make: impl FnOnce(&Domain) -> Result<L, CommandError>,
+    ) -> Result<Self, CommandError> {
         let pattern = Pattern::regular(comm, &case.decomposition, &case.halo())?;
         let domain = Domain::new(case, &pattern.plan().domains[0].1);
         let levels = make(&domain)?;
@@ -62,7 +62,7 @@ impl<L: Levels> Heat<L> {
     }
 
     /// Binds both levels, as alternatives. Collective.
-    pub(super) fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<HaloExchange, HeatError> {
+    pub(super) fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<HaloExchange, CommandError> {
         let pairs = |level: usize| -> Vec<(&Pattern, &Field)> {
             (0..self.fields()).map(|number| (&self.pattern, self.levels.field(level, number))).collect()
         };
@@ -78,7 +78,7 @@ impl<L: Levels> Heat<L> {
         halo: &HaloExchange,
         steps: usize,
         overlap: bool,
-    ) -> Result<Phases, HeatError> {
+    ) -> Result<Phases, CommandError> {
         let start = Instant::now();
         let pending = self.levels.begin(halo, self.now)?;
         let begun = start.elapsed();
@@ -95,14 +95,14 @@ impl<L: Levels> Heat<L> {
     }
 
     /// Exchanges the halos of the level that is now.
-    pub(super) fn exchange(&mut self, halo: &HaloExchange) -> Result<(), HeatError> {
+    pub(super) fn exchange(&mut self, halo: &HaloExchange) -> Result<(), CommandError> {
         let pending = self.levels.begin(halo, self.now)?;
         self.levels.wait(pending)?;
         self.levels.settle()
     }
 
     /// Computes the first step of those cells that need no halo.
-    pub(super) fn interior(&self) -> Result<(), HeatError> {
+    pub(super) fn interior(&self) -> Result<(), CommandError> {
         if self.domain.interior().cells() == 0 {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl<L: Levels> Heat<L> {
 
     /// Computes the rest of `steps` steps, with the interior of the first one `done` or not. Each step
     /// computes as many cells of the halo as the steps after it need.
-    pub(super) fn rest(&mut self, steps: usize, done: bool) -> Result<(), HeatError> {
+    pub(super) fn rest(&mut self, steps: usize, done: bool) -> Result<(), CommandError> {
         let _span = tracing::trace_span!("rest", rank = self.rank, steps).entered();
         for step in 0..steps {
             let block = self.domain.computed(steps - 1 - step);
@@ -130,7 +130,7 @@ impl<L: Levels> Heat<L> {
         steps: usize,
         overlap: bool,
         mut tick: impl FnMut(usize),
-    ) -> Result<Vec<Phases>, HeatError> {
+    ) -> Result<Vec<Phases>, CommandError> {
         let mut phases = Vec::with_capacity(steps.div_ceil(self.width));
         let mut left = steps;
         while left > 0 {
@@ -144,7 +144,7 @@ impl<L: Levels> Heat<L> {
     }
 
     /// Blocks until all that was begun is done.
-    pub(super) fn finish(&mut self) -> Result<(), HeatError> {
+    pub(super) fn finish(&mut self) -> Result<(), CommandError> {
         self.levels.finish()
     }
 
@@ -158,7 +158,7 @@ impl<L: Levels> Heat<L> {
         &self,
         field: usize,
         mut visit: impl FnMut(&[L::Real]),
-    ) -> Result<(), HeatError> {
+    ) -> Result<(), CommandError> {
         let Block { low, high } = self.domain.owned;
         let [_, ny, nz] = self.domain.extents;
         self.levels.look(self.now, field, |cells| {

@@ -1,10 +1,10 @@
 //! The comparison with a run on one rank.
 
 use super::domain::Case;
-use super::error::HeatError;
 use super::levels::{Host, Levels};
 use super::simulation::Heat;
 use super::stencil::{Block, Real};
+use crate::error::CommandError;
 use halocline::{Communicator, LinkChoice, PatternError, RegularGrid};
 
 /// What the check has found.
@@ -39,7 +39,7 @@ pub(super) fn gather<L: Levels>(
     comm: &Communicator,
     case: &Case,
     heat: &Heat<L>,
-) -> Result<Vec<Vec<L::Real>>, HeatError> {
+) -> Result<Vec<Vec<L::Real>>, CommandError> {
     let [nx, ny, nz] = case.extents();
     let places: Vec<Place> = match comm.rank() {
         0 => (0..comm.size()).map(|rank| Place::new(case, rank)).collect::<Result<_, _>>()?,
@@ -116,7 +116,7 @@ pub(super) fn verify<T: Real>(
     steps: usize,
     found: &[Vec<T>],
     mut tick: impl FnMut(usize),
-) -> Result<Verdict, HeatError> {
+) -> Result<Verdict, CommandError> {
     let grid = RegularGrid::new(case.extents()).periodic(case.periodic);
     let alone = Case { decomposition: grid.decompose(1)?, periodic: case.periodic, width: 1 };
     let (mut max_abs_diff, mut different) = (0f64, 0);

@@ -4,13 +4,13 @@
 
 use super::binary_size;
 use crate::device::Kind as Devices;
-use crate::ranks::{RankError, RanksArgs, RanksError, Transport, run as run_ranks};
+use crate::error::CommandError;
+use crate::ranks::{RanksArgs, Transport, run as run_ranks};
 use crate::table::{figure, table};
 use halocline::device::sim::{Live, Options, World};
 use halocline::device::{Device, Priority, cuda};
 use halocline::{
-    CommError, Communicator, Decomposed, DeviceArray, DeviceError, Halo, HaloExchange, Pattern, PatternError,
-    RegularGrid, agree,
+    Communicator, Decomposed, DeviceArray, DeviceError, Halo, HaloExchange, Pattern, RegularGrid, agree,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Limits, MappingError, Mappings, Stats, Target};
@@ -26,73 +26,10 @@ const RANKS: usize = 2;
 const CELLS: usize = 1 << 20;
 const WIDTH: usize = 1 << 10;
 
-/// Why mappings cannot be shown.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MappingsError {
-    /// The ranks could not be brought up.
-    #[error(transparent)]
-    BringUp(#[from] RanksError),
-    /// The grid cannot be cut for so many ranks.
-    #[error(transparent)]
-    Pattern(#[from] PatternError),
-    /// Fields could not be bound, or not be exchanged.
-    #[error(transparent)]
-    Exchange(#[from] halocline::Error),
-    /// Memory could not be mapped, or not be released.
-    #[error(transparent)]
-    Mapping(#[from] MappingError),
-    /// Talking to other ranks failed.
-    #[error(transparent)]
-    Comm(#[from] CommError),
-    /// The simulated devices need a thread.
-    #[error("no thread for the simulated devices")]
-    Simulation(#[source] std::io::Error),
-    /// An exchange has brought something else than the peers have.
-    #[error("rank {rank}: {wrong} cells of the halo are wrong")]
-    Wrong {
-        /// On which rank.
-        rank: usize,
-        /// How many.
-        wrong: usize,
-    },
-    /// A rank told something that no rank tells.
-    #[error("rank {rank} told something else than its mappings; do all ranks run the same version?")]
-    Told {
-        /// The rank.
-        rank: usize,
-    },
-    /// The report could not be written.
-    #[error("cannot write the report")]
-    Output(#[source] std::io::Error),
-}
-
-impl MappingsError {
-    /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Pattern(_) => 2,
-            Self::BringUp(error) => error.exit_code(),
-            _ => 1,
-        }
-    }
-}
-
-impl From<DeviceError> for MappingsError {
-    fn from(error: DeviceError) -> Self {
-        Self::Exchange(error.into())
-    }
-}
-
-impl RankError for MappingsError {
-    fn is_echo(&self) -> bool {
-        matches!(self, Self::Exchange(_) | Self::Comm(_))
-    }
-}
-
 /// Runs `halocline info --mappings` and returns the exit code.
 ///
 /// Call it where no other thread runs: it may start this program again as the ranks of a job.
-pub(crate) fn run(ranks: Option<usize>, json: bool) -> Result<u8, MappingsError> {
+pub(crate) fn run(ranks: Option<usize>, json: bool) -> Result<u8, CommandError> {
     let has_gpus = Devices::Cuda.find();
     if has_gpus.is_ok() {
         Devices::Cuda.set_environment();
@@ -111,10 +48,13 @@ enum Home {
 }
 
 impl Home {
-    fn open(comm: &Communicator, is_simulated: bool) -> Result<Self, MappingsError> {
+    fn open(comm: &Communicator, is_simulated: bool) -> Result<Self, CommandError> {
         if is_simulated {
             let options = Options { devices: 1, ordered_threads: true, exports: true, ..Options::default() };
-            let live = World::live(0, &options).map_err(MappingsError::Simulation)?;
+            let live = World::live(0, &options).map_err(|source| CommandError::Thread {
+                what: "the simulated devices".to_owned(),
+                source,
+            })?;
             return Ok(Self::Simulated(live.world().device(0)?, live));
         }
         let open = || {
@@ -130,7 +70,7 @@ impl Home {
     }
 }
 
-fn show(comm: &Communicator, why: Option<&str>, json: bool) -> Result<u8, MappingsError> {
+fn show(comm: &Communicator, why: Option<&str>, json: bool) -> Result<u8, CommandError> {
     let mappings = Mappings::of(comm)?;
     let host = of_host(comm, &mappings)?;
     let home = Home::open(comm, why.is_some())?;
@@ -138,10 +78,15 @@ fn show(comm: &Communicator, why: Option<&str>, json: bool) -> Result<u8, Mappin
     let mine = json!({ "host": host, "device": device }).to_string().into_bytes();
     let all = comm.all_gather(&mine)?;
     if comm.rank() == 0 {
-        let read = |(rank, said)| serde_json::from_slice(said).map_err(|_| MappingsError::Told { rank });
+        let read = |(rank, said)| {
+            serde_json::from_slice(said).map_err(|_| {
+                let advice = "run the same version on all ranks";
+                CommandError::failed(format!("rank {rank} sent a report that cannot be read; {advice}"))
+            })
+        };
         let all = all.iter().map(Vec::as_slice).enumerate().map(read).collect::<Result<Vec<Value>, _>>()?;
         let report = report(&all, mappings.limits(), why, json);
-        write!(std::io::stdout().lock(), "{report}").map_err(MappingsError::Output)?;
+        write!(std::io::stdout().lock(), "{report}").map_err(CommandError::Report)?;
     }
     comm.barrier()?;
     Ok(0)
@@ -164,7 +109,7 @@ fn since(before: Stats, now: Stats) -> Value {
 }
 
 /// Waits until nobody has memory of anybody mapped, for as long as a release may take.
-fn all_unmapped(comm: &Communicator, mappings: &Mappings) -> Result<(), MappingsError> {
+fn all_unmapped(comm: &Communicator, mappings: &Mappings) -> Result<(), CommandError> {
     let comm = comm.with_deadline(Some(Duration::from_secs(12)));
     let is_over = || {
         let stats = mappings.stats();
@@ -175,7 +120,7 @@ fn all_unmapped(comm: &Communicator, mappings: &Mappings) -> Result<(), Mappings
 }
 
 /// Memory of the host that the library has allocated, for all other ranks.
-fn of_host(comm: &Communicator, mappings: &Mappings) -> Result<Value, MappingsError> {
+fn of_host(comm: &Communicator, mappings: &Mappings) -> Result<Value, CommandError> {
     let before = mappings.stats();
     let memory = comm.allocate(8 * CELLS)?;
     let address = memory.base().as_ptr().expose_provenance() as u64;
@@ -204,7 +149,7 @@ fn of_host(comm: &Communicator, mappings: &Mappings) -> Result<Value, MappingsEr
 }
 
 /// A field in memory of a device, bound twice, exchanged, and given up.
-fn of_device(comm: &Communicator, mappings: &Mappings, device: &Device) -> Result<Value, MappingsError> {
+fn of_device(comm: &Communicator, mappings: &Mappings, device: &Device) -> Result<Value, CommandError> {
     let total = CELLS * comm.size();
     let pattern = RegularGrid::new([total])
         .periodic([true])
@@ -216,7 +161,7 @@ fn of_device(comm: &Communicator, mappings: &Mappings, device: &Device) -> Resul
     let (before, free) = (mappings.stats(), settled(device, None)?);
     comm.barrier()?;
     let array = DeviceArray::<u64>::zeros(device, &[CELLS + 2 * WIDTH])?;
-    let bind = || -> Result<(f64, HaloExchange), MappingsError> {
+    let bind = || -> Result<(f64, HaloExchange), CommandError> {
         let start = Instant::now();
         let halo = HaloExchange::bind(comm, &[(&pattern, &*array)])?;
         Ok((millis(start), halo))
@@ -252,7 +197,7 @@ fn settled(device: &Device, before: Option<usize>) -> Result<Option<usize>, Devi
     }
 }
 
-fn exchange(comm: &Communicator, pattern: &Pattern, device: &Device) -> Result<(), MappingsError> {
+fn exchange(comm: &Communicator, pattern: &Pattern, device: &Device) -> Result<(), CommandError> {
     let array = DeviceArray::<u64>::zeros(device, &[CELLS + 2 * WIDTH])?;
     let halo = HaloExchange::bind(comm, &[(pattern, &*array)])?;
     run_once(comm, device, &array, &halo)?;
@@ -265,7 +210,7 @@ fn run_once(
     device: &Device,
     array: &DeviceArray<u64>,
     halo: &HaloExchange,
-) -> Result<(), MappingsError> {
+) -> Result<(), CommandError> {
     let (rank, size) = (comm.rank(), comm.size());
     let stream = device.stream(Priority::Normal)?;
     let mut cells = vec![u64::MAX; CELLS + 2 * WIDTH];
@@ -277,7 +222,7 @@ fn run_once(
     let of = |cells: &[u64], rank: usize| cells.iter().filter(|cell| **cell != rank as u64).count();
     match of(&cells[..WIDTH], below) + of(&cells[WIDTH + CELLS..], above) {
         0 => Ok(halo.wait()?),
-        wrong => Err(MappingsError::Wrong { rank, wrong }),
+        wrong => Err(CommandError::failed(format!("rank {rank}: {wrong} cells of the halo are wrong"))),
     }
 }
 

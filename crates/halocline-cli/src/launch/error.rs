@@ -9,7 +9,7 @@ pub(crate) enum LaunchError {
     /// No job can have these ranks, or the system refused it.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// There is nothing to start.
+    /// No program is given.
     #[error("no program is given; say `halocline launch -n N -- program args...`")]
     NoProgram,
     /// The program does not exist.

@@ -1,12 +1,12 @@
 //! `halocline launch`: a program as the ranks of a job on this machine.
 //!
-//! The launcher starts the ranks, gathers what they print, and stays until the last one has left. It
-//! waits in one place ([`supervise`]), on descriptors only: a signalfd, a pidfd for each rank and the
-//! pipes. There are no files, and the kernel kills the ranks, and what they have started, with the launcher
-//! ([`Lifeline`]), so that nothing is left behind by a `kill -9` of anything.
+//! The launcher starts the ranks, collects their output, and ends after the last rank. It waits in one place ([`supervise`]), on descriptors
+//! only: a signalfd, a pidfd for each rank and the pipes. It makes no files. If the launcher is killed, the kernel kills the ranks
+//! ([`Lifeline`]), and the [`guardian`] kills the processes of the job that the kernel does not reach.
 
 mod cpus;
 mod error;
+mod guardian;
 mod output;
 mod printer;
 mod process;
@@ -23,36 +23,34 @@ use std::ffi::OsString;
 use std::time::Duration;
 use supervise::Rules;
 
-/// The exit code of a rank that has found nobody to read what it prints: 128 + SIGPIPE.
+/// The exit code of a rank whose output has no reader: 128 + SIGPIPE.
 pub(crate) const BROKEN_PIPE: u8 = 128 + libc::SIGPIPE as u8;
 
-/// How long ranks may take to leave after SIGTERM, before SIGKILL.
+/// Time for ranks to exit after SIGTERM, before SIGKILL.
 const TERMINATE: Duration = Duration::from_secs(2);
-/// How long the other ranks may take to report and leave after one has failed, if nothing else is said.
+/// Time for the other ranks to report and exit after one has failed, by default.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// Start a program as N ranks on this machine.
 ///
-/// Every line that a rank prints appears here with its rank in front. Rank 0 reads this command's
-/// input, the others read nothing. The exit code is 0 if all ranks end with 0, else that of the first
-/// rank that failed (128 + signal if it was killed). Ctrl-C is passed on to the ranks; a second one
-/// kills them. Unless the environment says otherwise, ranks have CUDA_DEVICE_MAX_CONNECTIONS=32: as many queues
-/// of a GPU as there can be.
+/// Every line that a rank prints is printed with the rank in front. Rank 0 reads this command's standard input; the others read nothing. The
+/// exit code is 0 if all ranks exit with 0, else that of the first rank that failed (128 + signal if it was killed). Ctrl-C is passed on to
+/// the ranks; a second one kills them. CUDA_DEVICE_MAX_CONNECTIONS is set to 32, the most queues of a GPU, unless it is set already.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LaunchArgs {
     /// Number of ranks
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: usize,
-    /// Let the ranks float over all cores instead of giving each its share
+    /// Let each rank use all cores instead of its share
     #[arg(long)]
     no_bind: bool,
-    /// Print the ranks' lines as they are, without the rank in front
+    /// Print lines without the rank in front
     #[arg(long)]
     no_prefix: bool,
-    /// How long the others may take to report and leave after a rank has failed (15, if not given)
+    /// Time for the other ranks to report and exit after a rank has failed [default: 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     grace: Option<Duration>,
-    /// Stop the job after this time, with exit code 124
+    /// Stop the job after this time and exit with 124
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// The program and its arguments
@@ -97,6 +95,8 @@ fn start(
     bind: bool,
 ) -> Result<u8, LaunchError> {
     let job = Job::create(ranks)?;
+    // Forked before there is anything else that it could hold.
+    let _guardian = guardian::Guardian::start(&job)?;
     // Dropped last: it kills the ranks that have not ended.
     let lifeline = Lifeline::new()?;
     let signals =

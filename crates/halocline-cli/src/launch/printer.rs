@@ -1,5 +1,5 @@
-//! The thread that prints. Whoever reads our output may be slow or stuck; the launcher must answer
-//! signals nevertheless, so it never writes itself.
+//! The thread that prints. The reader of the output may be slow or stuck. The launcher must still answer signals, so it never
+//! writes itself.
 
 use super::LaunchError;
 use super::output::Stream;
@@ -69,7 +69,7 @@ impl Printer {
         self.0.lock().waiting == 0
     }
 
-    /// Nobody reads the stream any more, or it cannot be written.
+    /// The stream has no reader any more, or cannot be written.
     pub(super) fn is_broken(&self, stream: Stream) -> bool {
         self.0.lock().is_broken(stream)
     }
@@ -130,7 +130,7 @@ impl Shared {
                     Stream::Stderr => state.broken_stderr = true,
                 }
                 drop(state);
-                // A reader that left is no news to whoever made it leave (`| head`).
+                // A reader that left (`| head`) did so on purpose: no message.
                 if error.kind() != std::io::ErrorKind::BrokenPipe {
                     let _ =
                         writeln!(std::io::stderr(), "halocline: cannot write what the ranks print: {error}");

@@ -1,4 +1,4 @@
-//! The processes of the ranks: how they start, what they say, how they end.
+//! The processes of the ranks: how they start, what they print, how they end.
 
 use super::LaunchError;
 use super::cpus::{self, Cpu};
@@ -16,12 +16,12 @@ use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// Whose output goes through the launcher, line by line; the others have the launcher's own.
+/// The ranks whose output goes through the launcher, line by line. Other ranks inherit the launcher's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gather {
-    /// That of all ranks.
+    /// All ranks.
     All,
-    /// That of all but rank 0.
+    /// All but rank 0.
     AllButFirst,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct RankProcess {
     leads_group: bool,
     /// How it ended; `None` while it runs.
     pub(super) ended: Option<Ended>,
-    /// What it prints, until it has ended or nobody wants it.
+    /// Its output, until it has ended or the output has no reader.
     pub(super) pipes: Vec<Pipe>,
 }
 
@@ -234,7 +234,7 @@ impl AsFd for RankProcess {
 impl Drop for RankProcess {
     fn drop(&mut self) {
         match self.ended {
-            // What it has left running may go on.
+            // Processes that the rank has left running may go on.
             Some(Ended::Exited(0)) => self.tie.cut(),
             _ => self.signal(Signal::KILL),
         }

@@ -1,4 +1,4 @@
-//! What `halocline run ocean` can be told.
+//! Arguments of `halocline run ocean`.
 
 use super::mesh::MOST_REFINEMENTS;
 use crate::device::Kind;
@@ -6,17 +6,16 @@ use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
 use std::path::PathBuf;
 
-/// Carry the temperature of a global ocean by its currents, over several ranks
+/// Transport the temperature of a global ocean by its currents, over several ranks
 ///
-/// Advection and diffusion of the real temperature by the real velocities of a FESOM ocean model, on its
-/// triangles and 47 layers. Fields on nodes and on triangles are exchanged every step. The result is
-/// compared with a run on one rank and must be equal to the last bit; heat must be conserved. The last
-/// line on standard output is a JSON object with the figures of the run.
+/// Advection and diffusion of the temperature by the velocities of a FESOM ocean model, on its triangles and 47 layers. Fields on nodes
+/// and on triangles are exchanged every step. The result must equal that of a run on one rank bit by bit, and heat must be conserved.
+/// The last line on standard output is a JSON object with the figures of the run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OceanArgs {
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
-    /// Where fields lie and who computes: the CPU, or GPUs, of which rank r takes number r modulo their count
+    /// Where fields are and what computes: the CPU, or GPUs (rank r uses GPU r modulo their number)
     #[arg(long, value_enum, default_value_t = Kind::Cpu)]
     pub(super) device: Kind,
     /// Time steps
@@ -24,34 +23,34 @@ pub(crate) struct OceanArgs {
     pub(super) steps: u32,
     #[command(flatten)]
     pub(super) model: ModelArgs,
-    /// Where to draw the maps (PNG)
+    /// File for the maps (PNG)
     #[arg(long, value_name = "FILE.png", default_value = "ocean.png")]
     pub(super) plot: PathBuf,
-    /// Draw nothing
+    /// Draw no maps
     #[arg(long, conflicts_with = "plot")]
     pub(super) no_plot: bool,
-    /// Where to write the temperature after the last step: an array of NumPy, a row of layers for each node
+    /// Write the temperature after the last step as a NumPy array, one row of layers for each node
     #[arg(long, value_name = "FILE.npy")]
     pub(super) save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
 }
 
-/// The ocean, and who gets which part of it.
+/// The ocean and its partition.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ModelArgs {
     /// Split every triangle into four this many times
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_REFINEMENTS)))]
     pub(super) refine: u32,
-    /// Who gets which nodes: by METIS, or the model's own partition from its file
+    /// Partition of the nodes: by METIS, or the model's own partition from its file
     #[arg(long, value_enum, default_value_t = Partitioner::Metis)]
     pub(super) partition: Partitioner,
-    /// Read mesh and state from this directory instead of those within this program
+    /// Read mesh and state from this directory instead of the built-in data
     #[arg(long, value_name = "DIR")]
     pub(super) data: Option<PathBuf>,
 }
 
-/// Who gets which nodes.
+/// How nodes are partitioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Partitioner {
     /// METIS, on the mesh that is computed on.

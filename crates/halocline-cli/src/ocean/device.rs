@@ -5,11 +5,11 @@
 //! which all triangles are owned, the temperature's while the gradients are taken in triangles whose corners are all owned.
 
 use super::domain::Domain;
-use super::error::OceanError;
 use super::model::Exchanges;
 use super::simulation::{Outcome, common_step, links};
 use super::state::Case;
 use crate::device::InFlight;
+use crate::error::CommandError;
 use halocline::device::Stream;
 use halocline::{Communicator, DeviceArray, DeviceError, Error, MeshDomains, Pending, agree};
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ pub(super) fn simulate_on<S: Sweeper>(
     stream: Stream,
     make: impl FnOnce(&Stream, &Fields) -> Result<S, Error>,
     mut tick: impl FnMut(),
-) -> Result<Outcome, OceanError> {
+) -> Result<Outcome, CommandError> {
     let layers = domain.layers;
     let zeros = |cells: usize| DeviceArray::<f64>::zeros(stream.device(), &[cells, layers]);
     let place = || -> Result<_, Error> {
@@ -118,7 +118,7 @@ impl<S: Sweeper> Queue<S> {
         domain: &Domain,
         steps: u32,
         tick: &mut impl FnMut(),
-    ) -> Result<Outcome, OceanError> {
+    ) -> Result<Outcome, CommandError> {
         let Self { stream, fields, sweeper } = self;
         fields.temperature.schedule_exchange(&[stream])?.wait()?;
         let step = common_step(comm, domain)?;

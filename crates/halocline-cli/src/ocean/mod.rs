@@ -8,7 +8,6 @@
 mod args;
 mod device;
 mod domain;
-mod error;
 mod geometry;
 mod input;
 mod kernels;
@@ -26,6 +25,6 @@ mod tests;
 mod verify;
 
 pub(crate) use args::{ModelArgs, OceanArgs};
-pub(crate) use error::OceanError;
+pub(crate) use input::InputError;
 pub(crate) use model::{Exchanges, Model};
 pub(crate) use run::run;

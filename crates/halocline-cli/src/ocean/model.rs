@@ -1,9 +1,9 @@
 //! The ocean as it lies on ranks before it moves: the mesh, who owns what, and what is exchanged.
 
 use super::args::{ModelArgs, Partitioner};
-use super::error::OceanError;
 use super::input::{Fesom, PARTS, Source};
 use super::state::Case;
+use crate::error::CommandError;
 use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, MeshDomains, Partition, Pattern};
 use std::ops::Deref;
 
@@ -12,17 +12,17 @@ pub(crate) struct Model(pub(super) Case);
 
 impl Model {
     /// Reads mesh and state and refines them.
-    pub(crate) fn read(args: &ModelArgs) -> Result<Self, OceanError> {
+    pub(crate) fn read(args: &ModelArgs) -> Result<Self, CommandError> {
         Ok(Self(Case::new(read(args)?, args.refine)?))
     }
 
     /// Refuses numbers of ranks that the mesh cannot have.
-    pub(crate) fn check_ranks(&self, args: &ModelArgs, ranks: usize) -> Result<(), OceanError> {
+    pub(crate) fn check_ranks(&self, args: &ModelArgs, ranks: usize) -> Result<(), CommandError> {
         check_ranks(args, ranks, self.0.fesom.nodes.len())
     }
 
     /// Who owns which node: rank 0 finds out and tells the others. Collective.
-    pub(crate) fn partition(&self, comm: &Communicator, args: &ModelArgs) -> Result<Partition, OceanError> {
+    pub(crate) fn partition(&self, comm: &Communicator, args: &ModelArgs) -> Result<Partition, CommandError> {
         share_partition(comm, &self.0, args.partition)
     }
 
@@ -31,13 +31,8 @@ impl Model {
         &self,
         comm: &Communicator,
         partition: &Partition,
-    ) -> Result<MeshDomains, OceanError> {
+    ) -> Result<MeshDomains, CommandError> {
         Ok(self.0.mesh.topology.domains_by_vertex(partition, comm.rank())?)
-    }
-
-    /// Nodes of the mesh.
-    pub(crate) fn nodes(&self) -> usize {
-        self.0.mesh.positions.len()
     }
 
     /// Layers of each node.
@@ -47,17 +42,21 @@ impl Model {
 }
 
 /// Reads mesh and state.
-pub(super) fn read(args: &ModelArgs) -> Result<Fesom, OceanError> {
+pub(super) fn read(args: &ModelArgs) -> Result<Fesom, CommandError> {
     Ok(Fesom::read(&args.data.clone().map_or(Source::Embedded, Source::Directory))?)
 }
 
 /// Refuses numbers of ranks that a mesh of so many nodes, before refinement, cannot have.
-pub(super) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Result<(), OceanError> {
+pub(super) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
     if ranks == 0 || ranks > nodes {
-        return Err(OceanError::Ranks { ranks, nodes });
+        return Err(CommandError::usage(format!(
+            "{ranks} ranks for the {nodes} nodes of the model's mesh; use at least one rank, and at most one for each node"
+        )));
     }
     if args.partition == Partitioner::File && ranks > PARTS {
-        return Err(OceanError::Parts { ranks });
+        return Err(CommandError::usage(format!(
+            "{ranks} ranks, but the file's partition has {PARTS} parts; use at most {PARTS} ranks or `--partition metis`"
+        )));
     }
     Ok(())
 }
@@ -67,7 +66,7 @@ pub(super) fn share_partition(
     comm: &Communicator,
     case: &Case,
     partitioner: Partitioner,
-) -> Result<Partition, OceanError> {
+) -> Result<Partition, CommandError> {
     let mine = || {
         Ok(partition(case, partitioner, comm.size())?.owners().iter().map(|&owner| owner as u64).collect())
     };
@@ -79,17 +78,20 @@ pub(super) fn share_partition(
 pub(super) fn share(
     comm: &Communicator,
     nodes: usize,
-    find: impl FnOnce() -> Result<Vec<u64>, OceanError>,
-) -> Result<Vec<u64>, OceanError> {
+    find: impl FnOnce() -> Result<Vec<u64>, CommandError>,
+) -> Result<Vec<u64>, CommandError> {
     let mine = if comm.rank() == 0 { find()? } else { Vec::new() };
     let all = comm.broadcast(0, mine)?;
     if all.len() != nodes {
-        return Err(OceanError::Plan { bytes: 8 * all.len(), expected: 8 * nodes });
+        return Err(CommandError::failed(format!(
+            "rank 0 sent {} numbers for {nodes} nodes; run the same version on all ranks",
+            all.len()
+        )));
     }
     Ok(all)
 }
 
-fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Partition, OceanError> {
+fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Partition, CommandError> {
     Ok(match partitioner {
         Partitioner::Metis => Partition::metis(&case.mesh.topology.vertex_graph()?, ranks)?,
         Partitioner::File => {
@@ -127,7 +129,7 @@ impl Exchanges<Array<f64>> {
         comm: &Communicator,
         domains: &MeshDomains,
         layers: usize,
-    ) -> Result<Self, OceanError> {
+    ) -> Result<Self, CommandError> {
         let on_nodes = || Array::zeros(comm, &[domains.vertices().cells().len(), layers]);
         let on_triangles = || Array::zeros(comm, &[domains.elements().cells().len(), layers]);
         Self::with(comm, domains, [on_nodes()?, on_nodes()?], [on_triangles()?, on_triangles()?])
@@ -141,7 +143,7 @@ impl<A: Deref<Target = Field>> Exchanges<A> {
         domains: &MeshDomains,
         temperatures: [A; 2],
         gradient: [A; 2],
-    ) -> Result<Self, OceanError> {
+    ) -> Result<Self, CommandError> {
         let nodes = Pattern::unstructured(comm, &[domains.vertices().clone()])?;
         let triangles = Pattern::unstructured(comm, &[domains.elements().clone()])?;
         let gradients =

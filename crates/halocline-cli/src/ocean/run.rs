@@ -3,7 +3,6 @@
 use super::args::OceanArgs;
 use super::device::{Fields, simulate_on};
 use super::domain::Domain;
-use super::error::OceanError;
 use super::input::head_of_doubles;
 use super::kernels::Kernels;
 use super::model;
@@ -14,6 +13,7 @@ use super::simulation::{Outcome, simulate};
 use super::state::Case;
 use super::verify::{gather, verify};
 use crate::device::{Gpu, Kind};
+use crate::error::CommandError;
 use crate::info::plural;
 use crate::timing::slowest_median;
 use crate::{progress, ranks};
@@ -22,35 +22,41 @@ use halocline_device::file;
 use std::io::Write;
 use std::path::Path;
 
+/// What fails where the temperature cannot be saved.
+const SAVE: &str = "write the temperature to";
+
 /// Runs `halocline run ocean` and returns the exit code: not 0 if the check fails. With `json` the
 /// summary for people is left out.
 ///
 /// Call it where no other thread runs ([`ranks::run`] wants that).
-pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
+pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     args.device.set_environment();
     let fesom = model::read(&args.model)?;
     let nodes = fesom.nodes.len();
     ranks::run(
         &args.ranks,
         |ranks| check(args, ranks, nodes),
-        || Case::new(fesom, args.model.refine).map_err(OceanError::from),
+        || Case::new(fesom, args.model.refine).map_err(CommandError::from),
         |comm, case| run_rank(comm, case, args, json),
     )
 }
 
 /// Arguments that no run can have, and a trace or plot that cannot be written.
-fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), OceanError> {
+fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
     model::check_ranks(&args.model, ranks, nodes)?;
     args.device.find()?;
     args.trace.check()?;
     if let Some(path) = &args.save {
-        file::check(path).map_err(|source| OceanError::Save { path: path.clone(), source })?;
+        file::check(path).map_err(CommandError::file(SAVE, path))?;
     }
     let Some(path) = plot_path(args) else { return Ok(()) };
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
-        return Err(OceanError::PlotKind { path: path.to_owned() });
+        return Err(CommandError::usage(format!(
+            "the plot is to be written to {}, but it is a PNG image; give a name that ends in .png",
+            path.display()
+        )));
     }
-    Ok(crate::plot::check_file(path)?)
+    crate::plot::check_file(path)
 }
 
 fn plot_path(args: &OceanArgs) -> Option<&Path> {
@@ -58,7 +64,7 @@ fn plot_path(args: &OceanArgs) -> Option<&Path> {
 }
 
 /// What one rank does. Collective. Returns the exit code of the process.
-fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
+fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     let trace = args.trace.begin(comm)?;
     let bar = progress::bar(comm.rank(), args.steps, &plural(comm.size(), "rank"));
     bar.tick();
@@ -115,11 +121,10 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let plot = plot_path(args)
         .map(|path| plot_surface(path, case, &partition, &temperature, &report).map(|()| path))
         .transpose();
-    print(&report, *plot.as_ref().unwrap_or(&None), json).map_err(OceanError::Output)?;
+    print(&report, *plot.as_ref().unwrap_or(&None), json).map_err(CommandError::Report)?;
     // What the run has found is out; now what became of its files.
     if let Some(path) = &args.save {
-        save(path, &temperature, case.layers())
-            .map_err(|source| OceanError::Save { path: path.clone(), source })?;
+        save(path, &temperature, case.layers()).map_err(CommandError::file(SAVE, path))?;
     }
     plot?;
     traced?;
@@ -136,7 +141,7 @@ struct Costs {
     links: LinkCounts,
 }
 
-fn costs(comm: &Communicator, outcome: &Outcome) -> Result<Costs, OceanError> {
+fn costs(comm: &Communicator, outcome: &Outcome) -> Result<Costs, CommandError> {
     let nanoseconds: Vec<u64> = outcome.exchanges.iter().map(|time| time.as_nanos() as u64).collect();
     let elapsed = comm.all_reduce(&[outcome.elapsed.as_nanos() as u64], Reduce::Max)?;
     let LinkCounts { direct, mailbox, message } = outcome.links;
@@ -158,7 +163,7 @@ fn plot_surface(
     partition: &Partition,
     temperature: &[f64],
     report: &Report,
-) -> Result<(), OceanError> {
+) -> Result<(), CommandError> {
     let mut column = vec![0.0; case.layers()];
     let mut before = Vec::with_capacity(case.mesh.positions.len());
     for node in 0..case.mesh.positions.len() {
@@ -182,7 +187,7 @@ fn plot_surface(
         ),
         after_title: format!("Surface temperature after {}", report.span()),
     };
-    Ok(plot::draw(path, &picture)?)
+    plot::draw(path, &picture)
 }
 
 /// Writes rows of so many layers as an array of NumPy.

@@ -1,9 +1,9 @@
 //! The time loop of one rank: two exchanges and two sweeps a step.
 
 use super::domain::Domain;
-use super::error::OceanError;
 use super::model::Exchanges;
 use super::state::Case;
+use crate::error::CommandError;
 use halocline::{Communicator, HaloExchange, LinkCounts, MeshDomains, Reduce};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ pub fn simulate(
     domain: &Domain,
     steps: u32,
     mut tick: impl FnMut(),
-) -> Result<Outcome, OceanError> {
+) -> Result<Outcome, CommandError> {
     let exchanges = Exchanges::bind(comm, domains, domain.layers)?;
     let Exchanges { temperatures, gradient: [east, north], gradients, temperature, .. } = &exchanges;
 
@@ -76,8 +76,8 @@ const SHORTEST: f64 = 1e-3;
 
 /// The least of the ranks' longest steps. Exact: positive floating-point numbers are ordered as their bits. All ranks refuse
 /// one that makes no sense. Collective.
-pub(super) fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, OceanError> {
-    let least = |mine: u64| Ok::<_, OceanError>(comm.all_reduce(&[mine], Reduce::Min)?[0]);
+pub(super) fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, CommandError> {
+    let least = |mine: u64| Ok::<_, CommandError>(comm.all_reduce(&[mine], Reduce::Min)?[0]);
     let (longest, (node, layer)) = domain.longest_step();
     let step = f64::from_bits(least(longest.to_bits())?);
     if step.is_finite() && step >= SHORTEST {
@@ -85,10 +85,15 @@ pub(super) fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, O
     }
     let layers = domain.layers as u64;
     let cell = least(if longest == step { node * layers + layer as u64 } else { u64::MAX })?;
-    Err(OceanError::Step { step, node: cell / layers + 1, layer: cell % layers + 1 })
+    Err(CommandError::failed(format!(
+        "the longest stable time step is {step:e} s, which layer {} of node {} allows: look at the velocities (u.npy, v.npy), \
+         the level interfaces (aux3d.out) and the size of the triangles (nod2d.out) there",
+        cell % layers + 1,
+        cell / layers + 1
+    )))
 }
 
-fn timed(halo: &HaloExchange, set: usize) -> Result<Duration, OceanError> {
+fn timed(halo: &HaloExchange, set: usize) -> Result<Duration, CommandError> {
     let begin = Instant::now();
     halo.begin().set(set).start()?.wait()?;
     Ok(begin.elapsed())

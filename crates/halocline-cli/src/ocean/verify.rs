@@ -1,9 +1,9 @@
 //! The comparison with a run on one rank.
 
 use super::domain::Domain;
-use super::error::OceanError;
 use super::simulation::simulate;
 use super::state::Case;
+use crate::error::CommandError;
 use halocline::{Communicator, Partition};
 
 /// What the check has found.
@@ -37,7 +37,7 @@ pub fn verify(
     steps: u32,
     temperature: &[f64],
     tick: impl FnMut(),
-) -> Result<Verdict, OceanError> {
+) -> Result<Verdict, CommandError> {
     let partition = Partition::block(case.mesh.positions.len(), 1)?;
     let domains = case.mesh.topology.domains_by_vertex(&partition, 0)?;
     let domain = Domain::new(case, &domains, potential);
@@ -70,7 +70,7 @@ pub fn gather(
     partition: &Partition,
     owned: Vec<f64>,
     layers: usize,
-) -> Result<Vec<f64>, OceanError> {
+) -> Result<Vec<f64>, CommandError> {
     let rounds = partition.counts().into_iter().max().unwrap_or(0).div_ceil(ROWS);
     if comm.rank() != 0 {
         let mut rest = owned.chunks(ROWS * layers);

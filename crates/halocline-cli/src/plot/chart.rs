@@ -14,14 +14,19 @@ const BOTTOM: i32 = SIZE.1 as i32 - 78;
 const LEGEND: i32 = 210;
 
 /// Colours of lines that stand beside each other.
-pub(crate) const COLOURS: [RGBColor; 4] =
-    [RGBColor(61, 107, 168), RGBColor(201, 90, 60), RGBColor(80, 145, 90), RGBColor(140, 95, 160)];
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(61, 107, 168),
+    RGBColor(201, 90, 60),
+    RGBColor(80, 145, 90),
+    RGBColor(140, 95, 160),
+    RGBColor(190, 150, 40),
+    RGBColor(90, 90, 100),
+];
 
 /// A line: bytes and microseconds, both above 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    pub(crate) style: ShapeStyle,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
@@ -65,11 +70,12 @@ impl Picture for Chart {
             text(area, &bytes(size as u64), (x(size), BOTTOM + 20), 14.0, HPos::Center)?;
         }
         text(area, "bytes each way", ((LEFT + x(last)) / 2, BOTTOM + 48), 15.0, HPos::Center)?;
-        for (at, line) in (0..).zip(&self.lines) {
+        for ((at, line), colour) in (0..).zip(&self.lines).zip(COLOURS.iter().cycle()) {
+            let style = colour.stroke_width(2);
             let places: Vec<(i32, i32)> = line.points.iter().map(|&(bytes, us)| (x(bytes), y(us))).collect();
-            area.draw(&PathElement::new(places, line.style))?;
+            area.draw(&PathElement::new(places, style))?;
             let legend = TOP + 26 * at;
-            area.draw(&PathElement::new([(RIGHT - 225, legend), (RIGHT - 195, legend)], line.style))?;
+            area.draw(&PathElement::new([(RIGHT - 225, legend), (RIGHT - 195, legend)], style))?;
             text(area, &line.name, (RIGHT - 187, legend), 15.0, HPos::Left)?;
         }
         area.draw(&Rectangle::new([(LEFT, TOP), (x(last), BOTTOM)], INK.stroke_width(1)))
@@ -77,7 +83,7 @@ impl Picture for Chart {
 }
 
 /// A number at a scale.
-pub(crate) fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
         value if value < 0.1 => format!("{value:.2}"),

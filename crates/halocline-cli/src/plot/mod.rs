@@ -3,6 +3,7 @@
 pub(crate) mod chart;
 pub(crate) mod colour;
 
+use crate::error::CommandError;
 use halocline_device::file;
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -12,6 +13,9 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 const FONT: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
+
+/// What fails where a plot cannot be written.
+const WRITE: &str = "write the plot to";
 
 /// Text and axes.
 pub(crate) const INK: RGBColor = RGBColor(35, 35, 40);
@@ -23,33 +27,6 @@ pub(crate) type Area<B> = DrawingArea<B, Shift>;
 /// The result of drawing.
 pub(crate) type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// The picture cannot be made or written.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PlotError {
-    /// No kind of file that is drawn.
-    #[error("cannot draw {}: a plot is a PNG or SVG file; give a name that ends in .png or .svg", path.display())]
-    Kind {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file cannot be written.
-    #[error("cannot write the plot to {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// It could not be drawn.
-    #[error("cannot draw {}: {reason}", path.display())]
-    Draw {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
-}
-
 /// Kinds of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -60,30 +37,32 @@ pub(crate) enum Kind {
 }
 
 /// The kind that the name asks for.
-pub(crate) fn kind(path: &Path) -> Result<Kind, PlotError> {
+pub(crate) fn kind(path: &Path) -> Result<Kind, CommandError> {
     let is = |kind: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
     match (is("png"), is("svg")) {
         (true, _) => Ok(Kind::Png),
         (_, true) => Ok(Kind::Svg),
-        _ => Err(PlotError::Kind { path: path.to_owned() }),
+        _ => Err(CommandError::failed(format!(
+            "cannot draw {}: a plot is a PNG or SVG file; give a name that ends in .png or .svg",
+            path.display()
+        ))),
     }
 }
 
 /// Refuses files of a kind that is not drawn and files that cannot be written. To be called before the work
 /// that a plot shows.
-pub(crate) fn check<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), PlotError> {
+pub(crate) fn check<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CommandError> {
     paths.into_iter().try_for_each(|path| kind(path).and_then(|_| check_file(path)))
 }
 
 /// Refuses a file that cannot be written. One that was not there is not there afterwards.
-pub(crate) fn check_file(path: &Path) -> Result<(), PlotError> {
-    file::check(path).map_err(|source| PlotError::File { path: path.to_owned(), source })
+pub(crate) fn check_file(path: &Path) -> Result<(), CommandError> {
+    file::check(path).map_err(CommandError::file(WRITE, path))
 }
 
 /// Makes the program's own font that of "sans-serif": no fonts of the system are needed.
-fn use_own_font(path: &Path) -> Result<(), PlotError> {
-    register_font("sans-serif", FontStyle::Normal, FONT)
-        .map_err(|_| PlotError::Draw { path: path.to_owned(), reason: "the font is damaged".to_owned() })
+fn use_own_font(path: &Path) -> Result<(), CommandError> {
+    register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| undrawn(path, "the font is damaged"))
 }
 
 /// A picture that can be drawn as pixels and as lines.
@@ -96,7 +75,7 @@ pub(crate) trait Picture {
 }
 
 /// Draws a picture into a file of the kind that its name asks for.
-pub(crate) fn save(path: &Path, picture: &impl Picture) -> Result<(), PlotError> {
+pub(crate) fn save(path: &Path, picture: &impl Picture) -> Result<(), CommandError> {
     match kind(path)? {
         Kind::Png => save_png(path, picture.size(), |area| picture.draw(area)),
         Kind::Svg => {
@@ -112,7 +91,7 @@ pub(crate) fn save_png(
     path: &Path,
     (width, height): (u32, u32),
     draw: impl for<'a> FnOnce(&Area<BitMapBackend<'a>>) -> Drawn<BitMapBackend<'a>>,
-) -> Result<(), PlotError> {
+) -> Result<(), CommandError> {
     let mut pixels = vec![0; 3 * width as usize * height as usize];
     onto(path, BitMapBackend::with_buffer(&mut pixels, (width, height)), draw)?;
     let encoded = encode(&pixels, (width, height));
@@ -131,19 +110,19 @@ fn onto<B: DrawingBackend>(
     path: &Path,
     backend: B,
     draw: impl FnOnce(&Area<B>) -> Drawn<B>,
-) -> Result<(), PlotError> {
+) -> Result<(), CommandError> {
     use_own_font(path)?;
     let area = backend.into_drawing_area();
     let drawn = area.fill(&WHITE).and_then(|()| draw(&area)).and_then(|()| area.present());
     drawn.map_err(|error| undrawn(path, error))
 }
 
-fn undrawn(path: &Path, error: impl Display) -> PlotError {
-    PlotError::Draw { path: path.to_owned(), reason: error.to_string() }
+fn undrawn(path: &Path, error: impl Display) -> CommandError {
+    CommandError::failed(format!("cannot draw {}: {error}", path.display()))
 }
 
-fn write(path: &Path, content: &[u8]) -> Result<(), PlotError> {
-    file::replace(path, &[content]).map_err(|source| PlotError::File { path: path.to_owned(), source })
+fn write(path: &Path, content: &[u8]) -> Result<(), CommandError> {
+    file::replace(path, &[content]).map_err(CommandError::file(WRITE, path))
 }
 
 /// Writes one line of text, centred upon the place from top to bottom.
@@ -180,7 +159,7 @@ mod tests {
         assert!(check(&[within("a.png"), within("b.SVG")]).is_ok());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a check leaves files behind");
         assert!(check(&[within("a.pdf")]).unwrap_err().to_string().contains(".svg"));
-        assert!(matches!(check(&[within("none/a.png")]), Err(PlotError::File { .. })));
+        assert!(matches!(check(&[within("none/a.png")]), Err(CommandError::File { .. })));
     }
 
     #[test]

@@ -6,7 +6,8 @@
 mod picture;
 mod read;
 
-use crate::plot::{self, PlotError};
+use crate::error::CommandError;
+use crate::plot;
 use read::Timeline;
 use std::path::PathBuf;
 
@@ -32,79 +33,21 @@ pub(crate) struct TraceArgs {
     exchanges: u32,
 }
 
-/// A trace that cannot be drawn.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TimelineError {
-    /// The trace cannot be read.
-    #[error("cannot read {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// It is no trace.
-    #[error("{} is no trace: {reason}; give a file that `--trace` has written", path.display())]
-    Trace {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A part that ends before it begins.
-    #[error("a picture from {from} to {to} us; it must end after it begins")]
-    Part {
-        /// Where it begins, us.
-        from: f64,
-        /// Where it ends, us.
-        to: f64,
-    },
-    /// Nothing lies in the part asked for.
-    #[error("no spans from {from} to {to} us; the trace has some from {first:.0} to {last:.0} us")]
-    Empty {
-        /// Where the part begins, us.
-        from: f64,
-        /// Where it ends, us.
-        to: f64,
-        /// Where the trace begins, us.
-        first: f64,
-        /// Where it ends, us.
-        last: f64,
-    },
-    /// The picture cannot be drawn.
-    #[error(transparent)]
-    Plot(#[from] PlotError),
-}
-
-impl TimelineError {
-    /// The exit code: 2 for wrong usage, else 1.
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Part { .. } | Self::Empty { .. } => 2,
-            _ => 1,
-        }
-    }
-}
-
 /// Draws what is asked for.
-pub(crate) fn run(args: &TraceArgs) -> Result<(), TimelineError> {
+pub(crate) fn run(args: &TraceArgs) -> Result<(), CommandError> {
     plot::check([&args.picture])?;
     if let (Some(from), Some(to)) = (args.from, args.to)
         && !(from < to && (to - from).is_finite())
     {
-        return Err(TimelineError::Part { from, to });
+        return Err(CommandError::usage(format!(
+            "a picture from {from} to {to} us; it must end after it begins"
+        )));
     }
-    let path = || args.trace.clone();
-    let text = std::fs::read_to_string(&args.trace)
-        .map_err(|source| TimelineError::File { path: path(), source })?;
-    let timeline = Timeline::read(&text).map_err(|reason| TimelineError::Trace { path: path(), reason })?;
-    if timeline.stride > 1 {
-        tracing::warn!(
-            "{} shows one of {} epochs of each exchange: the others lie in the gaps of the picture",
-            args.trace.display(),
-            timeline.stride
-        );
-    }
+    let text = std::fs::read_to_string(&args.trace).map_err(CommandError::file("read", &args.trace))?;
+    let timeline = Timeline::read(&text).map_err(|reason| {
+        let path = args.trace.display();
+        CommandError::failed(format!("{path} is no trace: {reason}; give a file that `--trace` has written"))
+    })?;
     let (from, to) = match (args.from, args.to) {
         (Some(from), Some(to)) => (from, to),
         _ => timeline.last_exchanges(args.exchanges as usize),
@@ -112,7 +55,9 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), TimelineError> {
     let shown = timeline.between(from, to);
     if shown.lanes.is_empty() {
         let (first, last) = timeline.extent();
-        return Err(TimelineError::Empty { from, to, first, last });
+        return Err(CommandError::usage(format!(
+            "no spans from {from} to {to} us; the trace has some from {first:.0} to {last:.0} us"
+        )));
     }
-    Ok(plot::save(&args.picture, &picture::Sheet { timeline: &shown, from, to })?)
+    plot::save(&args.picture, &picture::Sheet { timeline: &shown, from, to })
 }

@@ -39,8 +39,6 @@ pub(super) struct Timeline {
     pub(super) lanes: Vec<Lane>,
     /// Exchanges in flight of each rank, by their begin, as its host knows: not of ranks whose device knows better.
     pub(super) flights: BTreeMap<u64, Vec<Span>>,
-    /// One of so many epochs is shown.
-    pub(super) stride: u64,
 }
 
 impl Timeline {
@@ -96,8 +94,7 @@ impl Timeline {
         if lanes.is_empty() {
             return Err("it has no spans".to_owned());
         }
-        let stride = file["otherData"]["epoch_stride"].as_u64().unwrap_or(1);
-        Ok(Self { lanes, flights, stride })
+        Ok(Self { lanes, flights })
     }
 
     /// The first begin and the last end of a span.
@@ -131,7 +128,6 @@ impl Timeline {
         Self {
             lanes: lanes.filter(|lane| !lane.spans.is_empty()).collect(),
             flights: self.flights.iter().map(|(&rank, flights)| (rank, part(flights))).collect(),
-            stride: self.stride,
         }
     }
 }
@@ -180,10 +176,7 @@ mod tests {
             timeline.lanes[0].spans.iter().map(|span| (span.name.as_str(), span.depth)).collect();
         assert_eq!(spans, [("exchange", 0), ("copy", 1), ("interior", 0)]);
         assert_eq!(timeline.extent(), (1.0, 43.0));
-        assert_eq!((timeline.flights[&0].len(), timeline.stride), (4, 1));
-        let mut file: Value = serde_json::from_str(&trace()).unwrap();
-        file["otherData"] = json!({ "epoch_stride": 4 });
-        assert_eq!(Timeline::read(&file.to_string()).unwrap().stride, 4);
+        assert_eq!(timeline.flights[&0].len(), 4);
     }
 
     #[test]

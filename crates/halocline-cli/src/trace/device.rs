@@ -6,17 +6,17 @@
 use super::clock::{Clock, Reading};
 use super::notes::Entry;
 use super::record::{Recorder, now};
-use super::slots::{self, Slots};
 use halocline::device::cuda::Program;
 use halocline::device::{Address, Priority, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Pending};
 use serde_json::{Map, Value};
-use std::cell::RefCell;
 
 /// The kernel, as CUDA C++.
 const SOURCE: &str = include_str!("stamp.cu");
 /// Rows are threads of the trace; no thread of Linux has such a number.
 const FIRST_ROW: u64 = 1 << 24;
+/// The most rounds of a stream that are stamped.
+pub(super) const MOST: usize = 1 << 15;
 /// Operations that stamps add to the streams in a round.
 pub(crate) const OPERATIONS: usize = 6;
 
@@ -45,9 +45,12 @@ pub struct Stamps {
     stamp: Stamp,
     /// Waits for each exchange, for nothing else; urgent, so that its stamps need not wait for the last block of the interior.
     observer: Stream,
-    /// One for each moment of each slot, 0 where it has not come.
+    /// One for each moment of each round, 0 where it has not come.
     stamps: DeviceArray<u64>,
-    slots: RefCell<Slots>,
+    /// Rounds that have a place in `stamps`.
+    rounds: usize,
+    /// Rounds that are over.
+    round: usize,
     /// Of one stamp.
     now: DeviceArray<u64>,
     first: Reading,
@@ -56,44 +59,44 @@ pub struct Stamps {
 /// The stamps of a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
-    number: u64,
-    epoch: u64,
+    number: usize,
     /// By [`Moment`]; 0 where it has not come.
     pub(crate) stamps: [u64; MOMENTS],
 }
 
 impl Stamps {
-    /// For so many rounds of the stream of a GPU, of which every second, fourth, ... is kept once they are more than 32,768; what
-    /// comes after them is not stamped, and the trace tells so. Blocks until the kernel is compiled and clocks are compared.
+    /// Stamps for this many rounds of the stream of a GPU, at most 32,768. The trace ends where a later round begins. Blocks until the
+    /// kernel is compiled and clocks are compared.
     pub fn on_gpu(stream: &Stream, rounds: usize) -> Result<Self, Error> {
         let kernel = Program::compile(stream.device(), "stamp.cu", SOURCE, &[])?.kernel("stamp")?;
         // SAFETY: the kernel's argument is an address, of 8 bytes in arrays that live until their streams are done: `Stamps`
         // waits for its observer, whoever owns it for the stream that is observed.
         let stamp = move |stream: &Stream, at: Address| unsafe { kernel.launch(stream, [1; 3], [1; 3], &at) };
-        Self::with(stream, (rounds, slots::MOST), Box::new(stamp))
+        Self::with(stream, rounds, Box::new(stamp))
     }
 
-    /// As [`Stamps::on_gpu`], stamped in another way, with room for `most` rounds.
-    pub(crate) fn with(stream: &Stream, (rounds, most): (usize, usize), stamp: Stamp) -> Result<Self, Error> {
+    /// As [`Stamps::on_gpu`], with another kernel.
+    pub(crate) fn with(stream: &Stream, rounds: usize, stamp: Stamp) -> Result<Self, Error> {
         let device = stream.device();
-        let slots = Slots::new(rounds, most);
-        let stamps = DeviceArray::zeros(device, &[slots.count() * MOMENTS])?;
+        let rounds = rounds.min(MOST);
+        let stamps = DeviceArray::zeros(device, &[rounds.max(1) * MOMENTS])?;
         let now = DeviceArray::zeros(device, &[1])?;
         let observer = device.stream(Priority::Highest)?;
         let first = compare(&stamp, &observer, &now)?;
-        Ok(Self { stamp, observer, stamps, slots: RefCell::new(slots), now, first })
+        Ok(Self { stamp, observer, stamps, rounds, round: 0, now, first })
     }
 
     /// The stream has come to a moment of this round.
     pub fn at(&self, moment: Moment, stream: &Stream) -> Result<(), Error> {
-        let Some(slot) = self.slots.borrow_mut().stamp(moment as usize) else { return Ok(()) };
-        let offset = (slot * MOMENTS + moment as usize) * size_of::<u64>();
+        if self.round >= self.rounds {
+            return Ok(());
+        }
+        let offset = (self.round * MOMENTS + moment as usize) * size_of::<u64>();
         Ok((self.stamp)(stream, self.stamps.base().addr().get() as Address + offset as Address)?)
     }
 
     /// Stamps when an exchange is over.
     pub fn observe(&self, pending: &Pending) -> Result<(), Error> {
-        self.slots.borrow_mut().observe(pending.epoch());
         pending.schedule_wait(&self.observer)?;
         self.at(Moment::Filled, &self.observer)
     }
@@ -101,23 +104,16 @@ impl Stamps {
     /// The round is over, with the last thing that the stream was given.
     pub fn next(&mut self, stream: &Stream) -> Result<(), Error> {
         self.at(Moment::Done, stream)?;
-        self.slots.get_mut().next();
+        self.round += 1;
         Ok(())
     }
 
-    /// The rounds that are kept. Blocks until the streams are done.
+    /// The rounds that are over. Blocks until the streams are done.
     pub(crate) fn read(&self, stream: &Stream) -> Result<Vec<Round>, Error> {
         self.observer.synchronise()?;
         let stamps = self.stamps.read(stream)?;
-        let stamps = stamps.as_chunks::<MOMENTS>().0;
-        let kept = self.slots.borrow().kept();
-        let round = |kept: slots::Kept| {
-            let mut stamps = stamps[kept.slot];
-            let is_of_another = |moment: usize| kept.stamped & 1 << moment == 0;
-            (0..MOMENTS).filter(|&moment| is_of_another(moment)).for_each(|moment| stamps[moment] = 0);
-            Round { number: kept.round, epoch: kept.epoch, stamps }
-        };
-        Ok(kept.into_iter().map(round).collect())
+        let rounds = stamps.as_chunks::<MOMENTS>().0.iter().take(self.round.min(self.rounds));
+        Ok(rounds.enumerate().map(|(number, &stamps)| Round { number, stamps }).collect())
     }
 
     /// Puts what was stamped into the trace. Blocks until the streams are done.
@@ -125,15 +121,14 @@ impl Stamps {
         let rounds = self.read(stream)?;
         let clock = self.first.until(compare(&self.stamp, &self.observer, &self.now)?);
         let gpu = stream.device().ordinal();
-        let (stride, end) = {
-            let slots = self.slots.borrow();
-            (slots.stride(), slots.end())
-        };
+        let entries = entries(rank, &rounds, &clock);
         Recorder::get().with(rank, |notes| {
-            notes.thin(stride);
-            end.into_iter().for_each(|epoch| notes.device_ends(epoch));
-            for (row, entry) in entries(rank, &rounds, &clock) {
-                notes.add(entry, || row.name(gpu));
+            if self.round > self.rounds {
+                notes.left_out += (self.round - self.rounds) as u64;
+                notes.ends(entries.iter().filter_map(|(_, entry)| entry.end).max().unwrap_or(0));
+            }
+            for (row, entry) in entries {
+                notes.add_of_device(entry, || row.name(gpu));
             }
         });
         Ok(())
@@ -183,7 +178,7 @@ impl Row {
 fn entries(rank: usize, rounds: &[Round], clock: &Clock) -> Vec<(Row, Entry)> {
     let (_, within) = clock.behind();
     let mut entries = Vec::with_capacity(3 * rounds.len());
-    for &Round { number, epoch, stamps: [begun, interior, filled, waited, done] } in rounds {
+    for &Round { number, stamps: [begun, interior, filled, waited, done] } in rounds {
         let after = if interior == 0 { "rest" } else { "boundary" };
         for (row, name, begin, end) in [
             (Row::Stream, "interior", begun, interior),
@@ -198,7 +193,6 @@ fn entries(rank: usize, rounds: &[Round], clock: &Clock) -> Vec<(Row, Entry)> {
                 [("round", number.into()), ("clock_known_within_ns", within.into())];
             let entry = Entry {
                 rank,
-                epoch: Some(epoch),
                 name: name.to_owned(),
                 target: "halocline::device",
                 begin,
@@ -234,7 +228,7 @@ mod tests {
             // The last stamps have not come.
             [3_007_000, 3_107_000, 0, 0, 0],
         ];
-        let round = |(number, stamps)| Round { number, epoch: number + 1, stamps };
+        let round = |(number, stamps)| Round { number, stamps };
         let rounds: Vec<Round> = (0..).zip(rounds).map(round).collect();
         let entries: Vec<Entry> = entries(3, &rounds, &clock()).into_iter().map(|(_, entry)| entry).collect();
         let rows = [Row::Stream, Row::Exchange].map(|row| row.number(3));

@@ -1,40 +1,34 @@
-//! `--trace FILE.json`: what every rank does when, on one timeline that Perfetto (ui.perfetto.dev) and
-//! `chrome://tracing` open.
+//! `--trace FILE.json`: one timeline of all ranks that Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 //!
-//! The library speaks through `tracing`; [`record`] writes down what it says, [`notes`] keep it within a limit, [`clock`] finds how the clocks
-//! of the ranks differ, [`device`] lets GPUs say what they do, [`write`] makes the events of the file.
+//! The library reports through `tracing`. [`record`] writes it down, [`notes`] keep it within a limit, [`clock`] measures how the clocks of the
+//! ranks differ, [`device`] adds what GPUs do, [`write`] makes the events of the file.
 //!
-//! A rank records 131,072 events at most. When there are as many, it drops every second epoch of each object, and records only every
-//! second one from then on; then every fourth, and so on. At the end all ranks agree on the largest stride, so that the trace shows the
-//! same epochs on all of them. `otherData` of the file has the stride and how many exchanges are left out; a warning tells, too
-//! ([`coverage`]). What belongs to no exchange goes with the exchange that its rank began last. A subcommand flattens [`TraceArgs`] into its
-//! arguments, calls [`TraceArgs::check`] before it starts ranks, and in each rank [`TraceArgs::begin`] and
-//! [`Trace::finish`], all ranks together.
+//! A rank records at most 131,072 events, and 32,768 rounds of a GPU. The trace ends on all ranks where the first rank has reached a limit.
+//! A warning and `otherData` of the file say how many events are left out. A subcommand flattens [`TraceArgs`] into its arguments, calls
+//! [`TraceArgs::check`] before it starts ranks, and in each rank [`TraceArgs::begin`] and [`Trace::finish`], all ranks together.
 
 mod clock;
-mod coverage;
 pub mod device;
 mod notes;
 mod record;
-mod slots;
 mod write;
 
-use clock::Reading;
-use coverage::Coverage;
-use halocline::{CommError, Communicator};
+use clock::{Clock, Reading};
+use halocline::{CommError, Communicator, Reduce};
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
 use halocline_device::file;
+use notes::Notes;
 use record::Recorder;
 use std::io;
 use std::path::{Path, PathBuf};
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Where to trace to, if at all.
+/// The file of the trace, if one is wanted.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct TraceArgs {
-    /// Write what every rank does when (in `run heat` what its GPU does, too), for Perfetto (ui.perfetto.dev) or chrome://tracing
+    /// Write a timeline of all ranks (in `run heat` also of their GPUs) for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long = "trace", value_name = "FILE.json")]
     path: Option<PathBuf>,
 }
@@ -50,7 +44,7 @@ pub enum TraceError {
         /// Why not.
         source: io::Error,
     },
-    /// Rank 0, which writes the file, cannot.
+    /// Rank 0 cannot write the file.
     #[error("rank 0 {0}")]
     Elsewhere(String),
     /// Talking to other ranks failed.
@@ -59,8 +53,8 @@ pub enum TraceError {
 }
 
 impl TraceError {
-    /// Whether the error may be no more than the echo of another rank's.
-    pub(crate) fn is_echo(&self) -> bool {
+    /// Whether the error may be a consequence of another rank's error.
+    pub(crate) fn is_consequence(&self) -> bool {
         !matches!(self, Self::File { .. })
     }
 }
@@ -70,17 +64,17 @@ fn check(path: &Path) -> Result<(), TraceError> {
 }
 
 impl TraceArgs {
-    /// Whether a trace is asked for: then [`layer`] must be in place.
+    /// Whether a trace is wanted: then [`layer`] must be installed.
     pub(crate) fn is_wanted(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Finds out whether the file can be written, before ranks are started.
+    /// Checks that the file can be written. Call it before ranks start.
     pub(crate) fn check(&self) -> Result<(), TraceError> {
         self.path.as_deref().map_or(Ok(()), check)
     }
 
-    /// [`Trace::begin`], if a trace is asked for.
+    /// [`Trace::begin`], if a trace is wanted.
     pub(crate) fn begin(&self, comm: &Communicator) -> Result<Trace, TraceError> {
         self.path.as_deref().map_or(Ok(Trace { running: None }), |path| Trace::begin(comm, path))
     }
@@ -102,8 +96,8 @@ struct Running {
 }
 
 impl Trace {
-    /// From here on what this rank does is in the trace. Collective; an error on rank 0, which opens the
-    /// file, is one on all. [`crate::listen`] was called, and [`want`].
+    /// Starts the record of this rank. Collective; an error on rank 0, which opens the file, is an error on all ranks. Call
+    /// [`crate::listen`] and [`want`] before.
     pub fn begin(comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
         Self::begin_in(Recorder::get(), comm, path)
     }
@@ -123,22 +117,20 @@ impl Trace {
         Ok(Trace { running: Some(Running { recorder, path, clock, rank: comm.rank() }) })
     }
 
-    /// Drops what this rank has written down. Local: nothing is written, and the [`Trace::finish`] of other ranks fails once this one
-    /// has left.
+    /// Drops the record of this rank. Local: nothing is written, and [`Trace::finish`] fails on the other ranks once this rank has left.
     pub fn abandon(self) {
         if let Some(Running { recorder, rank, .. }) = self.running {
             drop(recorder.take(rank));
         }
     }
 
-    /// Brings the events of all ranks together and writes the file. Collective. Whether it could be written,
-    /// which rank 0 knows, is the inner result: it is to be said once the run has said what it found. Rank 0 warns of what the trace
-    /// does not show.
+    /// Collects the events of all ranks and writes the file. Collective. The inner result, on rank 0, says whether the file could be
+    /// written: report it after the result of the run. Rank 0 warns of missing events.
     pub fn finish(self, comm: &Communicator) -> Result<Result<(), TraceError>, TraceError> {
         let Some(Running { recorder, path, clock, rank }) = self.running else { return Ok(Ok(())) };
         let clock = clock.until(clock::measure(comm)?);
         let mut notes = recorder.take(rank);
-        let coverage = Coverage::agree(comm, &mut notes)?;
+        let left_out = end_together(comm, &mut notes, &clock)?;
         let tag = Tag { operation: comm.begin(), round: 0 };
         let mine = write::events(rank, notes, &clock);
         let Some(path) = path else { return Ok(Ok(comm.send(0, tag, mine)?)) };
@@ -146,24 +138,38 @@ impl Trace {
         for rank in 1..comm.size() {
             parts.push(comm.receive(Some(rank), tag, "the events of a trace")?.payload);
         }
-        coverage.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        let head = write::head(coverage);
+        if left_out > 0 {
+            tracing::warn!(
+                "the trace is not complete: {left_out} later events are left out; it holds {} events and {} rounds of a GPU for each rank",
+                notes::MOST,
+                device::MOST
+            );
+        }
+        let head = write::head(left_out);
         Ok(file::replace(&path, &write::whole(&head, &parts))
             .map_err(|source| TraceError::File { path, source }))
     }
 }
 
-/// From now on what ranks of this process do is written down, in memory, until as many [`unwant`] have come.
+/// Ends the trace at the same moment on all ranks. Returns how many events are left out on the rank with most of them. Collective.
+fn end_together(comm: &Communicator, notes: &mut Notes, clock: &Clock) -> Result<u64, CommError> {
+    let moment = |ns: u64| clock.on_timeline(ns).max(0) as u64;
+    let end = comm.all_reduce(&[notes.full_at.map_or(u64::MAX, moment)], Reduce::Min)?[0];
+    notes.retain(|entry| moment(entry.begin) < end);
+    Ok(comm.all_reduce(&[notes.left_out], Reduce::Max)?[0])
+}
+
+/// Records what ranks of this process do, in memory, until [`unwant`] was called as often as this.
 pub fn want() {
     record::count(1);
 }
 
-/// One [`want`] less.
+/// Takes one [`want`] back.
 pub fn unwant() {
     record::count(-1);
 }
 
-/// What writes down the library's spans and events, as long as a trace is wanted. Otherwise each costs the look at one flag.
+/// Records the library's spans and events while a trace is wanted. Otherwise each costs a check of one flag.
 pub(crate) fn layer<S>() -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,

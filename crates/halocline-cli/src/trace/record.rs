@@ -161,8 +161,7 @@ fn write_down(metadata: &Metadata<'static>, fields: Fields, begin: u64, end: Opt
     };
     let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
     let (rank, target) = (rank as usize, metadata.target());
-    let epoch = fields.get("epoch").and_then(Value::as_u64);
-    Recorder::get().add(Entry { rank, epoch, name, target, begin, end, thread, fields });
+    Recorder::get().add(Entry { rank, name, target, begin, end, thread, fields });
 }
 
 /// The monotonic clock, ns.

@@ -1,7 +1,6 @@
 //! The events of the file, in the trace event format of Chrome, which Perfetto reads: a process is a rank.
 
 use super::clock::Clock;
-use super::coverage::Coverage;
 use super::notes::{Entry, Notes};
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +15,7 @@ pub(super) fn events(rank: usize, notes: Notes, clock: &Clock) -> Vec<u8> {
     let about = json!({
         "name": format!("rank {rank}"), "host": host, "pid": std::process::id(),
         "clock_behind_rank_0_ns": behind, "clock_known_within_ns": within,
-        "events_without_room": notes.without_room(),
+        "events_left_out": notes.left_out,
     });
     let mut events = vec![
         json!({ "ph": "M", "pid": rank, "name": "process_name", "args": about }),
@@ -43,12 +42,10 @@ pub(super) fn events(rank: usize, notes: Notes, clock: &Clock) -> Vec<u8> {
 }
 
 /// The beginning of the file, before the events.
-pub(super) fn head(coverage: Coverage) -> Vec<u8> {
+pub(super) fn head(left_out: u64) -> Vec<u8> {
     let clock = "CLOCK_MONOTONIC of rank 0; how far those of other machines are behind was found by messages to and fro";
-    let mut about = coverage.to_json();
-    about.insert("clock".to_owned(), clock.into());
-    format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[\n", Value::from(about))
-        .into_bytes()
+    let about = json!({ "clock": clock, "events_left_out": left_out });
+    format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{about},\"traceEvents\":[\n").into_bytes()
 }
 
 /// The whole file, in parts.

@@ -51,18 +51,27 @@ fn a_mesh_of_four_ranks_in_foreign_memory_and_fortran_order() {
 }
 
 #[test]
-fn latencies_of_two_transports_stand_in_one_table_and_picture() {
+fn latencies_of_two_transports_are_printed_saved_and_drawn() {
     let directory = tempfile::tempdir().unwrap();
-    let (png, svg) = (directory.path().join("a.png"), directory.path().join("a.svg"));
-    let [png, svg] = [&png, &svg].map(|path| path.to_str().unwrap());
-    let rows =
-        lines(&["bench", "latency", "--max", "64", "--rounds", "1", "--json", "--plot", png, "--plot", svg]);
+    let folder = directory.path().to_str().unwrap();
+    let rows = lines(&["bench", "latency", "--max", "64", "--rounds", "1", "--json", "--save", folder]);
     let found: Vec<(&str, u64)> =
         rows.iter().map(|row| (row["transport"].as_str().unwrap(), row["bytes"].as_u64().unwrap())).collect();
     assert_eq!(found[..4], [("shm", 8), ("shm", 16), ("shm", 32), ("shm", 64)]);
     assert_eq!(found[4..], [("thread", 8), ("thread", 16), ("thread", 32), ("thread", 64)]);
-    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
-    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+    let saved = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    assert!(saved.to_str().unwrap().ends_with("-latency.jsonl"), "{saved:?}");
+    let text = std::fs::read_to_string(&saved).unwrap();
+    let values: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(values[0]["command"].as_str().unwrap().starts_with("halocline bench latency --max 64"), "{text}");
+    assert!(values[0]["machine"].as_str().unwrap().contains("core"), "{text}");
+    assert_eq!(values[1..], rows);
+    for (picture, begin) in [("a.png", &b"\x89PNG"[..]), ("a.svg", b"<svg")] {
+        let picture = directory.path().join(picture);
+        let output = halocline(&["plot", "sizes", saved.to_str().unwrap(), picture.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(std::fs::read(picture).unwrap().starts_with(begin));
+    }
 }
 
 #[test]
@@ -107,13 +116,9 @@ fn under_an_mpi_launcher_no_rank_measures_by_itself() {
 fn what_cannot_be_measured_is_refused_with_the_reason() {
     for (args, code, reason) in [
         (&["bench", "halo", "--grid", "0x4"][..], 2, "such as 64x64x64"),
-        (&["bench", "halo", "--plot", "a.pdf"], 1, ".svg"),
-        (
-            &["bench", "halo", "--plot", "/nowhere/a.png"],
-            1,
-            "cannot write the plot to /nowhere/a.png: No such file",
-        ),
-        (&["bench", "latency", "--plot", "/nowhere/a.svg"], 1, "cannot write the plot to /nowhere/a.svg: No"),
+        (&["bench", "halo", "--save", "/nowhere"], 2, "/nowhere is no directory; make it first"),
+        (&["bench", "latency", "--save", "/nowhere"], 2, "/nowhere is no directory; make it first"),
+        (&["plot", "sizes", "/nowhere/a.jsonl", "a.svg"], 1, "cannot read /nowhere/a.jsonl: No such file"),
         (&["bench", "halo", "--grid", "100000x100000x10000", "--ranks", "2"], 2, "on 2 ranks, but "),
         (&["bench", "halo", "--grid", "100000x100000x10000", "--transport", "thread"], 2, "use fewer cells"),
         (&[&["bench", "halo", "--ranks", "2"][..], &HUGE].concat(), 2, "on 2 ranks, but "),

@@ -21,24 +21,33 @@ fn lines(args: &str) -> Vec<Value> {
     text(&format!("{args} --json")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Without the line about time and memory, which differ from run to run.
-fn steady(text: &str) -> String {
-    let steady = text.lines().filter(|line| !line.starts_with("plan made in "));
-    steady.map(|line| format!("{line}\n")).collect()
-}
-
 #[test]
 fn the_table_of_a_rank() {
     let plan = text("--grid 64x48x32 --ranks 8 --rank 3 --periodic x --halo 2 --fields 3 --dtype f32");
-    insta::assert_snapshot!("plan", steady(&plan));
+    insta::assert_snapshot!("plan", plan);
     let alone = text("--grid 10x6 --ranks 1 --periodic 11 --layout f");
-    insta::assert_snapshot!("alone", steady(&alone));
+    insta::assert_snapshot!("alone", alone);
 }
 
 #[test]
 fn the_ways_of_ranks_that_bind() {
     let bound = text("--grid 16x12 --ranks 2 --transport thread --link pull");
     insta::assert_snapshot!("bound", bound);
+}
+
+/// The most memory that a call has had.
+fn peak_bytes(args: &str) -> u64 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+    command.arg("explain").args(args.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::null());
+    #[expect(clippy::zombie_processes, reason = "wait4 reaps it")]
+    let child = command.spawn().unwrap();
+    let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: the process is a child of this one that is not reaped yet; status and usage can be written.
+    let reaped = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, usage.as_mut_ptr()) };
+    assert_eq!((reaped, status), (child.id() as i32, 0));
+    // SAFETY: the call succeeded and has written all of it.
+    let usage = unsafe { usage.assume_init() };
+    usage.ru_maxrss as u64 * 1024
 }
 
 #[test]
@@ -51,10 +60,9 @@ fn one_rank_of_a_million_is_planned_at_once_and_in_little_memory() {
     assert_eq!(plan["owned"], serde_json::json!([100, 100, 128]));
     assert_eq!(plan["peers"], 8);
     assert_eq!(plan["sends_bytes"], 4 * (100 + 1) * 128 * 8);
-    // The promise is 10 ms and 10 MB; a debug build on a busy machine is given time, but no memory.
-    assert!(plan["plan_us"].as_f64().unwrap() < 200e3, "{plan}");
-    assert!(plan["plan_bytes"].as_u64().unwrap() < 100_000, "{plan}");
-    assert!(plan["peak_growth_bytes"].as_u64().unwrap() < 10_000_000, "{plan}");
+    let few = peak_bytes("--ranks 2 --grid 200x200x128");
+    let growth = peak_bytes(args).saturating_sub(few);
+    assert!(growth < 10_000_000, "{growth} bytes more than for 2 ranks");
 }
 
 #[test]
@@ -94,17 +102,13 @@ fn bound_ranks_say_the_bytes_of_the_plan() {
 }
 
 #[test]
-fn the_ocean_is_explained_with_a_map() {
-    let directory = tempfile::tempdir().unwrap();
-    let (png, svg) = (directory.path().join("a.png"), directory.path().join("a.svg"));
-    let text = text(&format!("ocean --ranks 4 --plot {} --plot {}", png.display(), svg.display()));
+fn the_ocean_is_explained() {
+    let text = text("ocean --ranks 4");
     for rank in 0..4 {
         let head = format!("rank {rank} of 4, transport thread");
         assert_eq!(text.matches(&head).count(), 2, "gradients and temperature: {text}");
     }
     assert!(text.contains("all 4 ranks: ") && text.contains("why not better"), "{text}");
-    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
-    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
     let both = |transport| lines(&format!("ocean --ranks 3 --partition file --transport {transport}")).pop();
     assert_eq!(both("shm"), both("thread"));
 }
@@ -125,14 +129,6 @@ fn what_cannot_be_explained_is_refused_with_the_reason() {
         ("--grid 8x8 --ranks 18446744073709551615", 2, "are more than 4294967295 domains"),
         ("--grid 8x8 --ranks 4 --halo 18446744073709551615", 2, "halo widths"),
         ("--grid 8x8 --ranks 4 --periodic all --halo 100000", 2, "reach more than"),
-        ("--grid 10000x10000 --ranks 5000 --plot a.png", 2, "a map of 5000 ranks"),
-        ("--grid 8x8 --ranks 4 --plot a.pdf", 1, ".svg"),
-        (
-            "--grid 8x8 --ranks 4 --plot /nowhere/a.png",
-            1,
-            "cannot write the plot to /nowhere/a.png: No such file",
-        ),
-        ("ocean --ranks 2 --plot /nowhere/a.png", 1, "cannot write the plot to /nowhere/a.png: No such file"),
         ("--grid 8x8 --ranks 4 --link pull", 2, "--transport"),
         ("--grid 8x8 --ranks 4 --rank 1 --transport thread", 2, "--transport"),
         ("--grid 1000000x1000000 --ranks 2 --transport thread", 2, "are available here"),

@@ -30,14 +30,6 @@ fn older_files_stay(args: &str, files: &[&str], message: &str) {
 }
 
 #[test]
-fn a_full_disk_leaves_an_older_plot_as_it_was() {
-    for plot in ["map.png", "map.svg"] {
-        let args = format!("explain --grid 16x16 --ranks 4 --plot {plot}");
-        older_files_stay(&args, &[plot], &format!("cannot write the plot to {plot}"));
-    }
-}
-
-#[test]
 fn a_full_disk_leaves_an_older_save_trace_and_plot_as_they_were() {
     let run = "run ocean --transport thread --ranks 2 --steps 1";
     older_files_stay(&format!("{run} --plot a.png"), &["a.png"], "cannot write the plot to a.png");

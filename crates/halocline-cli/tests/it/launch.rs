@@ -365,6 +365,20 @@ fn ranks_that_have_joined_in_a_group_of_their_own_die_with_a_killed_launcher() {
     assert!(has_ended(&rank));
 }
 
+/// No rank has joined, so that only the environment tells that these processes belong to the job.
+#[test]
+fn processes_in_groups_and_sessions_of_their_own_die_with_a_killed_launcher_before_they_join() {
+    for wrapper in ["timeout 1000", "setsid", "setsid --fork"] {
+        let script = format!("{wrapper} sh -c 'echo $$; exec sleep 1000'; wait; exec sleep 1000");
+        let mut child = start("-n 2", &script);
+        let ranks = pids(&read_lines(&mut BufReader::new(child.stdout.take().unwrap()), 2));
+        let ranks: Vec<OwnedFd> = ranks.into_iter().map(watch).collect();
+        send(&child, Signal::KILL);
+        end_of(&mut child);
+        assert!(ranks.iter().all(has_ended), "{wrapper}");
+    }
+}
+
 #[test]
 fn after_ctrl_c_the_ends_that_it_causes_are_no_news() {
     // Rank 1 is killed by the signal while rank 0 goes on for as long as rank 1 holds the pipe.

@@ -929,9 +929,8 @@ class trace:
     """``with hc.trace("trace.json", comm):`` records what every rank does when, for Perfetto. Collective at both ends; rank 0
     writes the file.
 
-    A rank records 131,072 events at most. When there are as many, it keeps every second exchange, and records only every second one
-    from then on; then every fourth, and so on. All ranks show the same exchanges (epochs) in the end. ``otherData`` of the file has
-    the stride (``epoch_stride``) and how many are left out (``epochs_left_out``), and a warning on standard error tells, too.
+    A rank records at most 131,072 events. The trace ends on all ranks where the first rank reaches its limit. A warning on standard
+    error and ``events_left_out`` in ``otherData`` of the file say how many events are missing.
 
     A rank that leaves the block by an exception drops its record and waits for no rank; the others fail at the end, with
     ``CommunicatorError``, once that rank has left the group.
@@ -943,9 +942,8 @@ class trace:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def on_device(self, halo: HaloExchange, stream: _StreamLike = None, *, rounds: int) -> DeviceTrace:
-        """Adds what a stream of a GPU does in so many rounds, by the GPU's own clock. More than 32,768 are thinned out as the trace is;
-        those after the last one are left out, and the file tells after which epoch (``device_times_end_after_epoch``). The stream is of
-        a device of the exchange's fields. Blocks: it compiles and loads a kernel of one thread, and compares clocks, so call it while no
+        """Adds what a stream of a GPU does in this many rounds, at most 32,768, by the GPU's own clock. The trace ends where a later
+        round begins. The stream is of a device of the exchange's fields. Blocks: it compiles and loads a kernel of one thread, and compares clocks, so call it while no
         exchange is in flight.
         """
 

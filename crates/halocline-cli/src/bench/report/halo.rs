@@ -1,21 +1,17 @@
 //! What `halocline bench halo` prints.
 
 use super::super::halo::{Block, Outcome, Row};
-use crate::table::{figure, table};
+use crate::table::{figure, print_lines, table};
 use serde_json::{Value, json};
-use std::io::Write;
 
-/// Prints the outcome.
-pub(in super::super) fn print(outcome: &Outcome, json: bool) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    if json {
-        for row in &outcome.rows {
-            writeln!(stdout, "{}", line(outcome, row))?;
-        }
-    } else {
-        stdout.write_all(text(outcome).as_bytes())?;
-    }
-    stdout.flush()
+/// Prints the table, or the lines if they are given.
+pub(in super::super) fn print(outcome: &Outcome, lines: Option<&Vec<Value>>) -> std::io::Result<()> {
+    print_lines(lines, || text(outcome))
+}
+
+/// One object for each row.
+pub(in super::super) fn lines(outcome: &Outcome) -> Vec<Value> {
+    outcome.rows.iter().map(|row| line(outcome, row)).collect()
 }
 
 /// The one object of a row.

@@ -1,34 +1,28 @@
 //! What `halocline bench latency` prints.
 
 use super::super::latency::{Point, Series};
-use crate::table::{figure, table};
-use serde_json::json;
-use std::io::Write;
+use crate::table::{figure, print_lines, table};
+use serde_json::{Value, json};
 
-/// Prints the series.
-pub(in super::super) fn print(series: &[Series], json: bool) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    if json {
-        for one in series {
-            for point in &one.points {
-                let line = json!({
-                    "bench": "latency",
-                    "transport": one.transport,
-                    "bytes": point.bytes,
-                    "message_round_trip_us": point.message,
-                    "exchange_us": point.exchange,
-                    "exchange_gb_s": gigabytes(point),
-                    "cache_line_round_trip_ns": one.round_trip,
-                });
-                writeln!(stdout, "{line}")?;
-            }
-        }
-    } else {
-        for one in series {
-            stdout.write_all(text(one).as_bytes())?;
-        }
-    }
-    stdout.flush()
+/// Prints the tables, or the lines if they are given.
+pub(in super::super) fn print(series: &[Series], lines: Option<&Vec<Value>>) -> std::io::Result<()> {
+    print_lines(lines, || series.iter().map(text).collect())
+}
+
+/// One object for each size of each transport.
+pub(in super::super) fn lines(series: &[Series]) -> Vec<Value> {
+    let line = |one: &Series, point: &Point| {
+        json!({
+            "bench": "latency",
+            "transport": one.transport,
+            "bytes": point.bytes,
+            "message_round_trip_us": point.message,
+            "exchange_us": point.exchange,
+            "exchange_gb_s": gigabytes(point),
+            "cache_line_round_trip_ns": one.round_trip,
+        })
+    };
+    series.iter().flat_map(|one| one.points.iter().map(move |point| line(one, point))).collect()
 }
 
 /// What both directions of an exchange carry, GB/s.

@@ -5,8 +5,9 @@ mod raster;
 
 use super::geometry::lon_lat;
 use super::state::Case;
+use crate::error::CommandError;
 use crate::plot::colour::{self, BALANCE, ColourMap, Rgb, THERMAL, blend};
-use crate::plot::{self, INK, PlotError, text};
+use crate::plot::{self, INK, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use raster::Raster;
@@ -42,7 +43,7 @@ const LAND: Rgb = [205, 205, 203];
 const COAST: Rgb = [110, 110, 110];
 
 /// Draws a picture into a PNG file.
-pub fn draw(path: &Path, picture: &Picture<'_>) -> Result<(), PlotError> {
+pub fn draw(path: &Path, picture: &Picture<'_>) -> Result<(), CommandError> {
     let raster = Raster::new(&picture.case.mesh, MAP_WIDTH);
     let size = (2 * MAP_WIDTH as u32 + 2 * GAP as u32 + LEFT as u32 - 40, (TOP + 2 * ROW) as u32 - 46);
     plot::save_png(path, size, |area| draw_all(area, picture, &raster))

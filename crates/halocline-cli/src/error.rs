@@ -1,0 +1,97 @@
+//! Why a command failed. (A run whose check fails is no error: it ends with a report.)
+
+use crate::device::NoGpu;
+use crate::launch::LaunchError;
+use crate::ocean::InputError;
+use crate::trace::TraceError;
+use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
+use halocline_comm::mappings::MappingError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A command that failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// Arguments that no run can have. The text says what is wrong and what to give.
+    #[error("{0}")]
+    Usage(String),
+    /// Anything else that has no typed cause.
+    #[error("{0}")]
+    Failed(String),
+    /// A file cannot be read or written.
+    #[error("cannot {what} {}", path.display())]
+    File {
+        /// Such as `write the plot to`.
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("cannot write the report")]
+    Report(#[source] io::Error),
+    #[error("cannot start the thread of {what}")]
+    Thread { what: String, source: io::Error },
+    /// Another rank has left while this one waited for it.
+    #[error("a rank has ended early")]
+    RankLeft,
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    NoGpu(#[from] NoGpu),
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    #[error(transparent)]
+    Exchange(#[from] halocline::Error),
+    #[error(transparent)]
+    Comm(#[from] CommError),
+}
+
+impl CommandError {
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::Usage(text.into())
+    }
+
+    pub(crate) fn failed(text: impl Into<String>) -> Self {
+        Self::Failed(text.into())
+    }
+
+    /// For `map_err`: the file and what could not be done with it.
+    pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File { what, path: path.to_owned(), source }
+    }
+
+    /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Pattern(_) | Self::Layout(_) => 2,
+            Self::Launch(error) => error.exit_code(),
+            _ => 1,
+        }
+    }
+
+    /// Whether the error may be a consequence of another rank's error.
+    pub(crate) fn is_consequence(&self) -> bool {
+        match self {
+            Self::Exchange(_) | Self::Comm(_) | Self::RankLeft => true,
+            Self::Trace(error) => error.is_consequence(),
+            _ => false,
+        }
+    }
+}
+
+impl From<DeviceError> for CommandError {
+    fn from(error: DeviceError) -> Self {
+        Self::Exchange(error.into())
+    }
+}

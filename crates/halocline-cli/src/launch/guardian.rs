@@ -1,0 +1,109 @@
+//! A process that outlives the launcher and kills the rest of the job when the launcher dies.
+//!
+//! The kernel kills the process group of each rank, and each rank that has joined, with the launcher
+//! ([`Lifeline`](halocline_comm::shm::Lifeline)). A program that starts its own process group (`timeout`, `setsid`, a shell with job
+//! control) and has not joined yet is in neither. The guardian finds such processes by the job's token in their environment.
+
+use super::LaunchError;
+use halocline_comm::shm::Job;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+
+/// The guardian's name in `/proc`. A guardian spares other guardians: each has a job of its own to end.
+const NAME: &std::ffi::CStr = c"halocline-guard";
+
+/// A running guardian. Dropping it ends the guardian without killing anything.
+#[derive(Debug)]
+pub(super) struct Guardian {
+    pid: Pid,
+    /// Open for as long as the launcher lives. A byte means that the launcher ends in good order.
+    writing: OwnedFd,
+}
+
+impl Guardian {
+    /// Forks the guardian of a job. Call it before the lifeline exists: the guardian must not hold the lifeline's writing end.
+    pub(super) fn start(job: &Job) -> Result<Self, LaunchError> {
+        let failed = |errno| LaunchError::System { what: "start the guardian of the job", errno };
+        let token: String = job.token().iter().map(|byte| format!("{byte:02x}")).collect();
+        let variable = format!("HALOCLINE_JOB={token}").into_bytes();
+        let (reading, writing) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
+        // SAFETY: no other thread of this process runs (`launch::run` and `launch::run_self` require that), so the child finds no lock
+        // held that it needs.
+        match unsafe { libc::fork() } {
+            0 => watch(&reading, &variable),
+            child => match Pid::from_raw(child) {
+                Some(pid) if child > 0 => Ok(Self { pid, writing }),
+                _ => Err(failed(last_error())),
+            },
+        }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // Both fail only if the guardian was killed, and then there is nothing to end.
+        let _ = rustix::io::write(&self.writing, b"x");
+        let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+    }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// The guardian's life: waits for a byte or for the launcher's death.
+fn watch(reading: &OwnedFd, variable: &[u8]) -> ! {
+    // A signal to the launcher's session or process group must not end the guardian; SIGKILL to the launcher alone does not reach it.
+    let _ = rustix::process::setsid();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+        // SAFETY: to ignore a signal installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    let _ = rustix::thread::set_name(NAME);
+    close_all_but(reading.as_raw_fd());
+    let mut byte = [0];
+    let read = loop {
+        match rustix::io::read(reading, &mut byte) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    if read == Ok(0) {
+        // A process may start another one between two passes: the last pass finds none.
+        while kill_all(variable) {}
+    }
+    // SAFETY: the process ends at once, without destructors or exit handlers of the launcher's copy.
+    unsafe { libc::_exit(0) }
+}
+
+/// Closes the launcher's files: readers of its output must see the end when the launcher ends.
+fn close_all_but(kept: i32) {
+    let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<i32> = files.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
+    for fd in open.into_iter().filter(|&fd| fd != kept) {
+        // SAFETY: this process uses no other file from here on, and ends without dropping anything.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Kills every process whose environment has the variable. Whether there was one.
+fn kill_all(variable: &[u8]) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let pids =
+        processes.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.filter(|&pid| kill(pid, variable).is_some()).count() > 0
+}
+
+/// Kills one process if its environment has the variable. The environment of a process that has ended is empty.
+fn kill(pid: Pid, variable: &[u8]) -> Option<()> {
+    // Opened first: the descriptor stays that of the process whose environment is read.
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let number = pid.as_raw_nonzero();
+    let environment = std::fs::read(format!("/proc/{number}/environ")).ok()?;
+    let name = std::fs::read(format!("/proc/{number}/comm")).ok()?;
+    let is_of_job = environment.split(|&byte| byte == 0).any(|entry| entry == variable);
+    (is_of_job && name.trim_ascii_end() != NAME.to_bytes()).then_some(())?;
+    rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).ok()
+}
