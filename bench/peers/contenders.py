@@ -1,4 +1,4 @@
-"""Who is measured: how each is found, how one block of it is started, and what it answers."""
+"""The contenders: how each is found, how one of its blocks is started, and how its answer is read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cases import RANKS, Case
 
 HERE = Path(__file__).resolve().parent
 LONGEST_BLOCK_S = 120
-# Cores are near each other when a cache line's round trip takes less; `halocline bench` has the same limit.
+# Cores whose cache-line round trip is shorter count as near; `halocline bench` has the same limit.
 NEAR_NS = 250.0
-# More than this of the cores' time given to other programs, and a time is not taken for the contender's.
+# A block does not count if other programs used a larger share of the two cores.
 BUSY = 0.05
 
 
@@ -29,14 +29,14 @@ class Block:
 
     us: float
     stamp_ns: float | None  # a cache line's round trip between the cores just before
-    others: float  # the part of the two cores' time that other programs took meanwhile
+    others: float  # share of the two cores' time that other programs used
     copy_us: float | None = None  # the copying pass in the same process
     path: str = ""
     version: str = ""
 
     @property
     def cores(self) -> str | None:
-        """ "near" or "far", "busy" if others ran there; None if the ranks have no cache line to tell by."""
+        """ "near", "far", or "busy" if other programs ran; None if the ranks share no cache line."""
         if self.others > BUSY:
             return "busy"
         if self.stamp_ns is None:
@@ -45,16 +45,16 @@ class Block:
 
 
 class Failed(Exception):
-    """A block did not end well; what the contender said."""
+    """A block failed; the text is the contender's error."""
 
 
 class Missing(Exception):
-    """A contender is not here; how to get it."""
+    """A contender is not installed; the text says how to install it."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all contenders share."""
+    """The environment that all contenders share."""
 
     folder: Path  # the virtual environment and harness.so
     halocline: Path
@@ -62,7 +62,7 @@ class Setting:
 
 
 class Contender:
-    """A name, and a way to run one block of a case."""
+    """A name, and how to run one block of a case."""
 
     name: str
     ours = False
@@ -109,7 +109,7 @@ def run_peer(python: str, script: str, arguments: list[str], cpus: list[int]) ->
 
 
 class Halocline(Contender):
-    """`halocline bench halo`, which verifies too, and stamps, and measures the copying pass beside."""
+    """`halocline bench halo`, which verifies, stamps, and also measures the copying pass."""
 
     ours = True
 
@@ -151,16 +151,16 @@ CONTENDERS: list[Contender] = [
 
 
 def environment() -> dict[str, str]:
-    """That of every contender."""
+    """The environment variables of every contender."""
     own = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMP_NUM_THREADS": "1",
-        # Halocline under mpirun is there for messages over MPI; by itself it would share memory on one node.
+        # Under mpirun Halocline measures MPI messages; by default it would share memory on one node.
         "HALOCLINE_NODE_AWARE": "off",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    # Debian sets this up with the development package only, which nobody here needs.
+    # Debian sets this only in the development package, which is not needed here.
     builds = sorted(glob.glob("/usr/lib/petscdir/petsc3*/*-real"))
     if builds and not os.path.exists("/usr/lib/petsc") and "PETSC_DIR" not in os.environ:
         own["PETSC_DIR"] = builds[-1]
@@ -168,7 +168,7 @@ def environment() -> dict[str, str]:
 
 
 def _mpirun() -> str | None:
-    """Open MPI's, which is what Debian's mpi4py and petsc4py are built with."""
+    """Open MPI's mpirun: Debian's mpi4py and petsc4py are built with it."""
     return shutil.which("mpirun.openmpi") or shutil.which("mpirun")
 
 

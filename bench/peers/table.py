@@ -1,4 +1,4 @@
-"""What came out: medians over rounds, ratios, the table."""
+"""Results: medians over rounds, ratios, the table."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Outcome:
         return [b for (name, b), at in zip(self.blocks, states) if name == contender and at == state]
 
     def rounds(self, state: str) -> int:
-        """How many blocks in this state each contender that does not fail has."""
+        """The number of rounds in this state that every contender has, failed contenders aside."""
         names = {name for name, _ in self.blocks} - self.failures.keys()
         return min((len(self.counted(name, state)) for name in names), default=0)
 
     @property
     def cores(self) -> str:
-        """The state that the figures are of: the one with most rounds; "busy" if there is nothing better."""
+        """The state with the most rounds, which the figures are taken from; "busy" if there is no other."""
         return max(STATES, key=self.rounds)
 
     def _states(self) -> list[str | None]:
-        """Of each block, `Block.cores`; where ranks have nothing to tell it by, that of the blocks before and after."""
+        """`Block.cores` of each block. A block without a stamp has the state of its neighbours if both agree."""
         own = [block.cores for _, block in self.blocks]
         known = [at for at in own if at is not None]
         states, before = [], known[0] if known else UNKNOWN
@@ -54,7 +54,7 @@ class Outcome:
         return median(times) if times else None
 
     def copy_us(self) -> float | None:
-        """The copying pass, in the processes of ours."""
+        """The copying pass, measured in the processes of `halocline`."""
         times = [block.copy_us for block in self.counted(OURS.name, self.cores)]
         return median(times) if times else None
 
@@ -80,7 +80,7 @@ class Outcome:
         }
 
     def ratios(self, contenders: list[Contender]) -> dict[tuple[str, str], float | None]:
-        """Each way of ours over each peer, and ours over the copying pass."""
+        """Each form of Halocline over each peer, and `halocline` over the copying pass."""
         pairs = {}
         for ours in (one for one in contenders if one.ours):
             for peer in (one for one in contenders if not one.ours):
@@ -122,7 +122,7 @@ def _figure(value: float | None) -> str:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """A table, whose first row is the head."""
+    """A table; the first row is its header."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
