@@ -47,7 +47,7 @@ pub(super) struct Choices {
     random: u64,
     salt: u64,
     bias: Bias,
-    script: Option<Vec<u16>>,
+    replay: Option<Vec<u16>>,
     made: Vec<u16>,
     /// Lowered priorities: key and rank; a higher rank is a lower priority.
     lowered: Vec<(u64, u64)>,
@@ -66,7 +66,7 @@ pub(super) fn mix(value: u64) -> u64 {
 }
 
 impl Choices {
-    pub(super) fn new(seed: u64, script: Option<Vec<u16>>) -> Self {
+    pub(super) fn new(seed: u64, replay: Option<Vec<u16>>) -> Self {
         let random = mix(seed);
         let bias = match seed % 8 {
             0 => Bias::Uniform,
@@ -83,7 +83,7 @@ impl Choices {
             random,
             salt: mix(random),
             bias,
-            script,
+            replay,
             made: Vec::new(),
             lowered: Vec::new(),
             since: Vec::new(),
@@ -126,9 +126,9 @@ impl Choices {
         if n < 2 {
             return 0;
         }
-        let chosen = match &self.script {
-            Some(script) => {
-                let distance = script.get(self.made.len()).copied().unwrap_or(0);
+        let chosen = match &self.replay {
+            Some(replay) => {
+                let distance = replay.get(self.made.len()).copied().unwrap_or(0);
                 (plain + usize::from(distance)) % n
             }
             None => by_seed(self),

@@ -96,11 +96,11 @@ impl fmt::Display for Found {
 fn play(
     seed: u64,
     options: &Options,
-    script: Option<Vec<u16>>,
+    choices: Option<Vec<u16>>,
     log: bool,
     program: impl FnOnce(&World),
 ) -> Run {
-    let world = World(Arc::new(Mutex::new(State::new(seed, options.clone(), script, log))));
+    let world = World(Arc::new(Mutex::new(State::new(seed, options.clone(), choices, log))));
     world.play_main(|| program(&world));
     let mut state = world.lock();
     Run {
@@ -122,20 +122,20 @@ fn shrink(seed: u64, options: &Options, run: &Run, program: &dyn Fn(&World)) -> 
     let Some(first) = run.reports.first() else { return run.clone() };
     let kind = std::mem::discriminant(first);
     let same = |run: &Run| run.reports.iter().any(|report| std::mem::discriminant(report) == kind);
-    let replay = |script: &[u16]| play(seed, options, Some(script.to_vec()), true, program);
-    let (mut plainest, mut script, mut attempts) = (run.clone(), run.choices.clone(), 0);
-    let mut stretch = script.len();
+    let replay = |choices: &[u16]| play(seed, options, Some(choices.to_vec()), true, program);
+    let (mut plainest, mut choices, mut attempts) = (run.clone(), run.choices.clone(), 0);
+    let mut stretch = choices.len();
     while stretch > 0 && attempts < ATTEMPTS {
         let mut at = 0;
-        while at < script.len() && attempts < ATTEMPTS {
-            let end = (at + stretch).min(script.len());
-            if script[at..end].iter().any(|&choice| choice != 0) {
-                let mut plainer = script.clone();
+        while at < choices.len() && attempts < ATTEMPTS {
+            let end = (at + stretch).min(choices.len());
+            if choices[at..end].iter().any(|&choice| choice != 0) {
+                let mut plainer = choices.clone();
                 plainer[at..end].fill(0);
                 attempts += 1;
                 let attempt = replay(&plainer);
                 if same(&attempt) {
-                    (script, plainest) = (plainer, attempt);
+                    (choices, plainest) = (plainer, attempt);
                 }
             }
             at = end;

@@ -101,9 +101,9 @@ pub(super) enum Next {
 }
 
 impl State {
-    pub(super) fn new(seed: u64, options: Options, script: Option<Vec<u16>>, log: bool) -> Self {
+    pub(super) fn new(seed: u64, options: Options, replay: Option<Vec<u16>>, log: bool) -> Self {
         let mut state = Self {
-            choices: Choices::new(seed, script),
+            choices: Choices::new(seed, replay),
             now: 0,
             steps: 0,
             trace: 0,
