@@ -58,11 +58,6 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
     (
         "ranks that run another version, or a defect of ours",
         &[
-            "halocline-cli::ExplainError::Told",
-            "halocline-cli::MappingsError::Told",
-            "halocline-cli::MappingsError::Wrong",
-            "halocline-cli::OceanError::Plan",
-            "halocline-cli::RanksError::Panicked",
             "halocline-comm::CommError::Malformed",
             "halocline-comm::FrameError::Segments",
             "halocline-comm::FrameError::Length",
@@ -74,9 +69,8 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
         &[
             "halocline-cli::LaunchError::Executable",
             "halocline-cli::LaunchError::System",
+            "halocline-cli::CommandError::Thread",
             "halocline-cli::LaunchError::Thread",
-            "halocline-cli::PlotError::Draw",
-            "halocline-cli::RanksError::Thread",
             "halocline-comm::CommError::OutOfMemory",
             "halocline-comm::JobError::Map",
             "halocline-device::DeviceError::Exhausted",
@@ -86,7 +80,7 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
     (
         "a rank or a launcher that dies at one moment",
         &[
-            "halocline-cli::BenchError::Gone",
+            "halocline-cli::CommandError::RankLeft",
             "halocline-comm::CommError::NotJoined",
             "halocline-comm::JobError::LauncherDied",
         ],
@@ -104,13 +98,7 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
     ),
     (
         "a test that names it: it can be provoked",
-        &[
-            "halocline::Error::FileElement",
-            "halocline-cli::BenchError::Ranks",
-            "halocline-cli::RowsError::Content",
-            "halocline-device::Report::Refused",
-            "halocline-device::Report::UsedAfterFree",
-        ],
+        &["halocline-device::Report::Refused", "halocline-device::Report::UsedAfterFree"],
     ),
 ];
 

@@ -54,9 +54,17 @@ impl TestCode {
         let own = self.krate == message.krate;
         let named =
             qualified.iter().enumerate().any(|(i, name)| (i == 0 || own) && word_in(&self.code, name))
-                || unique && word_in(&self.code, &format!("::{}", message.variant))
+                || unique && word_in(&self.code, &format!("Error::{}", message.variant))
+                || self
+                    .alias(&message.container)
+                    .is_some_and(|alias| word_in(&self.code, &format!("{alias}::{}", message.variant)))
                 || message.container == message.variant && word_in(&self.code, &message.variant);
         named || self.quotes(&message.pieces)
+    }
+
+    /// The name of an imported type that has another one here.
+    fn alias(&self, container: &str) -> Option<String> {
+        self.code.split_once(&format!("{container} as ")).map(|(_, rest)| identifier(rest))
     }
 
     /// Has a string literal that is part of the text, with any values.
