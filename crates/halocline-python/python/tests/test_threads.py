@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from test_process import ends_well
+from child import ends_well
 
 PROLOGUE = """
 import os, signal, socket, threading, traceback
