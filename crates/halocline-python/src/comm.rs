@@ -1,20 +1,20 @@
-//! Communicators: found, of mpi4py, of threads.
+//! Communicators: of this process's job, of mpi4py, of threads.
 
-use crate::alone::Alone;
+use crate::argument::{Argument, Bytes, Get, Numbers, accept, choose, shown_in_message};
 use crate::array::is_instance;
+use crate::call_lock::CallLock;
 use crate::command::listen;
 use crate::error;
-use crate::given::{Bytes, Get, Given, List, choose, named, told};
 use crate::grid::collective;
 use crate::host;
 use crate::host::{FastClock, PythonHost};
-use crate::owned::{Closable, Member, Owned};
+use crate::process_local::{Closable, Member, ProcessLocal};
 use halocline::comm::Host;
 use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -28,15 +28,15 @@ pub(crate) struct PyCommunicator {
     rank: usize,
     size: usize,
     transport: &'static str,
-    /// The same for all that come of one group.
+    /// Identifies the ranks: equal for a communicator and its duplicates.
     group: u64,
 }
 
-/// The ranks that this process is, for its end.
+/// All ranks of this process, to close them at the end of the interpreter.
 static ALL: Mutex<Vec<Weak<Member>>> = Mutex::new(Vec::new());
 
 impl PyCommunicator {
-    /// The first of a group.
+    /// The first communicator of a group.
     fn first(comm: Communicator, group: u64) -> Self {
         let member = Arc::new(Member::default());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,12 +50,12 @@ impl PyCommunicator {
         Self { comm: member.hold(comm), member, rank, size, transport, group }
     }
 
-    /// Another one of the same rank.
+    /// Another communicator of the same rank.
     fn beside(&self, comm: Communicator) -> Self {
         Self::of(comm, Arc::clone(&self.member), self.group)
     }
 
-    /// The communicator itself, unless it was closed.
+    /// The communicator; an error if it was closed.
     pub(crate) fn get(&self) -> PyResult<Arc<Communicator>> {
         self.comm.get()
     }
@@ -65,7 +65,7 @@ impl PyCommunicator {
         self.transport == "thread"
     }
 
-    /// What ends with it.
+    /// Holds the values that are dropped when the rank leaves.
     pub(crate) fn member(&self) -> &Arc<Member> {
         &self.member
     }
@@ -74,7 +74,7 @@ impl PyCommunicator {
         self.group
     }
 
-    /// Calls something that may wait.
+    /// Makes a call that may wait, without the GIL.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -90,7 +90,7 @@ fn new_group() -> u64 {
     GROUPS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Whether the interpreter ends.
+/// Whether the interpreter is ending.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 fn close_all(py: Python<'_>) {
@@ -99,8 +99,8 @@ fn close_all(py: Python<'_>) {
     all.iter().filter_map(Weak::upgrade).for_each(|member| member.close(py));
 }
 
-/// What comes before the first communicator: a listener for warnings; and all groups are left when the interpreter ends,
-/// for objects that it never drops would leave peers waiting.
+/// Call it before the first communicator is made. Installs a listener for warnings, and leaves all groups at the end of the interpreter:
+/// Python does not drop all objects there, and peers would wait for them.
 fn prepare(py: Python<'_>) -> PyResult<()> {
     static ONCE: pyo3::sync::PyOnceLock<()> = pyo3::sync::PyOnceLock::new();
     ONCE.get_or_try_init(py, || {
@@ -116,7 +116,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
 fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
     let wanted = || {
         let wanted = "a communicator of mpi4py or the number of an MPI_Comm";
-        error::kind(format!("comm: {wanted} is wanted, not {}", told(comm)))
+        error::type_error(format!("comm: {wanted} is wanted, not {}", shown_in_message(comm)))
     };
     if comm.is_instance_of::<PyBool>() {
         return Err(wanted());
@@ -124,14 +124,14 @@ fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
     if let Ok(number) = comm.extract::<usize>() {
         return Ok(number);
     }
-    // By its class alone: MPI may be over.
+    // Only the class is looked at: MPI may be finalised.
     if is_instance(comm, "mpi4py.MPI", "Intercomm")? {
-        return Err(error::value(
+        return Err(error::value_error(
             "comm: an intercommunicator joins two groups, which have no common ranks; give an intracommunicator, as \
              comm.Merge() makes it of this one",
         ));
     }
-    // Types, operations and groups have handles, too, which MPI would take for a communicator's.
+    // Datatypes, operations and groups also have handles, which MPI would misread as a communicator.
     if !is_instance(comm, "mpi4py.MPI", "Comm")? {
         return Err(wanted());
     }
@@ -151,20 +151,20 @@ impl PyCommunicator {
     fn from_mpi(
         py: Python<'_>,
         comm: &Bound<'_, PyAny>,
-        node_aware: Option<Given<bool>>,
-        deadline: Option<Given<Duration>>,
+        node_aware: Option<Argument<bool>>,
+        deadline: Option<Argument<Duration>>,
     ) -> PyResult<Self> {
-        named!(node_aware, deadline);
+        accept!(node_aware, deadline);
         prepare(py)?;
         let handle = mpi_handle(comm)?;
         if !is_first_process() {
             return Err(error::forked());
         }
         let host = Arc::new(PythonHost);
-        host::waits_for_nobody();
-        // SAFETY: an object of mpi4py holds a communicator of the library that it has loaded; whoever gives a number
-        // says so. MPI is finalised at the end of the interpreter, whose main thread is at this call, or by a thread
-        // that breaks MPI's own rules.
+        host::clear_awaited_rank();
+        // SAFETY: the handle is a live communicator of the MPI library that this process has loaded: mpi4py guarantees it for its
+        // objects, and the caller for a number. MPI is not finalised during the call: mpi4py does that at the end of the
+        // interpreter, and MPI forbids other threads to do it while one uses a communicator.
         let joined = py.detach(|| unsafe { Communicator::from_mpi_on(handle, node_aware, host) });
         Ok(Self::first(joined.map_err(error::of)?.with_deadline(deadline), new_group()))
     }
@@ -193,21 +193,21 @@ impl PyCommunicator {
     }
 
     #[doc = doc!("Communicator.split")]
-    #[pyo3(signature = (color, key = Given::of(0isize)), text_signature = "($self, color, key=0)")]
+    #[pyo3(signature = (color, key = Argument::of(0isize)), text_signature = "($self, color, key=0)")]
     fn split(
         &self,
         py: Python<'_>,
-        color: Option<Given<usize>>,
-        key: Given<isize>,
+        color: Option<Argument<usize>>,
+        key: Argument<isize>,
     ) -> PyResult<Option<Self>> {
-        named!(color, key);
+        accept!(color, key);
         let split = self.wait(py, |comm| comm.split(color, key as i64))?;
         Ok(split.map(|comm| Self::of(comm, Arc::clone(&self.member), new_group())))
     }
 
     #[doc = doc!("Communicator.with_deadline")]
-    fn with_deadline(&self, seconds: Option<Given<Duration>>) -> PyResult<Self> {
-        named!(seconds);
+    fn with_deadline(&self, seconds: Option<Argument<Duration>>) -> PyResult<Self> {
+        accept!(seconds);
         Ok(self.beside(self.get()?.with_deadline(seconds)))
     }
 
@@ -220,30 +220,39 @@ impl PyCommunicator {
     fn broadcast<'py>(
         &self,
         py: Python<'py>,
-        root: Given<usize>,
-        data: Given<Bytes>,
+        root: Argument<usize>,
+        data: Argument<Bytes>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        named!(root, data);
+        accept!(root, data);
         let Bytes(data) = data;
         self.wait(py, |comm| comm.broadcast(root, data)).map(|data| PyBytes::new(py, &data))
     }
 
     #[doc = doc!("Communicator.all_gather")]
-    fn all_gather<'py>(&self, py: Python<'py>, data: Given<Bytes>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    fn all_gather<'py>(&self, py: Python<'py>, data: Argument<Bytes>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let Bytes(data) = data.get("data")?;
         let all = self.wait(py, |comm| comm.all_gather(&data))?;
         Ok(all.iter().map(|data| PyBytes::new(py, data)).collect())
     }
 
     #[doc = doc!("Communicator.all_reduce")]
-    #[pyo3(signature = (values, op = Given::of("sum")), text_signature = "($self, values, op='sum')")]
-    fn all_reduce(&self, py: Python<'_>, values: Given<List<u64>>, op: Given<String>) -> PyResult<Vec<u128>> {
-        named!(values, op);
-        let List(values) = values;
+    #[pyo3(signature = (values, op = Argument::of("sum")), text_signature = "($self, values, op='sum')")]
+    fn all_reduce<'py>(
+        &self,
+        py: Python<'py>,
+        values: Argument<Numbers>,
+        op: Argument<String>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        accept!(values, op);
         let op = choose("op", &op, &[("sum", Reduce::Sum), ("min", Reduce::Min), ("max", Reduce::Max)])?;
-        // As 128 bits: no number of ranks makes their sums overflow.
-        let values: Vec<u128> = values.into_iter().map(u128::from).collect();
-        self.wait(py, |comm| comm.all_reduce(values, op))
+        match values {
+            Numbers::Whole(values) => {
+                // 128 bits, so that no number of ranks makes a sum overflow.
+                let values: Vec<u128> = values.into_iter().map(u128::from).collect();
+                PyList::new(py, self.wait(py, |comm| comm.all_reduce(values, op))?)
+            }
+            Numbers::Floats(values) => PyList::new(py, self.wait(py, |comm| comm.all_reduce(values, op))?),
+        }
     }
 
     #[doc = doc!("Communicator.agree")]
@@ -252,9 +261,10 @@ impl PyCommunicator {
         let given = match error {
             None => Ok(()),
             Some(error) if error.is_instance_of::<PyBaseException>() => Err(PyErr::from_value(error.clone())),
-            Some(other) => {
-                Err(error::kind(format!("error: an exception or None is wanted, not {}", told(other))))
-            }
+            Some(other) => Err(error::type_error(format!(
+                "error: an exception or None is wanted, not {}",
+                shown_in_message(other)
+            ))),
         };
         collective(py, &this, "agree", given, |_, ()| Ok(()))
     }
@@ -262,7 +272,7 @@ impl PyCommunicator {
     #[doc = doc!("Communicator.mappings")]
     fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let comm = self.get()?;
-        let mappings = Mappings::of(&comm).map_err(|error| error::value(error.to_string()))?;
+        let mappings = Mappings::of(&comm).map_err(|error| error::value_error(error.to_string()))?;
         let stats = mappings.stats();
         let counts = PyDict::new(py);
         for (name, count) in [
@@ -301,7 +311,7 @@ impl PyCommunicator {
     }
 }
 
-/// Whether this process is the one that joined a job first: not a forked child of it, whose job is its parent's.
+/// Whether this process joined the job itself; false in a forked child of such a process.
 fn is_first_process() -> bool {
     static FIRST: AtomicU32 = AtomicU32::new(0);
     let own = std::process::id();
@@ -310,16 +320,16 @@ fn is_first_process() -> bool {
         .map_or_else(|first| first == own, |_| true)
 }
 
-/// Who is in `init`.
-pub(crate) static JOINING: Alone = Alone::new();
+/// Held during `init`.
+pub(crate) static JOINING: CallLock = CallLock::new();
 
-/// What `init` gives, and by which name it was asked for first.
+/// The communicator that `init` returns, and the transport's name of the first call.
 type Found = Arc<Mutex<Option<(String, Py<PyCommunicator>)>>>;
 
-/// That of this process, and whether the process is a forked child of a rank.
+/// The entry of this process, and whether the process is a forked child of a rank.
 fn found() -> (Found, bool) {
-    // Held for a moment by threads that are attached, so that no fork meets it locked.
-    static FOUND: Mutex<Option<(Owned<Found>, bool)>> = Mutex::new(None);
+    // Locked only briefly and by attached threads, so no fork happens while it is locked.
+    static FOUND: Mutex<Option<(ProcessLocal<Found>, bool)>> = Mutex::new(None);
     let mut known = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((found, is_child)) = &*known
         && let Ok(found) = found.get()
@@ -327,11 +337,11 @@ fn found() -> (Found, bool) {
         return (Arc::clone(found), *is_child);
     }
     let (found, is_child) = (Found::default(), known.is_some());
-    *known = Some((Owned::new(Arc::clone(&found)), is_child));
+    *known = Some((ProcessLocal::new(Arc::clone(&found)), is_child));
     (found, is_child)
 }
 
-/// Joins the job that this process is a rank of.
+/// Joins the job of this process.
 fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommunicator>> {
     prepare(py)?;
     let name = match (is_child, transport) {
@@ -341,20 +351,20 @@ fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommun
         (true, _) => return Err(error::forked()),
     };
     let host = Arc::new(PythonHost);
-    host::waits_for_nobody();
+    host::clear_awaited_rank();
     let joined = py.detach(|| Communicator::init_on(name, host)).map_err(error::of)?;
     Py::new(py, PyCommunicator::first(joined, new_group()))
 }
 
 #[doc = doc!("init")]
 #[pyfunction]
-#[pyo3(signature = (transport = Given::of("auto"), *, deadline = None), text_signature = "(transport='auto', *, deadline=None)")]
+#[pyo3(signature = (transport = Argument::of("auto"), *, deadline = None), text_signature = "(transport='auto', *, deadline=None)")]
 pub(crate) fn init(
     py: Python<'_>,
-    transport: Given<String>,
-    deadline: Option<Given<Duration>>,
+    transport: Argument<String>,
+    deadline: Option<Argument<Duration>>,
 ) -> PyResult<Py<PyCommunicator>> {
-    named!(transport, deadline);
+    accept!(transport, deadline);
     if ENDED.load(Ordering::Relaxed) {
         return Err(error::closed("the interpreter has left all groups"));
     }
@@ -375,7 +385,7 @@ pub(crate) fn init(
     }
 }
 
-/// What is found already, unless it was closed and can be made again; or else what is found now.
+/// The communicator of an earlier call, or a new one. A rank alone that was closed gets a new one.
 fn of_process(
     py: Python<'_>,
     found: &mut Option<(String, Py<PyCommunicator>)>,
@@ -386,13 +396,13 @@ fn of_process(
         let had = comm.get();
         if name != transport && transport != had.transport && transport != "auto" {
             let had = had.transport;
-            return Err(error::value(format!(
-                "transport: this process has the transport '{had}' already, '{transport}' is asked for"
+            return Err(error::value_error(format!(
+                "transport: this process uses '{had}' already and cannot use '{transport}'; ask for '{had}' or 'auto'"
             )));
         }
         match had.get() {
             Ok(_) => return Ok(comm.clone_ref(py)),
-            // A rank alone is made anew.
+            // A rank alone gets a new communicator.
             Err(_) if had.transport == "thread" => {}
             Err(_) => {
                 return Err(error::closed("the communicator was closed; a process joins its job only once"));
@@ -404,14 +414,14 @@ fn of_process(
     Ok(comm)
 }
 
-/// Ranks of one group of threads, at most: far more than a process can have threads.
+/// The most ranks of a thread group: far more than a process can have threads.
 const MOST_THREADS: usize = 1 << 16;
 
 /// Ranks that are threads.
 #[pyclass(frozen, module = "halocline")]
 pub(crate) struct ThreadGroup {
     members: Vec<Weak<Member>>,
-    /// Until they are handed out.
+    /// Empty once they were handed out.
     ranks: Mutex<Vec<Py<PyCommunicator>>>,
 }
 
@@ -420,13 +430,15 @@ impl ThreadGroup {
     /// `clock_speed`: for tests, how much faster the clock of waits runs.
     #[new]
     #[pyo3(signature = (n, *, clock_speed = None))]
-    fn new(py: Python<'_>, n: Given<usize>, clock_speed: Option<NonZero<u32>>) -> PyResult<Self> {
+    fn new(py: Python<'_>, n: Argument<usize>, clock_speed: Option<NonZero<u32>>) -> PyResult<Self> {
         let size = n.get("n")?;
         if size == 0 {
-            return Err(error::value("n: 0 threads are no group; at least one is needed"));
+            return Err(error::value_error("n: a group of 0 threads; it needs at least 1"));
         }
         if size > MOST_THREADS {
-            return Err(error::value(format!("n: {size} threads are too many; {MOST_THREADS} can be ranks")));
+            return Err(error::value_error(format!(
+                "n: {size} threads are too many; a group has at most {MOST_THREADS}"
+            )));
         }
         prepare(py)?;
         let host: Arc<dyn Host> = match clock_speed {
@@ -441,17 +453,17 @@ impl ThreadGroup {
         Ok(Self { members, ranks: Mutex::new(ranks) })
     }
 
-    /// The ranks, once, and none after an interrupt: a rank that nobody has any more has left the group.
+    /// The ranks at the first call, an empty list later and after an interrupt. A rank leaves the group when its last reference goes.
     #[getter]
     fn ranks(&self) -> Vec<Py<PyCommunicator>> {
         std::mem::take(&mut *self.ranks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Closes all ranks. Their calls raise `KeyboardInterrupt`, those that wait, too. Returns whether the ranks were handed out before.
+    /// Closes all ranks; their present and later calls raise `KeyboardInterrupt`. Returns whether the ranks had been handed out.
     fn interrupt(&self, py: Python<'_>) -> bool {
         let kept = self.ranks();
         let members: Vec<_> = self.members.iter().filter_map(Weak::upgrade).collect();
-        // All first: the end of one ends waits of others.
+        // Mark all ranks first: closing one ends waits of the others.
         members.iter().for_each(|member| member.interrupt());
         members.iter().for_each(|member| member.close(py));
         kept.is_empty()

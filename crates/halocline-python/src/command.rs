@@ -15,7 +15,7 @@ pub(crate) fn listen() -> PyResult<()> {
     static LISTEN: Once = Once::new();
     let mut outcome = Ok(());
     LISTEN.call_once(|| {
-        outcome = halocline_cli::listen().map_err(|error| crate::error::value(error.to_string()))
+        outcome = halocline_cli::listen().map_err(|error| crate::error::value_error(error.to_string()))
     });
     outcome
 }

@@ -1,5 +1,6 @@
-//! Errors as Python's exceptions. The classes are Python's own, in `halocline/_errors.py`.
+//! Exceptions for errors. Their classes are written in Python: `halocline/_errors.py`.
 
+use crate::argument_name::argument_name;
 use crate::host;
 use halocline::comm::CommError;
 use halocline::{Cause, Error, Failure};
@@ -10,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-/// The classes, by name. Taken at the import: when the interpreter ends, modules are emptied and cannot be imported.
+/// The classes by name. Looked up at import: at the end of the interpreter modules are emptied and cannot be imported.
 static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
 const MODULE: &str = "halocline._errors";
@@ -20,8 +21,8 @@ fn import(py: Python<'_>) -> PyResult<()> {
     CLASSES.get_or_try_init(py, classes).map(drop)
 }
 
-/// At the import of the package. One that comes again, after its modules were taken away, gets the classes of the first, as it gets
-/// all others: what is raised is of them.
+/// Call it at the import of the package. If the package is imported again after its modules were removed from `sys.modules`, it gets the
+/// exception classes of the first import, since those are raised.
 pub(crate) fn begin(py: Python<'_>) -> PyResult<()> {
     static FIRST: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let first = FIRST.get_or_try_init(py, || py.import(MODULE).map(Bound::unbind))?;
@@ -41,26 +42,26 @@ fn of_class(class: &str, message: &str) -> PyErr {
     Python::attach(|py| instance(py, class, message).map_or_else(|error| error, PyErr::from_value))
 }
 
-pub(crate) fn value(message: impl AsRef<str>) -> PyErr {
+pub(crate) fn value_error(message: impl AsRef<str>) -> PyErr {
     of_class("HaloValueError", message.as_ref())
 }
 
-pub(crate) fn kind(message: impl AsRef<str>) -> PyErr {
+pub(crate) fn type_error(message: impl AsRef<str>) -> PyErr {
     of_class("HaloTypeError", message.as_ref())
 }
 
-/// The error of ours for what somebody's protocol raises, who refuses by it; what is no refusal, as itself.
+/// The exception for an error that an array's protocol raised to refuse; other exceptions are returned as they are.
 pub(crate) fn refused(py: Python<'_>, error: PyErr, what: &str) -> PyErr {
-    let told = format!("{what}: {}", error.value(py));
+    let text = format!("{what}: {}", error.value(py));
     let typed = match () {
-        () if error.is_instance_of::<PyValueError>(py) => value(told),
+        () if error.is_instance_of::<PyValueError>(py) => value_error(text),
         () if error.is_instance_of::<PyAttributeError>(py)
             || error.is_instance_of::<PyBufferError>(py)
             || error.is_instance_of::<PyIndexError>(py)
             || error.is_instance_of::<PyRuntimeError>(py)
             || error.is_instance_of::<PyTypeError>(py) =>
         {
-            kind(told)
+            type_error(text)
         }
         () => return error,
     };
@@ -68,26 +69,26 @@ pub(crate) fn refused(py: Python<'_>, error: PyErr, what: &str) -> PyErr {
     typed
 }
 
-/// An error with what it is about before its text, if it is one of ours.
+/// Puts `about` before the text of an exception of this package.
 pub(crate) fn prefixed(py: Python<'_>, error: PyErr, about: &str) -> PyErr {
-    told_anew(py, error, |text| format!("{about}: {text}"))
+    with_text(py, error, |text| format!("{about}: {text}"))
 }
 
-/// An error with more behind its text, if it is one of ours.
+/// Appends to the text of an exception of this package.
 pub(crate) fn suffixed(py: Python<'_>, error: PyErr, more: &str) -> PyErr {
-    told_anew(py, error, |text| format!("{text}{more}"))
+    with_text(py, error, |text| format!("{text}{more}"))
 }
 
-fn told_anew(py: Python<'_>, error: PyErr, tell: impl FnOnce(String) -> String) -> PyErr {
+fn with_text(py: Python<'_>, error: PyErr, change: impl FnOnce(String) -> String) -> PyErr {
     let is_ours = error.get_type(py).module().is_ok_and(|module| module.to_string().starts_with("halocline"));
     let value = error.value(py);
-    match is_ours.then(|| value.setattr("args", (tell(value.to_string()),))) {
+    match is_ours.then(|| value.setattr("args", (change(value.to_string()),))) {
         Some(Err(other)) => other,
         _ => error,
     }
 }
 
-/// Whether an error is of a class of ours.
+/// Whether an exception is of this class of the package.
 pub(crate) fn is(py: Python<'_>, error: &PyErr, class: &str) -> bool {
     let class = CLASSES.get(py).and_then(|classes| classes.bind(py).get_item(class).ok().flatten());
     class.is_some_and(|class| error.is_instance(py, &class))
@@ -105,7 +106,7 @@ pub(crate) fn closed(why: &str) -> PyErr {
     of_class("ClosedError", why)
 }
 
-/// What the library's texts name, by its name in Rust and in Python.
+/// Names of Rust in the library's messages, and what Python's messages say instead.
 const IN_PYTHON: [(&str, &str); 8] = [
     ("`Field::on_domain`", "Field(domain=...)"),
     ("`with_axes`", "Field(axes=...)"),
@@ -117,13 +118,14 @@ const IN_PYTHON: [(&str, &str); 8] = [
     ("as an `Array`", "with halocline.zeros"),
 ];
 
-/// A text of the library with Python's names.
+/// Replaces names of Rust in a message by those of Python.
 pub(crate) fn in_python(text: String) -> String {
     IN_PYTHON.iter().fold(text, |text, (rust, python)| text.replace(rust, python))
 }
 
-/// The exception for an error of the library. What the handler of a signal raises comes first, and the interrupt of a group of threads: it ends
-/// other ranks, too, and the error is then that of a rank that has left. Otherwise Python would raise it amid the user's handling of that error.
+/// The exception for an error of the library, unless a signal is pending: then what its handler raises. A signal for the whole job makes other
+/// ranks leave, which this rank sees as an error. Python would otherwise raise `KeyboardInterrupt` in the middle of the handling of that
+/// error. The interrupt of a thread group counts as a signal.
 pub(crate) fn of(error: impl Into<Error>) -> PyErr {
     let error = error.into();
     if matches!(error, Error::Comm(CommError::Interrupted { .. })) {
@@ -132,8 +134,8 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
     if let Some(raised) = host::raised_first() {
         return raised;
     }
-    if tells_of_departure(&error)
-        && let Some(raised) = host::raised_soon()
+    if is_departure(&error)
+        && let Some(raised) = host::raised_within_grace()
     {
         return raised;
     }
@@ -154,11 +156,15 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         Error::NotDriven => "MpiError",
         _ => "HaloValueError",
     };
-    of_class(class, &in_python(error.to_string()))
+    let text = in_python(error.to_string());
+    match argument_name(&error) {
+        Some(name) => of_class(class, &format!("{name}: {text}")),
+        None => of_class(class, &text),
+    }
 }
 
-/// Whether another rank has gone, perhaps by a signal that this one is about to receive, too.
-fn tells_of_departure(error: &Error) -> bool {
+/// Whether the error is that another rank has left or died, perhaps by a signal that this rank is about to receive.
+fn is_departure(error: &Error) -> bool {
     match error {
         Error::Failed(failure) => matches!(failure.cause, Cause::Died | Cause::Dropped),
         Error::Comm(error) => matches!(error, CommError::Died { .. } | CommError::Left { .. }),

@@ -1,11 +1,11 @@
-//! What is called for every exchange through the interface of GHEX (`halocline/compat/ghex/_exchange.py`, which has the rest of it, and
-//! what these classes promise): the way of fields of the host that are exchanged by one pattern. What is otherwise goes there.
+//! The fast path of exchanges through GHEX's interface: host fields of one pattern. All other cases, and the documentation of these
+//! classes, are in `halocline/compat/ghex/_exchange.py`.
 
-use crate::alone::Alone;
 use crate::array::PyField;
+use crate::call_lock::CallLock;
 use crate::error;
-use crate::exchange::PyPending;
 use crate::grid::PyPattern;
+use crate::pending::PyPending;
 use crate::unbound::PyPatternLinks;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use pyo3::types::{PyList, PyString, PyTuple};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// An array of a domain.
+/// A field descriptor of GHEX: an array of a domain.
 #[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "FieldDescriptor")]
 pub(crate) struct FieldDescriptor {
     #[pyo3(get, name = "_domain")]
@@ -37,17 +37,17 @@ impl FieldDescriptor {
     }
 }
 
-/// A field with the pattern that it is exchanged with.
+/// A field with the pattern of its exchange.
 #[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "BufferInfo")]
 pub(crate) struct BufferInfo {
     #[pyo3(get, name = "_pattern")]
-    pattern: Py<Exchanged>,
+    pattern: Py<PatternBase>,
     fields: Fields,
     #[pyo3(get, name = "_on_device")]
     on_device: bool,
 }
 
-/// A domain of GHEX is one of the core's, or several over the same array.
+/// A domain of GHEX is one domain of the core, or several that share an array.
 enum Fields {
     One(Py<PyField>),
     Several(Vec<Py<PyField>>),
@@ -65,11 +65,11 @@ impl Fields {
 #[pymethods]
 impl BufferInfo {
     #[new]
-    fn new(pattern: Py<Exchanged>, fields: Vec<Py<PyField>>, on_device: bool) -> Self {
+    fn new(pattern: Py<PatternBase>, fields: Vec<Py<PyField>>, on_device: bool) -> Self {
         Self { pattern, fields: Fields::Several(fields), on_device }
     }
 
-    /// Pairs, as an exchange is given them.
+    /// Pairs (pattern, field) for an exchange.
     #[getter]
     fn _fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let core = &self.pattern.get().core;
@@ -77,16 +77,16 @@ impl BufferInfo {
     }
 }
 
-/// Links of a pattern for one exchange in flight.
-#[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "Lane")]
-pub(crate) struct Lane {
+/// The links of a pattern for one exchange in flight.
+#[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "LinkSlot")]
+pub(crate) struct LinkSlot {
     links: Py<PyPatternLinks>,
-    /// Which of all exchanges it has begun last; 0: none.
+    /// The number of its last exchange, among all of the process; 0: none.
     begun: AtomicU64,
 }
 
 #[pymethods]
-impl Lane {
+impl LinkSlot {
     #[new]
     fn new(links: Py<PyPatternLinks>) -> Self {
         Self { links, begun: AtomicU64::new(0) }
@@ -105,19 +105,19 @@ impl Lane {
         self.links.get().wait(py)
     }
 
-    /// Whether its last exchange is over; so is what was closed, or belongs to a parent process.
+    /// Whether its last exchange is over. True for closed links and those of a parent process.
     fn is_over(&self, py: Python<'_>) -> bool {
         self.links.get().reclaim(py).unwrap_or(true)
     }
 }
 
-impl Lane {
+impl LinkSlot {
     fn begin_fields<'a>(
         &self,
         py: Python<'_>,
         fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)>,
     ) -> PyResult<PyPending> {
-        /// All that have begun, to know which was earlier.
+        /// Numbers all exchanges of the process in the order of their starts.
         static COUNT: AtomicU64 = AtomicU64::new(1);
         let pending = self.links.get().begin_fields(py, fields)?;
         self.begun.store(COUNT.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -125,44 +125,44 @@ impl Lane {
     }
 }
 
-/// What begins the exchanges of a pattern: its lanes in turn.
-#[pyclass(frozen, subclass, module = "halocline.compat.ghex._exchange", name = "Exchanged")]
-pub(crate) struct Exchanged {
+/// Starts the exchanges of a pattern, on its link slots in turn.
+#[pyclass(frozen, subclass, module = "halocline.compat.ghex._exchange", name = "PatternBase")]
+pub(crate) struct PatternBase {
     #[pyo3(get, name = "_core")]
     core: Py<PyPattern>,
     #[pyo3(get)]
     grid_type: Py<PyString>,
-    /// Domains that are one of the core's, of the same number, ascending.
+    /// The domains that are a domain of the core with the same number, ascending.
     plain: Vec<u64>,
-    lanes: Vec<Py<Lane>>,
-    /// Who begins an exchange. It may have to wait for an earlier one first.
-    beginning: Alone,
-    /// The lane that is next. Taken by what has begun only: what is refused here is not begun by the others.
+    slots: Vec<Py<LinkSlot>>,
+    /// Held while an exchange starts, which may wait for an earlier one.
+    beginning: CallLock,
+    /// The next slot. A refused exchange does not advance it, since other ranks do not start that exchange either.
     turn: AtomicUsize,
 }
 
 #[pymethods]
-impl Exchanged {
+impl PatternBase {
     #[new]
     fn new(
         core: Py<PyPattern>,
         grid_type: Py<PyString>,
         mut plain: Vec<u64>,
-        lanes: Vec<Py<Lane>>,
+        slots: Vec<Py<LinkSlot>>,
     ) -> PyResult<Self> {
-        if lanes.is_empty() {
-            return Err(error::value("a pattern has a lane at least"));
+        if slots.is_empty() {
+            return Err(error::value_error("a pattern needs at least one link slot"));
         }
         plain.sort_unstable();
-        Ok(Self { core, grid_type, plain, lanes, beginning: Alone::new(), turn: AtomicUsize::new(0) })
+        Ok(Self { core, grid_type, plain, slots, beginning: CallLock::new(), turn: AtomicUsize::new(0) })
     }
 
     #[getter]
-    fn _lanes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, &self.lanes)
+    fn _link_slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, &self.slots)
     }
 
-    /// The field, to be exchanged with this pattern.
+    /// Applies the pattern to a field.
     fn __call__<'py>(slf: &Bound<'py, Self>, field: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         if let Ok(given) = field.cast_exact::<FieldDescriptor>() {
@@ -177,39 +177,39 @@ impl Exchanged {
         slf.call_method1(intern!(py, "_apply"), (field,))
     }
 
-    /// Begins an exchange of pairs, on the host.
+    /// Starts an exchange of pairs of host fields.
     fn _begin(slf: &Bound<'_, Self>, fields: Vec<(Py<PyPattern>, Py<PyField>)>) -> PyResult<Py<PyAny>> {
         let fields = fields.iter().map(|(pattern, field)| (pattern.get(), field));
         begin(slf, fields)
     }
 }
 
-/// Begins an exchange on the lane whose turn it is.
+/// Starts an exchange on the next slot.
 fn begin<'a>(
-    pattern: &Bound<'_, Exchanged>,
+    pattern: &Bound<'_, PatternBase>,
     fields: impl Iterator<Item = (&'a PyPattern, &'a Py<PyField>)> + Clone,
 ) -> PyResult<Py<PyAny>> {
     let (py, this) = (pattern.py(), pattern.get());
-    // Not in a forked child, nor of what was closed.
-    this.lanes[0].get().links.get().check()?;
+    // Refuses forked children and closed links.
+    this.slots[0].get().links.get().check()?;
     let _inside = this.beginning.enter(py, "an exchange of a pattern")?;
     let turn = this.turn.load(Ordering::Relaxed);
-    let lane = &this.lanes[turn];
-    let begun = match lane.get().begin_fields(py, fields.clone().map(|(core, field)| (core, field.get()))) {
+    let slot = &this.slots[turn];
+    let begun = match slot.get().begin_fields(py, fields.clone().map(|(core, field)| (core, field.get()))) {
         Ok(pending) => Bound::new(py, pending)?.into_any().unbind(),
         Err(error) if error::is(py, &error, "InFlightError") => {
             let fields: Vec<_> =
                 fields.map(|(_, field)| (this.core.clone_ref(py), field.clone_ref(py))).collect();
-            pattern.call_method1(intern!(py, "_begin_later"), (lane, fields))?.unbind()
+            pattern.call_method1(intern!(py, "_begin_later"), (slot, fields))?.unbind()
         }
         Err(error) => return Err(error),
     };
-    this.turn.store((turn + 1) % this.lanes.len(), Ordering::Relaxed);
+    this.turn.store((turn + 1) % this.slots.len(), Ordering::Relaxed);
     Ok(begun)
 }
 
-/// The function of `_exchange.py` for what does not go this way.
-fn otherwise<'py>(
+/// Starts an exchange by the function of `_exchange.py`, which handles all cases.
+fn begin_in_python<'py>(
     py: Python<'py>,
     buffers: &Bound<'py, PyAny>,
     streams: &Bound<'py, PyTuple>,
@@ -221,35 +221,35 @@ fn otherwise<'py>(
     Ok(begin.bind(py).call1((buffers, streams))?.unbind())
 }
 
-/// Relates one exchange to the communication object that began it, for `has_scheduled_exchange`.
-pub(crate) struct Tie {
-    /// The number of the exchange that `schedule_wait` was called for last, until the program has found it to be over. 0: none.
+/// Tells the communication object that started an exchange of its progress, for `has_scheduled_exchange`.
+pub(crate) struct ScheduledState {
+    /// The number of the last exchange for which `schedule_wait` was called, until the program learns that it is over. 0: none.
     scheduled: Arc<AtomicU64>,
     number: u64,
     is_over: AtomicBool,
 }
 
-impl Tie {
-    /// `schedule_wait` was called.
+impl ScheduledState {
+    /// Call it after `schedule_wait`.
     pub(crate) fn schedule(&self) {
         if !self.is_over.load(Ordering::Relaxed) {
             self.scheduled.store(self.number, Ordering::Relaxed);
         }
     }
 
-    /// A wait has returned, or `is_ready` said so.
+    /// Call it when a wait has returned or `is_ready` was true.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         let _ = self.scheduled.compare_exchange(self.number, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// The same for Python: of an exchange of several patterns.
-#[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "Tie")]
-pub(crate) struct PyTie(Tie);
+/// The state of an exchange of several patterns, for Python.
+#[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "ScheduledState")]
+pub(crate) struct PyScheduledState(ScheduledState);
 
 #[pymethods]
-impl PyTie {
+impl PyScheduledState {
     fn schedule(&self) {
         self.0.schedule();
     }
@@ -259,70 +259,73 @@ impl PyTie {
     }
 }
 
-/// What begins exchanges.
-#[pyclass(frozen, subclass, module = "halocline.compat.ghex._exchange", name = "Exchanges")]
-pub(crate) struct Exchanges {
+/// The base class of communication objects.
+#[pyclass(frozen, subclass, module = "halocline.compat.ghex._exchange", name = "CommunicationBase")]
+pub(crate) struct CommunicationBase {
     scheduled: Arc<AtomicU64>,
 }
 
-impl Exchanges {
-    /// Of an exchange that begins.
-    fn tie(&self) -> Tie {
+impl CommunicationBase {
+    /// The state of an exchange that starts now.
+    fn scheduled_state(&self) -> ScheduledState {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         self.scheduled.store(0, Ordering::Relaxed);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Tie { scheduled: Arc::clone(&self.scheduled), number, is_over: AtomicBool::new(false) }
+        ScheduledState { scheduled: Arc::clone(&self.scheduled), number, is_over: AtomicBool::new(false) }
     }
 
-    /// The same handle, related to this object.
-    fn tied(&self, py: Python<'_>, handle: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    /// Relates a handle to this object.
+    fn with_scheduled_state(&self, py: Python<'_>, handle: Py<PyAny>) -> PyResult<Py<PyAny>> {
         match handle.bind(py).cast::<PyPending>() {
-            Ok(pending) => pending.get().tie(self.tie()),
-            Err(_) => handle.bind(py).setattr(intern!(py, "_tie"), Bound::new(py, PyTie(self.tie()))?)?,
+            Ok(pending) => pending.get().scheduled_state(self.scheduled_state()),
+            Err(_) => handle.bind(py).setattr(
+                intern!(py, "_scheduled_state"),
+                Bound::new(py, PyScheduledState(self.scheduled_state()))?,
+            )?,
         }
         Ok(handle)
     }
 }
 
 #[pymethods]
-impl Exchanges {
+impl CommunicationBase {
     #[new]
     #[pyo3(signature = (*_of))]
     fn new(_of: &Bound<'_, PyTuple>) -> Self {
         Self { scheduled: Arc::default() }
     }
 
-    /// Begins an exchange by the function of `_exchange.py`.
+    /// Starts an exchange by the function of `_exchange.py`.
     fn _begin<'py>(&self, buffers: &Bound<'py, PyAny>, streams: &Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
         let py = buffers.py();
-        self.tied(py, otherwise(py, buffers, streams)?)
+        self.with_scheduled_state(py, begin_in_python(py, buffers, streams)?)
     }
 
-    /// Whether `schedule_wait` was called for the last exchange, and nothing has told since that it is over.
+    /// Whether `schedule_wait` was called for the last exchange and the program does not know yet that it is over.
     fn has_scheduled_exchange(&self) -> bool {
         self.scheduled.load(Ordering::Relaxed) != 0
     }
 
-    /// Begins an exchange of fields that patterns were applied to: a list of them, or each as an argument. (A tuple of one argument would
-    /// cost as much as all else here.)
+    /// Starts an exchange of buffers: a list, or each as an argument. `first` is separate because a tuple of one argument would double the
+    /// cost of the call.
     #[pyo3(signature = (first = First(None), /, *others), text_signature = "($self, /, *buffers)")]
     fn exchange<'py>(&self, first: First<'py>, others: &Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
         let py = others.py();
         let only = first.0.as_ref().filter(|_| others.is_empty());
-        if let Some(info) = only.and_then(|only| of_host(only.clone())) {
-            return self.tied(py, begin_all(py, &[info])?);
+        if let Some(info) = only.and_then(|only| as_host_buffer(only.clone())) {
+            return self.with_scheduled_state(py, begin_all(py, &[info])?);
         }
         let infos = match only.map(|only| only.cast_exact::<PyList>()) {
-            Some(Ok(list)) if list.len() == 1 => match of_host(list.get_item(0)?) {
-                Some(info) => return self.tied(py, begin_all(py, &[info])?),
+            Some(Ok(list)) if list.len() == 1 => match as_host_buffer(list.get_item(0)?) {
+                Some(info) => return self.with_scheduled_state(py, begin_all(py, &[info])?),
                 None => None,
             },
-            Some(Ok(list)) => all_of_host(list.len(), list.iter()),
+            Some(Ok(list)) => as_host_buffers(list.len(), list.iter()),
             Some(Err(_)) => None,
-            None => all_of_host(others.len() + 1, first.0.iter().cloned().chain(others)),
+            None => as_host_buffers(others.len() + 1, first.0.iter().cloned().chain(others)),
         };
         match infos {
-            Some(infos) if is_one_pattern(&infos) => self.tied(py, begin_all(py, &infos)?),
+            Some(infos) if is_one_pattern(&infos) => self.with_scheduled_state(py, begin_all(py, &infos)?),
             _ => {
                 let all: Vec<_> = first.0.into_iter().chain(others).collect();
                 self._begin(&PyTuple::new(py, all)?.into_any(), &PyTuple::empty(py))
@@ -331,7 +334,7 @@ impl Exchanges {
     }
 }
 
-/// The first argument, if there is one.
+/// The first argument, if given.
 struct First<'py>(Option<Bound<'py, PyAny>>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for First<'py> {
@@ -342,29 +345,29 @@ impl<'a, 'py> FromPyObject<'a, 'py> for First<'py> {
     }
 }
 
-fn of_host(given: Bound<'_, PyAny>) -> Option<Bound<'_, BufferInfo>> {
+fn as_host_buffer(given: Bound<'_, PyAny>) -> Option<Bound<'_, BufferInfo>> {
     given.cast_into_exact::<BufferInfo>().ok().filter(|info| !info.get().on_device)
 }
 
-/// All of these, if they are such.
-fn all_of_host<'py>(
+/// The buffers, if all are host buffers of this class.
+fn as_host_buffers<'py>(
     count: usize,
     given: impl Iterator<Item = Bound<'py, PyAny>>,
 ) -> Option<Vec<Bound<'py, BufferInfo>>> {
     let mut infos = Vec::with_capacity(count);
     for given in given {
-        infos.push(of_host(given)?);
+        infos.push(as_host_buffer(given)?);
     }
     Some(infos)
 }
 
-/// Whether these are of one pattern, and there are any.
+/// Whether there are buffers and all have the same pattern.
 fn is_one_pattern(infos: &[Bound<'_, BufferInfo>]) -> bool {
     let mut patterns = infos.iter().map(|info| &info.get().pattern);
     patterns.next().is_some_and(|first| patterns.all(|pattern| pattern.is(first)))
 }
 
-/// Begins an exchange of fields of one pattern.
+/// Starts an exchange of buffers of one pattern.
 fn begin_all(py: Python<'_>, infos: &[Bound<'_, BufferInfo>]) -> PyResult<Py<PyAny>> {
     let pattern = infos[0].get().pattern.bind(py);
     let core = pattern.get().core.get();

@@ -1,8 +1,13 @@
 //! Regular grids, their decompositions, and patterns.
 
+use crate::argument::{
+    Argument, ArgumentType, FilePath, Get, List, Pair, Refusal, accept, choose, entries, entry,
+    shown_in_message,
+};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{Argument, Get, Given, List, Pair, Refusal, choose, entries, entry, named, told};
+use crate::gather;
+use crate::process_local::drop_deferred;
 use halocline::plan::{DomainShape, OwnedBox};
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::PyClass;
@@ -21,14 +26,14 @@ pub(crate) struct PyRegularGrid {
     domains_per_rank: usize,
 }
 
-/// Ranks of a communicator, or their number alone.
+/// A communicator, or only a number of ranks.
 enum Ranks {
     Of(Py<PyCommunicator>),
     Number(usize),
 }
 
-impl<'py> Argument<'py> for Ranks {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Ranks {
+    fn plural() -> String {
         "halocline.Communicator objects".to_owned()
     }
 
@@ -44,8 +49,8 @@ impl<'py> Argument<'py> for Ranks {
 /// One box of a decomposition.
 struct OneBox(OwnedBox);
 
-impl<'py> Argument<'py> for OneBox {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for OneBox {
+    fn plural() -> String {
         "boxes".to_owned()
     }
 
@@ -59,7 +64,7 @@ impl<'py> Argument<'py> for OneBox {
 impl PyRegularGrid {
     fn decomposed(
         &self,
-        comm: Given<Ranks>,
+        comm: Argument<Ranks>,
         decompose: impl FnOnce(&RegularGrid, usize) -> Result<Decomposition, halocline::PatternError>,
     ) -> PyResult<PyDecomposition> {
         let (ranks, comm) = match comm.get("comm")? {
@@ -74,32 +79,32 @@ impl PyRegularGrid {
 #[pymethods]
 impl PyRegularGrid {
     #[new]
-    #[pyo3(signature = (shape, *, periodic = None, domains_per_rank = Given::of(1usize)), text_signature = "(shape, *, periodic=None, domains_per_rank=1)")]
+    #[pyo3(signature = (shape, *, periodic = None, domains_per_rank = Argument::of(1usize)), text_signature = "(shape, *, periodic=None, domains_per_rank=1)")]
     fn new(
         py: Python<'_>,
-        shape: Given<List<usize>>,
-        periodic: Option<Given<List<bool>>>,
-        domains_per_rank: Given<usize>,
+        shape: Argument<List<usize>>,
+        periodic: Option<Argument<List<bool>>>,
+        domains_per_rank: Argument<usize>,
     ) -> PyResult<Self> {
-        named!(shape, periodic, domains_per_rank);
+        accept!(shape, periodic, domains_per_rank);
         let List(shape) = shape;
         let periodic = periodic.map_or_else(|| vec![false; shape.len()], |periodic| periodic.0);
         if periodic.len() != shape.len() {
             let (given, axes) = (periodic.len(), shape.len());
-            return Err(error::value(format!(
+            return Err(error::value_error(format!(
                 "periodic: {given} flags for {axes} axes; give one for each axis"
             )));
         }
         if domains_per_rank == 0 {
-            return Err(error::value("domains_per_rank: a whole number from 1 is wanted, not 0"));
+            return Err(error::value_error("domains_per_rank: a whole number from 1 is wanted, not 0"));
         }
         let grid = RegularGrid::new(&*shape).periodic(&*periodic).domains_per_rank(domains_per_rank);
-        grid.check().map_err(|wrong| error::prefixed(py, error::of(wrong), "shape"))?;
-        // The check has found that the product does not overflow.
+        grid.check().map_err(error::of)?;
+        // `check` guarantees that the product does not overflow.
         let cells: usize = shape.iter().product();
         if domains_per_rank > cells {
             let shape = PyTuple::new(py, &shape)?;
-            return Err(error::value(format!(
+            return Err(error::value_error(format!(
                 "domains_per_rank: {domains_per_rank} domains, but a grid of {shape} has {cells} cells; every domain needs one"
             )));
         }
@@ -119,25 +124,37 @@ impl PyRegularGrid {
     }
 
     #[doc = doc!("RegularGrid.decompose")]
-    fn decompose(&self, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
+    fn decompose(&self, comm: Argument<Ranks>) -> PyResult<PyDecomposition> {
         self.decomposed(comm, RegularGrid::decompose)
     }
 
     #[doc = doc!("RegularGrid.decompose_into")]
-    fn decompose_into(&self, blocks: Given<List<usize>>, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
+    fn decompose_into(
+        &self,
+        blocks: Argument<List<usize>>,
+        comm: Argument<Ranks>,
+    ) -> PyResult<PyDecomposition> {
         let List(blocks) = blocks.get("blocks")?;
         self.decomposed(comm, |grid, ranks| grid.decompose_into(blocks, ranks))
     }
 
     #[doc = doc!("RegularGrid.decompose_at")]
-    fn decompose_at(&self, cuts: Given<List<List<usize>>>, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
+    fn decompose_at(
+        &self,
+        cuts: Argument<List<List<usize>>>,
+        comm: Argument<Ranks>,
+    ) -> PyResult<PyDecomposition> {
         let List(cuts) = cuts.get("cuts")?;
         let cuts: Vec<Vec<usize>> = cuts.into_iter().map(|cuts| cuts.0).collect();
         self.decomposed(comm, |grid, ranks| grid.decompose_at(cuts, ranks))
     }
 
     #[doc = doc!("RegularGrid.decompose_boxes")]
-    fn decompose_boxes(&self, boxes: Given<List<OneBox>>, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
+    fn decompose_boxes(
+        &self,
+        boxes: Argument<List<OneBox>>,
+        comm: Argument<Ranks>,
+    ) -> PyResult<PyDecomposition> {
         let List(boxes) = boxes.get("boxes")?;
         let boxes = boxes.into_iter().map(|one| one.0).collect();
         self.decomposed(comm, |grid, ranks| grid.decompose_boxes(boxes, ranks))
@@ -194,7 +211,7 @@ impl PyDecomposition {
     }
 
     #[doc = doc!("Decomposition.staggered")]
-    fn staggered(&self, py: Python<'_>, axes: Given<List<bool>>) -> PyResult<Self> {
+    fn staggered(&self, py: Python<'_>, axes: Argument<List<bool>>) -> PyResult<Self> {
         let List(axes) = axes.get("axes")?;
         let decomposition = self.decomposition.staggered(axes).map_err(error::of)?;
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
@@ -202,26 +219,26 @@ impl PyDecomposition {
 
     #[doc = doc!("Decomposition.domains_of")]
     #[pyo3(signature = (rank, halo = None))]
-    fn domains_of(&self, rank: Given<usize>, halo: Option<Given<Widths>>) -> PyResult<Vec<PyDomain>> {
-        named!(rank, halo);
+    fn domains_of(&self, rank: Argument<usize>, halo: Option<Argument<Widths>>) -> PyResult<Vec<PyDomain>> {
+        accept!(rank, halo);
         let halo = halo.map_or_else(|| Halo::uniform(0), |halo| halo.0);
         let pattern = self.decomposition.pattern_of(rank, &halo).map_err(error::of)?;
         Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain { id, shape }).collect())
     }
 
     #[doc = doc!("Decomposition.pattern")]
-    #[pyo3(signature = (halo, *, neighbours = Given::of("all"), comm = None), text_signature = "($self, halo, *, neighbours='all', comm=None)")]
+    #[pyo3(signature = (halo, *, neighbours = Argument::of("all"), comm = None), text_signature = "($self, halo, *, neighbours='all', comm=None)")]
     fn pattern(
         &self,
         py: Python<'_>,
-        halo: Given<Widths>,
-        neighbours: Given<String>,
-        comm: Option<Given<Py<PyCommunicator>>>,
+        halo: Argument<Widths>,
+        neighbours: Argument<String>,
+        comm: Option<Argument<Py<PyCommunicator>>>,
     ) -> PyResult<PyPattern> {
         let Some(comm) = comm.get("comm")?.or_else(|| self.comm.as_ref().map(|comm| comm.clone_ref(py)))
         else {
-            return Err(error::value(
-                "the grid was decomposed for a number of ranks; say which communicator they are: pattern(..., comm=comm)",
+            return Err(error::value_error(
+                "comm: the grid was decomposed for a number of ranks, not for a communicator; pass one: pattern(..., comm=comm)",
             ));
         };
         let halo = halo_of(halo, neighbours);
@@ -237,11 +254,11 @@ impl PyDecomposition {
     }
 }
 
-/// Widths of a halo, as Python says them.
+/// The widths of a halo.
 pub(crate) struct Widths(pub(crate) Halo);
 
-impl<'py> Argument<'py> for Widths {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Widths {
+    fn plural() -> String {
         "halos".to_owned()
     }
 
@@ -254,18 +271,22 @@ impl<'py> Argument<'py> for Widths {
             Ok(widths) => widths.0.into_iter().map(|width| (width, width)).collect(),
             Err(_) => match List::<Pair>::of(object) {
                 Ok(widths) => widths.0.into_iter().map(|Pair(low, high)| (low, high)).collect::<Vec<_>>(),
-                // The error of ours says it all.
                 Err(Refusal::Theirs(error)) => return Err(Refusal::Theirs(error)),
-                Err(_) => return Err(Refusal::value(format!("{WANTED} is wanted, not {}", told(object)))),
+                Err(_) => {
+                    return Err(Refusal::wrong_value(format!(
+                        "{WANTED} is wanted, not {}",
+                        shown_in_message(object)
+                    )));
+                }
             },
         };
         Ok(Self(Halo::per_axis(widths)))
     }
 }
 
-/// The halo that is meant.
-pub(crate) fn halo_of(halo: Given<Widths>, neighbours: Given<String>) -> PyResult<Halo> {
-    named!(halo, neighbours);
+/// The halo of these widths and this choice of neighbours.
+pub(crate) fn halo_of(halo: Argument<Widths>, neighbours: Argument<String>) -> PyResult<Halo> {
+    accept!(halo, neighbours);
     let neighbours = choose(
         "neighbours",
         &neighbours,
@@ -274,7 +295,7 @@ pub(crate) fn halo_of(halo: Given<Widths>, neighbours: Given<String>) -> PyResul
     Ok(halo.0.neighbours(neighbours))
 }
 
-/// What `__reduce__` of a value gives: that it is made again by its class, of these arguments.
+/// The result of `__reduce__`: the class makes the value again from these arguments.
 pub(crate) fn remade<'py, T: PyClass>(
     py: Python<'py>,
     arguments: Bound<'py, PyTuple>,
@@ -284,7 +305,7 @@ pub(crate) fn remade<'py, T: PyClass>(
     (make, (py.get_type::<T>(), arguments, options)).into_pyobject(py)
 }
 
-/// A collective call of this name, with arguments that this rank may have refused: then it is an error on all ranks.
+/// Makes a collective call. If this rank refused its arguments (`given`), the call is an error on all ranks.
 pub(crate) fn collective<A: Send, T: Send>(
     py: Python<'_>,
     comm: &Py<PyCommunicator>,
@@ -312,12 +333,12 @@ pub(crate) struct PyPattern {
 }
 
 impl PyPattern {
-    /// Refuses a communicator of other ranks than those of the pattern.
+    /// Refuses a communicator that is not of the pattern's group.
     pub(crate) fn check(&self, comm: &PyCommunicator) -> PyResult<()> {
         if self.comm.get().group() == comm.group() {
             return Ok(());
         }
-        Err(error::value(
+        Err(error::value_error(
             "the pattern was made with another communicator; use that one, or a duplicate of it",
         ))
     }
@@ -329,10 +350,10 @@ impl PyPattern {
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
-        comm: Given<Py<PyCommunicator>>,
-        domains: Given<List<Py<crate::unstructured::PyUnstructuredDomain>>>,
+        comm: Argument<Py<PyCommunicator>>,
+        domains: Argument<List<Py<crate::unstructured::PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        named!(comm);
+        accept!(comm);
         let domains = domains.get("domains").map(|domains| crate::unstructured::domains(domains.0));
         let pattern =
             collective(py, &comm, "pattern", domains, |comm, domains| Pattern::unstructured(comm, &domains))?;
@@ -351,7 +372,7 @@ impl PyPattern {
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match &self.pattern.plan().domains[..] {
             [(_, shape)] => PyTuple::new(py, shape.extents()),
-            all => Err(error::value(format!(
+            all => Err(error::value_error(format!(
                 "this rank has {} domains of the pattern; see pattern.domains for their shapes",
                 all.len()
             ))),
@@ -368,12 +389,42 @@ impl PyPattern {
     }
 
     #[doc = doc!("Pattern.narrowed")]
-    #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
-    fn narrowed(&self, py: Python<'_>, halo: Given<Widths>, neighbours: Given<String>) -> PyResult<Self> {
+    #[pyo3(signature = (halo, *, neighbours = Argument::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
+    fn narrowed(
+        &self,
+        py: Python<'_>,
+        halo: Argument<Widths>,
+        neighbours: Argument<String>,
+    ) -> PyResult<Self> {
         let halo = halo_of(halo, neighbours);
         let pattern =
             collective(py, &self.comm, "narrowed", halo, |comm, halo| self.pattern.narrowed(comm, &halo))?;
         Ok(Self { pattern, comm: self.comm.clone_ref(py) })
+    }
+
+    #[doc = doc!("Pattern.gather_to")]
+    fn gather_to<'py>(
+        &self,
+        py: Python<'py>,
+        root: Argument<usize>,
+        fields: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let prepared = root.get("root").and_then(|root| Ok((root, gather::parts(fields)?)));
+        let gathered = collective(py, &self.comm, "gather_to", prepared, |comm, (root, fields)| {
+            self.pattern.gather_field_to(comm, root, &fields.iter().collect::<Vec<_>>())
+        });
+        drop_deferred(py);
+        gathered?.map(|field| gather::to_numpy(py, field)).transpose()
+    }
+
+    #[doc = doc!("Pattern.save")]
+    fn save(&self, py: Python<'_>, path: Argument<FilePath>, fields: &Bound<'_, PyAny>) -> PyResult<()> {
+        let prepared = path.get("path").and_then(|path| Ok((path.0, gather::parts(fields)?)));
+        let saved = collective(py, &self.comm, "save", prepared, |comm, (path, fields)| {
+            self.pattern.save(comm, path, &fields.iter().collect::<Vec<_>>())
+        });
+        drop_deferred(py);
+        saved
     }
 
     fn __repr__(&self) -> String {

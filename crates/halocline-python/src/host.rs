@@ -1,4 +1,4 @@
-//! Waits of threads of Python: Ctrl-C ends them.
+//! Waits of Python threads. Ctrl-C and closing a communicator end them.
 
 use crate::error;
 use halocline::comm::{Host, System};
@@ -9,24 +9,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long a signal may go unnoticed.
+/// How often a wait checks for Python's signals.
 pub(crate) const ASKS_AFTER: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// What a signal handler of Python has raised during a wait of this thread.
+    /// The exception that a signal handler raised during a wait of this thread.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// What this thread waits for, if it waits.
-    static WAITS_FOR: RefCell<Option<Left>> = const { RefCell::new(None) };
+    /// The departure state of the rank that calls of this thread act for.
+    static WAITS_FOR: RefCell<Option<DepartureRef>> = const { RefCell::new(None) };
 }
 
-/// Whether a rank has left its group.
-pub(crate) type Left = Arc<Leaving>;
+/// Shared departure state of a rank.
+pub(crate) type DepartureRef = Arc<Departure>;
 
-/// How a rank has left its group, if it has: the first cause stays.
+/// Whether and how a rank of this process has left its group. The first cause stays.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving(AtomicU8);
+pub(crate) struct Departure(AtomicU8);
 
-impl Leaving {
+impl Departure {
     const HERE: u8 = 0;
     const CLOSED: u8 = 1;
     const INTERRUPTED: u8 = 2;
@@ -35,17 +35,17 @@ impl Leaving {
         self.leave(Self::CLOSED);
     }
 
-    /// What the rank calls from now on raises `KeyboardInterrupt`.
+    /// Later calls of the rank raise `KeyboardInterrupt`.
     pub(crate) fn interrupt(&self) {
         self.leave(Self::INTERRUPTED);
     }
 
     fn leave(&self, cause: u8) {
-        // One that has left already stays as it is.
+        // Fails if the rank has left already: the first cause stays.
         let _ = self.0.compare_exchange(Self::HERE, cause, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// What a call of a rank that has left raises.
+    /// The exception for calls of a rank that has left.
     pub(crate) fn error(&self) -> Option<PyErr> {
         match self.0.load(Ordering::Relaxed) {
             Self::HERE => None,
@@ -55,35 +55,36 @@ impl Leaving {
     }
 }
 
-/// What whoever uses something of a rank that has left is told.
+/// The text of `ClosedError`.
 pub(crate) const CLOSED: &str = "the communicator was closed";
 
-/// From now on waits of this thread end when this rank leaves.
+/// Makes later waits of this thread end when the rank leaves.
 #[inline]
-pub(crate) fn waits_for(left: &Left) {
+pub(crate) fn set_awaited_rank(left: &DepartureRef) {
     WAITS_FOR.with_borrow_mut(|waits_for| match waits_for {
         Some(known) if Arc::ptr_eq(known, left) => {}
-        other => *other = Some(Left::clone(left)),
+        other => *other = Some(DepartureRef::clone(left)),
     });
 }
 
-pub(crate) fn waits_for_nobody() {
+pub(crate) fn clear_awaited_rank() {
     WAITS_FOR.set(None);
 }
 
 fn has_left() -> bool {
-    WAITS_FOR
-        .with_borrow(|left| left.as_ref().is_some_and(|left| left.0.load(Ordering::Relaxed) != Leaving::HERE))
+    WAITS_FOR.with_borrow(|left| {
+        left.as_ref().is_some_and(|left| left.0.load(Ordering::Relaxed) != Departure::HERE)
+    })
 }
 
 /// `KeyboardInterrupt`, if the rank that this thread waits for was interrupted.
 fn raised_by_interrupt() -> Option<PyErr> {
     WAITS_FOR.with_borrow(|left| {
-        left.as_ref().filter(|left| left.0.load(Ordering::Relaxed) == Leaving::INTERRUPTED)?.error()
+        left.as_ref().filter(|left| left.0.load(Ordering::Relaxed) == Departure::INTERRUPTED)?.error()
     })
 }
 
-/// The machine, whose waits ask for Python's signals.
+/// The system host; its waits check for Python's signals.
 #[derive(Debug)]
 pub(crate) struct PythonHost;
 
@@ -108,7 +109,7 @@ impl Host for PythonHost {
         if has_left() {
             return true;
         }
-        // A handler may call the package: then this thread waits for something else, or closes what it waits for here.
+        // A handler may call the package, and wait for another rank or close this one.
         let waits_for = WAITS_FOR.take();
         let raised = raised_by_signal();
         WAITS_FOR.set(waits_for);
@@ -120,7 +121,7 @@ impl Host for PythonHost {
     }
 }
 
-/// The machine with a clock that runs faster, for tests of what people are told after long waits.
+/// A host whose clock runs faster, for tests of the warnings after long waits.
 #[derive(Debug)]
 pub(crate) struct FastClock {
     pub(crate) speed: u32,
@@ -148,24 +149,30 @@ impl Host for FastClock {
     }
 }
 
-/// Runs the handlers of signals that have arrived, and returns what they raise. Python runs them in its main thread alone; in a
-/// forked child that is the thread that forked.
-fn raised_by_signal() -> Option<PyErr> {
-    match rustix::thread::gettid() == rustix::process::getpid() {
-        true => Python::attach(|py| py.check_signals().err()),
-        false => None,
-    }
+/// Whether this is the thread in which Python runs signal handlers: the main thread, or in a forked child the thread that forked.
+fn is_main_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
 }
 
-/// How long a signal for the whole job may come after the news that another rank has gone by it.
-const SIGNALS_WITHIN: Duration = Duration::from_millis(200);
-
-/// What a signal handler raises within [`SIGNALS_WITHIN`]. Blocks as long, in Python's main thread, without the GIL.
-pub(crate) fn raised_soon() -> Option<PyErr> {
-    if rustix::thread::gettid() != rustix::process::getpid() {
+/// Runs the handlers of signals that have arrived, and returns what they raise.
+fn raised_by_signal() -> Option<PyErr> {
+    if !is_main_thread() {
         return None;
     }
-    let until = System.now() + SIGNALS_WITHIN;
+    Python::attach(|py| py.check_signals().err())
+}
+
+/// How much later than the news that a peer has left a signal for the whole job may come, and its exception still replaces the error.
+/// A launcher signals one rank after the other, so a peer may leave before this rank is signalled. A later signal is one like any other.
+const SIGNAL_GRACE: Duration = Duration::from_millis(200);
+
+/// Waits up to [`SIGNAL_GRACE`] for a signal, without the GIL, and returns what its handler raises. Only in Python's main thread, which runs
+/// the handlers.
+pub(crate) fn raised_within_grace() -> Option<PyErr> {
+    if !is_main_thread() {
+        return None;
+    }
+    let until = System.now() + SIGNAL_GRACE;
     loop {
         let left = until.saturating_sub(System.now());
         let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
@@ -178,20 +185,20 @@ pub(crate) fn raised_soon() -> Option<PyErr> {
     }
 }
 
-/// What ended a wait of this thread that was interrupted.
+/// The exception for an interrupted wait of this thread.
 pub(crate) fn interruption() -> PyErr {
     if let Some(raised) = RAISED.take() {
         return raised;
     }
     let left = WAITS_FOR.with_borrow(|left| left.as_ref().and_then(|left| left.error()));
     if left.is_some() {
-        // What this thread drops now waits for others.
-        waits_for_nobody();
+        // Drops that follow in this thread may wait.
+        clear_awaited_rank();
     }
     left.unwrap_or_else(|| PyKeyboardInterrupt::new_err("the wait was interrupted"))
 }
 
-/// What comes before any error of the library: what a signal handler raises, and the interrupt of the ranks.
+/// The exception that replaces any error of the library: of a signal handler, or of an interrupted thread group.
 pub(crate) fn raised_first() -> Option<PyErr> {
     raised_by_signal().or_else(raised_by_interrupt)
 }

@@ -4,19 +4,23 @@
 // The macro `doc!`: what the stub says of a name.
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));
 
-mod alone;
+mod argument;
+mod argument_name;
 mod array;
+mod bind;
+mod call_lock;
 mod comm;
 mod command;
 mod error;
 mod exchange;
+mod gather;
 mod ghex;
-mod given;
 mod grid;
 mod host;
 mod mesh;
 mod options;
-mod owned;
+mod pending;
+mod process_local;
 mod redistribute;
 mod stream;
 mod task;
@@ -72,14 +76,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::PyMemory>()?;
     module.add("_FieldDescriptor", module.py().get_type::<ghex::FieldDescriptor>())?;
     module.add("_BufferInfo", module.py().get_type::<ghex::BufferInfo>())?;
-    module.add("_Lane", module.py().get_type::<ghex::Lane>())?;
-    module.add("_Tie", module.py().get_type::<ghex::PyTie>())?;
-    module.add("_Exchanged", module.py().get_type::<ghex::Exchanged>())?;
-    module.add("_Exchanges", module.py().get_type::<ghex::Exchanges>())?;
-    module.add("_Alone", module.py().get_type::<alone::PyAlone>())?;
+    module.add("_LinkSlot", module.py().get_type::<ghex::LinkSlot>())?;
+    module.add("_ScheduledState", module.py().get_type::<ghex::PyScheduledState>())?;
+    module.add("_PatternBase", module.py().get_type::<ghex::PatternBase>())?;
+    module.add("_CommunicationBase", module.py().get_type::<ghex::CommunicationBase>())?;
+    module.add("_CallLock", module.py().get_type::<call_lock::PyCallLock>())?;
     module.add_class::<stream::PyStream>()?;
     module.add_class::<exchange::PyHaloExchange>()?;
-    module.add_class::<exchange::PyPending>()?;
+    module.add_class::<pending::PyPending>()?;
     module.add_class::<unbound::PyPatternLinks>()?;
     module.add_class::<redistribute::PyRedistribute>()?;
     Ok(())

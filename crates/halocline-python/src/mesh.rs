@@ -1,7 +1,7 @@
 //! Meshes, and the domains that a partition makes of them.
 
+use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, choose};
 use crate::error;
-use crate::given::{Argument, Get, Given, List, Refusal, choose, named};
 use crate::grid::remade;
 use crate::unstructured::{
     Ids, Indices, PyGraph, PyPartition, PyUnstructuredDomain, Vertices, numbers, to_numpy, vertex,
@@ -19,21 +19,21 @@ pub(crate) struct PyMesh(Mesh);
 #[pymethods]
 impl PyMesh {
     #[new]
-    #[pyo3(signature = (vertices, connectivity, *, offsets = None, solid = Given::of(false)), text_signature = "(vertices, connectivity, *, offsets=None, solid=False)")]
+    #[pyo3(signature = (vertices, connectivity, *, offsets = None, solid = Argument::of(false)), text_signature = "(vertices, connectivity, *, offsets=None, solid=False)")]
     fn new(
-        vertices: Given<usize>,
+        vertices: Argument<usize>,
         connectivity: &Bound<'_, PyAny>,
-        offsets: Option<Given<Indices>>,
-        solid: Given<bool>,
+        offsets: Option<Argument<Indices>>,
+        solid: Argument<bool>,
     ) -> PyResult<Self> {
-        named!(vertices, offsets, solid);
+        accept!(vertices, offsets, solid);
         let mesh = match offsets {
             Some(offsets) => {
-                let entries = Given::<Vertices>::from(connectivity).get("connectivity")?;
+                let entries = Argument::<Vertices>::from(connectivity).get("connectivity")?;
                 Mesh::mixed(vertices, offsets.0, entries.0)
             }
             None => {
-                let rows = Given::<Connectivity>::from(connectivity).get("connectivity")?;
+                let rows = Argument::<Connectivity>::from(connectivity).get("connectivity")?;
                 Mesh::new(vertices, rows.arity, rows.entries)
             }
         };
@@ -71,8 +71,8 @@ impl PyMesh {
     }
 
     #[doc = doc!("Mesh.element_graph")]
-    fn element_graph(&self, py: Python<'_>, common: Given<usize>) -> PyResult<PyGraph> {
-        named!(common);
+    fn element_graph(&self, py: Python<'_>, common: Argument<usize>) -> PyResult<PyGraph> {
+        accept!(common);
         py.detach(|| self.0.element_graph(common)).map(PyGraph).map_err(error::of)
     }
 
@@ -80,12 +80,12 @@ impl PyMesh {
     fn domains_by_vertex(
         &self,
         py: Python<'_>,
-        partition: Given<Py<PyPartition>>,
-        rank: Given<usize>,
+        partition: Argument<Py<PyPartition>>,
+        rank: Argument<usize>,
     ) -> PyResult<PyMeshDomains> {
-        named!(partition, rank);
+        accept!(partition, rank);
         let partition = &partition.get().0;
-        let made = py.detach(|| self.0.domains_by_vertex(partition, rank)).map_err(error::of)?;
+        let made = py.detach(|| self.0.domains_by_vertex(partition, rank)).map_err(of_rank)?;
         Ok(PyMeshDomains::of(&made))
     }
 
@@ -93,26 +93,26 @@ impl PyMesh {
     fn domains_by_element(
         &self,
         py: Python<'_>,
-        partition: Given<Py<PyPartition>>,
-        rank: Given<usize>,
+        partition: Argument<Py<PyPartition>>,
+        rank: Argument<usize>,
     ) -> PyResult<PyMeshDomains> {
-        named!(partition, rank);
+        accept!(partition, rank);
         let partition = &partition.get().0;
-        let made = py.detach(|| self.0.domains_by_element(partition, rank)).map_err(error::of)?;
+        let made = py.detach(|| self.0.domains_by_element(partition, rank)).map_err(of_rank)?;
         Ok(PyMeshDomains::of(&made))
     }
 
     #[doc = doc!("Mesh.halos")]
-    #[pyo3(signature = (partition, part, depth, *, shared = Given::of("vertex")), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
+    #[pyo3(signature = (partition, part, depth, *, shared = Argument::of("vertex")), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
     fn halos(
         &self,
         py: Python<'_>,
-        partition: Given<Py<PyPartition>>,
-        part: Given<usize>,
-        depth: Given<usize>,
-        shared: Given<String>,
+        partition: Argument<Py<PyPartition>>,
+        part: Argument<usize>,
+        depth: Argument<usize>,
+        shared: Argument<String>,
     ) -> PyResult<Py<PyMeshHalos>> {
-        named!(partition, part, depth);
+        accept!(partition, part, depth);
         let shared = shared_of(shared)?;
         made(py, || self.0.halos(&partition.get().0, part, depth, shared))
     }
@@ -121,12 +121,12 @@ impl PyMesh {
     fn refined_part(
         &self,
         py: Python<'_>,
-        partition: Given<Py<PyPartition>>,
-        part: Given<usize>,
-        segments: Given<usize>,
-        depth: Given<usize>,
+        partition: Argument<Py<PyPartition>>,
+        part: Argument<usize>,
+        segments: Argument<usize>,
+        depth: Argument<usize>,
     ) -> PyResult<PyMeshPart> {
-        named!(partition, part, segments, depth);
+        accept!(partition, part, segments, depth);
         let part = py.detach(|| self.0.refined_part(&partition.get().0, part, segments, depth));
         part.map(PyMeshPart).map_err(error::of)
     }
@@ -157,6 +157,14 @@ impl PyMesh {
     }
 }
 
+/// The exception of a method whose argument `rank` is the part.
+fn of_rank(error: MeshError) -> PyErr {
+    match error {
+        MeshError::Rank { .. } => error::value_error(format!("rank: {error}")),
+        other => error::of(other),
+    }
+}
+
 fn counts(mesh: &Mesh) -> String {
     format!("{} vertices, {} elements", mesh.vertices(), mesh.elements().len())
 }
@@ -169,14 +177,14 @@ pub(crate) struct PyMeshPart(MeshPart);
 impl PyMeshPart {
     #[new]
     fn new(
-        mesh: Given<Py<PyMesh>>,
-        vertices: Given<Ids>,
-        elements: Given<Ids>,
-        partition: Given<Py<PyPartition>>,
-        part: Given<usize>,
-        depth: Given<usize>,
+        mesh: Argument<Py<PyMesh>>,
+        vertices: Argument<Ids>,
+        elements: Argument<Ids>,
+        partition: Argument<Py<PyPartition>>,
+        part: Argument<usize>,
+        depth: Argument<usize>,
     ) -> PyResult<Self> {
-        named!(mesh, vertices, elements, partition, part, depth);
+        accept!(mesh, vertices, elements, partition, part, depth);
         let (mesh, of) = (mesh.get().0.clone(), (partition.get().0.clone(), part));
         MeshPart::new(mesh, vertices.0, elements.0, of, depth).map(Self).map_err(error::of)
     }
@@ -188,9 +196,14 @@ impl PyMeshPart {
     }
 
     #[doc = doc!("MeshPart.halos")]
-    #[pyo3(signature = (depth, *, shared = Given::of("vertex")), text_signature = "($self, depth, *, shared='vertex')")]
-    fn halos(&self, py: Python<'_>, depth: Given<usize>, shared: Given<String>) -> PyResult<Py<PyMeshHalos>> {
-        named!(depth);
+    #[pyo3(signature = (depth, *, shared = Argument::of("vertex")), text_signature = "($self, depth, *, shared='vertex')")]
+    fn halos(
+        &self,
+        py: Python<'_>,
+        depth: Argument<usize>,
+        shared: Argument<String>,
+    ) -> PyResult<Py<PyMeshHalos>> {
+        accept!(depth);
         let shared = shared_of(shared)?;
         made(py, || self.0.halos(depth, shared))
     }
@@ -201,7 +214,7 @@ impl PyMeshPart {
 }
 
 /// What neighbours have in common, by its name.
-fn shared_of(shared: Given<String>) -> PyResult<Shared> {
+fn shared_of(shared: Argument<String>) -> PyResult<Shared> {
     const SHARED: [(&str, Shared); 3] =
         [("vertex", Shared::Vertex), ("edge", Shared::Edge), ("facet", Shared::Facet)];
     choose("shared", &shared.get("shared")?, &SHARED)
@@ -239,8 +252,8 @@ struct Connectivity {
     entries: Vec<u32>,
 }
 
-impl<'py> Argument<'py> for Connectivity {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Connectivity {
+    fn plural() -> String {
         "rows of vertices".to_owned()
     }
 
@@ -248,7 +261,7 @@ impl<'py> Argument<'py> for Connectivity {
         let by_offsets = "or give connectivity flat, with offsets=";
         if object.hasattr(intern!(object.py(), "__array_interface__"))? {
             if object.getattr(intern!(object.py(), "ndim"))?.eq(1)? {
-                return Err(Refusal::value(format!(
+                return Err(Refusal::wrong_value(format!(
                     "an array with a row for each element is wanted, not one of one dimension; reshape it, {by_offsets}"
                 )));
             }
@@ -259,7 +272,7 @@ impl<'py> Argument<'py> for Connectivity {
         let List(rows) = List::<List<u32>>::of(object)?;
         let arity = rows.first().map_or(1, |row| row.0.len());
         if let Some(row) = rows.iter().position(|row| row.0.len() != arity) {
-            return Err(Refusal::value(format!(
+            return Err(Refusal::wrong_value(format!(
                 "element {row} has {} vertices, element 0 has {arity}; give all as many, {by_offsets}",
                 rows[row].0.len()
             )));

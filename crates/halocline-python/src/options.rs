@@ -1,13 +1,13 @@
-//! What a bind is told.
+//! Options of a bind.
 
-use crate::given::{Argument, Get, Given, Refusal, choose, named, told};
+use crate::argument::{Argument, ArgumentType, Get, Refusal, accept, choose, shown_in_message};
 use crate::stream::{Handles, Streams};
 use halocline::{BindOptions, Direction, Flags, LinkChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
 
-/// Links, as Python says them.
+/// The words for `link=`.
 const LINKS: [(&str, LinkChoice); 6] = [
     ("auto", LinkChoice::Auto),
     ("push", LinkChoice::Push),
@@ -17,36 +17,36 @@ const LINKS: [(&str, LinkChoice); 6] = [
     ("message", LinkChoice::Message),
 ];
 
-/// The directions of a link, as Python says them.
+/// The words for `direction`.
 const DIRECTIONS: [(&str, Direction); 2] = [("send", Direction::Send), ("receive", Direction::Receive)];
 
 pub(crate) fn options(
-    link: Given<String>,
-    deadline: Option<Given<Duration>>,
-    name: Option<Given<String>>,
-    checked: Option<Given<bool>>,
+    link: Argument<String>,
+    deadline: Option<Argument<Duration>>,
+    name: Option<Argument<String>>,
+    checked: Option<Argument<bool>>,
 ) -> PyResult<BindOptions> {
-    named!(link, deadline, name, checked);
+    accept!(link, deadline, name, checked);
     let link = choose("link", &link, &LINKS)?;
     let options = BindOptions::default().link(link).deadline(deadline).checked(checked);
     Ok(name.into_iter().fold(options, BindOptions::name))
 }
 
-/// What a bind is told of fields in memory of devices.
+/// The options for device fields.
 pub(crate) struct OfDevices {
-    pub(crate) streams: Option<Given<Handles>>,
-    pub(crate) inline: Given<bool>,
-    pub(crate) stream_waits: Given<bool>,
-    pub(crate) flags: Given<Words>,
+    pub(crate) streams: Option<Argument<Handles>>,
+    pub(crate) inline: Argument<bool>,
+    pub(crate) stream_waits: Argument<bool>,
+    pub(crate) flags: Argument<LlOption>,
 }
 
 impl OfDevices {
-    /// With the other options, where the fields are on the devices of `known`.
+    /// Adds these to the other options; `known` has the devices of the fields.
     pub(crate) fn beside(self, options: BindOptions, known: &Streams) -> PyResult<BindOptions> {
         let Self { streams, inline, stream_waits, flags } = self;
-        named!(streams, inline, stream_waits, flags);
+        accept!(streams, inline, stream_waits, flags);
         let streams = known.get(&streams.map_or_else(Vec::new, |streams| streams.0))?;
-        let Words(flags) = flags;
+        let LlOption(flags) = flags;
         Ok(options
             .streams(streams)
             .inline(inline)
@@ -55,17 +55,17 @@ impl OfDevices {
     }
 }
 
-/// Which messages go as words with flags, as Python says it.
-pub(crate) struct Words(Flags);
+/// The value of `flags=`: which messages use the LL (low-latency) protocol.
+pub(crate) struct LlOption(Flags);
 
-impl From<Flags> for Words {
+impl From<Flags> for LlOption {
     fn from(flags: Flags) -> Self {
         Self(flags)
     }
 }
 
-impl<'py> Argument<'py> for Words {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for LlOption {
+    fn plural() -> String {
         "numbers of bytes".to_owned()
     }
 
@@ -81,7 +81,7 @@ fn bytes_or<T>(
     of: impl FnOnce(usize) -> T,
 ) -> Result<T, Refusal> {
     const WANTED: &str = "a number of bytes, from 1, 'never' or 'auto'";
-    let value = || Refusal::value(format!("{WANTED} is wanted, not {}", told(object)));
+    let value = || Refusal::wrong_value(format!("{WANTED} is wanted, not {}", shown_in_message(object)));
     if object.is_instance_of::<PyString>() {
         return match &*String::of(object)? {
             "auto" => Ok(auto),
@@ -97,7 +97,7 @@ fn bytes_or<T>(
     }
 }
 
-/// The path of a link by its name.
+/// The direction of a link by its word.
 pub(crate) fn direction(name: &str) -> PyResult<Direction> {
     choose("direction", name, &DIRECTIONS)
 }
@@ -115,7 +115,7 @@ pub(crate) fn paths(
     paths.map(named).collect()
 }
 
-/// Numbers of links, for people.
+/// The numbers of links as text.
 pub(crate) fn shown(links: halocline::LinkCounts) -> String {
     format!("{} direct, {} mailbox, {} message", links.direct, links.mailbox, links.message)
 }

@@ -1,13 +1,14 @@
-//! From one distribution of the cells to another.
+//! Redistribution of cells from one decomposition or partition to another.
 
+use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, entries, entry};
 use crate::array::{Arrays, Watches, field_of};
+use crate::bind::streams_of;
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::exchange::{PyHaloExchange, streams_of};
-use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
+use crate::exchange::PyHaloExchange;
 use crate::grid::{PyDecomposition, PyPattern, Widths, collective};
-use crate::options::{OfDevices, Words, options};
-use crate::owned::drop_deferred;
+use crate::options::{LlOption, OfDevices, options};
+use crate::process_local::drop_deferred;
 use crate::stream::Handles;
 use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
@@ -24,10 +25,10 @@ pub(crate) struct PyRedistribute {
 }
 
 /// A decomposition with the halo of its arrays.
-struct End(Py<PyDecomposition>, Widths);
+struct RegularSide(Py<PyDecomposition>, Widths);
 
-impl<'py> Argument<'py> for End {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for RegularSide {
+    fn plural() -> String {
         "pairs (decomposition, halo)".to_owned()
     }
 
@@ -43,16 +44,16 @@ impl PyRedistribute {
     #[staticmethod]
     fn regular(
         py: Python<'_>,
-        comm: Given<Py<PyCommunicator>>,
-        source: Given<End>,
-        target: Given<End>,
+        comm: Argument<Py<PyCommunicator>>,
+        source: Argument<RegularSide>,
+        target: Argument<RegularSide>,
     ) -> PyResult<Self> {
-        named!(comm);
-        let end = |end: Given<End>, name| {
-            let End(decomposition, Widths(halo)) = end.get(name)?;
+        accept!(comm);
+        let side = |side: Argument<RegularSide>, name| {
+            let RegularSide(decomposition, Widths(halo)) = side.get(name)?;
             Ok((decomposition.get().decomposition.clone(), halo))
         };
-        let prepared = end(source, "source").and_then(|source| Ok((source, end(target, "target")?)));
+        let prepared = side(source, "source").and_then(|source| Ok((source, side(target, "target")?)));
         let redistribute = collective(py, &comm, "redistribution", prepared, |comm, (source, target)| {
             Redistribute::regular(comm, (&source.0, &source.1), (&target.0, &target.1))
         })?;
@@ -63,11 +64,11 @@ impl PyRedistribute {
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
-        comm: Given<Py<PyCommunicator>>,
-        source: Given<List<Py<PyUnstructuredDomain>>>,
-        target: Given<List<Py<PyUnstructuredDomain>>>,
+        comm: Argument<Py<PyCommunicator>>,
+        source: Argument<List<Py<PyUnstructuredDomain>>>,
+        target: Argument<List<Py<PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        named!(comm);
+        accept!(comm);
         let prepared = || Ok((domains(source.get("source")?.0), domains(target.get("target")?.0)));
         let redistribute = collective(py, &comm, "redistribution", prepared(), |comm, (from, to)| {
             Redistribute::unstructured(comm, &from, &to)
@@ -87,28 +88,28 @@ impl PyRedistribute {
     }
 
     #[doc = doc!("Redistribute.bind")]
-    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), flags = Given::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
+    #[pyo3(signature = (comm, source, target, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), flags = Argument::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(
         &self,
         py: Python<'_>,
-        comm: Given<Py<PyCommunicator>>,
-        source: Given<List<Bound<'_, PyAny>>>,
-        target: Given<List<Bound<'_, PyAny>>>,
-        link: Given<String>,
-        deadline: Option<Given<Duration>>,
-        name: Option<Given<String>>,
-        checked: Option<Given<bool>>,
-        streams: Option<Given<Handles>>,
-        inline: Given<bool>,
-        stream_waits: Given<bool>,
-        flags: Given<Words>,
+        comm: Argument<Py<PyCommunicator>>,
+        source: Argument<List<Bound<'_, PyAny>>>,
+        target: Argument<List<Bound<'_, PyAny>>>,
+        link: Argument<String>,
+        deadline: Option<Argument<Duration>>,
+        name: Option<Argument<String>>,
+        checked: Option<Argument<bool>>,
+        streams: Option<Argument<Handles>>,
+        inline: Argument<bool>,
+        stream_waits: Argument<bool>,
+        flags: Argument<LlOption>,
     ) -> PyResult<PyHaloExchange> {
-        named!(comm);
+        accept!(comm);
         let prepared = || {
             if self.comm.get().group() != comm.get().group() {
-                return Err(error::value(
-                    "the redistribution was made with another communicator; use that one",
+                return Err(error::value_error(
+                    "comm: the redistribution was made with another communicator; use that one",
                 ));
             }
             let (List(source), List(target)) = (source.get("source")?, target.get("target")?);

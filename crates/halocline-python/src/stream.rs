@@ -1,8 +1,8 @@
 //! Streams of other libraries.
 
+use crate::argument::{Argument, ArgumentType, Get, Refusal, class_of};
 use crate::array::library_of;
 use crate::error;
-use crate::given::{Argument, Get, Given, Refusal, class_of};
 use halocline::device::{RawStream, cuda};
 use halocline::{Device, Stream};
 use pyo3::intern;
@@ -21,7 +21,7 @@ pub(crate) struct PyStream {
 #[pymethods]
 impl PyStream {
     #[new]
-    fn new(handle: Given<usize>) -> PyResult<Self> {
+    fn new(handle: Argument<usize>) -> PyResult<Self> {
         Ok(Self { ptr: handle.get("handle")? })
     }
 
@@ -35,7 +35,7 @@ impl PyStream {
     }
 }
 
-/// Attributes that are the handle of a stream, by which of them the streams of a class have it: those of CuPy, and of PyTorch.
+/// The attribute that holds the handle of a stream: `ptr` (CuPy) or `cuda_stream` (PyTorch).
 #[derive(Clone, Copy)]
 enum Attribute {
     Ptr,
@@ -53,11 +53,11 @@ impl Attribute {
     }
 }
 
-/// Classes whose streams have an attribute. An attribute that is not there costs an exception, a method a call: each more than all
-/// else of an exchange that comes from Python.
+/// Classes of streams and their attribute, most recent last. A missing attribute costs an exception and a method costs a call, each more
+/// than all other Python work of an exchange.
 static CLASSES: Mutex<Vec<(Py<PyType>, Attribute)>> = Mutex::new(Vec::new());
 
-/// Classes that are remembered.
+/// The most classes in [`CLASSES`].
 const REMEMBERED: usize = 8;
 
 fn attribute_of_class(stream: &Bound<'_, PyAny>) -> Option<Attribute> {
@@ -72,11 +72,11 @@ fn remember(stream: &Bound<'_, PyAny>, attribute: Attribute) {
     let oldest = (classes.len() == REMEMBERED).then(|| classes.remove(0));
     classes.push(entry);
     drop(classes);
-    // The end of a class may run any Python: with no lock held.
+    // Dropping a class may run any Python code, so no lock is held.
     drop(oldest);
 }
 
-/// The handle of anything that is a stream.
+/// The handle of a stream object of any library.
 fn handle(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
     if stream.is_none() {
         return Ok(0);
@@ -91,7 +91,7 @@ fn handle(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
         return Ok(handle);
     }
     let handle = handle_by_protocol(stream)?;
-    // The method of other libraries may say something else than an attribute of such a name.
+    // Only the attributes of CuPy and PyTorch are known to equal what `__cuda_stream__` returns.
     let own = match library_of(stream, &["cupy", "torch"])? {
         Some("cupy") => Some(Attribute::Ptr),
         Some(_) => Some(Attribute::CudaStream),
@@ -109,17 +109,17 @@ fn handle(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
 fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
     if let Ok(class) = stream.cast::<PyType>() {
         let name = class.fully_qualified_name().or_else(|_| class.qualname())?;
-        return Err(Refusal::kind(format!("the class {name} is no stream; give one that was made of it")));
+        return Err(Refusal::wrong_type(format!("the class {name} is no stream; give an instance")));
     }
     if let Some(protocol) = stream.getattr_opt(intern!(stream.py(), "__cuda_stream__"))? {
-        // A method; numba and older drafts have a property.
+        // A method; in numba and older drafts of the protocol a property.
         let pair = if protocol.is_callable() { protocol.call0()? } else { protocol };
         return match pair.extract::<(i64, usize)>() {
             Ok((0, handle)) => Ok(handle),
-            Ok((version, _)) => {
-                Err(Refusal::kind(format!("version {version} of __cuda_stream__ is not known, version 0 is")))
-            }
-            Err(_) => Err(Refusal::kind("__cuda_stream__ is to give (0, handle)")),
+            Ok((version, _)) => Err(Refusal::wrong_type(format!(
+                "__cuda_stream__ has version {version}; only version 0 is supported"
+            ))),
+            Err(_) => Err(Refusal::wrong_type("__cuda_stream__ must return (0, handle)")),
         };
     }
     for attribute in [Attribute::Ptr, Attribute::CudaStream] {
@@ -127,20 +127,20 @@ fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
             return Ok(handle);
         }
     }
-    Err(Refusal::kind(format!(
+    Err(Refusal::wrong_type(format!(
         "{} is no stream; give None (the null stream), an object with __cuda_stream__() (version 0), with .ptr (CuPy) or \
          .cuda_stream (PyTorch), or halocline.Stream(handle)",
         class_of(stream)
     )))
 }
 
-/// Refuses what is no stream.
+/// Refuses an object that is no stream.
 #[pyfunction(name = "_check_stream")]
 pub(crate) fn check_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
     handle(stream).map(drop).map_err(|refusal| refusal.of("stream"))
 }
 
-/// How many GPUs CUDA has here; starts its driver, and makes no context.
+/// The number of GPUs; initialises the CUDA driver, but makes no context.
 #[pyfunction(name = "_gpus")]
 pub(crate) fn gpus(py: Python<'_>) -> usize {
     py.detach(|| cuda::inventory().map_or(0, |inventory| inventory.gpus.len()))
@@ -150,15 +150,15 @@ pub(crate) fn gpus(py: Python<'_>) -> usize {
 pub(crate) struct Handles(pub(crate) Vec<usize>);
 
 impl Handles {
-    /// Of the stream of a call: the null stream where none is given.
+    /// The streams of a call; the null stream by default.
     #[inline]
-    pub(crate) fn of_call(stream: Option<Given<Self>>) -> PyResult<Vec<usize>> {
+    pub(crate) fn of_call(stream: Option<Argument<Self>>) -> PyResult<Vec<usize>> {
         Ok(stream.get("stream")?.map_or_else(|| vec![0], |handles| handles.0))
     }
 }
 
-impl<'py> Argument<'py> for Handles {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Handles {
+    fn plural() -> String {
         "streams".to_owned()
     }
 
@@ -173,7 +173,7 @@ impl<'py> Argument<'py> for Handles {
     }
 }
 
-/// Streams met before, of the devices that an object has fields on.
+/// The devices of an object's fields, and the streams used with it so far.
 #[derive(Default)]
 pub(crate) struct Streams {
     devices: Vec<Device>,
@@ -181,14 +181,14 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Streams that are remembered.
+    /// The most handles that are remembered.
     const REMEMBERED: usize = 8;
 
     pub(crate) fn of(devices: Vec<Device>) -> Self {
         Self { devices, met: Mutex::default() }
     }
 
-    /// What handles stand for: the null stream is that of each device. Nothing where there are only host fields.
+    /// The streams of these handles; the null stream stands for that of each device. Empty if all fields are host fields.
     pub(crate) fn get(&self, handles: &[usize]) -> PyResult<Vec<Arc<Stream>>> {
         let mut streams = Vec::new();
         if self.devices.is_empty() {
@@ -211,7 +211,8 @@ impl Streams {
     }
 
     fn find(&self, handle: usize) -> PyResult<Vec<Arc<Stream>>> {
-        // SAFETY: whoever gives a stream keeps it as long as he uses it; a handle that is none is refused by the driver.
+        // SAFETY: the program keeps a stream alive while it uses it with the exchange, as the documentation says; the driver refuses
+        // a number that is no handle.
         let borrow = |device: &Device| unsafe { device.borrow_stream(RawStream(handle)) }.map(Arc::new);
         let found = self.devices.iter().map(borrow);
         if handle == 0 {
@@ -225,7 +226,7 @@ impl Streams {
             }
         }
         Err(last.map_or_else(
-            || error::value("there is no device"),
+            || error::value_error("there is no device"),
             |error| error::of(halocline::Error::from(error)),
         ))
     }

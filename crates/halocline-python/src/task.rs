@@ -1,10 +1,10 @@
-//! Tasks of asyncio that wait for an exchange.
+//! asyncio tasks that wait for an exchange.
 //!
-//! Whoever completes an exchange, a thread without Python maybe, wakes the task by an eventfd that its loop watches: no GIL is
-//! wanted, nothing is locked, and it is of no matter whether there still is an interpreter.
+//! The thread that completes an exchange may not be attached to Python. It wakes the task by an eventfd that the event loop watches, which
+//! needs neither the GIL nor a lock nor a running interpreter.
 
 use crate::error;
-use crate::owned::{Owned, drop_deferred};
+use crate::process_local::{ProcessLocal, drop_deferred};
 use crate::tensor::Write;
 use halocline::{Exchanging, Pending};
 use pyo3::prelude::*;
@@ -15,12 +15,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What wakes a task.
-struct Bell(OwnedFd);
+/// Wakes a task: an eventfd.
+struct EventFd(OwnedFd);
 
-impl Wake for Bell {
+impl Wake for EventFd {
     fn wake(self: Arc<Self>) {
-        // It can only be full: then it rings already.
+        // Fails only if the counter is full: then the descriptor is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
@@ -28,20 +28,23 @@ impl Wake for Bell {
 /// A task's wait for one exchange.
 #[pyclass(frozen, module = "halocline")]
 pub(crate) struct Waiting {
-    state: Owned<Mutex<State>>,
+    state: ProcessLocal<Mutex<State>>,
     write: Option<Arc<Write>>,
 }
 
 struct State {
-    /// None once nobody waits any more.
+    /// None once the task no longer waits.
     exchanging: Option<Exchanging>,
-    bell: Option<Arc<Bell>>,
+    event_fd: Option<Arc<EventFd>>,
 }
 
 impl Waiting {
     pub(crate) fn new(pending: Pending, write: Option<Arc<Write>>) -> Self {
         let exchanging = pending.into_future();
-        Self { state: Owned::new(Mutex::new(State { exchanging: Some(exchanging), bell: None })), write }
+        Self {
+            state: ProcessLocal::new(Mutex::new(State { exchanging: Some(exchanging), event_fd: None })),
+            write,
+        }
     }
 }
 
@@ -50,28 +53,28 @@ impl Waiting {
     /// The descriptor that becomes readable when it is time to poll.
     fn fileno(&self) -> PyResult<i32> {
         let mut state = self.state.get()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let bell = match &state.bell {
-            Some(bell) => Arc::clone(bell),
+        let event_fd = match &state.event_fd {
+            Some(event_fd) => Arc::clone(event_fd),
             None => {
                 let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
                 let fd = rustix::event::eventfd(0, flags).map_err(std::io::Error::from)?;
-                Arc::clone(state.bell.insert(Arc::new(Bell(fd))))
+                Arc::clone(state.event_fd.insert(Arc::new(EventFd(fd))))
             }
         };
-        Ok(bell.0.as_raw_fd())
+        Ok(event_fd.0.as_raw_fd())
     }
 
-    /// Whether the exchange is over; otherwise the descriptor tells when to poll again.
+    /// Whether the exchange is over; if not, poll again when the descriptor is readable.
     fn poll(&self, py: Python<'_>) -> PyResult<bool> {
         let state = self.state.get()?;
         let outcome = py.detach(|| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let State { exchanging, bell } = &mut *state;
-            let waker = match bell {
-                Some(bell) => {
-                    // What rang so far is answered by this poll.
-                    let _ = rustix::io::read(&bell.0, &mut [0u8; 8]);
-                    Waker::from(Arc::clone(bell))
+            let State { exchanging, event_fd } = &mut *state;
+            let waker = match event_fd {
+                Some(event_fd) => {
+                    // This poll answers all earlier wakes.
+                    let _ = rustix::io::read(&event_fd.0, &mut [0u8; 8]);
+                    Waker::from(Arc::clone(event_fd))
                 }
                 None => Waker::noop().clone(),
             };
@@ -88,9 +91,9 @@ impl Waiting {
         }
     }
 
-    /// Waits no longer; the exchange goes on.
+    /// Stops waiting; the exchange continues.
     fn leave(&self, py: Python<'_>) {
-        // In a forked child nobody waits.
+        // A forked child has no waiting task.
         if let Ok(state) = self.state.get() {
             py.detach(|| state.lock().unwrap_or_else(PoisonError::into_inner).exchanging = None);
         }

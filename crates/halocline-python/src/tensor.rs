@@ -24,8 +24,8 @@ fn increment_version(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
         let module = py.import("torch.autograd.graph")?;
         let function = module.getattr_opt("increment_version")?.map(Bound::unbind);
         function.ok_or_else(|| {
-            error::kind(
-                "this PyTorch has no torch.autograd.graph.increment_version, by which autograd learns what an exchange writes; use \
+            error::type_error(
+                "this PyTorch has no torch.autograd.graph.increment_version, which reports writes to autograd; use \
                  PyTorch 2.1 or later, or exchange the tensor's memory as an array of NumPy or CuPy",
             )
         })
@@ -46,7 +46,7 @@ pub(crate) fn written(array: &Bound<'_, PyAny>, described: &Described) -> PyResu
 /// The tensors that one exchange writes.
 pub(crate) struct Write {
     tensors: Tensors,
-    /// A wait for it has returned: what autograd saves from then on is right.
+    /// A wait for the exchange has returned: tensors that autograd saves from then on are valid.
     is_over: AtomicBool,
 }
 

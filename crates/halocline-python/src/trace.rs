@@ -1,11 +1,12 @@
-//! Traces: what every rank, and every GPU, does when.
+//! Traces: the times of what every rank and every GPU does.
 
+use crate::argument::{Argument, FilePath, Get, accept, choose};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::exchange::{PyHaloExchange, PyPending};
-use crate::given::{FilePath, Get, Given, choose, named};
+use crate::exchange::PyHaloExchange;
 use crate::grid::collective;
-use crate::owned::Owned;
+use crate::pending::PyPending;
+use crate::process_local::ProcessLocal;
 use crate::stream::Handles;
 use halocline::Stream;
 use halocline_cli::trace::device::{Moment, Stamps};
@@ -22,7 +23,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[doc = doc!("trace")]
 #[pyclass(frozen, module = "halocline", name = "trace")]
 pub(crate) struct PyTrace {
-    /// Or why it is none, which is an error on all ranks.
+    /// The error is raised on all ranks when the trace begins.
     path: PyResult<PathBuf>,
     comm: Py<PyCommunicator>,
     running: Mutex<Option<Trace>>,
@@ -33,9 +34,9 @@ fn failed(error: TraceError) -> PyErr {
     match error {
         TraceError::Comm(error) => error::of(error),
         TraceError::File { path, source } => {
-            error::value(format!("cannot write the trace to {}: {source}", path.display()))
+            error::value_error(format!("path: cannot write the trace to {}: {source}", path.display()))
         }
-        other => error::value(other.to_string()),
+        other => error::value_error(other.to_string()),
     }
 }
 
@@ -48,8 +49,8 @@ impl PyTrace {
 #[pymethods]
 impl PyTrace {
     #[new]
-    fn new(path: Given<FilePath>, comm: Given<Py<PyCommunicator>>) -> PyResult<Self> {
-        named!(comm);
+    fn new(path: Argument<FilePath>, comm: Argument<Py<PyCommunicator>>) -> PyResult<Self> {
+        accept!(comm);
         let path = path.get("path").map(|path| path.0);
         Ok(Self { path, comm, running: Mutex::default(), devices: Mutex::default() })
     }
@@ -57,7 +58,9 @@ impl PyTrace {
     fn __enter__(this: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
         let trace = this.get();
         let path = match &trace.path {
-            _ if trace.running().is_some() => Err(error::value("this trace has begun already")),
+            _ if trace.running().is_some() => {
+                Err(error::value_error("this trace has begun already; make a new one"))
+            }
             Ok(path) => Ok(path),
             Err(refusal) => Err(refusal.clone_ref(py)),
         };
@@ -77,7 +80,7 @@ impl PyTrace {
         let Some(running) = self.running().take() else { return Ok(()) };
         let devices = std::mem::take(&mut *lock(&self.devices));
         trace::unwant();
-        // After an error the other ranks may wait for what this one will not do any more, before they come to the end.
+        // After an error this rank must not wait: the other ranks may never reach the end of the block.
         if of.iter().any(|part| !part.is_none()) {
             running.abandon();
             devices.iter().for_each(|device| device.abandon());
@@ -94,18 +97,20 @@ impl PyTrace {
     fn on_device(
         &self,
         py: Python<'_>,
-        halo: Given<Py<PyHaloExchange>>,
-        stream: Option<Given<Handles>>,
-        rounds: Given<usize>,
+        halo: Argument<Py<PyHaloExchange>>,
+        stream: Option<Argument<Handles>>,
+        rounds: Argument<usize>,
     ) -> PyResult<PyDeviceTrace> {
-        named!(halo, rounds);
+        accept!(halo, rounds);
         if self.running().is_none() {
-            return Err(error::value("this trace has not begun, or is over: `with hc.trace(...) as trace`"));
+            return Err(error::value_error(
+                "this trace has not begun, or is over: `with hc.trace(...) as trace`",
+            ));
         }
         let rank = self.comm.get().get()?.rank();
         let stream = halo.get().stream(stream)?;
         let stamps = py.detach(|| Stamps::on_gpu(&stream, rounds)).map_err(error::of)?;
-        let stamped = Arc::new(Stamped { stamps: Owned::new(Mutex::new(Some(stamps))), stream, rank });
+        let stamped = Arc::new(Stamped { stamps: ProcessLocal::new(Mutex::new(Some(stamps))), stream, rank });
         lock(&self.devices).push(Arc::clone(&stamped));
         Ok(PyDeviceTrace(stamped))
     }
@@ -117,7 +122,7 @@ pub(crate) struct PyDeviceTrace(Arc<Stamped>);
 
 struct Stamped {
     /// None once the trace is over.
-    stamps: Owned<Mutex<Option<Stamps>>>,
+    stamps: ProcessLocal<Mutex<Option<Stamps>>>,
     stream: Arc<Stream>,
     rank: usize,
 }
@@ -126,18 +131,18 @@ impl Stamped {
     fn with(&self, stamp: impl FnOnce(&mut Stamps, &Stream) -> Result<(), halocline::Error>) -> PyResult<()> {
         match &mut *lock(self.stamps.get()?) {
             Some(stamps) => stamp(stamps, &self.stream).map_err(error::of),
-            None => Err(error::value("the trace is over")),
+            None => Err(error::value_error("the trace is over; stamps belong inside its `with` block")),
         }
     }
 
-    /// Ends it, and waits for nothing: not for peers for whom the stream may wait. The memory of the stamps is lost.
+    /// Ends the record without waiting. Leaks the memory of the stamps, since the stream may still write it.
     fn abandon(&self) {
         if let Some(stamps) = self.stamps.get().ok().and_then(|stamps| lock(stamps).take()) {
             std::mem::forget(stamps);
         }
     }
 
-    /// Into the trace. Waits for the stream.
+    /// Adds the stamps to the trace. Waits for the stream.
     fn write_down(&self) -> PyResult<()> {
         let stamps = lock(self.stamps.get()?).take();
         stamps.map_or(Ok(()), |stamps| stamps.write_down(self.rank, &self.stream)).map_err(error::of)
@@ -147,7 +152,7 @@ impl Stamped {
 #[pymethods]
 impl PyDeviceTrace {
     #[doc = doc!("DeviceTrace.stamp")]
-    fn stamp(&self, py: Python<'_>, moment: Given<String>) -> PyResult<()> {
+    fn stamp(&self, py: Python<'_>, moment: Argument<String>) -> PyResult<()> {
         const MOMENTS: [(&str, Moment); 4] = [
             ("begun", Moment::Begun),
             ("interior", Moment::Interior),
@@ -164,8 +169,8 @@ impl PyDeviceTrace {
     }
 
     #[doc = doc!("DeviceTrace.observe")]
-    fn observe(&self, py: Python<'_>, pending: Given<Py<PyPending>>) -> PyResult<()> {
-        named!(pending);
+    fn observe(&self, py: Python<'_>, pending: Argument<Py<PyPending>>) -> PyResult<()> {
+        accept!(pending);
         let pending = pending.get().get()?;
         py.detach(|| self.0.with(|stamps, _| stamps.observe(pending)))
     }

@@ -1,13 +1,14 @@
-//! The unbound form: fields given to each exchange.
+//! The unbound form: each exchange gets its fields.
 
+use crate::argument::{Argument, Get, List, accept};
 use crate::array::PyField;
+use crate::bind::{Binding, BoundFields, fields_of};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::exchange::{Binding, PyPending, fields_of};
-use crate::given::{Get, Given, List, named};
 use crate::grid::{PyPattern, collective};
 use crate::options::{counts, options, paths, shown};
-use crate::owned::{Closable, drop_deferred};
+use crate::pending::PyPending;
+use crate::process_local::{Closable, drop_deferred};
 use crate::stream::Handles;
 use crate::tensor::{Last, Write};
 use halocline::{Field, Pattern, PatternLinks};
@@ -21,27 +22,27 @@ use std::time::Duration;
 pub(crate) struct PyPatternLinks {
     links: Arc<Closable<PatternLinks>>,
     comm: Py<PyCommunicator>,
-    /// Whether to begin an exchange is to copy, and no more: no messages, for which another thread may be within the transport, and no
-    /// checksums. Neither waits for a peer, but either may take longer than the GIL.
+    /// Whether starting an exchange only copies memory: no link uses messages, and no checksums are computed. Messages may wait for a thread
+    /// inside the transport, so the GIL is released for them.
     only_copies: bool,
-    /// Whether peers may need the GIL to come.
+    /// Whether peers are threads of this process, which need the GIL to arrive.
     shares_gil: bool,
     last: Last,
 }
 
-/// Fields of an exchange for which there is room from the start.
+/// Initial capacity of the list of fields.
 const USUAL: usize = 8;
 
-/// Bytes of fields of which no exchange takes long to begin.
+/// Fields of at most so many bytes are copied faster than the GIL is released.
 const LITTLE: usize = 1 << 14;
 
 impl PyPatternLinks {
-    /// Refuses what was closed, or belongs to a parent process.
+    /// Refuses closed links, and those of a parent process.
     pub(crate) fn check(&self) -> PyResult<()> {
         self.links.with(|_| ())
     }
 
-    /// Begins an exchange of fields of patterns of the same ranks.
+    /// Starts an exchange of fields whose patterns have the ranks of the links.
     pub(crate) fn begin_fields<'a>(
         &self,
         py: Python<'_>,
@@ -56,7 +57,6 @@ impl PyPatternLinks {
             tensors.extend(array.tensor(py));
         }
         let write = Write::begin(py, tensors)?;
-        // Little is copied in less time than the GIL takes.
         let is_little = self.only_copies && bytes <= LITTLE;
         let pending = match is_little {
             true => self.links.with(|links| links.exchange(&given))?,
@@ -73,7 +73,7 @@ impl PyPatternLinks {
 
     fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let links = self.links.get()?;
-        let (made, tensors) = fields_of(self.comm.get(), &fields)?;
+        let BoundFields { fields: made, tensors } = fields_of(self.comm.get(), "fields", &fields)?;
         let given: Vec<(&Pattern, &Field)> =
             made.iter().map(|(pattern, field)| (*pattern, field.as_ref())).collect();
         let write = Write::begin(py, tensors)?;
@@ -101,20 +101,23 @@ impl PyPatternLinks {
 #[pymethods]
 impl PyPatternLinks {
     #[new]
-    #[pyo3(signature = (comm, patterns, *, link = Given::of("auto"), deadline = None, name = None, checked = None), text_signature = "(comm, patterns, *, link='auto', deadline=None, name=None, checked=None)")]
+    #[pyo3(signature = (comm, patterns, *, link = Argument::of("auto"), deadline = None, name = None, checked = None), text_signature = "(comm, patterns, *, link='auto', deadline=None, name=None, checked=None)")]
     fn new(
         py: Python<'_>,
-        comm: Given<Py<PyCommunicator>>,
-        patterns: Given<List<Py<PyPattern>>>,
-        link: Given<String>,
-        deadline: Option<Given<Duration>>,
-        name: Option<Given<String>>,
-        checked: Option<Given<bool>>,
+        comm: Argument<Py<PyCommunicator>>,
+        patterns: Argument<List<Py<PyPattern>>>,
+        link: Argument<String>,
+        deadline: Option<Argument<Duration>>,
+        name: Option<Argument<String>>,
+        checked: Option<Argument<bool>>,
     ) -> PyResult<Self> {
-        named!(comm);
+        accept!(comm);
         let prepared = || {
             let List(patterns) = patterns.get("patterns")?;
-            patterns.iter().try_for_each(|pattern| pattern.get().check(comm.get()))?;
+            for (at, pattern) in patterns.iter().enumerate() {
+                let of_entry = |error| error::prefixed(py, error, &format!("patterns[{at}]"));
+                pattern.get().check(comm.get()).map_err(of_entry)?;
+            }
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
             let options = options(link, deadline, name, checked)?;
@@ -134,14 +137,14 @@ impl PyPatternLinks {
     }
 
     #[doc = doc!("PatternLinks.exchange")]
-    #[pyo3(signature = (fields, *, wait = Given::of(true)), text_signature = "($self, fields, *, wait=True)")]
+    #[pyo3(signature = (fields, *, wait = Argument::of(true)), text_signature = "($self, fields, *, wait=True)")]
     fn exchange(
         &self,
         py: Python<'_>,
-        fields: Given<List<Binding<'_>>>,
-        wait: Given<bool>,
+        fields: Argument<List<Binding<'_>>>,
+        wait: Argument<bool>,
     ) -> PyResult<Option<PyPending>> {
-        named!(fields, wait);
+        accept!(fields, wait);
         self.begin(py, fields.0, wait)
     }
 
@@ -149,9 +152,9 @@ impl PyPatternLinks {
     fn exchange_async(
         &self,
         py: Python<'_>,
-        fields: Given<List<Binding<'_>>>,
+        fields: Argument<List<Binding<'_>>>,
     ) -> PyResult<Option<PyPending>> {
-        named!(fields);
+        accept!(fields);
         self.begin(py, fields.0, false)
     }
 
@@ -160,10 +163,10 @@ impl PyPatternLinks {
     fn schedule_exchange(
         &self,
         py: Python<'_>,
-        fields: Given<List<Binding<'_>>>,
-        stream: Option<Given<Handles>>,
+        fields: Argument<List<Binding<'_>>>,
+        stream: Option<Argument<Handles>>,
     ) -> PyResult<Option<PyPending>> {
-        named!(fields);
+        accept!(fields);
         Handles::of_call(stream)?;
         self.begin(py, fields.0, false)
     }

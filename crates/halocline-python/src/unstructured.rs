@@ -1,9 +1,9 @@
 //! Domains given by global ids, graphs, partitions.
 
-use crate::array::{Described, at_address_0, describe};
+use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, try_with_capacity};
+use crate::array::{Described, describe, null_address};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{Argument, Get, Given, List, Refusal, named, room};
 use crate::grid::remade;
 use halocline::plan::HaloCells;
 use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
@@ -20,8 +20,8 @@ pub(crate) struct Indices(pub(crate) Vec<usize>);
 /// The same, as numbers of vertices, which have 32 bits.
 pub(crate) struct Vertices(pub(crate) Vec<u32>);
 
-impl<'py> Argument<'py> for Ids {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Ids {
+    fn plural() -> String {
         "sequences of whole numbers".to_owned()
     }
 
@@ -30,9 +30,9 @@ impl<'py> Argument<'py> for Ids {
     }
 }
 
-impl<'py> Argument<'py> for Indices {
-    fn several() -> String {
-        Ids::several()
+impl<'py> ArgumentType<'py> for Indices {
+    fn plural() -> String {
+        Ids::plural()
     }
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
@@ -40,9 +40,9 @@ impl<'py> Argument<'py> for Indices {
     }
 }
 
-impl<'py> Argument<'py> for Vertices {
-    fn several() -> String {
-        Ids::several()
+impl<'py> ArgumentType<'py> for Vertices {
+    fn plural() -> String {
+        Ids::plural()
     }
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
@@ -52,7 +52,8 @@ impl<'py> Argument<'py> for Vertices {
 }
 
 pub(crate) fn vertex(id: u64) -> Result<u32, Refusal> {
-    u32::try_from(id).map_err(|_| Refusal::value(format!("a whole number below 2**32 is wanted, not {id}")))
+    u32::try_from(id)
+        .map_err(|_| Refusal::wrong_value(format!("a whole number below 2**32 is wanted, not {id}")))
 }
 
 /// Whole numbers from 0 of an array of so many dimensions, in C order, with its extents; or, of one dimension, those of a sequence.
@@ -71,7 +72,7 @@ pub(crate) fn numbers(
         let wanted = if dimensions == 1 { "one dimension" } else { "two dimensions" };
         let instead = if dimensions == 1 && extents.len() > 1 { "; flatten it: array.ravel()" } else { "" };
         let shape = PyTuple::new(py, extents)?;
-        return Err(Refusal::value(format!(
+        return Err(Refusal::wrong_value(format!(
             "an array of {wanted} is wanted, not one of shape {shape}{instead}"
         )));
     }
@@ -82,15 +83,15 @@ pub(crate) fn numbers(
         (None, Ok(layout)) => layout.strides().to_vec(),
         (Some(strides), _) => {
             let (strides, axes) = (strides.len(), extents.len());
-            return Err(Refusal::value(format!("the array has {axes} axes and {strides} strides")));
+            return Err(Refusal::wrong_value(format!("the array has {axes} axes and {strides} strides")));
         }
         (None, Err(error)) => return Err(Refusal::ours(py, error)),
     };
     let count = extents.iter().fold(1, |all: usize, &cells| all.saturating_mul(cells));
     if count > 0 && described.base == 0 {
-        return Err(Refusal::ours(py, at_address_0()));
+        return Err(Refusal::ours(py, null_address()));
     }
-    let mut ids = room(count)?;
+    let mut ids = try_with_capacity(count)?;
     let mut put = |address: usize| {
         macro_rules! number {
             ($type:ty) => {
@@ -110,7 +111,8 @@ pub(crate) fn numbers(
             ElementType::U64 => number!(u64),
             _ => return Err(no_whole_numbers(&described)),
         };
-        let negative = |_| Refusal::value(format!("a whole number from 0 is wanted, not {id}")).at(ids.len());
+        let negative =
+            |_| Refusal::wrong_value(format!("a whole number from 0 is wanted, not {id}")).at(ids.len());
         let id = u64::try_from(id).map_err(negative)?;
         ids.push(id);
         Ok(())
@@ -132,7 +134,7 @@ fn no_whole_numbers(described: &Described) -> Refusal {
         (ElementType::Opaque(_), Some(name)) => name.clone(),
         (element, _) => element.to_string(),
     };
-    Refusal::kind(format!("an array of whole numbers is wanted, not of {element}{instead}"))
+    Refusal::wrong_type(format!("an array of whole numbers is wanted, not of {element}{instead}"))
 }
 
 fn for_each(
@@ -167,34 +169,34 @@ pub(crate) struct PyUnstructuredDomain(pub(crate) UnstructuredDomain);
 #[pymethods]
 impl PyUnstructuredDomain {
     #[new]
-    fn new(id: Given<u64>, owned: Given<Ids>, halo: Given<Ids>) -> PyResult<Self> {
-        named!(id, owned, halo);
+    fn new(id: Argument<u64>, owned: Argument<Ids>, halo: Argument<Ids>) -> PyResult<Self> {
+        accept!(id, owned, halo);
         Ok(Self(UnstructuredDomain::new(id, owned.0, halo.0)))
     }
 
     #[doc = doc!("UnstructuredDomain.from_indices")]
     #[staticmethod]
-    fn from_indices(id: Given<u64>, cells: Given<Ids>, halo: Given<Indices>) -> PyResult<Self> {
-        named!(id, cells, halo);
+    fn from_indices(id: Argument<u64>, cells: Argument<Ids>, halo: Argument<Indices>) -> PyResult<Self> {
+        accept!(id, cells, halo);
         Ok(Self(UnstructuredDomain::from_indices(id, cells.0, &halo.0)))
     }
 
     #[doc = doc!("UnstructuredDomain.from_owners")]
     #[staticmethod]
     fn from_owners(
-        id: Given<u64>,
-        comm: Given<Py<PyCommunicator>>,
-        cells: Given<Ids>,
-        owners: Given<Indices>,
+        id: Argument<u64>,
+        comm: Argument<Py<PyCommunicator>>,
+        cells: Argument<Ids>,
+        owners: Argument<Indices>,
     ) -> PyResult<Self> {
-        named!(id, comm, cells, owners);
+        accept!(id, comm, cells, owners);
         let rank = comm.get().get()?.rank();
         Ok(Self(UnstructuredDomain::from_owners(id, rank, cells.0, owners.0)))
     }
 
     #[doc = doc!("UnstructuredDomain.with_levels")]
-    fn with_levels(&self, ends: Given<List<usize>>) -> PyResult<Self> {
-        named!(ends);
+    fn with_levels(&self, ends: Argument<List<usize>>) -> PyResult<Self> {
+        accept!(ends);
         Ok(Self(self.0.clone().with_levels(ends.0)))
     }
 
@@ -236,14 +238,14 @@ impl PyUnstructuredDomain {
 /// A domain as its `__reduce__` tells it.
 #[pyfunction(name = "_domain")]
 pub(crate) fn domain(
-    id: Given<u64>,
-    cells: Given<Ids>,
+    id: Argument<u64>,
+    cells: Argument<Ids>,
     halo: (String, usize, Bound<'_, PyAny>),
-    levels: Given<List<usize>>,
+    levels: Argument<List<usize>>,
 ) -> PyResult<PyUnstructuredDomain> {
-    named!(id, cells, levels);
+    accept!(id, cells, levels);
     let (kind, rank, numbers) = halo;
-    let Indices(numbers) = Given::from(&numbers).get("halo")?;
+    let Indices(numbers) = Argument::from(&numbers).get("halo")?;
     let (Ids(cells), List(levels)) = (cells, levels);
     let domain = match (&*kind, &numbers[..]) {
         ("from", &[first]) if first <= cells.len() => {
@@ -252,7 +254,7 @@ pub(crate) fn domain(
         }
         ("at", halo) => UnstructuredDomain::from_indices(id, cells, halo),
         ("owners", _) => UnstructuredDomain::from_owners(id, rank, cells, numbers),
-        _ => return Err(error::value("this is no pickle of an UnstructuredDomain")),
+        _ => return Err(error::value_error("this is no pickle of an UnstructuredDomain")),
     };
     Ok(PyUnstructuredDomain(domain.with_levels(levels)))
 }
@@ -270,8 +272,8 @@ pub(crate) struct PyGraph(pub(crate) Graph);
 #[pymethods]
 impl PyGraph {
     #[new]
-    fn new(offsets: Given<Indices>, neighbours: Given<Vertices>) -> PyResult<Self> {
-        named!(offsets, neighbours);
+    fn new(offsets: Argument<Indices>, neighbours: Argument<Vertices>) -> PyResult<Self> {
+        accept!(offsets, neighbours);
         Ok(Self(Graph::new(&offsets.0, &neighbours.0).map_err(error::of)?))
     }
 
@@ -280,11 +282,11 @@ impl PyGraph {
     }
 
     #[doc = doc!("Graph.neighbours")]
-    fn neighbours<'py>(&self, py: Python<'py>, cell: Given<usize>) -> PyResult<Bound<'py, PyAny>> {
-        named!(cell);
+    fn neighbours<'py>(&self, py: Python<'py>, cell: Argument<usize>) -> PyResult<Bound<'py, PyAny>> {
+        accept!(cell);
         let cells = self.0.len();
         if cell >= cells {
-            return Err(error::value(format!(
+            return Err(error::value_error(format!(
                 "cell: there is no cell {cell}; the graph has {cells}, from 0"
             )));
         }
@@ -311,22 +313,22 @@ pub(crate) struct PyPartition(pub(crate) Partition);
 #[pymethods]
 impl PyPartition {
     #[new]
-    fn new(owners: Given<Indices>, ranks: Given<usize>) -> PyResult<Self> {
-        named!(owners, ranks);
+    fn new(owners: Argument<Indices>, ranks: Argument<usize>) -> PyResult<Self> {
+        accept!(owners, ranks);
         Ok(Self(Partition::given(owners.0, ranks).map_err(error::of)?))
     }
 
     #[doc = doc!("Partition.block")]
     #[staticmethod]
-    fn block(cells: Given<usize>, ranks: Given<usize>) -> PyResult<Self> {
-        named!(cells, ranks);
+    fn block(cells: Argument<usize>, ranks: Argument<usize>) -> PyResult<Self> {
+        accept!(cells, ranks);
         Ok(Self(Partition::block(cells, ranks).map_err(error::of)?))
     }
 
     #[doc = doc!("Partition.metis")]
     #[staticmethod]
-    fn metis(py: Python<'_>, graph: Given<Py<PyGraph>>, ranks: Given<usize>) -> PyResult<Self> {
-        named!(graph, ranks);
+    fn metis(py: Python<'_>, graph: Argument<Py<PyGraph>>, ranks: Argument<usize>) -> PyResult<Self> {
+        accept!(graph, ranks);
         Ok(Self(py.detach(|| Partition::metis(&graph.get().0, ranks)).map_err(error::of)?))
     }
 
@@ -345,7 +347,7 @@ impl PyPartition {
     #[doc = doc!("Partition.counts")]
     #[getter]
     fn counts(&self) -> PyResult<Vec<usize>> {
-        room::<[usize; 2]>(self.0.ranks()).map_err(|refusal| refusal.of("counts"))?;
+        try_with_capacity::<[usize; 2]>(self.0.ranks()).map_err(|refusal| refusal.of("counts"))?;
         Ok(self.0.counts())
     }
 

@@ -44,6 +44,16 @@ impl Pattern {
         self.gather(comm, root, fields, Some(T::TYPE)).map(|field| field.map(Array::of_field))
     }
 
+    /// As [`Pattern::gather_to`], for elements whose type is known at run time only. The field is in C order, without gaps.
+    pub fn gather_field_to(
+        &self,
+        comm: &Communicator,
+        root: usize,
+        fields: &[&Field],
+    ) -> Result<Option<Field>, Error> {
+        self.gather(&comm.within("gather_to"), root, fields, None)
+    }
+
     /// Writes the owned cells of a distributed field to a NumPy file (`.npy`, format version 1.0), or, if the name ends in `.zarr`, to a
     /// Zarr version 3 array (a directory). Cells are ordered as by [`Pattern::gather_to`].
     /// Collective: blocks until the file is complete. Rank 0 gathers and writes it; it replaces an older file as a whole, so that an

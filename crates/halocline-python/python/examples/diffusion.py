@@ -11,7 +11,7 @@ def main() -> None:
     pattern = grid.decompose(comm).pattern(halo=1)
     (domain,) = pattern.domains
 
-    # Two time levels in memory that the neighbours reach, bound together and chosen by index.
+    # Two time levels in memory that neighbours can access, bound together and chosen by index.
     levels = [hc.zeros(pattern.shape, "float64", comm) for _ in range(2)]
     halo = hc.HaloExchange.alternatives(comm, [[(pattern, level)] for level in levels])
 

@@ -1,4 +1,4 @@
-"""A mesh of triangles partitioned by METIS; each rank, a thread here, smooths a field in a task of asyncio."""
+"""A triangle mesh partitioned by METIS. Ranks are threads; each smooths a field in an asyncio task."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A global ocean from Python: what ``halocline run ocean`` does, with NumPy or CuPy, to the last bit.
+"""A global ocean in Python, with NumPy or CuPy. Its results equal those of ``halocline run ocean`` to the last bit.
 
 The temperature of a FESOM model is carried by its currents on 5,839 triangles and 47 layers: alone, under ``halocline launch`` or under
 an MPI launcher, ``python ocean.py --steps 40 --save temperature.npy``. Each number is computed by the same operations in the same order as
@@ -21,19 +21,19 @@ import halocline as hc
 
 DATA = Path(__file__).resolve().parents[4] / "data" / "fesom-pi"
 RADIUS = 6_367_500.0
-"""Of the Earth, m."""
+"""Radius of the Earth, m."""
 DIFFUSIVITY = 1000.0
-"""Along the layers, for a triangle of 100 km, m^2/s."""
+"""Diffusivity along the layers for a triangle of 100 km, m^2/s."""
 VERTICAL_DIFFUSIVITY = 1e-5
 SAFETY = 0.8
-"""Share of the longest stable step that is taken."""
+"""The time step, as a share of the longest stable one."""
 
 Array = Any
-"""Of NumPy or CuPy."""
+"""An array of NumPy or CuPy."""
 
 
 def total(values: Array, axis: int = -1) -> Array:
-    """A sum from the first to the last: others are rounded otherwise."""
+    """A sum in order from first to last, for reproducible rounding."""
     return np.take(np.add.accumulate(values, axis), -1, axis)
 
 
@@ -54,7 +54,7 @@ def unit(a: Array) -> Array:
 
 
 def on_sphere(longitude: float, latitude: float) -> list[float]:
-    # By the C library, one by one: NumPy's own functions may round otherwise.
+    # By the C library, one value at a time: NumPy's functions may round differently.
     lon, lat = math.radians(longitude), math.radians(latitude)
     return [math.cos(lat) * math.cos(lon), math.cos(lat) * math.sin(lon), math.sin(lat)]
 
@@ -78,7 +78,7 @@ class Shapes:
         self.area = 0.5 * (edges[:, 0, 0] * edges[:, 1, 1] - edges[:, 0, 1] * edges[:, 1, 0])
         following, last = edges[:, [1, 2, 0]], edges[:, [2, 0, 1]]
         twice = (2.0 * self.area)[:, None]
-        # Of the function that is 1 at a corner, and of the median-dual face to the next corner.
+        # The gradient of the function that is 1 at a corner, and the median-dual face to the next corner.
         self.gradients = np.stack([-following[..., 1] / twice, following[..., 0] / twice], -1)
         self.faces = np.stack(
             [(following[..., 1] - last[..., 1]) / 6.0, (last[..., 0] - following[..., 0]) / 6.0], -1
@@ -117,7 +117,8 @@ class Model:
         self.mesh = hc.Mesh(len(self.nodes), triangles)
 
     def potential(self) -> Array:
-        """Its gradient, taken from the velocities, leaves no column's transport with a divergence: conjugate gradients."""
+        """The potential whose gradient, subtracted from the velocities, makes each column's transport free of divergence (conjugate
+        gradients)."""
         shapes = Shapes(self.nodes[self.triangles])
         x, y = total(self.u * self.thickness), total(self.v * self.thickness)
         right = np.zeros(len(self.nodes))
@@ -163,7 +164,7 @@ class Model:
 
 
 class Part:
-    """What a rank computes on. ``xp`` is NumPy, or CuPy for a part that lies on a GPU."""
+    """The part of a rank. ``xp`` is NumPy, or CuPy for a part in GPU memory."""
 
     def __init__(self, model: Model, domains: hc.MeshDomains, potential: Array) -> None:
         layers = model.layers
@@ -181,8 +182,8 @@ class Part:
         self.u = np.where(self.is_wet, model.u[ids] - slope[:, 0], 0.0)
         self.v = np.where(self.is_wet, model.v[ids] - slope[:, 1], 0.0)
 
-        # The triangles around an owned node, ascending in global order, and which of their corners it is. Sums are taken in
-        # that order, so that they do not depend on who owns what.
+        # The triangles around each owned node, in global order, and which of their corners the node is. Sums in this order do not
+        # depend on the partition.
         triangle, corner = np.divmod(np.arange(self.corners.size), 3)
         node = self.corners.ravel()
         order = np.lexsort((ids[triangle], node))
@@ -212,7 +213,7 @@ class Part:
         self.rise = np.add.accumulate(self.rise[:, ::-1], 1)[:, ::-1].copy()
         self.rise[:, 0] = 0.0
 
-        # What is mixed through the top of a cell.
+        # Vertical mixing through the top of a cell.
         distance = np.ones(layers)
         distance[1:] = 0.5 * (self.thickness[:-1] + self.thickness[1:])
         self.mixing = np.where(self.is_water, VERTICAL_DIFFUSIVITY * self.area / distance, 0.0)
@@ -221,7 +222,7 @@ class Part:
         self.longest_step = self._longest_step(out, shapes.area)
 
     def _flows(self) -> Any:
-        """What flows into owned nodes through the two faces of each triangle around, in the order of the faces, m^3/s."""
+        """The inflow of owned nodes through the two faces of each surrounding triangle, in the order of faces, m^3/s."""
         x, y = self.faces[..., 0, None], self.faces[..., 1, None]
         flow = (self.u[:, None] * x + self.v[:, None] * y) * self.thickness
         for around, corner, there in zip(self.around, self.corner, self.is_there):
@@ -244,14 +245,14 @@ class Part:
             return SAFETY * float(np.min(np.where(self.is_water, self.volume / loses, np.inf), initial=np.inf))
 
     def on(self, xp: Any) -> None:
-        """Moves what a step needs to where it is computed."""
+        """Moves the data of a step to the memory where it is computed."""
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 setattr(self, name, xp.asarray(value))
         self.before, self.xp = (self.corner + 2) % 3, xp
 
     def gradients(self, temperature: Array, east: Array, north: Array) -> None:
-        """In owned triangles, K/m."""
+        """The gradient in owned triangles, K/m."""
         n = self.owned_triangles
         a, b, c = (temperature[self.corners[:n, corner]] for corner in range(3))
         for axis, gradient in enumerate((east, north)):
@@ -259,7 +260,7 @@ class Part:
             gradient[:n] = self.xp.where(self.is_wet[:n], (b - a) * second + (c - a) * third, 0.0)
 
     def advance(self, seconds: float, temperature: Array, east: Array, north: Array, later: Array) -> None:
-        """The temperature of owned nodes so many seconds later."""
+        """The temperature of owned nodes after ``seconds``."""
         where = self.xp.where
         fluxes: list[Array] = []
         for face in range(3):
@@ -287,7 +288,7 @@ class Part:
 
 
 def simulate(comm: hc.Communicator, folder: Path, steps: int, device: int | None = None) -> tuple[Array, Array]:
-    """The nodes that this rank owns, and their temperature after so many steps. Collective."""
+    """The owned nodes of this rank, and their temperature after all steps. Collective."""
     model = Model(folder)
     partition = hc.Partition.metis(model.mesh.vertex_graph(), comm.size)
     domains = model.mesh.domains_by_vertex(partition, comm.rank)
@@ -315,7 +316,7 @@ def simulate(comm: hc.Communicator, folder: Path, steps: int, device: int | None
 
         temperatures = [zeros(len(domains.vertices.cells)) for _ in range(2)]
         east, north = (zeros(len(domains.elements.cells)) for _ in range(2))
-        # Once, so that kernels are loaded before a stream waits for another rank.
+        # One step in advance, so that kernels are loaded before a stream waits for another rank.
         part.gradients(temperatures[0], east, north)
         part.advance(step, temperatures[0], east, north, temperatures[1])
         temperatures[0][: part.owned] = xp.asarray(model.temperature[domains.vertices.cells[: part.owned]])
@@ -325,7 +326,7 @@ def simulate(comm: hc.Communicator, folder: Path, steps: int, device: int | None
         temperature = hc.HaloExchange.alternatives(comm, [[(nodes, field)] for field in temperatures])
 
         def exchange(halo: hc.HaloExchange, which: int = 0) -> None:
-            # On a GPU nothing waits but the stream; of the host's fields `schedule_wait` waits.
+            # GPU fields: only the stream waits. Host fields: `schedule_wait` blocks.
             halo.schedule_exchange(stream, set=which)
             halo.schedule_wait(stream)
 
@@ -348,9 +349,9 @@ def simulate(comm: hc.Communicator, folder: Path, steps: int, device: int | None
 
 
 def save(path: Path, values: Array) -> None:
-    """Writes a file that replaces an older one as a whole; a full disk leaves that as it was."""
+    """Writes a file that replaces an older one as a whole; on a full disk the older one stays."""
     if path.exists() and not path.is_file():
-        # A pipe or a device is written as it is.
+        # A pipe or a device is written directly.
         with path.open("wb") as file:
             np.save(file, values)
         return

@@ -1,5 +1,4 @@
-"""Diffusion whose interior is computed while halos are exchanged, with NumPy or, on GPUs, with CuPy; and when what was done, as a
-picture:
+"""Diffusion that computes the interior while halos are exchanged, with NumPy or, on GPUs, with CuPy. A trace shows the overlap:
 
     python -m halocline launch -n 2 -- python overlap.py --trace overlap.json            # and overlap.svg
     python -m halocline launch -n 2 -- python overlap.py --trace overlap.json --cuda     # rank r on GPU r modulo their number
@@ -19,7 +18,7 @@ import halocline as hc
 
 
 def pieces(shape: tuple[int, ...]) -> tuple[list[tuple[slice, ...]], list[tuple[slice, ...]]]:
-    """Of an array with one halo cell on each side: what needs no halo, and the six parts of the rest."""
+    """For an array with one halo cell on each side: the part that needs no halo, and the six parts of the rest."""
     whole = [slice(1, extent - 1) for extent in shape]
     inside = [slice(2, extent - 2) for extent in shape]
     rest = []
@@ -30,7 +29,7 @@ def pieces(shape: tuple[int, ...]) -> tuple[list[tuple[slice, ...]], list[tuple[
 
 
 def sweep(new: Any, old: Any, where: list[tuple[slice, ...]]) -> None:
-    """A step of diffusion in parts of an array, by NumPy or by CuPy."""
+    """One step of diffusion in parts of an array, for NumPy and CuPy."""
     for part in where:
         around = old[part] * -6.0
         for axis, step in itertools.product(range(old.ndim), (-1, 1)):
@@ -45,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grid", type=int, nargs=3, default=[48, 48, 48], help="cells along each axis")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--cuda", action="store_true", help="on GPUs, with CuPy")
+    parser.add_argument("--cuda", action="store_true", help="use GPUs, with CuPy")
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help="write a trace, and its picture beside it")
     args = parser.parse_args()
 
@@ -59,7 +58,7 @@ def main() -> None:
 
         cupy.cuda.Device(comm.rank % cupy.cuda.runtime.getDeviceCount()).use()
         arrays = cupy
-        # Not the default stream, which would wait for others of the process.
+        # Not the default stream, which synchronises with other streams of the process.
         here = stream = cupy.cuda.Stream(non_blocking=True)
 
     with here:
@@ -68,7 +67,7 @@ def main() -> None:
         if comm.rank == 0:
             levels[0][pattern.domains[0].interior] = 1.0
         interior, rest = pieces(pattern.shape)
-        # Kernels are loaded, and memory is taken from the system, before anything waits for a peer.
+        # Load kernels and touch memory before anything waits for a peer.
         sweep(levels[1], levels[0], interior + rest)
         halo = hc.HaloExchange.alternatives(comm, [[(pattern, level)] for level in levels])
         if args.cuda:
@@ -93,7 +92,7 @@ def main() -> None:
                 sweep(new, old, rest)
                 if steps:
                     steps.stamp("done")
-                # Some steps ahead of the GPU, not all of them.
+                # Keep the host only a few steps ahead of the GPU.
                 if args.cuda and step % 8 == 7:
                     stream.synchronize()
         mine = float(levels[args.steps % 2][pattern.domains[0].interior].sum())

@@ -83,7 +83,7 @@ __all__ = [
     "zeros",
 ]
 
-# Where they are to be found, wherever they were written.
+# Their public module, for pickle and help().
 for _function in (empty, init, run_threads, zeros):
     _function.__module__ = __name__
 del _function

@@ -7,12 +7,16 @@ sends and receives; it contains no fields.
 Arrays are used in place, with any strides: objects with ``__cuda_array_interface__``, ``__array_interface__`` (NumPy),
 DLPack (PyTorch, CuPy, ...) or the buffer protocol. They must be writable and in the byte order of the machine. The
 package keeps them alive as long as an exchange may touch them. An exchange increments the version
-counters of PyTorch's tensors, so that autograd refuses what it saved of them before (PyTorch 2.1 or later).
+counters of PyTorch tensors, so that autograd refuses a tensor that it saved before (PyTorch 2.1 or later).
 
 All ranks make calls marked *collective* in the same order. If one rank refuses its arguments there, the call is an
-error on all ranks (except the collective calls of a ``Communicator`` itself). Calls that can wait release the GIL, and
-Ctrl-C interrupts the wait: ``KeyboardInterrupt``. An interrupted wait leaves the exchange running, as if its handle had
-been dropped. An interrupted collective call stays incomplete; afterwards the communicator can only be closed.
+error on all ranks (except the collective calls of a ``Communicator`` itself). Calls that can wait release the GIL.
+
+Ctrl-C interrupts a wait: ``KeyboardInterrupt``. An interrupted wait leaves the exchange running, as if its handle had
+been dropped. An interrupted collective call stays incomplete; afterwards the communicator can only be closed. If a
+signal for the whole job makes other ranks leave, the signal's exception replaces the error that they have left. This
+holds for signals that reach this rank at most 200 ms after that news. Python raises a later one wherever the program
+then is, as it does with any signal.
 """
 
 import os
@@ -28,7 +32,7 @@ import numpy.typing
 _T = TypeVar("_T")
 
 _NumbersLike: TypeAlias = Sequence[SupportsIndex] | numpy.typing.NDArray[Any]
-"""Whole numbers: any sequence of them, also an array of one dimension. What ``operator.index`` refuses, as 64.0, is none."""
+"""Whole numbers: a sequence or a one-dimensional array. Values such as 64.0, which ``operator.index`` refuses, are refused."""
 
 _FlagsLike: TypeAlias = Sequence[bool] | numpy.typing.NDArray[Any]
 
@@ -80,55 +84,55 @@ class HaloError(Exception):
     """The base class of all errors of this package. The text says what was wrong, where, and what to do."""
 
 class HaloValueError(HaloError, ValueError):
-    """An argument has an impossible value: a grid, pattern, shape, field or option that does not fit."""
+    """An argument has an impossible value. The text begins with the name of the argument: ``owners[3]: ...``."""
 
 class HaloTypeError(HaloError, TypeError):
-    """An argument has a type that cannot be taken: no array, a wrong element type or byte order."""
+    """An argument has the wrong type: not an array, an unsupported element type, a foreign byte order."""
 
 class RefusedElsewhereError(HaloError):
-    """Another rank refused its arguments in a collective call."""
+    """Another rank refused its arguments in a collective call. The text names the rank and its reason."""
 
 class InFlightError(HaloError):
     """An exchange of the same object or of the same memory is in flight: wait for it first.
 
-    Memory is in flight until its exchange was waited for, even if that is over sooner."""
+    Memory is in flight until the program has waited for its exchange, even if the exchange ends sooner."""
 
 class CommunicatorError(HaloError):
-    """Ranks cannot reach each other: one has died or left, or a transport or its environment is wrong."""
+    """Ranks cannot reach each other: a rank has died or left, or the transport or its environment is wrong."""
 
 class CommunicatorTimeoutError(CommunicatorError, TimeoutError):
-    """The communicator's deadline has passed in a collective call."""
+    """A collective call took longer than the communicator's deadline."""
 
 class ClosedError(CommunicatorError):
     """The communicator was closed."""
 
 class ForkedError(CommunicatorError):
-    """The object belongs to the parent process: a forked child can use nothing of it."""
+    """The object belongs to the parent process; a forked child cannot use it."""
 
 class MpiError(CommunicatorError):
-    """MPI is missing, has failed, was finalised, or does not allow the call from this thread."""
+    """MPI is missing, failed, is finalised, or does not allow the call from this thread."""
 
 class ExchangeFailedError(HaloError):
-    """A bound object has failed, at all ranks that it connects; drop it and bind again.
+    """An exchange object has failed on all ranks that it connects; drop it and bind again.
 
-    Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where the
-    failure was noticed), ``culprit`` (the rank that it happened to, or that found it).
+    Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where this rank
+    noticed the failure), ``culprit`` (the rank that caused or detected the failure).
     """
 
     rank: int
     """This rank."""
     epoch: int
-    """The first exchange that failed; those before it are complete."""
+    """The first exchange that failed; all earlier ones are complete."""
     peer: int
-    """The other rank of the link where that was noticed."""
+    """The other rank of the link where this rank noticed the failure."""
     culprit: int
-    """The rank that it happened to, or that found it."""
+    """The rank that caused or detected the failure."""
 
 class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
     """A rank missed a deadline."""
 
 class DeviceError(HaloError):
-    """A device refuses a call, or has failed."""
+    """A device refused a call or has failed."""
 
 # --- communicators -----------------------------------------------------------------------------------------------
 
@@ -137,14 +141,14 @@ class Communicator:
     """A group of ranks.
 
     ``Communicator(comm)`` takes a communicator of mpi4py (of the MPI library that the process has loaded), or an
-    ``MPI_Comm`` as a number (an intracommunicator). Collective over its ranks. The communicator is duplicated, so that
-    messages of the package never meet the program's. Outside MPI, ``init()`` and ``run_threads()`` make communicators.
+    ``MPI_Comm`` as a number (an intracommunicator). Collective over its ranks. It duplicates the communicator, so that
+    messages of the package never mix with the program's. Outside MPI, ``init()`` and ``run_threads()`` make communicators.
 
-    ``node_aware``: whether ranks of a node share memory; by default what ``HALOCLINE_NODE_AWARE`` says.
+    ``node_aware``: whether ranks of a node share memory; by default the value of ``HALOCLINE_NODE_AWARE``.
     ``deadline``: as for ``with_deadline``.
 
-    The collective calls of the communicator itself are one round of messages: an argument that a rank refuses there is an
-    error on that rank alone, and the others wait for it until the deadline.
+    A collective call of the communicator itself is one round of messages. If a rank refuses an argument there, only that
+    rank gets an error; the others wait for it until the deadline.
     """
 
     def __new__(
@@ -160,7 +164,7 @@ class Communicator:
     def transport(self) -> str:
         """How the ranks communicate: ``thread``, ``shm`` or ``mpi``."""
     def duplicate(self) -> Communicator:
-        """The same ranks, with collective calls that never meet those of this communicator. Collective; does not
+        """A communicator of the same ranks whose collective calls are independent of this one's. Collective; does not
         communicate.
         """
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
@@ -168,30 +172,35 @@ class Communicator:
         ordered by ``key``, and by their rank here where keys are equal. ``color=None`` returns ``None``. Collective.
         """
     def with_deadline(self, seconds: float | None) -> Communicator:
-        """The same communicator, whose collective calls fail (``CommunicatorTimeoutError``) when one takes longer than
-        so many seconds; ``None``: no deadline.
+        """The same communicator with a deadline: a collective call that takes more seconds fails with
+        ``CommunicatorTimeoutError``. ``None``: no deadline.
         """
     def barrier(self) -> None:
-        """Returns once all ranks have called it. Collective."""
+        """Blocks until all ranks have called it. Collective."""
     def broadcast(self, root: int, data: bytes) -> bytes:
-        """Gives the bytes of rank ``root`` to every rank. Collective."""
+        """Returns the ``data`` of rank ``root`` on every rank. Collective; blocks."""
     def all_gather(self, data: bytes) -> list[bytes]:
-        """Gives the bytes of every rank to every rank, in the order of ranks. Collective."""
-    def all_reduce(self, values: _NumbersLike, op: Literal["sum", "min", "max"] = "sum") -> list[int]:
-        """Combines values from 0 below 2**64 of all ranks, element by element; ``op`` is ``sum``, ``min`` or ``max``.
-        Sums may be larger than 2**64. Collective.
+        """Returns the ``data`` of all ranks, in the order of ranks, on every rank. Collective; blocks."""
+    @overload
+    def all_reduce(self, values: Sequence[SupportsIndex], op: Literal["sum", "min", "max"] = "sum") -> list[int]: ...
+    @overload
+    def all_reduce(
+        self, values: Sequence[float] | numpy.typing.NDArray[Any], op: Literal["sum", "min", "max"] = "sum"
+    ) -> list[Any]:
+        """Combines the values of all ranks element by element; ``op`` is ``sum``, ``min`` or ``max``. Values are whole numbers from
+        0 below 2**64, whose sums may be larger, or floats: on all ranks of the same kind and equally many. Collective; blocks.
         """
     def agree(self, error: BaseException | None = None) -> None:
-        """Tells all ranks whether a local step has failed on one of them. A rank that gives an error raises it here; all others
-        raise ``RefusedElsewhereError``. So a local call that fails on some ranks only, as ``MeshPart.halos`` may, keeps no rank
-        waiting. Collective.
+        """Reports whether a local step has failed on any rank. A rank that passes an error raises it here; all other ranks then raise
+        ``RefusedElsewhereError``. Use it after a local call that may fail on some ranks only, as ``MeshPart.halos``. Collective;
+        blocks.
         """
     def mappings(self) -> dict[str, int]:
-        """Counters of this rank's cache of mapped memory: how often others have mapped its memory, and it theirs."""
+        """Counters of this rank's mapping cache: mappings of other ranks' memory here, and of this rank's memory elsewhere."""
     def close(self) -> None:
-        """Leaves the group, with all duplicates and all that was bound with them. Later calls raise ``ClosedError``; so do, within
-        about 50 ms, waits of other threads. What is in flight goes on; peers that wait for more get an error. The end of the
-        interpreter, and the end of a ``with`` block, do the same.
+        """Leaves the group: closes this communicator, its duplicates and all objects bound with them. Later calls raise
+        ``ClosedError``, and so do waits of other threads, within about 50 ms. Exchanges in flight continue; peers that wait for
+        later ones get an error. The end of the interpreter and the end of a ``with`` block do the same.
         """
     def __enter__(self) -> Communicator: ...
     def __exit__(
@@ -209,11 +218,11 @@ def init(transport: Literal["auto", "thread", "shm", "mpi"] = "auto", *, deadlin
 def run_threads(n: int, fn: Callable[[Communicator], _T]) -> list[_T]:
     """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns the results in the order of ranks.
 
-    If one rank raises, the others learn that it has left, and the first error is raised here. A rank that returns has left,
-    too, unless something keeps its communicator, or a pattern or redistribution made with it (its result, for instance).
-    What it has in flight goes on.
+    A rank leaves the group when its function raises or returns; the first error is raised here, and waits of other ranks for
+    that rank fail. A rank that returns stays in the group while something keeps its communicator, or a pattern or
+    redistribution made with it (its result, for instance). Its exchanges in flight continue.
 
-    Ctrl-C closes the communicators of all ranks: their waits, and later calls, raise ``KeyboardInterrupt``. It is raised here
+    Ctrl-C closes the communicators of all ranks: their waits and later calls raise ``KeyboardInterrupt``. It is raised here
     once all ranks have ended; a second Ctrl-C raises it at once.
     """
 
@@ -223,7 +232,7 @@ _HaloLike: TypeAlias = SupportsIndex | _NumbersLike | Sequence[_NumbersLike]
 """The width of a halo: one number, one for each axis, or (low, high) for each axis."""
 
 _Neighbours: TypeAlias = Literal["faces", "edges", "all"]
-"""Which halo cells are filled: outside along one axis, along one or two, or all, corners too."""
+"""Which halo cells are filled: those outside along one axis, along one or two axes, or all (also corners)."""
 
 @final
 class RegularGrid:
@@ -251,18 +260,18 @@ class RegularGrid:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def decompose(self, comm: Communicator | SupportsIndex) -> Decomposition:
-        """Cuts the grid into blocks, one a domain, through the fewest faces. ``comm`` is a communicator or a number of ranks; with
-        a number, ``Decomposition.pattern`` needs ``comm=``. Local; gives the same on all ranks.
+        """Cuts the grid into one block for each domain, so that blocks share as few faces as possible. ``comm`` is a communicator or a
+        number of ranks; with a number, ``Decomposition.pattern`` needs ``comm=``. Local; the result is the same on all ranks.
         """
     def decompose_into(self, blocks: _NumbersLike, comm: Communicator | SupportsIndex) -> Decomposition:
-        """Cuts the grid into so many blocks along each axis."""
+        """Cuts the grid into ``blocks[a]`` blocks along each axis a. Local."""
     def decompose_at(self, cuts: Sequence[_NumbersLike], comm: Communicator | SupportsIndex) -> Decomposition:
-        """Cuts the grid at explicit positions: for each axis the cells, ascending, at which a new block starts."""
+        """Cuts the grid at explicit positions: ``cuts[a]`` are the cells, ascending, at which a new block of axis a starts. Local."""
     def decompose_boxes(
         self, boxes: Sequence[tuple[SupportsIndex, _NumbersLike, _NumbersLike]], comm: Communicator | SupportsIndex
     ) -> Decomposition:
-        """Cuts the grid into any boxes ``(rank, first cell, cells along each axis)``. Box i is domain i; all ranks give all boxes.
-        A rank may own any number of boxes.
+        """Cuts the grid into boxes ``(rank, first cell, cells along each axis)``, which cover the grid without overlap. Box i is
+        domain i; all ranks pass all boxes. A rank may own any number of boxes. Local.
         """
 
 @final
@@ -282,15 +291,15 @@ class Decomposition:
     def blocks_per_axis(self) -> tuple[int, ...] | None:
         """Blocks along each axis; ``None`` for a decomposition given as boxes."""
     def staggered(self, axes: _FlagsLike) -> Decomposition:
-        """The decomposition of the points between the cells, along those axes whose flag is true."""
+        """The decomposition of the points between cells along the axes whose flag is true. Local."""
     def domains_of(self, rank: int, halo: _HaloLike | None = None) -> list[Domain]:
-        """The domains of any rank, with halos of that width (by default none), ascending by their ids. Local."""
+        """The domains of a rank, ascending by id, with halos of the given width (by default none). Local."""
     def pattern(
         self, halo: _HaloLike, *, neighbours: _Neighbours = "all", comm: Communicator | None = None
     ) -> Pattern:
-        """The pattern that fills halos of that width. ``halo`` is one width, a width for each axis, or a pair (low, high) for each
-        axis. ``neighbours`` says which halo cells are filled: ``faces``, ``edges`` or ``all``. Collective: all ranks give the
-        same.
+        """The pattern that fills halos of the given width, in cells. ``halo`` is one width, a width for each axis, or a pair (low,
+        high) for each axis. ``neighbours`` says which halo cells are filled: ``faces``, ``edges`` or ``all``. Collective; all
+        ranks pass the same arguments.
         """
 
 @final
@@ -316,8 +325,8 @@ class Domain:
         """
     @property
     def interior(self) -> tuple[slice, ...]:
-        """Index of the owned cells in an array of ``shape``. For an unstructured domain it is right only if owned cells
-        come first.
+        """The index of the owned cells in an array of ``shape``: ``array[domain.interior]``. For an unstructured domain it is valid
+        only if the owned cells come first.
         """
 
 @final
@@ -326,20 +335,33 @@ class Pattern:
 
     @staticmethod
     def unstructured(comm: Communicator, domains: Sequence[UnstructuredDomain]) -> Pattern:
-        """The pattern of domains given by global ids or owners. Each rank gives its own domains, any number of them.
-        Collective.
+        """The pattern of domains given by global ids or owners. Each rank passes its own domains, any number of them.
+        Collective; blocks.
         """
     @property
     def domains(self) -> list[Domain]:
         """The domains of this rank, ascending by their ids."""
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the one domain of this rank; an error where it has none or several."""
+        """The shape of this rank's domain; ``HaloValueError`` if the rank has no domain or several."""
     @property
     def peers(self) -> list[tuple[int, int, int]]:
-        """For each rank that this one exchanges with: the rank, cells sent to it, cells received from it."""
+        """For each peer: its rank, the number of cells sent to it, the number of cells received from it."""
     def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> Pattern:
-        """The pattern that fills only the part of the halo that a narrower halo has, in the same arrays. Collective."""
+        """The pattern of a narrower halo in the same arrays: exchanges fill only that part of the halo. Collective."""
+    def gather_to(self, root: SupportsIndex, fields: _Parts) -> numpy.typing.NDArray[Any] | None:
+        """Copies the owned cells of a distributed field into one NumPy array on rank ``root``; the other ranks get ``None``.
+        ``fields``: this rank's array, or a list with an array for each of its domains (an empty list where it has none).
+
+        The array is in C order. For a regular grid its axes are those of the grid, then the extra axes of the field (levels,
+        components). For an unstructured pattern its first axis is the cells by ascending global id. Rank ``root`` needs memory
+        for the whole field. Collective; blocks.
+        """
+    def save(self, path: str | os.PathLike[str], fields: _Parts) -> None:
+        """Writes the owned cells of a distributed field to a NumPy file (``.npy``), or, if the name ends in ``.zarr``, to a Zarr
+        version 3 array (a directory), in the order of ``gather_to``. Rank 0 gathers and writes the file. Collective; blocks until
+        the file is complete. If the write fails, an older file stays as it was.
+        """
 
 @final
 class UnstructuredDomain:
@@ -348,7 +370,7 @@ class UnstructuredDomain:
     ``UnstructuredDomain(id, owned, halo)``: all ``owned`` cells come first in local order, then all ``halo`` cells.
 
     ``id`` is the number of the domain: no other domain of any rank may have it. Cell ids are integers from 0 below 2**64,
-    in any sequence or one-dimensional integer array. Faults between ids are found when the pattern is made, on all ranks.
+    in a sequence or a one-dimensional integer array. ``Pattern.unstructured`` checks the ids of all ranks against each other.
 
     Domains are values: they compare by their contents, and can be copied, pickled and used as keys.
     """
@@ -358,17 +380,17 @@ class UnstructuredDomain:
     def __hash__(self) -> int: ...
     @staticmethod
     def from_indices(id: int, cells: _IdsLike, halo: _IdsLike) -> UnstructuredDomain:
-        """``cells`` in local order; those at the local indices ``halo`` are halo."""
+        """``cells``: global ids in local order; ``halo``: the local indices of halo cells."""
     @staticmethod
     def from_owners(id: int, comm: Communicator, cells: _IdsLike, owners: _IdsLike) -> UnstructuredDomain:
-        """``cells`` in local order with the rank that owns each; cells of other ranks are halo."""
+        """``cells``: global ids in local order; ``owners``: the rank that owns each. Cells of other ranks are halo."""
     def with_levels(self, ends: _NumbersLike) -> UnstructuredDomain:
-        """The domain with depths of its halo, so that it can be narrowed: ``ends[d]`` is the end, in local order, of the
-        cells that a halo of depth d has.
+        """The domain with the depths of its halo, which ``narrowed`` needs: cells ``0:ends[d]`` in local order are the owned cells and
+        the halo of depth d.
         """
     @property
     def levels(self) -> tuple[int, ...]:
-        """The ends that ``with_levels`` was given."""
+        """The ``ends`` of ``with_levels``."""
     @property
     def id(self) -> int:
         """Its global number."""
@@ -382,7 +404,7 @@ _IdsLike: TypeAlias = Sequence[int] | numpy.typing.NDArray[Any]
 class Graph:
     """Which cells are neighbours, in compressed rows: those of cell c are ``neighbours[offsets[c]:offsets[c + 1]]``.
 
-    Repeated neighbours are dropped, and so are cells that are neighbours of themselves. An edge given at one end only is
+    Repeated neighbours and cells listed as their own neighbour are dropped. An edge that only one of its cells lists is
     refused. ``len(graph)`` is the number of cells.
 
     Graphs are values: they compare by their contents, and can be copied, pickled and used as keys.
@@ -399,7 +421,7 @@ class Graph:
 class Partition:
     """The owning rank of each cell.
 
-    ``Partition(owners, ranks)``: ``owners`` has the rank of each cell, below ``ranks``.
+    ``Partition(owners, ranks)``: ``owners[c]`` is the rank that owns cell c, from 0 below ``ranks``.
 
     Partitions are values: they compare by their contents, and can be copied, pickled and used as keys.
     """
@@ -412,7 +434,7 @@ class Partition:
         """Consecutive blocks of cells, whose sizes differ by at most one."""
     @staticmethod
     def metis(graph: Graph, ranks: int) -> Partition:
-        """METIS' multilevel k-way partition. The same graph gives the same partition on every rank."""
+        """METIS' multilevel k-way partition. Local; the same graph gives the same partition on every rank."""
     @property
     def ranks(self) -> int:
         """The number of ranks."""
@@ -427,8 +449,8 @@ class Partition:
 class Mesh:
     """A whole mesh, the same on every rank: the vertices that each element connects.
 
-    ``vertices``: how many there are. ``connectivity`` has a row for each element (two dimensions), or is flat, with
-    ``offsets`` of each element's entries. ``solid``: elements are solids in VTK's order, not polygons.
+    ``vertices``: their number. ``connectivity`` has a row of vertices for each element (two dimensions), or is flat, and
+    ``offsets`` says where each element begins. ``solid``: elements are solids in VTK's vertex order, not polygons.
 
     Meshes are values: they compare by their contents, and can be copied, pickled and used as keys.
     """
@@ -450,21 +472,17 @@ class Mesh:
         """The vertices of the elements, one element after the other."""
     @property
     def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
-        """Where the vertices of each element begin in ``connectivity``, and where those of the last end."""
+        """Element e has the vertices ``connectivity[offsets[e]:offsets[e + 1]]``."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def vertex_graph(self) -> Graph:
-        """Vertices as cells, neighbours where an element connects them: for a partition of the vertices."""
+        """The graph of vertices, for a partition of them: vertices are neighbours if an element connects them."""
     def element_graph(self, common: int) -> Graph:
-        """Elements as cells, neighbours where they share at least ``common`` vertices: for a partition of the elements."""
+        """The graph of elements, for a partition of them: elements are neighbours if they share ``common`` vertices or more."""
     def domains_by_vertex(self, partition: Partition, rank: int) -> MeshDomains:
-        """The domains of a rank where the partition gives each vertex to a rank; an element belongs to the lowest rank
-        of its vertices.
-        """
+        """The domains of a rank for a partition of the vertices. An element belongs to the lowest rank of its vertices."""
     def domains_by_element(self, partition: Partition, rank: int) -> MeshDomains:
-        """The domains of a rank where the partition gives each element to a rank; a vertex belongs to the lowest rank of
-        its elements.
-        """
+        """The domains of a rank for a partition of the elements. A vertex belongs to the lowest rank of its elements."""
     def halos(
         self, partition: Partition, part: int, depth: int, *, shared: Literal["vertex", "edge", "facet"] = "vertex"
     ) -> MeshHalos:
@@ -472,12 +490,11 @@ class Mesh:
         neighbouring elements have in common: ``vertex``, ``edge`` or ``facet``.
         """
     def refined_part(self, partition: Partition, part: int, segments: int, depth: int) -> MeshPart:
-        """The part of a finer mesh that halos up to ``depth`` elements deep around a part of this one need: every edge of its
-        triangles is cut into ``segments``. Finer triangles belong to the part that their triangle has in the partition. No rank
-        holds all of them.
+        """A part of the finer mesh that cuts every edge of the triangles into ``segments``, with what halos up to ``depth`` finer
+        elements deep need. A finer triangle belongs to the part of its coarse triangle. No rank holds the whole finer mesh.
 
-        Their global numbers: those of triangle t begin at ``segments**2 * t``; vertices are first those of this mesh, then those
-        on its edges, in the order of the pairs of their vertices, then those within its triangles.
+        Global numbers: the finer triangles of triangle t begin at ``segments**2 * t``. The vertices of this mesh come first, then
+        those on its edges (ordered by the pairs of their vertices), then those inside its triangles.
         """
 
 @final
@@ -485,9 +502,8 @@ class MeshPart:
     """What a rank holds of a mesh that no rank holds as a whole, for halos up to ``depth`` elements deep around a part.
 
     ``mesh``: the local elements and vertices, numbered from 0; ``vertices`` and ``elements``: their global numbers;
-    ``partition``: the part of each local element. All elements must be local that are ``depth + 1`` steps from element to
-    element over shared vertices away from the part, or fewer. That cannot be checked here, but ranks that disagree on an
-    owner learn it when the pattern is made.
+    ``partition``: the part of each local element. Every element that is at most ``depth + 1`` steps over shared vertices away
+    from the part must be local. This cannot be checked here; if ranks disagree on an owner, ``Pattern.unstructured`` fails.
     """
 
     def __new__(
@@ -503,7 +519,7 @@ class MeshPart:
 
 @disjoint_base
 class MeshDomains:
-    """The domains of one rank for fields on vertices and on elements; owned ones come first in local order."""
+    """The domains of one rank for fields on vertices and on elements. Owned cells come first in local order."""
 
     @property
     def vertices(self) -> UnstructuredDomain:
@@ -513,16 +529,16 @@ class MeshDomains:
         """The domain of the elements."""
     @property
     def owned_vertices(self) -> int:
-        """The number of owned vertices: the local ones from 0 on."""
+        """The number of owned vertices, which have the local indices from 0."""
     @property
     def owned_elements(self) -> int:
-        """The number of owned elements: the local ones from 0 on."""
+        """The number of owned elements, which have the local indices from 0."""
     @property
     def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The local vertices of the local elements, one element after the other."""
     @property
     def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
-        """Where the vertices of each local element begin in ``connectivity``, and where those of the last end."""
+        """Local element e has the vertices ``connectivity[offsets[e]:offsets[e + 1]]``."""
 
 @final
 class MeshHalos(MeshDomains):
@@ -533,7 +549,7 @@ class MeshHalos(MeshDomains):
         """The domain of the edges."""
     @property
     def owned_edges(self) -> int:
-        """The number of owned edges: the local ones from 0 on."""
+        """The number of owned edges, which have the local indices from 0."""
     @property
     def edge_vertices(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The local vertices at the two ends of each local edge: shape (edges, 2)."""
@@ -556,15 +572,14 @@ _ArrayLike: TypeAlias = _HasCudaArrayInterface | _HasArrayInterface | _HasDLPack
 
 @final
 class Field:
-    """An array with facts that the array object does not tell.
+    """An array with its relation to a domain.
 
-    ``domain``: the id of the domain that it belongs to, needed where a rank owns several. ``axes``: its dimensions that
-    are the pattern's axes, by default the first ones; an array ``[levels, y, x]`` needs ``axes=(1, 2)``. ``origin``: the
-    index, along the axes of a regular grid, of the first owned cell; by default the halo width. ``padded``: the array may
+    ``domain``: the id of the domain that the array belongs to; needed if a rank owns several. ``axes``: the dimensions of the
+    array that are the pattern's axes, by default the first ones; an array ``[levels, y, x]`` needs ``axes=(1, 2)``. ``origin``:
+    the index, along the axes of a regular grid, of the first owned cell; by default the halo width. ``padded``: the array may
     have more cells along these axes than its domain and the halo.
 
-    Without ``origin`` and ``padded`` the array has exactly the shape of its domain along its first dimensions, or along
-    ``axes``; any other is refused.
+    Without ``origin`` and ``padded`` the array must have exactly the shape of its domain along these axes.
     """
 
     def __new__(
@@ -589,7 +604,7 @@ class Field:
     def _key(self) -> object: ...
     @property
     def element(self) -> str:
-        """The element type, as ``float64``; for plain bytes their meaning, as ``datetime64[s]``."""
+        """The element type, such as ``float64``; for plain bytes their meaning, such as ``datetime64[s]``."""
     @property
     def domain(self) -> int | None:
         """The id of the domain, if one was given."""
@@ -598,6 +613,7 @@ class Field:
         """The ordinal of the GPU; ``None`` for host memory."""
 
 _FieldLike: TypeAlias = Field | _ArrayLike
+_Parts: TypeAlias = _FieldLike | list[_FieldLike] | tuple[_FieldLike, ...]
 _Bindings: TypeAlias = Sequence[tuple[Pattern, _FieldLike]]
 
 @overload
@@ -627,12 +643,11 @@ def empty(
     *,
     order: Literal["C", "F"] = "C",
 ) -> Any:
-    """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
-    array, in memory that other ranks can map. ``comm``: by default ``init()``'s. ``order``: ``C`` or ``F``.
+    """A NumPy array in memory that as many peers as possible can access directly. With ``device``, the ordinal of a GPU, a CuPy
+    array in memory that other ranks can map. ``comm``: by default that of ``init()``. ``order``: ``C`` or ``F``.
 
-    Where ranks are processes of one node, they share this memory, and so does a forked child (``os.fork``, the start method
-    ``fork`` of ``multiprocessing``): what the child writes, its parent has. Give a child that computes on its own a copy:
-    ``array.copy()``.
+    Ranks that are processes of one node share this memory, and so does a forked child (``os.fork``, the start method ``fork``
+    of ``multiprocessing``): the parent sees what the child writes. Give a child a copy to compute with: ``array.copy()``.
     """
 
 @overload
@@ -696,29 +711,29 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 _LinkChoice: TypeAlias = Literal["auto", "push", "pull", "device-mailbox", "mailbox", "message"]
 
 _WordsWithFlags: TypeAlias = int | Literal["auto", "never"]
-"""A number of bytes, from 1, of which no more than 1 MiB counts; ``auto``: what ``HALOCLINE_FLAGS`` says, or what was found to pay."""
+"""A number of bytes, from 1 to 1 MiB (larger values count as 1 MiB), or ``never``. ``auto``: ``HALOCLINE_FLAGS``, or the measured optimum."""
 
 @final
 class HaloExchange:
-    """Fields whose halos are exchanged together, bound once and exchanged many times. Collective; all ranks bind fields of the
-    same patterns in the same order.
+    """Fields whose halos are exchanged together: bound once, exchanged many times. Collective; all ranks bind fields of the same
+    patterns in the same order.
 
-    ``fields``: pairs (pattern, array), where an array may be a ``Field``. The n-th field given for a domain of a pattern is
-    exchanged with the n-th field of every other domain of it.
-    ``link``: how bytes move (the same on all ranks): ``auto``, ``push``, ``pull``, ``device-mailbox``, ``mailbox`` or
-    ``message``. ``device-mailbox`` is for memory of GPUs; it takes a buffer of the receivers' GPUs.
+    ``fields``: pairs (pattern, array), where an array may be a ``Field``. The n-th field of a domain of a pattern is exchanged
+    with the n-th field of every other domain of that pattern.
+    ``link``: the path of the bytes, the same on all ranks: ``auto``, ``push``, ``pull``, ``device-mailbox``, ``mailbox`` or
+    ``message``. ``device-mailbox`` is for GPU fields; it allocates a buffer on the receivers' GPUs.
     ``deadline``: seconds that a wait may take before the object fails.
-    ``name``: how traces and checked mode call the object.
-    ``checked``: every exchange proves that it did what it should, at a cost; by default what ``HALOCLINE_CHECK`` says. Fields
-    in memory of GPUs are not checked.
-    ``streams``: those whose work comes before an ``exchange`` of device fields, by default the null stream.
-    ``inline``: scheduled exchanges run on the streams given to them, not beside them.
-    ``stream_waits``: streams wait for peers, kernels never do; so with ``HALOCLINE_STREAM_WAITS=1`` in the environment. By
-    default, between GPUs that each serve one rank, an exchange is one kernel, some microseconds less, and a kernel that needs
-    all of a GPU at once (a cooperative launch) begins only after that kernel.
-    ``flags``: messages between GPUs of at most so many bytes go as words with flags, one step between the GPUs instead of
-    two; by default those for which measurements found it faster. A number of bytes, ``auto`` or ``never``. Between two ranks
-    the smaller number counts, and ``never`` wins.
+    ``name``: the name of the object in traces and checked mode.
+    ``checked``: every exchange verifies its result, at a cost; by default the value of ``HALOCLINE_CHECK``. GPU fields are not
+    checked.
+    ``streams``: an ``exchange`` of device fields starts after the earlier work of these; by default the null stream.
+    ``inline``: scheduled exchanges run on the given streams themselves, not on streams of the object.
+    ``stream_waits``: streams wait for peers, kernels never do (``HALOCLINE_STREAM_WAITS=1`` does the same). By default an
+    exchange between GPUs that each serve one rank is one kernel. That saves some microseconds, but a cooperative kernel, which
+    needs the whole GPU, then starts only after it.
+    ``flags``: messages between GPUs of at most this many bytes use the LL (low-latency) protocol, which needs one step between
+    the GPUs instead of two. A number of bytes, ``auto`` (by default: the sizes that measured faster) or ``never``. The smaller
+    value of the two ranks counts.
     """
 
     def __new__(
@@ -749,8 +764,8 @@ class HaloExchange:
         stream_waits: bool = False,
         flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
-        """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap.
-        Options as for ``HaloExchange``. Collective.
+        """Binds several sets of fields; each exchange takes one of them (``set=``), as for time levels that swap. Options as for
+        ``HaloExchange``. Collective; blocks.
         """
     @overload
     def exchange(
@@ -764,38 +779,37 @@ class HaloExchange:
     def exchange(
         self, *, wait: bool, set: int = 0, streams: Sequence[_StreamLike] | None = None
     ) -> Pending | None:
-        """Begins an exchange, and waits until halos are filled and owned cells may be overwritten. With ``wait=False`` it only
-        begins it, and returns a ``Pending``.
+        """Starts an exchange and blocks until halos are filled and owned cells may be overwritten. With ``wait=False`` it only starts
+        the exchange, and returns a ``Pending``.
 
         Host fields are read and written from the call until the wait has returned. Device fields are read and written after all
-        earlier work of ``streams`` (by default those of the bind). ``set``: which of the sets of ``alternatives``.
+        earlier work of ``streams`` (by default those of the bind). ``set``: the index of a set of ``alternatives``.
         """
     def exchange_async(self, *, set: int = 0, streams: Sequence[_StreamLike] | None = None) -> Pending:
-        """Begins an exchange; ``await`` the result. The exchange begins at the call. Cancelling the task leaves it running.
+        """Starts an exchange at the call; ``await`` the result. Cancelling the task leaves the exchange running.
 
-        The result is an awaitable, not a coroutine: ``asyncio.ensure_future`` makes a task of it, ``asyncio.create_task`` refuses
-        it.
+        The result is an awaitable, not a coroutine: use ``asyncio.ensure_future``, not ``asyncio.create_task``.
         """
     def schedule_exchange(self, stream: _StreamLike | Sequence[_StreamLike] = None, *, set: int = 0) -> Pending:
-        """Begins an exchange after all earlier work of the stream; never waits. Host fields begin at once."""
+        """Starts an exchange that runs after all earlier work of the stream. Never blocks. Host fields start at once."""
     def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
-        """As ``Pending.schedule_wait``, for the exchange begun last."""
+        """As ``Pending.schedule_wait``, for the last exchange."""
     def wait(self) -> None:
-        """Waits for the exchange begun last, if there is one."""
+        """Blocks until the last exchange is over. Returns at once if there was none."""
     @property
     def pending(self) -> Pending | None:
-        """The exchange begun last, over or not; ``None`` before the first."""
+        """The last exchange, over or not; ``None`` before the first."""
     @property
     def sets(self) -> int:
         """The number of sets of fields."""
     def alternative(self, set: int) -> HaloExchange:
-        """A handle of one of the sets alone, which shares links and exchanges with this one."""
+        """A handle of one set. It shares links and epochs with this object."""
     def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> HaloExchange:
-        """The same fields with a narrower halo: an exchange fills only that part of their halos. Shares the links. Collective. For
-        device fields the number of calls is limited: an object has room for twice the sets that were bound, at least 16.
+        """The same fields with a narrower halo: an exchange fills only that part of the halo. Shares the links. Collective. An
+        object of device fields allows a limited number of calls: twice the number of bound sets, at least 16.
         """
     def reclaim(self) -> bool:
-        """True once the exchange is over, or, after a failure, once no peer can touch the fields any more."""
+        """True once the last exchange is over; after a failure, once no peer can access the fields any more. Never blocks."""
     @property
     def links(self) -> dict[str, int]:
         """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
@@ -803,20 +817,20 @@ class HaloExchange:
     def paths(self) -> list[tuple[int, Literal["send", "receive"], str]]:
         """The links of this rank: peer, direction, path."""
     def explain(self) -> str:
-        """A table of this rank's links: peer, path, through what, bytes, regions, and why not a better path."""
+        """A table of this rank's links: peer, path, transport, bytes, regions, and why no better path is used."""
     def message_bytes(self, peer: int, direction: Literal["send", "receive"]) -> int:
-        """Bytes of the buffers of ``pack`` (``send``) and ``unpack`` (``receive``). Not for host and device fields in
-        one object.
+        """The size in bytes of the buffers of ``pack`` (``send``) and ``unpack`` (``receive``). Objects that have both host and
+        device fields do not support it.
         """
     def pack(self, peer: int, message: _ArrayLike, stream: _StreamLike = None) -> None:
-        """Packs what ``peer`` needs into a contiguous buffer, for programs that send by themselves.
+        """Packs the cells that ``peer`` needs into a contiguous writable buffer, for programs that send by themselves.
 
-        Host fields are packed at the call. Device fields are packed into memory that the GPU reaches, its own or pinned, after all
-        earlier work of the stream; that never waits, except for a table that the first call for a buffer makes. Keep the buffer
-        until the stream has done the work. The bytes are the same for both.
+        Host fields are packed during the call. Device fields are packed after all earlier work of the stream, into memory that
+        the GPU can access (its own or pinned); the call blocks only the first time, to make a table for the buffer. Keep the
+        buffer until the stream has done the work. Host and device fields give the same bytes.
         """
     def unpack(self, peer: int, message: _ArrayLike, stream: _StreamLike = None) -> None:
-        """Unpacks what ``peer`` has packed with an object of the same fields; as ``pack``."""
+        """Unpacks a buffer that ``peer`` packed with an object of the same fields. Blocks and orders as ``pack``."""
 
 @final
 class Pending(Awaitable[None]):
@@ -825,12 +839,12 @@ class Pending(Awaitable[None]):
     def wait(self) -> None:
         """Blocks until the halo is filled and owned cells may be overwritten. A second call does nothing."""
     def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
-        """All later work of the stream runs after the exchange. Blocks for host fields only."""
+        """Later work of the stream runs after the exchange. Blocks for host fields only."""
     def is_ready(self) -> bool:
         """Whether ``wait`` would return at once. Never blocks."""
     def _is_over(self) -> bool: ...
     def progress(self) -> None:
-        """Carries the exchange on as far as possible now. Never blocks. (It also goes on by itself.)"""
+        """Advances the exchange without blocking. (It also progresses by itself.)"""
     @property
     def epoch(self) -> int:
         """The number of the exchange, from 1."""
@@ -838,7 +852,7 @@ class Pending(Awaitable[None]):
 
 @final
 class PatternLinks:
-    """The unbound form: links of patterns, made once, collectively, and fields given to each exchange.
+    """The unbound form: links of patterns, made once, and fields passed to each exchange. Collective; blocks.
 
     Options as for ``HaloExchange``; ``link`` is ``auto``, ``mailbox`` or ``message``. Host fields only.
     """
@@ -859,18 +873,18 @@ class PatternLinks:
     def exchange(self, fields: _Bindings, *, wait: Literal[False]) -> Pending: ...
     @overload
     def exchange(self, fields: _Bindings, *, wait: bool) -> Pending | None:
-        """Exchanges the halos of these fields, given as pairs (pattern, array). All ranks give fields of the same patterns, as many,
-        of the same element types and extra dimensions. A new field costs no communication. The fields are kept alive until the
-        exchange is over.
+        """Exchanges the halos of fields, given as pairs (pattern, array), and blocks until it is over. With ``wait=False`` it only
+        starts the exchange. All ranks pass equally many fields of the same patterns, element types and extra dimensions. A new
+        field costs no communication. The fields are kept alive until the exchange is over.
         """
     def exchange_async(self, fields: _Bindings) -> Pending:
-        """Begins an exchange; ``await`` the result."""
+        """Starts an exchange; ``await`` the result."""
     def schedule_exchange(self, fields: _Bindings, stream: _StreamLike | Sequence[_StreamLike] = None) -> Pending:
-        """As ``exchange(wait=False)``: host fields begin at once."""
+        """As ``exchange(wait=False)``: host fields start at once."""
     def wait(self) -> None:
-        """Waits for the exchange begun last, if there is one."""
+        """Blocks until the last exchange is over. Returns at once if there was none."""
     def reclaim(self) -> bool:
-        """After a failure: true once no peer can touch the fields any more."""
+        """After a failure: true once no peer can access the fields any more. Never blocks."""
     @property
     def links(self) -> dict[str, int]:
         """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
@@ -878,7 +892,7 @@ class PatternLinks:
     def paths(self) -> list[tuple[int, Literal["send", "receive"], str]]:
         """The links of this rank: peer, direction, path."""
     def explain(self) -> str:
-        """A table of this rank's links: peer, path, through what, and the bytes that it carries at once."""
+        """A table of this rank's links: peer, path, transport, and the bytes of one step."""
 
 @final
 class Redistribute:
@@ -900,8 +914,8 @@ class Redistribute:
         """The redistribution in the other direction."""
     @property
     def pattern(self) -> Pattern:
-        """The pattern behind it: domain d of the source has the number 2 d there, domain d of the target 2 d + 1. Its
-        ``peers`` tell how many cells go where.
+        """Its pattern, in which domain d of the source has the number 2 d and domain d of the target 2 d + 1. ``peers`` of the
+        pattern shows how many cells go to which rank.
         """
     def bind(
         self,
@@ -918,22 +932,22 @@ class Redistribute:
         stream_waits: bool = False,
         flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
-        """Binds fields: ``source`` on the domains that cells leave, ``target`` on the domains that they reach. Options as for
-        ``HaloExchange``. Collective.
+        """Binds fields: an exchange copies from the fields ``source`` to the fields ``target``. Options as for ``HaloExchange``.
+        Collective; blocks.
         """
 
 # --- traces ------------------------------------------------------------------------------------------------------
 
 @final
 class trace:
-    """``with hc.trace("trace.json", comm):`` records what every rank does when, for Perfetto. Collective at both ends; rank 0
-    writes the file.
+    """``with hc.trace("trace.json", comm):`` records the activity of every rank over time, for Perfetto. Collective at both ends;
+    rank 0 writes the file.
 
     A rank records at most 131,072 events. The trace ends on all ranks where the first rank reaches its limit. A warning on standard
     error and ``events_left_out`` in ``otherData`` of the file say how many events are missing.
 
-    A rank that leaves the block by an exception drops its record and waits for no rank; the others fail at the end, with
-    ``CommunicatorError``, once that rank has left the group.
+    A rank that leaves the block by an exception discards its record and does not wait. The other ranks then fail at the end of
+    the block with ``CommunicatorError``, once that rank has left the group.
     """
 
     def __new__(cls, path: str | os.PathLike[str], comm: Communicator) -> trace: ...
@@ -942,19 +956,19 @@ class trace:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def on_device(self, halo: HaloExchange, stream: _StreamLike = None, *, rounds: int) -> DeviceTrace:
-        """Adds what a stream of a GPU does in this many rounds, at most 32,768, by the GPU's own clock. The trace ends where a later
-        round begins. The stream is of a device of the exchange's fields. Blocks: it compiles and loads a kernel of one thread, and compares clocks, so call it while no
-        exchange is in flight.
+        """Records a stream of a GPU for ``rounds`` rounds, at most 32,768, by the GPU's own clock. The trace ends where a later round
+        begins. The stream belongs to a device of the exchange's fields. Blocks: it compiles and loads a kernel of one thread and
+        compares clocks, so call it while no exchange is in flight.
         """
 
 @final
 class DeviceTrace:
-    """Records the rounds of one stream, for ``trace.on_device``. Each round tells where the stream has come to::
+    """Records the rounds of one stream, made by ``trace.on_device``. In each round the program marks the position of the stream::
 
         steps.stamp("begun")
         pending = halo.schedule_exchange(stream)
         steps.observe(pending)
-        ...                         # what needs no halo
+        ...                         # work that needs no halo
         steps.stamp("interior")
         pending.schedule_wait(stream)
         steps.stamp("waited")
@@ -966,7 +980,7 @@ class DeviceTrace:
     """
 
     def stamp(self, moment: Literal["begun", "interior", "waited", "done"]) -> None:
-        """The stream has come to a moment of this round: ``begun``, ``interior``, ``waited`` or ``done``, which ends it."""
+        """Marks a moment of this round: ``begun``, ``interior``, ``waited`` or ``done``, which ends the round."""
 
     def observe(self, pending: Pending) -> None:
-        """Stamps the end of this round's exchange, too, on a stream of its own."""
+        """Also records the end of this round's exchange, on a stream of its own."""

@@ -7,7 +7,7 @@ from ._core import _run_command
 
 
 def main():
-    # As in any program that is not Python's: Ctrl-C ends it, and so does a reader that goes.
+    # As in a program that is not written in Python: Ctrl-C ends it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _run_command(["halocline", *sys.argv[1:]], [sys.executable, "-m", "halocline"])
 

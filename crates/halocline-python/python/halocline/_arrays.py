@@ -33,7 +33,7 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
         native = dtype.newbyteorder("=")
         raise HaloTypeError(f"dtype: elements of {dtype} are not in the byte order of this machine, as those of {native} are")
     try:
-        # No more than shows that there are too many.
+        # Take at most one extent too many: a sequence may be endless.
         is_list = numpy.iterable(shape) and not isinstance(shape, dict)
         extents = itertools.islice(shape, MOST_AXES + 1) if is_list else (shape,)
         shape = tuple(map(operator.index, extents))
@@ -57,11 +57,10 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
 
 
 def empty(shape, dtype="float64", comm=None, device=None, *, order="C"):
-    """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
-    array, in memory that other ranks can map. ``comm``: by default ``init()``'s. ``order``: ``C`` or ``F``.
+    """A NumPy array in memory that as many peers as possible can access directly. With ``device``, the ordinal of a GPU, a CuPy
+    array in memory that other ranks can map. ``comm``: by default that of ``init()``. ``order``: ``C`` or ``F``.
 
-    Where ranks are processes of one node, they share this memory, and so does a forked child (``os.fork``, the start method
-    ``fork`` of ``multiprocessing``): what the child writes, its parent has. Give a child that computes on its own a copy:
-    ``array.copy()``.
+    Ranks that are processes of one node share this memory, and so does a forked child (``os.fork``, the start method ``fork``
+    of ``multiprocessing``): the parent sees what the child writes. Give a child a copy to compute with: ``array.copy()``.
     """
     return zeros(shape, dtype, comm, device, order=order)

@@ -4,7 +4,7 @@ import asyncio
 
 
 async def finished(waiting):
-    """Ends once the exchange of a ``Waiting`` is over. Cancelled, it leaves the exchange running."""
+    """Returns when the exchange of a ``Waiting`` is over. Cancelling leaves the exchange running."""
     if waiting.poll():
         return
     loop = asyncio.get_running_loop()
@@ -18,7 +18,7 @@ async def finished(waiting):
     try:
         while True:
             awakened = loop.create_future()
-            # Readable until the next poll: so the loop may look at it only while somebody waits.
+            # The descriptor stays readable until the next poll, so it is registered only while this task waits.
             if waiting.poll():
                 return
             loop.add_reader(descriptor, wake)

@@ -6,29 +6,29 @@ class HaloError(Exception):
 
 
 class HaloValueError(HaloError, ValueError):
-    """An argument has an impossible value: a grid, pattern, shape, field or option that does not fit."""
+    """An argument has an impossible value. The text begins with the name of the argument: ``owners[3]: ...``."""
 
 
 class HaloTypeError(HaloError, TypeError):
-    """An argument has a type that cannot be taken: no array, a wrong element type or byte order."""
+    """An argument has the wrong type: not an array, an unsupported element type, a foreign byte order."""
 
 
 class RefusedElsewhereError(HaloError):
-    """Another rank refused its arguments in a collective call."""
+    """Another rank refused its arguments in a collective call. The text names the rank and its reason."""
 
 
 class InFlightError(HaloError):
     """An exchange of the same object or of the same memory is in flight: wait for it first.
 
-    Memory is in flight until its exchange was waited for, even if that is over sooner."""
+    Memory is in flight until the program has waited for its exchange, even if the exchange ends sooner."""
 
 
 class CommunicatorError(HaloError):
-    """Ranks cannot reach each other: one has died or left, or a transport or its environment is wrong."""
+    """Ranks cannot reach each other: a rank has died or left, or the transport or its environment is wrong."""
 
 
 class CommunicatorTimeoutError(CommunicatorError, TimeoutError):
-    """The communicator's deadline has passed in a collective call."""
+    """A collective call took longer than the communicator's deadline."""
 
 
 class ClosedError(CommunicatorError):
@@ -36,18 +36,18 @@ class ClosedError(CommunicatorError):
 
 
 class ForkedError(CommunicatorError):
-    """The object belongs to the parent process: a forked child can use nothing of it."""
+    """The object belongs to the parent process; a forked child cannot use it."""
 
 
 class MpiError(CommunicatorError):
-    """MPI is missing, has failed, was finalised, or does not allow the call from this thread."""
+    """MPI is missing, failed, is finalised, or does not allow the call from this thread."""
 
 
 class ExchangeFailedError(HaloError):
-    """A bound object has failed, at all ranks that it connects; drop it and bind again.
+    """An exchange object has failed on all ranks that it connects; drop it and bind again.
 
-    Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where the
-    failure was noticed), ``culprit`` (the rank that it happened to, or that found it).
+    Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where this rank
+    noticed the failure), ``culprit`` (the rank that caused or detected the failure).
     """
 
     rank: int
@@ -61,7 +61,7 @@ class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
 
 
 class DeviceError(HaloError):
-    """A device refuses a call, or has failed."""
+    """A device refused a call or has failed."""
 
 
 for _class in list(globals().values()):

@@ -7,17 +7,17 @@ from ._core import ThreadGroup
 from ._errors import HaloTypeError
 
 ASKS_AFTER = 0.05
-"""How long a signal may go unnoticed, in seconds, as in waits of the library."""
+"""How often a wait checks for signals, in seconds, as in waits of the library."""
 
 
 def run_threads(n, fn):
     """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns the results in the order of ranks.
 
-    If one rank raises, the others learn that it has left, and the first error is raised here. A rank that returns has left,
-    too, unless something keeps its communicator, or a pattern or redistribution made with it (its result, for instance).
-    What it has in flight goes on.
+    A rank leaves the group when its function raises or returns; the first error is raised here, and waits of other ranks for
+    that rank fail. A rank that returns stays in the group while something keeps its communicator, or a pattern or
+    redistribution made with it (its result, for instance). Its exchanges in flight continue.
 
-    Ctrl-C closes the communicators of all ranks: their waits, and later calls, raise ``KeyboardInterrupt``. It is raised here
+    Ctrl-C closes the communicators of all ranks: their waits and later calls raise ``KeyboardInterrupt``. It is raised here
     once all ranks have ended; a second Ctrl-C raises it at once.
     """
     if not callable(fn):
@@ -35,18 +35,18 @@ def run_threads(n, fn):
         over.release()
 
     def wait():
-        # A signal that the kernel gives to another thread does not interrupt `acquire`: its handler runs when this thread looks.
+        # A signal that the kernel delivers to another thread does not interrupt `acquire`; its handler runs when this thread wakes.
         while not is_over:
             over.acquire(timeout=ASKS_AFTER)
 
     def run(rank, comm):
-        # Nobody has the communicator but this thread: the rank has left the group when the function returns, if that gives out
-        # nothing of it. What is in flight then goes on.
+        # Only this thread holds the communicator. When the function returns and its result does not refer to it, the rank leaves
+        # the group. Its exchanges in flight continue.
         try:
             results[rank] = fn(comm)
         except BaseException as error:  # raised again where the threads were started
             errors.append(error)
-            # The others find that it has left, and do not wait for it.
+            # Other ranks no longer wait for this one.
             comm.close()
 
     def start_and_join():
@@ -66,8 +66,8 @@ def run_threads(n, fn):
                 thread.join()
         end()
 
-    # What a signal handler raises amid `Thread.start` or `Thread.join` may leave a lock locked, or a thread that runs marked as
-    # ended: which of these depends on the version of Python. Handlers run in the main thread, so another one makes these calls.
+    # An exception of a signal handler inside `Thread.start` or `Thread.join` may leave a lock locked, or mark a running thread as
+    # ended, depending on the version of Python. Handlers run in the main thread, so another thread makes these calls.
     manager = threading.Thread(target=start_and_join, name="ranks")
 
     def start_manager():
@@ -85,6 +85,6 @@ def run_threads(n, fn):
             wait()
         raise
     if errors:
-        # The first is the one that the others follow from.
+        # The first error is the cause of the others.
         raise errors[0]
     return results

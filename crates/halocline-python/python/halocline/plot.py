@@ -1,4 +1,4 @@
-"""Pictures of patterns, partitions and measurements, with matplotlib (``pip install 'halocline[plot]'``), as its figures.
+"""Plots of patterns, partitions and measurements as matplotlib figures (``pip install 'halocline[plot]'``).
 
 figure = halocline.plot.pattern(pattern, comm)
 if comm.rank == 0:
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import Communicator, HaloTypeError, HaloValueError, Partition, Pattern
-from ._given import gather, listed, whole
+from ._arguments import gather, listed, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["domains", "message_sizes", "partition", "pattern", "scaling"]
 
 Results = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
-"""A file of what ``halocline bench --json`` prints, one object a line; or the objects."""
+"""A file with the output of ``halocline bench --json``, one object a line; or the objects."""
 
-# Numbers are written into the fields of a heat map of at most so many ranks.
+# The most ranks for which a heat map shows its numbers.
 _FEW = 16
 _MARKS = "os^Dvxp*"
 
 
 def pattern(pattern: Pattern, comm: Communicator) -> Figure:
-    """How many cells each rank sends to each other, as a heat map. Collective; every rank gets the figure."""
+    """A heat map of the cells that each rank sends to each other. Collective; every rank gets the figure."""
     import numpy as np
 
-    everybody = gather(_checked(comm), lambda: [(peer, sent) for peer, sent, _ in _of_ranks(pattern, comm).peers])
+    all_ranks = gather(_checked(comm), lambda: [(peer, sent) for peer, sent, _ in _of_ranks(pattern, comm).peers])
     sent = np.full((comm.size, comm.size), np.nan)
-    for rank, those in enumerate(everybody):
+    for rank, those in enumerate(all_ranks):
         for peer, cells in those:
             if cells:
                 sent[rank, peer] = cells
@@ -68,9 +68,9 @@ def domains(pattern: Pattern, comm: Communicator, *, axes: tuple[int, int] | Non
         wanted = None if axes is None else [whole(axis, "an axis") for axis in listed(axes, "axes")]
         return wanted, [(domain.id, domain.first, domain.owned) for domain in _of_ranks(pattern, comm).domains]
 
-    everybody = gather(_checked(comm), places)
-    wanted = everybody[comm.rank][0]
-    boxes = [(rank, *box) for rank, (_, those) in enumerate(everybody) for box in those]
+    all_ranks = gather(_checked(comm), places)
+    wanted = all_ranks[comm.rank][0]
+    boxes = [(rank, *box) for rank, (_, those) in enumerate(all_ranks) for box in those]
     if not boxes or any(first is None for _, _, first, _ in boxes):
         raise HaloValueError("only domains of a regular grid have places; draw others with partition()")
     ndim = len(boxes[0][2])

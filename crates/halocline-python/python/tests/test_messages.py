@@ -49,6 +49,7 @@ CALLS = {
     "Decomposition.pattern": (CUT.pattern, {"halo": 1, "neighbours": "all", "comm": COMM}),
     "Pattern.unstructured": (hc.Pattern.unstructured, {"comm": COMM, "domains": [DOMAIN]}),
     "Pattern.narrowed": (PATTERN.narrowed, {"halo": 0, "neighbours": "all"}),
+    "gather_to": (PATTERN.gather_to, {"root": 0, "fields": array()}),
     "UnstructuredDomain": (hc.UnstructuredDomain, {"id": 0, "owned": [0], "halo": [1]}),
     "from_indices": (hc.UnstructuredDomain.from_indices, {"id": 0, "cells": [0, 1], "halo": [1]}),
     "from_owners": (hc.UnstructuredDomain.from_owners, {"id": 0, "comm": COMM, "cells": [0], "owners": [0]}),
@@ -99,12 +100,13 @@ CALLS = {
     "Stream": (hc.Stream, {"handle": 0}),
     "trace": (hc.trace, {"path": "trace.json", "comm": COMM}),
 }
-# What is noticed only once the trace begins.
-LATER = {("trace", "path")}
+# Checked only later: when the trace begins, or against the domain. A key may be negative.
+LATER = {("trace", "path"), ("gather_to", "fields"), ("split", "key")}
 # Junk that is none for arguments of these names.
 KINDS_TAKEN = {
     **dict.fromkeys(("deadline", "seconds"), float),
     "name": str,
+    "values": list,
     **dict.fromkeys(("array", "source", "target"), np.ndarray),
 }
 NEGATIVE = -1
@@ -223,7 +225,7 @@ WITHOUT = {
     ),
     "a width of an unstructured pattern": (
         lambda: hc.Pattern.unstructured(COMM, [DOMAIN]).narrowed((1, 1)),
-        "unstructured domains have no axes or faces: narrow them to a depth, as narrowed(depth)",
+        "halo: unstructured domains have no axes or faces: narrow them to a depth, as narrowed(depth)",
     ),
     "a direct link without fields": (
         lambda: hc.PatternLinks(COMM, [PATTERN], link="push"),
@@ -312,7 +314,7 @@ def test_ways_to_the_array_behind_an_object_are_named():
         (of_module("units", **copied), "array: units.DataArray gives a copy as an array, which an exchange would not change: give the array behind it (as .data)"),
     ]:
         assert said(lambda: hc.Field(given)) == text  # noqa: B023
-        with pytest.raises(hc.HaloTypeError, match=re.escape(f"field 0: {text.removeprefix('array: ')}")):
+        with pytest.raises(hc.HaloTypeError, match=re.escape(f"fields[0]: {text.removeprefix('array: ')}")):
             hc.HaloExchange(COMM, [(PATTERN, given)])
 
 

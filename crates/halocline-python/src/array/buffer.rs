@@ -1,5 +1,4 @@
-//! The buffer protocol. It is part of the stable interface of Python from 3.11 on alone, but has been the same since 3.0; so
-//! it is declared here.
+//! The buffer protocol. The stable ABI contains it only from Python 3.11 on, but it is unchanged since 3.0, so it is declared here.
 
 use super::{Described, element};
 use crate::error;
@@ -32,7 +31,7 @@ unsafe extern "C" {
 const FORMAT: c_int = 0x4;
 const STRIDES: c_int = 0x18;
 
-/// A buffer that is held: as long as that, its owner keeps it where it is.
+/// A held buffer; its owner must not move or free the memory before the release.
 #[pyclass(frozen, module = "halocline")]
 struct Export(Box<View>);
 
@@ -51,7 +50,7 @@ impl Drop for Export {
     }
 }
 
-/// What elements that are plain bytes stand for, as NumPy reads their format, or as it is.
+/// The meaning of elements that are plain bytes: as NumPy reads their format, or the format itself.
 fn name_of(array: &Bound<'_, PyAny>, format: &str) -> PyResult<Option<String>> {
     let py = array.py();
     let read = py.import("numpy")?.call_method1("asarray", (array,)).and_then(|read| read.getattr("dtype"));
@@ -62,7 +61,7 @@ fn name_of(array: &Bound<'_, PyAny>, format: &str) -> PyResult<Option<String>> {
     }
 }
 
-/// What a buffer says of itself; none for what has no buffer.
+/// Describes an array by the buffer protocol; none if it has no buffer.
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> {
     let py = array.py();
     // SAFETY: the struct has numbers and pointers alone, for which zeros are values.
@@ -73,7 +72,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
         let error = PyErr::fetch(py);
         return match error.is_instance_of::<PyTypeError>(py) {
             true => Ok(None),
-            false => Err(error::refused(py, error, "the buffer cannot be had")),
+            false => Err(error::refused(py, error, "the array refuses its buffer")),
         };
     }
     let export = Export(view);
@@ -90,12 +89,12 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
     let extents = match list(view.shape) {
         Some(shape) => shape.into_iter().map(|n| n.max(0) as usize).collect(),
         None if dimensions == 0 => Vec::new(),
-        // One that says nothing of its shape is flat.
+        // A buffer without a shape is flat.
         None => vec![(view.len.max(0) as usize).checked_div(itemsize).unwrap_or(0)],
     };
     let format = match view.format.is_null() {
         true => "B".into(),
-        // SAFETY: a string that lives as long as the view.
+        // SAFETY: by the buffer protocol the format is a C string that lives as long as the view, which `export` holds.
         false => unsafe { CStr::from_ptr(view.format) }.to_string_lossy(),
     };
     let element = element::of_format(&format, itemsize)?;

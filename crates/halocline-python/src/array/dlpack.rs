@@ -1,9 +1,8 @@
-//! DLPack, with and without a version. What it hands out is a capsule, which is held, not consumed: its own end frees what it
-//! stands for.
+//! DLPack, with and without a version. The capsule is held, not consumed; dropping it frees the tensor.
 
 use super::{Described, element, library_of};
+use crate::argument::shown_in_message;
 use crate::error;
-use crate::given::told;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::c_str;
 use pyo3::intern;
@@ -43,7 +42,7 @@ const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const CUDA_MANAGED: i32 = 13;
 
-/// The names of elements of one byte that are numbers, as `ml_dtypes` has them: those of the codes 7 to 14.
+/// The names in `ml_dtypes` of the one-byte floats, which have the codes 7 to 14.
 fn float8(code: u8) -> Option<&'static str> {
     const NAMES: [&str; 8] = [
         "float8_e3m4",
@@ -58,7 +57,7 @@ fn float8(code: u8) -> Option<&'static str> {
     NAMES.get(usize::from(code.checked_sub(7)?)).copied()
 }
 
-/// Whether an array is a tensor of PyTorch of such elements, which not all of its versions give by DLPack.
+/// Whether an array is a PyTorch tensor of one-byte floats; some versions do not export these by DLPack.
 fn is_float8_of_torch(array: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is_of_torch = library_of(array, &["torch"])?.is_some();
     let dtype = array.getattr_opt(intern!(array.py(), "dtype"))?;
@@ -66,16 +65,19 @@ fn is_float8_of_torch(array: &Bound<'_, PyAny>) -> PyResult<bool> {
         && dtype.map_or(Ok(false), |dtype| Ok::<_, PyErr>(dtype.str()?.to_string().contains("float8")))?)
 }
 
-/// The type of the device that an array lies on, and its number.
+/// The type and number of an array's device.
 fn device_of(array: &Bound<'_, PyAny>) -> PyResult<(i32, i64)> {
     let refused = |error| error::refused(array.py(), error, "the array refuses __dlpack_device__");
     let device = array.call_method0("__dlpack_device__").map_err(refused)?;
     device.extract().map_err(|_| {
-        error::kind(format!("__dlpack_device__ is to give two whole numbers, not {}", told(&device)))
+        error::type_error(format!(
+            "__dlpack_device__ must return two whole numbers, not {}",
+            shown_in_message(&device)
+        ))
     })
 }
 
-/// The ordinal of the GPU that an array lies on; none if that is the host, or something else.
+/// The ordinal of an array's GPU; none for other devices.
 pub(super) fn gpu_of(array: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     let (kind, ordinal) = device_of(array)?;
     Ok(matches!(kind, CUDA | CUDA_MANAGED).then(|| u32::try_from(ordinal).unwrap_or(0)))
@@ -87,12 +89,12 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (1, 0))?;
     if device == CUDA || device == CUDA_MANAGED {
-        // Streams are the exchange's business: no wait of the producer for one.
+        // -1: the producer does not synchronise; exchanges are ordered by their own streams.
         arguments.set_item("stream", -1)?;
     }
     let capsule = match array.call_method("__dlpack__", (), Some(&arguments)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
-            // Older than versions.
+            // The library predates versions of DLPack.
             arguments.del_item("max_version")?;
             array.call_method("__dlpack__", (), Some(&arguments))
         }
@@ -106,43 +108,44 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
             Err(error) => error,
         }
     })?;
-    let capsule = capsule.cast_into::<PyCapsule>().map_err(|_| error::kind("__dlpack__ gives no capsule"))?;
+    let capsule =
+        capsule.cast_into::<PyCapsule>().map_err(|_| error::type_error("__dlpack__ returns no capsule"))?;
     let versioned = c_str!("dltensor_versioned");
     let (tensor, flags) = if capsule.is_valid_checked(Some(versioned)) {
         let managed = capsule.pointer_checked(Some(versioned))?.cast::<Versioned>();
-        // SAFETY: DLPack has such a struct behind a capsule of this name, as long as the capsule lives, which `capsule`
-        // holds. The fields up to the version are alike in all versions.
+        // SAFETY: by DLPack a capsule of this name points to this struct while it lives, and `capsule` holds it. The fields up to the
+        // version are the same in all versions.
         unsafe {
             if managed.as_ref().major != 1 {
-                return Err(error::kind(format!(
-                    "DLPack of version {} is not known",
+                return Err(error::type_error(format!(
+                    "DLPack version {} is not supported; version 1 is",
                     managed.as_ref().major
                 )));
             }
             (&managed.as_ref().tensor, managed.as_ref().flags)
         }
     } else {
-        // One that somebody has consumed has another name.
+        // A consumed capsule has another name.
         let unversioned = c_str!("dltensor");
         if !capsule.is_valid_checked(Some(unversioned)) {
-            return Err(error::kind(format!(
-                "__dlpack__ gives a capsule that is no tensor, or was consumed: {capsule}"
+            return Err(error::type_error(format!(
+                "__dlpack__ returns a capsule that is no tensor, or was consumed: {capsule}"
             )));
         }
         let pointer = capsule.pointer_checked(Some(unversioned))?.cast::<Tensor>();
-        // SAFETY: DLPack has a struct behind a capsule of this name, as long as the capsule lives, which `capsule`
-        // holds. The tensor comes first in it.
+        // SAFETY: by DLPack a capsule of this name points to a struct that begins with the tensor, while the capsule lives, and `capsule`
+        // holds it.
         (unsafe { pointer.as_ref() }, 0)
     };
     if flags & COPIED != 0 {
-        return Err(error::kind(
-            "the array can be had by DLPack as a copy only, which an exchange would not change",
+        return Err(error::type_error(
+            "DLPack gives only a copy of the array, which an exchange would write to no effect; give the array itself",
         ));
     }
     let size = match (tensor.bits, tensor.lanes) {
         (bits, 1) if bits % 8 == 0 => usize::from(bits / 8),
         (bits, lanes) => {
-            return Err(error::kind(format!(
+            return Err(error::type_error(format!(
                 "DLPack elements of {bits} bits in {lanes} lanes are not supported"
             )));
         }
@@ -156,12 +159,17 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         (5, _) => element::of('c', size, &as_given())?,
         (6, _) => element::of('b', size, &as_given())?,
         (7..=14, 1) => halocline::ElementType::Opaque(1),
-        _ => return Err(error::kind(format!("{} is no type of elements that can be exchanged", as_given()))),
+        _ => {
+            return Err(error::type_error(format!(
+                "{} is no type of elements that can be exchanged",
+                as_given()
+            )));
+        }
     };
     let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
     let list = |first: *const i64| match dimensions {
         0 => Vec::new(),
-        // SAFETY: by the protocol there are as many entries as dimensions.
+        // SAFETY: by DLPack the pointer has `ndim` entries while the capsule lives, which `capsule` holds.
         _ => unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec(),
     };
     let extents = list(tensor.shape).into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect();
@@ -172,7 +180,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         CPU | CUDA_HOST => None,
         CUDA | CUDA_MANAGED => Some(u32::try_from(tensor.device_id).unwrap_or(0)),
         other => {
-            return Err(error::kind(format!(
+            return Err(error::type_error(format!(
                 "memory of DLPack's device type {other} is not supported; the host's and CUDA's is"
             )));
         }

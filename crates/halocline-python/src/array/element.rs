@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::ops::Range;
 
-/// Of a kind (as NumPy's: b, i, u, f, c, V) and a size in bytes.
+/// From a kind (NumPy's: b, i, u, f, c, V) and a size in bytes.
 pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementType> {
     use ElementType::{Bool, C64, C128, F16, F32, F64, I8, I16, I32, I64, Opaque, U8, U16, U32, U64};
     Ok(match (kind, size) {
@@ -27,13 +27,13 @@ pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementTyp
         ('c', 16) => C128,
         ('f' | 'c' | 'V' | 'S' | 'U' | 'M' | 'm', 1..=256) => Opaque(size as u16),
         ('O', _) => {
-            return Err(error::kind(
+            return Err(error::type_error(
                 "elements that are Python objects mean nothing in another process; convert the array: array.astype(...)",
             ));
         }
         (_, 257..) => return Err(too_large(kind, size, as_given)),
         _ => {
-            return Err(error::kind(format!(
+            return Err(error::type_error(format!(
                 "elements of type {as_given} cannot be exchanged; booleans, numbers and plain bytes of 1 to 256 bytes can"
             )));
         }
@@ -45,26 +45,28 @@ fn too_large(kind: char, size: usize, as_given: &str) -> PyErr {
         'V' => "each member as a field of its own (array['name']), or ",
         _ => "",
     };
-    error::kind(format!(
+    error::type_error(format!(
         "elements of type {as_given} have {size} bytes, 256 at most can be exchanged as one; give {members}a view of their \
          bytes: array.view('uint8').reshape(*array.shape, {size})"
     ))
 }
 
-/// What elements that are plain bytes stand for, by their type string and, of records, their members: peers compare it. None for bytes
-/// that are nothing else (`V8`).
+/// The meaning of elements that are plain bytes, from their type string and the members of records; peers compare it. None for bytes
+/// without a meaning (`V8`).
 pub(super) fn name(typestr: &str, members: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
     let kind = without_order(typestr);
     let unit = kind.find('[').map_or("", |at| &kind[at..]);
     Ok(match kind.chars().next() {
         Some('M') => Some(format!("datetime64{unit}")),
         Some('m') => Some(format!("timedelta64{unit}")),
-        Some('V') => members.map(|members| told(members, 0)).transpose()?.and_then(|(members, _)| members),
+        Some('V') => {
+            members.map(|members| record_text(members, 0)).transpose()?.and_then(|(members, _)| members)
+        }
         _ => Some(kind.to_owned()),
     })
 }
 
-/// The same of a type of NumPy's.
+/// As [`name`], from a NumPy dtype.
 pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = dtype.py();
     let typestr: String = dtype.getattr(intern!(py, "str"))?.extract()?;
@@ -77,19 +79,19 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
 }
 
-/// A type of another package (bfloat16), which is bytes by its type string.
+/// Whether another package defines the type (bfloat16); its type string says plain bytes.
 fn is_foreign(dtype: &Bound<'_, PyAny>, typestr: &str) -> PyResult<bool> {
     let py = dtype.py();
     Ok(typestr.contains('V')
         && !dtype.getattr(intern!(py, "type"))?.is(&py.import("numpy")?.getattr("void")?))
 }
 
-/// A type of NumPy's that protocols have no word for.
+/// The element type of a dtype that the protocols cannot express.
 pub(super) fn known(dtype: &Bound<'_, PyAny>) -> PyResult<Option<ElementType>> {
     Ok((dtype.str()? == "bfloat16").then_some(ElementType::Bf16))
 }
 
-/// Refuses types of NumPy's, above all records however they are laid out, that hold Python objects or are in the other byte order.
+/// Refuses dtypes, also of records, that contain Python objects or are in the other byte order.
 pub(super) fn check_type(dtype: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = dtype.py();
     let as_given = || -> PyResult<String> { Ok(dtype.str()?.to_string()) };
@@ -106,7 +108,7 @@ fn without_order(typestr: &str) -> &str {
     typestr.trim_start_matches(['<', '>', '=', '|'])
 }
 
-/// Members of a record in the order in which they lie, as text: the same however they were listed.
+/// The members of a record as text, in memory order, whatever the order of their list.
 #[derive(Default)]
 struct Members {
     told: Vec<String>,
@@ -129,7 +131,7 @@ impl Members {
     }
 }
 
-/// What a type of NumPy's is called among the members of a record.
+/// The text of a dtype among the members of a record.
 fn kind_of(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = dtype.py();
     let names = dtype.getattr(intern!(py, "names"))?;
@@ -160,18 +162,18 @@ fn kind_of(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(told.text())
 }
 
-/// Members as `descr` of an array interface lists them: a name, a type string or a list of members, perhaps a shape. As text, unless it is
-/// one without a name, which is no record; and their bytes. Refuses Python objects and the other byte order.
-fn told(members: &Bound<'_, PyAny>, depth: usize) -> PyResult<(Option<String>, usize)> {
-    /// How deep records of records are looked into.
+/// The text and the size of members listed as in `descr` of an array interface: tuples of a name, a type string or a list of members, and an
+/// optional shape. No text for a single member without a name, which is no record. Refuses Python objects and the other byte order.
+fn record_text(members: &Bound<'_, PyAny>, depth: usize) -> PyResult<(Option<String>, usize)> {
+    /// The deepest nesting of records.
     const DEEPEST: usize = 64;
     let wrong = || {
-        error::kind(
+        error::type_error(
             "the \"descr\" of an array interface is a list of tuples: a name, a type, perhaps a shape",
         )
     };
     if depth > DEEPEST {
-        return Err(error::kind(format!("records are nested deeper than {DEEPEST}")));
+        return Err(error::type_error(format!("records are nested deeper than {DEEPEST}")));
     }
     let listed: Vec<Bound<'_, PyAny>> = match (members.cast::<PyList>(), members.cast::<PyTuple>()) {
         (Ok(list), _) => list.iter().collect(),
@@ -186,7 +188,7 @@ fn told(members: &Bound<'_, PyAny>, depth: usize) -> PyResult<(Option<String>, u
             2 | 3 => (member.get_item(0)?, member.get_item(1)?),
             _ => return Err(wrong()),
         };
-        // Perhaps with a title, which says nothing of the bytes.
+        // A name may be a pair (title, name).
         let name = name.cast::<PyTuple>().map_or_else(|_| Ok(name.clone()), |pair| pair.get_item(1))?;
         let name: String = name.extract().map_err(|_| wrong())?;
         let shape = member.get_item(2).ok();
@@ -208,14 +210,14 @@ fn told(members: &Bound<'_, PyAny>, depth: usize) -> PyResult<(Option<String>, u
                 (without_order(&typestr).to_owned(), size)
             }
             Err(_) => {
-                let (kind, size) = told(&kind, depth + 1)?;
+                let (kind, size) = record_text(&kind, depth + 1)?;
                 (kind.unwrap_or_else(|| format!("V{size}")), size)
             }
         };
         let size = shape.iter().try_fold(size, |size, &count| size.checked_mul(count));
         let end = size.and_then(|size| begin.checked_add(size)).ok_or_else(wrong)?;
         is_named |= !name.is_empty();
-        // One without a name is a gap.
+        // A member without a name is padding.
         if !name.is_empty() {
             all.add(&name, &kind, &shape, begin..end);
         }
@@ -234,28 +236,28 @@ pub(super) fn check_order(order: char, size: usize, as_given: &str) -> PyResult<
 }
 
 fn other_order(as_given: &str) -> PyErr {
-    error::kind(format!(
+    error::type_error(format!(
         "elements of type {as_given} are not in the byte order of this machine; convert the array: \
          array.astype(array.dtype.newbyteorder(\"=\"))"
     ))
 }
 
-/// Refuses elements that are, or records one of whose members is, by a format of the struct module, a Python object, an address or in the
-/// other byte order. Names stand between colons in a format.
+/// Refuses a format of the struct module that contains Python objects, addresses or the other byte order, also in members of records. In a
+/// format, names of members stand between colons.
 fn check_record(format: &str) -> PyResult<()> {
     let codes = || format.split(':').step_by(2).flat_map(str::chars);
     if codes().any(|code| code == 'O') {
         return of('O', 0, format).map(drop);
     }
-    // `Z` is one, unless it makes a number complex.
+    // `Z` is an address, unless it makes the next code complex.
     let is_complex = |next: Option<char>| matches!(next, Some('f' | 'd' | 'g'));
     let follow = codes().skip(1).map(Some).chain([None]);
     if codes()
         .zip(follow)
         .any(|(code, next)| matches!(code, 'P' | 'z' | '&' | 'X') || code == 'Z' && !is_complex(next))
     {
-        return Err(error::kind(format!(
-            "elements of format {format} are, or have, addresses, which mean nothing in another process; they must be plain bytes"
+        return Err(error::type_error(format!(
+            "elements of format {format} contain addresses, which mean nothing in another process; give elements without addresses"
         )));
     }
     let other = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '<'] };
@@ -267,7 +269,7 @@ fn check_record(format: &str) -> PyResult<()> {
 
 /// Byte order, kind and bytes of a type string of the array interface.
 fn parts(typestr: &str) -> PyResult<(char, char, usize)> {
-    let wrong = || error::kind(format!("{typestr:?} is no type string of the array interface"));
+    let wrong = || error::type_error(format!("{typestr:?} is no type string of the array interface"));
     let mut chars = typestr.chars();
     let (order, kind) = (chars.next().ok_or_else(wrong)?, chars.next().ok_or_else(wrong)?);
     if !matches!(order, '<' | '>' | '=' | '|') {
@@ -276,14 +278,14 @@ fn parts(typestr: &str) -> PyResult<(char, char, usize)> {
     if kind == 'O' {
         return Ok((order, kind, 0));
     }
-    // Dates have their unit behind it, as `<M8[ns]`.
+    // Dates end with their unit: `<M8[ns]`.
     let digits = match chars.as_str().split_once('[') {
         Some((digits, unit)) if matches!(kind, 'M' | 'm') && unit.ends_with(']') => digits,
         Some(_) => return Err(wrong()),
         None => chars.as_str(),
     };
     let size: usize = digits.parse().map_err(|_| wrong())?;
-    // Of characters, four bytes each.
+    // The size counts characters of four bytes.
     Ok((order, kind, if kind == 'U' { size.saturating_mul(4) } else { size }))
 }
 
@@ -303,7 +305,7 @@ pub(super) fn of_format(format: &str, size: usize) -> PyResult<ElementType> {
     check_order(order, size, format)?;
     check_record(code)?;
     if code == "B" && size != 1 {
-        return Err(error::kind(format!(
+        return Err(error::type_error(format!(
             "elements of {size} bytes that are a union, or a packed record, of ctypes may have addresses: the buffer does not say what \
              they are; give numpy.frombuffer(array, dtype), which does"
         )));

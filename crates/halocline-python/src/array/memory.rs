@@ -1,11 +1,11 @@
-//! Which memory an array lies in. Arrays that are views of one memory are known to be so, so that what they share is exchanged
-//! by one exchange at a time, and seen where it would be written twice.
+//! Registry of the memory of arrays. Arrays that are views of the same memory become fields of the same memory, so that the library detects
+//! overlapping exchanges and memory that one exchange would write twice.
 
 use super::watch::Watch;
+use crate::argument::{Argument, Get, accept};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{Get, Given, named};
-use crate::owned::Owned;
+use crate::process_local::ProcessLocal;
 use halocline::device::cuda;
 use halocline::{DeviceArray, ElementType, Field, Layout, WeakField};
 use pyo3::prelude::*;
@@ -15,10 +15,10 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory of the library's own, zeroed, as bytes: the base of NumPy and CuPy arrays.
+/// Zeroed memory of the library, as bytes: the base of NumPy and CuPy arrays.
 #[pyclass(frozen, module = "halocline", name = "Memory")]
 pub(crate) struct PyMemory {
-    field: Owned<Field>,
+    field: ProcessLocal<Field>,
     bytes: usize,
     device: Option<u32>,
 }
@@ -28,11 +28,11 @@ impl PyMemory {
     #[new]
     fn new(
         py: Python<'_>,
-        comm: Given<Py<PyCommunicator>>,
-        bytes: Given<usize>,
-        device: Option<Given<u32>>,
+        comm: Argument<Py<PyCommunicator>>,
+        bytes: Argument<usize>,
+        device: Option<Argument<u32>>,
     ) -> PyResult<Self> {
-        named!(comm, bytes, device);
+        accept!(comm, bytes, device);
         let comm = comm.get().get()?;
         let layout = Layout::c_order(ElementType::U8, &[bytes.max(1)]).map_err(error::of)?;
         let field = py.detach(|| match device {
@@ -43,16 +43,16 @@ impl PyMemory {
         });
         let field = field.map_err(error::of)?;
         note(device, &field, None);
-        Ok(Self { field: Owned::new(field), bytes, device })
+        Ok(Self { field: ProcessLocal::new(field), bytes, device })
     }
 
-    /// What makes `numpy.asarray` a view of it.
+    /// Lets `numpy.asarray` make a view.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match self.device {
             None => self.interface(py),
             Some(_) => {
-                Err(pyo3::exceptions::PyAttributeError::new_err("memory of a GPU is no memory of the host"))
+                Err(pyo3::exceptions::PyAttributeError::new_err("the memory is on a GPU; use cupy.asarray"))
             }
         }
     }
@@ -61,14 +61,21 @@ impl PyMemory {
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match self.device {
             Some(_) => self.interface(py),
-            None => {
-                Err(pyo3::exceptions::PyAttributeError::new_err("memory of the host is no memory of a GPU"))
-            }
+            None => Err(pyo3::exceptions::PyAttributeError::new_err(
+                "the memory is host memory; use numpy.asarray",
+            )),
         }
     }
 }
 
 impl PyMemory {
+    /// The memory of a host field without gaps.
+    pub(crate) fn of_field(field: Field) -> Self {
+        let bytes = field.layout().span().len();
+        note(None, &field, None);
+        Self { field: ProcessLocal::new(field), bytes, device: None }
+    }
+
     fn interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
@@ -79,21 +86,21 @@ impl PyMemory {
     }
 }
 
-/// The addresses of an array, if it has such.
+/// The range of addresses of an array.
 pub(super) fn span(base: NonNull<u8>, layout: &Layout) -> PyResult<Range<usize>> {
     let (span, base) = (layout.span(), base.addr().get());
     match (base.checked_add_signed(span.start), base.checked_add_signed(span.end)) {
         (Some(start), Some(end)) => Ok(start..end),
-        _ => Err(error::value(format!(
-            "an array at {base:#x} from byte {} to byte {} is beyond all memory",
+        _ => Err(error::value_error(format!(
+            "an array at {base:#x} from byte {} to byte {} exceeds the address space",
             span.start, span.end
         ))),
     }
 }
 
-/// The array that a NumPy array is a view of, itself if none.
+/// The array that a NumPy array is a view of, or the array itself.
 pub(super) fn root<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    /// How deep views of views are looked into.
+    /// The most views of views that are followed.
     const DEEPEST: usize = 64;
     let mut owner = array.clone();
     for _ in 0..DEEPEST {
@@ -105,7 +112,7 @@ pub(super) fn root<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>
     Ok(owner)
 }
 
-/// The array whose memory a NumPy array has a part of, and all addresses of that.
+/// The array that owns the memory of a NumPy array, and the range of its addresses.
 pub(super) fn whole(
     array: &Bound<'_, PyAny>,
     base: NonNull<u8>,
@@ -126,24 +133,24 @@ pub(super) fn whole(
             return Ok((owner.unbind(), all));
         }
     }
-    // It lies elsewhere than its base, or the base is no array of plain elements.
+    // The array is outside its base, or the base has no plain elements.
     Ok((array.clone().unbind(), own))
 }
 
-/// A field of all of some memory, and the array that has it.
+/// A field of a whole piece of memory, and the watch of its array.
 type Known = (WeakField, Option<Arc<Watch>>);
 
-/// Memory that fields are in: of each device clusters of addresses that meet, by the first address, which do not meet each other.
+/// The memory of all fields: for each device disjoint clusters of overlapping ranges, by first address.
 struct Memories {
     clusters: BTreeMap<(Option<u32>, usize), Cluster>,
     count: usize,
-    /// How many there may be before those that are gone are forgotten.
+    /// The number of entries at which dropped ones are removed.
     most: usize,
-    /// A forked child knows nothing of its parent's.
+    /// The process that filled the registry; a forked child starts an empty one.
     process: u32,
 }
 
-/// Memory whose addresses meet, and the end of all.
+/// Overlapping ranges, and the end of the last.
 struct Cluster {
     end: usize,
     known: Vec<(Range<usize>, Known)>,
@@ -158,14 +165,14 @@ fn memories() -> MutexGuard<'static, Memories> {
     let mut memories = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if memories.process != std::process::id() {
         let known = Memories { clusters: BTreeMap::new(), count: 0, most: FEW, process: std::process::id() };
-        // What the parent had is not dropped: others hold it, too.
+        // The entries of the parent must not be dropped in a child.
         std::mem::forget(std::mem::replace(&mut *memories, known));
     }
     memories
 }
 
 impl Memories {
-    /// The first addresses of clusters that a range meets, from the last one on.
+    /// The first addresses of the clusters that overlap a range, descending.
     fn met<'a>(&'a self, device: Option<u32>, range: &'a Range<usize>) -> impl Iterator<Item = usize> + 'a {
         let begun = self.clusters.range((device, 0)..(device, range.end)).rev();
         begun.take_while(|(_, cluster)| cluster.end > range.start).map(|((_, start), _)| *start)
@@ -185,7 +192,7 @@ impl Memories {
         self.clusters.insert((device, start), cluster);
     }
 
-    fn forget_what_is_gone(&mut self) {
+    fn remove_dropped(&mut self) {
         let all = std::mem::take(&mut self.clusters);
         self.count = 0;
         for ((device, _), cluster) in all {
@@ -197,16 +204,16 @@ impl Memories {
     }
 }
 
-/// From now on the memory of this field is known.
+/// Registers the memory of a field.
 fn note(device: Option<u32>, whole: &Field, watch: Option<Arc<Watch>>) {
     let mut memories = memories();
     if memories.count >= memories.most {
-        memories.forget_what_is_gone();
+        memories.remove_dropped();
     }
     memories.add(device, whole.memory(), (whole.downgrade(), watch));
 }
 
-/// What is known of memory with some of these addresses, the nearest below the last one first.
+/// The entries that overlap a range, by descending address.
 fn meeting(device: Option<u32>, span: &Range<usize>) -> Vec<Known> {
     let memories = memories();
     let clusters = memories.met(device, span).filter_map(|start| memories.clusters.get(&(device, start)));
@@ -217,8 +224,8 @@ fn meeting(device: Option<u32>, span: &Range<usize>) -> Vec<Known> {
     met.into_iter().map(|(_, known)| known.clone()).collect()
 }
 
-/// The field in memory that is known, or else in memory that `make` makes known: a field of all addresses of the span, whose
-/// array is watched. Known memory that has some of the addresses is met by it.
+/// A field in registered memory that contains the span, or else in memory that `make` describes and this call registers. The new memory is
+/// linked to registered memory that it overlaps.
 pub(super) fn known_or(
     py: Python<'_>,
     (device, span, watch): (Option<u32>, Range<usize>, Option<Arc<Watch>>),
@@ -229,7 +236,7 @@ pub(super) fn known_or(
     if span.is_empty() {
         return make(base, layout);
     }
-    // An array that has given its memory back since may be met again at the addresses of another.
+    // An array may have released its memory, and the addresses may belong to another array now.
     let is_there = |watch: &Option<Arc<Watch>>| match watch {
         Some(watch) => Ok::<_, PyErr>(watch.change(py)?.is_none()),
         None => Ok(true),

@@ -1,4 +1,4 @@
-//! Arrays of other libraries as fields: where they lie, what their elements are, who keeps them alive. No copy.
+//! Arrays of other libraries as fields, without a copy: address, element type, strides, keep-alive.
 
 mod buffer;
 mod dlpack;
@@ -10,9 +10,9 @@ mod watch;
 pub(crate) use memory::PyMemory;
 pub(crate) use watch::{Arrays, Watches};
 
+use crate::argument::{Argument, Get, List, accept, class_of, shown_in_message};
 use crate::error;
-use crate::given::{Get, Given, List, class_of, named, told};
-use crate::owned::KeepAlive;
+use crate::process_local::KeepAlive;
 use crate::tensor::is_tensor;
 use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
@@ -29,7 +29,7 @@ pub(crate) struct Described {
     /// Address of element (0, 0, …).
     pub(crate) base: usize,
     pub(crate) element: ElementType,
-    /// What elements that are plain bytes stand for, if that is known.
+    /// The meaning of elements that are plain bytes, if known: `datetime64[s]`.
     pub(crate) name: Option<String>,
     pub(crate) extents: Vec<usize>,
     /// In bytes; none: C order.
@@ -37,9 +37,9 @@ pub(crate) struct Described {
     pub(crate) is_writable: bool,
     /// The ordinal of the GPU; none: memory of the host.
     pub(crate) device: Option<u32>,
-    /// What keeps the memory there, besides the array object.
+    /// Keeps the memory alive, besides the array object.
     pub(crate) owner: Option<Py<PyAny>>,
-    /// Whether it is a tensor of PyTorch, which counts its versions.
+    /// Whether it is a PyTorch tensor, which has a version counter.
     pub(crate) is_tensor: bool,
 }
 
@@ -60,12 +60,12 @@ impl Described {
 const ACCEPTED: &str = "an array (an object with __cuda_array_interface__, __array_interface__ (NumPy), __dlpack__ (PyTorch, \
                         CuPy) or the buffer protocol)";
 
-/// Which of these libraries the class of an object is in a module of, if one.
+/// The library, of those listed, whose module defines the object's class.
 pub(crate) fn library_of(
     object: &Bound<'_, PyAny>,
     libraries: &[&'static str],
 ) -> PyResult<Option<&'static str>> {
-    // Some classes have none: NumPy takes it from types of ctypes, for all that use these.
+    // Some classes have no module: NumPy removes it from ctypes' types, for all their users.
     let module = object.get_type().getattr_opt(intern!(object.py(), "__module__"))?;
     let Some(module) = module.as_ref().and_then(|module| module.cast::<PyString>().ok()) else {
         return Ok(None);
@@ -77,24 +77,24 @@ pub(crate) fn library_of(
     Ok(libraries.iter().find(is_in).copied())
 }
 
-/// Whether an object is of a class of a module, which may not have been imported.
+/// Whether an object is an instance of a class of a module. False if the module is not imported.
 pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) -> PyResult<bool> {
     let modules = object.py().import("sys")?.getattr("modules")?;
     match modules.cast::<PyDict>()?.get_item(module)? {
-        // A module whose import goes on in another thread may not have it yet: then there is no instance.
+        // Another thread may still be importing the module: then the class and its instances do not exist yet.
         Some(module) => module.getattr_opt(class)?.map_or(Ok(false), |class| object.is_instance(&class)),
         None => Ok(false),
     }
 }
 
-/// What an array object says of itself.
+/// Describes an array object by its protocols.
 pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let mut described = by_protocol(array)?;
     if matches!(described.element, ElementType::Opaque(_))
         && let Some(dtype) = array.getattr_opt(intern!(array.py(), "dtype"))?
         && is_instance(&dtype, "numpy", "dtype")?
     {
-        // It says more than the protocols.
+        // The dtype carries more than the protocols.
         element::check_type(&dtype)?;
         match element::known(&dtype)? {
             Some(element) => described.element = element,
@@ -110,24 +110,24 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
         Some("numpy.ma") => return Err(masked()),
         None if is_instance(array, "numpy.ma", "MaskedArray")? => return Err(masked()),
         Some("numpy") if is_instance(array, "numpy", "generic")? => {
-            return Err(error::kind("a scalar of NumPy has no memory of its own; give an array"));
+            return Err(error::type_error("a scalar of NumPy has no memory of its own; give an array"));
         }
         None | Some("numpy") => {}
         Some(_) => {
-            return Err(error::kind(
+            return Err(error::type_error(
                 "arrays of JAX cannot be changed in place; give a NumPy, CuPy or PyTorch array and hand it to JAX \
                  (jax.dlpack), or copy it with numpy.array(...)",
             ));
         }
     }
-    let told = |name: &Bound<'py, PyString>| {
+    let interface_of = |name: &Bound<'py, PyString>| {
         let refused = |error| error::refused(py, error, &format!("the array refuses {name}"));
         array.getattr_opt(name).map_err(refused)
     };
-    if let Some(interface) = told(intern!(py, "__array_interface__"))? {
+    if let Some(interface) = interface_of(intern!(py, "__array_interface__"))? {
         return interface::host(&interface);
     }
-    let described = if let Some(interface) = told(intern!(py, "__cuda_array_interface__"))? {
+    let described = if let Some(interface) = interface_of(intern!(py, "__cuda_array_interface__"))? {
         interface::cuda(array, &interface)?
     } else if array.hasattr("__dlpack__")? {
         dlpack::describe(array)?
@@ -140,13 +140,13 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
 }
 
 fn masked() -> PyErr {
-    error::kind("a masked array is two arrays; give its .data, and its .mask as another one")
+    error::type_error("a masked array is two arrays; give its .data, and its .mask as another one")
 }
 
-/// What is said of an object without any protocol.
+/// The error for an object without any array protocol.
 fn no_array(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let class = class_of(object);
-    Ok(error::kind(match library_of(object, &["xarray", "dask"])? {
+    Ok(error::type_error(match library_of(object, &["xarray", "dask"])? {
         Some("xarray") => format!("{class} is no array, but has one: give its .data"),
         Some(_) => {
             format!("{class} is computed piece by piece, and has no memory: give what its compute() returns")
@@ -154,14 +154,14 @@ fn no_array(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
         None if object.hasattr(intern!(object.py(), "__array__"))? => format!(
             "{class} gives a copy as an array, which an exchange would not change: give the array behind it (as .data)"
         ),
-        None => format!("{ACCEPTED} is wanted, not {}", told(object)),
+        None => format!("{ACCEPTED} is wanted, not {}", shown_in_message(object)),
     }))
 }
 
 #[doc = doc!("Field")]
 #[pyclass(frozen, module = "halocline", name = "Field")]
 pub(crate) struct PyField {
-    field: crate::owned::Owned<Field>,
+    field: crate::process_local::ProcessLocal<Field>,
     #[doc = doc!("Field.array")]
     #[pyo3(get)]
     array: Py<PyAny>,
@@ -174,15 +174,15 @@ pub(crate) struct PyField {
 #[pymethods]
 impl PyField {
     #[new]
-    #[pyo3(signature = (array, *, domain = None, axes = None, origin = None, padded = Given::of(false)), text_signature = "(array, *, domain=None, axes=None, origin=None, padded=False)")]
+    #[pyo3(signature = (array, *, domain = None, axes = None, origin = None, padded = Argument::of(false)), text_signature = "(array, *, domain=None, axes=None, origin=None, padded=False)")]
     fn new(
         array: &Bound<'_, PyAny>,
-        domain: Option<Given<u64>>,
-        axes: Option<Given<List<usize>>>,
-        origin: Option<Given<List<usize>>>,
-        padded: Given<bool>,
+        domain: Option<Argument<u64>>,
+        axes: Option<Argument<List<usize>>>,
+        origin: Option<Argument<List<usize>>>,
+        padded: Argument<bool>,
     ) -> PyResult<Self> {
-        named!(domain, axes, origin, padded);
+        accept!(domain, axes, origin, padded);
         let py = array.py();
         let of_array = |error| error::prefixed(py, error, "array");
         let described = describe(array).map_err(of_array)?;
@@ -201,7 +201,7 @@ impl PyField {
         let watched = watched(array, Some(&described))?;
         let field = field(array, described, layout).map_err(of_array)?;
         let field = domain.map_or_else(|| field.clone(), |id| field.on_domain(id));
-        let (field, array) = (crate::owned::Owned::new(field), array.clone().unbind());
+        let (field, array) = (crate::process_local::ProcessLocal::new(field), array.clone().unbind());
         Ok(Self { field, array, device, domain, watched, is_tensor })
     }
 
@@ -223,7 +223,7 @@ impl PyField {
         Ok(self.field.get()?.layout().named_element().to_string())
     }
 
-    /// The same for fields that are exchanged alike: for `halocline/compat/ghex/_bound.py`.
+    /// Equal for fields that are exchanged alike: for `halocline/compat/ghex/_bound.py`.
     #[getter]
     fn _key(&self) -> PyResult<(Option<u32>, Option<u64>, usize, String)> {
         let field = self.field.get()?;
@@ -254,13 +254,13 @@ impl PyField {
 }
 
 impl PyField {
-    /// The field itself, unless this is a forked child.
+    /// The field; an error in a forked child.
     #[inline]
     pub(crate) fn field(&self) -> PyResult<&Field> {
         self.field.get()
     }
 
-    /// The array object, if it is a tensor of PyTorch.
+    /// The array object, if it is a PyTorch tensor.
     #[inline]
     pub(crate) fn tensor(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.is_tensor.then(|| self.array.clone_ref(py))
@@ -271,7 +271,7 @@ impl PyField {
     }
 }
 
-/// A field of an array, or of a `Field`. Adds the array object to `tensors`, if it is a tensor of PyTorch.
+/// The field of an array or a `Field` object. Adds a PyTorch tensor to `tensors`.
 pub(crate) fn field_of<'a>(
     given: &'a Bound<'_, PyAny>,
     tensors: &mut Vec<Py<PyAny>>,
@@ -286,8 +286,8 @@ pub(crate) fn field_of<'a>(
     field(given, described, layout).map(Cow::Owned)
 }
 
-/// What tells whether the memory of an array, or of a `Field`, stays where it is: that of the array, and of the one it is a view of.
-/// The array may have been described just now.
+/// Watches that detect when an array, or the array that it is a view of, moves to other memory. `described`: the description of `given`, if
+/// it was just made.
 fn watched(given: &Bound<'_, PyAny>, described: Option<&Described>) -> PyResult<Vec<Arc<Watch>>> {
     if let Ok(field) = given.cast::<PyField>() {
         return Ok(field.get().watched.clone());
@@ -301,26 +301,26 @@ fn watched(given: &Bound<'_, PyAny>, described: Option<&Described>) -> PyResult<
     Ok(own.into_iter().chain(whole).collect())
 }
 
-pub(crate) fn at_address_0() -> PyErr {
-    error::value("the array says that it lies at address 0")
+pub(crate) fn null_address() -> PyErr {
+    error::value_error("the array has address 0")
 }
 
-/// The field of an array that is described. It holds the array object.
+/// Makes the field of a described array. The field keeps the array object alive.
 fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyResult<Field> {
     if !described.is_writable {
-        return Err(error::value("the array is read-only; an exchange writes its halo"));
+        return Err(error::value_error("the array is read-only; an exchange writes its halo"));
     }
     let base = NonNull::new(std::ptr::without_provenance_mut::<u8>(described.base));
     let base = match base {
         Some(base) => base,
         None if layout.is_empty() => NonNull::dangling(),
-        None => return Err(at_address_0()),
+        None => return Err(null_address()),
     };
     let (owner, span, watch) = match (&described.device, described.owner) {
         (None, None) => {
             let (owner, span) = memory::whole(array, base, &layout)?;
             let all = owner.bind(array.py());
-            // Nothing of NumPy is referred to weakly for longer than it is held: it could not be resized.
+            // No weak reference to a NumPy array may outlive the field: NumPy could not resize the array.
             let watch = match library_of(all, &["numpy"])?.is_some() || is_instance(all, "numpy", "ndarray")?
             {
                 true => None,
@@ -331,38 +331,40 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
         (_, owner) => (owner.unwrap_or_else(|| array.clone().unbind()), memory::span(base, &layout)?, None),
     };
     memory::known_or(array.py(), (described.device, span, watch), base, layout, |base, layout| {
-        // Both, where they differ: the array object is what its user knows, the owner is whose memory it is.
+        // The owner has the memory; the array object is what the program holds.
         let keep: Arc<dyn std::any::Any + Send + Sync> =
             Arc::new((KeepAlive::new(owner.bind(array.py())), KeepAlive::new(array)));
         match described.device {
-            // SAFETY: the owner says that its memory is valid as long as the owner, which `keep` holds. Who reads and
-            // writes when is the program's part, as the documentation of the package says.
+            // SAFETY: by the array protocols the memory is valid as long as the owner, which `keep` holds. The documentation of the
+            // package obliges the program not to touch the memory while an exchange does.
             None => Ok(unsafe { Field::from_raw(base, layout, keep) }),
             Some(ordinal) => {
                 let device =
                     cuda::device(ordinal).map_err(|device| error::of(halocline::Error::from(device)))?;
                 let address = base.addr().get() as halocline::device::Address;
-                // SAFETY: the owner says that its memory is valid as long as the owner, which `keep` holds. The program
-                // orders its work on it by streams, as the documentation of the package says.
+                // SAFETY: by the array protocols the memory is valid as long as the owner, which `keep` holds. The documentation of
+                // the package obliges the program to order its accesses by streams.
                 unsafe { Field::from_device(&device, address, layout, keep) }.map_err(error::of)
             }
         }
     })
 }
 
-/// Contiguous bytes of a message in an array of the host, for as long as what is returned is held.
+/// The address and length of a contiguous host array for a message. Valid while the returned description lives.
 pub(crate) fn bytes_of(
     array: &Bound<'_, PyAny>,
     to_write: bool,
 ) -> PyResult<(NonNull<u8>, usize, Described)> {
     let (base, bytes, described) = bytes_anywhere(array, to_write)?;
     if described.device.is_some() {
-        return Err(error::value("message: an array in memory of the host is wanted: the fields lie there"));
+        return Err(error::value_error(
+            "message: the array is in GPU memory, but the fields are in host memory; give a host array",
+        ));
     }
     Ok((base, bytes, described))
 }
 
-/// The same of an array of the host or of a GPU.
+/// As [`bytes_of`], also for GPU memory.
 pub(crate) fn bytes_anywhere(
     array: &Bound<'_, PyAny>,
     to_write: bool,
@@ -374,10 +376,10 @@ pub(crate) fn bytes_anywhere(
     if layout.span() != contiguous.span()
         || described.strides.as_ref().is_some_and(|s| s.iter().any(|s| *s < 0))
     {
-        return Err(error::value("message: a contiguous array is wanted"));
+        return Err(error::value_error("message: the array is not contiguous; give a contiguous one"));
     }
     if to_write && !described.is_writable {
-        return Err(error::value("message: the array is read-only; `pack` writes it"));
+        return Err(error::value_error("message: the array is read-only; `pack` writes it"));
     }
     let base =
         NonNull::new(std::ptr::without_provenance_mut::<u8>(described.base)).unwrap_or(NonNull::dangling());

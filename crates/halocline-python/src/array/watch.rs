@@ -1,15 +1,15 @@
-//! Arrays whose memory goes elsewhere while something is bound with them. NumPy's own are kept from it: see [`crate::owned::KeepAlive`].
+//! Detects arrays that move to other memory while they are bound. NumPy's arrays cannot move: see [`crate::process_local::KeepAlive`].
 
 use super::Described;
+use crate::argument::{ArgumentType, List};
 use crate::error;
-use crate::given::{Argument, List};
 use crate::tensor::Versions;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyWeakrefReference};
 use std::sync::Arc;
 
-/// Where an array lies, and how many elements it has.
+/// The address of an array and its number of elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     address: usize,
@@ -17,19 +17,19 @@ struct Place {
 }
 
 impl Place {
-    /// As an array was described, if that was by its `__array_interface__`.
-    fn described(array: &Described) -> Option<Self> {
+    /// From a description that was made from `__array_interface__`.
+    fn by_description(array: &Described) -> Option<Self> {
         let is_told = array.device.is_none() && array.owner.is_none();
         let elements = array.extents.iter().copied().fold(1, usize::saturating_mul);
         is_told.then_some(Self { address: array.base, elements })
     }
 
-    /// As its `__array_interface__` says; none without one.
-    fn told(array: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    /// From `__array_interface__`; none without one.
+    fn by_interface(array: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let Some(interface) = array.getattr_opt(intern!(array.py(), "__array_interface__"))? else {
             return Ok(None);
         };
-        // Of whatever elements: it may be the array of records that another one has a field of.
+        // Any element type: the array may be an array of records.
         let Ok(interface) = interface.cast::<PyDict>() else { return Ok(None) };
         let data = interface.get_item("data")?.map(|data| data.extract::<(usize, bool)>());
         let shape = interface.get_item("shape")?.map(|shape| List::<usize>::of(&shape));
@@ -42,21 +42,21 @@ impl Place {
     }
 }
 
-/// An array that is watched, without keeping it.
+/// A weak reference to an array, and where the array was.
 pub(crate) struct Watch {
     array: Py<PyWeakrefReference>,
     place: Place,
 }
 
 impl Watch {
-    /// None if it cannot be known where the array lies, or it lets nobody refer to it weakly.
+    /// None if the array has no `__array_interface__` or allows no weak references.
     pub(super) fn of(array: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Self>>> {
-        Ok(Place::told(array)?.and_then(|place| Self::at(array, place)))
+        Ok(Place::by_interface(array)?.and_then(|place| Self::at(array, place)))
     }
 
     /// As [`Watch::of`], of an array that was just described.
     pub(super) fn described(array: &Bound<'_, PyAny>, described: &Described) -> Option<Arc<Self>> {
-        Place::described(described).and_then(|place| Self::at(array, place))
+        Place::by_description(described).and_then(|place| Self::at(array, place))
     }
 
     fn at(array: &Bound<'_, PyAny>, place: Place) -> Option<Arc<Self>> {
@@ -64,10 +64,10 @@ impl Watch {
         Some(Arc::new(Self { array: weak.unbind(), place }))
     }
 
-    /// What has changed.
+    /// A description of the change, if the array has moved.
     pub(super) fn change(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let array = self.array.bind(py).upgrade();
-        let now = array.map_or(Ok(None), |array| Place::told(&array))?;
+        let now = array.map_or(Ok(None), |array| Place::by_interface(&array))?;
         Ok(now.filter(|now| *now != self.place).map(|now| {
             let Place { address, elements } = self.place;
             format!(
@@ -79,11 +79,11 @@ impl Watch {
     }
 }
 
-/// The arrays of the fields of each set of an object in checked mode; nothing without that.
+/// In checked mode the arrays of each set of fields; otherwise nothing.
 #[derive(Clone, Default)]
 pub(crate) struct Watches(Option<Vec<Set>>);
 
-/// With the number of the field.
+/// Watches with the index of their field.
 type Set = Vec<(usize, Arc<Watch>)>;
 
 impl Watches {
@@ -91,7 +91,7 @@ impl Watches {
         Self(is_checked.then(Vec::new))
     }
 
-    /// One more set, of these arrays.
+    /// Adds a set.
     pub(crate) fn push<'a, 'py: 'a>(
         &mut self,
         fields: impl Iterator<Item = &'a Bound<'py, PyAny>>,
@@ -105,7 +105,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Those of one set alone.
+    /// Only those of one set.
     pub(crate) fn alternative(&self, set: usize) -> Self {
         Self(self.0.as_ref().map(|sets| sets.get(set).cloned().into_iter().collect()))
     }
@@ -116,14 +116,14 @@ impl Watches {
         let set = self.0.as_ref().and_then(|sets| sets.get(set));
         for (at, watch) in set.into_iter().flatten() {
             if let Some(change) = watch.change(py)? {
-                return Err(error::value(format!("field {at}: {change}")));
+                return Err(error::value_error(format!("field {at}: {change}")));
             }
         }
         Ok(())
     }
 }
 
-/// What is known of the array objects of a bound exchange.
+/// The array objects of a bound exchange.
 #[derive(Clone)]
 pub(crate) struct Arrays {
     pub(crate) watches: Watches,
@@ -131,7 +131,7 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    /// Those of one set alone.
+    /// Only those of one set.
     pub(crate) fn alternative(&self, set: usize) -> Self {
         Self { watches: self.watches.alternative(set), versions: self.versions.alternative(set) }
     }

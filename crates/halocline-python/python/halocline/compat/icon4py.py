@@ -6,15 +6,14 @@ To use it there, before anything imports ``icon4py.model.common.decomposition.mp
 
     halocline_icon4py.install()
 
-From then on icon4py's ``create_exchange`` gives Halocline's exchange to ranks of MPI. GHEX is not needed: where it is not installed,
-``halocline.compat.ghex`` is in its place, since icon4py does not use MPI without. For process properties of another kind
+Then icon4py's ``create_exchange`` gives MPI ranks Halocline's exchange. GHEX is not needed: if it is not installed,
+``halocline.compat.ghex`` replaces it, since icon4py does not use MPI without GHEX. For process properties of another kind
 register ``create_exchange(decomposition_info, comm)`` as ``install`` does.
 
-Fields of the host are exchanged from the call on, whatever the stream, and ``finish`` and ``exchange`` return once that is
-over. Those of GPUs are exchanged in the order of the streams given, and the host waits for ``BLOCK`` only. Of a field of GT4Py
-(or of what has its dimensions as ``domain.dims``), the first cells are exchanged, as many as the grid has locally: it may be longer.
-An array does not say which axis is of cells; its first one has exactly as many as the grid has locally.
-icon4py's ``BLOCK`` and ``DEFAULT_STREAM`` are understood as those here.
+Exchanges of host fields start at the call, whatever the stream; ``finish`` and ``exchange`` block until they are over. Exchanges
+of GPU fields are ordered by the given streams; the host waits only for ``BLOCK``. A field of GT4Py (or any object with
+``domain.dims``) may be longer than the grid's local cells; only that many are exchanged. A plain array does not name its axes,
+so its first axis must have exactly the grid's local number of cells. icon4py's ``BLOCK`` and ``DEFAULT_STREAM`` are accepted, too.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from halocline import HaloError, HaloTypeError, HaloValueError
-from halocline._given import listed
+from halocline._arguments import listed
 
 from . import ghex
 from .ghex import mpi_comm, unstructured
@@ -60,7 +59,7 @@ class DefaultStream:
 
 
 class Block:
-    """In the place of a stream: complete on the host. There is one, ``BLOCK``."""
+    """Used instead of a stream: wait on the host. The only instance is ``BLOCK``."""
 
     _only: Block | None = None
 
@@ -78,7 +77,7 @@ BLOCK = Block()
 
 
 def _blocks(stream: Any) -> bool:
-    """Whether it is ``BLOCK``, of here or of icon4py: whose has that, has imported its module."""
+    """Whether it is this module's ``BLOCK`` or icon4py's, which exists only if icon4py's module is imported."""
     theirs = sys.modules.get("icon4py.model.common.decomposition.definitions")
     return stream is BLOCK or (theirs is not None and stream is theirs.BLOCK)
 
@@ -88,7 +87,7 @@ class ExchangeResult(Protocol):
     """One exchange in flight."""
 
     def finish(self, stream: Any = DEFAULT_STREAM) -> None:
-        """Work that the stream is given later runs after the exchange. Blocks for host fields, and for ``BLOCK``."""
+        """Later work of the stream runs after the exchange. Blocks for host fields, and for ``BLOCK``."""
 
     def is_ready(self) -> bool:
         """Whether the exchange is over. Never blocks."""
@@ -96,16 +95,16 @@ class ExchangeResult(Protocol):
 
 @runtime_checkable
 class ExchangeRuntime(Protocol):
-    """What exchanges the halos of fields on the cells, edges or vertices of a grid."""
+    """Exchanges the halos of fields on the cells, edges or vertices of a grid."""
 
     def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
-        """Begins an exchange, after the work that the stream was given before."""
+        """Starts an exchange that runs after all earlier work of the stream."""
 
     def exchange(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> None:
         """``start``, and ``finish`` on the same stream."""
 
     def __call__(self, *fields: Any, dim: Any, full_exchange: bool = True, stream: Any = DEFAULT_STREAM) -> Any:
-        """The old form: ``exchange``, or ``start`` if it is not to be full."""
+        """The old form: ``exchange``, or ``start`` if not ``full_exchange``."""
 
     def get_size(self) -> int:
         """The number of ranks."""
@@ -115,19 +114,19 @@ class ExchangeRuntime(Protocol):
 
 
 class _Runtime:
-    """The forms of an exchange that follow from ``start``."""
+    """Implements the other calls by ``start``."""
 
     def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
         raise NotImplementedError
 
     def exchange(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> None:
-        """Fills the halos of fields, and returns once they are filled."""
+        """Fills the halos of fields; blocks until they are filled."""
         self.start(dim, *fields, stream=stream).finish(stream)
 
     def __call__(
         self, *fields: Any, dim: Any, full_exchange: bool = True, stream: Any = DEFAULT_STREAM
     ) -> ExchangeResult | None:
-        """The old form: ``exchange``, or ``start`` if it is not to be full."""
+        """The old form: ``exchange``, or ``start`` if not ``full_exchange``."""
         if not full_exchange:
             return self.start(dim, *fields, stream=stream)
         self.exchange(dim, *fields, stream=stream)
@@ -135,7 +134,7 @@ class _Runtime:
 
 
 class _Nothing:
-    """An exchange of one rank, whose halos have nothing to copy."""
+    """The result of an exchange of one rank, which copies nothing."""
 
     def finish(self, stream: Any = DEFAULT_STREAM) -> None:
         pass
@@ -145,7 +144,7 @@ class _Nothing:
 
 
 class SingleNodeExchange(_Runtime):
-    """That of one rank: nothing is exchanged."""
+    """The exchange of one rank, which copies nothing."""
 
     def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
         """Does nothing: there are no halos."""
@@ -170,7 +169,7 @@ class _Result:
         self._handle = handle
 
     def finish(self, stream: Any = DEFAULT_STREAM) -> None:
-        """Returns once the halos are filled and the owned cells may be overwritten."""
+        """Blocks until the halos are filled and the owned cells may be overwritten."""
         if _blocks(stream):
             self._handle.wait()
         else:
@@ -183,14 +182,14 @@ class _Result:
 
 
 class Exchange(_Runtime):
-    """That of several ranks. Several exchanges may be in flight. Made by ``create_exchange``."""
+    """The exchange of several ranks, made by ``create_exchange``. Several may be in flight."""
 
     def __init__(self, decomposition_info: Any, comm: Any, dims: Iterable[Any] | None) -> None:
         self._context = make_context(comm)
         self._communication = unstructured.make_communication_object(self._context)
         self._domains: dict[Any, unstructured.DomainDescriptor] = {}
 
-        # What one rank is refused is an error on all.
+        # An error on one rank is an error on all.
         def describe() -> list[str]:
             known = _dimensions(decomposition_info) if dims is None else dims
             for dim in map(_hashable, listed(known, "dimensions")):
@@ -244,7 +243,7 @@ class Exchange(_Runtime):
                 f"field {at} has {there} cells along its first axis, of shape {shape}; "
                 f"the grid has {cells} on {dim!r} here{advice}"
             )
-        # The first axis is known to be of cells, so that those beyond the grid's are padding.
+        # The first axis is known to be cells, so cells beyond the grid's are padding.
         return unstructured.make_field_descriptor(domain, array[:cells])
 
     def __str__(self) -> str:
@@ -252,7 +251,7 @@ class Exchange(_Runtime):
 
 
 def _dimensions(decomposition_info: Any) -> Iterable[Any]:
-    """Those given to it by `with_dimension`."""
+    """The dimensions that `with_dimension` added."""
     dims: Iterable[Any] | None = getattr(decomposition_info, "_global_index", None)
     if dims is None:
         raise HaloTypeError(f"{decomposition_info!r} does not say which dimensions it has; give dims=[...]")
@@ -279,7 +278,7 @@ def _domain(decomposition_info: Any, dim: Any, rank: int) -> unstructured.Domain
 
 
 def _check_axes(field: Any, axes: Any, dim: Any, at: int) -> None:
-    """Of a field that knows its dimensions and where it begins on them, as those of GT4Py."""
+    """Checks a field that has dimensions and start indices, as GT4Py's fields do."""
     axes = listed(axes, f"the dimensions of field {at}")
     if not axes or not _is(axes[0], dim):
         raise HaloValueError(f"field {at} is on {axes!r}; its first axis is to be {dim!r}")
@@ -294,10 +293,10 @@ def _check_axes(field: Any, axes: Any, dim: Any, at: int) -> None:
 
 
 def _advice(shape: tuple[int, ...], cells: int) -> str:
-    """What to give instead of an array that does not say which of its axes is of cells."""
+    """Advice for an array whose first axis does not have the grid's number of cells."""
     first = f"array[:{cells}]"
     spare = f"if axis 0 is of cells and those from {cells} on are spare, give {first}"
-    # Of several the last one, as in an array with levels first.
+    # The last of several, as for an array with levels first.
     others = range(len(shape) - 1, 0, -1)
     exact = next((axis for axis in others if shape[axis] == cells), None)
     axis = next((axis for axis in others if shape[axis] > cells), None) if exact is None else exact
@@ -309,7 +308,7 @@ def _advice(shape: tuple[int, ...], cells: int) -> str:
 
 
 def _is(one: Any, other: Any) -> bool:
-    """Whether they are equal; an array is equal to nothing."""
+    """Whether two values are equal; arrays count as different."""
     try:
         return bool(one == other)
     except (TypeError, ValueError):
@@ -317,7 +316,7 @@ def _is(one: Any, other: Any) -> bool:
 
 
 def _on_host(array: Any) -> Any:
-    """An array of NumPy, also of one of CuPy."""
+    """Converts an array, also of CuPy, to NumPy."""
     return array.get() if hasattr(array, "get") else np.asarray(array)
 
 
@@ -339,27 +338,27 @@ _kinds: dict[type, type] = {}
 
 
 def _multi_node_exchange(theirs: type) -> type:
-    """A subclass of icon4py's own class for several ranks, all of whose public methods are ours. The same for each call."""
+    """A subclass of icon4py's class for several ranks with this module's methods. Made once."""
     if theirs not in _kinds:
         _kinds[theirs] = type("MultiNodeExchange", (Exchange, theirs), {})
     return _kinds[theirs]
 
 
 def install() -> None:
-    """From now on icon4py's ``create_exchange`` gives this exchange for its ``MPICommProcessProperties``, as an instance of its
-    ``GHexMultiNodeExchange``. Before its ``mpi_decomposition`` is imported, unless GHEX is installed."""
+    """Makes icon4py's ``create_exchange`` return this exchange for ``MPICommProcessProperties``, as an instance of icon4py's
+    ``GHexMultiNodeExchange``. Unless GHEX is installed, call it before icon4py's ``mpi_decomposition`` is imported."""
     from icon4py.model.common.decomposition import definitions
 
     found = importlib.util.find_spec("ghex")
-    # Any folder of that name is found, too, as a package without a file.
+    # A folder named ghex is also found, as a package without a file.
     if found is None or found.loader is None or found.origin is None:
         ghex.install()
     from icon4py.model.common.decomposition import mpi_decomposition
 
     if mpi_decomposition.import_error is not None:
         raise HaloError(
-            f"icon4py was imported without what it uses MPI with: {mpi_decomposition.import_error}; mpi4py is to be installed, "
-            "and install() called before anything imports icon4py.model.common.decomposition.mpi_decomposition"
+            f"icon4py was imported without MPI support: {mpi_decomposition.import_error}; install mpi4py, "
+            "and call install() before anything imports icon4py.model.common.decomposition.mpi_decomposition"
         )
 
     def create(process_props: Any, decomp_info: Any) -> Any:

@@ -492,7 +492,7 @@ def test_what_is_not_a_buffer_of_the_pattern_is_refused():
         with pytest.raises(hc.HaloTypeError, match="make_field_descriptor"):
             line.pattern(line.new())
         plane = Line(comm, (2,))
-        with pytest.raises(hc.HaloTypeError, match="do not go together"):
+        with pytest.raises(hc.HaloTypeError, match="the same kind of grid"):
             line.pattern(regular.make_field_descriptor(plane.domain, plane.new(), plane.offsets, plane.extents))
         stranger = regular.DomainDescriptor(77, ProductSet(UnitRange(0, 5)))
         with pytest.raises(hc.HaloValueError, match="domain 77"):
@@ -547,27 +547,27 @@ def test_small_fields_of_a_peer_that_is_late_keep_no_other_thread_waiting(link, 
     monkeypatch.setenv("HALOCLINE_CHECK", "1" if link == "auto" else "0")
 
     def rank(comm):
-        from halocline._core import _Lane as Lane
+        from halocline._core import _LinkSlot as LinkSlot
 
         pattern = hc.RegularGrid((8,), periodic=(True,)).decompose(comm).pattern(1)
         (domain,) = pattern.domains
-        lanes = [Lane(hc.PatternLinks(comm, [pattern], link=link)) for _ in range(2)]
+        slots = [LinkSlot(hc.PatternLinks(comm, [pattern], link=link)) for _ in range(2)]
         failed = []
 
-        def work(lane, by):
+        def work(slot, by):
             try:
                 array = np.zeros(pattern.shape)
                 fields = [(pattern, hc.Field(array))]
                 for step in range(200):
                     array[:] = -1
                     array[domain.interior] = step + by
-                    lane.begin(fields).wait()
+                    slot.begin(fields).wait()
                     assert (array == step + by).all(), (step, array)
             except BaseException as error:
                 failed.append(error)
                 comm.close()
 
-        threads = [threading.Thread(target=work, args=(lane, 1000 * at)) for at, lane in enumerate(lanes)]
+        threads = [threading.Thread(target=work, args=(slot, 1000 * at)) for at, slot in enumerate(slots)]
         for thread in threads:
             thread.start()
         for thread in threads:

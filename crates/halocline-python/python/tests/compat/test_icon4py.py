@@ -302,7 +302,7 @@ def test_icon4py_that_was_imported_without_mpi_is_an_error(modules, monkeypatch)
     monkeypatch.setitem(sys.modules, "ghex", types.ModuleType("ghex"))
     sys.modules["ghex"].__spec__ = pytest.__spec__
     modules["mpi_decomposition"].import_error = ImportError("No module named 'ghex'")
-    with pytest.raises(hc.HaloError, match="No module named 'ghex'.* install.. called before"):
+    with pytest.raises(hc.HaloError, match="No module named 'ghex'.* call install.. before"):
         icon4py.install()
 
 

@@ -1,20 +1,19 @@
 """The Python interface of GHEX 0.9, on top of Halocline.
 
 ``import halocline.compat.ghex as ghex``, or ``install()`` before the first ``import ghex``, or
-``python -m halocline.compat.ghex program.py`` run programs written for it. What differs:
+``python -m halocline.compat.ghex program.py`` run programs written for GHEX. Differences:
 
-* Several exchanges may be in flight; handles are of one exchange each; patterns, fields and arrays are kept alive.
-* Arrays may have any strides (negative ones, too), size-1 axes, and any element type of Halocline.
-* An id that nobody owns, or that two own, and an array that is too small are errors; so is all else that cannot be right.
+* Several exchanges may be in flight; each handle stands for one exchange; patterns, fields and arrays are kept alive.
+* Arrays may have any strides (also negative ones), size-1 axes, and any element type of Halocline.
+* Wrong arguments are errors: an id that no domain or two domains own, an array that is too small.
 * ``make_context`` also takes a ``halocline.Communicator``, so that programs run without MPI.
-* Fields of GPUs are bound when ranks first exchange them together, and stay bound, and alive, until 8 other sets of fields of
-  the pattern were. Before each exchange ranks agree on what they have bound: so each has a field for it, and its host waits
-  for those of the others.
-* The scheduled calls are there without a GPU, too: fields of the host begin at once.
+* GPU fields are bound at their first exchange, and stay bound and alive until 8 other sets of fields of the pattern were
+  exchanged. Before each exchange of GPU fields the ranks compare what they have bound, for which the hosts wait.
+* The scheduled calls also work without a GPU: host fields start at once.
 
-Not to be had: what is of C++ objects, which there are none of here. ``expose_cpp_ptr``, ``util.CppWrapper(...)``,
-``util.cls_from_cpp_type_spec``, ``__wrapped__`` of domains and halo generators, and the C++ classes of ``pyghex`` are an ``UnsupportedError``;
-``util.unwrap`` gives the object itself, which the functions of ``pyghex`` take.
+Not supported, since there are no C++ objects here: ``expose_cpp_ptr``, ``util.CppWrapper(...)``, ``util.cls_from_cpp_type_spec``,
+``__wrapped__`` of domains and halo generators, and the C++ classes of ``pyghex`` raise ``UnsupportedError``. ``util.unwrap`` returns
+the object itself, which the functions of ``pyghex`` accept.
 """
 
 from __future__ import annotations
@@ -60,24 +59,24 @@ __version__ = VERSION
 
 
 _INSTALLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_installed")
-"""A folder with a package ``ghex`` that is this one, and with GHEX's version: ``sys.path`` has it after ``install()``."""
+"""A folder for ``sys.path`` with a package ``ghex`` that is this one, and the metadata of GHEX's version."""
 
 
 def __getattr__(name: str) -> Any:
-    # Not before it is asked for: the import leaves CUDA alone.
+    # Only on request: the import must not initialise CUDA.
     if name == "__config__":
         return globals().setdefault(name, config())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def install() -> None:
-    """From now on ``import ghex`` is this package, submodules included, also in children that multiprocessing spawns, and
-    ``importlib.metadata.version("ghex")`` answers. Before GHEX itself is imported."""
+    """Makes ``import ghex`` import this package, submodules included, also in children that multiprocessing spawns;
+    ``importlib.metadata.version("ghex")`` gives GHEX's version. Call it before the first ``import ghex``."""
     there = sys.modules.get("ghex")
     if there is not None and there is not sys.modules[__name__]:
         raise HaloError("GHEX itself is imported already; call install() before its first import")
     if _INSTALLED not in sys.path:
-        # Behind the folder of the program.
+        # After the folder of the program.
         sys.path.insert(1, _INSTALLED)
     for module in (sys.modules[__name__], context, util, pyghex, unstructured, structured, regular, cartesian_sets):
         sys.modules["ghex" + module.__name__.removeprefix(__name__)] = module

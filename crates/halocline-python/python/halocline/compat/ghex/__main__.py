@@ -17,7 +17,7 @@ def fail(why: str) -> NoReturn:
 
 
 def run_text(text: str | bytes, name: str) -> None:
-    """As the module `__main__`, where what it defines is found by its name, to be pickled for instance."""
+    """Runs the program as the module `__main__`, so that pickle finds its definitions."""
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     exec(compile(text, name, "exec"), main.__dict__)
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> None:
     if kind in ("-m", "-c"):
         if len(arguments) < 2:
             fail(USAGE)
-        # As python has it: `-c` stays, a module's file takes the place of its name.
+        # As in python: `-c` stays in `sys.argv`, a module's name is replaced by its file.
         sys.argv = [kind, *arguments[2:]] if kind == "-c" else arguments[1:]
         sys.path[0] = "" if kind == "-c" else os.getcwd()
         install()
@@ -49,15 +49,15 @@ def run(arguments: list[str]) -> None:
                 open(kind, "rb").close()
             except OSError as error:
                 fail(f"python -m halocline.compat.ghex: cannot read the program: {error}")
-        # As for any script: modules beside it are found.
+        # As for any script, modules beside it can be imported.
         sys.path[0] = os.path.dirname(os.path.abspath(kind))
         install()
         runpy.run_path(kind, run_name="__main__")
 
 
 if sys.argv[1:2] in (["-h"], ["--help"]):
-    print(f"{USAGE}\n\nRuns a program written for GHEX, as python does, with this package in the place of GHEX.")
+    print(f"{USAGE}\n\nRuns a program written for GHEX, as python does, with this package in place of GHEX.")
     sys.exit()
-# Children find this package as GHEX, too.
+# Child processes also import this package as GHEX.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_INSTALLED, os.environ.get("PYTHONPATH")]))
 run(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Exchanges of fields in the memory of GPUs: fields are bound when they first meet a pattern together, and found again later."""
+"""Exchanges of GPU fields. A set of fields is bound at its first exchange, and the bound object is used again later."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from halocline import Communicator, Field, HaloError, HaloExchange, InFlightError, Pending
 from halocline import Pattern as CorePattern
-from halocline._core import _Alone
+from halocline._core import _CallLock
 
 from .context import _Begun, forget
 
 Fields = Sequence[tuple[CorePattern, Field]]
 
 REMEMBERED = 8
-"""Sets of fields of one pattern that stay bound, and so are kept alive."""
+"""How many sets of fields of a pattern stay bound, which keeps their arrays alive."""
 
-# Above all numbers of what was bound.
+# Above the numbers of all binds.
 _MOST = 1 << 62
 
 
@@ -24,28 +24,28 @@ def _is_over(pending: Pending) -> bool:
     try:
         return pending._is_over()
     except HaloError:
-        # It has failed, which whoever waits for it is told.
+        # It has failed; a wait for it raises the error.
         return True
 
 
 class Bound:
-    """The fields that were exchanged with a pattern, bound.
+    """The bound sets of fields of a pattern.
 
-    Which of them an exchange takes the ranks agree on by one round of messages, since what one remembers another may have
-    forgotten: if they do not all have the same, all bind.
+    A rank may have dropped a bound object that another still has. So ranks compare, in one round of messages for each exchange, which object
+    they would use; unless all have the same, all bind anew.
     """
 
     def __init__(self, comm: Communicator, begun: _Begun) -> None:
-        """``begun``: what the rank may have in flight, here and elsewhere."""
+        """``begun``: all exchanges that the rank may have in flight."""
         self._comm, self._begun = comm, begun
-        # The latest last. Numbers count binds, which are collective: so they mean the same on all ranks.
+        # The latest last. Binds are collective, so their numbers mean the same on all ranks.
         self._known: dict[Any, tuple[int, HaloExchange]] = {}
         self._binds = 0
-        self._alone = _Alone("an exchange of a pattern")
+        self._lock = _CallLock("an exchange of a pattern")
 
     def begin(self, fields: Fields, streams: tuple[Any, ...]) -> Pending:
-        """Begins an exchange: after the work that the streams were given, if there are any. Collective."""
-        with self._alone:
+        """Starts an exchange, after all earlier work of the streams. Collective."""
+        with self._lock:
             halo = self._find(fields)
             begun = self._begun
             while True:
@@ -53,7 +53,7 @@ class Bound:
                     try:
                         pending = halo.schedule_exchange(*streams) if streams else halo.exchange(wait=False)
                     except InFlightError:
-                        # The lane is full, or the memory is in flight with other fields: the oldest ends first.
+                        # Too many are in flight, or another exchange uses the memory: wait for the oldest.
                         if not begun.pendings:
                             raise
                         oldest = begun.pendings[0]
@@ -61,7 +61,7 @@ class Bound:
                         forget(begun.pendings, [earlier for earlier in begun.pendings if _is_over(earlier)])
                         begun.pendings.append(pending)
                         return pending
-                # It stays in the list until it is over: so it is found by other threads that it is in the way of.
+                # It stays listed until it is over, so that other threads can wait for it, too.
                 try:
                     oldest.wait()
                 finally:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 Interval = tuple[float, float]
-"""From ``start`` to before ``stop``: whole numbers, or infinite."""
+"""A half-open interval (start, stop) of whole or infinite numbers."""
 
 Box = tuple[Interval, ...]
 
 
 def canonical(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """The union of boxes as disjoint boxes, the same ones for the same set of points: the set is cut across the first axis
-    where its cross-section changes, and each cross-section again."""
+    """The union of boxes in canonical form: disjoint boxes that depend only on the set of points. The set is cut along the first axis
+    where its cross-section changes; each cross-section is cut in the same way."""
     boxes = [box for box in boxes if all(start < stop for start, stop in box)]
     if not boxes:
         return ()
@@ -40,7 +40,7 @@ def _merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def intersection(these: Iterable[Box], others: Iterable[Box]) -> Iterator[Box]:
-    """The points in both; some of the boxes may be empty."""
+    """The intersection; some of its boxes may be empty."""
     others = tuple(others)
     for one in these:
         for other in others:
@@ -48,7 +48,7 @@ def intersection(these: Iterable[Box], others: Iterable[Box]) -> Iterator[Box]:
 
 
 def difference(these: Iterable[Box], others: Iterable[Box]) -> list[Box]:
-    """The points of these that are not in the others; disjoint if these are."""
+    """The difference; disjoint if the first boxes are."""
     rest = list(these)
     for other in others:
         rest = [piece for box in rest for piece in _without(box, other)]
@@ -60,7 +60,7 @@ def _without(box: Box, other: Box) -> Iterator[Box]:
     if any(start >= stop for start, stop in shared):
         yield box
         return
-    # What lies before and behind the shared part along an axis, within it along the axes before.
+    # The parts before and behind the shared part along each axis, limited to it along earlier axes.
     for axis, ((start, stop), (low, high)) in enumerate(zip(box, shared)):
         for piece in ((start, low), (high, stop)):
             if piece[0] < piece[1]:

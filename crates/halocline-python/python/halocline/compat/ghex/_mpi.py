@@ -1,4 +1,4 @@
-"""MPI as the interface has it: by mpi4py."""
+"""The MPI part of the interface, through mpi4py."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from halocline import Communicator, HaloError, HaloTypeError, MpiError
 
 
 class UnsupportedError(HaloError, NotImplementedError):
-    """Something of the interface of GHEX that cannot be had here."""
+    """A part of GHEX's interface that this package does not support."""
 
 
 class _UnsupportedMember(UnsupportedError, AttributeError):
-    """The same of a member that an object has in GHEX. Who only looks whether it is there finds that it is not."""
+    """An unsupported member. ``hasattr`` is false for it."""
 
 
 class mpi_comm:
-    """A communicator of mpi4py, by default ``MPI.COMM_WORLD``; or one of Halocline, where ranks are found without MPI."""
+    """A communicator of mpi4py, by default ``MPI.COMM_WORLD``, or one of Halocline, which needs no MPI."""
 
     __slots__ = ("_comm",)
 
@@ -26,14 +26,14 @@ class mpi_comm:
             raise HaloTypeError(f"one communicator is wanted, not {len(comm)}")
         given = comm[0] if comm else _mpi().COMM_WORLD
         self._comm: Any = given._comm if isinstance(given, mpi_comm) else given
-        # Who has one of mpi4py has imported it.
+        # A communicator of mpi4py exists only if mpi4py is imported.
         mpi = sys.modules.get("mpi4py.MPI")
         kinds = (Communicator,) if mpi is None else (Communicator, mpi.Comm)
         if not isinstance(self._comm, kinds):
             raise HaloTypeError(f"a communicator must be `mpi4py.MPI.Comm` (or halocline.Communicator), not {given!r}")
 
     def _join(self) -> Communicator:
-        """Ranks of their own messages. Collective."""
+        """A Halocline communicator of these ranks with messages of its own. Collective."""
         if isinstance(self._comm, Communicator):
             return self._comm.duplicate()
         return Communicator(self._comm)
@@ -46,18 +46,18 @@ def _mpi() -> Any:
     try:
         import mpi4py
 
-        # GHEX says itself when MPI begins.
+        # The program initialises MPI by `mpi_init`, as with GHEX.
         mpi4py.rc.initialize = False
         from mpi4py import MPI
     except ImportError as missing:
         raise MpiError(
-            f"mpi4py is not there ({missing}); install it, or give make_context a halocline.Communicator"
+            f"mpi4py cannot be imported ({missing}); install it, or give make_context a halocline.Communicator"
         ) from missing
     return MPI
 
 
 def mpi_init(thread_safe: bool = True) -> None:
-    """Initialises MPI, unless it is."""
+    """Initialises MPI, unless it is initialised."""
     mpi = _mpi()
     if not mpi.Is_initialized():
         mpi.Init_thread(mpi.THREAD_MULTIPLE if thread_safe else mpi.THREAD_SINGLE)

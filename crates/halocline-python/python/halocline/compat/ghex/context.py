@@ -1,4 +1,4 @@
-"""The ranks of patterns and exchanges."""
+"""Contexts: the ranks that make patterns and exchanges together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from halocline import HaloTypeError
-from halocline._given import gather
+from halocline._arguments import gather
 
 from ._mpi import mpi_comm
 
@@ -20,35 +20,35 @@ _mpi_comm = mpi_comm
 
 
 def forget(kept: list[Any], over: list[Any]) -> None:
-    """Takes some out of a list, which a signal handler may have taken out."""
+    """Removes items from a list; a signal handler may have removed them already."""
     for one in over:
         with contextlib.suppress(ValueError):
             kept.remove(one)
 
 
 class _Begun:
-    """What a rank, which is a thread here, may have in flight, whatever it was made with. Other threads may exchange for it."""
+    """The exchanges that a rank may have in flight, of all its patterns. Several threads may exchange for a rank."""
 
     def __init__(self) -> None:
-        # Held by nobody who waits for another rank; by a signal handler amid what its thread holds it for.
+        # Never held while waiting for another rank. Reentrant for signal handlers.
         self.lock = threading.RLock()
         self.patterns: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Of patterns that nobody holds any more. Appended to without the lock.
-        self.lanes: list[Any] = []
-        # Of fields of GPUs, the oldest first.
+        # Slots of dropped patterns. Finalisers append without the lock.
+        self.slots: list[Any] = []
+        # Exchanges of GPU fields, the oldest first.
         self.pendings: list[Any] = []
 
     def add_pattern(self, pattern: Any) -> None:
-        """One more pattern. What is over of those before is forgotten."""
+        """Adds a pattern, and forgets dropped patterns whose exchanges are over."""
         with self.lock:
-            forget(self.lanes, [lane for lane in self.lanes if lane.is_over()])
+            forget(self.slots, [slot for slot in self.slots if slot.is_over()])
             self.patterns.add(pattern)
 
     def in_flight(self) -> list[Any]:
-        """The lanes that have begun an exchange, in the order of their last ones."""
+        """The used slots, in the order of their last exchanges."""
         with self.lock:
-            lanes = [lane for pattern in list(self.patterns) for lane in pattern._lanes if lane.begun]
-        return sorted(lanes + self.lanes, key=lambda lane: lane.begun)
+            slots = [slot for pattern in list(self.patterns) for slot in pattern._link_slots if slot.begun]
+        return sorted(slots + self.slots, key=lambda slot: slot.begun)
 
 
 _OF_THREAD = threading.local()
@@ -62,7 +62,7 @@ def _begun() -> _Begun:
 
 
 def check_context(ctx: Any) -> None:
-    """Refuses what is no context."""
+    """Refuses an object that is no context."""
     if not isinstance(ctx, context):
         raise HaloTypeError(f"{ctx!r} is no context: see make_context")
 
@@ -86,11 +86,11 @@ class context:
         return self._comm.size
 
     def mpi_comm(self) -> mpi_comm:
-        """The communicator that it was made with."""
+        """The communicator that the context was made with."""
         return self._given
 
     def _gather(self, say: Callable[[], Any]) -> list[Any]:
-        """What every rank says. If that is an error on one, it is an error on all. Collective."""
+        """Gathers a value of each rank. An error on one rank is an error on all. Collective."""
         return gather(self._comm, say)
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class context:
 
 
 def make_context(comm: Any, thread_safe: bool = False) -> context:
-    """The context of a communicator of mpi4py (or of Halocline). Collective.
+    """Makes the context of a communicator of mpi4py or Halocline. Collective.
 
     ``thread_safe``: several threads may always exchange, as long as what they begin with one pattern comes in the same order
     on all ranks.

@@ -1,4 +1,4 @@
-"""What is made of C++ in GHEX: what there is of it here."""
+"""The replacement for GHEX's C++ module ``pyghex``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CPLUSPLUS = (
     "structured__",
     "unstructured__",
 )
-"""How the names of GHEX's C++ begin."""
+"""Prefixes of the names of GHEX's C++ classes."""
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -61,7 +61,7 @@ def __getattr__(name: str) -> NoReturn:
 
 
 def config() -> dict[str, Any]:
-    """What it serves, by the names that GHEX has for it: ``gpu`` is whether CUDA has a GPU here, whose driver this starts."""
+    """The configuration, by GHEX's names. ``gpu``: whether CUDA finds a GPU; this initialises the driver."""
     gpu = _gpus() > 0
     gpu_mode = "cuda" if gpu else "none"
     return {"transport": "HALOCLINE", "gpu": gpu, "gpu_mode": gpu_mode, "xpmem": False, "version": VERSION}
@@ -77,7 +77,7 @@ def print_config(config: dict[str, Any]) -> None:
 
 
 def expose_cpp_ptr(obj: object) -> NoReturn:
-    """There are no C++ objects of GHEX here."""
+    """Always fails: there are no C++ objects of GHEX here."""
     raise UnsupportedError(
         f"expose_cpp_ptr({obj!r}): there is no C++ object of GHEX behind it that C++ could use"
     )

@@ -1,4 +1,4 @@
-"""Grids given by the global ids of cells."""
+"""Unstructured grids: cells with global ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from halocline import Field, HaloTypeError, HaloValueError, UnstructuredDomain
 from halocline import Pattern as CorePattern
-from halocline._given import listed, whole
+from halocline._arguments import listed, whole
 
 from ._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
 from .context import check_context, context
@@ -25,9 +25,9 @@ __all__ = [
 ]
 
 GRID = "unstructured grid"
-# Ids of the program's lie below, those that the cells of no other domain can have above.
+# Ids of the program are below; ids above are private to one domain.
 _PRIVATE = 1 << 62
-# So many bits number the cells of a rank, and its domains.
+# Bits of the number of a cell of a rank, and of a domain.
 _CELL_BITS = 40
 _DOMAIN_BITS = 32
 
@@ -47,14 +47,14 @@ def _numbers(given: Any, what: str) -> npt.NDArray[np.int64]:
 
 
 def _first_twice(numbers: npt.NDArray[np.int64]) -> int | None:
-    """A number that comes more than once."""
+    """A number that occurs more than once."""
     ordered = np.sort(numbers)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     return int(twice[0]) if twice.size else None
 
 
 class DomainDescriptor(CppWrapper):
-    """A domain: the global ids of its cells in local order, of which those at the local indices ``halo_indices`` are halo.
+    """A domain: the global ids of its cells in local order. Cells at the local indices ``halo_indices`` are halo.
 
     Its number is global: no other domain of any rank may have it. Owned ids come once; an id may be in the halo several times,
     and there be a copy of a cell that the domain owns itself.
@@ -82,11 +82,11 @@ class DomainDescriptor(CppWrapper):
         return self._id
 
     def size(self) -> int:
-        """Cells, owned and halo."""
+        """The number of cells, owned and halo."""
         return self._cells.size
 
     def inner_size(self) -> int:
-        """Owned cells."""
+        """The number of owned cells."""
         return self._cells.size - self._halo.size
 
     def indices(self) -> list[int]:
@@ -101,14 +101,14 @@ def _check_domain(domain: Any) -> None:
 
 
 class HaloGenerator(CppWrapper):
-    """Which halo cells are filled: all, or those whose ids are given."""
+    """Selects the halo cells to fill: all, or those with given ids."""
 
     def __init__(self, gids: Any = None) -> None:
         self._ids = None if gids is None else _numbers(gids, "the ids of a halo")
 
     @classmethod
     def from_gids(cls, gids: Any) -> HaloGenerator:
-        """Those whose ids are given."""
+        """A generator for the cells with these ids."""
         return cls(gids)
 
     def _filled(self, domain: DomainDescriptor) -> npt.NDArray[np.int64]:
@@ -118,14 +118,14 @@ class HaloGenerator(CppWrapper):
 
 
 def make_communication_object(context: context) -> CommunicationObject:
-    """What exchanges fields."""
+    """Starts exchanges of fields."""
     return CommunicationObject(context)
 
 
 def make_field_descriptor(
     domain_desc: DomainDescriptor, field: Any, *, arch: Architecture | None = None
 ) -> FieldDescriptor:
-    """An array whose first dimension is the cells of the domain, of any strides."""
+    """Describes an array, of any strides, whose first dimension is the cells of the domain."""
     _check_domain(domain_desc)
     core = Field(field, domain=domain_desc._id)
     placed(core, arch)
@@ -144,7 +144,7 @@ def wrap_field(*args: Any) -> FieldDescriptor:
 
 
 def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
-    """Who sends what to fill the halos of the domains of all ranks, of which each gives its own. Collective.
+    """Makes the pattern that fills the halos of all domains; each rank passes its own domains. Collective.
 
     Each halo cell that is filled must be owned by one domain.
     """
@@ -173,13 +173,13 @@ def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[D
 def _layers(
     domain: DomainDescriptor, filled: npt.NDArray[np.int64], private: int
 ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """The domain as domains, over the same array, none of which has an id twice: ids and halo indices of each.
+    """Splits the domain into domains over the same array that have each id at most once: the ids and halo indices of each.
 
-    Where one has nothing to do with a cell, that has an id that nobody else knows.
+    Cells that one of these does not exchange get an id that no other domain has.
     """
     cells = domain._cells
     ids = cells[filled]
-    # The how many-eth copy of its id a halo cell is; the owned cell counts.
+    # For each halo cell, how many earlier cells have the same id.
     order = np.argsort(ids, kind="stable")
     _, first, counts = np.unique(ids[order], return_index=True, return_counts=True)
     copy = np.empty(ids.size, np.int64)

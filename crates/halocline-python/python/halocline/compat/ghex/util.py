@@ -1,4 +1,4 @@
-"""What the modules of the interface share."""
+"""Helpers of the interface."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Architecture", "CppWrapper", "cls_from_cpp_type_spec", "unwrap"]
 
 
 class Architecture(Enum):
-    """Where a field lies."""
+    """The memory of a field."""
 
     CPU = "cpu"
     GPU = "gpu"
 
 
 class CppWrapper:
-    """What has an object of C++ in it with GHEX, and has none here."""
+    """The base of classes that wrap a C++ object in GHEX; here there are no C++ objects."""
 
     def __init__(self, cpp_type_spec: str | tuple[Any, ...], *args: Any, **kwargs: Any) -> None:
         raise UnsupportedError(f"CppWrapper({cpp_type_spec!r}): there are no C++ objects of GHEX here")
@@ -30,10 +30,10 @@ class CppWrapper:
 
 
 def unwrap(arg: Any) -> Any:
-    """The object itself: functions that take what is unwrapped with GHEX take it as it is."""
+    """Returns the object itself, which the functions of ``pyghex`` accept."""
     return arg
 
 
 def cls_from_cpp_type_spec(cpp_type_spec: str | tuple[Any, ...]) -> NoReturn:
-    """There are no C++ classes of GHEX here."""
+    """Always fails: there are no C++ classes of GHEX here."""
     raise UnsupportedError(f"cls_from_cpp_type_spec({cpp_type_spec!r}): there are no C++ classes of GHEX here")

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from halocline import HaloTypeError, HaloValueError
-from halocline._given import listed, whole
+from halocline._arguments import listed, whole
 
 from .. import _boxes
 from .._boxes import Box, Interval

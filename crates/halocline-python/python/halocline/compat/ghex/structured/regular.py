@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halocline import Field, HaloTypeError, HaloValueError, RegularGrid
-from halocline._given import listed, whole
+from halocline._arguments import listed, whole
 
 from .._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
 from ..context import check_context, context
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 GRIDS = {ndim: f"regular grid of {ndim} dimensions" for ndim in range(1, 5)}
-"""The kinds of grids, by their dimensions."""
+"""The kinds of grids by number of dimensions."""
 
 
 def _box(cells: CartesianSet, what: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -45,8 +45,8 @@ def _box(cells: CartesianSet, what: str) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def _sides(halo: Any) -> list[int]:
-    """The widths of a halo at both sides of a dimension."""
-    # Numbers of NumPy have a shape, too.
+    """The halo widths at the low and high side of a dimension."""
+    # NumPy scalars also have a shape.
     if hasattr(halo, "__len__") and getattr(halo, "shape", None) != ():
         return [whole(width, "the width of a halo") for width in halo]
     return [whole(halo, "the width of a halo")] * 2
@@ -56,11 +56,11 @@ def _flag(periodic: Any) -> bool:
     """Whether a dimension is periodic."""
     if not getattr(periodic, "shape", ()) and periodic in (True, False):
         return bool(periodic)
-    raise HaloTypeError(f"a dimension is periodic, True, or is not, False, but not {periodic!r}")
+    raise HaloTypeError(f"periodic: True or False is wanted for each dimension, not {periodic!r}")
 
 
 class DomainDescriptor(CppWrapper):
-    """A domain: its number, which no other domain of any rank may have, and the box of cells that it owns."""
+    """A domain: its global number, unique among all ranks, and the box of its owned cells."""
 
     def __init__(self, id_: int, sub_domain_indices: CartesianSet) -> None:
         self._id = whole(id_, "the number of a domain")
@@ -77,7 +77,7 @@ class DomainDescriptor(CppWrapper):
         return self._first
 
     def last(self) -> tuple[int, ...]:
-        """The last cell, which is still in it."""
+        """The last cell (inclusive)."""
         return tuple(first + extent - 1 for first, extent in zip(self._first, self._extents))
 
 
@@ -88,14 +88,14 @@ def _check_domain(domain: Any) -> None:
 
 @dataclass
 class HaloContainer:
-    """The halo of a domain: relative to its first cell, and as the cells of the grid that it copies."""
+    """The halo of a domain: relative to its first cell, and as cells of the grid."""
 
     local: CartesianSet
     global_: CartesianSet
 
 
 class HaloGenerator(CppWrapper):
-    """How wide halos are, by a number for each dimension, or a pair (low, high); and which dimensions are periodic."""
+    """The halo widths, a number or a pair (low, high) for each dimension, and which dimensions are periodic."""
 
     def __init__(self, glob_domain_indices: ProductSet, halos: Any, periodicity: Any) -> None:
         self._first, self._extents = _box(glob_domain_indices, "the grid")
@@ -111,7 +111,7 @@ class HaloGenerator(CppWrapper):
         self._halos = [(low, high) for low, high in widths]
 
     def __call__(self, domain: DomainDescriptor) -> HaloContainer:
-        """The halo of a domain. Beyond a border that is not periodic it copies nothing, but is there."""
+        """The halo of a domain. At a border that is not periodic the halo exists, but is not filled."""
         _check_domain(domain)
         if len(domain._first) != len(self._extents):
             raise HaloValueError(
@@ -139,7 +139,7 @@ class HaloGenerator(CppWrapper):
 
 
 def make_communication_object(context: context) -> CommunicationObject:
-    """What exchanges fields."""
+    """Starts exchanges of fields."""
     return CommunicationObject(context)
 
 
@@ -151,8 +151,8 @@ def make_field_descriptor(
     *,
     arch: Architecture | None = Architecture.CPU,
 ) -> FieldDescriptor:
-    """An array of any strides. ``offsets``: the index of the first owned cell. ``extents``: how much of the array belongs to
-    the domain and its halo, by default all of it."""
+    """Describes an array of any strides. ``offsets``: the index of the first owned cell. ``extents``: the part of the array that
+    belongs to the domain and its halo, by default all."""
     _check_domain(domain_desc)
     try:
         offsets, extents = tuple(map(operator.index, offsets)), tuple(map(operator.index, extents))
@@ -193,9 +193,9 @@ def wrap_field(*args: Any) -> FieldDescriptor:
 
 
 def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
-    """Who sends what to fill the halos of the domains of all ranks, of which each gives its own. Collective.
+    """Makes the pattern that fills the halos of all domains; each rank passes its own domains. Collective.
 
-    All ranks give the same halo generator. The domains cover the grid, each cell once.
+    All ranks pass the same halo generator. The domains cover the grid, each cell once.
     """
 
     check_context(context)
@@ -213,11 +213,11 @@ def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[D
         grid = [halo_gen._first, halo_gen._extents, halo_gen._halos, halo_gen._periodic]
         return grid, [(domain._id, domain._first, domain._extents) for domain in domains]
 
-    everybody = context._gather(describe)
-    for rank, (grid, _) in enumerate(everybody):
-        if grid != everybody[0][0]:
-            raise HaloValueError(f"the halo generators of rank 0 and rank {rank} differ: {everybody[0][0]} and {grid}")
-    owned = sorted((id_, rank, *box) for rank, (_, domains) in enumerate(everybody) for id_, *box in domains)
+    all_grids = context._gather(describe)
+    for rank, (grid, _) in enumerate(all_grids):
+        if grid != all_grids[0][0]:
+            raise HaloValueError(f"the halo generators of rank 0 and rank {rank} differ: {all_grids[0][0]} and {grid}")
+    owned = sorted((id_, rank, *box) for rank, (_, domains) in enumerate(all_grids) for id_, *box in domains)
     for (id_, rank, *_), (other, other_rank, *_) in zip(owned, owned[1:]):
         if id_ == other:
             raise HaloValueError(
@@ -227,7 +227,7 @@ def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[D
 
 
 def _pattern(ctx: context, halo_gen: HaloGenerator, owned: list[Any]) -> Pattern:
-    # Domains are the core's boxes in the order of their ids, whose numbers are their ids if those are dense.
+    # The core numbers boxes in the order of the ids; the numbers equal the ids if the ids are dense.
     relative = [
         (rank, [at - by for at, by in zip(first, halo_gen._first)], extents) for _, rank, first, extents in owned
     ]

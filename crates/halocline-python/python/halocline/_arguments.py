@@ -1,4 +1,4 @@
-"""Arguments: what cannot be taken is an error that says what was given, and what would be right."""
+"""Collective arguments: a refused one is an error that shows it and says what is wanted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def whole(value: Any, what: str) -> int:
 
 
 def listed(values: Any, what: str) -> list[Any]:
-    """A list of whatever there is several of."""
+    """A list of the values; ``what`` is plural."""
     try:
         return list(values)
     except TypeError:
@@ -30,17 +30,17 @@ def listed(values: Any, what: str) -> list[Any]:
 
 
 def gather(comm: Communicator, say: Callable[[], Any]) -> list[Any]:
-    """What every rank says, as JSON has it. If that is an error on one, it is an error on all. Collective."""
+    """Gathers a JSON value of each rank. If ``say`` raises on one rank, this is an error on all ranks. Collective."""
     said, refusal = None, None
     try:
         said = say()
     except Exception as error:
         refusal = error
     line = json.dumps([said, None if refusal is None else str(refusal)])
-    everybody = [json.loads(line) for line in comm.all_gather(line.encode())]
+    all_ranks = [json.loads(line) for line in comm.all_gather(line.encode())]
     if refusal is not None:
         raise refusal
-    for rank, (_, refused) in enumerate(everybody):
+    for rank, (_, refused) in enumerate(all_ranks):
         if refused is not None:
-            raise RefusedElsewhereError(f"rank {rank} was given something impossible: {refused}")
-    return [said for said, _ in everybody]
+            raise RefusedElsewhereError(f"rank {rank} refused its arguments: {refused}")
+    return [said for said, _ in all_ranks]

@@ -1,45 +1,45 @@
-//! What outlives, or must not outlive, the objects of Python: values that belong to one process, array objects kept alive by
-//! threads without Python.
+//! Lifetimes beyond Python's objects: values that belong to one process, values that end when a rank leaves, and array objects that
+//! threads without Python keep alive.
 
 use crate::comm::JOINING;
 use crate::error;
-use crate::host::{self, Left};
+use crate::host::{self, DepartureRef};
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
 
-/// How many forks lie between this process and the one that imported the package.
+/// The number of forks between the process that imported the package and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// A value whose end may wait, so that it must not come while the GIL is held.
-pub(crate) trait Ends: Send + Sized {
-    /// Drops it, but for what may wait.
+/// A value whose drop may block, so that it must not happen while the GIL is held.
+pub(crate) trait DropMayBlock: Send + Sized {
+    /// Drops everything but the parts whose drop may block, and returns these.
     fn let_go(self) -> Option<impl Send> {
         Some(self)
     }
 }
 
-impl Ends for halocline::Pending {
+impl DropMayBlock for halocline::Pending {
     fn let_go(self) -> Option<impl Send> {
         halocline::Pending::let_go(self)
     }
 }
 
-impl Ends for halocline::Field {}
-impl<T: Send + Sync> Ends for Arc<T> {}
-impl<T: Send> Ends for Mutex<T> {}
-impl<T: Send + Sync> Ends for RwLock<T> {}
+impl DropMayBlock for halocline::Field {}
+impl<T: Send + Sync> DropMayBlock for Arc<T> {}
+impl<T: Send> DropMayBlock for Mutex<T> {}
+impl<T: Send + Sync> DropMayBlock for RwLock<T> {}
 
-/// A value of the process that made it. A forked child has none of the threads that work for it, and peers know the parent:
-/// there it can be neither used nor dropped.
-pub(crate) struct Owned<T: Ends> {
+/// A value of the process that made it. A forked child can neither use nor drop it: the child lacks the threads that serve the value, and
+/// peers communicate with the parent.
+pub(crate) struct ProcessLocal<T: DropMayBlock> {
     value: ManuallyDrop<T>,
     born: u32,
 }
 
-impl<T: Ends> Owned<T> {
+impl<T: DropMayBlock> ProcessLocal<T> {
     pub(crate) fn new(value: T) -> Self {
         watch_forks();
         Self { value: ManuallyDrop::new(value), born: GENERATION.load(Ordering::Relaxed) }
@@ -55,14 +55,14 @@ impl<T: Ends> Owned<T> {
     }
 }
 
-impl<T: Ends> Drop for Owned<T> {
+impl<T: DropMayBlock> Drop for ProcessLocal<T> {
     fn drop(&mut self) {
         if self.born == GENERATION.load(Ordering::Relaxed) {
-            // SAFETY: `value` is taken here alone, and this is the drop, which happens once.
+            // SAFETY: only this line takes `value`, and a drop happens once.
             let value = unsafe { ManuallyDrop::take(&mut self.value) };
             if let Some(end) = value.let_go() {
                 Python::attach(|py| {
-                    // A communicator waits for its threads.
+                    // Dropping a communicator joins its threads.
                     py.detach(|| drop(end));
                     drop_deferred(py);
                 });
@@ -71,25 +71,25 @@ impl<T: Ends> Drop for Owned<T> {
     }
 }
 
-/// What ends for good when its rank leaves, though objects of Python may still name it.
+/// A value that is dropped when its rank leaves, although Python objects still refer to it.
 pub(crate) struct Closable<T: Send + Sync> {
-    value: Owned<RwLock<Option<Arc<T>>>>,
-    left: Left,
+    value: ProcessLocal<RwLock<Option<Arc<T>>>>,
+    left: DepartureRef,
 }
 
 impl<T: Send + Sync> Closable<T> {
-    /// The value, unless it was closed, or this is a forked child. What this thread waits for next ends when it is closed.
+    /// The value; an error if it was closed or this is a forked child. Later waits of this thread end when it is closed.
     #[inline]
     pub(crate) fn get(&self) -> PyResult<Arc<T>> {
-        host::waits_for(&self.left);
+        host::set_awaited_rank(&self.left);
         let value = self.value.get()?.read().unwrap_or_else(PoisonError::into_inner);
         value.clone().ok_or_else(|| self.closed())
     }
 
-    /// As [`Closable::get`], for a call that waits for nobody: it cannot be closed meanwhile.
+    /// As [`Closable::get`], for a call that never waits: the value cannot be closed during the call.
     #[inline]
     pub(crate) fn with<R>(&self, call: impl FnOnce(&T) -> R) -> PyResult<R> {
-        host::waits_for(&self.left);
+        host::set_awaited_rank(&self.left);
         let value = self.value.get()?.read().unwrap_or_else(PoisonError::into_inner);
         value.as_deref().map(call).ok_or_else(|| self.closed())
     }
@@ -98,9 +98,9 @@ impl<T: Send + Sync> Closable<T> {
         self.left.error().unwrap_or_else(|| error::closed(host::CLOSED))
     }
 
-    /// What tells that it was closed.
-    pub(crate) fn left(&self) -> Left {
-        Left::clone(&self.left)
+    /// The departure state of its rank.
+    pub(crate) fn left(&self) -> DepartureRef {
+        DepartureRef::clone(&self.left)
     }
 }
 
@@ -111,7 +111,7 @@ trait Close: Send + Sync {
 
 impl<T: Send + Sync> Close for Closable<T> {
     fn close(&self) {
-        // In a forked child there is nothing to close.
+        // A forked child has nothing to close.
         if let Ok(value) = self.value.get() {
             let value = value.write().unwrap_or_else(PoisonError::into_inner).take();
             drop(value);
@@ -119,17 +119,17 @@ impl<T: Send + Sync> Close for Closable<T> {
     }
 }
 
-/// All that ends when a rank leaves.
+/// All values that are dropped when a rank leaves.
 #[derive(Default)]
 pub(crate) struct Member {
     all: Mutex<Vec<Weak<dyn Close>>>,
-    left: Left,
+    left: DepartureRef,
 }
 
 impl Member {
     pub(crate) fn hold<T: Send + Sync + 'static>(&self, value: T) -> Arc<Closable<T>> {
-        let value = Owned::new(RwLock::new(Some(Arc::new(value))));
-        let closable = Arc::new(Closable { value, left: Left::clone(&self.left) });
+        let value = ProcessLocal::new(RwLock::new(Some(Arc::new(value))));
+        let closable = Arc::new(Closable { value, left: DepartureRef::clone(&self.left) });
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len().is_power_of_two() {
             all.retain(|one| one.strong_count() > 0);
@@ -137,28 +137,28 @@ impl Member {
         all.push(Arc::downgrade(&closable) as Weak<dyn Close>);
         drop(all);
         if self.left.error().is_some() {
-            // Another thread has closed the rank meanwhile, perhaps before this was among all.
+            // Another thread may have closed the rank before this value was registered.
             Python::attach(|py| py.detach(|| closable.close()));
         }
         closable
     }
 
-    /// From now on calls of the rank raise `KeyboardInterrupt`.
+    /// Makes later calls of the rank raise `KeyboardInterrupt`.
     pub(crate) fn interrupt(&self) {
         self.left.interrupt();
     }
 
-    /// Ends all, what came last first, and the waits of other threads for it.
+    /// Drops all values, the newest first, and ends waits of other threads.
     pub(crate) fn close(&self, py: Python<'_>) {
         self.left.close();
-        host::waits_for_nobody();
+        host::clear_awaited_rank();
         let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
         py.detach(|| all.iter().rev().filter_map(Weak::upgrade).for_each(|one| one.close()));
         drop_deferred(py);
     }
 }
 
-/// Counts forks from now on.
+/// Counts forks from the first call on.
 fn watch_forks() {
     static WATCH: Once = Once::new();
     extern "C" fn in_child() {
@@ -166,17 +166,17 @@ fn watch_forks() {
         JOINING.reset();
     }
     WATCH.call_once(|| {
-        // SAFETY: the handler stays as long as the process (extension modules are not unloaded), and two atomic
-        // operations. Out of memory it is not installed: then children go unnoticed, as without it.
+        // SAFETY: the handler is valid as long as the process, since extension modules are not unloaded, and does two atomic operations,
+        // which are allowed after a fork. If memory for the registration is missing, forks stay unnoticed.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
 
-/// An object of Python that is kept alive for memory of it. Whoever drops it last may be a thread without Python, or hold
-/// a lock: so it is only put aside, and let go of by the next call from Python.
+/// Keeps a Python object alive because its memory is in use. The thread that drops it may not be attached to Python, or may hold a lock,
+/// so the drop is deferred to the next call from Python.
 ///
-/// It is also referred to weakly, where it lets itself be: NumPy does not resize an array, which frees its memory, while
-/// anything does that, not even with `refcheck=False`.
+/// Also holds a weak reference where the object allows one: NumPy does not resize an array, which would free its memory, while weak
+/// references to it exist, not even with `refcheck=False`.
 pub(crate) struct KeepAlive([Option<Py<PyAny>>; 2]);
 
 impl KeepAlive {
@@ -186,22 +186,22 @@ impl KeepAlive {
     }
 }
 
-/// What was put aside, the last one first. No lock: a fork would find it locked by a thread that it does not take along.
-static ASIDE: AtomicPtr<Aside> = AtomicPtr::new(std::ptr::null_mut());
+/// A stack of deferred drops. Lock-free: a forked child could find a lock held by a thread that it does not have.
+static DEFERRED: AtomicPtr<Deferred> = AtomicPtr::new(std::ptr::null_mut());
 
-struct Aside {
+struct Deferred {
     object: Py<PyAny>,
-    next: *mut Aside,
+    next: *mut Deferred,
 }
 
 impl Drop for KeepAlive {
     fn drop(&mut self) {
         for object in self.0.iter_mut().filter_map(Option::take) {
-            let last = Box::into_raw(Box::new(Aside { object, next: ASIDE.load(Ordering::Relaxed) }));
-            // SAFETY: nobody else knows it before it is the last one; then whoever takes all of them owns it.
+            let last = Box::into_raw(Box::new(Deferred { object, next: DEFERRED.load(Ordering::Relaxed) }));
+            // SAFETY: `last` is a unique box until the exchange publishes it; afterwards the thread that swaps the stack out owns it.
             let push = || unsafe {
                 let exchanged =
-                    ASIDE.compare_exchange((*last).next, last, Ordering::Release, Ordering::Relaxed);
+                    DEFERRED.compare_exchange((*last).next, last, Ordering::Release, Ordering::Relaxed);
                 exchanged.map_err(|other| (*last).next = other)
             };
             while push().is_err() {}
@@ -209,17 +209,17 @@ impl Drop for KeepAlive {
     }
 }
 
-/// Lets go of what was put aside.
+/// Performs the deferred drops.
 #[inline]
 pub(crate) fn drop_deferred(py: Python<'_>) {
-    if ASIDE.load(Ordering::Relaxed).is_null() {
+    if DEFERRED.load(Ordering::Relaxed).is_null() {
         return;
     }
-    let mut last = ASIDE.swap(std::ptr::null_mut(), Ordering::Acquire);
+    let mut last = DEFERRED.swap(std::ptr::null_mut(), Ordering::Acquire);
     while !last.is_null() {
-        // SAFETY: made by a box, and this call's since the swap.
-        let Aside { object, next } = *unsafe { Box::from_raw(last) };
-        // Its end may run any Python, this function, too.
+        // SAFETY: each entry was made by `Box::into_raw`, and the swap gave this call sole ownership of the list.
+        let Deferred { object, next } = *unsafe { Box::from_raw(last) };
+        // Dropping it may run any Python code, also this function.
         drop(object.into_bound(py));
         last = next;
     }

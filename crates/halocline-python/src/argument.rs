@@ -1,5 +1,7 @@
-//! Arguments. One that cannot be taken is an error that names it and says what is wanted. In a collective call it is noticed only once
-//! the call has begun: so it is an error on all ranks.
+//! Arguments of Python's calls. A refused argument is an error that names the argument and says what is wanted.
+//!
+//! pyo3 converts arguments before the function runs. A collective function must still reach its peers when an argument is wrong, so
+//! conversion never fails: [`Argument`] keeps the refusal until the function asks for the value.
 
 use crate::error;
 use pyo3::PyClass;
@@ -11,18 +13,18 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// An argument, or why it cannot be taken.
-pub(crate) struct Given<T>(Result<T, Refusal>);
+/// An argument, or why it is refused.
+pub(crate) struct Argument<T>(Result<T, Refusal>);
 
-/// Takes arguments by their names: `named!(rank, depth)` has values of these names for the rest of the function, or returns the error.
-macro_rules! named {
+/// `accept!(rank, depth)` replaces the arguments of these names by their values, or returns the error that names the refused one.
+macro_rules! accept {
     ($($name:ident),*) => {$(
         let $name = $name.get(stringify!($name))?;
     )*};
 }
-pub(crate) use named;
+pub(crate) use accept;
 
-impl<'a, 'py, T: Argument<'py>> FromPyObject<'a, 'py> for Given<T> {
+impl<'a, 'py, T: ArgumentType<'py>> FromPyObject<'a, 'py> for Argument<T> {
     type Error = Infallible;
 
     #[inline]
@@ -31,34 +33,34 @@ impl<'a, 'py, T: Argument<'py>> FromPyObject<'a, 'py> for Given<T> {
     }
 }
 
-impl<T> Given<T> {
+impl<T> Argument<T> {
     /// A default.
     pub(crate) fn of(value: impl Into<T>) -> Self {
         Self(Ok(value.into()))
     }
 }
 
-/// What has a value once it has a name: an argument, or one that may be left out.
+/// Gives the value of an [`Argument`], or of an optional one; `name` is for the error.
 pub(crate) trait Get<T> {
     fn get(self, name: &str) -> PyResult<T>;
 }
 
-impl<T> Get<T> for Given<T> {
+impl<T> Get<T> for Argument<T> {
     #[inline]
     fn get(self, name: &str) -> PyResult<T> {
         self.0.map_err(|refusal| refusal.of(name))
     }
 }
 
-impl<T> Get<Option<T>> for Option<Given<T>> {
+impl<T> Get<Option<T>> for Option<Argument<T>> {
     #[inline]
     fn get(self, name: &str) -> PyResult<Option<T>> {
         self.map(|given| given.get(name)).transpose()
     }
 }
 
-impl<'py, T: Argument<'py>> Given<T> {
-    /// What is an argument of any kind until it is looked at.
+impl<'py, T: ArgumentType<'py>> Argument<T> {
+    /// Converts an object that pyo3 passed as it is.
     pub(crate) fn from(object: &Bound<'py, PyAny>) -> Self {
         Self(T::of(object))
     }
@@ -66,29 +68,29 @@ impl<'py, T: Argument<'py>> Given<T> {
 
 /// Why an argument cannot be taken.
 pub(crate) enum Refusal {
-    /// `place` is within the argument, as `[2]`.
+    /// `HaloValueError` if `is_value`, else `HaloTypeError`. `place` is an index within the argument, as `[2]`.
     Ours { is_value: bool, place: String, why: String },
-    /// Raised by the argument's own code.
+    /// An exception that the argument's own code raised.
     Theirs(PyErr),
 }
 
 impl Refusal {
-    /// Something of another type.
-    pub(crate) fn kind(why: impl Into<String>) -> Self {
+    /// The type is wrong.
+    pub(crate) fn wrong_type(why: impl Into<String>) -> Self {
         Self::Ours { is_value: false, place: String::new(), why: why.into() }
     }
 
-    /// A value that cannot be.
-    pub(crate) fn value(why: impl Into<String>) -> Self {
+    /// The type is right, the value impossible.
+    pub(crate) fn wrong_value(why: impl Into<String>) -> Self {
         Self::Ours { is_value: true, place: String::new(), why: why.into() }
     }
 
-    /// Something of another type than what is wanted.
+    /// The object is not of the wanted type; the message shows it.
     pub(crate) fn wanted(wanted: impl Display, object: &Bound<'_, PyAny>) -> Self {
-        Self::kind(format!("{wanted} is wanted, not {}", told(object)))
+        Self::wrong_type(format!("{wanted} is wanted, not {}", shown_in_message(object)))
     }
 
-    /// An error of Python, as one of these where it says that something is refused.
+    /// `refused()` for a `TypeError`, `OverflowError` or `ValueError`; any other exception as it is.
     fn raised(py: Python<'_>, error: PyErr, refused: impl FnOnce() -> Self) -> Self {
         let is_refusal = error.is_instance_of::<PyTypeError>(py)
             || error.is_instance_of::<PyOverflowError>(py)
@@ -96,7 +98,7 @@ impl Refusal {
         if is_refusal { refused() } else { Self::Theirs(error) }
     }
 
-    /// The same of an entry of an argument.
+    /// Places the refusal at an entry of the argument.
     pub(crate) fn at(self, entry: usize) -> Self {
         match self {
             Self::Ours { is_value, place, why } => {
@@ -106,29 +108,29 @@ impl Refusal {
         }
     }
 
-    /// An error of ours as one of these.
+    /// Turns a `HaloTypeError` or `HaloValueError` into a refusal.
     pub(crate) fn ours(py: Python<'_>, error: PyErr) -> Self {
-        let told = error.value(py).to_string();
+        let text = error.value(py).to_string();
         match () {
-            () if error::is(py, &error, "HaloTypeError") => Self::kind(told),
-            () if error::is(py, &error, "HaloValueError") => Self::value(told),
+            () if error::is(py, &error, "HaloTypeError") => Self::wrong_type(text),
+            () if error::is(py, &error, "HaloValueError") => Self::wrong_value(text),
             () => Self::Theirs(error),
         }
     }
 
-    /// The error for the argument of a name.
+    /// The exception; its text begins with the name of the argument.
     pub(crate) fn of(self, name: &str) -> PyErr {
         match self {
-            Self::Ours { is_value: true, place, why } => error::value(format!("{name}{place}: {why}")),
-            Self::Ours { is_value: false, place, why } => error::kind(format!("{name}{place}: {why}")),
+            Self::Ours { is_value: true, place, why } => error::value_error(format!("{name}{place}: {why}")),
+            Self::Ours { is_value: false, place, why } => error::type_error(format!("{name}{place}: {why}")),
             Self::Theirs(error) => error,
         }
     }
 }
 
-/// An object as a message shows it: what is short by its `repr`, all else by its class.
-pub(crate) fn told(object: &Bound<'_, PyAny>) -> String {
-    /// Characters, and entries, of what is short.
+/// How a message shows an object: a short plain value by its `repr`, anything else by its class.
+pub(crate) fn shown_in_message(object: &Bound<'_, PyAny>) -> String {
+    /// The most characters, and the most entries of a list, that count as short.
     const SHORT: usize = 40;
     const FEW: usize = 8;
     let is_list = object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>();
@@ -142,7 +144,7 @@ pub(crate) fn told(object: &Bound<'_, PyAny>) -> String {
     shown.filter(|shown| shown.chars().count() <= SHORT).unwrap_or_else(|| class_of(object))
 }
 
-/// The name of an object's class, with that of its module where it has one.
+/// The name of an object's class, with its module if the class has one.
 pub(crate) fn class_of(object: &Bound<'_, PyAny>) -> String {
     let class = object.get_type();
     let name = class.fully_qualified_name().or_else(|_| class.qualname());
@@ -155,25 +157,25 @@ impl From<PyErr> for Refusal {
     }
 }
 
-/// What can be an argument.
-pub(crate) trait Argument<'py>: Sized {
-    /// What it is called where several are wanted.
-    fn several() -> String;
+/// A type that Python's arguments are converted to.
+pub(crate) trait ArgumentType<'py>: Sized {
+    /// The plural, for messages about sequences of it.
+    fn plural() -> String;
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal>;
 }
 
 macro_rules! whole_numbers {
     ($($type:ty: $bits:literal),*) => {$(
-        impl<'py> Argument<'py> for $type {
-            fn several() -> String {
+        impl<'py> ArgumentType<'py> for $type {
+            fn plural() -> String {
         "whole numbers".to_owned()
     }
 
             #[inline]
             fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
                 match object.extract::<$type>() {
-                    // A flag is a number to Python.
+                    // Python's bool is an int; a bool as a number is a mistake.
                     Ok(number) if !object.is_instance_of::<PyBool>() => Ok(number),
                     _ => Err(no_whole_number(object, $bits)),
                 }
@@ -184,8 +186,8 @@ macro_rules! whole_numbers {
 
 whole_numbers!(u8: 8, u32: 32, u64: 64, usize: 64);
 
-impl<'py> Argument<'py> for isize {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for isize {
+    fn plural() -> String {
         "whole numbers".to_owned()
     }
 
@@ -206,15 +208,18 @@ fn no_whole_number(object: &Bound<'_, PyAny>, bits: u32) -> Refusal {
     let index = py.import("operator").and_then(|operator| operator.call_method1("index", (object,)));
     match index.and_then(|index| index.lt(0)) {
         Err(error) => Refusal::raised(py, error, none),
-        Ok(true) => Refusal::value(format!("a whole number from 0 is wanted, not {}", told(object))),
-        Ok(false) => {
-            Refusal::value(format!("a whole number below 2**{bits} is wanted, not {}", told(object)))
+        Ok(true) => {
+            Refusal::wrong_value(format!("a whole number from 0 is wanted, not {}", shown_in_message(object)))
         }
+        Ok(false) => Refusal::wrong_value(format!(
+            "a whole number below 2**{bits} is wanted, not {}",
+            shown_in_message(object)
+        )),
     }
 }
 
-impl<'py> Argument<'py> for bool {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for bool {
+    fn plural() -> String {
         "flags (True or False)".to_owned()
     }
 
@@ -230,8 +235,8 @@ impl<'py> Argument<'py> for bool {
     }
 }
 
-impl<'py> Argument<'py> for Duration {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Duration {
+    fn plural() -> String {
         "numbers of seconds".to_owned()
     }
 
@@ -241,27 +246,28 @@ impl<'py> Argument<'py> for Duration {
         let seconds = object
             .extract::<f64>()
             .map_err(|error| Refusal::raised(py, error, || Refusal::wanted(WANTED, object)))?;
-        Self::try_from_secs_f64(seconds)
-            .map_err(|_| Refusal::value(format!("{WANTED} is wanted, not {}", told(object))))
+        Self::try_from_secs_f64(seconds).map_err(|_| {
+            Refusal::wrong_value(format!("{WANTED} is wanted, not {}", shown_in_message(object)))
+        })
     }
 }
 
-impl<'py> Argument<'py> for String {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for String {
+    fn plural() -> String {
         "strings".to_owned()
     }
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         match object.cast::<PyString>() {
-            // A lone surrogate is in no word that there is.
+            // A lone surrogate matches no known word.
             Ok(text) => Ok(text.to_string_lossy().into_owned()),
             Err(_) => Err(Refusal::wanted("a str", object)),
         }
     }
 }
 
-impl<'py> Argument<'py> for Bound<'py, PyAny> {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Bound<'py, PyAny> {
+    fn plural() -> String {
         "objects".to_owned()
     }
 
@@ -270,8 +276,8 @@ impl<'py> Argument<'py> for Bound<'py, PyAny> {
     }
 }
 
-impl<'py, T: PyClass> Argument<'py> for Py<T> {
-    fn several() -> String {
+impl<'py, T: PyClass> ArgumentType<'py> for Py<T> {
+    fn plural() -> String {
         format!("halocline.{} objects", T::NAME)
     }
 
@@ -282,23 +288,23 @@ impl<'py, T: PyClass> Argument<'py> for Py<T> {
     }
 }
 
-/// A sequence, or an array, whatever length it says it has: there may be no memory for so much.
+/// A sequence or an array. Its claimed length is not trusted: memory may not suffice for it.
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
-impl<'py, T: Argument<'py>> Argument<'py> for List<T> {
-    fn several() -> String {
-        format!("sequences of {}", T::several())
+impl<'py, T: ArgumentType<'py>> ArgumentType<'py> for List<T> {
+    fn plural() -> String {
+        format!("sequences of {}", T::plural())
     }
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let py = object.py();
-        let none = || no_sequence(object, &T::several(), false);
+        let none = || no_sequence(object, &T::plural(), false);
         if !is_sequence(object)? {
             let is_one = T::of(object).is_ok();
-            return Err(no_sequence(object, &T::several(), is_one));
+            return Err(no_sequence(object, &T::plural(), is_one));
         }
         let count = object.len().map_err(|error| Refusal::raised(py, error, none))?;
-        let mut list = room(count)?;
+        let mut list = try_with_capacity(count)?;
         for (at, item) in object.try_iter().map_err(|error| Refusal::raised(py, error, none))?.enumerate() {
             list.push(T::of(&item?).map_err(|refusal| refusal.at(at))?);
         }
@@ -306,7 +312,7 @@ impl<'py, T: Argument<'py>> Argument<'py> for List<T> {
     }
 }
 
-/// Whether an object is a sequence, or like one, as an array of NumPy is. Texts are none, those of bytes neither.
+/// Whether an object is a sequence or sequence-like, as a NumPy array is. `str`, `bytes` and `bytearray` do not count.
 fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_exact_instance_of::<PyTuple>() || object.is_exact_instance_of::<PyList>() {
         return Ok(true);
@@ -318,26 +324,32 @@ fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(has_entries && !is_text && !object.is_instance_of::<PyMapping>())
 }
 
-/// What is said of what is no sequence, but may be one of what a sequence is to have.
+/// `is_one`: the object would be a valid entry of the wanted sequence.
 #[cold]
 fn no_sequence(object: &Bound<'_, PyAny>, several: &str, is_one: bool) -> Refusal {
-    let instead =
-        if is_one { format!("; a single one is given as ({},)", told(object)) } else { String::new() };
-    Refusal::kind(format!("a sequence of {several} is wanted, not {}{instead}", told(object)))
+    let instead = if is_one {
+        format!("; a single one is given as ({},)", shown_in_message(object))
+    } else {
+        String::new()
+    };
+    Refusal::wrong_type(format!(
+        "a sequence of {several} is wanted, not {}{instead}",
+        shown_in_message(object)
+    ))
 }
 
-/// Room for so many entries.
-pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, Refusal> {
-    /// More than any list has: some systems promise any memory.
+/// An empty vector with the given capacity; refuses what memory cannot hold.
+pub(crate) fn try_with_capacity<T>(count: usize) -> Result<Vec<T>, Refusal> {
+    /// More entries than any real list has. Needed where the system overcommits memory.
     const MOST: usize = 1 << 34;
     let mut list = Vec::new();
     match count <= MOST && list.try_reserve_exact(count).is_ok() {
         true => Ok(list),
-        false => Err(Refusal::value(format!("{count} entries are more than there is memory for"))),
+        false => Err(Refusal::wrong_value(format!("{count} entries are more than there is memory for"))),
     }
 }
 
-/// The entries of a tuple of so many, which is `wanted`.
+/// The entries of a tuple of N; `wanted` describes it in the message.
 pub(crate) fn entries<'py, const N: usize>(
     object: &Bound<'py, PyAny>,
     wanted: &str,
@@ -348,31 +360,75 @@ pub(crate) fn entries<'py, const N: usize>(
 }
 
 /// An entry of a tuple.
-pub(crate) fn entry<'py, T: Argument<'py>>(entries: &[Bound<'py, PyAny>], at: usize) -> Result<T, Refusal> {
+pub(crate) fn entry<'py, T: ArgumentType<'py>>(
+    entries: &[Bound<'py, PyAny>],
+    at: usize,
+) -> Result<T, Refusal> {
     T::of(&entries[at]).map_err(|refusal| refusal.at(at))
 }
 
-/// Two numbers: of a tuple, or of any sequence of numbers.
+/// A sequence of two whole numbers.
 pub(crate) struct Pair(pub(crate) usize, pub(crate) usize);
 
-impl<'py> Argument<'py> for Pair {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Pair {
+    fn plural() -> String {
         "pairs of whole numbers".to_owned()
     }
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         match List::<usize>::of(object)?.0[..] {
             [one, other] => Ok(Self(one, other)),
-            ref numbers => Err(Refusal::value(format!("two numbers are wanted, not {}", numbers.len()))),
+            ref numbers => {
+                Err(Refusal::wrong_value(format!("two numbers are wanted, not {}", numbers.len())))
+            }
         }
+    }
+}
+
+impl<'py> ArgumentType<'py> for f64 {
+    fn plural() -> String {
+        "numbers".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        match object.extract() {
+            Ok(number) if !object.is_instance_of::<PyBool>() => Ok(number),
+            _ => Err(Refusal::wanted("a number", object)),
+        }
+    }
+}
+
+/// A sequence of whole numbers, or of floats if any entry is a float.
+pub(crate) enum Numbers {
+    Whole(Vec<u64>),
+    Floats(Vec<f64>),
+}
+
+impl<'py> ArgumentType<'py> for Numbers {
+    fn plural() -> String {
+        "sequences of numbers".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        let refusal = match List::of(object) {
+            Ok(List(numbers)) => return Ok(Self::Whole(numbers)),
+            Err(refusal) => refusal,
+        };
+        let is_float = |entry: Bound<'py, PyAny>| {
+            entry.is_instance_of::<PyFloat>()
+                || entry.hasattr("__float__").unwrap_or(false) && !entry.hasattr("__index__").unwrap_or(true)
+        };
+        let has_float =
+            object.try_iter().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_float)));
+        if has_float { List::of(object).map(|List(numbers)| Self::Floats(numbers)) } else { Err(refusal) }
     }
 }
 
 /// The path of a file.
 pub(crate) struct FilePath(pub(crate) PathBuf);
 
-impl<'py> Argument<'py> for FilePath {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for FilePath {
+    fn plural() -> String {
         "paths".to_owned()
     }
 
@@ -390,8 +446,8 @@ impl<'py> Argument<'py> for FilePath {
 /// The bytes of an object.
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
-impl<'py> Argument<'py> for Bytes {
-    fn several() -> String {
+impl<'py> ArgumentType<'py> for Bytes {
+    fn plural() -> String {
         "bytes".to_owned()
     }
 
@@ -409,13 +465,13 @@ impl<'py> Argument<'py> for Bytes {
     }
 }
 
-/// The one of some choices that a word of Python stands for.
+/// The choice that a word stands for.
 pub(crate) fn choose<T: Copy>(name: &str, word: &str, choices: &[(&str, T)]) -> PyResult<T> {
     let known = choices.iter().find(|(choice, _)| *choice == word);
     known.map(|(_, meant)| *meant).ok_or_else(|| {
         let quoted: Vec<String> = choices.iter().map(|(choice, _)| format!("'{choice}'")).collect();
         let (last, others) =
             quoted.split_last().map_or((String::new(), &[][..]), |(last, others)| (last.clone(), others));
-        error::value(format!("{name}: there is no '{word}'; choose {} or {last}", others.join(", ")))
+        error::value_error(format!("{name}: there is no '{word}'; choose {} or {last}", others.join(", ")))
     })
 }

@@ -1,0 +1,89 @@
+//! The argument of Python's call that an error of the library is about, where only one argument can be.
+
+use halocline::comm::CommError;
+use halocline::plan::{PatternError, RedistributeError};
+use halocline::{Error, MeshError, PartitionError};
+
+/// The name of the argument, with the index of the entry where the error names one: `owners[3]`.
+pub(crate) fn argument_name(error: &Error) -> Option<String> {
+    let name = match error {
+        Error::Pattern(error) => return of_pattern(error),
+        Error::NoSuchSet { .. } => "set",
+        Error::NoSuchPeer { .. } => "peer",
+        Error::MessageLength { .. } => "message",
+        Error::Save { .. } => "path",
+        Error::NoSuchPattern { field, .. } => return Some(format!("fields[{field}]")),
+        Error::Comm(CommError::NoSuchRank { .. }) => "root",
+        Error::Comm(CommError::NoSuchTransport(_)) => "transport",
+        _ => return None,
+    };
+    Some(name.to_owned())
+}
+
+fn of_pattern(error: &PatternError) -> Option<String> {
+    use PatternError as E;
+    let name = match error {
+        E::Partition(error) => return of_partition(error),
+        E::Mesh(error) => return of_mesh(error),
+        E::Unstructured(_) => "domains",
+        E::Redistribute(RedistributeError::Ranks { .. } | RedistributeError::Grids { .. }) => "target",
+        E::GridAxes(_) | E::EmptyAxis { .. } | E::GridTooLarge { .. } => "shape",
+        E::AxisCount { what: "halo widths", .. } => "halo",
+        E::AxisCount { what: "flags of staggered axes", .. } | E::StaggeredTwice { .. } => "axes",
+        E::AxisCount { what: "numbers of blocks", .. } => "blocks",
+        E::AxisCount { what: "lists of cuts", .. } => "cuts",
+        E::AxisCount { .. } => "boxes",
+        E::Zero { .. } | E::TooManyDomains { .. } | E::MoreRanksThanCells { .. } | E::NoFactors { .. } => {
+            "comm"
+        }
+        E::BlocksOnAxis { axis, .. } => return Some(format!("blocks[{axis}]")),
+        E::BlocksForRanks { .. } => "blocks",
+        E::Cut { axis, .. } => return Some(format!("cuts[{axis}]")),
+        E::BoxRank { number, .. } | E::BoxOutside { number, .. } => return Some(format!("boxes[{number}]")),
+        E::BoxesOverlap { .. } | E::CellInNoBox { .. } => "boxes",
+        E::NoSuchRank { .. } => "rank",
+        E::HaloTooLarge { .. }
+        | E::TooManyPieces { .. }
+        | E::NarrowedWider { .. }
+        | E::NarrowedDeeper { .. }
+        | E::NarrowedByAxis => "halo",
+        _ => return None,
+    };
+    Some(name.to_owned())
+}
+
+fn of_partition(error: &PartitionError) -> Option<String> {
+    use PartitionError as E;
+    let name = match error {
+        E::NoRanks | E::MoreRanksThanCells { .. } | E::TooManyRanks { .. } | E::Owner { ranks: 0, .. } => {
+            "ranks"
+        }
+        E::Memory { .. } => "cells",
+        E::Owner { cell, .. } => return Some(format!("owners[{cell}]")),
+        E::Offsets { .. } => "offsets",
+        E::Neighbour { .. } | E::OneWay { .. } => "neighbours",
+        E::TooLarge { .. } | E::Metis(_) => "graph",
+        _ => return None,
+    };
+    Some(name.to_owned())
+}
+
+fn of_mesh(error: &MeshError) -> Option<String> {
+    use MeshError as E;
+    let name = match error {
+        E::Arity { .. } | E::Vertex { .. } | E::Solid { .. } => "connectivity",
+        E::Offsets { .. } | E::EmptyElement { .. } => "offsets",
+        E::TooLarge { what, .. } if *what == "vertices" => "vertices",
+        E::TooLarge { what, .. } if *what == "elements" => "connectivity",
+        E::TooLarge { what, .. } if *what == "parts" => "partition",
+        E::PartitionLength { .. } => "partition",
+        // `domains_by_vertex` and `domains_by_element` call it `rank`.
+        E::Rank { .. } => "part",
+        E::DepthBeyondMesh { .. } | E::TooDeep { .. } | E::DepthBeyondPart { .. } => "depth",
+        E::Count { what, .. } | E::SameId { what, .. } => what,
+        E::LonelyVertex { .. } | E::EdgeVertex { .. } => "vertices",
+        E::Segments { .. } => "segments",
+        _ => return None,
+    };
+    Some(name.to_owned())
+}
