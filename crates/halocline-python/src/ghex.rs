@@ -107,7 +107,7 @@ impl LinkSlot {
 
     /// Whether its last exchange is over. True for closed links and those of a parent process.
     fn is_over(&self, py: Python<'_>) -> bool {
-        self.links.get().reclaim(py).unwrap_or(true)
+        self.links.get().is_over(py).unwrap_or(true)
     }
 }
 

@@ -42,6 +42,14 @@ impl PyPatternLinks {
         self.links.with(|_| ())
     }
 
+    /// `reclaim`, when the program does not learn the answer: its own wait still increments the counters of tensors.
+    pub(crate) fn is_over(&self, py: Python<'_>) -> PyResult<bool> {
+        let links = self.links.get()?;
+        let is_over = py.detach(|| links.reclaim());
+        drop_deferred(py);
+        Ok(is_over)
+    }
+
     /// Starts an exchange of fields whose patterns have the ranks of the links.
     pub(crate) fn begin_fields<'a>(
         &self,
@@ -181,11 +189,9 @@ impl PyPatternLinks {
     }
 
     #[doc = doc!("PatternLinks.reclaim")]
-    pub(crate) fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
-        let links = self.links.get()?;
+    fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let write = self.last.get();
-        let is_over = py.detach(|| links.reclaim());
-        drop_deferred(py);
+        let is_over = self.is_over(py)?;
         if is_over {
             Write::end(write.as_ref(), py, Ok(()))?;
         }

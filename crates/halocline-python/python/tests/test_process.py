@@ -267,11 +267,11 @@ def test_a_bind_refuses_a_variable_with_garbage(binds, variable, garbage):
     """Also one for devices, though all fields lie on the host."""
     ends_well(
         f"""
-        comm = hc.init()
-        pattern = hc.RegularGrid((8,)).decompose(comm).pattern(1)
         try:
+            comm = hc.init()
+            pattern = hc.RegularGrid((8,)).decompose(comm).pattern(1)
             {binds}
-        except hc.CommunicatorError as error:
+        except hc.HaloError as error:
             print(str(error).split(",")[0])
         """,
         says=f'{variable} is "{garbage}"',
