@@ -1,7 +1,7 @@
 """One rank of one peer's measurement: fields, verification, timing.
 
-A peer script calls `main` with a function that gets ready whatever the peer needs and returns the exchange, a function
-without arguments after which the halo is filled. `run` starts the scripts, one process a rank, under mpirun.
+A peer script calls `main` with a function that prepares the peer and returns its exchange: a function without arguments
+that fills the halo. `run` starts the scripts, one process a rank, under mpirun.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Exchange = Callable[[], None]
 
 
 def _zeros(shape: tuple[int, ...], order: str, skipped: int) -> np.ndarray:
-    """A field that begins on a cache line, as every contender's does: rows of a power of two cells take as many lines for
-    all of them, whatever the allocator's alignment is. It begins so many lines behind the begin of a page."""
+    """A field that begins on a cache line, `skipped` lines after the begin of a page. All contenders have the same
+    alignment, so that their rows touch the same number of cache lines."""
     count = int(np.prod(shape))
     room = np.zeros(count + 2 * PAGE // 8)
     first = (-room.ctypes.data % PAGE + skipped * CACHE_LINE % PAGE) // 8
@@ -36,7 +36,7 @@ def _zeros(shape: tuple[int, ...], order: str, skipped: int) -> np.ndarray:
 
 
 class Local:
-    """This rank's part of a case: its fields, and which global cell each of their cells is."""
+    """This rank's part of a case: its fields and the global number of each of their cells."""
 
     def __init__(self, case: Case, rank: int, stagger: int = 0) -> None:
         self.case, self.rank = case, rank
@@ -57,7 +57,7 @@ class Local:
         return _mesh_ids(self.rank)
 
     def is_owned(self) -> np.ndarray:
-        """Of each cell of a field, whether this rank owns it."""
+        """Whether this rank owns the cell, for each cell of a field."""
         mask = np.zeros(self.numbers.shape, dtype=bool)
         mask[self.owned] = True
         return mask

@@ -1,6 +1,6 @@
-"""Time of an exchange begun and waited for from Python, and from Rust, on the same object; medians, in microseconds.
+"""Time to start and wait for an exchange from Python and from Rust, on the same object; medians, in microseconds.
 
-With --cuda the fields are CuPy's, and the time is that of the host, which schedules exchanges in a row and waits for nothing.
+With --cuda the fields are CuPy arrays, and the time is that of the host, which schedules exchanges in a row without waiting.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def of_python(call, rounds):
 
 
 class OfCupy:
-    """Says which stream it is as CuPy's do, for the host's part of that."""
+    """Names its stream as CuPy's streams do, to time the host's part."""
 
     __module__ = "cupy.cuda.stream"
 
@@ -33,7 +33,7 @@ class OfCupy:
 
 
 class OnHost:
-    """Exchanges that are over when a call, or the wait for it, is."""
+    """Host fields: an exchange is complete when the call, or its wait, returns."""
 
     rounds, samples, stream = 2000, 31, None
     like_cupy = OfCupy()
