@@ -1,7 +1,7 @@
 //! `halocline info`: the machine as ranks see it, and which transports work on it.
 //!
-//! What the shm transport needs of the system is tried here, each part by itself, so that a sandbox or
-//! an old kernel is told by name. MPI libraries are looked for and tried, too, and GPUs.
+//! Each system feature that the shm transport needs is tried separately, so that the report names what a sandbox or an old kernel
+//! lacks. MPI libraries and GPUs are searched for and tried, too.
 
 mod cuda;
 mod mappings;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// What there is to tell.
+/// The report.
 #[derive(Debug)]
 pub(crate) struct Info {
     processor: Option<String>,
@@ -38,7 +38,7 @@ struct Cache {
     instances: usize,
 }
 
-/// One thing that a transport needs, tried.
+/// A system feature that a transport needs.
 #[derive(Debug)]
 struct Check {
     name: &'static str,
@@ -101,7 +101,7 @@ impl Info {
         row("processor", self.processor.as_deref().unwrap_or("unknown"));
         row("cores", &self.cores_text());
         let caches = self.caches.iter().map(Cache::to_text).collect::<Vec<_>>().join(", ");
-        row("caches", if caches.is_empty() { "not told by the system" } else { &caches });
+        row("caches", if caches.is_empty() { "not reported by the system" } else { &caches });
         row("memory", &self.memory_text());
         row("transports", "thread  works");
         if self.shm_works() {
@@ -133,7 +133,7 @@ impl Info {
     fn cores_text(&self) -> String {
         let online = match &self.online {
             Some(online) => format!("{} online ({})", online.len(), format_list(online.iter().copied())),
-            None => "online ones not told by the system".into(),
+            None => "online ones not reported by the system".into(),
         };
         let usable = match &self.usable {
             Ok(cpus) => format!(
@@ -151,9 +151,9 @@ impl Info {
     fn memory_text(&self) -> String {
         match (self.memory.get("MemTotal"), self.memory.get("MemAvailable")) {
             (Some(&total), Some(&available)) => {
-                format!("{}, of which {} available", binary_size(total), binary_size(available))
+                format!("{}, {} available", binary_size(total), binary_size(available))
             }
-            _ => "not told by the system".into(),
+            _ => "not reported by the system".into(),
         }
     }
 }
@@ -218,7 +218,7 @@ pub(crate) fn machine() -> String {
     format!("{processor}, {}, {}", plural(cores, "core"), binary_size(memory))
 }
 
-/// Bytes of memory that programs can still have, if the system tells.
+/// Bytes of memory that programs can still allocate, if the system reports it.
 pub(crate) fn available_memory() -> Option<u64> {
     memory().get("MemAvailable").copied()
 }

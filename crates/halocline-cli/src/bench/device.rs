@@ -164,7 +164,7 @@ impl Deed {
     fn give(&self, stream: &Stream, in_flight: &mut InFlight) -> Result<[u64; 2], Error> {
         let start = Instant::now();
         match self {
-            // SAFETY: both buffers have so many bytes and belong to nobody else; `block` waits for the stream.
+            // SAFETY: both buffers have that many bytes and no other user; `block` waits for the stream.
             Self::Copy { from, to, bytes } => unsafe { stream.copy(to.at(0), from.at(0), *bytes) }?,
             // SAFETY: `Regions::new` has checked that all operations stay within the fields; the stream is after all exchanges
             // of them, and peers write into the halo only after the next one's begin; `block` waits for the stream.
@@ -207,7 +207,7 @@ fn bind(
     Ok((Row { name, path, binds: Some([cold, warm]), blocks: vec![] }, halo))
 }
 
-/// `iterations` in a row, of which the host waits for the last, and as many of which it waits for each.
+/// `iterations` in a row where the host waits for the last, then as many where it waits for each.
 fn block(
     comm: &Communicator,
     floor: &Floor<'_>,

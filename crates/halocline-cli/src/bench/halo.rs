@@ -285,7 +285,7 @@ fn block(
         samples.alone.push(start.elapsed().as_nanos() as u64);
     }
     for _ in 0..iterations {
-        // Nobody rewrites while others, perhaps on the same core, are still timed.
+        // No rank rewrites while another rank, perhaps on the same core, is still timed.
         floor.barrier()?;
         regions.rewrite();
         floor.barrier()?;

@@ -85,7 +85,7 @@ impl Regions {
     /// One plain pass over the regions of an exchange, by the library's copy loops.
     pub(super) fn copy(&self) {
         // SAFETY: `new` has checked that all operations stay within the fields; owned and halo cells are
-        // disjoint; no exchange is in flight, so that nobody else touches them.
+        // disjoint; no exchange is in flight, so that no other thread or rank accesses them.
         unsafe { host::copy(&self.ops, &self.sources, &self.bases) };
     }
 

@@ -1,4 +1,4 @@
-//! What bound exchanges of running ranks say of their links.
+//! The links of bound exchanges of running ranks.
 
 use super::traffic::Traffic;
 use crate::error::CommandError;

@@ -1,8 +1,7 @@
 //! `halocline explain`: what a pattern moves between ranks, and how.
 //!
-//! The [`plan`] of one rank of a regular grid is made without running it, however many ranks there are.
-//! [`traffic`] adds up what goes between all ranks, and [`picture`] draws it. Ranks that run bind fields
-//! and tell the paths of their links ([`bound`]): of a grid ([`grid`]) or of the ocean ([`ocean`]).
+//! The [`plan`] of one rank of a regular grid is made without running it. [`traffic`] adds up the bytes between all ranks. Ranks that run
+//! bind fields and report the paths of their links ([`bound`]): of a grid ([`grid`]) or of the ocean ([`ocean`]).
 
 mod args;
 mod bound;

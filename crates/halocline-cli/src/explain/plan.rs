@@ -31,7 +31,7 @@ pub(super) enum Direction {
     Within,
 }
 
-/// The regions of a rank with one domain, whose fields have that layout, of which there are `fields`.
+/// The regions of a rank with one domain and `fields` fields of that layout.
 pub(super) fn regions(
     pattern: &PatternPlan,
     layout: &Layout,

@@ -14,8 +14,7 @@ use std::ops::Range;
 
 /// What computes a sweep on a device.
 pub(super) trait Sweeper {
-    /// Gives a stream the computation of all cells of some boxes, of which there is at least one cell: from level `now` of each
-    /// field to the other.
+    /// Queues the computation of all cells of these boxes (at least one cell) on a stream: from level `now` of each field to the other.
     fn sweep(&self, stream: &Stream, now: usize, blocks: &[Block]) -> Result<(), DeviceError>;
 }
 

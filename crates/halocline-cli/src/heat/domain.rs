@@ -64,7 +64,7 @@ impl Domain {
         std::array::from_fn(|axis| (self.first[axis] + self.owned.low[axis] as i64) as usize)
     }
 
-    /// The owned cells that no halo cell is a neighbour of which an exchange fills.
+    /// The owned cells without a neighbour that an exchange fills.
     pub(super) fn interior(&self) -> Block {
         let mut block = self.owned;
         for axis in 0..3 {

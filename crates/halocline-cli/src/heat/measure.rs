@@ -18,7 +18,7 @@ pub(super) struct Figures {
     pub(super) rest: f64,
     /// A round that computes the interior while the exchange is in flight.
     pub(super) overlapped: f64,
-    /// Of that, from the begin of the exchange until the wait is over; nobody sees it where calls only queue work.
+    /// Of that, from the begin of the exchange until the wait is over; not measured where calls only queue work.
     pub(super) in_flight: Option<f64>,
     /// A round that does not.
     pub(super) in_turn: f64,

@@ -1,18 +1,18 @@
-//! GPUs, the links between them, and what is needed to use them.
+//! GPUs, the links between them, and the libraries that they need.
 
 use super::binary_size;
 use halocline_device::cuda::{Compiler, Inventory, Nccl, cache_directory, inventory, nccl};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What there is of CUDA, or why not.
+/// What was found of CUDA, or why nothing was.
 #[derive(Debug)]
 pub(super) struct Cuda {
     inventory: Result<Inventory, String>,
     /// Version of NVRTC, and where it was found.
     compiler: Result<((i32, i32), PathBuf), String>,
     cache: Option<PathBuf>,
-    /// Nothing here needs it.
+    /// Not needed by this program.
     nccl: Result<Nccl, String>,
 }
 

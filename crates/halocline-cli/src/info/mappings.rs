@@ -1,4 +1,4 @@
-//! `halocline info --mappings`: a few processes map memory of each other, use it, give it back, and tell what came of it.
+//! `halocline info --mappings`: a few processes map memory of each other, use it, release it, and report.
 //!
 //! Memory of GPUs where there are some, of simulated devices elsewhere; and of the host.
 
@@ -19,7 +19,7 @@ use std::error::Error;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Ranks, if nobody says how many.
+/// The default number of ranks.
 const RANKS: usize = 2;
 
 /// Cells of a rank and of its halo at each end, of 8 bytes.
@@ -108,7 +108,7 @@ fn since(before: Stats, now: Stats) -> Value {
     })
 }
 
-/// Waits until nobody has memory of anybody mapped, for as long as a release may take.
+/// Waits until no rank has memory of another rank mapped, as long as a release may take.
 fn all_unmapped(comm: &Communicator, mappings: &Mappings) -> Result<(), CommandError> {
     let comm = comm.with_deadline(Some(Duration::from_secs(12)));
     let is_over = || {
@@ -185,7 +185,7 @@ fn of_device(comm: &Communicator, mappings: &Mappings, device: &Device) -> Resul
     }))
 }
 
-/// Bytes that are free, once they are as many as before: what is freed goes behind the scenes.
+/// Free bytes, once they are as many as before: frees are deferred.
 fn settled(device: &Device, before: Option<usize>) -> Result<Option<usize>, DeviceError> {
     let until = Instant::now() + Duration::from_secs(2);
     loop {
@@ -239,7 +239,7 @@ fn report(all: &[Value], limits: Limits, why: Option<&str>, json: bool) -> Strin
         bytes => binary_size(bytes),
     };
     let mut text = format!(
-        "kept open     {} allocations that nothing uses, {bytes} (HALOCLINE_MAPPINGS_ENTRIES, HALOCLINE_MAPPINGS_BYTES)\n",
+        "kept open     {} unused allocations, {bytes} (HALOCLINE_MAPPINGS_ENTRIES, HALOCLINE_MAPPINGS_BYTES)\n",
         limits.entries
     );
     text += &match why {

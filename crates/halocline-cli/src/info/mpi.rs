@@ -1,5 +1,5 @@
-//! The MPI libraries of this machine, each tried in a process of its own: one process cannot hold two, and
-//! a library may end it, or never come back.
+//! The MPI libraries of this machine, each tried in a process of its own: a process cannot load two, and a library may end or
+//! block its process.
 
 use halocline_comm::mpi::{self, MpiError, Trial};
 use halocline_device::Variable;
@@ -19,7 +19,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Library {
     path: PathBuf,
-    /// What it says of itself (version, interface, thread level, CUDA), or why it is of no use.
+    /// Version, interface, thread level and CUDA support, or why it is unusable.
     outcome: Result<Value, String>,
 }
 
@@ -27,11 +27,11 @@ pub(super) struct Library {
 #[derive(Debug)]
 pub(super) struct Libraries {
     pub(super) found: Vec<Library>,
-    /// What was looked for and is not here.
+    /// Names that were searched for and not found.
     absent: Vec<PathBuf>,
 }
 
-/// All libraries that a program might mean. Blocks until each was tried.
+/// All libraries that a program could load. Blocks until each was tried.
 pub(super) fn gather() -> Libraries {
     let mut libraries = Libraries { found: Vec::new(), absent: Vec::new() };
     let Ok(program) = crate::start_again() else { return libraries };
@@ -141,7 +141,7 @@ impl Library {
                 let (version, interface, level) = (text("version"), text("interface"), text("thread_level"));
                 format!("{path}: {version}; {interface} interface, {level}, {cuda}")
             }
-            Err(why) => format!("{path}: of no use: {why}"),
+            Err(why) => format!("{path}: unusable: {why}"),
         }
     }
 }
@@ -150,7 +150,7 @@ impl Library {
 fn attempt(program: &[OsString], library: &Path) -> Result<Value, String> {
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]).args(["info", "--try-mpi"]).arg(library);
-    // The child is a rank alone, whoever has started this process.
+    // The child is a single rank, even if an MPI launcher has started this process.
     let launchers =
         ["PMI", "HYD", "PRTE", "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess"];
     for (key, _) in std::env::vars_os() {
@@ -183,7 +183,7 @@ fn read_all(child: &mut Child) -> Option<String> {
     let (done, text) = mpsc::channel();
     std::thread::spawn(move || {
         let mut text = String::new();
-        // What came before a failure is what there is; nobody may wait for it any more.
+        // After a failure the text read so far is used; the receiver may have timed out.
         let _ = stdout.read_to_string(&mut text);
         let _ = done.send(text);
     });
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_is_told_with_all_that_it_is_or_why_it_is_of_no_use() {
+    fn a_library_is_described_or_the_reason_why_it_is_unusable() {
         let report = json!({"path": "/opt/libmpi.so.12", "version": "MPICH 9", "interface": "MPICH",
             "thread_level": "MPI_THREAD_MULTIPLE", "cuda_aware": true});
         let good = Library { path: "/opt/libmpi.so.12".into(), outcome: Ok(report) };
@@ -219,7 +219,7 @@ mod tests {
         assert!(all.iter().all(|part| text.contains(part)), "{text}");
         assert_eq!(good.to_json()["works"], json!(true));
         let bad = Library { path: "/opt/other".into(), outcome: Err("it has no MPI_Improbe".into()) };
-        assert!(bad.to_text().contains("of no use: it has no MPI_Improbe") && !bad.works());
+        assert!(bad.to_text().contains("unusable: it has no MPI_Improbe") && !bad.works());
         assert_eq!(
             bad.to_json(),
             json!({"path": "/opt/other", "works": false, "why": "it has no MPI_Improbe"})

@@ -7,7 +7,7 @@ use std::path::Path;
 /// One logical CPU. Ordered so that neighbours share as much of the machine as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cpu {
-    /// NUMA node (0 where the system tells none).
+    /// NUMA node (0 where the system reports none).
     pub(crate) node: usize,
     /// Socket.
     pub(crate) package: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// What /sys tells about CPU `id`; a part that it does not tell counts as 0, the core as `id`.
+    /// CPU `id` as /sys describes it; a missing part counts as 0, a missing core as `id`.
     pub(crate) fn describe(id: usize) -> Self {
         let directory = format!("/sys/devices/system/cpu/cpu{id}");
         let read = |name: &str| {

@@ -4,9 +4,9 @@ use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::mem::{MaybeUninit, offset_of};
 
-/// What ends the job when it comes twice.
+/// Signals that end the job when they come twice.
 const STOP: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-/// What is passed on and means nothing more to the launcher; SIGTSTP (Ctrl-Z) also suspends it.
+/// Signals that are only passed on; SIGTSTP (Ctrl-Z) also suspends the launcher.
 const PASS: [i32; 3] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGTSTP];
 
 /// Signals of this thread and of those it starts, blocked and readable from now on; as before once
@@ -53,7 +53,7 @@ impl Signals {
         if raw < 0 {
             return Err(last_error());
         }
-        // SAFETY: the descriptor was made just now and is nobody else's.
+        // SAFETY: the descriptor was created just now and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         let mut before = empty_set();
         // SAFETY: both sets are initialised; it changes the mask of the calling thread only.
@@ -78,7 +78,7 @@ impl Signals {
         let word = |offset: usize| Some(i32::from_ne_bytes(info.get(offset..offset + 4)?.try_into().ok()?));
         let signal = word(offset_of!(libc::signalfd_siginfo, ssi_signo))?;
         let code = word(offset_of!(libc::signalfd_siginfo, ssi_code))?;
-        // Of a terminal that is closed the kernel tells the session's leader only.
+        // The kernel sends SIGHUP for a closed terminal to the session's leader only.
         Some(Received { signal, for_key: code == libc::SI_KERNEL && signal != libc::SIGHUP })
     }
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// What to do about the ranks' output and with those who stay.
+/// How to print the ranks' output, and how long to wait for ranks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) style: Style,
@@ -30,7 +30,7 @@ enum Stage {
     Running,
     /// One has failed, the others report and leave; until the grace is over (`None`: never).
     Leaving(Option<Instant>),
-    /// The others have been told to end.
+    /// The others have been sent SIGTERM.
     Terminating(Instant),
     /// The others have been killed.
     Killed,
@@ -95,7 +95,7 @@ impl<'a> Supervisor<'a> {
             self.turn()?;
         }
         self.report_end();
-        // What is stuck in a pipe that nobody reads is given up when the user says so.
+        // Output stuck in a pipe without a reader is given up when the user forces the end.
         while !self.printer.is_idle() && !self.forced {
             self.turn()?;
         }
@@ -138,7 +138,7 @@ impl<'a> Supervisor<'a> {
         let timeout = self.deadline().map(|end| timespec(end.saturating_duration_since(Instant::now())));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            // Somebody has stopped and continued us.
+            // The launcher was stopped and continued.
             Err(Errno::INTR) => return Ok(Vec::new()),
             Err(errno) => return Err(LaunchError::System { what: "poll", errno }),
         }
@@ -168,7 +168,7 @@ impl<'a> Supervisor<'a> {
         Ok((ended != Ended::Exited(0)).then_some((rank.rank, ended)))
     }
 
-    /// A rank whose reader is gone learns it as if it had written there itself.
+    /// Closes the pipes of a stream without a reader: a rank that writes to one gets SIGPIPE.
     fn drop_broken_streams(&mut self) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if self.printer.is_broken(self.rules.style.target(stream)) {
@@ -254,7 +254,7 @@ impl<'a> Supervisor<'a> {
             }
         }
         if signal == Signal::TSTP {
-            // Suspend ourselves; this returns when somebody continues us.
+            // Suspend the launcher; this returns when it is continued.
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             self.signal(Signal::CONT);
         }

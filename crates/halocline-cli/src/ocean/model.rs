@@ -21,7 +21,7 @@ impl Model {
         check_ranks(args, ranks, self.0.fesom.nodes.len())
     }
 
-    /// Who owns which node: rank 0 finds out and tells the others. Collective.
+    /// The owner of each node, computed by rank 0 for all ranks. Collective.
     pub(crate) fn partition(&self, comm: &Communicator, args: &ModelArgs) -> Result<Partition, CommandError> {
         share_partition(comm, &self.0, args.partition)
     }
@@ -61,7 +61,7 @@ pub(super) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Resul
     Ok(())
 }
 
-/// Who owns which node: rank 0 finds out and tells the others. Collective.
+/// The owner of each node, computed by rank 0 for all ranks. Collective.
 pub(super) fn share_partition(
     comm: &Communicator,
     case: &Case,
@@ -74,7 +74,7 @@ pub(super) fn share_partition(
     Ok(Partition::given(owners.into_iter().map(|owner| owner as usize).collect(), comm.size())?)
 }
 
-/// A number for each node, which rank 0 finds out and tells the others. Collective.
+/// A number for each node, computed by rank 0 for all ranks. Collective.
 pub(super) fn share(
     comm: &Communicator,
     nodes: usize,

@@ -1,4 +1,4 @@
-//! What a GPU does when: where a stream has come to is stamped with the GPU's clock, by a kernel of one thread (`stamp.cu`).
+//! The timeline of a GPU: a kernel of one thread (`stamp.cu`) in the stream stores the GPU's clock.
 //!
 //! That clock is compared with the host's before the first round and after the last one, as [`super::clock`] does with clocks of
 //! other machines: a stamp lies between the call that launches it and the one that has waited for it.
@@ -20,7 +20,7 @@ pub(super) const MOST: usize = 1 << 15;
 /// Operations that stamps add to the streams in a round.
 pub(crate) const OPERATIONS: usize = 6;
 
-/// What is stamped in a round: an exchange, and what is computed beside and after it.
+/// The moments of a round, which is an exchange and the computation beside and after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// What the exchange sends is ready; the interior may begin.
@@ -70,7 +70,7 @@ impl Stamps {
     pub fn on_gpu(stream: &Stream, rounds: usize) -> Result<Self, Error> {
         let kernel = Program::compile(stream.device(), "stamp.cu", SOURCE, &[])?.kernel("stamp")?;
         // SAFETY: the kernel's argument is an address, of 8 bytes in arrays that live until their streams are done: `Stamps`
-        // waits for its observer, whoever owns it for the stream that is observed.
+        // waits for its observer, and the owner of `Stamps` waits for the observed stream.
         let stamp = move |stream: &Stream, at: Address| unsafe { kernel.launch(stream, [1; 3], [1; 3], &at) };
         Self::with(stream, rounds, Box::new(stamp))
     }
@@ -86,7 +86,7 @@ impl Stamps {
         Ok(Self { stamp, observer, stamps, rounds, round: 0, now, first })
     }
 
-    /// The stream has come to a moment of this round.
+    /// Stamps that the stream has reached a moment of this round.
     pub fn at(&self, moment: Moment, stream: &Stream) -> Result<(), Error> {
         if self.round >= self.rounds {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Writes down what the library says through `tracing`.
+//! Records the spans and events that the library reports through `tracing`.
 
 use super::notes::{self, Entry, Notes};
 use halocline_comm::{Host, System};
@@ -16,7 +16,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What the process has written down.
+/// The records of the process.
 #[derive(Debug)]
 pub(super) struct Recorder {
     /// By rank.
@@ -42,12 +42,12 @@ impl Recorder {
         Box::leak(Box::new(Self::of(most)))
     }
 
-    /// What `rank` has done so far.
+    /// Takes the record of `rank`.
     pub(super) fn take(&self, rank: usize) -> Notes {
         self.lock().remove(&rank).unwrap_or_else(|| Notes::new(self.most))
     }
 
-    /// Adds to what `rank` has done.
+    /// Changes the record of `rank`.
     pub(super) fn with(&self, rank: usize, add: impl FnOnce(&mut Notes)) {
         add(self.lock().entry(rank).or_insert_with(|| Notes::new(self.most)));
     }
@@ -63,19 +63,19 @@ impl Recorder {
     }
 }
 
-/// How many want a trace.
+/// The number of calls of `want` without an `unwant`.
 static WANTED: AtomicIsize = AtomicIsize::new(0);
 
-/// More or fewer want one.
+/// Changes that number.
 pub(super) fn count(more: isize) {
     let before = WANTED.fetch_add(more, Ordering::AcqRel);
     if (before > 0) != (before + more > 0) {
-        // Each place that says something remembers whether anybody listens.
+        // Each callsite caches whether it is enabled.
         tracing::callsite::rebuild_interest_cache();
     }
 }
 
-/// What is written down: all that this program and its library say, as long as somebody wants it.
+/// The filter of the layer: everything of this program and its library, while a trace is wanted.
 pub(super) struct Wanted;
 
 impl Wanted {
@@ -102,7 +102,7 @@ impl<S> Filter<S> for Wanted {
 /// The layer that writes down spans and events which name their rank.
 pub(super) struct Scribe;
 
-/// What is kept of a span while it is there.
+/// The state of a span that exists.
 struct Open {
     fields: Fields,
     entered: Vec<u64>,
@@ -150,7 +150,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Scribe {
     }
 }
 
-/// What names no rank belongs on no timeline.
+/// Records a span or event that names its rank; others belong on no timeline.
 fn write_down(metadata: &Metadata<'static>, fields: Fields, begin: u64, end: Option<u64>) {
     let Some(rank) = fields.0.get("rank").and_then(Value::as_u64) else { return };
     let Fields(mut fields) = fields;

@@ -5,7 +5,7 @@ use super::notes::{Entry, Notes};
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Where the library says that an exchange was begun, and that it is over.
+/// The target of the events at the begin and end of an exchange.
 const FLIGHT: &str = "halocline::flight";
 
 /// All events of a rank, separated by commas.
@@ -68,7 +68,7 @@ fn put(events: &mut Vec<Value>, entry: Entry, clock: &Clock) {
     let number = |field: &str| fields.get(field).and_then(Value::as_u64);
     let exchange = (fields.get("object").map(Value::to_string), number("epoch"));
     if target == FLIGHT {
-        // A bar of its own from the beginning of the exchange to its end, whoever does what.
+        // A bar from the begin of the exchange to its end.
         let is_over = fields.get("over").and_then(Value::as_bool) == Some(true);
         let id = id(&(rank, exchange));
         events.push(json!({

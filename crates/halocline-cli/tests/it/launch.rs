@@ -478,7 +478,7 @@ fn info_tells_the_same_to_people_and_to_programs() {
     assert!(libraries.iter().all(named), "{table}");
     let works = object["transports"]["mpi"]["works"].as_bool().unwrap();
     assert_eq!(table.contains("mpi     works under an MPI launcher"), works, "{table}");
-    assert!(table.contains("/nowhere/libmpi.so.12: of no use: it cannot be loaded"), "{table}");
+    assert!(table.contains("/nowhere/libmpi.so.12: unusable: it cannot be loaded"), "{table}");
     let usable = object["cores"]["usable"].as_array().unwrap().len();
     assert!(table.contains(&format!("{usable} usable here")), "{table}");
 }

@@ -44,7 +44,7 @@ fn processes_map_memory_of_each_other_and_give_it_back() {
 fn the_table_and_what_is_said_of_wrong_limits() {
     let output = info(&["--mappings"], "7");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && text.contains("7 allocations that nothing uses"), "{text}");
+    assert!(output.status.success() && text.contains("7 unused allocations"), "{text}");
     assert!(text.contains("memfd") && text.contains("rank 1 of 2, transport shm"), "{text}");
     let output = info(&["--mappings"], "many");
     let stderr = String::from_utf8_lossy(&output.stderr);
