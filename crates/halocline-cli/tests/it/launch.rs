@@ -431,8 +431,8 @@ fn what_cannot_be_started_is_named() {
             126,
             "cannot start the program \"/dev/null\" as rank 0: Permission",
         ),
-        (&["-n", "0", "--", "true"], 2, "a job of 0 ranks; a job has 1 to 4096 ranks"),
-        (&["-n", "1000000", "--", "true"], 2, "a job of 1000000 ranks; a job has 1 to 4096 ranks"),
+        (&["-n", "0", "--", "true"], 2, "a job cannot have 0 ranks; start 1 to 4096 ranks"),
+        (&["-n", "1000000", "--", "true"], 2, "a job cannot have 1000000 ranks; start 1 to 4096 ranks"),
         (&["-n", "2"], 2, "required"),
     ];
     for (args, code, message) in cases {
