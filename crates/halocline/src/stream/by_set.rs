@@ -1,4 +1,4 @@
-//! What there is for each set of an object: those that were bound, and further ones, made later, of which there are so many at most.
+//! A list with one entry for each set of an object: for those that were bound, and for those made later, up to a limit.
 
 use std::ops::Index;
 use std::sync::OnceLock;
@@ -7,14 +7,14 @@ use std::sync::OnceLock;
 pub(crate) struct BySet<T>(Box<[OnceLock<T>]>);
 
 impl<T> BySet<T> {
-    /// Room for so many.
+    /// A list for up to `room` sets.
     pub(crate) fn new(room: usize, first: impl IntoIterator<Item = T>) -> Self {
         let this = Self((0..room).map(|_| OnceLock::new()).collect());
         this.extend(first);
         this
     }
 
-    /// Adds some; there is room for them.
+    /// Adds entries; the limit allows them.
     pub(crate) fn extend(&self, more: impl IntoIterator<Item = T>) {
         let free = &self.0[self.len()..];
         for (at, value) in more.into_iter().enumerate() {
@@ -22,12 +22,12 @@ impl<T> BySet<T> {
         }
     }
 
-    /// How many are there.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.0.partition_point(|value| value.get().is_some())
     }
 
-    /// How many there can be.
+    /// The limit.
     pub(crate) fn room(&self) -> usize {
         self.0.len()
     }

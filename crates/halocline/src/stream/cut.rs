@@ -1,4 +1,4 @@
-//! Pieces of order that a test can leave out, to see that the simulated device misses them.
+//! Pieces of order that a test can leave out, to check that the simulated device detects each.
 
 /// One piece of the order of a scheduled exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What one device does of an exchange.
+//! One device's part of an exchange.
 
 use super::by_set::BySet;
 use super::pool::{OfDevice, Room};
@@ -10,55 +10,55 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Words that different sides write lie so far apart.
+/// The distance in bytes between flags that different sides write: a cache line pair.
 pub(crate) const LINE: usize = 128;
 
-/// One device's part in the exchanges of an object, on one stream: where there are other lanes, wait until their producers
-/// are done, too; raise `ready`, wait for that of the peers, copy
-/// and raise `arrived` (one copy table), wait for `arrived`, unpack; wait for the other lanes; say that it is done.
+/// One device's part in the exchanges of an object, on one stream: wait for the producers of the other lanes; set `ready`, wait for
+/// that of the peers, copy and set `arrived` (one copy table), wait for `arrived`, unpack; wait for the other lanes; report that it is
+/// done.
 pub(crate) struct Lane {
     pub(crate) device: Device,
     pub(crate) shared: Arc<OfDevice>,
     /// The internal stream.
     pub(crate) stream: Arc<Stream>,
-    /// The words that this device waits for, and the guard of its tables.
+    /// The flags that this device waits for, and the guard of its tables.
     #[expect(dead_code, reason = "held for the addresses in it")]
     pub(crate) words: Arc<Memory>,
-    /// What the streams tell the host, in pinned memory.
+    /// Flags from the streams to the host, in pinned memory.
     pub(crate) status: Memory,
     /// For each set.
     pub(crate) scripts: BySet<Script>,
-    /// For each set, words that no set before it has: the guard, then all that are waited for.
+    /// For each set, the flags that no earlier set has: the guard, then all that the lane waits for.
     pub(crate) poisoned: BySet<Vec<Address>>,
-    /// An exchange is one launch, and only the event behind it says that it is over: a stream's write of a word would cost
+    /// An exchange is one launch, and only the event after it shows that it is over: a stream's write of a flag would cost
     /// much of what that saves.
     in_one: Option<Room>,
-    /// Of exchanges in flight: which, and its event.
+    /// The exchanges in flight, each with its event.
     events: Vec<(AtomicU64, AtomicUsize)>,
     /// How often poison was written, by one thread at a time.
     rescues: AtomicU64,
     rescuing: Mutex<()>,
 }
 
-/// What a lane gives to its stream for an exchange of one set. Of its copy tables there is one of each kind, or one for each
-/// slot that what is packed goes to.
+/// The work of a lane's stream for an exchange of one set. There is one copy table of each kind, or one for each slot that it packs
+/// into.
 #[derive(Default)]
 pub(crate) struct Script {
-    /// Of the other lanes: the producers are done.
+    /// Flags between lanes: the producers are done.
     pub(crate) given: Vec<Cue>,
-    /// Raised and waited for at first,
+    /// Flags that are set and waited for at first,
     pub(crate) before: Vec<Cue>,
-    /// of which so many are raised.
+    /// and how many of them, at the front, are set.
     pub(crate) raised: usize,
-    /// The first table raises them, too: where nothing is waited for before it, that is enough.
+    /// The first table sets them, too: if the lane waits for nothing before it, that is enough.
     pub(crate) is_raised_by_table: bool,
     /// Pushes, pulls and packs.
     pub(crate) out: Vec<CopyTable>,
-    /// Waits for what comes, and unpacks.
+    /// Waits for arriving bytes, and unpacks them.
     pub(crate) steps: Vec<Step>,
-    /// Of the other lanes: they are done with this exchange.
+    /// Flags between lanes: this exchange is done.
     pub(crate) over: Vec<Cue>,
-    /// The table of the last step says that this one is done.
+    /// The table of the last step reports that this lane is done.
     pub(crate) is_ended_by_table: bool,
 }
 
@@ -70,30 +70,30 @@ pub(crate) struct Step {
 }
 
 impl Script {
-    /// Blocks of threads that may wait on the device for it.
+    /// Thread blocks that may wait on the device.
     pub(crate) fn waiting_blocks(&self) -> u32 {
         self.out.iter().map(CopyTable::waiting_blocks).max().unwrap_or(0)
     }
 
-    /// The most operations on words that a stream is given at once.
+    /// The most stream operations on flags in one call.
     pub(crate) fn longest(&self) -> usize {
         let steps = self.steps.iter().map(|step| step.cues.len());
         steps.sum::<usize>().max(self.given.len() + self.before.len()) + self.over.len() + 1
     }
 }
 
-/// An operation on a word, of an epoch.
+/// A stream operation on a flag.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cue {
-    /// The word becomes the epoch.
+    /// Sets the flag to the epoch.
     Write(Address),
-    /// The word, that of even epochs or that of odd ones, must be no more than so many epochs behind.
+    /// Waits until the flag, that of even or odd epochs, is at most so many epochs behind.
     Wait([Address; SLOTS as usize], u64),
-    /// The same of a word in pinned memory that this rank's host raises, which may have done so already.
+    /// The same for a flag in pinned memory that this rank's host sets, and may have set already.
     Told(Address, u64),
 }
 
-/// Words of [`Lane::status`], by their offsets.
+/// Flags in [`Lane::status`], by their offsets.
 pub(crate) const BEGUN: usize = 0;
 pub(crate) const DONE: usize = LINE;
 const RESCUED: usize = 2 * LINE;
@@ -113,8 +113,8 @@ impl Lane {
         Self { device, shared, stream, words, status, scripts, poisoned, in_one, events, rescues, rescuing }
     }
 
-    /// Gives a stream the exchange `epoch` of a set, after its earlier work. `done` is recorded behind it. Before anything waits it lets
-    /// the object be looked after.
+    /// Gives a stream the exchange `epoch` of a set, after its earlier work, and records `done` after it. Calls `be_watched` before
+    /// any work that waits.
     #[inline]
     pub(crate) fn give(
         &self,
@@ -139,7 +139,7 @@ impl Lane {
         scratch.clear();
         scratch
             .extend(given.iter().chain(raised).chain(waits.iter().filter(is_open)).map(|cue| cue.of(epoch)));
-        // Whatever comes behind a wait may hold this thread until it is over, if another one calls what waits for the stream.
+        // A call after a wait may block this thread until the wait is over, if another thread synchronises with the stream.
         let flush = |scratch: &mut Vec<ValueOp>| {
             if scratch.iter().any(|op| matches!(op, ValueOp::Wait { .. })) {
                 be_watched();
@@ -149,12 +149,12 @@ impl Lane {
         if self.in_one.is_some() {
             be_watched();
         }
-        // What lies between two launches is one call.
+        // All flag operations between two launches are one call.
         let launch = |tables: &[CopyTable], scratch: &mut Vec<ValueOp>| {
             let Some(count) = NonZeroU64::new(tables.len() as u64) else { return Ok(()) };
             flush(scratch)?;
-            // SAFETY: the object holds the table and all its memory until the stream is through: nothing is reclaimed
-            // before. Words that were waited for, by the stream or by the table, say that nobody else uses the cells
+            // SAFETY: the object holds the table and all its memory until the stream has finished: nothing is reclaimed
+            // before. The flags that the stream or the table has waited for show that no other rank or stream uses the cells
             // concerned.
             unsafe { stream.launch(&tables[(epoch % count) as usize], epoch) }
         };
@@ -179,7 +179,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Blocks of threads that may wait for an exchange in one launch; none if it is more than that.
+    /// Thread blocks that may wait in an exchange of one launch; `None` if an exchange is more than one.
     pub(crate) fn in_one(&self) -> Option<u32> {
         self.in_one.as_ref().map(Room::blocks)
     }
@@ -196,19 +196,19 @@ impl Lane {
         self.flush(stream, scratch)
     }
 
-    /// Gives the stream what there is of operations on words.
+    /// Gives the stream the collected operations on flags.
     fn flush(&self, stream: &Stream, scratch: &mut Vec<ValueOp>) -> Result<(), DeviceError> {
         if scratch.is_empty() {
             return Ok(());
         }
-        // SAFETY: the words are those of this object and of its peers, which it holds (`words`, `status`,
-        // `Scheduled::segments`) until the stream is through. Streams, tables and atomic operations alone access them.
+        // SAFETY: the flags are those of this object and of its peers, which it holds (`words`, `status`,
+        // `Scheduled::segments`) until the stream has finished. Only streams, tables and atomic operations access them.
         let given = unsafe { stream.values(scratch) };
         scratch.clear();
         given
     }
 
-    /// Whether the host knows already that nothing has to be waited for.
+    /// Whether the host sees that the wait is over already.
     fn is_met(&self, cue: Cue, epoch: u64) -> bool {
         let Cue::Told(word, lag) = cue else { return false };
         // SAFETY: `Cue::Told` has a word of this object in pinned memory, which it holds. Streams, tables and atomic
@@ -221,15 +221,16 @@ impl Lane {
         self.word(BEGUN) >= epoch
     }
 
-    /// What a word is that this device reaches, unless that takes too long, or the device has failed.
+    /// Reads a flag in memory of this device; `None` if that takes too long or the device has failed.
     pub(crate) fn peek(&self, word: Address) -> Option<u64> {
         // SAFETY: the word is one of this object, which it holds, and streams, tables and atomic operations alone write
-        // it. A look that was given up may still read it: what is freed or unregistered later is so once the device is
-        // through with that.
+        // it. A read that timed out may still happen: memory is freed or unregistered later, once the device has finished
+        // it.
         unsafe { self.shared.rescue.peek(word) }.ok().flatten()
     }
 
-    /// The last epoch up to `epoch` that its stream is known to be through with; up to `known` it is. What it has done is visible then.
+    /// The last epoch up to `epoch` that its stream has finished; it has finished those up to `known`. The stream's writes are visible
+    /// then.
     pub(crate) fn done(&self, known: u64, epoch: u64) -> u64 {
         let done = known.max(self.written().min(epoch));
         if self.in_one.is_none() || done == epoch {
@@ -246,12 +247,12 @@ impl Lane {
         done
     }
 
-    /// The last epoch that its stream has said to be through with.
+    /// The last epoch that its stream has reported as finished.
     pub(crate) fn written(&self) -> u64 {
         self.word(DONE)
     }
 
-    /// Whether the event of an exchange says so. One that was returned, and is another's by now, was over.
+    /// Whether the event of an exchange has completed. An event that was returned to the pool and used again had completed.
     fn is_over(&self, epoch: u64) -> bool {
         let (of, event) = &self.events[(epoch % IN_FLIGHT) as usize];
         if of.load(Ordering::Acquire) != epoch {
@@ -262,13 +263,13 @@ impl Lane {
         unsafe { self.device.driver().query_event(event) == Ok(true) }
     }
 
-    /// A word that the stream has written.
+    /// A flag that the stream has set.
     pub(crate) fn word(&self, offset: usize) -> u64 {
         // SAFETY: the words of `status` are written by streams and tables alone.
         unsafe { self.status.load(offset) }
     }
 
-    /// Lets the stream of an exchange that could not be given whole say when it is through.
+    /// Makes the stream of an exchange that was given in part report when it has finished.
     pub(crate) fn give_up(
         &self,
         stream: &Stream,
@@ -278,12 +279,12 @@ impl Lane {
         self.cue(stream, &[Cue::Write(self.status.at(DONE))], epoch, scratch)
     }
 
-    /// Lets all that waits here up to `epoch` go on: tables copy nothing from now on. Does nothing if it has, or while
+    /// Ends all waits of this lane up to `epoch`: tables copy nothing from now on. Does nothing once the lane is drained, or while
     /// the poison of the last call is not written yet.
     pub(crate) fn poison(&self, epoch: u64) -> Result<(), Error> {
-        // Another thread is at it.
+        // Another thread writes poison.
         let Ok(_alone) = self.rescuing.try_lock() else { return Ok(()) };
-        // Looked at again: whoever holds the object last must not leave poison behind.
+        // Checked again: the last holder of the object must not leave poison behind.
         if !self.is_rescued() || self.is_drained(epoch) {
             return Ok(());
         }
@@ -295,13 +296,13 @@ impl Lane {
         let rescued = ValueOp::Write { address: self.status.at(RESCUED), value: rescues };
         let ops: Vec<ValueOp> =
             self.poisoned.iter().flatten().enumerate().map(write).chain([rescued]).collect();
-        // SAFETY: the words are those of this object, which it holds until the stream is through: `drop` waits for
-        // that. Streams, tables and atomic operations alone access them.
+        // SAFETY: the flags are those of this object, which it holds until the stream has finished: `drop` waits for
+        // that. Only streams, tables and atomic operations access them.
         Ok(unsafe { self.shared.rescue.values(&ops) }?)
     }
 
-    /// Whether nothing of the exchanges up to `epoch` runs any more, nor any poison. A table that was ended by its guard has not said that it is
-    /// done: the event behind it does.
+    /// Whether no work of the exchanges up to `epoch` runs any more, and no write of poison. A table that was ended by its guard has not
+    /// reported that it is done: the event after it does.
     pub(crate) fn is_drained(&self, epoch: u64) -> bool {
         if self.device.failure().is_some() {
             return true;
@@ -316,13 +317,13 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // Who wrote poison may hold the object last, after others have found it drained: its words stay until that is
-        // through. The stream waits for nothing, so neither does this for long.
+        // A thread that writes poison may be the last holder, after others have found the lane drained: the flags stay until the
+        // writes have finished. The stream waits for nothing, so this does not take long.
         if self.device.failure().is_none()
             && !self.is_rescued()
             && let Err(error) = self.shared.rescue.synchronise()
         {
-            tracing::debug!("device {}: poison is not through: {error}", self.device.ordinal());
+            tracing::debug!("device {}: poison is not written: {error}", self.device.ordinal());
         }
     }
 }

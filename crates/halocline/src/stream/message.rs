@@ -1,6 +1,6 @@
-//! The message of an exchange, packed or unpacked in the order of a user's stream: for those who send by themselves.
+//! The message of an exchange, packed or unpacked in the order of a user's stream, for programs that send by themselves.
 //!
-//! A copy table knows its addresses: there is one for each buffer, kept for the next call with that buffer.
+//! A copy table contains addresses: there is one for each buffer, kept for the next call with that buffer.
 
 use super::{Begin, Scheduled};
 use crate::error::Error;
@@ -9,26 +9,26 @@ use crate::set::Set;
 use halocline_device::{Address, CopyTable, DeviceError, Event, Place, Stream, TablePart, TableSpec};
 use std::sync::TryLockError;
 
-/// Tables that are kept for one link, set and device: of as many buffers that take turns.
+/// Tables that are kept for one link, set and device: the program may alternate between as many buffers.
 const KEPT: usize = 4;
 
 /// A table between the fields of a set and a buffer, and its last launch.
 pub(super) struct Kept {
     /// The set, the link, the lane.
     of: (usize, usize, usize),
-    /// Where the buffer begins, and in which allocation.
+    /// The address of the buffer, and its allocation.
     buffer: (Address, u64),
     table: CopyTable,
     last: Option<Event>,
 }
 
 impl Kept {
-    /// Whether no launch of it runs any more. On a device that has failed none does.
+    /// Whether no launch of it runs any more. On a failed device none does.
     fn is_over(&self) -> bool {
         self.last.as_ref().is_none_or(|last| last.query().unwrap_or(true))
     }
 
-    /// After its launch before, on whatever stream that was: the event of the last one says that all are over.
+    /// Launches it after its earlier launches, on any stream: the event of the last one shows that all are over.
     ///
     /// # Safety
     /// The memory of the table stays valid until the launch is over, and the stream orders what uses it meanwhile.
@@ -43,7 +43,7 @@ impl Kept {
         // uses that meanwhile.
         unsafe { stream.launch(&self.table, 0) }?;
         if let Err(error) = stream.record(&last) {
-            // What nothing says the end of is waited for. If that fails, so has the device, and nothing runs there.
+            // Without an event the launch is waited for. If that fails, the device has failed, and nothing runs there.
             return Err(stream.synchronise().err().unwrap_or(error));
         }
         self.last = Some(last);
@@ -52,7 +52,7 @@ impl Kept {
 }
 
 impl Scheduled {
-    /// Packs what goes over a link of a set into a message, or unpacks it, after all work that the stream was given before.
+    /// Packs or unpacks the message of a link and a set, after all earlier work of the stream.
     ///
     /// # Safety
     /// The message has as many bytes as the part of the link. It stays valid until the stream has done it. Meanwhile
@@ -67,7 +67,7 @@ impl Scheduled {
         self.check_stream(0, stream)?;
         let Some(lane) = self.lane_of(stream).filter(|_| bytes > 0) else { return Ok(()) };
         let of = (set.number, link.part, lane);
-        // Another allocation may lie there by now, of other bounds.
+        // Another allocation with other bounds may be there by now.
         let id = self.lanes[lane].device.identity(message).map_err(|error| match error {
             DeviceError::NotReachable { address, .. } => DeviceError::NotReachable { address, bytes },
             other => other,
@@ -76,7 +76,7 @@ impl Scheduled {
         let mut made = None;
         loop {
             let mut begin = self.enter();
-            // Under the lock: a failed object gives its fields back only while nobody is here.
+            // Under the lock: a failed object gives its fields back only while no thread is here.
             self.check_failure()?;
             self.check_memories(set.number)?;
             let Begin { messages, .. } = &mut *begin;
@@ -94,7 +94,7 @@ impl Scheduled {
                     messages.len() - 1
                 }
                 (None, None) => {
-                    // To make one may wait for the device, and others want to begin exchanges.
+                    // Making a table may wait for the device, and other threads may begin exchanges meanwhile.
                     drop(begin);
                     made = Some(self.table_of(set, link, (message, bytes), lane)?);
                     continue;
@@ -130,7 +130,7 @@ impl Scheduled {
         Ok(device.upload(&table)?)
     }
 
-    /// Whether no message is being packed or unpacked any more. Not while somebody gives work to the streams.
+    /// Whether no message is being packed or unpacked any more. False while a thread gives work to the streams.
     pub(super) fn is_packed(&self) -> bool {
         match self.begin.try_lock() {
             Ok(begin) => begin.messages.iter().all(Kept::is_over),

@@ -1,8 +1,8 @@
-//! What all objects of a rank share on a device: internal streams and events.
+//! Internal streams and events, which all objects of a rank share on a device.
 //!
-//! Streams share the queues of the hardware ([`Device::queues`]), and one that waits holds whatever comes later to its
-//! queue. Ranks that are threads of one process wait for each other's streams: so each that shares a
-//! device has one, and is refused where there are too few queues.
+//! Streams share the hardware queues ([`Device::queues`]), and a stream that waits blocks later work in its queue. Ranks that are
+//! threads of one process wait for each other's streams: so each rank that shares a device has one stream, and a bind fails if there
+//! are too few queues.
 
 use crate::error::Error;
 use halocline_comm::Communicator;
@@ -11,13 +11,13 @@ use halocline_device::{Device, EventPool, Priority, Stream};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// Internal streams of a rank on a device at most, besides the one that writes poison.
+/// The most internal streams of a rank on a device, besides the one that writes poison.
 const STREAMS: usize = 4;
 
-/// The least that a rank needs: a stream of its own, that which writes poison, one of the user's.
+/// The least that a rank needs: its internal stream, the stream that writes poison, one of the user's.
 const LEAST: usize = 3;
 
-/// One for each rank.
+/// A rank's streams and events. One for each rank.
 #[derive(Default)]
 pub(crate) struct Pool(Mutex<Shared>, Mutex<()>);
 
@@ -40,17 +40,17 @@ pub(crate) struct OfDevice {
     pub(crate) events: EventPool,
 }
 
-/// Blocks of threads that may wait on a device for an object, held for it.
+/// Thread blocks on a device that are reserved for an object's waits.
 pub(crate) struct Room {
     device: (usize, u32),
     blocks: u32,
 }
 
-/// How many of each device are taken.
+/// Reserved thread blocks of each device.
 static TAKEN: Mutex<BTreeMap<(usize, u32), u32>> = Mutex::new(BTreeMap::new());
 
 impl Room {
-    /// None if there are not so many any more.
+    /// `None` if fewer are left.
     pub(crate) fn take(device: (usize, u32), all: u32, blocks: u32) -> Option<Self> {
         let mut taken = lock(&TAKEN);
         let taken = taken.entry(device).or_default();
@@ -75,15 +75,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// The number of a new object. Objects share streams by it, on all ranks the same ones: who shares a stream is
-    /// in one order everywhere.
+    /// The number of a new object. It selects the object's stream, on all ranks alike: objects that share a stream have the same order
+    /// everywhere.
     pub(crate) fn next(&self) -> usize {
         let mut shared = lock(&self.0);
         shared.objects += 1;
         shared.objects - 1
     }
 
-    /// While it is held nobody else gives an exchange to several lanes.
+    /// While the guard is held, no other thread gives an exchange to several lanes.
     pub(crate) fn enter(&self, comm: &Communicator) -> MutexGuard<'_, ()> {
         loop {
             match self.1.try_lock() {
@@ -114,7 +114,7 @@ impl Pool {
     pub(crate) fn of(&self, device: &Device) -> Result<Arc<OfDevice>, Error> {
         let id = device.id();
         let known = |shared: &Shared| shared.devices.get(&id).and_then(OnceLock::get).cloned();
-        // Not made under the lock: calls of a device may wait.
+        // Not made under the lock: device calls may wait.
         if let Some(found) = known(&lock(&self.0)) {
             return Ok(found);
         }
@@ -143,7 +143,7 @@ impl Drop for Pool {
     }
 }
 
-/// How many internal streams a rank may have: as many as half of the queues, but one alone where it shares the device.
+/// How many internal streams a rank may have: half of the queues, but only one if ranks share the device.
 fn share(queues: u32, ranks: usize) -> Option<usize> {
     let queues = queues as usize;
     match ranks {

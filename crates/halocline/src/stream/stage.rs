@@ -1,4 +1,4 @@
-//! One side of a link by messages: its memory, where in it chunks and words lie, and how far the host is.
+//! One side of a staged link: its memory, the layout of chunks and flags in it, and the host's progress.
 
 use super::{BySet, LINE};
 use crate::link::SLOTS;
@@ -12,51 +12,51 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Chunks of one exchange over one link. One launch packs them, each is sent as soon as it is packed, two launches unpack them.
 pub(crate) const CHUNKS: usize = 8;
 
-/// Chunks begin at multiples of so many bytes, but for short ones.
+/// Chunks begin at multiples of this many bytes, except short ones.
 const ALIGN: usize = 4096;
 
-/// What is sent behind a chunk: the number of its set.
+/// Bytes sent after a chunk: the number of its set.
 const NOTE: usize = size_of::<u64>();
 
-/// Bytes from the end of a chunk to the next: room for that, and for what a transport adds.
+/// Bytes between two chunks: for the number of the set and the transport's trailer.
 const GAP: usize = LINE;
 const _: () = assert!(GAP >= NOTE + Communicator::SPARE);
 
-/// One side of a staged link: [`CHUNKS`] words that are raised chunk by chunk, a word `sent`, two slots; pinned.
+/// One side of a staged link, in pinned memory: [`CHUNKS`] flags that are set chunk by chunk, a flag `sent`, two slots.
 pub(crate) struct Stage {
     pub(crate) link: usize,
     pub(crate) peer: usize,
     pub(crate) sends: bool,
     pub(crate) memory: Arc<Memory>,
-    /// The slots, where MPI takes them from a device.
+    /// The slots, if MPI accesses them in device memory.
     pub(crate) far: Option<Arc<Memory>>,
     /// Bytes of a slot.
     pub(crate) capacity: usize,
-    /// For each set, what its messages are.
+    /// For each set, its messages.
     pub(crate) sets: BySet<Staged>,
-    /// The exchange that the host is at, and the chunk of it. Under the claim.
+    /// The exchange and the chunk that the host does next. Under the claim.
     pub(super) at: (AtomicU64, AtomicUsize),
-    /// Of a sender: the last exchange whose slot may be packed again, all of it being sent. Of a receiver: the last whose
-    /// slot was given for what comes.
+    /// At a sender: the last exchange that is sent, so that its slot may be packed again. At a receiver: the last exchange whose slot was
+    /// given to the transport.
     pub(super) given: AtomicU64,
-    /// Of a receiver whose slots lie in memory of a device: the exchange and the chunk that is to be announced next.
+    /// At a receiver with slots in device memory: the exchange and the chunk that are announced next.
     pub(super) asked: (AtomicU64, AtomicUsize),
-    /// Whether the transport has a chunk, of each slot.
+    /// Whether the transport holds a chunk, for each slot.
     lent: [[Arc<AtomicUsize>; CHUNKS]; SLOTS as usize],
 }
 
 /// The message of a set.
 pub(crate) struct Staged {
     pub(crate) chunks: Vec<Range<usize>>,
-    /// No messages come back, so that the sender could run ahead: the receiver says what it has put in place.
+    /// The receiver acknowledges its messages, since it sends none that would keep the sender from running ahead.
     pub(crate) acknowledged: bool,
 }
 
-/// Where `sent` lies.
+/// The offset of `sent`.
 const SENT: usize = CHUNKS * LINE;
 const SLOT: usize = SENT + LINE;
 
-/// From the first slot to where a message lies of which a chunk is.
+/// The offset, from the first slot, of the message that contains a chunk.
 pub(crate) fn offset(capacity: usize, epoch: u64, chunk: usize) -> usize {
     (epoch % SLOTS) as usize * slot(capacity) + chunk * GAP
 }
@@ -67,7 +67,7 @@ fn slot(capacity: usize) -> usize {
 }
 
 impl Stage {
-    /// Bytes of the words.
+    /// Bytes of the flags.
     pub(crate) const WORDS: usize = SLOT;
 
     /// Bytes of the slots.
@@ -96,7 +96,7 @@ impl Stage {
         self.memory.at(SENT)
     }
 
-    /// Where the message lies of which a chunk is.
+    /// The address of the message that contains a chunk.
     pub(crate) fn slot(&self, parity: usize, chunk: usize) -> Address {
         self.far.as_ref().unwrap_or(&self.memory).at(self.offset(parity as u64, chunk))
     }
@@ -106,7 +106,7 @@ impl Stage {
         first + offset(self.capacity, epoch, chunk)
     }
 
-    /// Where a chunk lies.
+    /// The range of a chunk in the memory.
     pub(super) fn place(&self, epoch: u64, chunk: usize, bytes: &Range<usize>) -> Range<usize> {
         let begin = self.offset(epoch, chunk) + bytes.start;
         begin..begin + bytes.len()
@@ -151,7 +151,7 @@ impl Stage {
         Some(unsafe { Lent::new(first, place.len(), out, owner as _) })
     }
 
-    /// Says of an exchange that was handed over, one after the other, that it is sent.
+    /// Sets `sent` for the next exchange that the transport has sent. Whether there was one.
     pub(super) fn say_sent(&self) -> bool {
         let next = self.given.load(Ordering::Relaxed) + 1;
         let handed_over = next < self.at.0.load(Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl Stage {
         true
     }
 
-    /// The words that streams wait for on this side, for a message of so many chunks.
+    /// The flags that streams wait for on this side, for a message of this many chunks.
     pub(crate) fn awaited(&self, chunks: usize) -> Vec<Address> {
         match self.sends {
             true => vec![self.sent()],

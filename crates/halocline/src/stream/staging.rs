@@ -1,20 +1,20 @@
-//! Links by messages: staged through pinned memory of both sides, chunk by chunk.
+//! Staged links: messages through pinned memory of both sides, chunk by chunk.
 //!
-//! Everything is given to the streams beforehand and waits for words in pinned memory; whoever serves the object, most
-//! often the progress thread, sends what is packed and puts in place what has come:
+//! The streams get all their work beforehand and wait for flags in pinned memory. The thread that serves the object, usually the
+//! progress thread, sends packed chunks and stores arrived ones:
 //!
-//! | who | waits for | then | then raises |
+//! | who | waits for | then | then sets |
 //! | --- | --- | --- | --- |
 //! | sender's stream | `sent`, two epochs behind | packs into one of two slots | `packed` of each chunk |
 //! | sender's host | `packed` of a chunk | sends it | `sent`, after the last chunk |
-//! | receiver's host | that its stream is done with the epoch before the last | gives the slot for the message to lie there | |
-//! | receiver's host | the message | copies it into the slot, if it does not lie there | `staged` of the chunk |
+//! | receiver's host | its stream to finish epoch e - 2 | gives the slot to the transport for the message | |
+//! | receiver's host | the message | copies it into the slot, unless it arrived there | `staged` of the chunk |
 //! | receiver's stream | `staged` of two thirds of the chunks, then of the others | unpacks them | |
 //!
-//! Where no messages come back, `sent` also awaits an acknowledgement of two epochs before.
+//! If the receiver sends no messages, `sent` also requires the acknowledgement of epoch e - 2.
 //!
-//! Where MPI was found to take memory of devices (`bind/aware.rs`), the slots lie there: what is packed is announced by a message
-//! and sent from where it lies, and what is announced is received in its slot.
+//! If MPI accesses device memory (`bind/aware.rs`), the slots are there: a packed chunk is announced by a message and sent from its
+//! slot, and received in a slot.
 
 use super::stage::CHUNKS;
 use super::watch::STAGED;
@@ -28,25 +28,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long after the last message the next is looked for without pause.
+/// For how long after a message the thread looks for the next without a pause.
 const BUSY: Duration = Duration::from_micros(200);
 
-/// Where the rank has one core, which a program's thread may hold, waiting for its GPU without sleeping: so long messages are
-/// carried on without pause, then so long the thread sleeps. Who takes no more than a share of the core gets it as soon as it wakes;
-/// who takes more, or gives way, waits for milliseconds.
+/// If the rank has one core, a program thread may hold it, spinning for its GPU. The progress thread then works for `BURST` and sleeps
+/// for `REST`: the scheduler runs a thread that uses only a share of the core as soon as it wakes, and delays one that uses more, or
+/// yields, by milliseconds.
 const BURST: Duration = Duration::from_micros(20);
 const REST: Duration = Duration::from_micros(20);
 
-/// Rounds of messages that are no data: above all epochs.
+/// Rounds of messages that carry no data: above all epochs.
 const ACKNOWLEDGED: u64 = 1 << 63;
 
-/// The staged links of an object, and how far the host is with each.
+/// The staged links of an object, and the host's progress with each.
 pub(crate) struct Staging {
     /// The operation of its messages.
     pub(crate) operation: u64,
     pub(crate) stages: Vec<Stage>,
     claim: Claim,
-    /// When a message was last sent or put in place, in nanoseconds of the host's clock.
+    /// When a message was last sent or stored, in nanoseconds of the host's clock.
     moved: AtomicU64,
     /// When the last rest was over.
     rested: AtomicU64,
@@ -71,7 +71,7 @@ impl Staging {
         Tag { operation: self.operation, round: ACKNOWLEDGED | epoch }
     }
 
-    /// Whether all that was packed up to an exchange is sent, and all that the peers wait to hear of is said.
+    /// Whether all chunks up to an exchange are sent, and all acknowledgements.
     pub(super) fn is_sent(&self, epoch: u64) -> bool {
         self.stages.iter().all(|stage| match stage.sends {
             true => stage.given.load(Ordering::Acquire) >= epoch,
@@ -86,13 +86,12 @@ impl Staging {
         self.moved.store(now.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Whether there is more to be expected at once: messages follow each other, and who naps between them is late for
-    /// each.
+    /// Whether the next message is likely to follow at once: a thread that naps between messages would be late for each.
     pub(super) fn is_busy(&self, now: Duration) -> bool {
         now.saturating_sub(Duration::from_nanos(self.moved.load(Ordering::Relaxed))) < BUSY
     }
 
-    /// How long the progress thread rests before it looks again, while messages are on their way.
+    /// The progress thread's pause between two looks while messages are on their way.
     pub(super) fn pause(&self, now: Duration, cores: Cores) -> Duration {
         match cores {
             Cores::Spare => Duration::ZERO,
@@ -108,18 +107,18 @@ impl Staging {
         }
     }
 
-    /// Whether the host has not sent, or put in place, all of a link's message of an exchange.
+    /// Whether the host has not yet sent, or stored, all of a link's message of an exchange.
     pub(super) fn is_behind(&self, stage: usize, epoch: u64) -> bool {
         self.stages[stage].at.0.load(Ordering::Acquire) <= epoch
     }
 
-    /// The first exchange that the host is not through with, on any link.
+    /// The first exchange that the host has not finished, on any link.
     pub(super) fn oldest(&self) -> u64 {
         let at = self.stages.iter().map(|stage| stage.at.0.load(Ordering::Acquire));
         at.min().unwrap_or(u64::MAX / 2)
     }
 
-    /// Throws away what messages still wait in the inbox, and waits for no others.
+    /// Discards the messages that are left in the inbox, and waits for no others.
     pub(super) fn forget(&self, comm: &Communicator) {
         if !self.stages.is_empty() {
             comm.take_back(|tag| tag.operation == self.operation);
@@ -129,13 +128,13 @@ impl Staging {
 }
 
 impl Scheduled {
-    /// Whether a link's messages go from device to device, the host's memory left out.
+    /// Whether a link's messages travel from device memory to device memory, without host memory.
     pub(crate) fn is_far(&self, link: &Link) -> bool {
         let of = |stage: &Stage| stage.far.is_some() && std::ptr::eq(&raw const self.links[stage.link], link);
         self.staging.as_ref().is_some_and(|staging| staging.stages.iter().any(of))
     }
 
-    /// Sends what is packed, puts in place what has come. Never waits; one thread at a time.
+    /// Sends packed chunks and stores arrived ones. Never waits; one thread at a time.
     pub(super) fn carry_on(&self) {
         let Some(staging) = self.staging.as_ref() else { return };
         let link = self.comm.link();
@@ -213,7 +212,7 @@ impl Scheduled {
         }
     }
 
-    /// Has the chunks that were announced received in their slots, in order, as those become free.
+    /// Receives announced chunks in their slots, in order, as the slots become free.
     fn ask_for_chunks(&self, staging: &Staging, stage: &Stage, far: &Arc<Memory>) -> Result<(), Cause> {
         let (epoch, chunk) = &stage.asked;
         loop {
@@ -242,17 +241,17 @@ impl Scheduled {
         }
     }
 
-    /// Whether a chunk lies in its slot, after it was asked for.
+    /// Whether a chunk that was asked for is in its slot.
     fn is_received(stage: &Stage, epoch: u64, chunk: usize) -> bool {
         let (asked, next) = (stage.asked.0.load(Ordering::Relaxed), stage.asked.1.load(Ordering::Relaxed));
         (asked, next) > (epoch, chunk) && !stage.is_lent(epoch, chunk)
     }
 
-    /// Gives the slots that are free for what will come.
+    /// Gives free slots to the transport for the next messages.
     fn await_chunks(&self, staging: &Staging, stage: &Stage) {
         loop {
             let next = stage.given.load(Ordering::Relaxed) + 1;
-            // All is unpacked on the first lane, of what the host has put in place.
+            // The first lane unpacks everything that the host has stored.
             let free = self.lanes[0].written().min(stage.at.0.load(Ordering::Relaxed) - 1) + SLOTS;
             if next > self.epoch() || next > free {
                 return;
@@ -310,7 +309,7 @@ impl Scheduled {
                 return Ok(None);
             }
             self.comm.take_back(|other| other == tag);
-            // Otherwise another message is being written there, which is about to be copied away.
+            // Otherwise the transport is writing another message there, and will copy it away.
             if stage.is_lent(now, at) {
                 return Ok(None);
             }
