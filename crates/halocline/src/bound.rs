@@ -169,7 +169,7 @@ impl Bound {
         trace::flight(&self.life.comm, &self.life.name, epoch, false);
         if let (Err(error), Some(link)) = (announced, self.links.first()) {
             tracing::warn!("rank {}: cannot announce exchange {epoch}: {error}", self.life.comm.rank());
-            self.fail(link, Cause::Died, link.peer);
+            link.fail(&self.life, Cause::Died, link.peer);
         }
         Ok(())
     }
@@ -249,19 +249,19 @@ impl Bound {
             Ok(Turn::Done) => self.tick(epoch),
             Ok(Turn::Waits) => {
                 if let Some(cause) = gone {
-                    self.fail(link, cause, link.peer);
+                    link.fail(&self.life, cause, link.peer);
                 }
             }
             Ok(Turn::Lost(cause, culprit)) => {
                 // Cells that a peer finds changed may have been written on this rank.
                 match self.check.as_ref().and_then(|check| check.owned(comm, &self.links, in_flight)) {
                     Some(finding) => self.fail_by(finding, None),
-                    None => self.fail(link, cause, culprit),
+                    None => link.fail(&self.life, cause, culprit),
                 }
             }
             Err(error) => {
                 tracing::warn!("rank {}: link with rank {}: {error}", comm.rank(), link.peer);
-                self.fail(link, Cause::Died, link.peer);
+                link.fail(&self.life, Cause::Died, link.peer);
             }
         }
     }

@@ -20,6 +20,7 @@ pub(crate) use signals::{Counters, MOST_SETS, Signals};
 
 use crate::check::{ReceiveCheck, Verdict};
 use crate::error::{Cause, Failure, Fault};
+use crate::lifecycle::Lifecycle;
 use crate::set::{InFlight, Part};
 use crate::trace;
 use halocline_comm::Endpoint;
@@ -405,13 +406,13 @@ impl Link {
         self.clashes.get_or_init(|| format!("rank {peer} sends {theirs}, rank {rank} awaits {ours}"));
     }
 
-    /// The failure of an object in an epoch on this link.
-    pub(crate) fn failure(
-        &self,
-        comm: &Communicator,
-        epoch: u64,
-        (cause, culprit): (Cause, usize),
-    ) -> Failure {
+    /// Fails the object, here and at all its peers, because of this link.
+    pub(crate) fn fail(&self, life: &Lifecycle, cause: Cause, culprit: usize) {
+        let root_cause = life.root_cause(cause, culprit);
+        life.fail(|epoch| self.failure(&life.comm, epoch, root_cause));
+    }
+
+    fn failure(&self, comm: &Communicator, epoch: u64, (cause, culprit): (Cause, usize)) -> Failure {
         let (rank, peer, direction, path) = (comm.rank(), self.peer, self.direction, self.path);
         let has_gone = matches!(cause, Cause::Died | Cause::Dropped);
         // A peer that a broken transport does not reach any more has not departed.

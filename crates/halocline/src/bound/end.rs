@@ -110,7 +110,7 @@ impl Bound {
         }
         if let (Some(link), Some(dead)) = (self.links.first(), self.life.dead_rank()) {
             // Most likely the object is dropped because of the death: peers report the dead rank, not this one.
-            self.fail(link, Cause::Died, dead);
+            link.fail(&self.life, Cause::Died, dead);
             self.life.wake();
         } else {
             let last = self.life.host.last();

@@ -1,18 +1,12 @@
-//! The host engine's failures: the link or the check that found them, and how its waits end.
+//! Failures that checks find, and how the host engine's waits end after a failure.
 
 use super::Bound;
 use crate::check::Finding;
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 use crate::lifecycle::Engine;
-use crate::link::{Direction, Link, LinkPath};
+use crate::link::{Direction, LinkPath};
 
 impl Bound {
-    /// Fails the object, here and at all its peers.
-    pub(super) fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
-        let root_cause = self.life.root_cause(cause, culprit);
-        self.life.fail(|epoch| link.failure(&self.life.comm, epoch, root_cause));
-    }
-
     /// Fails the object for what a check has found on this rank: in exchange `completed`, which is over, or in the one in flight.
     pub(super) fn fail_by(&self, finding: Finding, completed: Option<u64>) {
         let (rank, epoch) = (self.life.comm.rank(), self.epoch());

@@ -170,7 +170,7 @@ impl Bound {
         let is_idle = self.outcome(epoch).is_some();
         let failed = |link: &Link| is_idle.then(|| link.peer_failure(&self.life.comm)).flatten();
         match self.links.iter().find_map(|link| Some((link, failed(link)?))) {
-            Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
+            Some((link, (cause, culprit))) => link.fail(&self.life, cause, culprit),
             None => self.look_for_departed_peers(),
         }
     }
@@ -191,7 +191,7 @@ impl Bound {
             Late::Deadline(after) => {
                 self.report_late(epoch, (after, false));
                 if let Some(link) = self.links.iter().find(|link| !link.is_done(epoch)) {
-                    self.fail(link, Cause::Deadline(Some(after)), link.peer);
+                    link.fail(&self.life, Cause::Deadline(Some(after)), link.peer);
                 }
                 self.life.wake();
                 self.outcome(epoch)

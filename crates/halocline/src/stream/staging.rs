@@ -151,10 +151,10 @@ impl Scheduled {
                 };
                 match carried {
                     Ok(None) => {}
-                    Ok(Some(cause)) => self.fail(&self.links[stage.link], cause, stage.peer),
+                    Ok(Some(cause)) => self.links[stage.link].fail(self.life(), cause, stage.peer),
                     Err(error) => {
                         tracing::warn!("rank {}: link with rank {}: {error}", self.comm.rank(), stage.peer);
-                        self.fail(&self.links[stage.link], Cause::Died, stage.peer);
+                        self.links[stage.link].fail(self.life(), Cause::Died, stage.peer);
                     }
                 }
             }

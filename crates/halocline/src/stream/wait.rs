@@ -25,7 +25,7 @@ impl Scheduled {
             && let Some((link, (cause, culprit))) = self.torn()
         {
             // An exchange whose halo may be wrong never counts as over.
-            self.fail(link, cause, culprit);
+            link.fail(self.life(), cause, culprit);
             return self.completed();
         }
         // An exchange that ends after a failure ended by poison: it does not count.

@@ -61,11 +61,6 @@ impl Scheduled {
         });
     }
 
-    pub(super) fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
-        let root_cause = self.life().root_cause(cause, culprit);
-        self.life().fail(|epoch| link.failure(&self.comm, epoch, root_cause));
-    }
-
     fn tell_peers(&self, failure: &Failure) {
         if !self.is_cut(Cut::Told) {
             self.links.iter().for_each(|link| link.notify_failure(&self.comm, failure));
@@ -161,7 +156,7 @@ impl Scheduled {
             if let Some(last) = link.peer_closed(&self.comm) {
                 // Exchanges that it took part in complete.
                 if last < epoch && self.look() >= last {
-                    return self.fail(link, Cause::Dropped, link.peer);
+                    return link.fail(self.life(), Cause::Dropped, link.peer);
                 }
                 continue;
             }
@@ -169,7 +164,7 @@ impl Scheduled {
             // Its last signals may have arrived meanwhile.
             let is_gone = || self.look() < epoch && link.peer_closed(&self.comm).is_none();
             if is_gone() && self.is_behind(at, epoch, self.has_waited(epoch) >= SILENCE) && is_gone() {
-                return self.fail(link, cause, link.peer);
+                return link.fail(self.life(), cause, link.peer);
             }
         }
     }
@@ -183,7 +178,7 @@ impl Scheduled {
             let is_known = awaited <= epoch && self.epoch() + 1 < awaited + 2 * IN_FLIGHT;
             if is_known && ours as u64 != theirs {
                 let cause = link.clash(&self.comm, ours, theirs);
-                return self.fail(link, cause, self.comm.rank());
+                return link.fail(self.life(), cause, self.comm.rank());
             }
         }
     }
@@ -215,7 +210,7 @@ impl Scheduled {
             .map(|at| &self.links[at])
             .collect();
         match (missing.first(), warning) {
-            (Some(link), _) if is_late => self.fail(link, Cause::Deadline(Some(after)), link.peer),
+            (Some(link), _) if is_late => link.fail(self.life(), Cause::Deadline(Some(after)), link.peer),
             (_, Some(warning)) => {
                 let ranks: BTreeSet<usize> = missing.iter().map(|link| link.peer).collect();
                 let waits = format!("the streams of rank {} have", self.comm.rank());
@@ -309,7 +304,7 @@ impl Scheduled {
         }
         let told = self.links.iter().find_map(|link| Some((link, link.peer_failure(&self.comm)?)));
         if let Some((link, (cause, culprit))) = told {
-            return self.fail(link, cause, culprit);
+            return link.fail(self.life(), cause, culprit);
         }
         if self.sets.len() > 1 {
             self.look_at_sets(epoch);
