@@ -1,6 +1,6 @@
-//! Whether messages go from device to device: where the transport says that it takes memory of devices, both sides have it
-//! carry bytes between the slots that a link would have, and believe it once these came whole. Otherwise the slots lie in pinned
-//! memory, and [`crate::HaloExchange::explain`] says why.
+//! Decides whether messages travel from device memory to device memory. If the transport claims to access device memory, both sides make it
+//! carry bytes between the slots of a link and compare them. If the bytes are wrong, the slots are in pinned memory, and
+//! [`crate::HaloExchange::explain`] shows why.
 
 use super::device::Made;
 use super::lanes::Opened;
@@ -16,19 +16,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// For the links whose messages go from device to device, the memory of their slots.
+/// The memory of the slots, for the links whose messages travel between device memories.
 pub(super) type Slots = HashMap<usize, Arc<Memory>>;
 
-/// Rounds: what sender and receiver of a link say of themselves, what the receiver says of the bytes, and these.
+/// Rounds of messages: the states of sender and receiver, the receiver's verdict on the bytes, and the bytes.
 const SENDER: u64 = 0;
 const RECEIVER: u64 = 1;
 const VERDICT: u64 = 2;
 const BYTES: u64 = 16;
 
-/// What says yes: no reason against it.
+/// The verdict that the bytes are right: no reason against it.
 const YES: &str = "";
 
-/// A library that acts on the current device of a thread is called with this one.
+/// Makes this device current, for libraries that act on the thread's current device.
 struct Within(Device);
 
 impl Surround for Within {
@@ -37,19 +37,19 @@ impl Surround for Within {
     }
 }
 
-/// A link that may be one.
+/// A link that is tested.
 struct Candidate {
     link: usize,
     peer: usize,
     sends: bool,
     memory: Arc<Memory>,
-    /// Where the bytes lie that are tried: all of both slots.
+    /// The memory of the test bytes: all of both slots.
     places: Vec<Range<usize>>,
-    /// Places that the transport has.
+    /// Ranges that the transport holds.
     out: Arc<AtomicUsize>,
 }
 
-/// Tries it for all links by messages. Both ranks of each take part; none waits for another one than those.
+/// Tests all links by messages. Both ranks of a link take part, and wait only for each other.
 pub(super) fn prove(
     comm: &Communicator,
     operation: u64,
@@ -102,7 +102,7 @@ pub(super) fn prove(
                 verdict = Err(format!("rank {}: {}", candidate.peer, String::from_utf8_lossy(&said.payload)));
             }
         }
-        // The transport is through with it, here, too.
+        // The transport has finished with it on this rank, too.
         let is_back = || Ok((candidate.out.load(Ordering::Acquire) == 0).then_some(()));
         comm.wait_for(Some(candidate.peer), "memory of devices on its way", is_back)?;
         match verdict {
@@ -121,7 +121,7 @@ pub(super) fn prove(
     Ok(slots)
 }
 
-/// Memory for the slots of a link, or why there is none.
+/// Memory for the slots of a link, or why it cannot be allocated.
 fn candidate(
     comm: &Communicator,
     opened: &Opened,
@@ -153,11 +153,11 @@ fn candidate(
 }
 
 impl Candidate {
-    /// Sends what the receiver expects, or, where that is not possible, something else.
+    /// Sends the bytes that the receiver expects, or wrong ones if they cannot be written.
     fn send(&self, comm: &Communicator, opened: &Opened, tag: impl Fn(u64) -> Tag) -> Result<(), Error> {
         for (at, place) in self.places.iter().enumerate() {
             let wrote = self.write(opened, place, |byte| pattern(comm.rank(), self.peer, at, byte));
-            // Whatever lies there is sent, lest the other side waits: it finds it wrong.
+            // Any bytes are sent, so that the receiver does not wait: it finds them wrong.
             if let Err(why) = wrote {
                 tracing::warn!("rank {}: {why}", comm.rank());
             }
@@ -169,7 +169,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// Whether what was sent comes whole, to where it shall lie.
+    /// Whether the bytes arrive unchanged, in their slot.
     fn receive(
         &self,
         comm: &Communicator,
@@ -198,8 +198,8 @@ impl Candidate {
 
     fn lend(&self, place: &Range<usize>, writes: bool) -> Option<Lent> {
         let first = self.memory.handed_over(place.clone(), writes)?;
-        // SAFETY: `memory` has the bytes, and `Lent` holds it. They may be memory of a device: the callers give them to
-        // `post_bulk` or `Bulk::land` alone. `out` says when they are given back, and nothing uses them before.
+        // SAFETY: `memory` has the bytes, and `Lent` holds it. They may be device memory: the callers pass them only to
+        // `post_bulk` or `Bulk::land`. `out` shows when they are given back, and nothing uses them before.
         Some(unsafe { Lent::new(first, place.len(), &self.out, Arc::clone(&self.memory) as _) })
     }
 
@@ -211,7 +211,7 @@ impl Candidate {
     ) -> Result<(), String> {
         let copy = |device: &Device| {
             let pinned = device.allocate_pinned(place.len())?;
-            // SAFETY: nobody else knows the pinned memory, which was allocated just now.
+            // SAFETY: no other thread knows the pinned memory, which was allocated just now.
             let bytes = unsafe { pinned.bytes_mut(0..place.len()) };
             bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = value(at));
             let stream = opened.lanes[0].rescue();
@@ -236,7 +236,7 @@ impl Candidate {
             // lent of `self.memory` has been given back.
             unsafe { stream.copy(pinned.at(0), self.memory.at(place.start), place.len()) }?;
             stream.synchronise()?;
-            // SAFETY: the stream is synchronised, and nobody else knows the pinned memory.
+            // SAFETY: the stream is synchronised, and no other thread knows the pinned memory.
             let bytes = unsafe { pinned.bytes(0..place.len()) };
             Ok(bytes.iter().enumerate().filter(|&(at, &byte)| byte != expected(at)).count())
         };
@@ -250,7 +250,7 @@ impl Candidate {
     }
 }
 
-/// What a byte is that one rank sends to another: another one at each place.
+/// The test byte at a position, for a sender and a receiver.
 fn pattern(from: usize, to: usize, at: usize, byte: usize) -> u8 {
     let mixed = (byte ^ (from << 40) ^ (to << 48) ^ (at << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8

@@ -1,5 +1,5 @@
-//! Binding the device fields of an object: which way each link takes, where its words lie, and what each device
-//! is given for every exchange.
+//! Binding the device fields of an object: the path of each link, the addresses of its flags, and the work of each device for an
+//! exchange.
 
 use super::aware;
 use super::far::{self, FarLanes};
@@ -28,7 +28,7 @@ use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-/// Bytes of a chunk of a staged message at most, whatever a peer says.
+/// The most bytes of a chunk of a staged message, whatever a peer asks for.
 const LONGEST_CHUNK: usize = 1 << 30;
 
 /// Binds sets of device fields. Collective; a rank may have none.
@@ -59,10 +59,10 @@ pub(super) fn bind(
         .iter_mut()
         .map(|(peer, endpoint)| plot(comm, &registry, &exports, &sets, (*peer, endpoint), options.link));
     let plots = Plots { of_peers: plots.collect(), room: room(sets.len()), lanes: devices.len() };
-    // Words first: what a peer is told of must be there.
+    // Flags first: addresses that a peer gets must exist.
     let object = comm.extension::<Pool>().next();
     let opened = match lanes::open((comm, object), &devices, (plots.clone(), sets.len()), options) {
-        // There is another way for what would go through mailboxes.
+        // Links that would use mailboxes have another path.
         Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
             endpoints.iter_mut().for_each(|(_, endpoint)| endpoint.on_device = false);
             let of_peers = plots.of_peers.iter().map(|plot| Plot { mailbox: None, ..*plot }).collect();
@@ -139,18 +139,18 @@ pub(super) fn bind(
     Ok(scheduled)
 }
 
-/// What the ranks know of each other's fields.
+/// The links and sets of an object, while the device engine is made.
 pub(super) struct Made {
     pub(super) links: Vec<Link>,
     pub(super) sets: Vec<Arc<Set>>,
     pub(super) ends: Vec<End>,
     pub(super) far: Vec<FarLanes>,
-    /// Memory that the words and mailboxes of peers lie in.
+    /// Memory of the peers' flags and mailboxes.
     pub(super) keep: Vec<Arc<Segment>>,
 }
 
 impl Made {
-    /// How many sets words have room for.
+    /// The number of sets for which there are flags.
     pub(super) fn room(&self) -> usize {
         room(self.sets.len())
     }
@@ -159,27 +159,27 @@ impl Made {
 /// This rank and a peer.
 pub(super) struct End {
     pub(super) peer: usize,
-    /// Which of the peers it is.
+    /// The index of the peer.
     pub(super) number: usize,
     pub(super) endpoints: (LinkEndpoint, LinkEndpoint),
     pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
-    /// Its links, by their numbers.
+    /// Its links, by their indices.
     pub(super) links: Vec<usize>,
 }
 
 impl End {
-    /// Whether devices of one side reach memory of devices of the other.
+    /// Whether devices of one side reach device memory of the other.
     pub(super) fn reaches_devices(&self, made: &Made) -> bool {
         self.links.iter().any(|&link| made.links[link].path.reaches_devices())
     }
 
-    /// The number of the link of one direction.
+    /// The index of the link of one direction.
     pub(super) fn link(&self, made: &Made, direction: Direction) -> Option<usize> {
         self.links.iter().copied().find(|&link| made.links[link].direction == direction)
     }
 }
 
-/// Has peers map the fields that they write, or may come to read.
+/// Makes peers map the fields that they write, or may read.
 fn export_fields(
     comm: &Communicator,
     registry: &DeviceRegistry,
@@ -201,7 +201,7 @@ fn export_fields(
     exports.add(comm, (registry, By::AllDevices), endpoints.iter().flat_map(touched))
 }
 
-/// What a peer may need behind the words, as far as this side knows.
+/// The slots that a peer may need after the flags, as far as this side knows.
 fn plot(
     comm: &Communicator,
     registry: &DeviceRegistry,
@@ -212,7 +212,7 @@ fn plot(
 ) -> Plot {
     let received = || sets.iter().map(|set| set.bytes(peer, Direction::Receive));
     let most = received().max().unwrap_or(0);
-    // Who exchanges a set without bytes would find everything there.
+    // An exchange of a set without bytes would never wait.
     let is_small = received().all(|bytes| (1..=endpoint.flags).contains(&bytes));
     let written = || {
         let fields =
@@ -224,7 +224,7 @@ fn plot(
         LinkChoice::Auto => written().any(|segment| exports.reach(comm, peer, segment).is_err()),
         _ => false,
     };
-    // Another process has to map it, for one device.
+    // Another process must map it, for one device.
     let is_here = || written().all(|segment| comm.link().reach(peer, segment).is_ok());
     let can_be = comm.link().bell(peer).is_some() && (registry.maps_for_one_device(peer) || is_here());
     endpoint.on_device = is_wanted && can_be;
@@ -264,7 +264,7 @@ fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
     Ok(devices)
 }
 
-/// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
+/// Flags and mailboxes for every peer, and the bytes of the segment that holds them.
 fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, LinkEndpoint)>, usize) {
     let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
     let line = size_of::<Counter>();
@@ -349,7 +349,7 @@ fn link(
             let flags = Some(endpoints.0.flags.min(endpoints.1.flags))
                 .filter(|_| endpoints.0.flags > 0 && choice == LinkChoice::Auto);
             let bytes = || pair.sets.iter().map(|set| set.local.bytes(peer, direction));
-            // Who exchanges a set without bytes would find everything there.
+            // An exchange of a set without bytes would never wait.
             let is_small = flags.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
             let wish = match () {
                 () if is_small => Preference { path: LinkPath::Flags, forced: false },
@@ -371,7 +371,7 @@ fn link(
                 (Direction::Receive, LinkPath::Flags | LinkPath::DeviceMailbox) => {
                     of_devices.words.first().and_then(|words| exports.kind(peer, words)).into_iter().collect()
                 }
-                // The peer says where its words lie, and how to map them, once there are links.
+                // The peer sends the addresses of its flags, and how to map them, once there are links.
                 _ => BTreeSet::new(),
             };
             end.links.push(made.links.len());

@@ -1,5 +1,5 @@
-//! Further sets of device fields over the links that an object has: tables and operations of their own, over words that there is
-//! room for since the bind.
+//! Further sets of device fields over the links of an object: they have their own tables and operations, over flags that the bind
+//! reserved.
 
 use super::script::Making;
 use super::sides::staged;
@@ -9,14 +9,14 @@ use crate::stream::{Scheduled, Script, Stage, Staged};
 use halocline_device::Address;
 use std::sync::Arc;
 
-/// What is added to an object: for each lane and each staged link what there is for each set.
+/// The additions to an object: for each lane and each staged link the entries of the new sets.
 pub(super) struct Further {
     sets: Vec<Arc<Set>>,
     lanes: Vec<(Vec<Script>, Vec<Vec<Address>>)>,
     stages: Vec<Vec<Staged>>,
 }
 
-/// Makes it, for sets with the next numbers. Nobody exchanges them before all ranks have added them.
+/// Makes it, for sets with the next numbers. No rank exchanges them before all ranks have added them.
 pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further, Error> {
     let (there, room) = (scheduled.sets.len(), scheduled.sets.room());
     if there + sets.len() > room {
@@ -42,7 +42,7 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
             inline: scheduled.inline,
         };
         let mut scripts = making.scripts(&sets)?;
-        // There is room for the blocks that wait in those that were bound: of more, streams wait.
+        // The bind reserved thread blocks for the waits of its own sets: if a new set needs more, streams wait.
         if let Some(blocks) = lane.in_one() {
             making.in_one = false;
             for (script, set) in

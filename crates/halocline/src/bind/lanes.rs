@@ -1,19 +1,19 @@
-//! The lanes of an object: their words, and the copy tables and operations that each is given for an exchange.
+//! The lanes of an object: their flags, and the copy tables and operations of each for an exchange.
 //!
 //! | link | `ready` | `arrived` |
 //! | --- | --- | --- |
-//! | push | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
-//! | pull | the same, raised by the sender, waited for before a table pulls | raised by that table, waited for by the sender |
-//! | mailbox, of the host or of the device | raised by the table that unpacks, waited for two epochs later | one for each set and slot: raised by the table that packs |
-//! | flags | the same | raised by the table that packs, waited for by streams; who is in one launch waits for the words of the slot, of which each set has its own |
+//! | push | one for each set: set before any wait, awaited before the table that pushes | set by that table |
+//! | pull | the same, set by the sender, awaited before a table pulls | set by that table, awaited by the sender |
+//! | mailbox, host or device | set by the table that unpacks, awaited two epochs later | one for each set and slot: set by the table that packs |
+//! | flags (LL) | the same | set by the table that packs, awaited by streams; an exchange in one launch waits for the LL words of the slot, which each set has its own |
 //! | message | see `stream/staging.rs` | |
 //!
-//! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
-//! other side has not given; the watch finds that (`stream/watch.rs`).
+//! If each set has its own flags, ranks that exchange different sets wait for ever and copy nothing that the peer has not granted;
+//! `stream/watch.rs` detects that.
 //!
-//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where all links are direct (or go as words with flags, or through mailboxes on devices), to devices that
-//! are the peers' alone, one launch of a table does all of it, waits included. Otherwise streams wait, never tables: what
-//! spins on a device takes room from the work beside it, and may keep the work that it waits for from running there.
+//! The first lane receives everything: it sets `ready`, waits for `arrived`, unpacks. If all links are direct, LL or device mailboxes,
+//! and no two ranks share a device, one launch of a table does all of it, waits included. Otherwise streams wait, never tables: a
+//! kernel that spins takes multiprocessors from the work beside it, and may keep the work that it waits for from running.
 
 use super::aware::Slots;
 use super::device::{End, Made};
@@ -32,13 +32,13 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The lanes of this rank, before it knows those of its peers.
+/// The lanes of this rank, before those of its peers are known.
 pub(super) struct Opened {
     pub(super) devices: Vec<Device>,
     pub(super) lanes: Vec<Open>,
-    /// What lies in their words.
+    /// The layout of their flags.
     pub(super) plots: Plots,
-    /// This rank's mailboxes in memory of the host, as devices reach them.
+    /// This rank's mailboxes in host memory, by the addresses that devices use.
     registered: Option<Arc<Memory>>,
 }
 
@@ -47,11 +47,11 @@ pub(super) struct Open {
     shared: Arc<OfDevice>,
     stream: Arc<Stream>,
     pub(super) words: Arc<Memory>,
-    /// The words, for those who raise them to hold.
+    /// The memory of the flags, which peers that set them hold.
     pub(super) segment: Arc<Segment>,
 }
 
-/// What comes of it.
+/// The result of [`join`].
 pub(super) struct Joined {
     pub(super) lanes: Vec<Lane>,
     pub(super) stages: Vec<Stage>,
@@ -69,7 +69,7 @@ pub(super) fn address(base: *mut u8) -> Address {
     base.addr() as Address
 }
 
-/// Links of an object whose tables wait: each has blocks of threads of its own.
+/// The most waits of an object in one launch: each takes thread blocks of its own.
 pub(super) const MOST_WAITS: usize = 64;
 
 impl Open {
@@ -80,7 +80,7 @@ impl Open {
 }
 
 impl Opened {
-    /// All memory that peers reach, for them to hold.
+    /// All memory that peers reach and hold.
     pub(super) fn segments(&self) -> impl Iterator<Item = Arc<Segment>> + '_ {
         self.lanes.iter().map(|lane| Arc::clone(&lane.segment)).chain(self.registered.iter().map(held))
     }
@@ -89,12 +89,12 @@ impl Opened {
 fn held(memory: &Arc<Memory>) -> Arc<Segment> {
     let base = std::ptr::without_provenance_mut(memory.at(0) as usize);
     let base = NonNull::new(base).unwrap_or(NonNull::dangling());
-    // SAFETY: the memory is a device's, or registered memory of the host, and `memory` keeps it valid. Only devices
+    // SAFETY: it is device memory, or registered host memory, and `memory` keeps it valid. Only devices
     // follow this address.
     unsafe { Segment::foreign(base, memory.place().bytes, Arc::clone(memory) as _) }
 }
 
-/// Streams, events and words of this rank's devices, for so many sets of an object with a number ([`Pool::next`]).
+/// Streams, events and flags of this rank's devices, for `sets` sets of an object with a number ([`Pool::next`]).
 pub(super) fn open(
     (comm, object): (&Communicator, usize),
     devices: &[Device],
@@ -107,14 +107,14 @@ pub(super) fn open(
         let shared = pool.of(device)?;
         let words = Arc::new(device.allocate(plots.bytes(number))?);
         for Range { start, end } in plots.cleared(number) {
-            // SAFETY: the words were allocated just now, and nobody else knows them before the stream is synchronised,
+            // SAFETY: the flags were allocated just now, and no other thread or rank knows them before the stream is synchronised,
             // below.
             unsafe { shared.rescue.clear(words.at(start), end - start) }?;
         }
         if options.cut() == Some(Cut::Stale) {
             let stale = |offset| ValueOp::Write { address: words.at(offset), value: 5 };
             let stale: Vec<ValueOp> = plots.awaited(number, sets).map(stale).collect();
-            // SAFETY: the words were allocated just now, and nobody else knows them before the stream is synchronised,
+            // SAFETY: the flags were allocated just now, and no other thread or rank knows them before the stream is synchronised,
             // below.
             unsafe { shared.rescue.values(&stale) }?;
         }
@@ -126,7 +126,7 @@ pub(super) fn open(
     Ok(Opened { devices: devices.to_vec(), lanes, plots, registered: None })
 }
 
-/// Lets the devices reach this rank's mailboxes in memory of the host, if links go through any.
+/// Gives the devices access to this rank's mailboxes in host memory, if links use any.
 pub(super) fn register_own(opened: &mut Opened, made: &Made) -> Result<(), Error> {
     let has_mailbox = made.links.iter().any(|link| matches!(link.path, LinkPath::Mailbox { .. }));
     let own = made.ends.iter().find_map(|end| end.segments.as_ref()).map(|(own, _)| own);
@@ -142,14 +142,14 @@ fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
     Ok(unsafe { device.register(base, segment.len(), Arc::clone(segment) as _) }?)
 }
 
-/// Which lane reads the source of an operation: that of its device.
+/// The lane that reads the source of an operation: that of its device.
 pub(super) fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
     let memory = &set.local.memories[set.local.fields[field].memory].0;
     let home = memory.device.as_ref().map(|home| &home.device);
     devices.iter().position(|device| Some(device) == home).unwrap_or(0)
 }
 
-/// Which lane does an operation of a link: that of the device whose field of this rank it reads, or, pulling, writes.
+/// The lane that does an operation of a link: that of the device whose field it reads, or writes if it pulls.
 pub(super) fn lane_for(set: &Set, link: &Link, op: &CopyOp, devices: &[Device]) -> usize {
     lane_of(set, if link.path == LinkPath::Pull { op.target } else { op.source }, devices)
 }
@@ -173,7 +173,7 @@ pub(super) fn moves(
         set.parts[at].ops.iter().map(|op| lane_for(set, link, op, devices)).collect()
     };
     let lanes = || made.sets.iter().flat_map(of_set);
-    // Where there is nothing to copy the first lane still says so.
+    // If there is nothing to copy, the first lane still sets the flag.
     lanes().any(|of| of == lane) || (lane == 0 && lanes().next().is_none())
 }
 
@@ -198,7 +198,7 @@ pub(super) fn join(
                     outgoing.push(send(opened, made, (end, far), (link, lane), staged, options)?);
                 }
             }
-            // What the other side moves, or what is unpacked here.
+            // The peer copies, or this rank unpacks.
             if (direction == Direction::Send) == (made.links[link].path == LinkPath::Pull)
                 && !opened.lanes.is_empty()
             {
@@ -251,8 +251,8 @@ pub(super) fn join(
     Ok(Joined { producers, lanes, stages, seats, registered, apart, outgoing, incoming })
 }
 
-/// Why exchanges cannot be one launch, as far as that is known before there are tables: who spins on a device takes room from the work
-/// beside it: little, and only as long as all objects together leave enough; and what it waits for must not have to run there.
+/// Why exchanges cannot be one launch, as far as that is known before there are tables. A kernel that spins takes multiprocessors from the
+/// work beside it: few, as long as all objects together leave enough. The work that it waits for must not have to run on its device.
 fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) -> Option<&'static str> {
     if options.streams_wait() {
         Some("`stream_waits`, or HALOCLINE_STREAM_WAITS, asks for that")
@@ -271,7 +271,7 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
     }
 }
 
-/// Lets every device reach the words, fields and mailboxes that it reads or writes.
+/// Gives every device access to the flags, fields and mailboxes that it reads or writes.
 fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
     let mut registered: Vec<Arc<Memory>> = opened.registered.iter().cloned().collect();
     for lane in &opened.lanes {
@@ -304,7 +304,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
         let Some((_, theirs)) = end.segments.as_ref().filter(|_| end.links.iter().any(is_mailbox)) else {
             continue;
         };
-        // A rank of this process has registered its own.
+        // A rank in this process has registered its own memory.
         if device.place_of(theirs.base().as_ptr().expose_provenance() as Address).is_err() {
             registered.push(Arc::new(register(device, theirs)?));
         }
@@ -312,7 +312,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
     Ok(registered)
 }
 
-/// The streams that an exchange comes after where it is not told.
+/// The producer streams of an exchange that names none.
 fn producers(opened: &Opened, options: &BindOptions) -> Result<Vec<Arc<Stream>>, Error> {
     if options.streams.is_empty() {
         // SAFETY: 0 is the default stream of the device, which lives as long as the device.

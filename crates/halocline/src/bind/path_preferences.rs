@@ -1,4 +1,4 @@
-//! What this rank would have of the links of its device fields: words with flags, chunks; and why it goes without.
+//! This rank's preferences for the links of its device fields: the LL protocol, the chunk size; and why it cannot use LL.
 
 use super::lanes::MOST_WAITS;
 use super::local::Local;
@@ -10,10 +10,10 @@ use halocline_device::Device;
 use std::collections::BTreeSet;
 
 pub(super) struct PathPreferences {
-    /// Up to how many bytes messages are to go as words with flags.
+    /// Messages use the LL protocol up to this many bytes.
     flags: usize,
     no_flags: Option<&'static str>,
-    /// Whether that was asked for.
+    /// Whether the options ask for it.
     asks_for_flags: bool,
     chunk: usize,
 }
@@ -31,7 +31,7 @@ impl PathPreferences {
         let asks_for_flags = matches!(flags, Flags::UpTo(_));
         let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
         let flags = match flags {
-            // Only where an exchange is one launch are they faster.
+            // LL is faster only if an exchange is one launch.
             Flags::Auto
                 if is_alone
                     && devices.iter().all(|device| device.waiting_block_limit() > 0)
@@ -43,7 +43,7 @@ impl PathPreferences {
             Flags::UpTo(bytes) => bytes.min(Flags::MOST),
             Flags::Auto | Flags::Never => 0,
         };
-        // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
+        // With several devices, each would have to pack a part of a message; and LL is faster only if kernels wait.
         let no_flags = match () {
             () if flags == 0 => None,
             () if devices.len() != 1 => {
@@ -59,12 +59,12 @@ impl PathPreferences {
         Self { flags, no_flags, asks_for_flags, chunk: chunk.unwrap_or(0) }
     }
 
-    /// What a peer is to know of it.
+    /// Writes the preferences into an offer.
     pub(super) fn enter(&self, endpoint: &mut LinkEndpoint) {
         (endpoint.chunk, endpoint.flags) = (self.chunk, self.flags);
     }
 
-    /// Lets links say why they go without what was asked for.
+    /// Notes at links why they do not use LL although the options ask for it.
     pub(super) fn explain(&self, links: &mut [Link]) {
         for link in links.iter_mut().filter(|link| link.path == LinkPath::Push) {
             let refused = link.flags == Some(0) && self.asks_for_flags;
@@ -76,7 +76,7 @@ impl PathPreferences {
     }
 }
 
-/// Whether all fields of a set can go as words of 4 bytes.
+/// Whether all fields of a set consist of whole 4-byte words.
 fn has_words(local: &Local) -> bool {
     local.fields.iter().all(|field| {
         let cells = &field.cells;

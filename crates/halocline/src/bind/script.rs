@@ -1,4 +1,4 @@
-//! What one lane is given for an exchange of each set: operations on words, and copy tables.
+//! The work of one lane for an exchange of each set: operations on flags, and copy tables.
 
 use super::lanes::{Opened, address, lane_for, lane_of};
 use super::sides::{Incoming, Outgoing, split};
@@ -24,7 +24,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// It copies, and that is all.
+    /// A part that copies and neither sets nor awaits a flag.
     fn is_plain(&self) -> bool {
         self.waits.is_empty() && self.raises.is_empty() && self.slot == Slot::None
     }
@@ -35,7 +35,7 @@ impl Draft {
     }
 }
 
-/// What the tables and operations of all lanes are made of: kept, for further sets.
+/// What the tables and operations of all lanes are made from. It is kept for further sets.
 pub(crate) struct Kit {
     pub(super) opened: Opened,
     pub(super) outgoing: Vec<Outgoing>,
@@ -53,9 +53,9 @@ pub(super) struct Making<'a> {
     pub(super) stages: &'a [Stage],
     pub(super) status: &'a Memory,
     pub(super) cut: Option<Cut>,
-    /// Tables raise and wait for all words, so that an exchange is one launch.
+    /// Tables set and wait for all flags, so that an exchange is one launch.
     pub(super) in_one: bool,
-    /// All on a stream of the user's.
+    /// All work is on a user's stream.
     pub(super) inline: bool,
 }
 
@@ -64,19 +64,19 @@ impl Making<'_> {
         self.cut == Some(cut)
     }
 
-    /// `ready` of direct links, which are raised at once.
+    /// `ready` of direct links, which are set at once.
     fn raised(&self, set: usize) -> impl Iterator<Item = Address> + '_ {
         let is_at_once = |into: &Incoming| into.path.is_direct() || self.is_raised_early(into);
         let direct = self.incoming.iter().filter(move |into| is_at_once(into));
         direct.flat_map(move |into| into.words.iter().map(move |(ready, _)| ready.of(set, 0)))
     }
 
-    /// Whether a test has a slot said to be free before it is.
+    /// Whether a test reports a slot as free before it is.
     fn is_raised_early(&self, into: &Incoming) -> bool {
         into.path.has_slots_on_devices() && self.is_cut(Cut::Unpacked)
     }
 
-    /// What the lane does for each set.
+    /// The lane's work for a set.
     pub(super) fn scripts(&self, sets: &[Arc<Set>]) -> Result<Vec<Script>, Error> {
         sets.iter().map(|set| self.script(set)).collect()
     }
@@ -112,7 +112,7 @@ impl Making<'_> {
         let count = chunks.max().unwrap_or(0).max(1);
         for number in 0..count {
             let mut step = Step { cues: self.arrivals(set, number), into: Vec::new() };
-            // Behind it nothing is waited for.
+            // No wait follows it.
             let is_last = number + 1 == count && script.over.is_empty();
             for parity in 0..SLOTS as usize {
                 let Some((table, says_done)) = self.into(set, number, parity, is_last)? else { continue };
@@ -124,7 +124,7 @@ impl Making<'_> {
         Ok(script)
     }
 
-    /// What ties the lanes of this rank to each other, at the begin and at the end: each raises a word of all others.
+    /// The flags that order the lanes of this rank, at the begin and at the end: each lane sets a flag of all others.
     fn ties(&self) -> (Vec<Cue>, Vec<Cue>) {
         let others = || (0..self.opened.lanes.len()).filter(|&other| other != self.number);
         let word = |lane: usize, (other, line): (usize, usize)| {
@@ -139,9 +139,9 @@ impl Making<'_> {
         (tie(0), tie(1))
     }
 
-    /// What is unpacked of a link, step by step: chunks by their numbers, each with its operations. A step is a wait and a launch, so there
-    /// are two at most: two thirds of the chunks while the others are on their way, then those. Of two chunks, the host loses by a step
-    /// more than the exchange gains.
+    /// The steps in which a link is unpacked: chunks by their numbers, each with its operations. A step is a wait and a launch, so there are
+    /// two at most: two thirds of the chunks while the others are on their way, then the others. For two chunks the second step costs
+    /// more than it saves.
     fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Vec<(usize, Vec<CopyOp>)>> {
         let part = &set.parts[into.link];
         let chunks: Vec<(usize, Vec<CopyOp>)> = match into.path {
@@ -163,7 +163,7 @@ impl Making<'_> {
         steps
     }
 
-    /// What a step of receiving waits for.
+    /// The flags that a receiving step waits for.
     fn arrivals(&self, set: &Set, number: usize) -> Vec<Cue> {
         let mut cues = Vec::new();
         for into in &self.incoming {
@@ -182,15 +182,15 @@ impl Making<'_> {
         cues
     }
 
-    /// What this lane does of a link's operations that are not packed.
+    /// This lane's share of a link's direct operations.
     fn of_lane<'b>(&'b self, set: &'b Set, out: &'b Outgoing) -> impl Iterator<Item = &'b CopyOp> {
         let link = &self.links[out.link];
         let mine = |op: &&CopyOp| lane_for(set, link, op, &self.opened.devices) == self.number;
         set.parts[out.link].ops.iter().filter(mine)
     }
 
-    /// The table that pushes, pulls, packs, and copies within the rank; or all that there is to do. Raises some words first, if it has
-    /// anything else to do.
+    /// The table that pushes, pulls, packs, and copies within the rank; in one launch, it does all work. It sets some flags first, unless
+    /// that is its only work.
     fn out(&self, set: &Set, parity: usize, first: &[Address]) -> Result<Option<CopyTable>, Error> {
         let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
         let (mut sources, mut targets) = (bases.clone(), bases);
@@ -233,7 +233,7 @@ impl Making<'_> {
                 draft.slot = Slot::Written;
             }
             if self.in_one {
-                // The owned cells are there; it is the peer's halo that is waited for.
+                // The owned cells are ready; the wait is for the peer's halo.
                 draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
                 draft.early = true;
             }
@@ -249,7 +249,7 @@ impl Making<'_> {
             if let Some(slots) = into.slots {
                 let ops = set.parts[into.link].ops.clone();
                 let mut draft = self.unpack(set, into, (sources.len(), ops));
-                // Words with flags say themselves that they have come.
+                // LL words show themselves that they have arrived.
                 let says_itself = into.path == LinkPath::Flags && !draft.ops.is_empty();
                 if !says_itself && !self.is_cut(Cut::Arrived) {
                     draft.waits.extend(waits);
@@ -263,12 +263,12 @@ impl Making<'_> {
         if !self.in_one && drafts.len() == first.len() {
             return Ok(None);
         }
-        // On a stream of the user's nothing runs beside it.
+        // On a user's stream no other work runs beside it.
         drafts.iter_mut().for_each(|draft| draft.beside = !self.inline);
         self.upload(&drafts, &sources, &targets)
     }
 
-    /// What unpacks a slot, the source of this number.
+    /// The part that unpacks a slot, the source of this index.
     fn unpack(&self, set: &Set, into: &Incoming, (source, mut ops): (usize, Vec<CopyOp>)) -> Draft {
         ops.iter_mut().for_each(|op| op.source = source);
         let words = into.words.iter().filter(|_| !self.is_raised_early(into));
@@ -277,8 +277,8 @@ impl Making<'_> {
         Draft { ops, raises, slot, ..Draft::default() }
     }
 
-    /// The table that unpacks what a step has waited for. If that is the last, and one part can be all of it, which raises nothing (so that no word
-    /// is still on its way to a peer), that says that the lane is done, which spares the stream a write of its own; returns whether it does.
+    /// The table that unpacks after a step's wait. If the step is the last, and one part does all of it and sets no flag (so that no flag is
+    /// still on its way to a peer), that part reports that the lane is done, which saves a write of the stream; returns whether it does.
     fn into(
         &self,
         set: &Set,
@@ -298,7 +298,7 @@ impl Making<'_> {
                 let Some(slot) = slot(chunk) else { continue };
                 let mut draft = self.unpack(set, into, (sources.len(), ops));
                 sources.push(slot);
-                // What raises nothing needs no part of its own.
+                // Operations that set no flag need no part of their own.
                 match drafts.last_mut().filter(|last| last.is_plain() && draft.is_plain()) {
                     Some(last) => last.ops.append(&mut draft.ops),
                     None => drafts.push(draft),
@@ -331,7 +331,7 @@ impl Making<'_> {
         Ok(Some(self.opened.lanes[self.number].device.upload(&table)?))
     }
 
-    /// The guard, and all words that this lane waits for: for each set those that are neither another one's before it nor known.
+    /// The guard, and all flags that this lane waits for: for each set those that no earlier set has and that are not in `known`.
     pub(super) fn poisoned(&self, sets: &[Arc<Set>], known: &[Address]) -> Vec<Vec<Address>> {
         let mut seen: BTreeSet<Address> = known.iter().copied().collect();
         let new = |set: &Arc<Set>| self.awaited(set).into_iter().filter(|word| seen.insert(*word)).collect();

@@ -1,4 +1,4 @@
-//! The two sides of a link: which words each raises and waits for, and where its slots lie.
+//! The two sides of a link: the flags that each sets and waits for, and its slots.
 
 use super::aware::Slots;
 use super::device::{End, Made};
@@ -17,7 +17,7 @@ use halocline_plan::copy::CopyOp;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One side's memory of the host: what the other side's lanes raise when slots are free, and the mailbox.
+/// One side's host memory: the flags that the peer's lanes set when slots are free, and the mailbox.
 #[derive(Clone, Copy)]
 struct Area {
     base: Address,
@@ -30,17 +30,17 @@ impl Area {
     }
 }
 
-/// The words that are raised when a slot is full, and the slots; in memory of the host or of a device.
+/// The flags that are set when a slot is full, and the slots; in host or device memory.
 #[derive(Clone, Copy)]
 struct Mailbox {
     base: Address,
     capacity: usize,
-    /// For how many sets.
+    /// The number of sets.
     room: usize,
 }
 
 impl Mailbox {
-    /// What a lane raises: the first of the words of all sets and slots.
+    /// The first of the flags of a lane, one for each set and slot.
     fn arrived(self, lane: usize) -> Word {
         Word::Slots(self.base + (lane * span(SLOTS as usize * self.room)) as Address)
     }
@@ -50,35 +50,35 @@ impl Mailbox {
     }
 }
 
-/// What two sides of a link do: all that the tables and operations of a lane are made of.
+/// The work of the two sides of a link: the tables and operations of a lane are made from it.
 pub(super) struct Outgoing {
     pub(super) lane: usize,
     pub(super) link: usize,
     pub(super) path: LinkPath,
-    /// Waited for, no further behind than `lag`.
+    /// The flag to wait for, at most `lag` epochs behind.
     pub(super) ready: Word,
     pub(super) lag: u64,
-    /// Raised: the peer's, or, of a staged message, `packed` of each chunk.
+    /// The flag to set: the peer's, or `packed` of each chunk of a staged message.
     pub(super) arrived: Word,
     /// The peer's slots.
     pub(super) slots: Option<Places>,
-    /// Our own.
+    /// This rank's slots.
     pub(super) stage: Option<usize>,
 }
 
 pub(super) struct Incoming {
     pub(super) link: usize,
     pub(super) path: LinkPath,
-    /// Of each of the peer's lanes that send, or pull from here: raised, and waited for.
+    /// For each of the peer's lanes that send here, or pull from here: the flag to set, and the flag to wait for.
     pub(super) words: Vec<(Word, Word)>,
-    /// Our slots.
+    /// This rank's slots.
     pub(super) slots: Option<Places>,
-    /// Those of a staged message.
+    /// The slots of a staged message.
     pub(super) stage: Option<usize>,
 }
 
 impl Outgoing {
-    /// Where it shows how far the peer is.
+    /// Shows how far the peer is.
     pub(super) fn seat(&self, sets: usize) -> Seat {
         let waits = match self.stage {
             Some(stage) => Waits::Stage(stage),
@@ -108,7 +108,7 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, endpoint: super::offer::LinkEndpoint| {
         let room = made.room();
-        // What a peer says may be any number.
+        // A peer may send any number.
         let slot = endpoint.capacity.checked_next_multiple_of(slot(1))?;
         let bytes = slot.checked_mul(SLOTS as usize)?.checked_add(head(room))?;
         let end = endpoint.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
@@ -125,7 +125,7 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     Ok(Some(both))
 }
 
-/// The most bytes that a link's message has.
+/// The most bytes of a link's message.
 pub(super) fn capacity(made: &Made, link: usize) -> usize {
     made.sets.iter().map(|set| set.parts[link].bytes).max().unwrap_or(0)
 }
@@ -157,7 +157,7 @@ pub(super) fn staged(set: &Set, link: &Link, links: &[Link]) -> Staged {
     Staged { chunks, acknowledged: !comes_back }
 }
 
-/// The chunks of a message: which bytes, and what moves them.
+/// The chunks of a message: their bytes and their operations.
 pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Vec<CopyOp>)> {
     let mut chunks: Vec<_> = chunks(part.bytes, chunk).into_iter().map(|bytes| (bytes, Vec::new())).collect();
     let mut begin = 0;
