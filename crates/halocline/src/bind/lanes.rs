@@ -69,7 +69,7 @@ pub(super) fn address(base: *mut u8) -> Address {
     base.addr() as Address
 }
 
-/// The most waits of an object in one launch: each takes thread blocks of its own.
+/// The most links of an object whose tables wait: each takes thread blocks of its own.
 pub(super) const MOST_WAITS: usize = 64;
 
 impl Open {
