@@ -495,7 +495,7 @@ pub enum Fault {
     NotWritten,
     /// Halo cells are not what their owner held when the exchange began.
     Changed,
-    /// Owned cells were written while an exchange that sends them was in flight.
+    /// Owned cells were written while an exchange was in flight.
     OwnedWritten,
     /// Two ranks exchange different sets of fields.
     OtherSet,
