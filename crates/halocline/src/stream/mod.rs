@@ -101,8 +101,8 @@ pub(crate) struct Scheduled {
     looked: AtomicUsize,
     /// The exchange that was unfinished when the devices were last asked for a failure, and the time of that.
     asked: Mutex<(u64, Duration)>,
-    /// The exchange after which none was in flight, and since when that is known.
-    idle: Mutex<(u64, Duration)>,
+    /// The clock of the exchange after which none was in flight.
+    idle: Lateness,
     /// Dropped after the lanes: mailboxes that devices reach, and segments of peers.
     #[expect(dead_code, reason = "held for the addresses in it")]
     registered: Vec<Arc<Memory>>,
@@ -261,7 +261,7 @@ impl Scheduled {
             waiting: Mutex::default(),
             looked: AtomicUsize::new(0),
             asked: Mutex::default(),
-            idle: Mutex::default(),
+            idle: Lateness::default(),
             registered: parts.registered,
             segments: parts.segments,
             #[cfg(feature = "cuts")]

@@ -111,11 +111,8 @@ impl Scheduled {
             Some(_) if self.comm.link().cores() != Cores::Spare => return None,
             Some(_) => (STAGED, LINGER_STAGED),
         };
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.0 != epoch {
-            *idle = (epoch, now);
-        }
-        (now.saturating_sub(idle.1) < long).then_some(now + look)
+        self.idle.start(epoch, now);
+        (self.idle.elapsed(epoch, now) < long).then_some(now + look)
     }
 
     /// The failure of a device that no call has reported. Asks now and then while the same exchange is unfinished.
