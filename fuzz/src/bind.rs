@@ -1,4 +1,4 @@
-//! What a rank sends while two ranks bind and exchange, by every way: one message says something else.
+//! Two ranks bind and exchange by every path; one message of rank 1 is replaced.
 
 use halocline::{
     Array, BindOptions, Communicator, Decomposed, Error, Halo, HaloExchange, LinkChoice, RegularGrid,
@@ -11,7 +11,7 @@ use std::time::Duration;
 const CHOICES: [LinkChoice; 4] =
     [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
-/// The way, the number of a message that rank 1 sends, and what stands in it.
+/// The path, the number of a message of rank 1, and its new content.
 pub fn bind(bytes: &[u8]) {
     let Some((&[way, victim], content)) = bytes.split_first_chunk() else { return };
     let content = content.to_vec();
@@ -22,7 +22,7 @@ pub fn bind(bytes: &[u8]) {
     });
 }
 
-/// All messages, as they are.
+/// All messages, unchanged.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (way, choice) in (0u8..).zip(CHOICES) {
@@ -46,7 +46,7 @@ fn play(link: LinkChoice, tamper: impl Fn(usize, &mut Vec<u8>) + Send + Sync + '
         Ok(())
     });
     let other = std::thread::spawn(move || exchange(second, link));
-    // An error or not: what was changed may not matter.
+    // An error or not: the change may not matter.
     let _ = exchange(first, link);
     let _ = other.join().expect("no panic");
 }

@@ -1,4 +1,4 @@
-//! The fuzz targets, each a function of bytes, with seeds: the inputs to begin with.
+//! The fuzz targets, each a function of bytes, with seeds (initial inputs).
 
 mod bind;
 mod mesh;
@@ -18,7 +18,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::PathBuf;
 
-/// Where the seeds of a target are to be written before it runs, if anywhere.
+/// The variable with the folder into which a target writes its seeds before it runs.
 const SEEDS: &str = "HALOCLINE_FUZZ_SEEDS";
 
 /// Writes the seeds of a target into the folder that [`SEEDS`] names.
@@ -45,7 +45,7 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Runs a target; an allocation that is out of all proportion to the input is a crash.
+/// Runs a target; an allocation much larger than the input is a crash.
 pub fn guarded(target: fn(&[u8]), bytes: &[u8]) {
     MOST.set((1 << 20) + 256 * bytes.len());
     target(bytes);
@@ -58,21 +58,21 @@ thread_local! {
     static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-// SAFETY: hands everything on to the system's allocator, or ends the process.
+// SAFETY: every method calls the system's allocator with the same arguments, or ends the process.
 unsafe impl GlobalAlloc for Limited {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() > MOST.get() {
-            // What follows may allocate.
+            // The message may allocate.
             MOST.set(usize::MAX);
             eprintln!("an allocation of {} bytes", layout.size());
             std::process::abort();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, and the system's allocator gets the same arguments.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, base: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, and the system's allocator gets the same arguments.
         unsafe { System.dealloc(base, layout) }
     }
 }

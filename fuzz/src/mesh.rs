@@ -1,8 +1,8 @@
-//! The files of a mesh: two triangles, of which one file is damaged.
+//! The files of a mesh of two triangles; one file is damaged.
 
 use crate::ocean::input::{Fesom, Source};
 
-/// The number of a file, and what stands in it.
+/// The number of a file, and its content.
 pub fn mesh(bytes: &[u8]) {
     let Some((&which, content)) = bytes.split_first() else { return };
     let mut files = files();

@@ -1,7 +1,7 @@
 //! Messages that ranks receive: plain values, messages of the directory, collective calls.
 
 use crate::simulated::resolve_tampered;
-use halocline_comm::call::fuzz::say;
+use halocline_comm::call::fuzz::send_raw;
 use halocline_comm::{CommError, Communicator, Reduce};
 use halocline_plan::UnstructuredDomain;
 use halocline_plan::directory::{Answer, Lookup, Message, Reply, Request};
@@ -96,16 +96,16 @@ pub fn collectives(bytes: &[u8]) {
         Err(other) => panic!("another error: {other}"),
     };
     let (first, second) = pair();
-    say(&second, 0, "all_gather", bytes);
+    send_raw(&second, 0, "all_gather", bytes);
     check(first.all_gather(b"mine").map(|all| all.len()), 2);
     let (first, second) = pair();
-    say(&first, 1, "all_gather", bytes);
+    send_raw(&first, 1, "all_gather", bytes);
     check(second.all_gather(b"mine").map(|all| all.len()), 2);
     let (first, second) = pair();
-    say(&second, 0, "all_reduce", bytes);
+    send_raw(&second, 0, "all_reduce", bytes);
     check(first.all_reduce(&[u64::MAX, 2], Reduce::Sum).map(|all| all.len()), 2);
     let (first, second) = pair();
-    say(&first, 1, "all_reduce", bytes);
+    send_raw(&first, 1, "all_reduce", bytes);
     check(second.all_reduce(&[u64::MAX, 2], Reduce::Max).map(|all| all.len()), 2);
 }
 

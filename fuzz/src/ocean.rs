@@ -1,4 +1,4 @@
-//! The mesh reader, which lives in a program, and what it needs.
+//! The mesh reader of the command, with the modules that it needs.
 
 #![allow(dead_code, unused_imports, reason = "the program uses the rest")]
 

@@ -1,15 +1,17 @@
 //! The only module that calls MPI for messages: one communicator of the library, with the rules for which thread may call MPI
 //! and when.
 
-use super::engine::{Came, INTRODUCTION, Wire};
+mod state;
+
+use super::engine::{INTRODUCTION, Wire};
 use super::error::{MpiError, ThreadLevel};
-use super::frame::{Assembly, Kind, LONGEST, NUMBERS, TRAILER, announce, announced, split, trailer};
 use super::posted::PostedReceives;
 use super::runtime::About;
 use crate::bulk::{Bulk, BulkQueue, Surround};
 use crate::inbox::Tag;
 use crate::lent::{Lent, Payload};
-use std::collections::{HashMap, VecDeque};
+use state::{Close, State};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
@@ -87,26 +89,6 @@ pub(super) struct Channel {
     peers: Vec<usize>,
 }
 
-struct State {
-    wire: Box<dyn Wire>,
-    assembly: Assembly,
-    /// The number of the next bulk to each peer.
-    numbers: HashMap<usize, u32>,
-    /// Peers that have closed.
-    gone: usize,
-    /// The user has dropped the communicator, or MPI is about to be finalised.
-    close: Close,
-    /// Why MPI is not called any more.
-    broken: Option<MpiError>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Close {
-    No,
-    Due,
-    Sent,
-}
-
 /// Channels that MPI still knows: to close them before MPI is finalised, and to free those that are over.
 static CHANNELS: Mutex<Vec<Arc<Channel>>> = Mutex::new(Vec::new());
 
@@ -117,18 +99,10 @@ impl Channel {
     /// The channel over a wire, to these peers.
     pub(super) fn open(wire: Box<dyn Wire>, about: &About, peers: Vec<usize>) -> Arc<Self> {
         sweep();
-        let state = State {
-            wire,
-            assembly: Assembly::default(),
-            numbers: HashMap::new(),
-            gone: 0,
-            close: Close::No,
-            broken: None,
-        };
         let channel = Arc::new(Self {
             access: Access::of(about),
             calls: (about.level == ThreadLevel::Serialized).then_some(&CALLS),
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(wire)),
             posting: AtomicU32::new(0),
             carrying: AtomicBool::new(false),
             outbox: Mutex::default(),
@@ -328,118 +302,6 @@ impl Channel {
             // it came into the outbox.
             unsafe { state.send(to, tag, payload)? };
         }
-    }
-}
-
-impl State {
-    fn check(&self) -> Result<(), MpiError> {
-        self.broken.clone().map_or(Ok(()), Err)
-    }
-
-    /// Records the first failure: the channel is broken from then on.
-    fn note(&mut self, outcome: Result<(), MpiError>) -> Result<(), MpiError> {
-        if let Err(error) = &outcome {
-            self.broken.get_or_insert_with(|| error.clone());
-        }
-        outcome
-    }
-
-    /// # Safety
-    /// The access rule of [`Channel`] holds. `to` is a rank of the communicator.
-    unsafe fn send(&mut self, to: usize, tag: Tag, payload: Payload) -> Result<(), MpiError> {
-        let payload = match payload {
-            Payload::Lent(lent) if lent.bytes().len() + TRAILER <= LONGEST => {
-                let trailer = trailer(tag, lent.bytes().len());
-                let whole = Payload::Lent(lent.extended(trailer));
-                // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
-                return unsafe { self.wire.send(to, Kind::Last, whole) };
-            }
-            Payload::Lent(lent) => lent.copied(),
-            Payload::Owned(bytes) => bytes,
-        };
-        for (kind, part) in split(tag, payload, LONGEST) {
-            // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
-            unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// The access rule of [`Channel`] holds. `to` is a rank of the communicator. MPI takes the kind of memory that the bulk
-    /// is in.
-    unsafe fn send_bulk(
-        &mut self,
-        to: usize,
-        tag: Tag,
-        payload: Vec<u8>,
-        bulk: Lent,
-    ) -> Result<(), MpiError> {
-        let number = self.numbers.entry(to).or_default();
-        let payload = announce(payload, *number, bulk.len());
-        // SAFETY: the caller keeps the access rule of `Channel`, gives a rank of the communicator, and promises that MPI
-        // takes this kind of memory.
-        unsafe { self.wire.send_bulk(to, *number, bulk)? };
-        *number = (*number + 1) % NUMBERS;
-        for (kind, part) in split(tag, payload, LONGEST) {
-            let kind = if kind == Kind::Last { Kind::Bulk } else { kind };
-            // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
-            unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// The access rule of [`Channel`] holds. `peers` are ranks of the communicator.
-    unsafe fn send_close(&mut self, peers: &[usize]) -> Result<(), MpiError> {
-        if self.close == Close::Due {
-            self.close = Close::Sent;
-            for &peer in peers {
-                // SAFETY: the caller keeps the access rule of `Channel` and gives ranks of the communicator.
-                unsafe { self.wire.send(peer, Kind::Close, Payload::Owned(Vec::new()))? };
-            }
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// The access rule of [`Channel`] holds.
-    unsafe fn advance(
-        &mut self,
-        posted: &PostedReceives,
-        bulk_queue: &Arc<BulkQueue>,
-        arrive: &mut dyn FnMut(usize, Arrival),
-    ) -> Result<(), MpiError> {
-        let Self { wire, assembly, gone, .. } = self;
-        let mut malformed = None;
-        let mut take = |from: usize, kind: Kind, came: Came| match (kind, came) {
-            (_, Came::InPlace(tag)) => arrive(from, Arrival::InPlace(tag)),
-            (Kind::Part, Came::Bytes(bytes)) => assembly.part(from, bytes),
-            (Kind::Last, Came::Bytes(bytes)) => match assembly.last(from, bytes) {
-                Some((tag, payload)) => arrive(from, Arrival::Message(tag, payload, None)),
-                None => malformed = Some(MpiError::Malformed { from, what: "a message without its end" }),
-            },
-            (Kind::Bulk, Came::Bytes(bytes)) => {
-                let whole = assembly.last(from, bytes);
-                let read =
-                    whole.and_then(|(tag, mut payload)| Some((announced(&mut payload)?, tag, payload)));
-                match read {
-                    Some(((number, len), tag, payload)) => {
-                        let bulk = Bulk::new((from, number), len, bulk_queue);
-                        arrive(from, Arrival::Message(tag, payload, Some(bulk)));
-                    }
-                    None => {
-                        malformed = Some(MpiError::Malformed { from, what: "an announcement of nothing" })
-                    }
-                }
-            }
-            (Kind::Close, Came::Bytes(_)) => {
-                *gone += 1;
-                arrive(from, Arrival::Closed);
-            }
-        };
-        // SAFETY: the caller keeps the access rule of `Channel`.
-        unsafe { wire.advance(posted, &mut take)? };
-        malformed.map_or(Ok(()), Err)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `fuzz/` reaches of the private parsers. Part of no ordinary build.
+//! Access of `fuzz/` to the private parsers. Only in fuzzing builds.
 
 use super::Job;
 use super::control::Control;
@@ -9,7 +9,7 @@ use crate::segment::Segment;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A connection: a byte that says in what pieces the others come, then what is read from the socket.
+/// A connection: the first byte is the size of the pieces in which the other bytes are received.
 pub fn frames(bytes: &[u8]) {
     let Some((&piece, stream)) = bytes.split_first() else { return };
     let mut decoder = Decoder::default();
@@ -21,7 +21,7 @@ pub fn frames(bytes: &[u8]) {
                 Ok(None) => break,
                 Err(_) => return,
             };
-            // Whoever this may be, it has no place in tables that ranks index.
+            // The claimed rank may be any number.
             let _ = check_hello(&frame, TOKEN);
             let mut again = Decoder::default();
             again.feed(&encode(frame.tag, &frame.segments, &frame.payload));
@@ -39,18 +39,18 @@ pub fn connections() -> Vec<Vec<u8>> {
     [1, 200].map(|piece| [&[piece][..], &hello, &message].concat()).to_vec()
 }
 
-/// What another rank may have written over the control segment.
+/// A control segment with arbitrary content.
 pub fn control(bytes: &[u8]) {
     const RANKS: usize = 3;
     let len = Job::segment_bytes(RANKS);
     let Ok(segment) = Segment::shared(len) else { return };
     let count = bytes.len().min(len);
-    // SAFETY: the segment has at least `count` bytes, and nobody else knows it.
+    // SAFETY: the segment has at least `count` bytes, and nothing else accesses it.
     unsafe { segment.base().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), count) };
     let Some(control) = segment.descriptor().and_then(|fd| fd.try_clone_to_owned().ok()) else { return };
     let Ok(control) = Control::map(control, RANKS) else { panic!("a segment of the right size") };
     for slot in control.slots() {
-        // A process that cannot be: none.
+        // Impossible process ids are refused.
         assert!(slot.pid().is_none_or(|pid| pid.as_raw_nonzero().get() > 0));
         let _ = slot.has_left();
     }
