@@ -60,6 +60,6 @@ fn exchange(comm: Communicator, link: LinkChoice) -> Result<(), Error> {
     let (_, shape) = &pattern.plan().domains[0];
     let (a, b) =
         (Array::<f64>::zeros(&comm, &shape.extents())?, Array::<u32>::zeros(&comm, &shape.extents())?);
-    let halo = HaloExchange::bind_with(&comm, &[(&pattern, &a), (&pattern, &b)], &options)?;
+    let halo = HaloExchange::bind_with(&comm, ((&pattern, &a), (&pattern, &b)), &options)?;
     (0..2).try_for_each(|_| halo.exchange()?.wait())
 }

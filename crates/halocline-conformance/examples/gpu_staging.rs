@@ -191,7 +191,7 @@ fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(Stri
             let options = BindOptions::default()
                 .link(link)
                 .for_tests(TestOptions { chunk: Some(mega << 20), ..TestOptions::default() });
-            let halo = HaloExchange::bind_with(comm, &[(&pattern, &*array)], &options)?;
+            let halo = HaloExchange::bind_with(comm, [(&pattern, &*array)], &options)?;
             let stream = &streams[0];
             check(comm, &array, &halo, stream)?;
             let exchange = || -> Result<()> { Ok(halo.schedule_exchange(&[stream])?.schedule_wait(stream)?) };

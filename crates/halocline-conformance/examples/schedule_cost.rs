@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(1))?;
                         let array = DeviceArray::<u64>::zeros(&device, &[4])?;
                         let options = BindOptions::default().inline(inline);
-                        let halo = HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)?;
+                        let halo = HaloExchange::bind_with(&comm, [(&pattern, &array)], &options)?;
                         let stream = device.stream(Priority::Normal)?;
                         let exchange = |times| -> Result<(), halocline::Error> {
                             for _ in 0..times {

@@ -219,7 +219,7 @@ fn exchanged_elsewhere(comm: &Communicator) -> Outcome {
     let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
     let array = Array::<u64>::zeros(comm, &[4])?;
     array.write()?.fill(comm.rank() as u64 + 1);
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(LinkChoice::Auto))?;
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &by(LinkChoice::Auto))?;
     let by_message = halo.links().message > 0;
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| halo.exchange()?.wait()).join());
     match elsewhere {
@@ -239,7 +239,7 @@ fn scheduled_nowhere(comm: &Communicator) -> Outcome {
     run_all(comm, "scheduled")?;
     let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
     let array = Array::<u64>::zeros(comm, &[4])?;
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(LinkChoice::Auto))?;
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &by(LinkChoice::Auto))?;
     let by_message = halo.links().message > 0;
     match halo.schedule_exchange(&[]) {
         Ok(pending) if !by_message => pending.wait()?,
@@ -274,7 +274,7 @@ fn aborts(mpi: &Mpi) -> Outcome {
     let comm = mpi.communicator()?;
     let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(&comm)?;
     let array = Array::<u64>::zeros(&comm, &[4])?;
-    let halo = HaloExchange::bind(&comm, &[(&pattern, &array)])?;
+    let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
     for step in 0.. {
         halo.exchange()?.wait()?;
         if step == 100 && comm.rank() == 1 {
@@ -289,7 +289,7 @@ fn dropped_after_finalize(mpi: &Mpi) -> Outcome {
     let comm = mpi.communicator()?;
     let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(&comm)?;
     let array = Array::<u64>::zeros(&comm, &[4])?;
-    let halo = HaloExchange::bind(&comm, &[(&pattern, &array)])?;
+    let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
     let by_message = halo.links().message > 0;
     halo.exchange()?.wait()?;
     mpi.finalize()?;

@@ -61,7 +61,7 @@ impl Ring {
 
     /// Binds it. Collective.
     pub fn bind(&self, comm: &Communicator, options: &BindOptions) -> Result<HaloExchange, Error> {
-        HaloExchange::bind_with(comm, &[(&self.pattern, &self.field)], options)
+        HaloExchange::bind_with(comm, [(&self.pattern, &self.field)], options)
     }
 
     /// Its first byte.

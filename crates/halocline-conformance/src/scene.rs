@@ -346,7 +346,7 @@ impl Scene {
 
     /// Binds all fields. Collective.
     pub fn bind(&self, comm: &Communicator, options: &BindOptions) -> Result<HaloExchange, Error> {
-        HaloExchange::bind_with(comm, &self.fields(), options)
+        HaloExchange::bind_with(comm, self.fields(), options)
     }
 
     /// Begins the next step: writes new data everywhere. No exchange may be in flight.

@@ -216,9 +216,11 @@ impl Subject {
         for &(cell, id, _) in self.cells.iter().filter(|(_, _, role)| *role == wanted) {
             for (number, &element) in (0..).zip(&self.elements) {
                 let start = cell.wrapping_add_signed(element);
-                let bytes = oracle(id, self.number, number, self.step);
                 let target = &mut image[start..start + size];
-                target.copy_from_slice(&bytes[..size]);
+                target
+                    .iter_mut()
+                    .zip(oracle(id, self.number, number, self.step))
+                    .for_each(|(to, byte)| *to = byte);
                 if self.element == ElementType::Bool {
                     target[0] &= 1;
                 }
@@ -232,12 +234,9 @@ impl Subject {
 }
 
 /// The bytes of an element: of cell `id`, field `field`, number `element` within its cell.
-pub fn oracle(id: u64, field: u64, element: u64, step: u64) -> [u8; 16] {
-    let low = mix(id ^ mix(field ^ mix(element ^ mix(step))));
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&low.to_le_bytes());
-    bytes[8..].copy_from_slice(&mix(low).to_le_bytes());
-    bytes
+pub fn oracle(id: u64, field: u64, element: u64, step: u64) -> impl Iterator<Item = u8> {
+    let first = mix(id ^ mix(field ^ mix(element ^ mix(step))));
+    std::iter::successors(Some(first), |word| Some(mix(*word))).flat_map(u64::to_le_bytes)
 }
 
 thread_local! {

@@ -228,7 +228,7 @@ impl Play {
         let array = Array::<f64>::zeros(comm, &shape.extents())?;
         let link = [LinkChoice::Push, LinkChoice::Pull][self.seed as usize % 2];
         let options = BindOptions::default().link(link).deadline(Duration::from_secs(1));
-        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+        let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options)?;
         let failed = self.together().and_then(|()| {
             self.say_here();
             if self.is_victim() && !anywhere {
@@ -275,7 +275,7 @@ impl Play {
         let flags = if (self.seed / 6).is_multiple_of(2) { Flags::Never } else { Flags::UpTo(1 << 20) };
         let inline = (self.seed / 3).is_multiple_of(2);
         let bound = BindOptions::default().inline(inline).link(link).flags(flags);
-        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &bound)?;
+        let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &bound)?;
         let direct = if flags == Flags::Never { LinkPath::Push } else { LinkPath::Flags };
         let is_direct = halo.paths().all(|(_, _, path)| path == direct);
         ensure!(link != LinkChoice::Auto || is_direct || comm.transport() != "shm", "{}", halo.explain());
@@ -376,7 +376,7 @@ impl Play {
         let (_, shape) = &pattern.plan().domains[0];
         let array = Array::<f64>::zeros(&self.comm, &shape.extents())?;
         let options = BindOptions::default().link(choices(&self.comm)[turn % 5]);
-        let halo = self.noted(HaloExchange::bind_with(&self.comm, &[(pattern, &array)], &options))?;
+        let halo = self.noted(HaloExchange::bind_with(&self.comm, [(pattern, &array)], &options))?;
         self.noted(halo.exchange().and_then(|pending| pending.wait()))
     }
 
@@ -396,7 +396,7 @@ impl Play {
             let (_, shape) = &pattern.plan().domains[0];
             let bound = Array::<f64>::zeros(&self.comm, &shape.extents()).and_then(|array| {
                 let options = BindOptions::default().link(choices(&self.comm)[1]);
-                let halo = HaloExchange::bind_with(&self.comm, &[(&pattern, &array)], &options)?;
+                let halo = HaloExchange::bind_with(&self.comm, [(&pattern, &array)], &options)?;
                 halo.exchange()?.wait()?;
                 Ok((array, halo))
             });
@@ -425,7 +425,7 @@ impl Play {
             ensure!(set == 0, "no limit: {}", std::io::Error::last_os_error());
         }
         let options = BindOptions::default().link(choices(comm)[1]);
-        Ok(HaloExchange::bind_with(comm, &[(&pattern, &array)], &options).map(drop))
+        Ok(HaloExchange::bind_with(comm, [(&pattern, &array)], &options).map(drop))
     }
 
     /// Endless patterns and collective calls.

@@ -116,7 +116,7 @@ fn scheduled(comm: &Communicator, device: &Device, inline: bool) -> Outcome {
     let pattern = RegularGrid::new([4]).periodic([true]).decompose(2)?.pattern(comm, Halo::uniform(1))?;
     let array = DeviceArray::<u64>::zeros(device, &[4])?;
     let options = BindOptions::default().inline(inline);
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options)?;
     let stream = device.stream(Priority::Normal)?;
     let exchange = || Ok(halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?);
     // More than can be in flight: each that is holds an event, of which there are enough then.

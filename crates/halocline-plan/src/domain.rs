@@ -20,7 +20,7 @@ impl DomainShape {
             Self::Regular { owned, halo, .. } => {
                 owned.iter().zip(halo).map(|(owned, (low, _))| *low..low + owned).collect()
             }
-            Self::Unstructured { owned, .. } => vec![0..*owned],
+            Self::Unstructured { owned, .. } => std::iter::once(0..*owned).collect(),
         }
     }
 
@@ -32,13 +32,16 @@ impl DomainShape {
     pub fn interior(&self, width: usize) -> LocalBox {
         match self {
             Self::Regular { owned, halo, .. } => {
+                let margin = |halo: usize| if halo == 0 { 0 } else { width };
                 let axes = owned.iter().zip(halo).map(|(&owned, &(low, high))| {
-                    let (start, end) = (low + width.min(low), (low + owned).saturating_sub(width.min(high)));
-                    start.min(low + owned)..end.max(start.min(low + owned))
+                    let start = low + margin(low).min(owned);
+                    start..(low + owned).saturating_sub(margin(high)).max(start)
                 });
                 axes.collect()
             }
-            Self::Unstructured { owned, .. } => vec![0..if width == 0 { *owned } else { 0 }],
+            Self::Unstructured { owned, .. } => {
+                std::iter::once(0..if width == 0 { *owned } else { 0 }).collect()
+            }
         }
     }
 
@@ -147,11 +150,11 @@ mod tests {
                 let mut rest: usize = number;
                 let cell: Vec<usize> = extents.iter().map(|n| { let at = rest % n; rest /= n; at }).collect();
                 let is_owned = holds(&shape.owned_cells(), &cell);
-                // A stencil of this width that reads a halo cell, which exists.
+                // One of the cells that the stencil reads is there, and not owned.
                 let reads_halo = cell.iter().enumerate().any(|(axis, &at)| {
                     let owned = shape.owned_cells()[axis].clone();
-                    (owned.start > 0 && at < owned.start + width.min(halo[axis].0))
-                        || (at + width.min(halo[axis].1) >= owned.end && halo[axis].1 > 0 && width > 0)
+                    let reads = at.saturating_sub(width)..(at + width + 1).min(extents[axis]);
+                    reads.into_iter().any(|read| !owned.contains(&read))
                 });
                 prop_assert_eq!(holds(&shape.interior(width), &cell), is_owned && !reads_halo);
                 let of = |boxes: &[LocalBox]| boxes.iter().filter(|cells| holds(cells, &cell)).count();

@@ -198,7 +198,7 @@ mod tests {
         let grid = RegularGrid::new([64, 64, 64]).periodic([true; 3]);
         let pattern = grid.decompose(1).unwrap().pattern(&comm, Halo::uniform(1)).unwrap();
         let arrays = [0, 1].map(|_| Array::<u64>::zeros(&comm, &[66; 3]).unwrap());
-        let halo = HaloExchange::bind(&comm, &[(&pattern, &*arrays[0]), (&pattern, &*arrays[1])]).unwrap();
+        let halo = HaloExchange::bind(&comm, [(&pattern, &*arrays[0]), (&pattern, &*arrays[1])]).unwrap();
         let mut handed_on = 0;
         for step in 1..200_u64 {
             arrays.iter().for_each(|array| array.write().unwrap().fill(step << 32));

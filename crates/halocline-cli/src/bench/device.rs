@@ -193,7 +193,7 @@ fn bind(
     link: Link,
 ) -> Result<(Row, HaloExchange), CommandError> {
     let options = BindOptions::default().link(link.choice());
-    let bind = || Ok(HaloExchange::bind_with(comm, &twins.pairs(case), &options)?);
+    let bind = || Ok(HaloExchange::bind_with(comm, twins.pairs(case), &options)?);
     let (first, cold) = timed(comm, bind)?;
     drop(first);
     let (halo, warm) = timed(comm, bind)?;

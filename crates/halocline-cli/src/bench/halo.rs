@@ -171,7 +171,7 @@ pub(super) fn timed<T>(
 /// Binds and verifies one kind of link.
 fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchange), CommandError> {
     let options = BindOptions::default().link(link.choice());
-    let bind = || Ok(HaloExchange::bind_with(comm, &case.pairs(), &options)?);
+    let bind = || Ok(HaloExchange::bind_with(comm, case.pairs(), &options)?);
     let (first, cold) = timed(comm, bind)?;
     drop(first);
     let (halo, warm) = timed(comm, bind)?;
@@ -206,7 +206,7 @@ fn empty(comm: &Communicator, case: &Case, args: &HaloArgs) -> Result<HaloExchan
     let mut extents = case.pattern.plan().domains[0].1.extents();
     extents.push(0);
     let field = Field::allocate(comm, Layout::c_order(args.dtype.element(), &extents)?)?;
-    Ok(HaloExchange::bind(comm, &[(&case.pattern, &field)])?)
+    Ok(HaloExchange::bind(comm, [(&case.pattern, &field)])?)
 }
 
 fn measure(

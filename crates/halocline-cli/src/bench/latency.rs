@@ -130,7 +130,7 @@ impl Subject {
         let domain = UnstructuredDomain::new(rank, ids(rank), ids(1 - rank));
         let pattern = Pattern::unstructured(comm, &[domain])?;
         let field = Array::<u64>::zeros(comm, &[2 * cells as usize])?;
-        let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
+        let halo = HaloExchange::bind(comm, [(&pattern, &field)])?;
         for exchange in 1..=3u64 {
             let value = |rank: u64, at: u64| exchange << 48 | rank << 40 | at;
             field.write()?.iter_mut().zip(0..cells).for_each(|(cell, at)| *cell = value(rank, at));

@@ -14,7 +14,7 @@ pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
         &args.transport.of(args.ranks),
         |ranks| {
             bound::check_ranks(ranks)?;
-            Ok(model.check_ranks(&args.model, ranks)?)
+            model.check_ranks(&args.model, ranks)
         },
         || Ok(()),
         |comm, ()| bind(comm, args, &model, json),

@@ -163,7 +163,7 @@ fn of_device(comm: &Communicator, mappings: &Mappings, device: &Device) -> Resul
     let array = DeviceArray::<u64>::zeros(device, &[CELLS + 2 * WIDTH])?;
     let bind = || -> Result<(f64, HaloExchange), CommandError> {
         let start = Instant::now();
-        let halo = HaloExchange::bind(comm, &[(&pattern, &*array)])?;
+        let halo = HaloExchange::bind(comm, [(&pattern, &*array)])?;
         Ok((millis(start), halo))
     };
     let (first, halo) = bind()?;
@@ -199,7 +199,7 @@ fn settled(device: &Device, before: Option<usize>) -> Result<Option<usize>, Devi
 
 fn exchange(comm: &Communicator, pattern: &Pattern, device: &Device) -> Result<(), CommandError> {
     let array = DeviceArray::<u64>::zeros(device, &[CELLS + 2 * WIDTH])?;
-    let halo = HaloExchange::bind(comm, &[(pattern, &*array)])?;
+    let halo = HaloExchange::bind(comm, [(pattern, &*array)])?;
     run_once(comm, device, &array, &halo)?;
     Ok(comm.barrier()?)
 }

@@ -146,8 +146,7 @@ impl<A: Deref<Target = Field>> Exchanges<A> {
     ) -> Result<Self, CommandError> {
         let nodes = Pattern::unstructured(comm, &[domains.vertices().clone()])?;
         let triangles = Pattern::unstructured(comm, &[domains.elements().clone()])?;
-        let gradients =
-            HaloExchange::bind(comm, &[(&triangles, &*gradient[0]), (&triangles, &*gradient[1])])?;
+        let gradients = HaloExchange::bind(comm, [(&triangles, &*gradient[0]), (&triangles, &*gradient[1])])?;
         let sets: [&[(&Pattern, &Field)]; 2] =
             [&[(&nodes, &*temperatures[0])], &[(&nodes, &*temperatures[1])]];
         let temperature = HaloExchange::bind_alternatives(comm, &sets, &BindOptions::default())?;

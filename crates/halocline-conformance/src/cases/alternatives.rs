@@ -274,7 +274,7 @@ fn wide_and_narrow(comm: &Stage<'_>) -> Outcome {
             all.push(Deep::unstructured(comm)?);
         }
         for mut deep in all {
-            let wide = HaloExchange::bind_with(comm, &[(&deep.pattern, &deep.array)], &by(link))?;
+            let wide = HaloExchange::bind_with(comm, [(&deep.pattern, &deep.array)], &by(link))?;
             let narrow = wide.narrowed(&Halo::uniform(1))?;
             let narrower = narrow.narrowed(&Halo::uniform(0))?;
             let handles = [(&wide, Deep::WIDTH), (&narrow, 1), (&narrower, 0)];
@@ -311,7 +311,7 @@ fn narrow_alone(comm: &Stage<'_>) -> Outcome {
 
 fn narrowing_refused(comm: &Stage<'_>) -> Outcome {
     let deep = Deep::regular(comm)?;
-    let wide = HaloExchange::bind(comm, &[(&deep.pattern, &deep.array)])?;
+    let wide = HaloExchange::bind(comm, [(&deep.pattern, &deep.array)])?;
     let odd = comm.rank() + 1 == comm.size();
     let wider = wide.narrowed(&Halo::uniform(4));
     ensure!(matches!(wider, Err(Error::Pattern(_))), "a wider halo: {wider:?}");

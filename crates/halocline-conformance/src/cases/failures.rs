@@ -139,7 +139,7 @@ fn chain(comm: &Stage<'_>) -> Outcome {
         let deadline = (comm.rank() == 1).then_some(DEADLINE);
         let halo = HaloExchange::bind_with(
             comm,
-            &[(&pattern, &array)],
+            [(&pattern, &array)],
             &BindOptions::default().link(link).deadline(deadline),
         )?;
         if comm.rank() > 0 {
@@ -181,7 +181,7 @@ fn between(comm: &Stage<'_>) -> Outcome {
         let on_host = Array::<f32>::zeros(comm, &[5])?;
         let options = BindOptions::default().link(link).deadline((comm.rank() == 0).then_some(DEADLINE));
         let fields: [(&Pattern, &Field); 2] = [(&line.pattern, &line.array), (&line.pattern, &on_host)];
-        let halo = HaloExchange::bind_with(comm, &fields, &options)?;
+        let halo = HaloExchange::bind_with(comm, fields, &options)?;
         (1..4).try_for_each(|step| line.step(&halo, step))?;
         let last = halo.pending();
         comm.barrier()?;
@@ -223,7 +223,7 @@ fn race(comm: &Stage<'_>) -> Outcome {
         let deadline = (comm.rank() == 0).then_some(Duration::from_micros(300));
         let halo = HaloExchange::bind_with(
             comm,
-            &[(&pattern, &array)],
+            [(&pattern, &array)],
             &BindOptions::default().link(link).deadline(deadline),
         )?;
         // Rank 0 gives up at some moment, or drops its object after a while; the others go on until

@@ -35,7 +35,7 @@ impl Line {
     }
 
     pub fn bind_with(&self, comm: &Communicator, options: &BindOptions) -> Result<HaloExchange, Error> {
-        HaloExchange::bind_with(comm, &[(&self.pattern, &self.array)], options)
+        HaloExchange::bind_with(comm, [(&self.pattern, &self.array)], options)
     }
 
     /// Writes the owned cells of a step, and invalid values into the halo.

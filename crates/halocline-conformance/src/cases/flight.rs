@@ -162,7 +162,7 @@ fn second_refused(comm: &Stage<'_>) -> Outcome {
 fn borrowed(comm: &Stage<'_>) -> Outcome {
     let (first, second) = (Line::new(comm)?, Line::new(comm)?);
     let arrays = [first.array.on_host()?, second.array.on_host()?];
-    let halo = HaloExchange::bind(comm, &[(&first.pattern, &first.array), (&second.pattern, &second.array)])?;
+    let halo = HaloExchange::bind(comm, [(&first.pattern, &first.array), (&second.pattern, &second.array)])?;
     for step in 1..4 {
         first.fill(step)?;
         second.fill(step)?;

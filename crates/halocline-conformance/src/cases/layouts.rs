@@ -161,7 +161,7 @@ fn typed(comm: &Stage<'_>) -> Outcome {
         let total = (n * comm.size()) as u64;
         let pattern = ring_of(comm, n)?;
         let array = comm.zeros::<T>(&[n + 2])?;
-        let halo = HaloExchange::bind(comm, &[(&pattern, &array)])?;
+        let halo = HaloExchange::bind(comm, [(&pattern, &array)])?;
         let first = (n * comm.rank()) as u64;
         for step in 0..3 {
             let fresh = |at: usize| value(mix(step) ^ (first + at as u64));
@@ -190,12 +190,12 @@ fn opaque(comm: &Stage<'_>) -> Outcome {
     let pattern = ring_of(comm, 2)?;
     let element = if comm.rank().is_multiple_of(2) { ElementType::F64 } else { ElementType::Opaque(8) };
     let field = comm.field(Layout::c_order(element, &[4])?)?;
-    let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
+    let halo = HaloExchange::bind(comm, [(&pattern, &field)])?;
     halo.exchange()?.wait()?;
     // One side says what its bytes stand for, the other that they are any.
     let named = Layout::c_order(ElementType::Opaque(8), &[4])?;
     let named = if comm.rank().is_multiple_of(2) { named.named("datetime64[s]") } else { named };
     let field = comm.field(named)?;
-    HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
+    HaloExchange::bind(comm, [(&pattern, &field)])?.exchange()?.wait()?;
     Ok(())
 }

@@ -126,7 +126,7 @@ fn foreign_let_go(comm: &Stage<'_>) -> Outcome {
         if forced && !possible && comm.size() > 1 && !comm.is_on_device() {
             continue;
         }
-        let halo = HaloExchange::bind_with(comm, &[(&pattern, &field)], &by(link))?;
+        let halo = HaloExchange::bind_with(comm, [(&pattern, &field)], &by(link))?;
         drop(field);
         let pending = halo.exchange()?;
         if !in_flight {

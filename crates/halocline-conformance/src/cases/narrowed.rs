@@ -66,8 +66,8 @@ fn one_array(comm: &Stage<'_>) -> Outcome {
     let narrow = wide.narrowed(comm, &Halo::uniform(1))?;
     let array = comm.zeros::<u64>(&[10])?;
     let cell = |at: usize| ((4 * (comm.size() + comm.rank()) + at - 3) % (4 * comm.size())) as u64;
-    let wide = HaloExchange::bind_with(comm, &[(&wide, &array)], &by(LinkChoice::Auto))?;
-    let narrow = HaloExchange::bind_with(comm, &[(&narrow, &array)], &by(LinkChoice::Auto))?;
+    let wide = HaloExchange::bind_with(comm, [(&wide, &array)], &by(LinkChoice::Auto))?;
+    let narrow = HaloExchange::bind_with(comm, [(&narrow, &array)], &by(LinkChoice::Auto))?;
     for step in 0..20 {
         let fresh = |at: usize| 100 * step + cell(at);
         array.change(|cells| (3..7).for_each(|at| cells[at] = fresh(at)))?;

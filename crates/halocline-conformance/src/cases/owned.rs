@@ -215,7 +215,7 @@ fn regular(comm: &Stage<'_>) -> Outcome {
         let expected = positions(&layout, is_owned);
         let array = Array::<u64>::with_layout(comm, layout)?;
         for link in comm.paths() {
-            let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(link))?;
+            let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &by(link))?;
             for step in 1..4 {
                 number(&array, step)?;
                 let pending = halo.exchange()?;
@@ -249,7 +249,7 @@ fn listed(comm: &Stage<'_>) -> Outcome {
             let expected = positions(&layout, |index| !halo.contains(&index[0]));
             let array = Array::<u64>::with_layout(comm, layout)?;
             for link in comm.paths() {
-                let bound = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(link))?;
+                let bound = HaloExchange::bind_with(comm, [(&pattern, &array)], &by(link))?;
                 number(&array, 7)?;
                 let pending = bound.exchange()?;
                 shows(&array, &pending, 7, &expected)?;
@@ -313,7 +313,7 @@ fn narrowed(comm: &Stage<'_>) -> Outcome {
     let decomposition = RegularGrid::new([4 * comm.size()]).periodic([true]).decompose(comm.size())?;
     let pattern = Grid::cut(decomposition, &[true], &[(3, 3)]).pattern(comm)?;
     let array = Array::<u64>::zeros(comm, &[10])?;
-    let wide = HaloExchange::bind(comm, &[(&pattern, &array)])?;
+    let wide = HaloExchange::bind(comm, [(&pattern, &array)])?;
     let narrow = wide.narrowed(&Halo::uniform(1))?;
     for (step, halo) in (1..).zip([&wide, &narrow, &wide, &narrow, &narrow]) {
         number(&array, step)?;

@@ -123,7 +123,7 @@ fn element_name(comm: &Stage<'_>) -> Outcome {
             false => Layout::c_order(ElementType::Opaque(8), &[6])?.named(NAMES[0]),
         };
         let field = comm.field(layout)?;
-        let result = HaloExchange::bind_with(comm, &[(&pattern, &field)], &by(link));
+        let result = HaloExchange::bind_with(comm, [(&pattern, &field)], &by(link));
         refused(comm, result, is_odd || beside_odd(comm), |error| {
             let text = error.to_string();
             is_peer(error) && text.contains(NAMES[0]) && text.contains(theirs)
@@ -171,7 +171,7 @@ fn too_small(comm: &Stage<'_>) -> Outcome {
     for extent in [0, 3, 5] {
         let is_odd = comm.rank() == odd(comm);
         let array = comm.zeros::<f64>(&[if is_odd { extent } else { 6 }])?;
-        let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
+        let result = HaloExchange::bind(comm, [(&pattern, &array)]);
         refused(comm, result, is_odd, |error| {
             matches!(error, Error::Field { pattern: 0, field: 0, error: LayoutError::Extents { .. }, .. })
         })?;
@@ -185,7 +185,7 @@ fn too_few_dimensions(comm: &Stage<'_>) -> Outcome {
     let is_odd = comm.rank() == odd(comm);
     let extents = if is_odd { vec![1000] } else { shape.extents() };
     let array = comm.zeros::<f64>(&extents)?;
-    let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
+    let result = HaloExchange::bind(comm, [(&pattern, &array)]);
     refused(comm, result, is_odd, |error| {
         matches!(error, Error::Field { error: LayoutError::Extents { .. }, .. })
     })
@@ -206,7 +206,7 @@ fn wrong_extents(
         _ => false,
     };
     let array = comm.zeros::<f64>(if is_odd { wrong } else { usual })?;
-    refused(comm, HaloExchange::bind(comm, &[(pattern, &array)]), is_odd, typed)?;
+    refused(comm, HaloExchange::bind(comm, [(pattern, &array)]), is_odd, typed)?;
     if comm.is_on_device() {
         return Ok(());
     }
@@ -236,7 +236,7 @@ fn levels_first(comm: &Stage<'_>) -> Outcome {
     let order: &[usize] = if comm.rank() == odd(comm) { &[30, 10, 10] } else { &[10, 10, 30] };
     let axes: &[usize] = if comm.rank() == odd(comm) { &[1, 2] } else { &[0, 1] };
     let field = comm.field(Layout::c_order(ElementType::F64, order)?.with_axes(axes)?)?;
-    HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
+    HaloExchange::bind(comm, [(&pattern, &field)])?.exchange()?.wait()?;
     larger_along_named_axes(comm, &pattern)
 }
 
@@ -248,13 +248,13 @@ fn larger_along_named_axes(comm: &Stage<'_>, pattern: &Pattern) -> Outcome {
     let field = comm.field(layout.clone())?;
     refused(
         comm,
-        HaloExchange::bind(comm, &[(pattern, &field)]),
+        HaloExchange::bind(comm, [(pattern, &field)]),
         is_odd,
         |error| matches!(error, Error::Field { error: LayoutError::Extents { named: Some(named), .. }, .. } if named[..] == [1, 2]),
     )?;
     for said in [layout.clone().padded(), layout.with_origin(if is_odd { &[2, 2] } else { &[1, 1] })] {
         let field = comm.field(said)?;
-        HaloExchange::bind(comm, &[(pattern, &field)])?.exchange()?.wait()?;
+        HaloExchange::bind(comm, [(pattern, &field)])?.exchange()?.wait()?;
     }
     Ok(())
 }
@@ -270,7 +270,7 @@ fn unstructured_levels_first(comm: &Stage<'_>) -> Outcome {
     wrong_extents(comm, &pattern, (&[cells], &[cells + 1]), None)?;
     // Its cells have no origin.
     let field = comm.field(Layout::c_order(ElementType::F64, &[cells + 3])?.with_origin(&[3]))?;
-    refused(comm, HaloExchange::bind(comm, &[(&pattern, &field)]), true, |error| {
+    refused(comm, HaloExchange::bind(comm, [(&pattern, &field)]), true, |error| {
         matches!(error, Error::Field { error: LayoutError::Origin { .. }, .. })
     })
 }
@@ -280,10 +280,10 @@ fn spare_cells(comm: &Stage<'_>) -> Outcome {
     let of_larger = |layout: fn(Layout) -> Layout| Layout::c_order(ElementType::F64, &[12, 11]).map(layout);
     for said in [of_larger(Layout::padded)?, of_larger(|layout| layout.with_origin(&[2, 1]))?] {
         let field = comm.field(said)?;
-        HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
+        HaloExchange::bind(comm, [(&pattern, &field)])?.exchange()?.wait()?;
     }
     let unsaid = comm.field(of_larger(|layout| layout)?)?;
-    let result = HaloExchange::bind(comm, &[(&pattern, &unsaid)]);
+    let result = HaloExchange::bind(comm, [(&pattern, &unsaid)]);
     refused(comm, result, true, |error| error.to_string().contains("padded"))
 }
 
@@ -291,7 +291,7 @@ fn overlap(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
     let (one, two) = (comm.zeros::<f64>(&[6])?, comm.zeros::<f64>(&[6])?);
     let is_odd = comm.rank() == odd(comm);
-    let result = HaloExchange::bind(comm, &[(&pattern, &one), (&pattern, if is_odd { &one } else { &two })]);
+    let result = HaloExchange::bind(comm, [(&pattern, &one), (&pattern, if is_odd { &one } else { &two })]);
     refused(comm, result, is_odd, says(&["share memory", "0", "1"]))
 }
 
@@ -306,7 +306,7 @@ fn impossible_way(comm: &Stage<'_>) -> Outcome {
         let home = if is_odd { Home::Foreign } else { comm.home() };
         let kind = Kind::plain(ElementType::F64);
         let subjects = grid.subjects(comm, &pattern, 0, (&kind, home), |_| Form::default())?;
-        let result = HaloExchange::bind_with(comm, &[(&pattern, subjects[0].field())], &by(link));
+        let result = HaloExchange::bind_with(comm, [(&pattern, subjects[0].field())], &by(link));
         if is_reached(comm)? {
             result?.exchange()?.wait()?;
         } else {
@@ -340,7 +340,7 @@ fn other_pattern(comm: &Stage<'_>) -> Outcome {
     let (one, other) = (ring(comm)?.pattern(comm)?, ring(comm)?.pattern(comm)?);
     let is_odd = comm.rank() == odd(comm);
     let array = comm.zeros::<f64>(&[6])?;
-    let result = HaloExchange::bind(comm, &[(if is_odd { &other } else { &one }, &array)]);
+    let result = HaloExchange::bind(comm, [(if is_odd { &other } else { &one }, &array)]);
     refused(comm, result, is_odd || beside_odd(comm), says(&["pattern"]))
 }
 
@@ -357,7 +357,7 @@ fn unsaid_domain(comm: &Stage<'_>) -> Outcome {
     let is_odd = comm.rank() == odd(comm);
     let fields =
         [0, 1].map(|at| if is_odd { Field::clone(&arrays[at]) } else { arrays[at].on_domain(ids[at]) });
-    let result = HaloExchange::bind(comm, &[(&pattern, &fields[0]), (&pattern, &fields[1])]);
+    let result = HaloExchange::bind(comm, [(&pattern, &fields[0]), (&pattern, &fields[1])]);
     let named = ids[1].to_string();
     refused(comm, result, is_odd, says(&["on_domain", &named]))
 }
@@ -367,7 +367,7 @@ fn other_domain(comm: &Stage<'_>) -> Outcome {
     let array = comm.zeros::<f64>(&[6])?;
     let is_odd = comm.rank() == odd(comm);
     let domain = if is_odd { 999 } else { comm.rank() as u64 };
-    let result = HaloExchange::bind(comm, &[(&pattern, &array.on_domain(domain))]);
+    let result = HaloExchange::bind(comm, [(&pattern, &array.on_domain(domain))]);
     refused(comm, result, is_odd, says(&["999", "not on this rank"]))
 }
 
@@ -381,7 +381,7 @@ fn own_domains_disagree(comm: &Stage<'_>) -> Outcome {
         let second = if is_odd { Layout::c_order(element, &[5, extra])? } else { usual.layout().clone() };
         let second = comm.field(second)?;
         let fields = [usual.on_domain(ids[0]), second.on_domain(ids[1])];
-        let result = HaloExchange::bind(comm, &[(&pattern, &fields[0]), (&pattern, &fields[1])]);
+        let result = HaloExchange::bind(comm, [(&pattern, &fields[0]), (&pattern, &fields[1])]);
         refused(comm, result, is_odd, |error| {
             let text = error.to_string();
             let cells = "both sides must bind the same";
@@ -424,7 +424,7 @@ fn again_and_again(comm: &Stage<'_>) -> Outcome {
     for step in 1..5 {
         let is_odd = comm.rank() == odd(comm);
         let array = comm.zeros::<u64>(&[if is_odd { 2 } else { 5 }])?;
-        let result = HaloExchange::bind(comm, &[(&line.pattern, &array)]);
+        let result = HaloExchange::bind(comm, [(&line.pattern, &array)]);
         ensure!(result.is_err(), "an array that is too small was bound");
         // What was bound before goes on, and the array of a refused bind is free.
         line.step(&halo, step)?;

@@ -175,7 +175,7 @@ fn freed(comm: &Stage<'_>) -> Outcome {
         let bytes = 8 * extents.iter().product::<usize>();
         let mut memory = driver.made("cuMemAlloc_v2", bytes, 0);
         let field = unowned(device, memory as Address, &extents)?;
-        let halo = HaloExchange::bind_with(comm, &[(&pattern, &field)], &by(link))?;
+        let halo = HaloExchange::bind_with(comm, [(&pattern, &field)], &by(link))?;
         let stream = device.stream(Priority::Normal)?;
         for _ in 0..3 {
             halo.schedule_exchange(&[&stream])?.wait()?;

@@ -167,7 +167,7 @@ fn virtual_memory_is_queried_once_per_physical_allocation() {
         let layout = Layout::c_order(halocline::ElementType::U64, &[cells])?;
         // SAFETY: the memory has room for it, and is kept.
         let field = unsafe { Field::from_device(&device, memory.at(0), layout, Arc::clone(&memory) as _) }?;
-        let halo = HaloExchange::bind(&comm, &[(&pattern, &field)])?;
+        let halo = HaloExchange::bind(&comm, [(&pattern, &field)])?;
         let stream = device.stream(Priority::Normal)?;
         for _ in 0..exchanges + 2 {
             let before = driver.count();
@@ -196,7 +196,7 @@ fn a_packed_message_is_one_launch_and_one_event() {
         let pattern = RegularGrid::new([4]).periodic([true]).decompose(2)?;
         let pattern = pattern.pattern(&comm, Halo::uniform(1))?;
         let fields = fields(&device, 1, 1)?;
-        let halo = HaloExchange::bind(&comm, &[(&pattern, &fields[0])])?;
+        let halo = HaloExchange::bind(&comm, [(&pattern, &fields[0])])?;
         let (stream, peer) = (device.stream(Priority::Normal)?, 1 - comm.rank());
         let bytes = halo.message_bytes(peer, Direction::Send)?;
         let buffer = device.allocate(bytes)?;

@@ -29,7 +29,7 @@ impl Part {
         let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))?;
         let array = DeviceArray::zeros(device, &[ALL])?;
         let options = BindOptions::default().link(link);
-        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+        let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options)?;
         let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
         Ok(Self { array, halo, streams })
     }

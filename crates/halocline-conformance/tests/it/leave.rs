@@ -92,7 +92,7 @@ fn last_exchange(comm: &Communicator, owner: usize, link: LinkChoice, steps: usi
     let pattern = Pattern::unstructured(comm, &[domain])?;
     let array = Array::<u64>::zeros(comm, &[1])?;
     let options = BindOptions::default().link(link);
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options)?;
     for step in 1..=steps as u64 {
         array.write()?[0] = if mine { step } else { 0 };
         halo.exchange()?.wait()?;
@@ -131,7 +131,7 @@ fn perform(comm: Communicator, play: Play) -> Outcome {
     let halo = match (play.unbound, play.link) {
         (false, link) => {
             let options = BindOptions::default().link(link);
-            Object::Bound(HaloExchange::bind_with(&comm, &fields, &options)?)
+            Object::Bound(HaloExchange::bind_with(&comm, fields, &options)?)
         }
         (true, LinkChoice::Message) => {
             let options = BindOptions::default().link(LinkChoice::Message);

@@ -364,14 +364,14 @@ fn invalid_calls_are_refused() {
         captured.synchronise()?;
         let pattern = RegularGrid::new([6]).periodic([true]).decompose(2)?.pattern(comm, Halo::uniform(1))?;
         let array = Array::<u64>::zeros(comm, &[5])?;
-        let on_host = HaloExchange::bind(comm, &[(&pattern, &array)])?;
+        let on_host = HaloExchange::bind(comm, [(&pattern, &array)])?;
         match refused(&on_host, whole, peer, &stream)? {
             Error::OfHost { .. } => {}
             other => fail!("fields of the host: {other}"),
         }
         let fields: [(&Pattern, &Field); 2] =
             [(&pattern, &array), (&yard.pattern, yard.pieces[0][0].field())];
-        let mixed = HaloExchange::bind(comm, &fields)?;
+        let mixed = HaloExchange::bind(comm, fields)?;
         match refused(&mixed, whole, peer, &stream)? {
             Error::OfDevices { .. } => {}
             other => fail!("fields of both kinds: {other}"),

@@ -147,7 +147,7 @@ fn host_and_device_fields_of_one_object() {
         let array = Array::<u64>::zeros(comm, &[5])?;
         let fields: [(&Pattern, &Field); 2] =
             [(&yard.pattern, &array), (&yard.pattern, yard.pieces[0][0].field())];
-        let wide = HaloExchange::bind_with(comm, &fields, &by(link))?;
+        let wide = HaloExchange::bind_with(comm, fields, &by(link))?;
         let (same, nothing) = (wide.narrowed(&Halo::uniform(1))?, wide.narrowed(&Halo::uniform(0))?);
         // Owned cells hold the step and the rank; the halo at the end that is not closed is the other rank's.
         let halo = if comm.rank() == 0 { 4 } else { 0 };

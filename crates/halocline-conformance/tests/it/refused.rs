@@ -146,7 +146,7 @@ fn a_field_whose_memory_moved() {
             matches!(foreign(&memory, device, 7), Err(Error::OutsideMemory { bytes: 56, .. })),
             "a field beyond its memory is made"
         );
-        let halo = HaloExchange::bind(comm, &[(&pattern, &foreign(&memory, device, 6)?)])?;
+        let halo = HaloExchange::bind(comm, [(&pattern, &foreign(&memory, device, 6)?)])?;
         let stream = device.stream(Priority::Normal)?;
         world.launch(&stream, Kernel::new("produce").writes(memory.at(0), 48))?;
         halo.schedule_exchange(&[&stream])?.wait()?;
@@ -185,7 +185,7 @@ fn a_field_without_cells_may_be_anywhere() {
         let base = if cells > 0 { memory.at(0) } else { 0 };
         // SAFETY: the memory outlives the exchange.
         let field = unsafe { Field::from_device(device, base, layout, Arc::new(())) }?;
-        let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
+        let halo = HaloExchange::bind(comm, [(&pattern, &field)])?;
         let stream = device.stream(Priority::Normal)?;
         halo.schedule_exchange(&[&stream])?.wait()?;
         let one = Layout::c_order(halocline::ElementType::U64, &[1])?;
@@ -237,7 +237,7 @@ fn host_and_device_fields_in_one_object() {
             0 => [(&yard.pattern, &on_host), (&yard.pattern, on_device)],
             _ => [(&yard.pattern, on_device), (&yard.pattern, &on_host)],
         };
-        let halo = HaloExchange::bind(comm, &fields)?;
+        let halo = HaloExchange::bind(comm, fields)?;
         let stream = device.stream(Priority::Normal)?;
         let cell = |step: u64, id: u64| step * 100 + id % 6;
         let first = 3 * comm.rank() as u64;
@@ -272,7 +272,7 @@ fn a_field_on_the_host_here_and_on_a_device_there() {
         let on_host = Array::<u64>::zeros(comm, &[5])?;
         let on_device = DeviceArray::<u64>::zeros(device, &[5])?;
         let field: &Field = if comm.rank() == 0 { &on_host } else { &on_device };
-        match HaloExchange::bind(comm, &[(&pattern, field)]) {
+        match HaloExchange::bind(comm, [(&pattern, field)]) {
             Err(Error::Bind(_) | Error::Elsewhere { .. }) => {}
             other => fail!("instead of a refusal: {other:?}"),
         }

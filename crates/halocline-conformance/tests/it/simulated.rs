@@ -18,7 +18,7 @@ fn ring(comm: &Communicator, link: LinkChoice) -> Outcome {
     let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))?;
     let array = Array::<u64>::zeros(comm, &[OWNED + 2])?;
     let options = BindOptions::default().link(link);
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options)?;
     let first = OWNED * comm.rank();
     for step in 1..=4u64 {
         let value = |cell: usize| step * 1000 + (cell % total) as u64;

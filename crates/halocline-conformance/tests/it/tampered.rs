@@ -38,7 +38,7 @@ fn bind(comm: &Communicator) -> Result<(), Error> {
     let grid = RegularGrid::new([2 * RANKS]).periodic([true]);
     let pattern = grid.decompose(RANKS)?.pattern(comm, Halo::uniform(1))?;
     let array = Array::<u64>::zeros(comm, &[4])?;
-    HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions::default())?.exchange()?.wait()
+    HaloExchange::bind_with(comm, [(&pattern, &array)], &BindOptions::default())?.exchange()?.wait()
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Erro
                     let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(1))?;
                     let array = DeviceArray::<u64>::zeros(&device, &[4])?;
                     let options = BindOptions::default().link(link).flags(flags);
-                    HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)
+                    HaloExchange::bind_with(&comm, [(&pattern, &array)], &options)
                 })();
                 comm.barrier().expect("the communicator works");
                 bound.err()

@@ -67,7 +67,7 @@ fn a_failure_that_is_learned_between_two_exchanges_is_the_second_ones() {
     for link in PATHS {
         let [(_, hasty), (_, late)] = &two_ranks(|comm| {
             let array = Array::<f64>::zeros(comm, &[4]).unwrap();
-            HaloExchange::bind_with(comm, &[(&ring(comm), &array)], &options(comm, link)).unwrap()
+            HaloExchange::bind_with(comm, [(&ring(comm), &array)], &options(comm, link)).unwrap()
         });
         learned_between_exchanges([&|| hasty.exchange(), &|| late.exchange()], late.bound());
     }
@@ -93,7 +93,7 @@ fn a_failure_that_is_learned_between_two_unbound_exchanges_is_the_second_ones() 
 fn a_failure_before_the_first_exchange_is_the_first_ones() {
     let [(_, hasty), (_, late)] = &two_ranks(|comm| {
         let array = Array::<f64>::zeros(comm, &[4]).unwrap();
-        HaloExchange::bind_with(comm, &[(&ring(comm), &array)], &options(comm, LinkChoice::Auto)).unwrap()
+        HaloExchange::bind_with(comm, [(&ring(comm), &array)], &options(comm, LinkChoice::Auto)).unwrap()
     });
     failure(hasty.exchange().unwrap().wait());
     while late.bound().outcome(u64::MAX).is_none() {

@@ -43,7 +43,7 @@ impl Ring {
 
     fn new(comm: &Communicator, options: &BindOptions) -> Self {
         let array = Array::zeros(comm, &[4]).unwrap();
-        let halo = HaloExchange::bind_with(comm, &[(&Self::pattern(comm), &array)], options).unwrap();
+        let halo = HaloExchange::bind_with(comm, [(&Self::pattern(comm), &array)], options).unwrap();
         array.write().unwrap().copy_from_slice(&[-1.0, 1.5, 2.5, -1.0]);
         Self { array, halo }
     }
@@ -198,7 +198,7 @@ fn an_owned_cell_that_is_not_sent_is_named_if_it_is_written_in_flight() {
             let grid = RegularGrid::new([12]).periodic([true]);
             let pattern = grid.decompose(2).unwrap().pattern(comm, Halo::uniform(1)).unwrap();
             let array = Array::<f64>::zeros(comm, &[8]).unwrap();
-            let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &checked(link, "t")).unwrap();
+            let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &checked(link, "t")).unwrap();
             halo.exchange().unwrap().wait().unwrap();
             let pending = halo.exchange().unwrap();
             barrier.wait();
@@ -234,7 +234,7 @@ fn what_is_wrong_between_domains_of_a_rank_is_named() {
                 let domains: Vec<u64> = pattern.plan().domains.iter().map(|(domain, _)| *domain).collect();
                 let fields = [0, 1].map(|at| arrays[at].on_domain(domains[at]));
                 let fields = fields.each_ref().map(|field| (&pattern, field));
-                let halo = HaloExchange::bind_with(comm, &fields, &checked(link, "t")).unwrap();
+                let halo = HaloExchange::bind_with(comm, fields, &checked(link, "t")).unwrap();
                 arrays.iter().for_each(|array| array.write().unwrap().fill(1.0));
                 (0..3).for_each(|_| halo.exchange().unwrap().wait().unwrap());
                 if comm.rank() == 1 {
@@ -281,7 +281,7 @@ fn what_is_wrong_with_a_narrowed_halo_is_named() {
                 let grid = RegularGrid::new([8]).periodic([true]);
                 let pattern = grid.decompose(2).unwrap().pattern(comm, Halo::uniform(2)).unwrap();
                 let array = Array::<f64>::zeros(comm, &[8]).unwrap();
-                let wide = HaloExchange::bind_with(comm, &[(&pattern, &array)], &checked(link, "t")).unwrap();
+                let wide = HaloExchange::bind_with(comm, [(&pattern, &array)], &checked(link, "t")).unwrap();
                 let narrow = wide.narrowed(&Halo::uniform(1)).unwrap();
                 let (rank, beyond) = (comm.rank() as f64, -5.0);
                 array.write().unwrap().copy_from_slice(&[beyond, -1.0, rank, 2.0, 3.0, rank, -1.0, beyond]);
@@ -435,7 +435,7 @@ fn ranks_that_differ_about_checking_are_refused() {
     let ended = on_ranks(3, |comm| {
         let array = Array::<f64>::zeros(comm, &[4]).unwrap();
         let options = BindOptions::default().checked(comm.rank() == 1);
-        HaloExchange::bind_with(comm, &[(&Ring::pattern(comm), &array)], &options).map(drop)
+        HaloExchange::bind_with(comm, [(&Ring::pattern(comm), &array)], &options).map(drop)
     });
     let texts: Vec<String> = ended.into_iter().map(|ended| ended.unwrap_err().to_string()).collect();
     let said = "rank 1 binds in checked mode, rank 0 binds without it; HALOCLINE_CHECK and the option must be \

@@ -27,7 +27,7 @@ fn ring(comm: &Communicator) -> Pattern {
 
 fn bound(comm: &Communicator, options: &BindOptions) -> (Array<f64>, HaloExchange) {
     let array = Array::zeros(comm, &[4]).unwrap();
-    let halo = HaloExchange::bind_with(comm, &[(&ring(comm), &array)], options).unwrap();
+    let halo = HaloExchange::bind_with(comm, [(&ring(comm), &array)], options).unwrap();
     (array, halo)
 }
 

@@ -33,7 +33,7 @@ fn receives_twos(sent: ElementType, received: ElementType) -> Result<(), Error> 
             0 => viewed(&flags, received)?,
             _ => viewed(&bytes, sent)?,
         };
-        HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
+        HaloExchange::bind(comm, [(&pattern, &field)])?.exchange()?.wait()?;
         if comm.rank() == 0 {
             check(&flags.read()?);
         }
@@ -71,7 +71,7 @@ fn any_bytes_unpacked_into_bools_are_true_or_false() -> Result<(), Error> {
     on_ranks(2, |comm| {
         let pattern = ring(comm)?;
         let flags = zeros::<Bool>(comm)?;
-        let halo = HaloExchange::bind(comm, &[(&pattern, &flags)])?;
+        let halo = HaloExchange::bind(comm, [(&pattern, &flags)])?;
         let peer = 1 - comm.rank();
         let message = vec![2; halo.message_bytes(peer, Direction::Receive)?];
         halo.unpack(peer, &message)?;
@@ -147,7 +147,7 @@ fn structs_of_different_names_are_not_exchanged_with_each_other() {
             Layout::c_order(ElementType::Opaque(8), &[OWNED + 2])?.named("Kelvin { 0: f64 }"),
         )?;
         let field = if comm.rank() == 0 { &*celsius } else { &kelvin };
-        HaloExchange::bind(comm, &[(&pattern, field)]).map(drop)
+        HaloExchange::bind(comm, [(&pattern, field)]).map(drop)
     });
     let text = outcome.expect_err("the names differ").to_string();
     assert!(text.contains("Celsius { 0: f64 }") && text.contains("Kelvin { 0: f64 }"), "{text}");

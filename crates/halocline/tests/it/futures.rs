@@ -30,7 +30,7 @@ impl Ring {
         let grid = RegularGrid::new([2 * comm.size()]).periodic([true]);
         let pattern = grid.decompose(comm.size()).unwrap().pattern(&comm, Halo::uniform(1)).unwrap();
         let array = Array::zeros(&comm, &[4]).unwrap();
-        let halo = HaloExchange::bind_with(&comm, &[(&pattern, &array)], options).unwrap();
+        let halo = HaloExchange::bind_with(&comm, [(&pattern, &array)], options).unwrap();
         Self { comm, array, halo }
     }
 

@@ -41,7 +41,7 @@ fn bound(comm: &Communicator, link: LinkChoice) -> Result<(Array<f64>, HaloExcha
     let array = Array::zeros(comm, &[6])?;
     array.write()?.fill(comm.rank() as f64);
     let options = halocline::BindOptions::default().link(link);
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options)?;
     Ok((array, halo))
 }
 

@@ -46,7 +46,7 @@ fn explanations_of_every_way() {
         let mut text = String::new();
         for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Message] {
             let array = array(comm, &pattern)?;
-            text += &HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(link))?.explain();
+            text += &HaloExchange::bind_with(comm, [(&pattern, &array)], &by(link))?.explain();
         }
         Ok(text)
     });
@@ -88,39 +88,39 @@ fn errors_of_what_was_given() {
     let cases: [WrongWith; 12] = [
         |comm, pattern| {
             let small = Array::<f64>::zeros(comm, &[8, 6])?;
-            HaloExchange::bind(comm, &[(pattern, &small)]).map(drop)
+            HaloExchange::bind(comm, [(pattern, &small)]).map(drop)
         },
         |comm, pattern| {
             let flat = Array::<f64>::zeros(comm, &[100])?;
-            HaloExchange::bind(comm, &[(pattern, &flat)]).map(drop)
+            HaloExchange::bind(comm, [(pattern, &flat)]).map(drop)
         },
         |comm, pattern| {
             let layout = Layout::c_order(ElementType::F64, &[9, 6])?.with_origin(&[3, 1]);
             let array = Array::<f64>::with_layout(comm, layout)?;
-            HaloExchange::bind(comm, &[(pattern, &array)]).map(drop)
+            HaloExchange::bind(comm, [(pattern, &array)]).map(drop)
         },
         |comm, pattern| {
             let layout = Layout::c_order(ElementType::F64, &[10, 8])?.with_origin(&[0, 1]);
             let array = Array::<f64>::with_layout(comm, layout)?;
-            HaloExchange::bind(comm, &[(pattern, &array)]).map(drop)
+            HaloExchange::bind(comm, [(pattern, &array)]).map(drop)
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;
-            HaloExchange::bind(comm, &[(pattern, &array), (pattern, &array)]).map(drop)
+            HaloExchange::bind(comm, [(pattern, &array), (pattern, &array)]).map(drop)
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;
-            let halo = HaloExchange::bind(comm, &[(pattern, &array)])?;
+            let halo = HaloExchange::bind(comm, [(pattern, &array)])?;
             let _guard = array.write()?;
             halo.exchange().map(drop)
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;
-            HaloExchange::bind(comm, &[(pattern, &array)])?.begin().set(2).start().map(drop)
+            HaloExchange::bind(comm, [(pattern, &array)])?.begin().set(2).start().map(drop)
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;
-            HaloExchange::bind(comm, &[(pattern, &array)])?.pack(7, &mut []).map(drop)
+            HaloExchange::bind(comm, [(pattern, &array)])?.pack(7, &mut []).map(drop)
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;

@@ -39,8 +39,7 @@ fn a_task_that_exchanges_where_it_is_woken_holds_up_no_link() {
                 let pattern = pattern.pattern(&comm, Halo::uniform(1)).unwrap();
                 let array = Array::<f64>::zeros(&comm, &[4]).unwrap();
                 let options = BindOptions::default().link(link);
-                let halo =
-                    Arc::new(HaloExchange::bind_with(&comm, &[(&pattern, &*array)], &options).unwrap());
+                let halo = Arc::new(HaloExchange::bind_with(&comm, [(&pattern, &*array)], &options).unwrap());
                 if let Some(awake) = awake {
                     awake.recv().unwrap();
                     return [halo.exchange().unwrap().wait(), halo.exchange().unwrap().wait()];
