@@ -12,7 +12,9 @@ pub(crate) fn argument_name(error: &Error) -> Option<String> {
         Error::NoSuchPeer { .. } => "peer",
         Error::MessageLength { .. } => "message",
         Error::Save { .. } => "path",
-        Error::NoSuchPattern { field, .. } => return Some(format!("fields[{field}]")),
+        Error::NoSuchPattern { field, .. } | Error::GatheredField { field, .. } => {
+            return Some(format!("fields[{field}]"));
+        }
         Error::Comm(CommError::NoSuchRank { .. }) => "root",
         Error::Comm(CommError::NoSuchTransport(_)) => "transport",
         _ => return None,

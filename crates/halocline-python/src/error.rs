@@ -156,7 +156,11 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         Error::NotDriven => "MpiError",
         _ => "HaloValueError",
     };
-    let text = in_python(error.to_string());
+    let text = in_python(match &error {
+        // The argument's name has the number of the field.
+        Error::GatheredField { error, .. } => error.to_string(),
+        error => error.to_string(),
+    });
     match argument_name(&error) {
         Some(name) => of_class(class, &format!("{name}: {text}")),
         None => of_class(class, &text),

@@ -170,6 +170,14 @@ pub enum Error {
         /// What is wrong.
         error: LayoutError,
     },
+    /// A field that cannot be gathered.
+    #[error("field {field} of the gathered fields: {error}")]
+    GatheredField {
+        /// Which field, in the order of the call.
+        field: usize,
+        /// What is wrong with it.
+        error: Box<Error>,
+    },
     /// A field that does not fit the peer's.
     #[error(
         "field {field} of pattern {pattern}: {domain} here and {peer_domain} of rank {peer} disagree: {error}"

@@ -9,6 +9,7 @@ use crate::redistribute::Redistribute;
 use crate::zarr;
 use halocline_comm::Communicator;
 use halocline_device::{Element, file};
+use halocline_plan::copy::CellLayout;
 use halocline_plan::{ElementType, Halo, Layout, RegularGrid, UnstructuredDomain};
 use std::path::Path;
 
@@ -73,7 +74,8 @@ impl Pattern {
         fields: &[&Field],
         wanted: Option<ElementType>,
     ) -> Result<Option<Field>, Error> {
-        agree(comm, check(comm, root, fields, wanted))?;
+        let checked = check(comm, root, fields, wanted).and_then(|()| self.check_fields(fields));
+        agree(comm, checked)?;
         let redistribute = self.to_one_domain(comm, root)?;
         let cell = cell_of_all(comm, self.axes(), fields)?;
         // The ranks may have asked for different types.
@@ -109,6 +111,35 @@ impl Pattern {
             }
             Kind::Redistribution => Err(Error::OfRedistribution { what: "gathered" }),
         }
+    }
+
+    /// Checks that each field fits its domain. The bind of the redistribution would name domains of its sides.
+    fn check_fields(&self, fields: &[&Field]) -> Result<(), Error> {
+        fields.iter().enumerate().try_for_each(|(at, field)| {
+            let refused = |error| Error::GatheredField { field: at, error: Box::new(error) };
+            self.check_field(field).map_err(refused)
+        })
+    }
+
+    fn check_field(&self, field: &Field) -> Result<(), Error> {
+        let domains = &self.plan().domains;
+        let shape = match (field.domain, &domains[..]) {
+            (Some(number), _) => self.plan().domain(number),
+            (None, [(_, shape)]) => Some(shape),
+            (None, _) => None,
+        };
+        let Some(shape) = shape else {
+            let here: Vec<u64> = domains.iter().map(|(number, _)| *number).collect();
+            return Err(Error::Bind(match field.domain {
+                Some(number) => {
+                    format!("domain {number} is not on this rank, which has {here:?}; give fields of its own")
+                }
+                None => format!(
+                    "this rank has the domains {here:?}; say which one a field belongs to with `Field::on_domain`"
+                ),
+            }));
+        };
+        CellLayout::new(&field.layout, shape).map(drop).map_err(Error::from)
     }
 
     /// Axes of its domains.

@@ -112,6 +112,38 @@ fn wrong_roots_and_elements_are_refused_on_all_ranks() -> Result<(), Error> {
 }
 
 #[test]
+fn a_field_of_the_wrong_shape_or_domain_is_named_by_its_number() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let pattern =
+            RegularGrid::new([7, 5]).domains_per_rank(2).decompose(2)?.pattern(comm, Halo::uniform(1))?;
+        let part = |at: usize| {
+            let (number, shape) = &pattern.plan().domains[at];
+            Ok::<_, Error>(Array::<f64>::zeros(comm, &shape.extents())?.on_domain(*number))
+        };
+        let (first, second) = (part(0)?, part(1)?);
+        let small = Array::<f64>::zeros(comm, &[3])?.on_domain(pattern.plan().domains[1].0);
+        let elsewhere = first.on_domain(99);
+        let unnamed = Array::<f64>::zeros(comm, &[3])?;
+        for (wrong, text) in [
+            (&small, "the array's shape is (3)"),
+            (&elsewhere, "domain 99 is not on this rank"),
+            (&*unnamed, "say which one a field belongs to"),
+        ] {
+            // Refused on rank 1 only.
+            let given = if comm.rank() == 1 { wrong } else { &second };
+            let error = pattern.gather_to::<f64>(comm, 0, &[&first, given]).expect_err("a wrong field");
+            assert!(error.to_string().contains(text), "{error}");
+            if comm.rank() == 1 {
+                assert!(matches!(error, Error::GatheredField { field: 1, .. }), "{error}");
+            }
+            assert!(!error.to_string().contains("side"), "{error}");
+        }
+        assert!(pattern.gather_to::<f64>(comm, 0, &[&first, &second])?.is_some() == (comm.rank() == 0));
+        Ok(())
+    })
+}
+
+#[test]
 fn a_saved_field_is_a_file_of_numpy_and_an_error_leaves_the_older_one() -> Result<(), Error> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("t.npy");
