@@ -5,14 +5,15 @@ use crate::argument::{
     shown_in_message,
 };
 use crate::comm::PyCommunicator;
+use crate::domain::PyDomain;
 use crate::error;
 use crate::gather;
 use crate::process_local::drop_deferred;
-use halocline::plan::{DomainShape, OwnedBox};
+use halocline::plan::OwnedBox;
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::PyClass;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySlice, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 #[doc = doc!("RegularGrid")]
 #[pyclass(frozen, eq, hash, module = "halocline", name = "RegularGrid")]
@@ -223,7 +224,7 @@ impl PyDecomposition {
         accept!(rank, halo);
         let halo = halo.map_or_else(|| Halo::uniform(0), |halo| halo.0);
         let pattern = self.decomposition.pattern_of(rank, &halo).map_err(error::of)?;
-        Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain { id, shape }).collect())
+        Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain::of_decomposition(id, shape)).collect())
     }
 
     #[doc = doc!("Decomposition.pattern")]
@@ -364,7 +365,7 @@ impl PyPattern {
     #[getter]
     fn domains(&self) -> Vec<PyDomain> {
         let domains = self.pattern.plan().domains.iter();
-        domains.map(|(id, shape)| PyDomain { id: *id, shape: shape.clone() }).collect()
+        domains.map(|(id, shape)| PyDomain::of_pattern(*id, shape.clone(), &self.pattern)).collect()
     }
 
     #[doc = doc!("Pattern.shape")]
@@ -430,66 +431,5 @@ impl PyPattern {
     fn __repr__(&self) -> String {
         let plan = self.pattern.plan();
         format!("Pattern({} domains here, {} peers)", plan.domains.len(), plan.peers.len())
-    }
-}
-
-#[doc = doc!("Domain")]
-#[pyclass(frozen, module = "halocline", name = "Domain")]
-pub(crate) struct PyDomain {
-    #[doc = doc!("Domain.id")]
-    #[pyo3(get)]
-    id: u64,
-    shape: DomainShape,
-}
-
-#[pymethods]
-impl PyDomain {
-    #[doc = doc!("Domain.shape")]
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.shape.extents())
-    }
-
-    #[doc = doc!("Domain.first")]
-    #[getter]
-    fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        match &self.shape {
-            DomainShape::Regular { first, .. } => PyTuple::new(py, first).map(Some),
-            DomainShape::Unstructured { .. } => Ok(None),
-        }
-    }
-
-    #[doc = doc!("Domain.owned")]
-    #[getter]
-    fn owned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        match &self.shape {
-            DomainShape::Regular { owned, .. } => PyTuple::new(py, owned),
-            DomainShape::Unstructured { owned, .. } => PyTuple::new(py, [owned]),
-        }
-    }
-
-    #[doc = doc!("Domain.halo")]
-    #[getter]
-    fn halo<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        match &self.shape {
-            DomainShape::Regular { halo, .. } => PyTuple::new(py, halo.iter().copied()).map(Some),
-            DomainShape::Unstructured { .. } => Ok(None),
-        }
-    }
-
-    #[doc = doc!("Domain.interior")]
-    #[getter]
-    fn interior<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let slice = |low: usize, cells: usize| PySlice::new(py, low as isize, (low + cells) as isize, 1);
-        match &self.shape {
-            DomainShape::Regular { owned, halo, .. } => {
-                PyTuple::new(py, owned.iter().zip(halo).map(|(&owned, &(low, _))| slice(low, owned)))
-            }
-            DomainShape::Unstructured { owned, .. } => PyTuple::new(py, [slice(0, *owned)]),
-        }
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("Domain({}, {})", self.id, self.shape(py)?))
     }
 }

@@ -11,6 +11,7 @@ mod bind;
 mod call_lock;
 mod comm;
 mod command;
+mod domain;
 mod error;
 mod exchange;
 mod gather;
@@ -62,7 +63,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<comm::ThreadGroup>()?;
     module.add_class::<grid::PyRegularGrid>()?;
     module.add_class::<grid::PyDecomposition>()?;
-    module.add_class::<grid::PyDomain>()?;
+    module.add_class::<domain::PyDomain>()?;
     module.add_class::<grid::PyPattern>()?;
     module.add_class::<unstructured::PyUnstructuredDomain>()?;
     module.add_function(wrap_pyfunction!(unstructured::domain, module)?)?;

@@ -15,9 +15,9 @@ def main() -> None:
     levels = [hc.zeros(pattern.shape, "float64", comm) for _ in range(2)]
     halo = hc.HaloExchange.alternatives(comm, [[(pattern, level)] for level in levels])
 
-    inside = domain.interior
+    inside = domain.owned
     assert domain.first is not None
-    x, y = (np.arange(first, first + n) for first, n in zip(domain.first, domain.owned))
+    x, y = (np.arange(first, first + n) for first, n in zip(domain.first, domain.owned_shape))
     levels[0][inside] = np.exp(-((x[:, None] - 100) ** 2 + (y - 90) ** 2) / 200)
     before = float(levels[0][inside].sum())
 

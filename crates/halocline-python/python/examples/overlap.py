@@ -17,17 +17,6 @@ import numpy as np
 import halocline as hc
 
 
-def pieces(shape: tuple[int, ...]) -> tuple[list[tuple[slice, ...]], list[tuple[slice, ...]]]:
-    """For an array with one halo cell on each side: the part that needs no halo, and the six parts of the rest."""
-    whole = [slice(1, extent - 1) for extent in shape]
-    inside = [slice(2, extent - 2) for extent in shape]
-    rest = []
-    for axis in range(len(shape)):
-        for side in (slice(1, 2), slice(shape[axis] - 2, shape[axis] - 1)):
-            rest.append((*inside[:axis], side, *whole[axis + 1 :]))
-    return [tuple(inside)], rest
-
-
 def sweep(new: Any, old: Any, where: list[tuple[slice, ...]]) -> None:
     """One step of diffusion in parts of an array, for NumPy and CuPy."""
     for part in where:
@@ -50,6 +39,7 @@ def main() -> None:
 
     comm = hc.init()
     pattern = hc.RegularGrid(args.grid, periodic=(True, True, True)).decompose(comm).pattern(halo=1)
+    (domain,) = pattern.domains
     arrays: Any = np
     stream: Any = None
     here: Any = contextlib.nullcontext()
@@ -65,10 +55,11 @@ def main() -> None:
         # Two time levels, exchanged in turn.
         levels = [arrays.zeros(pattern.shape) for _ in range(2)]
         if comm.rank == 0:
-            levels[0][pattern.domains[0].interior] = 1.0
-        interior, rest = pieces(pattern.shape)
+            levels[0][domain.owned] = 1.0
+        # A stencil of one cell to each side. The interior reads no halo, the boundary is the rest of the owned cells.
+        interior, boundary = [domain.interior(1)], domain.boundary(1)
         # Load kernels and touch memory before anything waits for a peer.
-        sweep(levels[1], levels[0], interior + rest)
+        sweep(levels[1], levels[0], interior + boundary)
         halo = hc.HaloExchange.alternatives(comm, [[(pattern, level)] for level in levels])
         if args.cuda:
             stream.synchronize()
@@ -89,13 +80,13 @@ def main() -> None:
                 pending.schedule_wait(stream)
                 if steps:
                     steps.stamp("waited")
-                sweep(new, old, rest)
+                sweep(new, old, boundary)
                 if steps:
                     steps.stamp("done")
                 # Keep the host only a few steps ahead of the GPU.
                 if args.cuda and step % 8 == 7:
                     stream.synchronize()
-        mine = float(levels[args.steps % 2][pattern.domains[0].interior].sum())
+        mine = float(levels[args.steps % 2][domain.owned].sum())
 
     sums = np.frombuffer(b"".join(comm.all_gather(np.float64(mine).tobytes())))
     if comm.rank == 0:

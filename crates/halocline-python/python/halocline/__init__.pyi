@@ -304,7 +304,12 @@ class Decomposition:
 
 @final
 class Domain:
-    """A domain of this rank."""
+    """A domain of this rank: which cells of its array are owned, interior, boundary and halo, and where they lie in the global grid.
+
+    Indices and coordinates count cells. A box of cells is a tuple with a slice for each axis: the index of these cells in an
+    array of ``shape``, as in ``t[domain.owned]``. Extra axes (levels, components) may follow the domain's. The boxes are
+    wrong for an array of another shape (``Field(origin=...)``, ``Field(axes=...)``).
+    """
 
     @property
     def id(self) -> int:
@@ -316,18 +321,48 @@ class Domain:
     def first(self) -> tuple[int, ...] | None:
         """Of a regular grid: the first owned cell in the global grid. ``None`` for unstructured domains."""
     @property
-    def owned(self) -> tuple[int, ...]:
-        """Owned cells: along each axis of a regular grid, or the number of cells of an unstructured domain."""
+    def owned_shape(self) -> tuple[int, ...]:
+        """Number of owned cells along each axis; of an unstructured domain their number, as ``(n,)``."""
     @property
     def halo(self) -> tuple[tuple[int, int], ...] | None:
         """Of a regular grid: the halo width at the low and the high side of each axis. ``None`` for unstructured
         domains.
         """
     @property
-    def interior(self) -> tuple[slice, ...]:
-        """The index of the owned cells in an array of ``shape``: ``array[domain.interior]``. For an unstructured domain it is valid
-        only if the owned cells come first.
+    def owned(self) -> tuple[slice, ...]:
+        """The box of the owned cells. For an unstructured domain it is valid only if the owned cells come first;
+        ``owned_indices`` is always valid.
         """
+    def interior(self, width: SupportsIndex) -> tuple[slice, ...]:
+        """The box of the owned cells whose stencil of ``width`` cells to each side reads no halo cell: compute them while the
+        exchange is in flight. Its slices are empty if there are none.
+
+        An axis without a halo at one side does not limit the box there. Halo cells beyond a border that is not periodic count
+        as halo. An unstructured domain has no widths: all owned cells if ``width`` is 0, else none.
+        """
+    def boundary(self, width: SupportsIndex) -> list[tuple[slice, ...]]:
+        """The owned cells outside ``interior(width)``, in disjoint boxes, at most two for each axis: compute them after the wait."""
+    @property
+    def halo_boxes(self) -> list[tuple[slice, ...]]:
+        """The halo cells, in disjoint boxes, at most two for each axis."""
+    def to_global(self, index: _NumbersLike) -> tuple[int, ...]:
+        """The coordinates in the global grid of a local index, which has a number for each axis and may be of a halo cell. Halo
+        cells beyond a periodic border keep counting: their coordinates are negative, or not below the grid's shape.
+
+        ``HaloValueError`` if the index is outside ``shape`` or the domain is unstructured.
+        """
+    def to_local(self, coordinates: _NumbersLike) -> tuple[int, ...] | None:
+        """The local index of coordinates in the global grid, the inverse of ``to_global``. ``None``: the domain holds no such
+        cell. ``HaloValueError`` if the domain is unstructured.
+        """
+    @property
+    def global_ids(self) -> numpy.typing.NDArray[numpy.uint64] | None:
+        """Of an unstructured domain: the global ids of all cells, owned and halo, in local order. ``None`` for regular grids and
+        for domains of a redistribution.
+        """
+    @property
+    def owned_indices(self) -> numpy.typing.NDArray[numpy.uint64] | None:
+        """Of an unstructured domain: the local indices of its owned cells, ascending. ``None`` as for ``global_ids``."""
 
 @final
 class Pattern:

@@ -66,7 +66,7 @@ def domains(pattern: Pattern, comm: Communicator, *, axes: tuple[int, int] | Non
 
     def places() -> Any:
         wanted = None if axes is None else [whole(axis, "an axis") for axis in listed(axes, "axes")]
-        return wanted, [(domain.id, domain.first, domain.owned) for domain in _of_ranks(pattern, comm).domains]
+        return wanted, [(domain.id, domain.first, domain.owned_shape) for domain in _of_ranks(pattern, comm).domains]
 
     all_ranks = gather(_checked(comm), places)
     wanted = all_ranks[comm.rank][0]

@@ -15,7 +15,7 @@ def expected(domain, shape, periodic, faces_only=False, unfilled=-1.0):
     truth = numbered(shape)
     axes = []
     for first, owned, (low, high), cells, wraps in zip(
-        domain.first, domain.owned, domain.halo, shape, periodic
+        domain.first, domain.owned_shape, domain.halo, shape, periodic
     ):
         at = np.arange(first - low, first + owned + high)
         inside = (at >= first) & (at < first + owned)
@@ -38,8 +38,8 @@ def expected(domain, shape, periodic, faces_only=False, unfilled=-1.0):
 def start(domain, shape, unfilled=-1.0):
     """The array of a domain before: its owned cells, and a halo that is not filled."""
     array = np.full(domain.shape, unfilled)
-    owned = tuple(slice(first, first + n) for first, n in zip(domain.first, domain.owned))
-    array[domain.interior] = numbered(shape)[owned]
+    owned = tuple(slice(first, first + n) for first, n in zip(domain.first, domain.owned_shape))
+    array[domain.owned] = numbered(shape)[owned]
     return array
 
 

@@ -16,7 +16,7 @@ def bound(comm, cells=64):
     pattern = hc.RegularGrid((cells,), periodic=(True,)).decompose(comm).pattern(2)
     (domain,) = pattern.domains
     array = np.zeros(pattern.shape)
-    array[domain.interior] = np.arange(domain.first[0], domain.first[0] + domain.owned[0])
+    array[domain.owned] = np.arange(domain.first[0], domain.first[0] + domain.owned_shape[0])
     want = (np.arange(pattern.shape[0]) + domain.first[0] - 2) % cells
     return hc.HaloExchange(comm, [(pattern, array)]), array, want
 

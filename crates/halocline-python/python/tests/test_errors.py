@@ -419,7 +419,7 @@ def test_calls_from_several_threads_are_right_or_refused():
             for step in range(100):
                 want = 64 * step + cells
                 array[...] = -1
-                array[domain.interior] = want[domain.interior]
+                array[domain.owned] = want[domain.owned]
                 if comm.rank == 0:
                     # Not over before the other rank begins it.
                     begun = [pending for pending in pool.map(begin, range(threads)) if pending is not None]

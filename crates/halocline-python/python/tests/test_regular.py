@@ -317,13 +317,13 @@ def test_the_domains_of_every_rank_are_known_to_all():
 
     def run(comm):
         cut = grid.decompose(comm)
-        mine = [(domain.id, domain.first, domain.owned, domain.shape) for domain in cut.pattern((2, 1)).domains]
-        assert mine == [(d.id, d.first, d.owned, d.shape) for d in cut.domains_of(comm.rank, (2, 1))]
+        mine = [(domain.id, domain.first, domain.owned_shape, domain.shape) for domain in cut.pattern((2, 1)).domains]
+        assert mine == [(d.id, d.first, d.owned_shape, d.shape) for d in cut.domains_of(comm.rank, (2, 1))]
         owned = np.zeros(grid.shape, int)
         for rank in range(comm.size):
             for domain in cut.domains_of(rank):
-                assert domain.shape == domain.owned and domain.halo == ((0, 0), (0, 0))
-                owned[tuple(slice(at, at + n) for at, n in zip(domain.first, domain.owned))] += 1
+                assert domain.shape == domain.owned_shape and domain.halo == ((0, 0), (0, 0))
+                owned[tuple(slice(at, at + n) for at, n in zip(domain.first, domain.owned_shape))] += 1
         assert (owned == 1).all()
         for rank in (comm.size, -1, 2**70):
             with pytest.raises(hc.HaloValueError):

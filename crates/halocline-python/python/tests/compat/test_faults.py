@@ -560,7 +560,7 @@ def test_small_fields_of_a_peer_that_is_late_keep_no_other_thread_waiting(link, 
                 fields = [(pattern, hc.Field(array))]
                 for step in range(200):
                     array[:] = -1
-                    array[domain.interior] = step + by
+                    array[domain.owned] = step + by
                     slot.begin(fields).wait()
                     assert (array == step + by).all(), (step, array)
             except BaseException as error:

@@ -31,7 +31,7 @@ class Case:
         self.begin = start(self.domain, SHAPE)
         self.field = engine.array(self.begin)
         grow = np.zeros(self.domain.shape)
-        grow[self.domain.interior] = STEP
+        grow[self.domain.owned] = STEP
         self.grow = engine.array(grow)
         self.seen = engine.array(np.zeros((ROUNDS, *self.domain.shape)))
         engine.synchronise()
@@ -274,7 +274,7 @@ def test_messages_by_hand_are_packed_and_unpacked_in_the_order_of_a_stream(toget
             into = {peer: mine.array(np.zeros(halo.message_bytes(peer, "receive"), "uint8")) for peer in receives}
             mine.synchronise()
             for count in range(ROUNDS):
-                on_host[case.domain.interior] += STEP
+                on_host[case.domain.owned] += STEP
                 with mine.on(stream):
                     case.spin()
                     mine.add(case.field, case.grow)

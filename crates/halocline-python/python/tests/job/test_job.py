@@ -157,7 +157,7 @@ def test_many_rounds_with_overlap(comm):
     (domain,) = pattern.domains
     a = hc.zeros((*pattern.shape, 4), comm=comm)
     halo = hc.HaloExchange(comm, [(pattern, a)])
-    inside = domain.interior
+    inside = domain.owned
     for step in range(200):
         a[inside] = (comm.rank + 1) * 1000 + step
         pending = halo.exchange(wait=False)
