@@ -14,8 +14,8 @@ def expected(dtype="f8", levels=()):
 
 def part(domain, whole):
     array = np.zeros(domain.shape + whole.shape[2:], whole.dtype)
-    inside = tuple(slice(first, first + cells) for first, cells in zip(domain.first, domain.owned))
-    array[domain.interior] = whole[inside]
+    inside = tuple(slice(first, first + cells) for first, cells in zip(domain.first, domain.owned_shape))
+    array[domain.owned] = whole[inside]
     return array
 
 
@@ -40,6 +40,23 @@ def test_several_domains_of_a_rank():
         return pattern.gather_to(0, [hc.Field(part(domain, whole), domain=domain.id) for domain in pattern.domains])
 
     assert (hc.run_threads(2, main)[0] == whole).all()
+
+
+@pytest.mark.parametrize("name", ["gather_to", "save"])
+def test_a_wrong_field_is_named_by_its_place_in_the_list(name, tmp_path):
+    def main(comm):
+        pattern = hc.RegularGrid(SHAPE, domains_per_rank=2).decompose(comm).pattern(1)
+        first, second = (hc.Field(np.zeros(domain.shape), domain=domain.id) for domain in pattern.domains)
+        for wrong, text in (
+            (hc.Field(np.zeros(3), domain=second.domain), "the array's shape is (3)"),
+            (hc.Field(np.zeros(3), domain=99), "domain 99 is not on this rank, which has [0, 1]; give fields of its own"),
+            (np.zeros(3), "this rank has the domains [0, 1]; say which one a field belongs to with Field(domain=...)"),
+        ):
+            with pytest.raises(hc.HaloValueError) as caught:
+                getattr(pattern, name)(0 if name == "gather_to" else tmp_path / "t.npy", [first, wrong])
+            assert str(caught.value).startswith(f"fields[1]: {text}")
+
+    hc.run_threads(1, main)
 
 
 def test_unstructured_cells_come_by_their_global_ids():
@@ -79,7 +96,8 @@ def test_what_one_rank_refuses_is_an_error_on_all(tmp_path):
         return errors
 
     shapes, texts, roots, paths = zip(*hc.run_threads(2, main), strict=True)
-    assert all(isinstance(error, hc.HaloError) for error in shapes)
+    assert str(shapes[1]).startswith("fields[0]: the array's shape is (3), the domain's with its halo (")
+    assert isinstance(shapes[0], hc.RefusedElsewhereError) and "side" not in str(shapes[0])
     assert str(texts[0]).startswith("fields: ") and isinstance(texts[1], hc.RefusedElsewhereError)
     assert all(str(error).startswith("root: ") for error in roots)
     assert str(paths[0]).startswith("path: cannot write") and isinstance(paths[1], hc.RefusedElsewhereError)
