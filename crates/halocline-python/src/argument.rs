@@ -418,9 +418,11 @@ impl<'py> ArgumentType<'py> for Numbers {
             entry.is_instance_of::<PyFloat>()
                 || entry.hasattr("__float__").unwrap_or(false) && !entry.hasattr("__index__").unwrap_or(true)
         };
+        // A range may be longer than any memory: only what has become a list is looked through.
+        let Ok(List(numbers)) = List::of(object) else { return Err(refusal) };
         let has_float =
             object.try_iter().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_float)));
-        if has_float { List::of(object).map(|List(numbers)| Self::Floats(numbers)) } else { Err(refusal) }
+        if has_float { Ok(Self::Floats(numbers)) } else { Err(refusal) }
     }
 }
 

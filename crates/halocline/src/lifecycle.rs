@@ -92,7 +92,12 @@ impl Lifecycle {
     /// The outcome of one engine's part of exchange `epoch`, once there is one.
     #[inline]
     pub(crate) fn outcome(&self, part: &Completed, epoch: u64) -> Option<Result<(), Error>> {
-        if part.last() >= epoch { Some(Ok(())) } else { self.check_failure().err().map(Err) }
+        if part.last() >= epoch {
+            return Some(Ok(()));
+        }
+        let error = self.check_failure().err()?;
+        // The exchange may have completed since the first look. After the failure nothing completes: this look is final.
+        Some(if part.last() >= epoch { Ok(()) } else { Err(error) })
     }
 
     #[inline]

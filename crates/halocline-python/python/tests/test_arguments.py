@@ -105,7 +105,7 @@ def test_numbers_that_are_no_numbers_of_64_bits_are_typed_errors(number):
 @pytest.mark.parametrize("number", [2**32, 2**40, 2**63, 2**64 - 1])
 def test_more_ranks_than_are_numbered_are_refused(number):
     """What was made of them ended the process."""
-    with pytest.raises(hc.HaloValueError, match="32 bits"):
+    with pytest.raises(hc.HaloValueError, match=r"at most 2\^32 - 1"):
         hc.Partition([0, 1], number)
 
 
@@ -175,7 +175,7 @@ def test_whole_numbers_of_any_kind_are_taken(what, kind):
     assert call(AS_NUMBERS[kind](numbers)) == call(numbers)
 
 
-@pytest.mark.parametrize("what", TAKE_NUMBERS_OF_ANY_KIND)
+@pytest.mark.parametrize("what", [what for what in TAKE_NUMBERS_OF_ANY_KIND if what != "all_reduce"])
 @pytest.mark.parametrize("kind", [list, np.array], ids=["a list", "an array"])
 def test_numbers_with_a_fraction_are_refused(what, kind):
     call, numbers = TAKE_NUMBERS_OF_ANY_KIND[what]
