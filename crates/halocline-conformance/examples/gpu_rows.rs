@@ -1,5 +1,5 @@
 //! Exchanges between GPUs, a process each, beside NCCL written by hand and beside plain stores to the peer's memory, in one run: a
-//! table, and as JSON what `halocline plot rows` draws. `gpu/two` carries it to a machine with GPUs.
+//! table, and as JSON what `halocline plot sizes` draws. `gpu/two` carries it to a machine with GPUs.
 //!
 //! ```sh
 //! halocline launch -n 2 -- gpu_rows

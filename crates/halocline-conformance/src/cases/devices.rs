@@ -22,7 +22,7 @@ use halocline_comm::Tag;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     [
-        Case { name: "devices::elements_of_one_to_sixteen_bytes_in_one_bind", run: element_sizes::<R> },
+        Case { name: "devices::elements_of_up_to_256_bytes_in_one_bind", run: element_sizes::<R> },
         Case { name: "devices::random_patterns_types_and_layouts", run: random_fields::<R> },
         Case { name: "devices::packed_messages_equal_those_of_host_fields", run: messages_alike::<R> },
         Case { name: "devices::random_programs", run: random_programs::<R> },

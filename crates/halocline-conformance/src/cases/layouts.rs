@@ -8,7 +8,7 @@ use crate::{Case, Outcome, ensure};
 use halocline::{Bool, Element, ElementType, HaloExchange, Layout, LinkChoice};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "layouts::elements_of_one_to_sixteen_bytes", run: element_sizes },
+    Case { name: "layouts::elements_of_up_to_256_bytes", run: element_sizes },
     Case { name: "layouts::every_named_element_type", run: element_types },
     Case { name: "layouts::negative_padded_permuted_strides", run: strides },
     Case { name: "layouts::extra_dimensions_anywhere", run: extra_dimensions },

@@ -250,7 +250,7 @@ def test_interfaces_of_impossible_lengths_are_typed_errors():
 def test_interfaces_beyond_all_memory_are_typed_errors():
     shape, bytes_ = (100,), 800
     for address, strides in ((2**64 - 8, None), (2**64 - bytes_ + 1, None), (8, (-8,))):
-        with pytest.raises(hc.HaloValueError, match="beyond all memory"):
+        with pytest.raises(hc.HaloValueError, match="exceeds the address space"):
             hc.Field(Interface(shape=shape, data=(address, False), strides=strides))
 
 
