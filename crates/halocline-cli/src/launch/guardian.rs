@@ -1,11 +1,13 @@
-//! A process that outlives the launcher and kills the rest of the job when the launcher dies.
+//! A process that kills what is left of a job when the job fails or the launcher dies.
 //!
-//! The kernel kills the process group of each rank, and each rank that has joined, with the launcher
+//! The launcher signals the process group of each rank. With a killed launcher the kernel kills these groups and each rank that has joined
 //! ([`Lifeline`](halocline_comm::shm::Lifeline)). A program that starts its own process group (`timeout`, `setsid`, a shell with job
-//! control) and has not joined yet is in neither. The guardian finds such processes by the job's token in their environment.
+//! control) is in none of these groups. The guardian finds such processes by the job's token in their environment.
 
-use super::LaunchError;
+use super::supervise::timespec;
+use super::{LaunchError, TERMINATE};
 use halocline_comm::shm::Job;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -14,12 +16,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 /// The guardian's name in `/proc`. A guardian spares other guardians: each has a job of its own to end.
 const NAME: &std::ffi::CStr = c"halocline-guard";
 
-/// A running guardian. Dropping it ends the guardian without killing anything.
+/// A running guardian. Dropping it kills the processes of the job that still run, and returns when they have ended.
 #[derive(Debug)]
 pub(super) struct Guardian {
     pid: Pid,
-    /// Open for as long as the launcher lives. A byte means that the launcher ends in good order.
-    writing: OwnedFd,
+    /// A byte means: kill nothing. Its end without a byte means: kill. `None` once closed.
+    writing: Option<OwnedFd>,
 }
 
 impl Guardian {
@@ -34,17 +36,23 @@ impl Guardian {
         match unsafe { libc::fork() } {
             0 => watch(&reading, &variable),
             child => match Pid::from_raw(child) {
-                Some(pid) if child > 0 => Ok(Self { pid, writing }),
+                Some(pid) if child > 0 => Ok(Self { pid, writing: Some(writing) }),
                 _ => Err(failed(last_error())),
             },
         }
+    }
+
+    /// Ends the guardian without killing anything: what the ranks have left in the background runs on.
+    pub(super) fn spare(self) {
+        // Fails only if the guardian was killed, and then nothing would be killed anyway.
+        let _ = self.writing.as_ref().map(|writing| rustix::io::write(writing, b"x"));
     }
 }
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // Both fail only if the guardian was killed, and then there is nothing to end.
-        let _ = rustix::io::write(&self.writing, b"x");
+        self.writing = None;
+        // Cannot fail: the guardian is our child and is not reaped.
         let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
     }
 }
@@ -53,7 +61,7 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// The guardian's life: waits for a byte or for the launcher's death.
+/// The guardian's life: waits for a byte or for the end of the pipe, which also comes with the launcher's death.
 fn watch(reading: &OwnedFd, variable: &[u8]) -> ! {
     // A signal to the launcher's session or process group must not end the guardian; SIGKILL to the launcher alone does not reach it.
     let _ = rustix::process::setsid();
@@ -71,8 +79,7 @@ fn watch(reading: &OwnedFd, variable: &[u8]) -> ! {
         }
     };
     if read == Ok(0) {
-        // A process may start another one between two passes: the last pass finds none.
-        while kill_all(variable) {}
+        kill_job(variable);
     }
     // SAFETY: the process ends at once, without destructors or exit handlers of the launcher's copy.
     unsafe { libc::_exit(0) }
@@ -88,16 +95,32 @@ fn close_all_but(kept: i32) {
     }
 }
 
-/// Kills every process whose environment has the variable. Whether there was one.
-fn kill_all(variable: &[u8]) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+/// Kills every process whose environment has the variable, and waits until they have ended.
+fn kill_job(variable: &[u8]) {
+    loop {
+        // A process may have started another one before it was killed, so the last pass finds none.
+        let killed = kill_all(variable);
+        if killed.is_empty() || !killed.iter().all(has_ended) {
+            return;
+        }
+    }
+}
+
+/// Waits for the end of a killed process. False if the system holds it for longer than a killed process needs to end.
+fn has_ended(process: &OwnedFd) -> bool {
+    rustix::event::poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timespec(TERMINATE))) == Ok(1)
+}
+
+/// One pass over all processes: kills those whose environment has the variable, and returns their pidfds.
+fn kill_all(variable: &[u8]) -> Vec<OwnedFd> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids =
         processes.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    pids.filter(|&pid| kill(pid, variable).is_some()).count() > 0
+    pids.filter_map(|pid| kill(pid, variable)).collect()
 }
 
 /// Kills one process if its environment has the variable. The environment of a process that has ended is empty.
-fn kill(pid: Pid, variable: &[u8]) -> Option<()> {
+fn kill(pid: Pid, variable: &[u8]) -> Option<OwnedFd> {
     // Opened first: the descriptor stays that of the process whose environment is read.
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let number = pid.as_raw_nonzero();
@@ -105,5 +128,6 @@ fn kill(pid: Pid, variable: &[u8]) -> Option<()> {
     let name = std::fs::read(format!("/proc/{number}/comm")).ok()?;
     let is_of_job = environment.split(|&byte| byte == 0).any(|entry| entry == variable);
     (is_of_job && name.trim_ascii_end() != NAME.to_bytes()).then_some(())?;
-    rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).ok()
+    rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).ok()?;
+    Some(pidfd)
 }

@@ -2,7 +2,7 @@
 //!
 //! The launcher starts the ranks, collects their output, and ends after the last rank. It waits in one place ([`supervise`]), on descriptors
 //! only: a signalfd, a pidfd for each rank and the pipes. It makes no files. If the launcher is killed, the kernel kills the ranks
-//! ([`Lifeline`]), and the [`guardian`] kills the processes of the job that the kernel does not reach.
+//! ([`Lifeline`]). The [`guardian`] kills the processes that signals to the ranks do not reach.
 
 mod cpus;
 mod error;
@@ -35,7 +35,12 @@ const GRACE: Duration = Duration::from_secs(15);
 ///
 /// Every line that a rank prints is printed with the rank in front. Rank 0 reads this command's standard input; the others read nothing. The
 /// exit code is 0 if all ranks exit with 0, else that of the first rank that failed (128 + signal if it was killed). Ctrl-C is passed on to
-/// the ranks; a second one kills them. CUDA_DEVICE_MAX_CONNECTIONS is set to 32, the most queues of a GPU, unless it is set already.
+/// the ranks; a second one kills them.
+///
+/// Processes that ranks leave in the background run on after a job that exits with 0. When a job fails, or this command is killed, every
+/// process of the job is killed, as batch systems do: also those of ranks that have exited, and those in sessions of their own.
+///
+/// CUDA_DEVICE_MAX_CONNECTIONS is set to 32, the most queues of a GPU, unless it is set already.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LaunchArgs {
     /// Number of ranks
@@ -96,7 +101,7 @@ fn start(
 ) -> Result<u8, LaunchError> {
     let job = Job::create(ranks)?;
     // Forked before there is anything else that it could hold.
-    let _guardian = guardian::Guardian::start(&job)?;
+    let guardian = guardian::Guardian::start(&job)?;
     // Dropped last: it kills the ranks that have not ended.
     let lifeline = Lifeline::new()?;
     let signals =
@@ -105,7 +110,11 @@ fn start(
     let launcher = Launcher::new((&job, &lifeline), program, args, gather, bind, signals.before());
     let processes =
         (0..ranks).map(|rank| launcher.start_rank(rank, rules.style)).collect::<Result<_, _>>()?;
-    supervise::Supervisor::new(&job, processes, rules, &signals, printer).run()
+    let code = supervise::Supervisor::new(&job, processes, rules, &signals, printer).run()?;
+    if code == 0 {
+        guardian.spare();
+    }
+    Ok(code)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -313,7 +313,7 @@ fn readable<Fd: AsFd>(fd: &Fd) -> PollFd<'_> {
     PollFd::new(fd, PollFlags::IN)
 }
 
-fn timespec(duration: Duration) -> Timespec {
+pub(super) fn timespec(duration: Duration) -> Timespec {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec: seconds, tv_nsec: duration.subsec_nanos().into() }
 }

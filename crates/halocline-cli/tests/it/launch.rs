@@ -8,24 +8,24 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 /// `halocline launch` with these arguments.
-fn launch(args: &[&str]) -> Command {
+pub(crate) fn launch(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
     command.arg("launch").args(args).stdin(Stdio::null());
     command
 }
 
 /// `halocline launch options -- sh -c script`, run to its end.
-fn run(options: &str, script: &str) -> Output {
+pub(crate) fn run(options: &str, script: &str) -> Output {
     start(options, script).wait_with_output().unwrap()
 }
 
 /// The same, started, with all its output in pipes.
-fn start(options: &str, script: &str) -> Child {
+pub(crate) fn start(options: &str, script: &str) -> Child {
     let options: Vec<&str> = options.split_whitespace().chain(["--", "sh", "-c", script]).collect();
     launch(&options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -37,7 +37,7 @@ fn sorted(bytes: &[u8]) -> Vec<String> {
 }
 
 /// Reads `count` lines from a started launcher.
-fn read_lines(from: &mut impl BufRead, count: usize) -> Vec<String> {
+pub(crate) fn read_lines(from: &mut impl BufRead, count: usize) -> Vec<String> {
     let lines = from.lines().take(count).map(Result::unwrap);
     let mut lines: Vec<String> = lines.collect();
     assert_eq!(lines.len(), count, "{lines:?}");
@@ -46,23 +46,23 @@ fn read_lines(from: &mut impl BufRead, count: usize) -> Vec<String> {
 }
 
 /// The process ids in lines like `[1] 4711`.
-fn pids(lines: &[String]) -> Vec<Pid> {
+pub(crate) fn pids(lines: &[String]) -> Vec<Pid> {
     let pid = |line: &String| Pid::from_raw(line.rsplit(' ').next()?.parse().ok()?);
     lines.iter().map(|line| pid(line).unwrap()).collect()
 }
 
-fn watch(pid: Pid) -> OwnedFd {
+pub(crate) fn watch(pid: Pid) -> OwnedFd {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap()
 }
 
 /// Waits for a process to end, 30 s at most.
-fn has_ended(pidfd: &OwnedFd) -> bool {
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })).unwrap() == 1
 }
 
 /// Waits for the launcher to end, 30 s at most.
-fn end_of(child: &mut Child) -> ExitStatus {
+pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     let pid = Pid::from_child(child);
     if !has_ended(&watch(pid)) {
         child.kill().unwrap();
@@ -71,7 +71,7 @@ fn end_of(child: &mut Child) -> ExitStatus {
     child.wait().unwrap()
 }
 
-fn send(child: &Child, signal: Signal) {
+pub(crate) fn send(child: &Child, signal: Signal) {
     rustix::process::kill_process(Pid::from_child(child), signal).unwrap();
 }
 
@@ -325,58 +325,6 @@ fn suspending_the_launcher_loses_nothing() {
     child.stdin.take().unwrap().write_all(b"on\n").unwrap();
     assert_eq!(read_lines(&mut stdout, 1), ["[0] on"]);
     assert_eq!(end_of(&mut child).code(), Some(0));
-}
-
-#[test]
-fn ranks_die_with_a_killed_launcher() {
-    let mut child = start("-n 3", "echo $$; exec sleep 1000");
-    let ranks = pids(&read_lines(&mut BufReader::new(child.stdout.take().unwrap()), 3));
-    let ranks: Vec<OwnedFd> = ranks.into_iter().map(watch).collect();
-    send(&child, Signal::KILL);
-    end_of(&mut child);
-    assert!(ranks.iter().all(has_ended));
-}
-
-#[test]
-fn ranks_behind_a_shell_die_with_a_killed_launcher() {
-    let mut child = start("-n 2", "sleep 1000 & echo $!; wait; true");
-    let ranks = pids(&read_lines(&mut BufReader::new(child.stdout.take().unwrap()), 2));
-    let ranks: Vec<OwnedFd> = ranks.into_iter().map(watch).collect();
-    send(&child, Signal::KILL);
-    end_of(&mut child);
-    assert!(ranks.iter().all(has_ended));
-}
-
-/// `timeout` and shells with job control start such groups.
-#[test]
-fn ranks_that_have_joined_in_a_group_of_their_own_die_with_a_killed_launcher() {
-    let script =
-        r#"setsid sh -c 'echo $$; exec "$HALOCLINE" run ocean --steps 100000000 --no-plot' & wait; true"#;
-    // One rank: none dies because another one has.
-    let mut command = launch(&["-n", "1", "--", "sh", "-c", script]);
-    command.env("HALOCLINE", env!("CARGO_BIN_EXE_halocline")).env("HALOCLINE_LOG", "halocline=trace");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let rank = watch(pids(&read_lines(&mut BufReader::new(child.stdout.take().unwrap()), 1))[0]);
-    // It has joined once it exchanges.
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.contains("epoch=1")), "it does not exchange");
-    send(&child, Signal::KILL);
-    end_of(&mut child);
-    assert!(has_ended(&rank));
-}
-
-/// No rank has joined, so that only the environment tells that these processes belong to the job.
-#[test]
-fn processes_in_groups_and_sessions_of_their_own_die_with_a_killed_launcher_before_they_join() {
-    for wrapper in ["timeout 1000", "setsid", "setsid --fork"] {
-        let script = format!("{wrapper} sh -c 'echo $$; exec sleep 1000'; wait; exec sleep 1000");
-        let mut child = start("-n 2", &script);
-        let ranks = pids(&read_lines(&mut BufReader::new(child.stdout.take().unwrap()), 2));
-        let ranks: Vec<OwnedFd> = ranks.into_iter().map(watch).collect();
-        send(&child, Signal::KILL);
-        end_of(&mut child);
-        assert!(ranks.iter().all(has_ended), "{wrapper}");
-    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod heat;
 mod launch;
 mod mappings;
 mod ocean;
+mod processes;
 mod terminal;
 mod timeline;
 mod trace;
