@@ -140,6 +140,7 @@ mod documents {
         RegularGrids: "docs/regular-grids.md",
         Meshes: "docs/meshes.md",
         Overlap: "docs/overlap.md",
+        Options: "docs/options.md",
         Clusters: "docs/clusters.md",
         Gpus: "docs/gpus.md",
         Troubleshooting: "docs/troubleshooting.md",
