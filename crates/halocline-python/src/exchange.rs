@@ -240,7 +240,7 @@ impl PyHaloExchange {
     ) -> PyResult<Self> {
         let to = halo_of(halo, neighbours);
         let halo = self.halo.get()?;
-        let given = to.as_ref().map_err(|error| Error::Bind(error.value(py).to_string()));
+        let given = to.as_ref().map_err(|error| Error::RefusedArguments(error.value(py).to_string()));
         let narrowed = py.detach(|| halo.narrowed_if(given));
         to?;
         Ok(self.beside(narrowed.map_err(error::of)?, self.arrays.clone()))

@@ -317,7 +317,7 @@ pub(crate) fn collective<A: Send, T: Send>(
     let comm = comm.get().get()?.within(name);
     let (given, refusal) = match given {
         Ok(given) => (Ok(given), None),
-        Err(error) => (Err(halocline::Error::Bind(error.value(py).to_string())), Some(error)),
+        Err(error) => (Err(halocline::Error::RefusedArguments(error.value(py).to_string())), Some(error)),
     };
     let outcome = py.detach(|| agree(&comm, given).and_then(|given| call(&comm, given)));
     match refusal {

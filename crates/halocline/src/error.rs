@@ -1,5 +1,7 @@
 //! The errors of this crate.
 
+use crate::bind::BindError;
+use crate::gather::GatherError;
 use crate::link::{Direction, LinkPath};
 use crate::pattern::DomainName;
 use halocline_comm::CommError;
@@ -336,8 +338,14 @@ pub enum Error {
         instead: &'static str,
     },
     /// The fields, patterns or options of a bind do not fit together.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Fields cannot be gathered.
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+    /// A language binding refused the arguments of a collective call. The text is that of its own exception.
     #[error("{0}")]
-    Bind(String),
+    RefusedArguments(String),
     /// Another rank failed in this collective call.
     #[error("rank {rank} refused: {message}")]
     Elsewhere {

@@ -13,6 +13,45 @@ use halocline_plan::copy::CellLayout;
 use halocline_plan::{ElementType, Halo, Layout, RegularGrid, UnstructuredDomain};
 use std::path::Path;
 
+/// Why fields cannot be gathered.
+///
+/// ```
+/// use halocline::{Communicator, Decomposed, Error, GatherError, RegularGrid};
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new((4, 4)).decompose(1)?.pattern(&comm, 1)?;
+/// let error = pattern.gather_to::<f64>(&comm, 0, &[]).expect_err("no field");
+/// assert!(matches!(error, Error::Gather(GatherError::NoField)));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatherError {
+    /// No rank gives a field.
+    #[error("no rank has a field to gather; give at least one field on one rank")]
+    NoField,
+    /// A field that could be of several domains, or of none.
+    #[error(
+        "this rank has the domains {domains:?}; say which one a field belongs to with `Field::on_domain`"
+    )]
+    WhichDomain {
+        /// The domains of this rank.
+        domains: Vec<u64>,
+    },
+    /// A field of a domain of another rank.
+    #[error(
+        "domain {domain} is not on this rank, which has {domains:?}; give fields of this rank's own domains"
+    )]
+    NotOnRank {
+        /// The domain.
+        domain: u64,
+        /// The domains of this rank.
+        domains: Vec<u64>,
+    },
+}
+
+halocline_plan::debug_as_text!(GatherError);
+
 impl Pattern {
     /// Copies the owned cells of a distributed field into one array on rank `root`; the other ranks get `None`. Collective: blocks until
     /// all ranks have called it. Rank `root` needs memory for the whole field.
@@ -130,13 +169,9 @@ impl Pattern {
         };
         let Some(shape) = shape else {
             let here: Vec<u64> = domains.iter().map(|(number, _)| *number).collect();
-            return Err(Error::Bind(match field.domain {
-                Some(number) => {
-                    format!("domain {number} is not on this rank, which has {here:?}; give fields of its own")
-                }
-                None => format!(
-                    "this rank has the domains {here:?}; say which one a field belongs to with `Field::on_domain`"
-                ),
+            return Err(Error::from(match field.domain {
+                Some(domain) => GatherError::NotOnRank { domain, domains: here },
+                None => GatherError::WhichDomain { domains: here },
             }));
         };
         CellLayout::new(&field.layout, shape).map(drop).map_err(Error::from)
@@ -223,9 +258,7 @@ fn cell_of_all(comm: &Communicator, axes: usize, fields: &[&Field]) -> Result<La
     });
     let all = comm.all_gather(&said)?;
     let said = all.iter().find(|said| !said.is_empty());
-    let cell = said
-        .and_then(|said| parse(said))
-        .ok_or_else(|| Error::Bind("no rank has a field to gather".to_owned()))?;
+    let cell = said.and_then(|said| parse(said)).ok_or(GatherError::NoField)?;
     let (element, extents, name) = cell;
     Ok(Layout::c_order(element, &extents)?.named(&name))
 }

@@ -69,6 +69,7 @@ mod zarr;
 
 pub use agree::agree;
 pub use begin::Begin;
+pub use bind::BindError;
 pub use binding::{FieldList, PatternField};
 pub use device_array::DeviceArray;
 pub use domain::Domain;
@@ -76,6 +77,7 @@ pub use error::{Cause, Difference, Error, Failure, Fault};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
 pub use future::Exchanging;
+pub use gather::GatherError;
 pub use link::{Direction, LinkPath};
 #[cfg(feature = "cuts")]
 #[doc(hidden)]

@@ -80,6 +80,13 @@ impl LinkChoice {
     pub(crate) const fn code(self) -> u64 {
         self as u64
     }
+
+    /// The inverse of [`LinkChoice::code`].
+    pub(crate) fn from_code(code: u64) -> Self {
+        use LinkChoice::*;
+        let all = [Auto, Push, Pull, DeviceMailbox, Mailbox, Message];
+        all.into_iter().find(|choice| choice.code() == code).unwrap_or_default()
+    }
 }
 
 /// Options of [`crate::HaloExchange::bind_with`]. An option set here wins over its environment variable.

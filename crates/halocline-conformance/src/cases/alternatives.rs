@@ -8,7 +8,7 @@ use crate::stage::{Cells, Stage};
 use crate::subject::Subject;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    BindOptions, DomainShape, ElementType, Error, Field, Halo, HaloExchange, LinkChoice, Pattern,
+    BindError, BindOptions, DomainShape, ElementType, Error, Field, Halo, HaloExchange, LinkChoice, Pattern,
     RegularGrid, UnstructuredDomain,
 };
 
@@ -165,12 +165,15 @@ fn refused(comm: &Stage<'_>) -> Outcome {
     let set: &[(&Pattern, &Field)] = &[(&line.pattern, &line.array)];
     let options = BindOptions::default();
     let none = HaloExchange::bind_alternatives(comm, &[(); 0], &options);
-    ensure!(matches!(none, Err(Error::Bind(_))), "no set at all: {none:?}");
+    ensure!(matches!(none, Err(Error::Bind(BindError::NoSets))), "no set at all: {none:?}");
     if comm.size() > 1 {
         let sets = [set, set, set];
         let count = if odd { 3 } else { 2 };
         let result = HaloExchange::bind_alternatives(comm, &sets[..count], &options);
-        ensure!(matches!(result, Err(Error::Bind(_) | Error::Elsewhere { .. })), "2 sets or 3: {result:?}");
+        match result {
+            Err(Error::Bind(BindError::SetCount { sets: 3, first: 2, .. }) | Error::Elsewhere { .. }) => {}
+            other => fail!("2 sets or 3: {other:?}"),
+        }
         // The second set lacks a field on one rank.
         let sets = [set, if odd { &[] } else { set }];
         match HaloExchange::bind_alternatives(comm, &sets, &options) {

@@ -3,7 +3,7 @@
 use super::fixture::{Line, still_works};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
-use halocline::{BindOptions, Error};
+use halocline::{BindError, BindOptions, Error};
 
 pub(crate) const CASES: &[Case] = &[Case { name: "checked::all_ranks_check_or_none", run: agreed }];
 
@@ -16,7 +16,7 @@ fn agreed(comm: &Stage<'_>) -> Outcome {
     let options = BindOptions::default().checked(comm.rank() == last);
     let expected = format!("rank {last} binds in checked mode, rank 0 binds without it");
     match line.bind_with(comm, &options) {
-        Err(error @ (Error::Bind(_) | Error::Elsewhere { .. })) => {
+        Err(error @ (Error::Bind(BindError::CheckedMode { .. }) | Error::Elsewhere { .. })) => {
             ensure!(error.to_string().contains(&expected), "it does not say so: {error}");
         }
         other => crate::fail!("ranks that differ are bound: {other:?}"),

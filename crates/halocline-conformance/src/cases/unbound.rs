@@ -7,7 +7,9 @@ use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, ring_neighbou
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{Array, Cause, ElementType, Error, Field, Layout, LinkChoice, Pattern, PatternLinks, Reduce};
+use halocline::{
+    Array, BindError, Cause, ElementType, Error, Field, Layout, LinkChoice, Pattern, PatternLinks, Reduce,
+};
 use halocline_comm::Endpoint;
 use std::sync::Arc;
 
@@ -244,7 +246,7 @@ fn refused(comm: &Stage<'_>) -> Outcome {
         other => fail!("a pattern without links: {other:?}"),
     }
     match links.exchange(&[(&line.pattern, &line.array), (&line.pattern, &line.array)]) {
-        Err(Error::Bind(_)) => {}
+        Err(Error::Bind(BindError::Overlap { .. })) => {}
         other => fail!("the same field twice: {other:?}"),
     }
     let many = Array::<u64>::zeros(
@@ -252,7 +254,7 @@ fn refused(comm: &Stage<'_>) -> Outcome {
         &[5, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 2, 2],
     )?;
     match links.exchange(&[(&line.pattern, &many)]) {
-        Err(Error::Bind(_)) => {}
+        Err(Error::Bind(BindError::TooManyDimensions { .. })) => {}
         Ok(pending) if comm.size() == 1 => pending.wait()?,
         other => fail!("a field of very many dimensions: {other:?}"),
     }
@@ -376,13 +378,13 @@ fn other_patterns(comm: &Stage<'_>) -> Outcome {
     if comm.size() > 1 {
         let patterns = if odd { vec![&one.pattern] } else { vec![&one.pattern, &other.pattern] };
         match PatternLinks::new(comm, &patterns) {
-            Err(Error::Bind(_) | Error::Elsewhere { .. }) => {}
+            Err(Error::Bind(BindError::Patterns { .. }) | Error::Elsewhere { .. }) => {}
             result => fail!("links of other patterns: {result:?}"),
         }
     }
     for link in [LinkChoice::Push, LinkChoice::Pull] {
         match PatternLinks::new_with(comm, &[&one.pattern], &by(link)) {
-            Err(Error::Bind(_)) => {}
+            Err(Error::Bind(BindError::DirectWithoutFields { .. })) => {}
             result => fail!("links without fields by {link:?}: {result:?}"),
         }
     }

@@ -3,9 +3,9 @@
 use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
-    Array, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error, Fault,
-    Field, Flags, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, TestOptions,
-    UnstructuredDomain,
+    Array, BindError, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error,
+    Fault, Field, Flags, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
+    TestOptions, UnstructuredDomain,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
@@ -273,7 +273,10 @@ fn a_field_on_the_host_here_and_on_a_device_there() {
         let on_device = DeviceArray::<u64>::zeros(device, &[5])?;
         let field: &Field = if comm.rank() == 0 { &on_host } else { &on_device };
         match HaloExchange::bind(comm, [(&pattern, field)]) {
-            Err(Error::Bind(_) | Error::Elsewhere { .. }) => {}
+            Err(
+                Error::Bind(BindError::RankFields { .. } | BindError::PatternNotBound { .. })
+                | Error::Elsewhere { .. },
+            ) => {}
             other => fail!("instead of a refusal: {other:?}"),
         }
         let links = PatternLinks::new(comm, &[&pattern])?;
@@ -407,7 +410,9 @@ fn direct_links_between_devices_that_do_not_reach_each_other() {
         let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &device)?;
         let options = BindOptions::default().link(LinkChoice::Push);
         match yard.bind(comm, &[&[0]], &options) {
-            Err(Error::Bind(why)) => ensure!(why.contains("has no access to the memory of device"), "{why}"),
+            Err(Error::Bind(BindError::Path { reason, .. })) => {
+                ensure!(reason.contains("has no access to the memory of device"), "{reason}");
+            }
             other => fail!("instead of a refusal: {other:?}"),
         }
         Ok(())

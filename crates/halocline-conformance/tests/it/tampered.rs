@@ -127,7 +127,7 @@ fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Erro
 #[test]
 fn flags_slots_and_mailboxes_outside_their_memory_are_refused() {
     let cases = [
-        ((LinkChoice::Push, Flags::Never), "offers words outside its memory"),
+        ((LinkChoice::Push, Flags::Never), "offers flags outside its memory"),
         ((LinkChoice::Auto, Flags::UpTo(1 << 10)), "offers slots outside its memory"),
         ((LinkChoice::DeviceMailbox, Flags::Never), "offers a mailbox outside its memory"),
     ];

@@ -49,7 +49,7 @@ def test_a_wrong_field_is_named_by_its_place_in_the_list(name, tmp_path):
         first, second = (hc.Field(np.zeros(domain.shape), domain=domain.id) for domain in pattern.domains)
         for wrong, text in (
             (hc.Field(np.zeros(3), domain=second.domain), "the array's shape is (3)"),
-            (hc.Field(np.zeros(3), domain=99), "domain 99 is not on this rank, which has [0, 1]; give fields of its own"),
+            (hc.Field(np.zeros(3), domain=99), "domain 99 is not on this rank, which has [0, 1]; give fields of this rank's own domains"),
             (np.zeros(3), "this rank has the domains [0, 1]; say which one a field belongs to with Field(domain=...)"),
         ):
             with pytest.raises(hc.HaloValueError) as caught:

@@ -2,10 +2,11 @@
 //! exchange.
 
 use super::aware;
+use super::error::BindError;
 use super::far::{self, FarLanes};
 use super::lanes::{self, Joined};
 use super::local::Local;
-use super::offer::{LinkEndpoint, OfDevices, Offer};
+use super::offer::{self, LinkEndpoint, OfDevices, Offer};
 use super::pair::Pair;
 use super::path_preferences::PathPreferences;
 use super::peer_view::{PeerView, TransferPair};
@@ -234,20 +235,14 @@ fn plot(
 /// The devices of the fields of this rank, ascending.
 fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
     if sets.len() > MOST_SETS {
-        let sets = sets.len();
-        return Err(Error::Bind(format!(
-            "{sets} sets of device fields are bound together, {MOST_SETS} can be"
-        )));
+        return Err(BindError::TooManySets { sets: sets.len(), most: MOST_SETS }.into());
     }
     let memories = sets.iter().flat_map(|local| &local.memories);
     let homes = memories.filter_map(|(memory, _)| memory.device.as_ref());
     let devices: BTreeMap<(usize, u32), &Device> =
         homes.map(|home| (home.device.id(), &home.device)).collect();
     if devices.len() > LANES {
-        let count = devices.len();
-        return Err(Error::Bind(format!(
-            "the device fields of this rank lie on {count} devices, they can lie on {LANES}; bind several objects"
-        )));
+        return Err(BindError::TooManyDevices { devices: devices.len(), most: LANES }.into());
     }
     let devices: Vec<Device> = devices.into_values().cloned().collect();
     for (at, device) in devices.iter().enumerate() {
@@ -306,7 +301,7 @@ fn link(
     let mut offered: Vec<BTreeMap<usize, _>> = sets.iter().map(|_| BTreeMap::new()).collect();
     for ((peer, endpoint), offer) in endpoints.into_iter().zip(theirs) {
         if offer.sets.len() != sets.len() {
-            return Err(Error::Bind(format!("rank {peer} offers {} sets of fields", offer.sets.len())));
+            return Err(offer::of_other_sets(peer));
         }
         offered.iter_mut().zip(offer.sets).for_each(|(peers, set)| drop(peers.insert(peer, set)));
         let segments = own.clone().zip(offer.own);

@@ -1,6 +1,7 @@
 //! What a rank must know of a peer's devices once there are links: the work of each for the links, and the addresses of its flags.
 
 use super::device::{End, Made};
+use super::error::BindError;
 use super::lanes;
 use super::remote::{ExportHandle, Exports};
 use super::words::{LANES, WORD};
@@ -78,14 +79,18 @@ pub(super) fn tell(
 
 pub(super) fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Error> {
     let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
-    let malformed = |error| Error::Bind(format!("rank {peer} sent malformed lanes: {error}"));
+    const WHAT: &str = "list of device flags";
+    let malformed = |error| BindError::Malformed { peer, what: WHAT, error };
     let (mut far, mapped) = read_lanes(&message.payload).map_err(malformed)?;
-    if let Some(why) = message.missing {
-        return Err(Error::Bind(format!("memory of the lanes of rank {peer} is missing: {why}")));
+    if let Some(error) = message.missing {
+        let (number, announced) = (message.segments.len() + 1, far.lanes.len());
+        return Err(
+            BindError::MissingMemory { peer, what: WHAT, number, announced, error: error.into() }.into()
+        );
     }
     far.words = message.segments;
     for (lane, (base, told)) in mapped {
-        let (words, kind) = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+        let (words, kind) = told.import(comm, peer).map_err(BindError::from)?;
         let here =
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
         if lane == 0 {

@@ -17,6 +17,7 @@
 
 use super::aware::Slots;
 use super::device::{End, Made};
+use super::error::BindError;
 use super::script::Making;
 use super::sides::{Incoming, Outgoing, receive, send, stage};
 use super::words::Plots;
@@ -288,11 +289,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
             let others = here.filter(|&far| far != (machine, ordinal));
             for (far_machine, peer) in others {
                 if far_machine != machine {
-                    return Err(Error::Bind(format!(
-                        "rank {} has fields on a device of another machine than device {ordinal} here (a simulated one or a \
-                         GPU); bind with `LinkChoice::Mailbox` or `Message`",
-                        end.peer
-                    )));
+                    return Err(BindError::OtherMachine { peer: end.peer, device: ordinal }.into());
                 }
                 lane.device.driver().enable_peer(peer)?;
             }

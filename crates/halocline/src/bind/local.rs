@@ -1,5 +1,6 @@
 //! The part of a bind that needs no peer: checks the given fields against their patterns.
 
+use super::error::BindError;
 use crate::error::Error;
 use crate::field::{Field, Memory, Number, State};
 use crate::link::Direction;
@@ -86,18 +87,12 @@ impl Local {
             (None, [(id, _)]) => *id,
             (None, all) => {
                 let ids: Vec<u64> = all.iter().map(|(id, _)| *id).collect();
-                return Err(Error::Bind(format!(
-                    "pattern {at} has the domains {ids:?} on this rank; say which one a field belongs to \
-                     with `Field::on_domain`"
-                )));
+                return Err(BindError::WhichDomain { pattern: at, domains: ids }.into());
             }
         };
-        let shape = plan.domain(domain).ok_or_else(|| {
-            Error::Bind(format!(
-                "{} of pattern {at} is not on this rank; bind fields of its own",
-                pattern.domain(domain)
-            ))
-        })?;
+        let shape = plan
+            .domain(domain)
+            .ok_or_else(|| BindError::NotOnRank { pattern: at, domain: pattern.domain(domain) })?;
         let id = pattern.id();
         let number = self.fields.iter().filter(|f| (f.place.pattern, f.place.domain) == (id, domain)).count();
         let place = Place { pattern: id, number, domain };
@@ -313,12 +308,14 @@ impl Local {
                 pattern.plan().domains.iter().map(|&(domain, _)| (domain, count(domain))).collect();
             let first = counts.first().map_or(0, |(_, count)| *count);
             if let Some((domain, count)) = counts.iter().find(|(_, count)| *count != first) {
-                return Err(Error::Bind(format!(
-                    "{} of pattern {at} binds {count} fields, {} binds {first}; every domain of a pattern \
-                     needs as many",
-                    pattern.domain(*domain),
-                    pattern.domain(counts[0].0)
-                )));
+                return Err(BindError::DomainFields {
+                    pattern: at,
+                    domain: pattern.domain(*domain),
+                    fields: *count,
+                    other: pattern.domain(counts[0].0),
+                    other_fields: first,
+                }
+                .into());
             }
             self.counts.push(first);
         }
@@ -379,20 +376,10 @@ impl Local {
     }
 
     /// The error of two fields that overlap.
-    fn shared(&self, [first, second]: [usize; 2]) -> Error {
-        let field = |index: usize| {
-            let place = self.fields[index].place;
-            format!("field {} of {}", place.number, self.name_of(place))
-        };
-        let what = match self.name_of(self.fields[first].place).side {
-            Some(_) => "where cells are received; each cell needs memory of its own",
-            None => "where a halo is received; every halo cell must be received once, by one field",
-        };
-        Error::Bind(format!(
-            "fields {first} and {second} of the bind ({} and {}) share memory {what}",
-            field(first),
-            field(second)
-        ))
+    fn shared(&self, fields: [usize; 2]) -> Error {
+        let places = fields.map(|index| self.fields[index].place);
+        let (numbers, domains) = (places.map(|place| place.number), places.map(|place| self.name_of(place)));
+        BindError::Overlap { fields, numbers, domains }.into()
     }
 
     /// The elements of a field that exchanges do not write. Every bound field has them.
@@ -437,10 +424,6 @@ fn transfers(plan: &halocline_plan::PatternPlan) -> impl Iterator<Item = &Transf
 pub(super) fn check_ranks(at: usize, pattern: &Pattern, size: usize) -> Result<(), Error> {
     match pattern.plan().peers.iter().find(|peer| peer.rank >= size) {
         None => Ok(()),
-        Some(peer) => Err(Error::Bind(format!(
-            "pattern {at} exchanges with rank {}, the communicator has {size} ranks; bind a pattern with \
-             the communicator that it was made with",
-            peer.rank
-        ))),
+        Some(peer) => Err(BindError::PatternRank { pattern: at, peer: peer.rank, ranks: size }.into()),
     }
 }

@@ -3,6 +3,7 @@
 
 mod aware;
 mod device;
+mod error;
 mod far;
 mod further;
 mod lanes;
@@ -21,6 +22,7 @@ pub(crate) mod unbound;
 mod validate;
 mod words;
 
+pub use error::BindError;
 pub(crate) use local::{Bindable, Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
@@ -29,7 +31,6 @@ pub(crate) use script::Kit;
 
 use crate::agree::agree;
 use crate::bound::Bound;
-use crate::check;
 use crate::error::Error;
 use crate::field::Field;
 use crate::lifecycle::{Engines, Lifecycle};
@@ -141,17 +142,17 @@ fn same_terms(
     let checked = options.as_ref().is_ok_and(|options| options.checked == Some(true));
     Ok(match (same_as_rank_0(comm, &[choice.code(), sets as u64, checked.into()])?, options) {
         (_, Err(error)) => Err(error.into()),
-        (Err(first), _) if first.first() != Some(&choice.code()) => Err(Error::Bind(format!(
-            "rank {rank} asks for the link {choice}, rank 0 for another; give the same on all ranks"
-        ))),
-        (Err(first), _) if first.get(1) != Some(&(sets as u64)) => Err(Error::Bind(format!(
-            "rank {rank} binds {sets} sets of fields, rank 0 binds {}; all ranks must bind as many",
-            first.get(1).unwrap_or(&0)
-        ))),
-        (Err(_), Ok(_)) => Err(Error::Bind(check::differs(rank, checked))),
-        (Ok(()), _) if sets == 0 => Err(Error::Bind(
-            "there is no set of fields to bind; give at least one, it may be empty".to_owned(),
-        )),
+        (Err(first), Ok(_)) => Err(match first[..] {
+            [code, ..] if code != choice.code() => {
+                BindError::LinkChoice { rank, choice, first: LinkChoice::from_code(code) }
+            }
+            [_, first, ..] if first != sets as u64 => {
+                BindError::SetCount { rank, sets, first: first as usize }
+            }
+            _ => BindError::CheckedMode { rank, checked },
+        }
+        .into()),
+        (Ok(()), _) if sets == 0 => Err(BindError::NoSets.into()),
         (Ok(()), Ok(options)) => Ok(options),
     })
 }
@@ -248,7 +249,7 @@ fn connect(handshake: Handshake<'_>, preference: Preference) -> Result<(Vec<Link
     let mut ends = Vec::new();
     for ((peer, endpoint), offer) in endpoints.into_iter().zip(theirs) {
         if offer.sets.len() != sets.len() {
-            return Err(Error::Bind(format!("rank {peer} offers {} sets of fields", offer.sets.len())));
+            return Err(offer::of_other_sets(peer));
         }
         offered.iter_mut().zip(offer.sets).for_each(|(peers, set)| drop(peers.insert(peer, set)));
         ends.push((peer, (endpoint, offer.endpoint), own.cloned().zip(offer.own)));

@@ -1,5 +1,6 @@
 //! Sets of smaller width over the links of wider ones: the peers' fields and copies are known already.
 
+use super::error::BindError;
 use super::further;
 use super::local::Local;
 use super::offer::Offered;
@@ -72,16 +73,15 @@ fn parts(comm: &Communicator, links: &[Link], sets: &[Arc<Set>], to: &Halo) -> R
             let part =
                 peer_view.part(link.direction, link.path, &peer_view.transfer_pairs(link.direction)?)?;
             // The link's buffers hold no more.
-            if part.bytes <= set.parts[link.part].bytes { Ok(part) } else { Err(wider(link.peer)) }
+            match part.bytes <= set.parts[link.part].bytes {
+                true => Ok(part),
+                false => Err(BindError::NarrowedExceeds { peer: link.peer }.into()),
+            }
         });
         let parts = parts.collect::<Result<Vec<Part>, Error>>()?;
         Ok::<_, Error>((local, offered, parts))
     });
     agree(comm, made.collect())
-}
-
-fn wider(peer: usize) -> Error {
-    Error::Bind(format!("the narrowed pattern exchanges more with rank {peer} than the wide one"))
 }
 
 /// Checks that all ranks have bound the same patterns: narrowing one is collective.
@@ -91,13 +91,8 @@ fn same_patterns<'a>(
     ids: impl Iterator<Item = &'a u64>,
 ) -> Result<Result<(), Error>, Error> {
     let numbers: Vec<u64> = ids.copied().chain([sets as u64]).collect();
-    Ok(super::same_as_rank_0(comm, &numbers)?.map_err(|_| {
-        Error::Bind(format!(
-            "rank {} has bound other patterns, or sets, than rank 0; an object can be narrowed where all ranks \
-             have bound the same, and narrow it together",
-            comm.rank()
-        ))
-    }))
+    let same = super::same_as_rank_0(comm, &numbers)?;
+    Ok(same.map_err(|_| BindError::NarrowedPatterns { rank: comm.rank() }.into()))
 }
 
 /// Exchanges with each peer the number of bytes that travel between the two, and compares. Collective.
@@ -125,7 +120,7 @@ fn compare_bytes(
     };
     let taken = received.iter().try_for_each(|(peer, message)| {
         take(*peer, message)
-            .map_err(|error| Error::Bind(format!("rank {peer} sent malformed counts: {error}")))
+            .map_err(|error| BindError::Malformed { peer: *peer, what: "count of bytes", error }.into())
     });
     let peer_views = locals.iter().zip(offered.iter()).flat_map(|(local, offered)| {
         offered.iter().map(move |(&peer, theirs)| PeerView { peer, local, theirs })

@@ -1,6 +1,7 @@
 //! The messages of a bind between two peers: layouts, memory, flags, mailboxes. Every value of a received offer is checked
 //! before it is used.
 
+use super::error::BindError;
 use super::local::{Local, Place};
 use super::remote::{ExportHandle, Exports};
 use crate::error::Error;
@@ -191,7 +192,7 @@ pub(crate) fn receive(
 ) -> Result<Offer, Error> {
     const WHAT: &str = "the offer of a bind";
     let first = comm.receive(Some(peer), Tag { operation, round: 0 }, WHAT)?;
-    let malformed = |error: WireError| Error::Bind(format!("rank {peer} sent a malformed offer: {error}"));
+    let malformed = |error| malformed(peer, error);
     let mut reader = Reader::new(&first.payload);
     let announced = reader.size().map_err(malformed)?;
     // At most its own segment and one for each field: this rank does not wait for memory that cannot arrive.
@@ -206,9 +207,8 @@ pub(crate) fn receive(
         missing = missing.or_else(|| next.missing.map(|why| (segments.len() + 1, why)));
     }
     if let Some((number, why)) = missing {
-        return Err(Error::Bind(format!(
-            "memory {number} of {announced} that rank {peer} offers is missing: {why}"
-        )));
+        let error = Box::new(why);
+        return Err(BindError::MissingMemory { peer, what: "offer", number, announced, error }.into());
     }
     if segments.len() != announced {
         return Err(malformed(WireError::Content("it brings another number of memories than it announces")));
@@ -219,12 +219,21 @@ pub(crate) fn receive(
         return Err(malformed(WireError::Content("it has memory of a device for a field on the host")));
     }
     for (set, place, handle, offset) in handles {
-        let (segment, kind) = handle.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+        let (segment, kind) = handle.import(comm, peer).map_err(BindError::from)?;
         if let Some(field) = offer.sets[set].fields.get_mut(&place) {
             (field.memory, field.mapped) = (Ok((segment, offset)), kind);
         }
     }
     Ok(offer)
+}
+
+fn malformed(peer: usize, error: WireError) -> Error {
+    BindError::Malformed { peer, what: "offer", error }.into()
+}
+
+/// The error of an offer with another number of sets than this rank binds.
+pub(super) fn of_other_sets(peer: usize) -> Error {
+    malformed(peer, WireError::Content("it has another number of sets than this rank binds"))
 }
 
 /// Memory of a field that is mapped here: set, field, export handle, offset of the field.

@@ -1,6 +1,7 @@
 //! Makes the links between two ranks, seen from one of them: the path of each link, and the addresses of its flags and mailbox.
 
 use super::Preference;
+use super::error::BindError;
 use super::offer::LinkEndpoint;
 use super::peer_view::{PeerView, TransferPair};
 use super::remote::Exports;
@@ -84,12 +85,9 @@ impl<'a> Pair<'a> {
         preference: Preference,
     ) -> Result<Chosen, Error> {
         let peer = self.peer;
-        let (path, why) = self.path(direction, transfer_pairs, preference).map_err(|why| {
-            Error::Bind(format!(
-                "the link with rank {peer} cannot be {}: {why}; choose auto",
-                preference.path
-            ))
-        })?;
+        let (path, why) = self
+            .path(direction, transfer_pairs, preference)
+            .map_err(|reason| BindError::Path { peer, path: preference.path, reason })?;
         let part = |(set, transfer_pairs): (&PeerView<'a>, &Vec<TransferPair<'a>>)| {
             set.part(direction, path, transfer_pairs)
         };
@@ -196,7 +194,7 @@ impl<'a> Pair<'a> {
         let labels = parcels_bytes(capacity)
             .filter(|_| capacity.is_multiple_of(MESSAGE_ALIGN))
             .and_then(|bytes| within(segment, receiver.mailbox, bytes, MESSAGE_ALIGN))
-            .ok_or_else(|| Error::Bind(format!("rank {} offers slots outside its memory", self.peer)))?;
+            .ok_or(BindError::OutsideMemory { peer: self.peer, what: "slots" })?;
         let slots = labels.map_addr(|labels| labels.saturating_add(LABELS));
         let memory = LinkMemory { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
         let ends = (self.peer, direction, LinkPath::Mailbox { streaming: false });
@@ -208,14 +206,14 @@ impl<'a> Pair<'a> {
     fn signals(&self, direction: Direction, mailbox: bool) -> Result<(Option<Mailbox>, Signals), Error> {
         let peer = self.peer;
         let (Some((own, theirs)), Some(bell)) = (&self.segments, self.comm.link().bell(peer)) else {
-            return Err(Error::Bind(format!("rank {peer} shares no memory with this one")));
+            return Err(BindError::NoSharedMemory { peer }.into());
         };
         let (ours, other) = self.endpoints;
         let ((mine, opposite), (segment, receiver)) = match direction {
             Direction::Send => ((ours.send_counter, other.receive_counter), (theirs, other)),
             Direction::Receive => ((ours.receive_counter, other.send_counter), (own, ours)),
         };
-        let broken = || Error::Bind(format!("rank {peer} offers counters or a mailbox outside its memory"));
+        let broken = || Error::from(BindError::OutsideMemory { peer, what: "flags or a mailbox" });
         let counter = |segment, offset| {
             within(segment, offset, size_of::<Counter>(), align_of::<Counter>()).map(NonNull::cast)
         };

@@ -1,5 +1,6 @@
 //! The fields of one set on two ranks, seen from one of them: the transfers between them and their copy operations.
 
+use super::error::BindError;
 use super::local::{Bindable, Local, Place};
 use super::offer::{FarField, Offered};
 use super::ops::{Leg, over_link};
@@ -52,7 +53,8 @@ impl<'a> PeerView<'a> {
         // The fields differ: find the first that does.
         self.transfer_pairs(Direction::Send)?;
         self.transfer_pairs(Direction::Receive)?;
-        Err(Error::Bind(format!("rank {peer} and this one disagree about the bytes between them")))
+        let ((sends, receives), (peer_sends, peer_receives)) = (ours, (theirs.sends, theirs.receives));
+        Err(BindError::Bytes { peer, sends, receives, peer_sends, peer_receives }.into())
     }
 
     /// All transfers of one direction, in the order in which their bytes travel.
@@ -64,12 +66,11 @@ impl<'a> PeerView<'a> {
             let place = Place { pattern, number, domain };
             let pattern = self.local.index_of(pattern);
             let named = |domain| self.local.patterns[pattern].domain(domain);
-            let theirs = self.theirs.fields.get(&place).ok_or_else(|| {
-                Error::Bind(format!(
-                    "rank {} binds no field {number} of {} (pattern {pattern} here)",
-                    self.peer,
-                    named(domain)
-                ))
+            let theirs = self.theirs.fields.get(&place).ok_or_else(|| BindError::NoField {
+                peer: self.peer,
+                pattern,
+                field: number,
+                domain: named(domain),
             })?;
             ours.cells.check_peer(&theirs.cells).map_err(|error| Error::Peer {
                 pattern,
@@ -126,7 +127,9 @@ impl<'a> PeerView<'a> {
         if here && there {
             return Ok(());
         }
-        Err(Error::Bind(format!("a field shared with rank {} exceeds its memory", self.peer)))
+        let Place { number: field, .. } = transfer_pair.ours.place;
+        let domain = self.local.name_of(transfer_pair.ours.place);
+        Err(BindError::FieldMemory { field, domain, peer: self.peer }.into())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Device memory for ranks of other processes of the node. The owner has the ranks that access it map it, pins the mappings, and
 //! sends a token and an offset, from which the importer gets an address ([`halocline_comm::mappings`]).
 
+use super::error::BindError;
 use crate::agree::agree;
 use crate::error::Error;
 use crate::field::Memory;
@@ -35,7 +36,7 @@ impl DeviceRegistry {
             providers.map(|provider| provider.map_err(Error::from)).collect();
         let own = providers.map(Option::unwrap_or_default).and_then(|providers| {
             let mappings = (!providers.is_empty()).then(|| Mappings::of(comm)).transpose();
-            Ok((mappings.map_err(|error| Error::Bind(error.to_string()))?, providers))
+            Ok((mappings.map_err(BindError::from)?, providers))
         });
         let (mappings, providers) = agree(comm, own)?;
         let own: Vec<u8> = providers.iter().flat_map(|provider| provider.device().0).collect();

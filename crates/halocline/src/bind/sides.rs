@@ -2,6 +2,7 @@
 
 use super::aware::Slots;
 use super::device::{End, Made};
+use super::error::BindError;
 use super::far::{FarLane, FarLanes};
 use super::lanes::{Opened, address};
 use super::words::{self, Places, Word, slot};
@@ -104,7 +105,7 @@ impl Incoming {
 /// The mailboxes of this rank and of a peer, for each other.
 fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Error> {
     let LinkPath::Mailbox { .. } = made.links[link].path else { return Ok(None) };
-    let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
+    let broken = || Error::from(BindError::OutsideMemory { peer: end.peer, what: "a mailbox" });
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, endpoint: super::offer::LinkEndpoint| {
         let room = made.room();
@@ -192,10 +193,10 @@ pub(super) fn send(
         let (arrived, slots) = (theirs.arrived(lane), Some(theirs.slots()));
         return Ok(Outgoing { lane, link, path, ready, lag: of_slot, arrived, slots, stage: None });
     }
-    let outside = |what: &str| Error::Bind(format!("rank {} offers {what} outside its memory", end.peer));
+    let outside = |what| Error::from(BindError::OutsideMemory { peer: end.peer, what });
     let first = if path == LinkPath::Pull { LANES } else { 0 };
     if !far.holds(far.arrived, 2 * LANES * LINE) {
-        return Err(outside("words"));
+        return Err(outside("flags"));
     }
     let ready = opened.lanes[lane].words.at(opened.plots.ready(end.number, path == LinkPath::Pull));
     let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
@@ -252,7 +253,7 @@ pub(super) fn receive(
     let first = own.at(plots.arrived(end.number, is_pulled));
     let word = |(lane, far_lane): (usize, &FarLane)| {
         if !far.holds(far_lane.ready, 2 * span(room)) {
-            return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
+            return Err(BindError::OutsideMemory { peer: end.peer, what: "flags" });
         }
         let ready = far_lane.ready + if is_pulled { span(room) as Address } else { 0 };
         let ready = if slots.is_some() { Word::One(ready) } else { Word::Each(ready) };
@@ -262,6 +263,6 @@ pub(super) fn receive(
         };
         Ok((ready, arrived))
     };
-    let words = senders.map(word).collect::<Result<_, _>>()?;
+    let words = senders.map(word).collect::<Result<_, BindError>>()?;
     Ok(Incoming { link, path, words, slots, stage: None })
 }

@@ -1,5 +1,6 @@
 //! Links without fields, for the unbound form, and the sets that exchanges make from the fields given to them.
 
+use super::error::BindError;
 use super::local::{Bindable, Local, Place};
 use super::offer::{self, LinkEndpoint};
 use super::ops::{Leg, over_link};
@@ -7,7 +8,6 @@ use super::pair::Pair;
 use super::remote::Exports;
 use crate::agree::agree;
 use crate::bound::Bound;
-use crate::check;
 use crate::error::Error;
 use crate::lifecycle::{Engines, Lifecycle};
 use crate::link::{Direction, Link, Record};
@@ -53,7 +53,7 @@ pub(crate) fn links(
             let segments = own.clone().filter(|_| shared(peer)).zip(offer.own);
             let by_mailbox = matches!(options.link, LinkChoice::Mailbox | LinkChoice::DeviceMailbox);
             if segments.is_none() && by_mailbox {
-                return Err(Error::Bind(format!("rank {peer} shares no memory with this one; choose auto")));
+                return Err(BindError::NoSharedMemory { peer }.into());
             }
             let exports = &Exports::default();
             let pair = Pair {
@@ -109,23 +109,23 @@ fn same_terms(
     Ok(match (super::same_as_rank_0(comm, &numbers)?, options) {
         (_, Err(error)) => Err(error.into()),
         (Ok(()), Ok(options)) => Ok(options),
-        (Err(first), Ok(_))
-            if first.split_last().map(|(_, same)| same) == Some(&numbers[..numbers.len() - 1]) =>
-        {
-            Err(Error::Bind(check::differs(rank, checked)))
+        (Err(first), Ok(_)) => Err(match first[..] {
+            [code, ..] if code != link.code() => {
+                BindError::LinkChoice { rank, choice: link, first: LinkChoice::from_code(code) }
+            }
+            [ref same @ .., _] if *same == numbers[..numbers.len() - 1] => {
+                BindError::CheckedMode { rank, checked }
+            }
+            _ => BindError::Patterns { rank },
         }
-        (Err(_), _) => Err(Error::Bind(format!(
-            "rank {rank} makes links of other patterns, or of other kind, than rank 0"
-        ))),
+        .into()),
     })
 }
 
 /// Refuses what cannot be made, before anything is made.
 fn possible(comm: &Communicator, patterns: &[&Pattern], choice: LinkChoice) -> Result<(), Error> {
     if matches!(choice, LinkChoice::Push | LinkChoice::Pull) {
-        return Err(Error::Bind(format!(
-            "links without fields cannot be {choice}: they know no memory; choose auto, mailbox or message"
-        )));
+        return Err(BindError::DirectWithoutFields { choice }.into());
     }
     for (at, pattern) in patterns.iter().enumerate() {
         super::local::check_ranks(at, pattern, comm.size())?;
@@ -183,7 +183,7 @@ fn part(link: &Link, local: &Local) -> Result<Part, Error> {
     let mut records: Vec<Record> = Vec::new();
     for (_, field, transfer) in local.exchanged(peer, direction) {
         let (sender, order) = match direction {
-            Direction::Send => (field.place, order(field)?.code()),
+            Direction::Send => (field.place, order(local, field)?.code()),
             Direction::Receive => (Place { domain: transfer.from, ..field.place }, 0),
         };
         let known = |record: &Record| record.is_at(sender.pattern, sender.number, sender.domain);
@@ -200,13 +200,12 @@ fn part(link: &Link, local: &Local) -> Result<Part, Error> {
     Ok(Part { bytes: local.bytes(peer, direction), ops, unbound, ..Part::default() })
 }
 
-fn order(field: &Bindable) -> Result<Order, Error> {
-    Order::of(&field.cells).ok_or_else(|| {
-        Error::Bind(format!(
-            "a field has {} dimensions of more than one element, unbound ones can have {}; bind it",
-            field.cells.axes.len() + field.cells.extra.len(),
-            Order::MOST
-        ))
+fn order(local: &Local, field: &Bindable) -> Result<Order, BindError> {
+    Order::of(&field.cells).ok_or_else(|| BindError::TooManyDimensions {
+        field: field.place.number,
+        domain: local.name_of(field.place),
+        dimensions: field.cells.axes.len() + field.cells.extra.len(),
+        most: Order::MOST,
     })
 }
 

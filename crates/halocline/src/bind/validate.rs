@@ -1,6 +1,7 @@
 //! The first step between peers: checks that both bind the same number of fields of each pattern that connects them. Each
 //! rank then knows its peers, so that no rank waits for an offer that will never be sent.
 
+use super::error::BindError;
 use super::local::Local;
 use crate::error::Error;
 use halocline_comm::Communicator;
@@ -20,7 +21,7 @@ pub(super) fn validate(comm: &Communicator, local: &Local) -> Result<Result<(), 
     }
     let sends = peers.iter().map(|(&peer, counts)| (peer, write(counts))).collect();
     let received = comm.sparse_exchange(sends)?;
-    Ok(compare(comm.rank(), local, &mut peers, &received))
+    Ok(compare(comm.rank(), local, &mut peers, &received).map_err(Error::from))
 }
 
 fn compare(
@@ -28,19 +29,19 @@ fn compare(
     local: &Local,
     peers: &mut BTreeMap<usize, Counts>,
     received: &[(usize, Vec<u8>)],
-) -> Result<(), Error> {
+) -> Result<(), BindError> {
     for (peer, message) in received {
-        let theirs = read(message)
-            .map_err(|error| Error::Bind(format!("rank {peer} sent malformed counts of fields: {error}")))?;
+        let theirs = read(message).map_err(|error| BindError::Malformed {
+            peer: *peer,
+            what: "count of fields",
+            error,
+        })?;
         let ours = peers.remove(peer).unwrap_or_default();
         for (id, ours) in &ours {
             equal(local.index_of(*id), (rank, *ours), (*peer, theirs.get(id).copied().unwrap_or(0)))?;
         }
-        if let Some((_, count)) = theirs.iter().find(|(id, _)| !ours.contains_key(id)) {
-            return Err(Error::Bind(format!(
-                "rank {peer} binds {count} fields of a pattern that connects it with rank {rank}, which binds \
-                 0 fields of it; all ranks must bind as many"
-            )));
+        if let Some((_, &peer_fields)) = theirs.iter().find(|(id, _)| !ours.contains_key(id)) {
+            return Err(BindError::PatternNotBound { rank, peer: *peer, peer_fields });
         }
     }
     match peers.iter().find_map(|(peer, counts)| Some((peer, counts.iter().next()?))) {
@@ -49,13 +50,14 @@ fn compare(
     }
 }
 
-fn equal(pattern: usize, (rank, ours): (usize, usize), (peer, theirs): (usize, usize)) -> Result<(), Error> {
-    match ours == theirs {
+fn equal(
+    pattern: usize,
+    (rank, fields): (usize, usize),
+    (peer, peer_fields): (usize, usize),
+) -> Result<(), BindError> {
+    match fields == peer_fields {
         true => Ok(()),
-        false => Err(Error::Bind(format!(
-            "pattern {pattern} binds {ours} fields on rank {rank}, but {theirs} on rank {peer}; all ranks must \
-             bind as many"
-        ))),
+        false => Err(BindError::RankFields { pattern, rank, fields, peer, peer_fields }),
     }
 }
 

@@ -39,15 +39,6 @@ pub(crate) fn wanted(options: &BindOptions) -> Result<bool, CommError> {
     }
 }
 
-/// The error if this rank binds in checked mode and rank 0 does not, or the other way round.
-pub(crate) fn differs(rank: usize, checked: bool) -> String {
-    let (here, there) = if checked { ("in", "without") } else { ("without", "in") };
-    format!(
-        "rank {rank} binds {here} checked mode, rank 0 binds {there} it; {VARIABLE} and the option must be the \
-         same on all ranks"
-    )
-}
-
 /// What a check has found.
 #[derive(Debug)]
 pub(crate) struct Finding {

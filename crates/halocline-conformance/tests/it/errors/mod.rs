@@ -58,12 +58,15 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
     (
         "ranks that run another version, or a defect of ours",
         &[
+            "halocline::BindError::FieldMemory",
+            "halocline::BindError::NarrowedExceeds",
             "halocline-comm::CommError::Malformed",
             "halocline-comm::FrameError::Segments",
             "halocline-comm::FrameError::Length",
             "halocline-plan::UnstructuredError::NoMessage",
         ],
     ),
+    ("65,537 sets of fields", &["halocline::BindError::TooManySets"]),
     (
         "a system without memory, threads or descriptors",
         &[
@@ -88,6 +91,7 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
     (
         "another MPI library, GPU or node",
         &[
+            "halocline::BindError::NoSharedMemory",
             "halocline-comm::MappingError::Apart",
             "halocline-comm::MpiError::Call",
             "halocline-comm::MpiError::Chosen",

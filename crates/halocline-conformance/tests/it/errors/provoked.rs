@@ -1,6 +1,9 @@
 //! Provokes messages that no other test names.
 
-use halocline::{ElementType, Layout, LayoutError};
+use halocline::{
+    Array, BindError, BindOptions, Communicator, Decomposed, DeviceArray, ElementType, Error, Field, Halo,
+    HaloExchange, Layout, LayoutError, Pattern, RegularGrid,
+};
 use halocline_device::Priority;
 use halocline_device::sim::{Kernel, Options, Report, World, run};
 
@@ -54,4 +57,73 @@ fn a_program_that_takes_too_many_steps_is_reported() {
     })
     .reports;
     assert!(matches!(reports[..], [Report::Endless { steps: 3, .. }]), "{reports:?}");
+}
+
+/// The error of each of two ranks.
+fn errors_of_two(program: impl Fn(&Communicator) -> Result<(), Error> + Sync) -> Vec<Option<Error>> {
+    std::thread::scope(|scope| {
+        let program = &program;
+        let ranks =
+            Communicator::threads(2).into_iter().map(|comm| scope.spawn(move || program(&comm).err()));
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn an_object_of_different_patterns_on_different_ranks_cannot_be_narrowed() {
+    let errors = errors_of_two(|comm| {
+        // Nothing is exchanged, so that rank 1 need not bind the pattern.
+        let pattern = RegularGrid::new([4]).decompose(2)?.pattern(comm, Halo::uniform(0))?;
+        let array = Array::<u64>::zeros(comm, &[2])?;
+        let fields: &[(&Pattern, &Field)] = &[(&pattern, &array)];
+        let halo = HaloExchange::bind(comm, &fields[..1 - comm.rank()])?;
+        halo.narrowed(&Halo::uniform(0)).map(drop)
+    });
+    assert!(matches!(errors[0], Some(Error::Elsewhere { rank: 1, .. })), "{errors:?}");
+    let is_refused = matches!(errors[1], Some(Error::Bind(BindError::NarrowedPatterns { rank: 1 })));
+    assert!(is_refused, "{errors:?}");
+}
+
+#[test]
+fn fields_of_one_rank_lie_on_eight_devices_at_most() {
+    let options = Options { devices: 9, ..Options::default() };
+    let world = World::live(1, &options).expect("threads");
+    let bound = || -> Result<(), Error> {
+        let comm = Communicator::single();
+        let grid = RegularGrid::new([18]).domains_per_rank(9);
+        let pattern = grid.decompose(1)?.pattern(&comm, 1)?;
+        let fields = pattern.domains().enumerate().map(|(at, domain)| {
+            let device = world.world().device(at as u32)?;
+            let array = DeviceArray::<u64>::zeros(&device, &domain.extents())?;
+            Ok(array.on_domain(pattern.plan().domains[at].0))
+        });
+        let fields: Vec<Field> = fields.collect::<Result<_, Error>>()?;
+        let fields: Vec<(&Pattern, &Field)> = fields.iter().map(|field| (&pattern, field)).collect();
+        HaloExchange::bind(&comm, &fields).map(drop)
+    };
+    match bound() {
+        Err(Error::Bind(BindError::TooManyDevices { devices: 9, most: 8 })) => {}
+        other => panic!("instead of a refusal: {other:?}"),
+    }
+}
+
+#[test]
+fn ranks_on_devices_of_two_machines_have_no_direct_links() {
+    let options = Options { devices: 1, ..Options::default() };
+    let worlds = [1, 2].map(|seed| World::live(seed, &options).expect("threads"));
+    let errors = errors_of_two(|comm| {
+        let pattern = RegularGrid::new([4]).decompose(2)?.pattern(comm, 1)?;
+        let device = worlds[comm.rank()].world().device(0)?;
+        let array = DeviceArray::<u64>::zeros(&device, &[4])?;
+        HaloExchange::bind_with(comm, [(&pattern, &array)], &BindOptions::default()).map(drop)
+    });
+    let is_typed = |error: &Option<Error>| {
+        matches!(
+            error,
+            Some(Error::Bind(BindError::OtherMachine { device: 0, .. }) | Error::Elsewhere { .. })
+        )
+    };
+    assert!(errors.iter().all(is_typed), "{errors:?}");
+    assert!(!errors.iter().all(|error| matches!(error, Some(Error::Elsewhere { .. }))), "{errors:?}");
 }
