@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A buffer that a transport sends from or receives into without a copy, if it can, with space
-/// behind it for the transport's trailer ([`crate::mpi::TRAILER`]). It is the owner's again once all buffers lent
+/// behind it for the transport's trailer (`mpi::TRAILER`). It is the owner's again once all buffers lent
 /// with the same count are dropped.
 pub struct Lent {
     first: NonNull<u8>,
@@ -31,7 +31,7 @@ impl Lent {
     /// Lends `len` bytes. `out` counts the buffers that are lent and not dropped yet.
     ///
     /// # Safety
-    /// - The bytes, and as many behind them as [`crate::mpi::TRAILER`] says, are initialised and valid for
+    /// - The bytes, and as many behind them as `mpi::TRAILER` says, are initialised and valid for
     ///   reads and writes as long as `owner` is held. Nothing else accesses them before this is dropped.
     /// - They are memory of the host. Those that are only given to [`crate::Transport::post_bulk`] or
     ///   [`crate::Bulk::land`] may be memory of a device that the transport accepts, and need no space behind them.

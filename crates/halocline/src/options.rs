@@ -48,7 +48,7 @@ impl fmt::Display for LinkChoice {
 /// Which messages between devices go as words with flags ([`crate::LinkPath::Flags`]): the sender waits for no leave of the receiver's halo, the receiver
 /// for nothing but the words. They take twice the bytes and an unpacking, so it is for the smallest ones. Of fields of elements of 4 bytes
 /// or a multiple, at such addresses; with [`LinkChoice::Auto`], of ranks whose fields lie on one device, and where kernels may wait
-/// ([`BindOptions::stream_waits`](field@BindOptions::stream_waits)).
+/// ([`BindOptions::stream_waits`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flags {
     /// Those of up to as many bytes as was found to pay: a value of the device, built-in 2 KiB, between GPUs that reach each other over NVLink and

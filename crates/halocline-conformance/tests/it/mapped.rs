@@ -391,11 +391,12 @@ fn memory_that_its_user_freed_is_detected_and_not_written() {
 #[test]
 fn a_deadline_during_mapping_is_an_error_and_not_another_path() {
     let (late, bound) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // Time passes in few of these schedules.
-    const SEEDS: Range<u64> = 0..900;
-    play(SEEDS, 2, |_, device, comm| {
+    const SEEDS: Range<u64> = 0..60;
+    play(SEEDS, 2, |world, device, comm| {
+        // The owner answers a third of the requests after the deadline.
+        world.delay_exports(device, [0, 20, 400][world.seed() as usize % 3]);
         let hurried = comm.with_deadline(Some(Duration::from_nanos(1)));
-        match ring(&hurried, device)?.bind(&hurried, &BindOptions::default()) {
+        match ring(comm, device)?.bind(&hurried, &BindOptions::default()) {
             Ok(halo) => {
                 ensure!(
                     paths(&halo, comm).iter().all(|(_, path)| *path == LinkPath::Push),
@@ -405,8 +406,10 @@ fn a_deadline_during_mapping_is_an_error_and_not_another_path() {
                 bound.fetch_add(1, Ordering::Relaxed);
             }
             Err(trouble) => {
-                ensure!(trouble.to_string().contains("deadline"), "{trouble}");
-                late.fetch_add(1, Ordering::Relaxed);
+                let text = trouble.to_string();
+                let is_deadline = text.ends_with("to map memory; its deadline has passed");
+                ensure!(is_deadline || text.contains("has left the communicator"), "{text}");
+                late.fetch_add(usize::from(is_deadline), Ordering::Relaxed);
             }
         }
         Ok(())

@@ -56,6 +56,11 @@ impl World {
         self.lock().devices[device.ordinal() as usize].refusals.extend(why);
     }
 
+    /// Makes exports of the device's memory slow: each lets other tasks run this often.
+    pub fn delay_exports(&self, device: &Device, pauses: u32) {
+        self.lock().devices[device.ordinal() as usize].export_pauses = pauses;
+    }
+
     /// Limits the size of a device's allocations.
     pub fn refuse_allocations_beyond(&self, device: &Device, bytes: usize) {
         self.lock().devices[device.ordinal() as usize].largest = Some(bytes);
@@ -131,6 +136,8 @@ unsafe impl Provider for SimMemory {
     }
 
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let pauses = self.world.lock().devices[self.device as usize].export_pauses;
+        (0..pauses).for_each(|_| self.world.pause());
         let mut state = self.world.lock();
         let region = self.region(&state, allocation)?;
         state.mapping_calls.exports += 1;

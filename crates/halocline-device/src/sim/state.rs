@@ -62,6 +62,8 @@ pub(super) struct Device {
     pub(super) peers: Vec<u32>,
     /// Refusals of its next opens of others' memory, last first.
     pub(super) refusals: Vec<Refusal>,
+    /// How often an export of its memory lets other tasks run.
+    pub(super) export_pauses: u32,
     /// Maximum size of an allocation, if limited.
     pub(super) largest: Option<usize>,
 }
