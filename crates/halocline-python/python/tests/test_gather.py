@@ -1,4 +1,4 @@
-"""A distributed field as one array, or as a file of NumPy."""
+"""A distributed field as one array, or as a file of NumPy or Zarr."""
 
 import numpy as np
 import pytest
@@ -77,6 +77,20 @@ def test_a_saved_field_is_read_by_numpy(tmp_path):
 
     hc.run_threads(3, main)
     saved = np.load(tmp_path / "t.npy")
+    assert saved.dtype == whole.dtype and (saved == whole).all()
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "f4", "f8", "c16"])
+def test_a_saved_field_is_read_by_zarr(dtype, tmp_path):
+    zarr = pytest.importorskip("zarr", minversion="3", reason="zarr-python 3 is not installed: it wants Python 3.11")
+    whole = expected(dtype, (2,))
+
+    def main(comm):
+        pattern = hc.RegularGrid(SHAPE).decompose(comm).pattern(1)
+        pattern.save(tmp_path / "t.zarr", part(pattern.domains[0], whole))
+
+    hc.run_threads(3, main)
+    saved = zarr.open_array(tmp_path / "t.zarr", mode="r")[:]
     assert saved.dtype == whole.dtype and (saved == whole).all()
 
 
