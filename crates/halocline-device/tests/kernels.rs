@@ -1,9 +1,10 @@
-//! Compiles every kernel of every crate for every supported architecture. Needs NVRTC but no GPU.
+//! Compiles every kernel of every crate for every supported architecture, a test each: `tools/test` runs one of them. Needs NVRTC but no GPU.
 //! `HALOCLINE_TEST_NVRTC` names the library, as `tools/test` sets it; otherwise the test uses an installed
 //! one, or prints that it is skipped.
 
 use halocline_device::cuda::{COPY_KERNELS, Compiler};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// All `*.cu` below a directory.
 fn kernels_in(directory: &Path) -> Vec<PathBuf> {
@@ -13,48 +14,86 @@ fn kernels_in(directory: &Path) -> Vec<PathBuf> {
     own.chain(directories.iter().flat_map(|directory| kernels_in(directory))).collect()
 }
 
-#[test]
-fn every_kernel_compiles_for_every_architecture() {
-    let chosen = std::env::var_os("HALOCLINE_TEST_NVRTC");
-    if let Some(path) = &chosen {
-        // SAFETY: no other thread reads or writes the environment: this is the only test of its program.
-        unsafe { std::env::set_var("HALOCLINE_NVRTC", path) };
-    }
-    // SAFETY: no other thread reads or writes the environment: this is the only test of its program. Without a cache
-    // everything is compiled.
-    unsafe { std::env::set_var("HALOCLINE_CACHE", "off") };
-    let compiler = match Compiler::load() {
-        Ok(compiler) => compiler,
-        Err(why) if chosen.is_none() => return println!("SKIPPED: {why}"),
-        Err(why) => panic!("{why}"),
-    };
-    println!("NVRTC {:?} at {}", compiler.version(), compiler.path().display());
-    if chosen.is_some() {
-        // If no NVRTC matches an old driver, any is used, and the driver reports the error.
-        let only = Compiler::load_for((11, 0)).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!((only.version(), only.path()), (compiler.version(), compiler.path()));
-    }
+/// The compiler; `None`, with a message, if none is installed and none is chosen.
+fn compiler() -> Option<&'static Compiler> {
+    static COMPILER: LazyLock<Option<Compiler>> = LazyLock::new(|| {
+        let chosen = std::env::var_os("HALOCLINE_TEST_NVRTC");
+        // SAFETY: all tests of this program begin here. No other thread reads or writes the environment while this runs, and none
+        // writes it later.
+        unsafe {
+            if let Some(path) = &chosen {
+                std::env::set_var("HALOCLINE_NVRTC", path);
+            }
+            // Without a cache everything is compiled.
+            std::env::set_var("HALOCLINE_CACHE", "off");
+        }
+        match Compiler::load() {
+            Ok(compiler) => Some(compiler),
+            Err(why) if chosen.is_none() => {
+                println!("SKIPPED: {why}");
+                None
+            }
+            Err(why) => panic!("{why}"),
+        }
+    });
+    COMPILER.as_ref()
+}
+
+fn every_kernel_compiles_for(capability: u32) {
+    let Some(compiler) = compiler() else { return };
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it is among the others");
     let sources = kernels_in(crates);
     assert!(sources.len() >= 7, "not all are found: {sources:?}");
     for path in sources {
         let source = std::fs::read_to_string(&path).expect("a file");
         let name = path.strip_prefix(crates).expect("found there").display().to_string();
-        for capability in [80, 90, 100] {
-            let compiled =
-                compiler.compile(&name, &source, &[], capability).unwrap_or_else(|why| panic!("{why}"));
-            assert_eq!(compiled.target, format!("sm_{capability}"));
-            assert!(compiled.code().starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
-            println!("{name} for sm_{capability}: {} bytes", compiled.code().len());
-        }
+        let compiled =
+            compiler.compile(&name, &source, &[], capability).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(compiled.target, format!("sm_{capability}"));
+        assert!(compiled.code().starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
+        println!("{name} for sm_{capability}: {} bytes", compiled.code().len());
     }
-    // A GPU newer than NVRTC gets PTX.
+}
+
+#[test]
+fn every_kernel_compiles_for_sm_80() {
+    every_kernel_compiles_for(80);
+}
+
+#[test]
+fn every_kernel_compiles_for_sm_90() {
+    every_kernel_compiles_for(90);
+}
+
+#[test]
+fn every_kernel_compiles_for_sm_100() {
+    every_kernel_compiles_for(100);
+}
+
+#[test]
+fn a_gpu_newer_than_nvrtc_gets_ptx() {
+    let Some(compiler) = compiler() else { return };
     let future = compiler.compile("copy.cu", COPY_KERNELS, &[], 9990).unwrap_or_else(|why| panic!("{why}"));
     assert!(future.target.starts_with("compute_") && future.code().starts_with(b"//"), "{}", future.target);
     let code = String::from_utf8_lossy(future.code());
     for kernel in ["halocline_copy", "halocline_copy_flags"] {
         assert!(code.contains(&format!(".entry {kernel}(")), "there is no {kernel}");
     }
+}
+
+#[test]
+fn an_error_of_a_kernel_names_its_line() {
+    let Some(compiler) = compiler() else { return };
     let wrong = compiler.compile("wrong.cu", "__global__ void f() { g(); }", &[], 90);
     assert!(wrong.is_err_and(|why| why.to_string().contains("wrong.cu(1)")), "the compiler's words are lost");
+}
+
+/// If no NVRTC matches an old driver, any is used, and the driver reports the error.
+#[test]
+fn an_old_driver_gets_any_nvrtc() {
+    let Some(compiler) = compiler() else { return };
+    if std::env::var_os("HALOCLINE_TEST_NVRTC").is_some() {
+        let only = Compiler::load_for((11, 0)).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!((only.version(), only.path()), (compiler.version(), compiler.path()));
+    }
 }

@@ -1,5 +1,6 @@
 //! What the sources say: the messages of error types, and the code of tests.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The root of the repository.
@@ -34,17 +35,30 @@ impl Message {
     }
 }
 
-/// Code of tests of one crate.
+/// The code of all tests.
 pub struct TestCode {
+    files: Vec<TestFile>,
+    /// String literals in it that are long enough to tell texts apart.
+    literals: BTreeSet<String>,
+}
+
+/// One file with tests, of one crate.
+struct TestFile {
     krate: String,
     code: String,
-    /// String literals in it that are long enough to tell texts apart.
-    literals: Vec<String>,
 }
 
 impl TestCode {
-    /// Names the variant with its enum, or by `::` alone if no other error has that name, or quotes a piece of the text.
+    /// A file names the message's variant, or quotes a piece of the text. `unique`: no other error has a variant of this name.
     pub fn mentions(&self, message: &Message, unique: bool) -> bool {
+        self.files.iter().any(|file| file.names(message, unique))
+            || self.literals.iter().any(|literal| quoted(literal, &message.pieces) >= OWN)
+    }
+}
+
+impl TestFile {
+    /// Names the variant with its enum, or by `Error::` alone if it is unique.
+    fn names(&self, message: &Message, unique: bool) -> bool {
         let qualified = [
             format!("{}::{}", message.container, message.variant),
             // `use mesh::Error as MeshError` and `Error::` within a crate.
@@ -52,24 +66,17 @@ impl TestCode {
             format!("Self::{}", message.variant),
         ];
         let own = self.krate == message.krate;
-        let named =
-            qualified.iter().enumerate().any(|(i, name)| (i == 0 || own) && word_in(&self.code, name))
-                || unique && word_in(&self.code, &format!("Error::{}", message.variant))
-                || self
-                    .alias(&message.container)
-                    .is_some_and(|alias| word_in(&self.code, &format!("{alias}::{}", message.variant)))
-                || message.container == message.variant && word_in(&self.code, &message.variant);
-        named || self.quotes(&message.pieces)
+        qualified.iter().enumerate().any(|(i, name)| (i == 0 || own) && word_in(&self.code, name))
+            || unique && word_in(&self.code, &format!("Error::{}", message.variant))
+            || self
+                .alias(&message.container)
+                .is_some_and(|alias| word_in(&self.code, &format!("{alias}::{}", message.variant)))
+            || message.container == message.variant && word_in(&self.code, &message.variant)
     }
 
     /// The name of an imported type that has another one here.
     fn alias(&self, container: &str) -> Option<String> {
         self.code.split_once(&format!("{container} as ")).map(|(_, rest)| identifier(rest))
-    }
-
-    /// Has a string literal that is part of the text, with any values.
-    fn quotes(&self, pieces: &[String]) -> bool {
-        self.literals.iter().any(|literal| quoted(literal, pieces) >= OWN)
     }
 }
 
@@ -147,30 +154,25 @@ fn sources() -> Vec<(String, PathBuf, String, String)> {
 }
 
 /// The code of all tests.
-pub fn test_code() -> Vec<TestCode> {
-    sources()
+pub fn test_code() -> TestCode {
+    let files: Vec<TestFile> = sources()
         .into_iter()
         // The list of what is not provoked would be taken for a test.
         .filter(|(_, path, _, tests)| !tests.is_empty() && !path.ends_with("it/errors/mod.rs"))
-        .map(|(krate, _, _, code)| {
-            let code = joined(&code);
-            TestCode { krate, literals: literals(&code), code }
-        })
-        .collect()
+        .map(|(krate, _, _, code)| TestFile { krate, code: joined(&code) })
+        .collect();
+    let literals = files.iter().flat_map(|file| literals(&file.code)).map(str::to_owned).collect();
+    TestCode { files, literals }
 }
 
-/// The string literals of at least [`OWN`] bytes; for files that are no Rust, their lines.
-fn literals(code: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for line in code.lines() {
-        found.push(line.trim().to_owned());
-        found.extend(line.split('"').skip(1).step_by(2).map(str::to_owned));
-        found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
-    }
-    found.retain(|text| text.len() >= OWN);
-    found.sort();
-    found.dedup();
-    found
+/// The string literals of at least [`OWN`] bytes, and all lines: a literal may have several.
+fn literals(code: &str) -> impl Iterator<Item = &str> {
+    code.lines()
+        .flat_map(|line| {
+            let quoted = |mark| line.split(mark).skip(1).step_by(2);
+            [line.trim()].into_iter().chain(quoted('"')).chain(quoted('`'))
+        })
+        .filter(|text| text.len() >= OWN)
 }
 
 /// Without the breaks of long string literals.
