@@ -226,7 +226,7 @@ fn two_objects(world: &World, comm: &Communicator, setting: Setting) -> Outcome 
 
 #[test]
 fn a_grant_not_set_before_a_wait() {
-    check("a `ready` not raised before a wait (two objects)", Cut::ReadyFirst, LinkChoice::Auto, two_objects);
+    check("a grant not set before a wait (two objects)", Cut::GrantFirst, LinkChoice::Auto, two_objects);
 }
 
 /// The object goes while its last exchange is in flight.
@@ -330,7 +330,7 @@ fn every_order_is_needed_for_pull_links() {
         (Cut::Overtaking, steps),
         (Cut::Stale, steps),
         (Cut::Sent, steps),
-        (Cut::ReadyFirst, two_objects),
+        (Cut::GrantFirst, two_objects),
         (Cut::Drop, dropped),
     ];
     for (cut, program) in hazards {

@@ -268,7 +268,7 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
     } else if !is_alone {
         Some("another rank uses the device, too")
     } else {
-        matches!(options.cut(), Some(Cut::HaloRead | Cut::ReadyFirst)).then_some("a test leaves an order out")
+        matches!(options.cut(), Some(Cut::HaloRead | Cut::GrantFirst)).then_some("a test leaves an order out")
     }
 }
 

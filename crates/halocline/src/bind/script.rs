@@ -85,7 +85,7 @@ impl Making<'_> {
         let packs = self.outgoing.iter().any(|out| !out.path.is_direct());
         let unpacks = self.in_one && self.incoming.iter().any(|into| into.slots.is_some());
         let (given, over) = self.ties();
-        let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
+        let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::GrantFirst));
         let raised: Vec<Address> = [self.status.at(BEGUN)].into_iter().chain(ready).collect();
         let mut script = Script { given, over, raised: raised.len(), ..Script::default() };
         let waits = self.outgoing.iter().map(|out| match out.stage {
@@ -176,7 +176,7 @@ impl Making<'_> {
             let direct = direct.map(|(_, arrived)| arrived.wait(set.number, 0));
             cues.extend(direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived)));
         }
-        if number == 0 && self.is_cut(Cut::ReadyFirst) {
+        if number == 0 && self.is_cut(Cut::GrantFirst) {
             cues.extend(self.raised(set.number).map(Cue::Write));
         }
         cues

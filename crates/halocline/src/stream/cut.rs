@@ -6,32 +6,32 @@
 pub enum Cut {
     /// Internal streams wait for the producers.
     Producer,
-    /// `ready` is raised after the work of the producers, which may still read the halo.
+    /// The grant is set after the work of the producers, which may still read the halo.
     HaloRead,
     /// An exchange is over for its rank only once its owned cells were sent.
     Sent,
     /// An exchange is over for its rank only once its halo has arrived.
     Arrived,
-    /// The sender waits for `ready` of this epoch, not of an earlier one.
+    /// The sender waits for the grant of this epoch, not of an earlier one.
     Overtaking,
     /// The user's stream waits for the exchange.
     Consumer,
     /// A slot of a mailbox is written again only once it was unpacked.
     Slot,
-    /// A slot of words with flags is said to be free only once it was unpacked.
+    /// A slot of the low-latency protocol is granted only once it was unpacked.
     Unpacked,
     /// A staging buffer is packed again only once it was sent.
     Staging,
     /// An event stays with its exchange until that is over.
     Event,
-    /// `ready` is raised before anything waits.
-    ReadyFirst,
-    /// What is dropped in flight is held until it is over.
+    /// The grant is set before anything waits.
+    GrantFirst,
+    /// An object that is dropped in flight lives until its exchange is over.
     Drop,
-    /// Peers are told of a failure.
+    /// Peers receive a message about a failure.
     Told,
-    /// Poison is written again until all that waits for it is through.
+    /// Poison is written again until no stream waits for a flag any more.
     Poison,
-    /// Counters begin at 0.
+    /// Flags begin at 0.
     Stale,
 }
