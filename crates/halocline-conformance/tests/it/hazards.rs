@@ -155,11 +155,11 @@ fn hazards_of_mailboxes_on_devices() {
         (Cut::Sent, overwriting),
         (Cut::Event, two_in_flight),
         (Cut::Drop, dropped),
-        (Cut::Told, lost),
+        (Cut::FailureReport, lost),
     ];
     for (cut, program) in hazards {
         for alone in [false, true] {
-            let hazard = format!("mailbox on the device, without {cut:?}");
+            let hazard = format!("device mailbox, without {cut:?}");
             check_with(&hazard, cut, (LinkChoice::DeviceMailbox, false, alone), program);
         }
     }
@@ -316,7 +316,7 @@ fn lost(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
 
 #[test]
 fn error_in_flight() {
-    check("error in flight", Cut::Told, LinkChoice::Auto, lost);
+    check("error in flight", Cut::FailureReport, LinkChoice::Auto, lost);
 }
 
 /// The same orders where links are pulled: each is needed, and found to be missing.
@@ -349,7 +349,7 @@ fn every_order_is_needed_beside_the_ll_protocol() {
         (Cut::Sent, overwriting),
         (Cut::Event, two_in_flight),
         (Cut::Drop, dropped),
-        (Cut::Told, lost),
+        (Cut::FailureReport, lost),
     ];
     for (cut, program) in hazards {
         check_with(&format!("flags, without {cut:?}"), cut, (LinkChoice::Auto, true, true), program);

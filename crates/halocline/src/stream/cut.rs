@@ -29,7 +29,7 @@ pub enum Cut {
     /// An object that is dropped in flight lives until its exchange is over.
     Drop,
     /// Peers receive a message about a failure.
-    Told,
+    FailureReport,
     /// Poison is written again until no stream waits for a flag any more.
     Poison,
     /// Flags begin at 0.

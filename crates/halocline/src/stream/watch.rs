@@ -62,7 +62,7 @@ impl Scheduled {
     }
 
     fn tell_peers(&self, failure: &Failure) {
-        if !self.is_cut(Cut::Told) {
+        if !self.is_cut(Cut::FailureReport) {
             self.links.iter().for_each(|link| link.notify_failure(&self.comm, failure));
         }
     }
