@@ -4,8 +4,10 @@ use crate::error::CommandError;
 use crate::info::{self, plural};
 use crate::launch::{self, Cpu};
 use crate::options::{self, Switch};
-use halocline::{CommError, Communicator};
+use halocline::{CommError, Communicator, LinkCounts, Reduce};
+use halocline_comm::Endpoint;
 use halocline_device::Variable;
+use rustix::thread::CpuSet;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -24,7 +26,7 @@ pub(crate) struct RanksArgs {
     pub(crate) node_aware: Option<Switch>,
 }
 
-/// The number of ranks if neither arguments nor a job give one.
+/// The number of ranks by default.
 const RANKS: usize = 4;
 
 /// How ranks run.
@@ -52,43 +54,67 @@ pub(crate) fn in_job() -> bool {
     Variable::read("HALOCLINE_RANK").is_some()
 }
 
-/// Calls `work` as each of the ranks and returns the worst exit code.
-///
-/// In a process that is no rank yet it starts this program again as the ranks, except for `--transport thread`. Call it while no other
-/// thread runs ([`launch::run_self`] requires that).
-///
-/// `check` takes the number of ranks and refuses invalid arguments once, before any rank starts; `prepare` makes the data that all
-/// ranks of a process share.
+/// How the ranks of a case start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    /// The number of ranks if neither arguments nor a job give one.
+    pub(crate) default_ranks: usize,
+    /// Whether each rank has a core of its own, which it shares with its progress thread.
+    pub(crate) pinned: bool,
+}
+
+/// As [`run_as`], with [`RANKS`] ranks by default that are not pinned.
 pub(crate) fn run<C: Sync>(
     args: &RanksArgs,
     check: impl Fn(usize) -> Result<(), CommandError>,
     prepare: impl FnOnce() -> Result<C, CommandError>,
     work: impl Fn(&Communicator, &C) -> Result<u8, CommandError> + Sync,
 ) -> Result<u8, CommandError> {
-    let ranks = args.ranks.unwrap_or(RANKS);
+    run_as(args, Start { default_ranks: RANKS, pinned: false }, check, prepare, work)
+}
+
+/// Calls `work` as each of the ranks and returns the highest exit code.
+///
+/// In a process that is no rank yet it starts this program again as the ranks, except for `--transport thread`. Call it while no other
+/// thread runs ([`launch::run_self`] requires that).
+///
+/// `check` takes the number of ranks and refuses invalid arguments once, before any rank starts; `prepare` makes the data that all
+/// ranks of a process share.
+pub(crate) fn run_as<C: Sync>(
+    args: &RanksArgs,
+    start: Start,
+    check: impl Fn(usize) -> Result<(), CommandError>,
+    prepare: impl FnOnce() -> Result<C, CommandError>,
+    work: impl Fn(&Communicator, &C) -> Result<u8, CommandError> + Sync,
+) -> Result<u8, CommandError> {
+    let ranks = args.ranks.unwrap_or(start.default_ranks);
+    if ranks == 0 {
+        return Err(CommandError::usage("0 ranks; give at least one"));
+    }
     match RankOrigin::of(args.transport)? {
         RankOrigin::Join => {
             let comm = join(args)?;
             check(comm.size())?;
+            if start.pinned {
+                pin_oversubscribed(&comm)?;
+            }
             work(&comm, &prepare()?)
         }
         RankOrigin::Threads => {
             check(ranks)?;
             let case = prepare()?;
-            let codes = as_threads(ranks, |comm| work(comm, &case))?;
+            let work = |comm: &Communicator| work(comm, &case);
+            let codes = match start.pinned {
+                true => as_pinned_threads(ranks, &launch::usable().unwrap_or_default(), work)?,
+                false => as_threads(ranks, work)?,
+            };
             Ok(codes.into_iter().max().unwrap_or(0))
         }
         RankOrigin::Launch => {
             check(ranks)?;
-            drop(prepare);
-            Ok(launch_self(ranks)?)
+            Ok(launch::run_self(ranks, &crate::arguments())?)
         }
     }
-}
-
-/// Runs this program as that many ranks and returns the exit code.
-pub(crate) fn launch_self(ranks: usize) -> Result<u8, CommandError> {
-    Ok(launch::run_self(ranks, &crate::arguments())?)
 }
 
 /// How this process gets ranks.
@@ -200,6 +226,49 @@ pub(crate) fn as_threads<T: Send>(
     let (consequences, others): (Vec<_>, Vec<_>) =
         results.into_iter().partition(|result| result.as_ref().is_err_and(CommandError::is_consequence));
     others.into_iter().chain(consequences).collect()
+}
+
+/// As [`as_threads`], with a core of `cpus` for each rank.
+pub(crate) fn as_pinned_threads<T: Send>(
+    ranks: usize,
+    cpus: &[Cpu],
+    work: impl Fn(&Communicator) -> Result<T, CommandError> + Sync,
+) -> Result<Vec<T>, CommandError> {
+    // The communicator compares the number of ranks with the CPUs of the thread that makes it.
+    pin(cpus);
+    as_threads(ranks, |comm| {
+        pin(launch::share(cpus, comm.rank(), ranks).map_or(&[], |share| &share[..1]));
+        work(comm)
+    })
+}
+
+/// Pins the ranks of a job if they outnumber the cores. The launcher lets such ranks float; here neighbours always share the same core.
+fn pin_oversubscribed(comm: &Communicator) -> Result<(), CommError> {
+    let cpus = cpus(comm)?;
+    if comm.link().is_oversubscribed() && !cpus.is_empty() {
+        let at = comm.rank() * cpus.len() / comm.size();
+        pin(&cpus[at..=at]);
+    }
+    Ok(())
+}
+
+/// Keeps this thread on these CPUs, if there are any. If the system refuses, the thread floats.
+fn pin(cpus: &[Cpu]) {
+    if cpus.is_empty() {
+        return;
+    }
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(cpu.id));
+    if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!("cannot pin a thread to its core: {errno}");
+    }
+}
+
+/// The links of all ranks together. Collective.
+pub(crate) fn sum_links(comm: &Communicator, links: LinkCounts) -> Result<LinkCounts, CommError> {
+    let LinkCounts { direct, mailbox, message } = links;
+    let [direct, mailbox, message] = comm.all_reduce([direct, mailbox, message], Reduce::Sum)?;
+    Ok(LinkCounts { direct, mailbox, message })
 }
 
 /// The CPUs that any of the ranks may run on. Collective.

@@ -27,13 +27,13 @@ impl Bench {
 ///
 /// Every round measures one block of each: a copying pass (all ranks copy the same regions within their own memory), an empty exchange, and
 /// an exchange over each path given by `--link`. Each is timed alone, and together with a read of the halo after the owned cells were
-/// rewritten. The second figure is what a model pays. Figures are medians over the rounds. A round's figure is the median over its
-/// iterations of the slowest rank's time; where ranks share cores, of the time until the last rank has finished. Each block is marked
-/// with the round trip of a cache line between two cores (near: below 250 ns). Exchanges of changing data are verified first.
+/// rewritten. The second figure is what a model pays. Figures are medians over the rounds. The figure of a round is the median over its
+/// iterations of the slowest rank's time. If ranks share cores, it is the time until the last rank has finished. The round trip of a cache
+/// line between the cores of ranks 0 and 1 is measured before each block. Exchanges of changing data are verified first.
 ///
 /// With `--device cuda` fields are in GPU memory and exchanges are scheduled on a stream. Figures are then means over iterations in a row
-/// without the host waiting (`alone`: medians of single exchanges that the host waits for). They are compared with a device copy of as
-/// many bytes as the halo, a copying pass of the same regions in one launch, and an empty kernel.
+/// without the host waiting (`alone`: medians of single exchanges that the host waits for). They are compared with a device copy of the
+/// same number of bytes, a copying pass of the same regions in one launch, and an empty kernel.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HaloArgs {
     /// Owned cells of each rank, in a periodic grid
@@ -76,9 +76,6 @@ pub(crate) struct HaloArgs {
     /// Path of the links; several, separated by commas, are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "auto")]
     pub(super) link: Vec<Link>,
-    /// Also measure the unbound form, which takes (host) fields at each call
-    #[arg(long)]
-    pub(super) unbound: bool,
     /// Iterations of a block
     #[arg(long, value_name = "I", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) iters: u32,
@@ -121,10 +118,10 @@ pub(super) enum MeshKind {
 /// Where fields are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Memory {
-    /// Shared memory of the library.
+    /// Shared memory that the library allocates.
     Shared,
-    /// Memory that the program allocates itself.
+    /// Memory that the benchmark allocates itself.
     Foreign,
-    /// As `foreign`; each field begins 9 cache lines further into a page than the one before.
+    /// As `foreign`, but each field starts 9 cache lines further into its page than the field before.
     Staggered,
 }

@@ -1,4 +1,4 @@
-//! A case: pattern and fields of one rank, and the check that an exchange of them is right.
+//! A case: pattern and fields of one rank, and the check of their exchange.
 
 use super::args::{self, HaloArgs, Memory, Order};
 use crate::error::CommandError;
@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Exchanges of changing data that are checked before anything is timed.
+/// Number of exchanges of changing data that are checked before the measurement.
 const CHECKED: u64 = 4;
 
 /// Pattern and fields of one rank.
@@ -22,8 +22,9 @@ pub(super) struct Case {
     cells: Cells,
 }
 
-/// The cells of a field: global number, whether owned, and where in memory.
+/// The cells of a field, in row-major order.
 struct Cells {
+    /// Global numbers.
     ids: Vec<u64>,
     owned: Vec<bool>,
     /// Byte offset of a cell's first level.
@@ -33,7 +34,7 @@ struct Cells {
     element: usize,
 }
 
-/// What is exchanged, in the words of the command line.
+/// Describes the exchanged fields in the terms of the command line.
 pub(super) fn title(args: &HaloArgs) -> String {
     let (dtype, layout) = (args::name(&args.dtype), args::name(&args.layout).to_uppercase());
     let fields = if args.fields == 1 { "1 field".to_owned() } else { format!("{} fields", args.fields) };
@@ -76,12 +77,14 @@ impl Case {
         Ok(Self { pattern, fields, cells })
     }
 
-    /// Pattern and field, for a bind.
-    pub(super) fn pairs(&self) -> Vec<(&Pattern, &Field)> {
-        self.fields.iter().map(|field| (&self.pattern, field)).collect()
+    /// Bytes of a cell of a field, over all levels.
+    pub(super) fn bytes_of_cell(&self, field: &Field) -> usize {
+        let layout = field.layout();
+        let axes = self.pattern.plan().domains[0].1.axes();
+        layout.extents()[axes..].iter().product::<usize>() * layout.element().size()
     }
 
-    /// Exchanges changing data a few times, by `exchange_all`, and looks at every halo cell. Collective.
+    /// Exchanges changing data a few times with `exchange_all`, and checks every cell. Collective.
     pub(super) fn verify(
         &self,
         comm: &Communicator,
@@ -108,8 +111,8 @@ impl Case {
         Ok(())
     }
 
-    /// Calls `visit` with the place and the due value of every element of owned cells, or of all. Returns
-    /// for how many it said no, and field and cell of the first.
+    /// Calls `visit` with the memory and the expected value of each element of all cells, or of the owned cells. Returns how often
+    /// `visit` returned false, and field and cell of the first time.
     fn each_value(
         &self,
         exchange: u64,
@@ -126,7 +129,7 @@ impl Case {
                 }
                 for level in 0..*levels {
                     let place = base.wrapping_offset(offset + level as isize * level_stride);
-                    // SAFETY: the element lies within the field, by its layout; no exchange is in flight.
+                    // SAFETY: the layout keeps the element within the field, and no exchange is in flight.
                     let place = unsafe { std::slice::from_raw_parts_mut(place, *element) };
                     let value = value(id, level as u64, number as u64, exchange).to_le_bytes();
                     if !visit(place, &value[..*element]) {
@@ -140,7 +143,7 @@ impl Case {
     }
 }
 
-/// What a cell holds before an exchange: no two places and no two exchanges have the same.
+/// The value of a cell before an exchange. It differs between cells, levels, fields and exchanges.
 fn value(id: u64, level: u64, field: u64, exchange: u64) -> u64 {
     let mixed = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ level.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ field << 56).wrapping_add(exchange.wrapping_mul(0x94d0_49bb_1331_11eb))
@@ -171,28 +174,27 @@ pub(super) fn pattern(comm: &Communicator, args: &HaloArgs) -> Result<(Pattern, 
 fn decompose(args: &HaloArgs, ranks: usize) -> Result<Decomposition, PatternError> {
     let own = &args.grid.0;
     let blocks = blocks(ranks, own.len());
-    // Too many cells for a number are too many for a grid, which says so.
+    // A product that does not fit is too large for a grid too, and the grid reports it.
     let extents: Vec<usize> = own.iter().zip(&blocks).map(|(n, blocks)| n.saturating_mul(*blocks)).collect();
     RegularGrid::new(extents).periodic(vec![true; own.len()]).decompose_into(blocks, ranks)
 }
 
-/// Bytes for each cell of a domain beside the fields, at least: number, offset and whether it is owned.
-const KNOWN: u128 = 8 + 8 + 1;
-/// The same of a mesh, whose cells are found by their numbers: the domain's list, a set of them, and their
-/// entries in the directory.
-const KNOWN_MESH: u128 = KNOWN + 8 + 9 + 24;
+/// Bytes of `Cells` for each cell: its number, its offset, and whether it is owned.
+const CELL: u128 = 8 + 8 + 1;
+/// The same for a mesh, plus the domain's list of cells, the set that `square` builds, and the entries of the directory.
+const MESH_CELL: u128 = CELL + 8 + 9 + 24;
 
-/// Refuses what the memory of this machine cannot hold, without allocating any of it.
+/// Refuses a case that does not fit into the memory of this machine. Allocates nothing.
 pub(super) fn fits(args: &HaloArgs, ranks: usize) -> Result<(), CommandError> {
-    let (cells, levels, known) = match args.mesh {
-        Some(_) => (u128::from(args.cells).pow(2), args.levels, KNOWN_MESH),
+    let (cells, levels, list) = match args.mesh {
+        Some(_) => (u128::from(args.cells).pow(2), args.levels, MESH_CELL),
         None => {
             let pattern = decompose(args, ranks)?.pattern_of(0, &Halo::uniform(args.halo))?;
             let extents = pattern.domains[0].1.extents();
-            (extents.iter().fold(1, |cells: u128, &n| cells.saturating_mul(n as u128)), 1, KNOWN)
+            (extents.iter().fold(1, |cells: u128, &n| cells.saturating_mul(n as u128)), 1, CELL)
         }
     };
-    let cell = u128::from(levels) * u128::from(args.fields) * args.dtype.element().size() as u128 + known;
+    let cell = u128::from(levels) * u128::from(args.fields) * args.dtype.element().size() as u128 + list;
     match Shortage::of(args.transport, ranks, cells.saturating_mul(cell)) {
         None => Ok(()),
         Some(shortage) => Err(CommandError::usage(format!(
@@ -201,7 +203,7 @@ pub(super) fn fits(args: &HaloArgs, ranks: usize) -> Result<(), CommandError> {
     }
 }
 
-/// As many blocks along each axis as make `ranks`, the first axis cut first.
+/// The number of blocks along each axis: their product is `ranks`, and the first axis is cut first.
 fn blocks(ranks: usize, axes: usize) -> Vec<usize> {
     let mut blocks = vec![1; axes];
     let mut rest = ranks;
@@ -221,10 +223,10 @@ fn blocks(ranks: usize, axes: usize) -> Vec<usize> {
     blocks
 }
 
-/// A square of `n` by `n` cells on a torus of such squares, with the ring of other ranks' cells around it.
+/// A square of `n` by `n` cells on a torus of such squares; its halo is the ring of cells around it.
 fn square(n: usize, rank: usize, ranks: usize) -> UnstructuredDomain {
     let shape = blocks(ranks, 2);
-    // More squares along the finer axis: what goes between them is scattered in memory.
+    // More squares along the last axis, so that the cells between neighbours are scattered in memory.
     let (rows, columns) = (shape[1], shape[0]);
     let (row, column) = (rank / columns, rank % columns);
     let (height, width) = ((rows * n) as i64, (columns * n) as i64);
@@ -246,8 +248,7 @@ fn square(n: usize, rank: usize, ranks: usize) -> UnstructuredDomain {
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "room")] [AtomicU64; 8]);
 
-/// Memory of the program's own allocator that begins on a cache line, as shared memory does: so rows of a power of two
-/// cells take as many lines. It begins `skipped` lines behind the begin of a page.
+/// Memory of the program's own allocator. It starts on a cache line, as shared memory does, `skipped` lines after the start of a page.
 fn foreign(layout: &Layout, skipped: usize) -> Result<Field, CommandError> {
     const LINES_OF_PAGE: usize = PAGE / size_of::<Line>();
     let bytes = layout.span().len();
@@ -260,16 +261,16 @@ fn foreign(layout: &Layout, skipped: usize) -> Result<Field, CommandError> {
     let behind_page = lines.as_ptr() as usize % PAGE / size_of::<Line>();
     let first = LINES_OF_PAGE - behind_page + skipped % LINES_OF_PAGE;
     let base = NonNull::from(&lines[first..]).cast();
-    // SAFETY: the lines from the first on are at least as large as the layout, which begins at their first (strides are
-    // positive), and are held by the field; all access goes through this rank's case.
+    // SAFETY: the lines from `first` on have at least the layout's bytes. The layout starts at their address, because its strides are
+    // positive. The field holds the lines, and only this rank's case accesses them.
     Ok(unsafe { Field::from_raw(base, layout.clone(), Arc::new(lines)) })
 }
 
 const PAGE: usize = 4096;
-/// By how many cache lines more each field is shifted that is staggered: an odd number, so that 64 fields differ.
+/// Cache lines between the offsets of two staggered fields: an odd number, so that the offsets of 64 fields differ.
 const STAGGER: usize = 9;
 
-/// The field of this number.
+/// The field with this number.
 fn field(comm: &Communicator, layout: &Layout, memory: Memory, number: usize) -> Result<Field, CommandError> {
     match memory {
         Memory::Shared => Ok(Field::allocate(comm, layout.clone())?),

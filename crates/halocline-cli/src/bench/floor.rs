@@ -1,4 +1,4 @@
-//! What the machine does at best: the round trip of a cache line, and a barrier of counters alone.
+//! The lower bounds of the machine: the round trip of a cache line, and a barrier made of counters in shared memory.
 
 use crate::error::CommandError;
 use halocline::{Communicator, Reduce};
@@ -8,35 +8,16 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Round trips of one ping-pong, and how many of those the best is taken of.
+/// Round trips of one ping-pong, and ping-pongs of a measurement, which reports the fastest.
 const ROUND_TRIPS: u64 = 300;
 const TRIES: usize = 5;
-/// Cores whose cache-line round trip is longer are far from each other, ns.
-const FAR: f64 = 250.0;
-
-/// How a block was stamped.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stamp {
-    /// Round trip of a cache line between the cores of ranks 0 and 1, ns.
-    pub(super) round_trip: f64,
-}
-
-impl Stamp {
-    pub(super) fn is_near(self) -> bool {
-        self.round_trip < FAR
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        if self.is_near() { "near" } else { "far" }
-    }
-}
-
-/// Cache lines that all ranks share; none where ranks share no memory.
+/// Counters on cache lines that all ranks share.
 pub(super) struct Floor<'a> {
     comm: &'a Communicator,
+    /// One counter for each rank's barrier, then two for the ping-pong; `None` if ranks share no memory.
     lines: Option<Arc<Segment>>,
-    /// Ranks outnumber cores: who waits must let others run.
-    crowded: bool,
+    /// Ranks outnumber cores: a rank that waits yields its core.
+    oversubscribed: bool,
     barriers: Cell<u64>,
     pings: Cell<u64>,
 }
@@ -61,12 +42,12 @@ impl<'a> Floor<'a> {
             }
             None => comm.receive(Some(0), tag, "the lines of a barrier")?.segments.into_iter().next(),
         };
-        let crowded = link.is_oversubscribed();
-        Ok(Self { comm, lines, crowded, barriers: Cell::new(0), pings: Cell::new(0) })
+        let oversubscribed = link.is_oversubscribed();
+        Ok(Self { comm, lines, oversubscribed, barriers: Cell::new(0), pings: Cell::new(0) })
     }
 
-    pub(super) fn is_crowded(&self) -> bool {
-        self.crowded
+    pub(super) fn is_oversubscribed(&self) -> bool {
+        self.oversubscribed
     }
 
     /// Returns at nearly the same moment on all ranks. Collective.
@@ -78,16 +59,18 @@ impl<'a> Floor<'a> {
         (0..self.comm.size()).try_for_each(|rank| self.await_line(counter(lines, rank), epoch))
     }
 
-    /// Where ranks share cores, waits for all of them: the work of each is part of the time of all.
+    /// If ranks share cores, waits for all of them, because the work of one rank delays the others.
     pub(super) fn join(&self) -> Result<(), CommandError> {
-        if self.crowded { self.barrier() } else { Ok(()) }
+        if self.oversubscribed { self.barrier() } else { Ok(()) }
     }
 
-    /// The round trip of a cache line between ranks 0 and 1, measured there. Collective.
-    pub(super) fn stamp(&self) -> Result<Option<Stamp>, CommandError> {
+    /// The round trip of a cache line between ranks 0 and 1, ns; `None` on other ranks. Collective.
+    pub(super) fn round_trip(&self) -> Result<Option<f64>, CommandError> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         self.barrier()?;
-        let Some(lines) = self.lines.as_ref().filter(|_| size > 1 && !self.crowded) else { return Ok(None) };
+        let Some(lines) = self.lines.as_ref().filter(|_| size > 1 && !self.oversubscribed) else {
+            return Ok(None);
+        };
         let mut best = f64::INFINITY;
         if rank < 2 {
             let (ping, pong) = (counter(lines, size), counter(lines, size + 1));
@@ -108,7 +91,7 @@ impl<'a> Floor<'a> {
             }
         }
         self.barrier()?;
-        Ok((rank < 2).then_some(Stamp { round_trip: best }))
+        Ok((rank < 2).then_some(best))
     }
 
     fn await_line(&self, line: &Counter, epoch: u64) -> Result<(), CommandError> {
@@ -118,7 +101,7 @@ impl<'a> Floor<'a> {
             if looks.is_multiple_of(1 << 12) && self.comm.link().departures() != 0 {
                 return Err(CommandError::RankLeft);
             }
-            if self.crowded {
+            if self.oversubscribed {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -129,7 +112,7 @@ impl<'a> Floor<'a> {
 }
 
 fn counter(lines: &Segment, at: usize) -> &Counter {
-    // SAFETY: `Floor::new` made room for size + 2 counters, aligned to a page and zeroed, which is a
-    // counter at 0; all access to them is atomic.
+    // SAFETY: `Floor::new` allocates size + 2 counters, aligned to a page and zeroed; zero bytes are a valid counter. All accesses to
+    // them are atomic.
     unsafe { lines.base().cast::<Counter>().add(at).as_ref() }
 }

@@ -2,16 +2,16 @@
 
 use super::args::{self, HaloArgs, Link};
 use super::case::{self, Case};
-use super::floor::{Floor, Stamp};
+use super::device;
+use super::floor::Floor;
 use super::regions::Regions;
 use super::report::halo as report;
 use super::stats::{median, micros, quantile};
-use super::{device, ranks};
 use crate::device::Kind;
 use crate::error::CommandError;
+use crate::ranks::{self, RanksArgs, Start};
 use halocline::{
-    BindOptions, Communicator, Direction, Field, HaloExchange, Layout, LinkPath, Pattern, PatternLinks,
-    Reduce,
+    BindOptions, Communicator, Direction, Error, Field, HaloExchange, Layout, LinkPath, Pattern, Reduce,
 };
 use std::time::Instant;
 
@@ -19,145 +19,171 @@ use std::time::Instant;
 pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, CommandError> {
     args.save.check()?;
     args.trace.check()?;
-    if args.device == Kind::Cuda && args.unbound {
-        return Err(CommandError::usage(
-            "`--unbound` measures fields of the host; leave it out, or `--device cuda`",
-        ));
-    }
     args.device.set_environment();
     let check = |ranks| {
         case::fits(args, ranks)?;
         Ok(args.device.find()?)
     };
-    // Beside a GPU the host has little to do, and where it has, its progress thread does it.
-    ranks::run(args.transport, args.ranks, args.device == Kind::Cpu, check, |comm| {
+    // Ranks that compute on a GPU are not pinned: their host thread has little to do.
+    let start = Start { default_ranks: 2, pinned: args.device == Kind::Cpu };
+    let ranks = RanksArgs { ranks: args.ranks, transport: args.transport, node_aware: None };
+    let work = |comm: &Communicator, (): &()| {
         let trace = args.trace.begin(comm)?;
-        let outcome = match args.device {
-            Kind::Cpu => run_rank(comm, args)?,
-            Kind::Cuda => device::run_rank(comm, args)?,
-        };
+        let outcome = Setup::new(comm, args)?.measure_all()?;
         let traced = trace.finish(comm)?;
         if comm.rank() == 0 {
             let lines = report::lines(&outcome);
             report::print(&outcome, json.then_some(&lines)).map_err(CommandError::Report)?;
-            // The result is printed before an error of its files.
+            // Print the result before any error about its files.
             args.save.write("halo", &lines)?;
             traced?;
         }
         Ok(0)
-    })
+    };
+    ranks::run_as(&ranks, start, check, || Ok(()), work)
 }
 
-/// Times of one block, all of the slowest rank in each iteration.
+/// Times of one block. Each value is the maximum over the ranks, in us.
 pub(super) struct Block {
-    /// Before the block; where ranks 0 and 1 share memory and a core each.
-    pub(super) stamp: Option<Stamp>,
-    /// Medians over the iterations, us: the exchange alone.
+    /// Round trip of a cache line between ranks 0 and 1 before the block, ns; `None` if they share no memory or no core each.
+    pub(super) round_trip: Option<f64>,
+    /// Median over the iterations: the exchange alone.
     pub(super) alone: f64,
-    /// Exchange and reading the halo, after the owned cells were rewritten.
+    /// Median: exchange and read of the halo, after the owned cells were rewritten.
     pub(super) total: f64,
-    /// Its phases: from the call to its return, the wait, the reading.
+    /// Medians of the phases of `total`: the call that starts the exchange, the wait, the read.
     pub(super) begin: f64,
     pub(super) wait: f64,
     pub(super) read: f64,
-    /// Time of an exchange in a loop of nothing else.
+    /// Mean time of an exchange in a loop of exchanges only.
     pub(super) steady: f64,
-    /// `total` of every iteration.
+    /// `total` of each iteration.
     pub(super) totals: Vec<f64>,
 }
 
-/// One row: what was measured, and its blocks.
+/// One measured operation and its blocks.
 pub(super) struct Row {
     pub(super) name: String,
-    /// The way that the links of rank 0 take; empty for what has none.
+    /// The paths of the links of rank 0; empty for an operation without links.
     pub(super) path: String,
     /// First and second bind of the same fields, us.
     pub(super) binds: Option<[f64; 2]>,
     pub(super) blocks: Vec<Block>,
 }
 
-/// All that is reported.
+/// The result of all measurements.
 pub(super) struct Outcome {
     pub(super) title: String,
     pub(super) transport: &'static str,
-    /// Where the fields lie: `cpu` or `cuda`.
+    /// Where the fields are: `cpu` or `cuda`.
     pub(super) device: &'static str,
-    /// Which GPUs.
+    /// The GPUs, by name.
     pub(super) gpu: Option<String>,
     pub(super) memory: String,
     pub(super) ranks: usize,
-    pub(super) crowded: bool,
+    /// Ranks outnumber cores.
+    pub(super) oversubscribed: bool,
     pub(super) iterations: u32,
-    /// Bytes that the halos of a rank take up, the most of any rank.
+    /// Bytes of a rank's halo: the maximum over the ranks.
     pub(super) bytes: u64,
-    /// Of those, what comes from other ranks.
+    /// Bytes of the halo that come from other ranks: the maximum over the ranks.
     pub(super) received: u64,
-    /// First and second making of the pattern, us.
+    /// Time to make the pattern for the first and the second time, us.
     pub(super) patterns: [f64; 2],
-    /// What all are compared with first: the copying pass, or the device copy. The links come last.
+    /// The first row is the reference of all ratios: the copying pass, or the device copy.
     pub(super) rows: Vec<Row>,
 }
 
-/// What a block measures.
-enum Deed<'a> {
-    Copy,
-    Exchange(HaloExchange),
-    Unbound(PatternLinks, Vec<(&'a Pattern, &'a Field)>),
+/// The fields of one rank and the tools to measure exchanges of them.
+pub(super) struct Setup<'a> {
+    pub(super) comm: &'a Communicator,
+    pub(super) args: &'a HaloArgs,
+    pub(super) floor: Floor<'a>,
+    pub(super) case: Case,
+    pub(super) regions: Regions,
+    patterns: [f64; 2],
 }
 
-fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, CommandError> {
-    let floor = Floor::new(comm)?;
-    let (_, cold) = timed(comm, || case::pattern(comm, args))?;
-    let (_, warm) = timed(comm, || case::pattern(comm, args))?;
-    let case = Case::new(comm, args)?;
-    let regions = Regions::new(&case.pattern, &case.fields)?;
-
-    let mut rows =
-        vec![Row { name: "copying pass".to_owned(), path: String::new(), binds: None, blocks: vec![] }];
-    let mut deeds = vec![Deed::Copy];
-    let empty = empty(comm, &case, args)?;
-    rows.push(Row { name: "empty exchange".to_owned(), path: String::new(), binds: None, blocks: vec![] });
-    deeds.push(Deed::Exchange(empty));
-    for &link in &args.link {
-        let (row, halo) = bind(comm, &case, link)?;
-        rows.push(row);
-        deeds.push(Deed::Exchange(halo));
+impl<'a> Setup<'a> {
+    /// Collective.
+    fn new(comm: &'a Communicator, args: &'a HaloArgs) -> Result<Self, CommandError> {
+        let floor = Floor::new(comm)?;
+        let (_, cold) = timed(comm, || case::pattern(comm, args))?;
+        let (_, warm) = timed(comm, || case::pattern(comm, args))?;
+        let case = Case::new(comm, args)?;
+        let regions = Regions::new(&case.pattern, &case.fields)?;
+        Ok(Self { comm, args, floor, case, regions, patterns: [cold, warm] })
     }
-    if args.unbound {
-        let (row, links) = unbound(comm, &case)?;
-        rows.push(row);
-        deeds.push(Deed::Unbound(links, case.pairs()));
+
+    fn measure_all(&self) -> Result<Outcome, CommandError> {
+        let Self { comm, args, case, .. } = self;
+        let (rows, gpu) = match args.device {
+            Kind::Cpu => (host_rows(self)?, None),
+            Kind::Cuda => device::rows(self).map(|(rows, gpu)| (rows, Some(gpu)))?,
+        };
+        let peers = &case.pattern.plan().peers;
+        let received: usize = peers.iter().flat_map(|peer| &peer.receives).map(|t| t.target.count()).sum();
+        let cell: usize = case.fields.iter().map(|field| case.bytes_of_cell(field)).sum();
+        let bytes = comm.all_reduce(&[self.regions.bytes as u64, (received * cell) as u64], Reduce::Max)?;
+        Ok(Outcome {
+            title: case::title(args),
+            transport: comm.transport(),
+            device: args.device.name(),
+            memory: if gpu.is_some() { "device".to_owned() } else { args::name(&args.memory) },
+            gpu,
+            ranks: comm.size(),
+            oversubscribed: self.floor.is_oversubscribed(),
+            iterations: args.iters,
+            bytes: bytes[0],
+            received: bytes[1],
+            patterns: self.patterns,
+            rows,
+        })
     }
-    measure(comm, args, (&floor, &regions), &deeds, &mut rows)?;
 
-    let received: usize =
-        case.pattern.plan().peers.iter().flat_map(|p| &p.receives).map(|t| t.target.count()).sum();
-    let cell = case.fields.iter().map(|field| bytes_of_cell(field, &case)).sum::<usize>();
-    let bytes = comm.all_reduce(&[regions.bytes as u64, (received * cell) as u64], Reduce::Max)?;
-    Ok(Outcome {
-        title: case::title(args),
-        transport: comm.transport(),
-        device: args.device.name(),
-        gpu: None,
-        memory: args::name(&args.memory),
-        ranks: comm.size(),
-        crowded: floor.is_crowded(),
-        iterations: args.iters,
-        bytes: bytes[0],
-        received: bytes[1],
-        patterns: [cold, warm],
-        rows,
-    })
-}
+    /// Binds these fields twice over one kind of link, and verifies exchanges of them. Collective.
+    pub(super) fn bind(
+        &self,
+        link: Link,
+        fields: &[Field],
+        exchange: impl Fn(&HaloExchange) -> Result<(), Error>,
+    ) -> Result<(Row, HaloExchange), CommandError> {
+        let options = BindOptions::default().link(link.choice());
+        let pairs: Vec<(&Pattern, &Field)> = fields.iter().map(|field| (&self.case.pattern, field)).collect();
+        let bind = || Ok(HaloExchange::bind_with(self.comm, pairs.clone(), &options)?);
+        let (first, cold) = timed(self.comm, bind)?;
+        drop(first);
+        let (halo, warm) = timed(self.comm, bind)?;
+        let name = args::name(&link);
+        self.case.verify(self.comm, &name, || exchange(&halo))?;
+        let row = Row { path: paths(halo.paths()), binds: Some([cold, warm]), ..Row::new(&name) };
+        Ok((row, halo))
+    }
 
-pub(super) fn bytes_of_cell(field: &Field, case: &Case) -> usize {
-    let layout = field.layout();
-    let axes = case.pattern.plan().domains[0].1.axes();
-    layout.extents()[axes..].iter().product::<usize>() * layout.element().size()
+    /// Measures the operations in turn: in each round one block of each. Collective.
+    pub(super) fn measure<O>(
+        &self,
+        measured: Vec<(Row, O)>,
+        block: impl Fn(&O) -> Result<Block, CommandError>,
+    ) -> Result<Vec<Row>, CommandError> {
+        let (mut rows, operations): (Vec<Row>, Vec<O>) = measured.into_iter().unzip();
+        // Round 0 warms up.
+        for round in 0..=self.args.rounds as usize {
+            for turn in 0..rows.len() {
+                // Each round starts with another operation, so that none always follows the same one.
+                let at = (turn + round) % rows.len();
+                let block = block(&operations[at])?;
+                if round > 0 {
+                    rows[at].blocks.push(block);
+                }
+            }
+        }
+        Ok(rows)
+    }
 }
 
 /// Time of a collective call on the slowest rank, us.
-pub(super) fn timed<T>(
+fn timed<T>(
     comm: &Communicator,
     call: impl FnOnce() -> Result<T, CommandError>,
 ) -> Result<(T, f64), CommandError> {
@@ -168,71 +194,43 @@ pub(super) fn timed<T>(
     Ok((result, micros(comm.all_reduce(&[elapsed], Reduce::Max)?[0])))
 }
 
-/// Binds and verifies one kind of link.
-fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchange), CommandError> {
-    let options = BindOptions::default().link(link.choice());
-    let bind = || Ok(HaloExchange::bind_with(comm, case.pairs(), &options)?);
-    let (first, cold) = timed(comm, bind)?;
-    drop(first);
-    let (halo, warm) = timed(comm, bind)?;
-    let name = args::name(&link);
-    case.verify(comm, &name, || halo.exchange()?.wait())?;
-    let path = paths(halo.paths());
-    Ok((Row { name, path, binds: Some([cold, warm]), blocks: vec![] }, halo))
-}
-
-/// Makes and verifies links without fields.
-fn unbound(comm: &Communicator, case: &Case) -> Result<(Row, PatternLinks), CommandError> {
-    let make = || Ok(PatternLinks::new(comm, &[&case.pattern])?);
-    let (first, cold) = timed(comm, make)?;
-    drop(first);
-    let (links, warm) = timed(comm, make)?;
-    let name = "unbound".to_owned();
-    case.verify(comm, &name, || links.exchange(&case.pairs())?.wait())?;
-    let path = paths(links.paths());
-    Ok((Row { name, path, binds: Some([cold, warm]), blocks: vec![] }, links))
-}
-
-/// The different ways of links.
-pub(super) fn paths(links: impl Iterator<Item = (usize, Direction, LinkPath)>) -> String {
+/// The distinct paths of links.
+fn paths(links: impl Iterator<Item = (usize, Direction, LinkPath)>) -> String {
     let mut paths: Vec<String> = links.map(|(_, _, path)| path.to_string()).collect();
     paths.sort_unstable();
     paths.dedup();
     paths.join(" and ")
 }
 
-/// An exchange of fields whose cells have no bytes: counters alone.
-fn empty(comm: &Communicator, case: &Case, args: &HaloArgs) -> Result<HaloExchange, CommandError> {
-    let mut extents = case.pattern.plan().domains[0].1.extents();
-    extents.push(0);
-    let field = Field::allocate(comm, Layout::c_order(args.dtype.element(), &extents)?)?;
-    Ok(HaloExchange::bind(comm, [(&case.pattern, &field)])?)
+/// What a block measures on the host.
+enum Operation {
+    /// A copy of the same regions within the rank's own memory.
+    Copy,
+    Exchange(HaloExchange),
 }
 
-fn measure(
-    comm: &Communicator,
-    args: &HaloArgs,
-    (floor, regions): (&Floor<'_>, &Regions),
-    deeds: &[Deed<'_>],
-    rows: &mut [Row],
-) -> Result<(), CommandError> {
-    // Round 0 warms up.
-    for round in 0..=args.rounds as usize {
-        for turn in 0..deeds.len() {
-            // Every round begins with another one, so that none always follows the same.
-            let at = (turn + round) % deeds.len();
-            let stamp = floor.stamp()?;
-            let samples = block(args.iters, floor, regions, &deeds[at])?;
-            let slowest = comm.all_reduce(&samples.flat(), Reduce::Max)?;
-            if round > 0 {
-                rows[at].blocks.push(Block::new(stamp, args.iters as usize, &slowest));
-            }
-        }
+fn host_rows(setup: &Setup<'_>) -> Result<Vec<Row>, CommandError> {
+    let mut measured = vec![
+        (Row::new("copying pass"), Operation::Copy),
+        (Row::new("empty exchange"), Operation::Exchange(empty(setup)?)),
+    ];
+    for &link in &setup.args.link {
+        let (row, halo) = setup.bind(link, &setup.case.fields, |halo| halo.exchange()?.wait())?;
+        measured.push((row, Operation::Exchange(halo)));
     }
-    Ok(())
+    setup.measure(measured, |operation| block(setup, operation))
 }
 
-/// Nanoseconds of one rank, an entry for each iteration.
+/// An exchange of fields whose cells have no bytes: only flags travel. Collective.
+fn empty(setup: &Setup<'_>) -> Result<HaloExchange, CommandError> {
+    let pattern = &setup.case.pattern;
+    let mut extents = pattern.plan().domains[0].1.extents();
+    extents.push(0);
+    let field = Field::allocate(setup.comm, Layout::c_order(setup.args.dtype.element(), &extents)?)?;
+    Ok(HaloExchange::bind(setup.comm, [(pattern, &field)])?)
+}
+
+/// Nanoseconds of one rank, one entry for each iteration.
 #[derive(Default)]
 struct Samples {
     alone: Vec<u64>,
@@ -243,86 +241,73 @@ struct Samples {
     steady: u64,
 }
 
-impl Samples {
-    fn flat(&self) -> Vec<u64> {
-        [&self.alone, &self.total, &self.begin, &self.wait, &self.read, &vec![self.steady]]
-            .map(|v| &v[..])
-            .concat()
-    }
+fn block(setup: &Setup<'_>, operation: &Operation) -> Result<Block, CommandError> {
+    let round_trip = setup.floor.round_trip()?;
+    let Samples { alone, total, begin, wait, read, steady } = sample(setup, operation)?;
+    let flat = [&alone[..], &total, &begin, &wait, &read, &[steady]].concat();
+    let slowest = setup.comm.all_reduce(&flat, Reduce::Max)?;
+    let iterations = setup.args.iters as usize;
+    let part = |at: usize| -> Vec<f64> {
+        slowest.iter().skip(at * iterations).take(iterations).map(|&ns| micros(ns)).collect()
+    };
+    Ok(Block {
+        round_trip,
+        alone: median(&part(0)),
+        total: median(&part(1)),
+        begin: median(&part(2)),
+        wait: median(&part(3)),
+        read: median(&part(4)),
+        steady: slowest.last().map_or(0.0, |&ns| micros(ns)) / iterations as f64,
+        totals: part(1),
+    })
 }
 
-impl Block {
-    fn new(stamp: Option<Stamp>, iterations: usize, flat: &[u64]) -> Self {
-        let part = |at: usize| -> Vec<f64> {
-            flat.iter().skip(at * iterations).take(iterations).map(|&ns| micros(ns)).collect()
-        };
-        Self {
-            stamp,
-            alone: median(&part(0)),
-            total: median(&part(1)),
-            begin: median(&part(2)),
-            wait: median(&part(3)),
-            read: median(&part(4)),
-            steady: flat.last().map_or(0.0, |&ns| micros(ns)) / iterations as f64,
-            totals: part(1),
-        }
-    }
-}
-
-fn block(
-    iterations: u32,
-    floor: &Floor<'_>,
-    regions: &Regions,
-    deed: &Deed<'_>,
-) -> Result<Samples, CommandError> {
+fn sample(setup: &Setup<'_>, operation: &Operation) -> Result<Samples, CommandError> {
+    let Setup { floor, regions, args, .. } = setup;
     let mut samples = Samples::default();
-    for _ in 0..iterations {
+    for _ in 0..args.iters {
         floor.barrier()?;
         let start = Instant::now();
-        deed.begin(regions)?;
-        deed.wait()?;
+        operation.begin(regions)?;
+        operation.wait()?;
         floor.join()?;
         samples.alone.push(start.elapsed().as_nanos() as u64);
     }
-    for _ in 0..iterations {
+    for _ in 0..args.iters {
         // No rank rewrites while another rank, perhaps on the same core, is still timed.
         floor.barrier()?;
         regions.rewrite();
         floor.barrier()?;
         let start = Instant::now();
-        deed.begin(regions)?;
+        operation.begin(regions)?;
         let begun = start.elapsed();
-        deed.wait()?;
+        operation.wait()?;
         let waited = start.elapsed();
         regions.read();
         floor.join()?;
         let end = start.elapsed();
-        let times = [end, begun, waited - begun, end - waited].map(|time| time.as_nanos() as u64);
-        for (list, time) in [&mut samples.total, &mut samples.begin, &mut samples.wait, &mut samples.read]
-            .into_iter()
-            .zip(times)
-        {
-            list.push(time);
-        }
+        samples.total.push(end.as_nanos() as u64);
+        samples.begin.push(begun.as_nanos() as u64);
+        samples.wait.push((waited - begun).as_nanos() as u64);
+        samples.read.push((end - waited).as_nanos() as u64);
     }
     floor.barrier()?;
     let start = Instant::now();
-    for _ in 0..iterations {
-        deed.begin(regions)?;
-        deed.wait()?;
+    for _ in 0..args.iters {
+        operation.begin(regions)?;
+        operation.wait()?;
     }
     samples.steady = start.elapsed().as_nanos() as u64;
     Ok(samples)
 }
 
-impl Deed<'_> {
+impl Operation {
     #[inline]
     fn begin(&self, regions: &Regions) -> Result<(), CommandError> {
         match self {
             Self::Copy => regions.copy(),
-            // The pending exchange is waited for through the object.
+            // `Operation::wait` waits for the exchange through `halo`.
             Self::Exchange(halo) => drop(halo.exchange()?),
-            Self::Unbound(links, fields) => drop(links.exchange(fields)?),
         }
         Ok(())
     }
@@ -332,26 +317,23 @@ impl Deed<'_> {
         match self {
             Self::Copy => {}
             Self::Exchange(halo) => halo.wait()?,
-            Self::Unbound(links, _) => links.wait()?,
         }
         Ok(())
     }
 }
 
 impl Row {
+    /// A row without links and without blocks.
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), path: String::new(), binds: None, blocks: Vec::new() }
+    }
+
     /// The median over the rounds of one figure of its blocks.
     pub(super) fn median(&self, of: impl Fn(&Block) -> f64) -> f64 {
         median(&self.blocks.iter().map(of).collect::<Vec<_>>())
     }
 
-    /// The same over the blocks that found the cores near (or far), if there are any.
-    pub(super) fn median_where(&self, near: bool, of: impl Fn(&Block) -> f64) -> Option<f64> {
-        let wanted = |block: &&Block| block.stamp.is_some_and(|stamp| stamp.is_near() == near);
-        let values: Vec<f64> = self.blocks.iter().filter(wanted).map(of).collect();
-        (!values.is_empty()).then(|| median(&values))
-    }
-
-    /// The 99th percentile of exchange and reading over all iterations.
+    /// The 99th percentile of `total` over all iterations.
     pub(super) fn p99(&self) -> f64 {
         quantile(&self.blocks.iter().flat_map(|block| block.totals.iter().copied()).collect::<Vec<_>>(), 0.99)
     }

@@ -2,28 +2,27 @@
 
 use super::args::{LatencyArgs, Transport};
 use super::floor::Floor;
-use super::ranks;
 use super::report::latency as report;
 use super::stats::{median, micros};
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::ranks::{RankOrigin, in_job, no_launcher};
+use crate::ranks::{self, RankOrigin, RanksArgs, Start, in_job, no_launcher};
 use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
 use std::time::Instant;
 
-/// Bytes that the iterations of one size move, about, and their number: at least, at most.
+/// Approximate number of bytes that the iterations of one size move.
 const VOLUME: u64 = 64 << 20;
-const LEAST: u64 = 8;
-const MOST: u64 = 400;
+/// Bounds of the number of iterations.
+const ITERATIONS: [u64; 2] = [8, 400];
 
-/// One size of one transport. Times of the slower rank, us, medians over the rounds.
+/// One size of one transport. Times are medians over the rounds of the slower rank, us.
 pub(super) struct Point {
     pub(super) bytes: u64,
-    /// There and back.
+    /// Round trip of a message.
     pub(super) message: f64,
-    /// Both ways at once.
+    /// An exchange: both ranks send at the same time.
     pub(super) exchange: f64,
 }
 
@@ -42,17 +41,17 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, CommandError> {
     let others = [Transport::Mpi, Transport::Shm, Transport::Auto].into_iter().find(|&other| has(other));
     let others = others.or(args.transport.is_empty().then_some(Transport::Auto));
     let path = RankOrigin::of(others.unwrap_or(Transport::Thread))?;
-    // Nothing asked for: all that works here, but ranks of MPI for themselves.
+    // By default, measure threads too, unless the ranks belong to MPI.
     let own = args.transport.is_empty() && (path == RankOrigin::Launch || in_job());
     let thread = own || has(Transport::Thread);
     let Some(others) = others else {
         let cpus = crate::launch::usable().unwrap_or_default();
-        let mut series = ranks::as_threads(2, &cpus, |comm| measure(comm, args))?;
+        let mut series = ranks::as_pinned_threads(2, &cpus, |comm| measure(comm, args))?;
         series.truncate(1);
         return show(&series, args, json);
     };
-    let is_launched = crate::ranks::is_launched();
-    let work = |comm: &Communicator| {
+    let is_launched = ranks::is_launched();
+    let work = |comm: &Communicator, (): &()| {
         match comm.size() {
             2 => {}
             1 if !is_launched => return Err(no_launcher(2)),
@@ -62,18 +61,21 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, CommandError> {
             }
         }
         let mut series = vec![measure(comm, args)?];
-        let cpus = crate::ranks::cpus(comm)?;
+        let cpus = ranks::cpus(comm)?;
         if comm.rank() == 0 {
             if thread {
-                // Rank 1 sleeps in the barrier meanwhile.
-                series.extend(ranks::as_threads(2, &cpus, |comm| measure(comm, args))?.into_iter().next());
+                // Rank 1 sleeps in the barrier below.
+                series.extend(
+                    ranks::as_pinned_threads(2, &cpus, |comm| measure(comm, args))?.into_iter().next(),
+                );
             }
             show(&series, args, json)?;
         }
         comm.barrier()?;
         Ok(0)
     };
-    ranks::run(others, None, true, |_| Ok(()), work)
+    let args = RanksArgs { ranks: None, transport: others, node_aware: None };
+    ranks::run_as(&args, Start { default_ranks: 2, pinned: true }, |_| Ok(()), || Ok(()), work)
 }
 
 fn show(series: &[Series], args: &LatencyArgs, json: bool) -> Result<u8, CommandError> {
@@ -91,17 +93,17 @@ fn measure(comm: &Communicator, args: &LatencyArgs) -> Result<Series, CommandErr
         .collect();
     let subjects: Vec<Subject> =
         sizes.iter().map(|&bytes| Subject::new(comm, bytes)).collect::<Result<_, _>>()?;
-    let (mut times, mut stamps) = (vec![Vec::new(); 2 * subjects.len()], Vec::new());
+    let (mut times, mut round_trips) = (vec![Vec::new(); 2 * subjects.len()], Vec::new());
     for round in 0..=args.rounds {
         for (at, subject) in subjects.iter().enumerate() {
-            let stamp = floor.stamp()?;
+            let round_trip = floor.round_trip()?;
             let mine = [subject.messages(comm)?, subject.exchanges(&floor)?];
             let slowest = comm.all_reduce(&mine, Reduce::Max)?;
             // Round 0 warms up.
             if round > 0 {
                 times[2 * at].push(micros(slowest[0]));
                 times[2 * at + 1].push(micros(slowest[1]));
-                stamps.extend(stamp.map(|stamp| stamp.round_trip));
+                round_trips.extend(round_trip);
             }
         }
     }
@@ -112,12 +114,12 @@ fn measure(comm: &Communicator, args: &LatencyArgs) -> Result<Series, CommandErr
     };
     Ok(Series {
         transport: comm.transport().to_owned(),
-        round_trip: (!stamps.is_empty()).then(|| median(&stamps)),
+        round_trip: (!round_trips.is_empty()).then(|| median(&round_trips)),
         points: sizes.iter().zip(times.chunks(2)).map(point).collect(),
     })
 }
 
-/// What one size needs.
+/// The exchange of one size.
 struct Subject {
     bytes: u64,
     halo: HaloExchange,
@@ -151,10 +153,10 @@ impl Subject {
     }
 
     fn iterations(&self) -> u64 {
-        (VOLUME / self.bytes).clamp(LEAST, MOST)
+        (VOLUME / self.bytes).clamp(ITERATIONS[0], ITERATIONS[1])
     }
 
-    /// Time of a round trip of a message, ns.
+    /// Mean time of the round trip of a message, ns.
     fn messages(&self, comm: &Communicator) -> Result<u64, CommandError> {
         let (rank, peer, iterations) = (comm.rank(), 1 - comm.rank(), self.iterations());
         let (operation, what) = (comm.begin(), "a message of a benchmark");
@@ -174,7 +176,7 @@ impl Subject {
         Ok(start.elapsed().as_nanos() as u64 / iterations)
     }
 
-    /// Time of an exchange both ways in a loop of nothing else, ns.
+    /// Mean time of an exchange in a loop of exchanges only, ns.
     fn exchanges(&self, floor: &Floor<'_>) -> Result<u64, CommandError> {
         floor.barrier()?;
         let start = Instant::now();

@@ -1,9 +1,8 @@
-//! `halocline bench`: what an exchange costs on this machine, beside what it could cost at best.
+//! `halocline bench`: the time of an exchange on this machine, beside its lower bounds.
 //!
-//! [`ranks`] brings the ranks up, pinned; [`case`] makes pattern and fields and verifies an exchange of
-//! changing data; [`regions`] does to memory what a model does; [`floor`] has the two measures that all
-//! else is compared with: the round trip of a cache line and the barrier that starts all ranks at once.
-//! [`halo`] (for fields on GPUs [`device`]) and [`latency`] measure, [`report`] prints.
+//! [`case`] makes pattern and fields and verifies exchanges of changing data. [`regions`] rewrites owned cells and reads halo cells, as a
+//! model does. [`floor`] measures the round trip of a cache line, and has the barrier that starts all ranks at once. [`halo`] (for fields on
+//! GPUs [`device`]) and [`latency`] measure, and [`report`] prints.
 
 mod args;
 mod case;
@@ -11,7 +10,6 @@ mod device;
 mod floor;
 mod halo;
 mod latency;
-mod ranks;
 mod regions;
 mod report;
 mod stats;

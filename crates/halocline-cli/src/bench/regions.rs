@@ -1,4 +1,4 @@
-//! What a model does to the memory of its fields, and the copying pass.
+//! The memory accesses of a model around an exchange, and the copying pass.
 
 use crate::error::CommandError;
 use halocline::plan::copy::{CellLayout, CopyOp, End, copy_op};
@@ -6,12 +6,12 @@ use halocline::{Field, Pattern};
 use halocline_device::host;
 use std::hint::black_box;
 
-/// The cells that an exchange reads and fills, as contiguous blocks of memory, lowest address first,
-/// and the same copies within this rank's own memory.
+/// The cells that an exchange reads and fills, as contiguous blocks of memory in ascending order, and the same copies within this rank's
+/// own memory.
 ///
-/// The memory is that of fields which the owner of this holds; nothing here may be called while an
-/// exchange of them is in flight.
+/// The caller holds the fields that the blocks point into, and calls no method while an exchange of them is in flight.
 pub(super) struct Regions {
+    /// Elements have 8 bytes, otherwise 4.
     wide: bool,
     owned: Vec<(*mut u8, usize)>,
     halo: Vec<(*mut u8, usize)>,
@@ -46,7 +46,7 @@ impl Regions {
             };
             for peer in &plan.peers {
                 for transfer in &peer.sends {
-                    // The source is ours; the target, a peer's, is not looked at.
+                    // `note` uses the source only: the target is on the peer.
                     let op = copy_op(transfer, (end, &layout), (End::Message(0, 0), &layout));
                     this.note(&op, number, true, false);
                 }
@@ -82,10 +82,10 @@ impl Regions {
         });
     }
 
-    /// One plain pass over the regions of an exchange, by the library's copy loops.
+    /// Copies the regions of an exchange once, with the library's copy loops.
     pub(super) fn copy(&self) {
-        // SAFETY: `new` has checked that all operations stay within the fields; owned and halo cells are
-        // disjoint; no exchange is in flight, so that no other thread or rank accesses them.
+        // SAFETY: `new` has checked that all operations stay within the fields, and owned and halo cells are disjoint. No exchange is
+        // in flight, so that no other thread or rank accesses them.
         unsafe { host::copy(&self.ops, &self.sources, &self.bases) };
     }
 
@@ -115,7 +115,7 @@ fn merge(blocks: &mut Vec<(*mut u8, usize)>) {
     *blocks = merged;
 }
 
-/// Words in which cells are rewritten and read.
+/// The integer type in which cells are rewritten and read.
 trait Word: Copy {
     fn next(self, by: u64) -> Self;
     fn widen(self) -> u64;
@@ -144,8 +144,7 @@ impl Word for u32 {
 fn rewrite<W: Word>(blocks: &[(*mut u8, usize)]) {
     let by = black_box(1);
     for &(start, len) in blocks {
-        // SAFETY: blocks lie within fields whose elements are plain numbers of this size; no exchange is
-        // in flight.
+        // SAFETY: blocks lie within fields whose elements are plain numbers of this size, and no exchange is in flight.
         let words = unsafe { std::slice::from_raw_parts_mut(start.cast::<W>(), len / size_of::<W>()) };
         words.iter_mut().for_each(|word| *word = word.next(by));
     }
@@ -154,8 +153,7 @@ fn rewrite<W: Word>(blocks: &[(*mut u8, usize)]) {
 fn read<W: Word>(blocks: &[(*mut u8, usize)]) -> u64 {
     let mut sum = 0u64;
     for &(start, len) in blocks {
-        // SAFETY: the blocks lie within fields whose elements are plain numbers of this size, and no exchange is in
-        // flight.
+        // SAFETY: blocks lie within fields whose elements are plain numbers of this size, and no exchange is in flight.
         let words =
             unsafe { std::slice::from_raw_parts(start.cast_const().cast::<W>(), len / size_of::<W>()) };
         sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(word.widen()));

@@ -1,6 +1,7 @@
-//! What `halocline bench halo` prints.
+//! The output of `halocline bench halo`.
 
 use super::super::halo::{Block, Outcome, Row};
+use super::super::stats::median;
 use crate::table::{figure, print_lines, table};
 use serde_json::{Value, json};
 
@@ -14,18 +15,9 @@ pub(in super::super) fn lines(outcome: &Outcome) -> Vec<Value> {
     outcome.rows.iter().map(|row| line(outcome, row)).collect()
 }
 
-/// The one object of a row.
 fn line(outcome: &Outcome, row: &Row) -> Value {
     let copy = &outcome.rows[0];
-    let state = |near| {
-        let median = row.median_where(near, |block| block.total);
-        median.map(|us| json!({ "us": us, "copy_us": copy.median_where(near, |block| block.total) }))
-    };
-    let blocks: Vec<Value> = row
-        .blocks
-        .iter()
-        .map(|b| json!({ "us": b.total, "alone_us": b.alone, "round_trip_ns": b.stamp.map(|s| s.round_trip), "cores": b.stamp.map(|s| s.name()) }))
-        .collect();
+    let block = |block: &Block| json!({ "us": block.total, "alone_us": block.alone, "round_trip_ns": block.round_trip });
     json!({
         "bench": "halo",
         "case": outcome.title,
@@ -36,7 +28,7 @@ fn line(outcome: &Outcome, row: &Row) -> Value {
         "gpu": outcome.gpu,
         "memory": outcome.memory,
         "ranks": outcome.ranks,
-        "crowded": outcome.crowded,
+        "oversubscribed": outcome.oversubscribed,
         "bytes": outcome.bytes,
         "bytes_received": outcome.received,
         "iterations": outcome.iterations,
@@ -50,133 +42,86 @@ fn line(outcome: &Outcome, row: &Row) -> Value {
         "steady_us": row.median(|block| block.steady),
         "copy_us": copy.median(|block| block.total),
         "ratio_to_copy": row.ratio(copy),
-        "near": state(true),
-        "far": state(false),
         "bind_cold_us": row.binds.map(|binds| binds[0]),
         "bind_warm_us": row.binds.map(|binds| binds[1]),
         "pattern_cold_us": outcome.patterns[0],
         "pattern_warm_us": outcome.patterns[1],
-        "blocks": blocks,
+        "blocks": row.blocks.iter().map(block).collect::<Vec<_>>(),
     })
 }
 
-fn text(outcome: &Outcome) -> String {
-    if let Some(gpu) = &outcome.gpu {
-        return text_of_device(outcome, gpu);
-    }
-    let copy = &outcome.rows[0];
-    let stamps = |near| {
-        let blocks = outcome.rows.iter().flat_map(|row| &row.blocks);
-        let trips: Vec<f64> =
-            blocks.filter_map(|b| b.stamp).filter(|s| s.is_near() == near).map(|s| s.round_trip).collect();
-        (trips.len(), super::super::stats::median(&trips))
-    };
-    let ((near, near_ns), (far, far_ns)) = (stamps(true), stamps(false));
-    let mut text = format!(
-        "{}\n{} ranks ({}), {} memory, {} bytes of halo a rank, {} of them from others\n",
-        outcome.title, outcome.ranks, outcome.transport, outcome.memory, outcome.bytes, outcome.received
-    );
-    text += &match (near, far) {
-        (0, 0) if outcome.crowded => "ranks outnumber cores: no stamps\n".to_owned(),
-        (0, 0) => "no cache line between ranks 0 and 1: no stamps\n".to_owned(),
-        _ => format!(
-            "cores near in {near} blocks (round trip of a cache line {near_ns:.0} ns), far in {far} ({far_ns:.0} ns)\n"
-        ),
-    };
-    text += &format!(
-        "pattern made in {} us, again in {} us\n\nus, medians of {} rounds of {} iterations, slowest rank\n",
-        figure(outcome.patterns[0]),
-        figure(outcome.patterns[1]),
-        copy.blocks.len(),
-        outcome.iterations
-    );
-    let header = [
-        "",
-        "exchange+read",
-        "p99",
-        "/ copying pass",
-        "begin",
-        "wait",
-        "read",
-        "alone",
-        "steady",
-        "near",
-        "far",
-        "bind cold",
-        "warm",
-        "path",
-    ];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(outcome.rows.iter().map(|row| cells(row, copy)));
-    text + &table(&rows)
+/// The title of a column, and its cell from a row and the reference row.
+type Column = (&'static str, fn(&Row, &Row) -> String);
+
+const ON_HOST: [Column; 12] = [
+    ("", |row, _| row.name.clone()),
+    ("exchange+read", |row, _| figure(row.median(|block| block.total))),
+    ("p99", |row, _| figure(row.p99())),
+    ("/ copying pass", |row, copy| figure(row.ratio(copy))),
+    ("begin", |row, _| figure(row.median(|block| block.begin))),
+    ("wait", |row, _| figure(row.median(|block| block.wait))),
+    ("read", |row, _| figure(row.median(|block| block.read))),
+    ("alone", |row, _| figure(row.median(|block| block.alone))),
+    ("steady", |row, _| figure(row.median(|block| block.steady))),
+    ("bind cold", |row, _| bind(row, 0)),
+    ("warm", |row, _| bind(row, 1)),
+    ("path", |row, _| row.path.clone()),
+];
+
+const ON_DEVICE: [Column; 10] = [
+    ("", |row, _| row.name.clone()),
+    ("in a row", |row, _| figure(row.median(|block| block.total))),
+    ("/ device copy", |row, copy| figure(row.ratio(copy))),
+    ("alone", |row, _| figure(row.median(|block| block.alone))),
+    ("p99", |row, _| figure(row.p99())),
+    ("host begin", |row, _| figure(row.median(|block| block.begin))),
+    ("host wait", |row, _| figure(row.median(|block| block.wait))),
+    ("bind cold", |row, _| bind(row, 0)),
+    ("warm", |row, _| bind(row, 1)),
+    ("path", |row, _| row.path.clone()),
+];
+
+fn bind(row: &Row, at: usize) -> String {
+    row.binds.map_or_else(|| "-".to_owned(), |binds| figure(binds[at]))
 }
 
-fn text_of_device(outcome: &Outcome, gpu: &str) -> String {
+fn text(outcome: &Outcome) -> String {
+    let rounds = outcome.rows[0].blocks.len();
+    let (place, columns, how): (_, &[Column], _) = match &outcome.gpu {
+        Some(gpu) => (
+            format!("on {gpu}"),
+            &ON_DEVICE,
+            "in a row without the host waiting, slowest rank; alone: the host waits for each",
+        ),
+        None => (format!("{} memory", outcome.memory), &ON_HOST, "iterations, slowest rank"),
+    };
     let copy = &outcome.rows[0];
-    let text = format!(
-        "{}\n{} ranks ({}) on {gpu}, {} bytes of halo a rank, {} of them from others\n\
-         pattern made in {} us, again in {} us\n\n\
-         us, medians of {} rounds of {} in a row without the host waiting, slowest rank; alone: the host waits for each\n",
+    let mut rows = vec![columns.iter().map(|(title, _)| (*title).to_owned()).collect::<Vec<_>>()];
+    rows.extend(outcome.rows.iter().map(|row| columns.iter().map(|(_, cell)| cell(row, copy)).collect()));
+    format!(
+        "{}\n{} ranks ({}), {place}, {} bytes of halo a rank, {} of them from other ranks\n{}\
+         pattern made in {} us, again in {} us\n\nus, medians of {rounds} rounds of {} {how}\n{}",
         outcome.title,
         outcome.ranks,
         outcome.transport,
         outcome.bytes,
         outcome.received,
+        cores(outcome),
         figure(outcome.patterns[0]),
         figure(outcome.patterns[1]),
-        copy.blocks.len(),
-        outcome.iterations
-    );
-    let header = [
-        "",
-        "in a row",
-        "/ device copy",
-        "alone",
-        "p99",
-        "host begin",
-        "host wait",
-        "bind cold",
-        "warm",
-        "path",
-    ];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(outcome.rows.iter().map(|row| {
-        let median = |of: fn(&Block) -> f64| figure(row.median(of));
-        let bind = |at: usize| row.binds.map_or_else(|| "-".to_owned(), |binds| figure(binds[at]));
-        vec![
-            row.name.clone(),
-            median(|block| block.total),
-            figure(row.ratio(copy)),
-            median(|block| block.alone),
-            figure(row.p99()),
-            median(|block| block.begin),
-            median(|block| block.wait),
-            bind(0),
-            bind(1),
-            row.path.clone(),
-        ]
-    }));
-    text + &table(&rows)
+        outcome.iterations,
+        table(&rows)
+    )
 }
 
-fn cells(row: &Row, copy: &Row) -> Vec<String> {
-    let median = |of: fn(&Block) -> f64| figure(row.median(of));
-    let state = |near| row.median_where(near, |block| block.total).map_or_else(|| "-".to_owned(), figure);
-    let bind = |at: usize| row.binds.map_or_else(|| "-".to_owned(), |binds| figure(binds[at]));
-    vec![
-        row.name.clone(),
-        median(|block| block.total),
-        figure(row.p99()),
-        figure(row.ratio(copy)),
-        median(|block| block.begin),
-        median(|block| block.wait),
-        median(|block| block.read),
-        median(|block| block.alone),
-        median(|block| block.steady),
-        state(true),
-        state(false),
-        bind(0),
-        bind(1),
-        row.path.clone(),
-    ]
+/// How far the cores of ranks 0 and 1 are from each other.
+fn cores(outcome: &Outcome) -> String {
+    let blocks = outcome.rows.iter().flat_map(|row| &row.blocks);
+    let trips: Vec<f64> = blocks.filter_map(|block| block.round_trip).collect();
+    match trips[..] {
+        _ if outcome.gpu.is_some() => String::new(),
+        [] if outcome.oversubscribed => "ranks outnumber cores\n".to_owned(),
+        [] => String::new(),
+        _ => format!("round trip of a cache line between ranks 0 and 1: {:.0} ns\n", median(&trips)),
+    }
 }

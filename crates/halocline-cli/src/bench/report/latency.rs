@@ -1,4 +1,4 @@
-//! What `halocline bench latency` prints.
+//! The output of `halocline bench latency`.
 
 use super::super::latency::{Point, Series};
 use crate::table::{figure, print_lines, table};
@@ -25,14 +25,14 @@ pub(in super::super) fn lines(series: &[Series]) -> Vec<Value> {
     series.iter().flat_map(|one| one.points.iter().map(move |point| line(one, point))).collect()
 }
 
-/// What both directions of an exchange carry, GB/s.
+/// Bandwidth of both directions of an exchange together, GB/s.
 fn gigabytes(point: &Point) -> f64 {
     2.0 * point.bytes as f64 / point.exchange / 1e3
 }
 
 fn text(series: &Series) -> String {
     let trip = series.round_trip.map_or_else(
-        || "no cache line between the two ranks".to_owned(),
+        || "the ranks share no memory".to_owned(),
         |ns| format!("round trip of a cache line {ns:.0} ns"),
     );
     let header = ["bytes", "message, round trip (us)", "exchange both ways (us)", "GB/s"];
