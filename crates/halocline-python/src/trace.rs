@@ -145,7 +145,7 @@ impl Stamped {
     /// Adds the stamps to the trace. Waits for the stream.
     fn write_down(&self) -> PyResult<()> {
         let stamps = lock(self.stamps.get()?).take();
-        stamps.map_or(Ok(()), |stamps| stamps.write_down(self.rank, &self.stream)).map_err(error::of)
+        stamps.map_or(Ok(()), |stamps| stamps.write_trace(self.rank, &self.stream)).map_err(error::of)
     }
 }
 

@@ -3,31 +3,32 @@
 use super::args::OceanArgs;
 use super::{bound, report};
 use crate::error::CommandError;
-use crate::ocean::{Exchanges, Model};
+use crate::ocean::{self, Case, Exchanges};
 use crate::ranks;
 use halocline::Communicator;
 
-/// Starts the ranks, which bind what a run would exchange.
+/// Starts the ranks, which bind the exchanges of a run.
 pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
-    let model = Model::read(&args.model)?;
+    let fesom = ocean::read(&args.model)?;
+    let nodes = fesom.nodes.len();
     ranks::run(
         &args.transport.of(args.ranks),
         |ranks| {
             bound::check_ranks(ranks)?;
-            model.check_ranks(&args.model, ranks)
+            ocean::check_ranks(&args.model, ranks, nodes)
         },
-        || Ok(()),
-        |comm, ()| bind(comm, args, &model, json),
+        || Case::new(fesom, args.model.refine).map_err(CommandError::from),
+        |comm, case| bind(comm, args, case, json),
     )
 }
 
 /// Binds as one of the ranks. Collective.
-fn bind(comm: &Communicator, args: &OceanArgs, model: &Model, json: bool) -> Result<u8, CommandError> {
-    let partition = model.partition(comm, &args.model)?;
-    let domains = model.domains(comm, &partition)?;
-    let exchanges = Exchanges::bind(comm, &domains, model.layers())?;
-    let level = model.layers() * size_of::<f64>();
-    // Both levels lie alike.
+fn bind(comm: &Communicator, args: &OceanArgs, case: &Case, json: bool) -> Result<u8, CommandError> {
+    let partition = ocean::share_partition(comm, case, &args.model)?;
+    let domains = case.mesh.topology.domains_by_vertex(&partition, comm.rank())?;
+    let exchanges = Exchanges::bind(comm, &domains, case.layers())?;
+    let level = case.layers() * size_of::<f64>();
+    // Both field sets have the same layout.
     let temperature = exchanges.temperature.alternative(0)?;
     let mine = [
         bound::describe(

@@ -5,11 +5,11 @@ use crate::options::{Grid, Link, Periodic, Switch};
 use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
 
-/// Solve the heat equation in a box, over several ranks, with computation while halos are exchanged
+/// Solve the heat equation in a box, over several ranks, and overlap exchanges with computation
 ///
 /// Each step applies a 7-point stencil to each field on a regular 3-D grid. A rank starts the exchange, computes the cells that need no
-/// halo, waits, and computes the rest. With a halo of W cells it exchanges every W steps and computes cells of the halo itself in between.
-/// Outside of borders that are not periodic the temperature is fixed. The result must equal that of a run on one rank bit by bit. The last
+/// halo, waits, and computes the rest. With a halo of W cells it exchanges every W steps, and computes halo cells itself in between.
+/// Beyond borders that are not periodic the temperature is fixed. The result must equal that of a run on one rank to the last bit. The last
 /// line on standard output is a JSON object with the figures of the run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HeatArgs {
@@ -33,7 +33,7 @@ pub(crate) struct HeatArgs {
     pub(super) dtype: Dtype,
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
-    /// Where fields are and what computes: the CPU, or GPUs (rank r uses GPU r modulo their number)
+    /// Where fields are and computations run: on the CPU, or on GPUs (rank r uses GPU r modulo their number)
     #[arg(long, value_enum, default_value_t = Kind::Cpu)]
     pub(super) device: Kind,
     /// Time steps

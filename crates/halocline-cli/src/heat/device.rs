@@ -1,5 +1,4 @@
-//! The temperature in memory of a GPU, which computes it in the order of one stream. The host queues launches and exchanges and
-//! waits for neither.
+//! The temperature in the memory of a GPU, computed on one stream. The host queues launches and exchanges, and waits for neither.
 
 use super::domain::Domain;
 use super::kernels::Kernels;
@@ -12,48 +11,49 @@ use halocline::device::{Address, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Field, HaloExchange, Pending};
 use std::ops::Range;
 
-/// What computes a sweep on a device.
+/// The sweep kernels of a device.
 pub(super) trait Sweeper {
-    /// Queues the computation of all cells of these boxes (at least one cell) on a stream: from level `now` of each field to the other.
+    /// Queues the computation of all cells of these boxes (at least one cell) on a stream. It reads level `now` of each field and
+    /// writes the other level.
     fn sweep(&self, stream: &Stream, now: usize, blocks: &[Block]) -> Result<(), DeviceError>;
 }
 
-/// Arrays of a device, and what computes there.
+/// Arrays in device memory.
 pub(super) struct OnDevice<T: Real, S> {
     stream: Stream,
     levels: [Vec<DeviceArray<T>>; 2],
     sweeper: S,
     in_flight: InFlight,
-    /// Where a trace is asked for.
+    /// Present if the user asked for a trace.
     stamps: Option<Stamps>,
 }
 
 impl<T: Real> OnDevice<T, Kernels> {
-    /// The fields of these numbers at the start, on a GPU. Blocks until they are there; `width`: steps from one exchange to
-    /// the next; `watched`: so many exchanges and what is computed beside them are to be in the trace.
+    /// The fields with these numbers in their initial state, on a GPU. Blocks until they are copied. `width`: steps from one exchange to
+    /// the next. `traced`: the number of rounds to record for the trace.
     pub(super) fn new(
         gpu: Gpu,
         domain: &Domain,
         fields: Range<u32>,
         width: usize,
-        watched: Option<usize>,
+        traced: Option<usize>,
     ) -> Result<Self, Error> {
         let make = |stream: &Stream, levels: &[Vec<DeviceArray<T>>; 2]| {
             Kernels::load::<T>(stream, domain.extents, &addresses(levels))
         };
-        let stamps = watched.map(|rounds| Stamps::on_gpu(&gpu.stream, rounds)).transpose()?;
+        let stamps = traced.map(|rounds| Stamps::on_gpu(&gpu.stream, rounds)).transpose()?;
         Self::with(gpu.stream, domain, fields, (width, stamps), make)
     }
 }
 
-/// Where element (0, 0, 0) of each array lies, level by level.
+/// The address of element (0, 0, 0) of each array of each level.
 pub(super) fn addresses<T: Real>(levels: &[Vec<DeviceArray<T>>; 2]) -> [Vec<Address>; 2] {
     [0, 1]
         .map(|level: usize| levels[level].iter().map(|array| array.base().addr().get() as Address).collect())
 }
 
 impl<T: Real, S: Sweeper> OnDevice<T, S> {
-    /// As [`OnDevice::new`], with another one who computes.
+    /// As [`OnDevice::new`], with the sweeper that `make` returns.
     pub(super) fn with(
         stream: Stream,
         domain: &Domain,
@@ -132,24 +132,24 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
     }
 
     fn finish(&mut self) -> Result<(), CommandError> {
-        // First what peers may never come to: that is an error there, not a wait for the stream.
+        // If a peer fails, this returns an error; the stream would wait forever.
         self.in_flight.finish()?;
         Ok(self.stream.synchronise().map_err(Error::from)?)
     }
 
-    fn write_down(&mut self, rank: usize) -> Result<(), Error> {
-        self.stamps.take().map_or(Ok(()), |stamps| stamps.write_down(rank, &self.stream))
+    fn write_trace(&mut self, rank: usize) -> Result<(), Error> {
+        self.stamps.take().map_or(Ok(()), |stamps| stamps.write_trace(rank, &self.stream))
     }
 
-    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[T])) -> Result<(), CommandError> {
-        see(&self.levels[level][number].read(&self.stream)?);
+    fn read(&self, level: usize, number: usize, visit: impl FnOnce(&[T])) -> Result<(), CommandError> {
+        visit(&self.levels[level][number].read(&self.stream)?);
         Ok(())
     }
 }
 
 impl<T: Real, S> Drop for OnDevice<T, S> {
     fn drop(&mut self) {
-        // Also after an error nothing is freed under a running kernel. That the device has failed was said before.
+        // No memory is freed under a running kernel, also after an error. An earlier call has reported a failed device.
         let _ = self.stream.synchronise();
     }
 }

@@ -1,4 +1,4 @@
-//! The block of one rank, and the cells that it computes.
+//! The block of one rank, and the cells that the rank computes.
 
 use super::stencil::{Block, Real};
 use halocline::{Decomposition, DomainShape, Halo, PatternError};
@@ -30,7 +30,7 @@ impl Case {
     }
 }
 
-/// A block of the grid within an array that has room for its halo at all sides.
+/// A block of the grid, in an array that also has its halo.
 #[derive(Debug, Clone)]
 pub(super) struct Domain {
     /// The grid's coordinates of the array's first cell: a halo cell.
@@ -59,12 +59,7 @@ impl Domain {
         Self { first, extents, owned: block, grid: case.extents(), periodic: case.periodic }
     }
 
-    /// The grid's coordinates of the first owned cell.
-    pub(super) fn first_owned(&self) -> [usize; 3] {
-        std::array::from_fn(|axis| (self.first[axis] + self.owned.low[axis] as i64) as usize)
-    }
-
-    /// The owned cells without a neighbour that an exchange fills.
+    /// The owned cells whose neighbours no exchange fills.
     pub(super) fn interior(&self) -> Block {
         let mut block = self.owned;
         for axis in 0..3 {
@@ -75,7 +70,7 @@ impl Domain {
         block
     }
 
-    /// The owned cells, and those beside them beyond the grid: no exchange fills any of them.
+    /// The owned cells and the adjacent cells beyond the grid. No exchange fills any of them.
     pub(super) fn still(&self) -> Block {
         let mut block = self.owned;
         for axis in 0..3 {
@@ -86,14 +81,14 @@ impl Domain {
         block
     }
 
-    /// Whether the block ends with the grid, below and above along an axis.
+    /// Whether the block ends at a border of the grid, at its low and its high end along an axis.
     fn is_border(&self, axis: usize) -> [bool; 2] {
         let low = self.first[axis] + self.owned.low[axis] as i64;
         let high = self.first[axis] + self.owned.high[axis] as i64;
         [low == 0, high == self.grid[axis] as i64].map(|ends| ends && !self.periodic[axis])
     }
 
-    /// The owned cells and `beyond` cells of the halo at each side, as far as there is grid.
+    /// The owned cells and `beyond` halo cells at each side, within the grid.
     pub(super) fn computed(&self, beyond: usize) -> Block {
         let mut block = self.owned;
         for axis in 0..3 {
@@ -110,8 +105,7 @@ impl Domain {
         block
     }
 
-    /// Sets every cell of an array, halo included, to the temperature that field `field` has there at the
-    /// start. Those beyond the grid keep it.
+    /// Sets every cell of an array, halo included, to the initial temperature of field `field`. Cells beyond the grid keep it.
     pub(super) fn fill<T: Real>(&self, field: u32, cells: &mut [T]) {
         let coordinate = |axis: usize, at: usize| {
             let place = self.first[axis] + at as i64;
@@ -127,7 +121,7 @@ impl Domain {
     }
 }
 
-/// The temperature of a place at the start, from 0 to 1: no two neighbours have the same.
+/// The initial temperature of a cell, from 0 to 1. Neighbours differ.
 pub(super) fn start([x, y, z]: [i64; 3], field: u32) -> f64 {
     let mut mixed = (x as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (y as u64).wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_left(21)

@@ -1,4 +1,4 @@
-//! The kernels of `heat.cu`: which of them computes what, and how it is launched.
+//! The kernels of `heat.cu`, and their launch parameters.
 
 use super::device::Sweeper;
 use super::stencil::{Block, Real, THIN};
@@ -6,21 +6,22 @@ use halocline::device::cuda::{Kernel, Program};
 use halocline::device::{Address, Stream};
 use halocline::{DeviceArray, DeviceError, Error};
 
-/// The kernels, as CUDA C++.
+/// The CUDA C++ source of the kernels.
 pub(super) const SOURCE: &str = include_str!("heat.cu");
-/// Every operation is rounded by itself, as on the host.
+/// No fused operations: every operation is rounded, as on the host.
 const OPTIONS: [&str; 1] = ["--fmad=false"];
 
-/// Boxes of a launch.
+/// Maximum number of boxes of a launch.
 const BOXES: usize = 6;
-/// Planes that a thread goes through, in `heat.cu`.
+/// Number of planes that a thread computes in `heat.cu`.
 const DEPTH: usize = 8;
-/// Threads of a block, along z and y, and in a row.
+/// Threads of a block of `march` along z and y.
 const TILE: [u32; 2] = [64, 4];
+/// Threads of a block of `boxes`.
 const THREADS: u32 = 256;
-/// Blocks along y and z that a launch can have.
+/// CUDA's limit for blocks along y and z.
 const MOST: usize = 65_535;
-/// The same along x.
+/// CUDA's limit for blocks along x.
 const MOST_X: usize = (1 << 31) - 1;
 
 /// The kernels for one element type, loaded on a GPU.
@@ -33,7 +34,7 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Compiles and loads them, for arrays of these extents and addresses. Blocks for seconds, the first time on a machine.
+    /// Compiles and loads the kernels for arrays with these extents and addresses. The first call on a machine blocks for seconds.
     pub(super) fn load<T: Real>(
         stream: &Stream,
         extents: [usize; 3],
@@ -58,16 +59,16 @@ impl Sweeper for Kernels {
         let Launch { marches, grid, threads, sweep } =
             Launch::new(blocks, self.extents, self.tables[0].len(), tables);
         let kernel = if marches { &self.march } else { &self.boxes };
-        // SAFETY: `Sweep` is the kernels' argument. All boxes and their neighbours lie within the arrays, which have these extents
-        // and live until the stream is done with them (`OnDevice` waits for it); a sweep reads one level and writes the
-        // other, and exchanges are ordered with it by the stream.
+        // SAFETY: `Sweep` is the kernels' argument. All boxes and their neighbours lie within the arrays, which have these extents.
+        // `OnDevice` waits for the stream before it frees the arrays. A sweep reads one level and writes the other, and the stream orders
+        // it with the exchanges.
         unsafe { kernel.launch(stream, grid, threads, &sweep) }
     }
 }
 
-/// What a sweep is launched with.
+/// The launch parameters of a sweep.
 pub(super) struct Launch {
-    /// `march`, otherwise `boxes`.
+    /// The kernel is `march`, otherwise `boxes`.
     pub(super) marches: bool,
     pub(super) grid: [u32; 3],
     pub(super) threads: [u32; 3],
@@ -90,8 +91,8 @@ pub(super) struct Sweep {
 }
 
 impl Launch {
-    /// Of blocks, at most six, none of them empty, of so many arrays of these extents; at the two addresses lie those of the
-    /// arrays that are read and written.
+    /// The sweep over `blocks` (at most six, none of them empty) of `fields` arrays with these extents. `from` and `to` are the device
+    /// addresses of the tables of the arrays that the sweep reads and writes.
     pub(super) fn new(
         blocks: &[Block],
         extents: [usize; 3],
@@ -109,7 +110,8 @@ impl Launch {
             gap: [[0; 2]; BOXES],
             begin: [0; BOXES + 1],
         };
-        // The end of a row and the begin of the next one share sectors of memory: both ends of the same rows go together.
+        // The end of a row and the start of the next row share memory sectors, so that two blocks at the ends of the same rows
+        // become one box.
         let same_rows = |a: &Block, b: &Block| a.low[..2] == b.low[..2] && a.high[..2] == b.high[..2];
         let mut cells = 0;
         for (at, ends) in blocks.chunk_by(same_rows).enumerate() {

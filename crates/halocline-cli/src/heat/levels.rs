@@ -1,4 +1,4 @@
-//! Where the temperature lies and who computes it: arrays of the host here, those of a GPU in [`super::device`].
+//! The memory of the temperature and the sweeps over it: on the host here, on a GPU in [`super::device`].
 
 use super::domain::Domain;
 use super::stencil::{All, Block, Real, Still, THIN, sweep, sweep_thin};
@@ -8,47 +8,52 @@ use std::ops::Range;
 
 /// Two time levels of each field on the block of one rank. A sweep reads one level and writes the other.
 pub(super) trait Levels {
-    /// Numbers that heat is computed in.
+    /// Element type of the fields.
     type Real: Real;
-    /// Whether calls only queue work, which is done when [`Levels::finish`] returns.
+    /// Whether calls only queue work. The work is done when [`Levels::finish`] returns.
     const QUEUES: bool;
 
     fn fields(&self) -> usize;
 
     fn field(&self, level: usize, number: usize) -> &Field;
 
-    /// Begins the exchange of a level.
+    /// Starts the exchange of a level.
     fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, CommandError>;
 
-    /// All that is computed from now on comes after an exchange.
+    /// Orders all later computations after an exchange.
     fn wait(&mut self, pending: Pending) -> Result<(), CommandError>;
 
-    /// Computes the cells that need no halo, from level `now`, of which an exchange may be in flight.
+    /// Computes the cells that need no halo from level `now`. An exchange of that level may be in flight.
     fn interior(&self, domain: &Domain, now: usize) -> Result<(), CommandError>;
 
     /// Computes all cells of these boxes from level `now`.
     fn sweep(&self, domain: &Domain, now: usize, blocks: &[Block]) -> Result<(), CommandError>;
 
-    /// Blocks until more can be queued.
+    /// Blocks until another round can be queued.
     fn settle(&mut self) -> Result<(), CommandError>;
 
-    /// Blocks until all that was begun is done.
+    /// Blocks until all queued work is done.
     fn finish(&mut self) -> Result<(), CommandError>;
 
-    /// Puts what was seen on the device into the trace, if that is watched; from now on it is not. After [`Levels::finish`].
-    fn write_down(&mut self, _rank: usize) -> Result<(), Error> {
+    /// Writes the device's time stamps into the trace, if they were asked for, and takes no more. Call it after [`Levels::finish`].
+    fn write_trace(&mut self, _rank: usize) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Shows all cells of a field as they are now.
-    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[Self::Real])) -> Result<(), CommandError>;
+    /// Calls `visit` with all cells of a field.
+    fn read(
+        &self,
+        level: usize,
+        number: usize,
+        visit: impl FnOnce(&[Self::Real]),
+    ) -> Result<(), CommandError>;
 }
 
-/// Arrays of the host, and its CPU.
+/// Arrays in host memory.
 pub(super) struct Host<T: Real>([Vec<Array<T>>; 2]);
 
 impl<T: Real> Host<T> {
-    /// The fields of these numbers at the start.
+    /// The fields with these numbers in their initial state.
     pub(super) fn new(
         comm: &Communicator,
         domain: &Domain,
@@ -57,7 +62,7 @@ impl<T: Real> Host<T> {
         let level = || -> Result<Vec<Array<T>>, CommandError> {
             let array = |field| -> Result<Array<T>, CommandError> {
                 let array = Array::zeros(comm, &domain.extents)?;
-                // Both levels: what lies beyond the grid is never written again.
+                // Both levels are filled, because cells beyond the grid are never written again.
                 domain.fill(field, &mut array.write()?);
                 Ok(array)
             };
@@ -66,7 +71,7 @@ impl<T: Real> Host<T> {
         Ok(Self([level()?, level()?]))
     }
 
-    /// The arrays of level `now`, each with that of the other level.
+    /// For each field, the array of level `now` and the array of the other level.
     fn pairs(&self, now: usize) -> impl Iterator<Item = (&Array<T>, &Array<T>)> {
         self.0[now].iter().zip(&self.0[1 - now])
     }
@@ -95,9 +100,8 @@ impl<T: Real> Levels for Host<T> {
     fn interior(&self, domain: &Domain, now: usize) -> Result<(), CommandError> {
         let interior = domain.interior();
         for (from, to) in self.pairs(now) {
-            // SAFETY: exchanges fill halo cells within the grid; these are owned cells of the domain of the
-            // pattern that all arrays are bound with, or beyond the grid. Writing guards are taken of the
-            // other level only, here and in `sweep`, until this level's turn comes after the wait.
+            // SAFETY: exchanges fill only halo cells within the grid. `still` has owned cells of the bound pattern's domain, and cells
+            // beyond the grid. This method and `sweep` take write guards of the other level only, until the exchange is complete.
             let still = unsafe { Still::new(from, domain.still()) };
             sweep(&still, &mut to.write()?, domain.extents, &interior);
         }
@@ -112,7 +116,7 @@ impl<T: Real> Levels for Host<T> {
             let (thin, others): (Vec<&Block>, Vec<&Block>) =
                 blocks.iter().partition(|block| block.extent(2) <= THIN);
             others.into_iter().for_each(|block| sweep(&from, &mut to, extents, block));
-            // Those that `Block::without` leaves at both ends of rows are of the same rows.
+            // `Block::without` leaves two blocks at the two ends of the same rows.
             for group in thin.chunk_by(|a, b| a.low[..2] == b.low[..2] && a.high[..2] == b.high[..2]) {
                 let depths: Vec<_> = group.iter().map(|block| block.low[2]..block.high[2]).collect();
                 sweep_thin(&from, &mut to, group[0], &depths);
@@ -129,8 +133,8 @@ impl<T: Real> Levels for Host<T> {
         Ok(())
     }
 
-    fn look(&self, level: usize, number: usize, see: impl FnOnce(&[T])) -> Result<(), CommandError> {
-        see(&self.0[level][number].read()?);
+    fn read(&self, level: usize, number: usize, visit: impl FnOnce(&[T])) -> Result<(), CommandError> {
+        visit(&self.0[level][number].read()?);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What the parts of a step cost by themselves, beside the steps made of them.
+//! The times of the parts of a step alone, beside the time of a whole step.
 
 use super::levels::Levels;
 use super::simulation::Heat;
@@ -6,51 +6,52 @@ use crate::error::CommandError;
 use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
 use std::time::{Duration, Instant};
 
-/// Times of a round, that is, of an exchange and the steps that it serves: medians over the blocks of the
-/// slowest rank's median, us; where calls only queue work, of the slowest rank's mean over as many in a row until all are done.
+/// Times of a round: an exchange and the steps that it serves, us. Each is the median over the blocks of the slowest rank's median. If
+/// calls only queue work ([`Levels::QUEUES`]), the slowest rank's mean over rounds in a row until all are done replaces its median.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
-    /// Exchange and wait, nothing else.
+    /// Exchange and wait only.
     pub(super) exchange: f64,
-    /// The interior of the first step, nothing else.
+    /// Computation of the interior of the first step only.
     pub(super) interior: f64,
-    /// All other cells, nothing else.
+    /// Computation of all other cells only.
     pub(super) rest: f64,
     /// A round that computes the interior while the exchange is in flight.
     pub(super) overlapped: f64,
-    /// Of that, from the begin of the exchange until the wait is over; not measured where calls only queue work.
+    /// The part of `overlapped` from the start of the exchange to the end of the wait; `None` if calls only queue work.
     pub(super) in_flight: Option<f64>,
-    /// A round that does not.
+    /// A round that computes the interior after the exchange.
     pub(super) in_turn: f64,
     /// Median over the blocks of `overlapped` to the larger of `exchange` and `interior` in the same block.
     pub(super) ratio: f64,
     /// The same for `in_flight`.
     pub(super) ratio_in_flight: Option<f64>,
-    /// Where calls only queue work: interior and all other cells in a row, without an exchange.
+    /// Computation of interior and all other cells without an exchange; `None` unless calls only queue work.
     pub(super) kernels: Option<f64>,
     /// Median over the blocks of `overlapped` to `kernels`.
     pub(super) ratio_to_kernels: Option<f64>,
 }
 
-/// How long a block of one figure takes, about, and its rounds at most.
+/// Approximate time of a block of one figure.
 const BLOCK: Duration = Duration::from_millis(20);
+/// Maximum number of rounds of a block.
 const MOST: u64 = 500;
-/// Rounds before the first block: exchanges need a few to see that the user overlaps.
+/// Rounds before the first block: exchanges adapt to overlap within a few rounds.
 const WARM: usize = 12;
-/// Rounds at the begin of each block that are not counted.
+/// Rounds at the start of each block that are not counted.
 const SETTLE: usize = 2;
 
 /// Figures of one block: see [`Figures`], in this order without the ratios.
 type Block = [f64; 7];
 
-/// Measures `rounds` blocks of each figure, in turn. Collective. The temperature goes on meanwhile.
+/// Measures `rounds` blocks of each figure, in turn, and advances the temperature while it does. Collective.
 pub(super) fn measure<L: Levels>(
     comm: &Communicator,
     heat: &mut Heat<L>,
     (halo, link): (&HaloExchange, LinkChoice),
     rounds: u32,
 ) -> Result<Option<Figures>, CommandError> {
-    // Bound by themselves: exchanges remember how they were waited for.
+    // A binding of its own, because an exchange adapts to whether its user overlaps.
     let blocking = heat.bind(comm, link)?;
     let start = Instant::now();
     for _ in 0..WARM {
@@ -120,8 +121,7 @@ fn block<L: Levels>(
     Ok(std::array::from_fn(micros))
 }
 
-/// Median time of `count` calls, ns, after a few that are not counted. Where calls only queue work: their mean time until all is
-/// done.
+/// Median time of `count` calls, ns, after a few that are not counted. If calls only queue work, their mean time until all is done.
 fn timed<L: Levels>(
     comm: &Communicator,
     heat: &mut Heat<L>,

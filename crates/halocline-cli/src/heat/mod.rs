@@ -1,10 +1,9 @@
-//! `halocline run heat`: heat in a box, over several ranks, while halos are exchanged.
+//! `halocline run heat`: the heat equation in a box, over several ranks.
 //!
-//! Each rank owns a block of the grid ([`domain`]) and steps through time ([`simulation`]) by sweeps of a
-//! 7-point stencil ([`stencil`]): the exchange begins, cells that need no halo are computed meanwhile,
-//! the rest after the wait, on the host ([`levels`]) or on a GPU ([`device`], [`kernels`]). With a halo of W cells an exchange serves W steps. Afterwards the parts of a
-//! step are timed alone ([`measure`]), and rank 0 gathers the result, repeats the run alone and compares
-//! ([`verify`]).
+//! Each rank owns a block of the grid ([`domain`]) and steps through time ([`simulation`]) by sweeps of a 7-point stencil ([`stencil`]), on
+//! the host ([`levels`]) or on a GPU ([`device`], [`kernels`]). It starts the exchange, computes the cells that need no halo, waits, and
+//! computes the rest. With a halo of W cells an exchange serves W steps. After the run the parts of a step are timed alone ([`measure`]).
+//! Rank 0 gathers the result, repeats the run alone and compares ([`verify`]).
 
 mod args;
 mod device;

@@ -1,4 +1,4 @@
-//! What a run says at its end.
+//! The report of a run.
 
 use super::measure::Figures;
 use super::verify::Verdict;
@@ -10,10 +10,10 @@ use std::fmt::Write;
 /// The figures of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
-    /// The grid, as it is given.
+    /// The grid, as on the command line.
     pub(super) grid: String,
     pub(super) cells: usize,
-    /// Which axes are periodic.
+    /// Whether each axis is periodic.
     pub(super) periodic: [bool; 3],
     /// Blocks along each axis.
     pub(super) blocks: Vec<usize>,
@@ -24,24 +24,25 @@ pub(super) struct Report {
     pub(super) element: usize,
     pub(super) ranks: usize,
     pub(super) transport: &'static str,
-    /// Where the fields lie: `cpu` or `cuda`.
+    /// Where the fields are: `cpu` or `cuda`.
     pub(super) device: &'static str,
-    /// Which GPUs.
+    /// The GPUs, by name.
     pub(super) gpu: Option<String>,
-    /// CPUs that the ranks may use, all together.
+    /// Number of CPUs that the ranks may use together.
     pub(super) cpus: usize,
     pub(super) steps: u32,
     pub(super) overlap: bool,
-    /// Links of the exchanges of all ranks.
+    /// Sum of the links of all ranks.
     pub(super) links: LinkCounts,
-    /// Bytes of halo that are filled in one exchange, on all ranks; of those, from other ranks.
+    /// Bytes of halo that one exchange fills on all ranks.
     pub(super) bytes: u64,
+    /// The part of `bytes` that comes from other ranks.
     pub(super) received: u64,
-    /// Time of the loop, s.
+    /// Time of all steps, s.
     pub(super) seconds: f64,
-    /// Medians over the exchanges of the slowest rank's times in the loop, us: begin, interior, wait, rest.
+    /// Medians over the exchanges on the slowest rank, us: begin, interior, wait, rest.
     pub(super) phases: [f64; 4],
-    /// What was measured after the run.
+    /// The measurements after the run.
     pub(super) figures: Option<Figures>,
     pub(super) verdict: Verdict,
 }
@@ -56,12 +57,12 @@ impl Report {
         self.cells as f64 * f64::from(self.fields) * f64::from(self.steps) / self.seconds.max(1e-9)
     }
 
-    /// Memory traffic of the stencil if each value is read once and written once.
+    /// Memory traffic of the stencil, if each value is read once and written once, GB/s.
     fn gigabytes(&self) -> f64 {
         self.cells_per_second() * 2.0 * self.element as f64 / 1e9
     }
 
-    /// Whether every rank has a second CPU, for its progress thread.
+    /// Whether every rank has a second CPU for its progress thread.
     fn has_free_cores(&self) -> bool {
         self.cpus >= 2 * self.ranks
     }
@@ -78,7 +79,7 @@ impl Report {
         }
     }
 
-    /// The summary for people.
+    /// The summary.
     pub(super) fn to_text(&self) -> String {
         let LinkCounts { direct, mailbox, message } = self.links;
         let periodic = Periodic::Flags(self.periodic.to_vec());
@@ -97,7 +98,7 @@ impl Report {
         row(
             "ranks",
             format!(
-                "{} ({}), blocks {blocks}, on {} CPUs: {} core beside each rank's own",
+                "{} ({}), blocks {blocks}, on {} CPUs: {} core for each rank's progress thread",
                 self.ranks,
                 self.transport,
                 self.cpus,
@@ -125,14 +126,14 @@ impl Report {
         );
         let [begin, interior, wait, rest] = self.phases;
         row(
-            "in it",
+            "phases",
             format!(
                 "begin {begin:.1}, interior {interior:.1}, wait {wait:.1}, rest {rest:.1} us an exchange{} (medians of the slowest rank)",
-                if self.gpu.is_some() { ", of the host, which queues work" } else { "" }
+                if self.gpu.is_some() { ", in the host's calls, which queue work" } else { "" }
             ),
         );
         match &self.figures {
-            None => row("alone", "nothing was measured".to_owned()),
+            None => row("alone", "not measured (`--rounds 0`)".to_owned()),
             Some(f) => {
                 row(
                     "alone",
@@ -145,7 +146,7 @@ impl Report {
                     ),
                 );
                 let mut text = format!(
-                    "{:.1} us an exchange and its steps = {:.2} of the larger",
+                    "{:.1} us an exchange and its steps = {:.2} of the larger of exchange and interior",
                     f.overlapped, f.ratio
                 );
                 // Writing to a string cannot fail.

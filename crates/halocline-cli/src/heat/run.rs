@@ -16,14 +16,13 @@ use crate::options::{self, Switch};
 use crate::ranks::Shortage;
 use crate::timing::slowest_median;
 use crate::{info, progress, ranks};
-use halocline::{Communicator, HaloExchange, LinkCounts, Reduce, RegularGrid, agree};
+use halocline::{Communicator, Reduce, RegularGrid, agree};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Runs `halocline run heat` and returns the exit code: not 0 if the check fails. With `json` the summary
-/// for people is left out.
+/// Runs `halocline run heat` and returns the exit code: not 0 if the check fails. With `json` it prints no summary, only the JSON line.
 ///
-/// Call it where no other thread runs ([`ranks::run`] wants that).
+/// Call it while no other thread runs ([`ranks::run`] requires that).
 pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, CommandError> {
     args.device.set_environment();
     ranks::run(
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, CommandError> {
     )
 }
 
-/// What one rank does, on the device that was asked for. Collective.
+/// Runs one rank on the device given by `--device`. Collective.
 fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u8, CommandError> {
     let case = case(args, comm.size())?;
     let fields = 0..args.fields;
@@ -52,16 +51,16 @@ fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u
         Kind::Cuda => run_rank(comm, args, &case, json, || {
             let gpu = Gpu::open(comm)?;
             let described = gpu.describe();
-            let watched = args.trace.is_wanted().then(|| (args.steps as usize).div_ceil(case.width));
+            let traced_rounds = args.trace.is_wanted().then(|| (args.steps as usize).div_ceil(case.width));
             let levels = |domain: &Domain| {
-                Ok(agree(comm, OnDevice::<T, Kernels>::new(gpu, domain, fields, case.width, watched))?)
+                Ok(agree(comm, OnDevice::<T, Kernels>::new(gpu, domain, fields, case.width, traced_rounds))?)
             };
             Ok((Heat::on(comm, &case, levels)?, Some(described)))
         }),
     }
 }
 
-/// The case, checked.
+/// The case of these arguments, or why it is invalid.
 fn case(args: &HeatArgs, ranks: usize) -> Result<Case, CommandError> {
     let Ok([nx, ny, nz]) = <[usize; 3]>::try_from(args.grid.0.clone()) else {
         return Err(CommandError::usage(format!(
@@ -82,7 +81,7 @@ fn case(args: &HeatArgs, ranks: usize) -> Result<Case, CommandError> {
     Ok(case)
 }
 
-/// Refuses what the memory of this machine cannot hold.
+/// Refuses a case that does not fit into the memory of this machine.
 fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), CommandError> {
     // The first block is one of the largest.
     let field =
@@ -93,7 +92,7 @@ fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), CommandError> 
             format!("{} fields of {cells} cells, twice each, with their halos", args.fields),
             field * 2 * u128::from(args.fields),
         ),
-        // Computed, in zeros, and pinned. Memory of devices says for itself when it is used up.
+        // Initial values, zeros and the pinned staging buffer. The driver reports a lack of device memory.
         Kind::Cuda => (format!("a field of {cells} cells, on its way to the GPUs,"), field * 3),
     };
     match Shortage::of(args.ranks.transport, ranks, bytes) {
@@ -102,7 +101,7 @@ fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), CommandError> 
     }
 }
 
-/// What one rank does. `make` gives the start, and describes the GPU. Collective. Returns the exit code of the process.
+/// Runs one rank and returns the exit code of the process. `make` returns the initial state and the description of the GPU. Collective.
 fn run_rank<L: Levels>(
     comm: &Communicator,
     args: &HeatArgs,
@@ -116,23 +115,23 @@ fn run_rank<L: Levels>(
     let (mut heat, gpu) = make()?;
     let halo = heat.bind(comm, args.link.choice())?;
     comm.barrier()?;
-    // What came before is no part of the time for the steps.
+    // The bar measures the steps only.
     bar.reset();
     let start = Instant::now();
     let phases = heat.run(&halo, steps, overlap, |done| bar.inc(done as u64))?;
     let elapsed = start.elapsed().as_nanos() as u64;
     bar.finish();
-    agree(comm, heat.write_down())?;
+    agree(comm, heat.write_trace())?;
     let traced = trace.finish(comm)?;
 
     let slowest = comm.all_reduce(&[elapsed], Reduce::Max)?[0];
     let phases = slowest_phases(comm, &phases)?;
     let skipped = skipped(comm, args, case)?;
-    let found = if skipped.is_none() { gather(comm, case, &heat)? } else { Vec::new() };
+    let found = if skipped.is_none() { gather(comm, &heat)? } else { Vec::new() };
     let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
     let (bytes, received) = heat.bytes();
     let sums = comm.all_reduce(&[bytes, received], Reduce::Sum)?;
-    let links = links(comm, &halo)?;
+    let links = ranks::sum_links(comm, halo.links())?;
     let cpus = ranks::cpus(comm)?.len();
     drop((halo, heat));
     if comm.rank() != 0 {
@@ -174,17 +173,17 @@ fn run_rank<L: Levels>(
         verdict,
     };
     print(&report, json).map_err(CommandError::Report)?;
-    // What the run has found is out; now what became of its trace.
+    // Report the result before an error of the trace.
     traced?;
     Ok(u8::from(!good))
 }
 
-/// Why the comparison with one rank is not made, if it is not; the same on all ranks. Collective.
+/// Why the comparison with one rank is skipped, if it is; the same on all ranks. Collective.
 fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<String>, CommandError> {
     if args.no_check {
         return Ok(Some("`--no-check`".to_owned()));
     }
-    // All fields gathered, and two levels of one field with a halo.
+    // All gathered fields, and two levels of one field with a halo.
     let [cells, halo] =
         [0, 2].map(|more| case.extents().iter().map(|&n| (n + more) as u128).product::<u128>());
     let needed = (cells * u128::from(args.fields) + 2 * halo) * args.dtype.size() as u128;
@@ -197,7 +196,7 @@ fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<S
     Ok((!said.is_empty()).then(|| String::from_utf8_lossy(&said).into_owned()))
 }
 
-/// Medians over the rounds of each phase, of the rank that is slowest in it, us. Collective.
+/// For each phase the median over the rounds on the slowest rank, us. Collective.
 fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], CommandError> {
     let mut medians = [0.0; 4];
     let parts: [fn(&Phases) -> Duration; 4] =
@@ -207,12 +206,6 @@ fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], Co
         *median = slowest_median(comm, &mine)?;
     }
     Ok(medians)
-}
-
-fn links(comm: &Communicator, halo: &HaloExchange) -> Result<LinkCounts, CommandError> {
-    let LinkCounts { direct, mailbox, message } = halo.links();
-    let sums = comm.all_reduce(&[direct, mailbox, message].map(|count| count as u64), Reduce::Sum)?;
-    Ok(LinkCounts { direct: sums[0] as usize, mailbox: sums[1] as usize, message: sums[2] as usize })
 }
 
 fn print(report: &Report, json: bool) -> std::io::Result<()> {

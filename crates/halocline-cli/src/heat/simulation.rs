@@ -5,51 +5,51 @@ use super::levels::{Host, Levels};
 use super::stencil::{Block, Real};
 use crate::error::CommandError;
 use halocline::plan::Transfer;
-use halocline::{BindOptions, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern};
+use halocline::{Array, BindOptions, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Two time levels of each field, on the block of one rank.
+/// The simulation on the block of one rank.
 pub(super) struct Heat<L: Levels> {
     rank: usize,
     pub(super) domain: Domain,
     pattern: Pattern,
     pub(super) levels: L,
-    /// The level that holds the temperature now.
+    /// The level that holds the current temperature.
     now: usize,
-    /// Steps from one exchange to the next.
+    /// Width of the halo: the number of steps from one exchange to the next.
     pub(super) width: usize,
 }
 
-/// Where the time of one round went: an exchange, and the steps that it serves.
+/// Times of the phases of one round: an exchange, and the steps that it serves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Phases {
-    /// The call that begins the exchange.
+    /// The call that starts the exchange.
     pub(super) begin: Duration,
-    /// The interior, while the exchange is in flight.
+    /// Computation of the interior, while the exchange is in flight.
     pub(super) interior: Duration,
-    /// The wait.
+    /// The wait for the exchange.
     pub(super) wait: Duration,
-    /// All other cells.
+    /// Computation of all other cells.
     pub(super) rest: Duration,
 }
 
 impl Phases {
-    /// From the begin until the halo is filled.
+    /// Time from the start of the exchange until the halo is filled.
     pub(super) fn overlapped(&self) -> Duration {
         self.begin + self.interior + self.wait
     }
 }
 
 impl<T: Real> Heat<Host<T>> {
-    /// The fields of these numbers at the start, on the host. Collective.
+    /// The fields with these numbers in their initial state, on the host. Collective.
     pub(super) fn new(comm: &Communicator, case: &Case, fields: Range<u32>) -> Result<Self, CommandError> {
         Self::on(comm, case, |domain| Host::new(comm, domain, fields))
     }
 }
 
 impl<L: Levels> Heat<L> {
-    /// The start, in levels made for the domain of this rank. Collective.
+    /// The initial state; `make` allocates the levels for the domain of this rank. Collective.
     pub(super) fn on(
         comm: &Communicator,
         case: &Case,
@@ -61,7 +61,7 @@ impl<L: Levels> Heat<L> {
         Ok(Self { rank: comm.rank(), domain, pattern, levels, now: 0, width: case.width })
     }
 
-    /// Binds both levels, as alternatives. Collective.
+    /// Binds both levels as alternative field sets. Collective.
     pub(super) fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<HaloExchange, CommandError> {
         let pairs = |level: usize| -> Vec<(&Pattern, &Field)> {
             (0..self.fields()).map(|number| (&self.pattern, self.levels.field(level, number))).collect()
@@ -70,9 +70,8 @@ impl<L: Levels> Heat<L> {
         Ok(HaloExchange::bind_alternatives(comm, &[&pairs(0), &pairs(1)], &options)?)
     }
 
-    /// One exchange and the steps that it serves, `steps` of them, at most the halo's width. With
-    /// `overlap` the interior of the first step is computed while the exchange is in flight. The times are those of the
-    /// calls, which may only queue work ([`Levels::QUEUES`]).
+    /// Runs one exchange and `steps` steps, at most the halo's width. With `overlap` the interior of the first step is computed while
+    /// the exchange is in flight. The times are those of the calls, which may only queue work ([`Levels::QUEUES`]).
     pub(super) fn round(
         &mut self,
         halo: &HaloExchange,
@@ -94,14 +93,14 @@ impl<L: Levels> Heat<L> {
         Ok(Phases { begin: begun, interior: computed - begun, wait: waited - computed, rest })
     }
 
-    /// Exchanges the halos of the level that is now.
+    /// Exchanges the halos of the current level.
     pub(super) fn exchange(&mut self, halo: &HaloExchange) -> Result<(), CommandError> {
         let pending = self.levels.begin(halo, self.now)?;
         self.levels.wait(pending)?;
         self.levels.settle()
     }
 
-    /// Computes the first step of those cells that need no halo.
+    /// Computes the first step of the cells that need no halo.
     pub(super) fn interior(&self) -> Result<(), CommandError> {
         if self.domain.interior().cells() == 0 {
             return Ok(());
@@ -110,8 +109,8 @@ impl<L: Levels> Heat<L> {
         self.levels.interior(&self.domain, self.now)
     }
 
-    /// Computes the rest of `steps` steps, with the interior of the first one `done` or not. Each step
-    /// computes as many cells of the halo as the steps after it need.
+    /// Computes the rest of `steps` steps. `done`: the interior of the first step is already computed. Each step also computes the
+    /// halo cells that the following steps need.
     pub(super) fn rest(&mut self, steps: usize, done: bool) -> Result<(), CommandError> {
         let _span = tracing::trace_span!("rest", rank = self.rank, steps).entered();
         for step in 0..steps {
@@ -123,7 +122,7 @@ impl<L: Levels> Heat<L> {
         Ok(())
     }
 
-    /// All steps of a run. Calls `tick` with the number of steps done.
+    /// Runs all steps. Calls `tick` with the number of steps of each round.
     pub(super) fn run(
         &mut self,
         halo: &HaloExchange,
@@ -143,14 +142,28 @@ impl<L: Levels> Heat<L> {
         Ok(phases)
     }
 
-    /// Blocks until all that was begun is done.
+    /// Blocks until all queued work is done.
     pub(super) fn finish(&mut self) -> Result<(), CommandError> {
         self.levels.finish()
     }
 
-    /// Puts what was seen on the device into the trace.
-    pub(super) fn write_down(&mut self) -> Result<(), Error> {
-        self.levels.write_down(self.rank)
+    /// Writes the device's time stamps into the trace.
+    pub(super) fn write_trace(&mut self) -> Result<(), Error> {
+        self.levels.write_trace(self.rank)
+    }
+
+    /// All cells of a field in the order of the grid, on rank 0. Collective.
+    pub(super) fn gather(
+        &self,
+        comm: &Communicator,
+        field: usize,
+    ) -> Result<Option<Vec<L::Real>>, CommandError> {
+        let part = Array::zeros(comm, &self.domain.extents)?;
+        let mut to = part.write()?;
+        self.levels.read(self.now, field, |cells| to.copy_from_slice(cells))?;
+        drop(to);
+        let whole = self.pattern.gather_to(comm, 0, &[&part])?;
+        Ok(whole.map(|whole| whole.read().map(|cells| cells.to_vec())).transpose()?)
     }
 
     /// Calls `visit` with each row of owned cells of a field, in order.
@@ -161,7 +174,7 @@ impl<L: Levels> Heat<L> {
     ) -> Result<(), CommandError> {
         let Block { low, high } = self.domain.owned;
         let [_, ny, nz] = self.domain.extents;
-        self.levels.look(self.now, field, |cells| {
+        self.levels.read(self.now, field, |cells| {
             for x in low[0]..high[0] {
                 for y in low[1]..high[1] {
                     let row = (x * ny + y) * nz;
@@ -171,7 +184,7 @@ impl<L: Levels> Heat<L> {
         })
     }
 
-    /// Bytes of halo that an exchange fills on this rank, and those of them that come from other ranks.
+    /// Bytes of halo that an exchange fills on this rank, and the part of them that comes from other ranks.
     pub(super) fn bytes(&self) -> (u64, u64) {
         let plan = self.pattern.plan();
         let bytes = |transfers: &[Transfer]| -> u64 {

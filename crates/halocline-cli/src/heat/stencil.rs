@@ -3,14 +3,14 @@
 use halocline::{Array, Element};
 use std::ops::{Add, Mul, Range, Sub};
 
-/// Numbers that heat is computed in.
+/// Element type of the temperature.
 pub(super) trait Real:
     Element + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + From<f32> + Into<f64>
 {
-    /// What they are called in names of kernels.
+    /// The suffix of the kernels' names.
     const NAME: &'static str;
 
-    /// The nearest of these numbers.
+    /// Rounds `value` to this type.
     fn nearest(value: f64) -> Self;
 }
 
@@ -33,8 +33,8 @@ impl Real for f32 {
 /// Diffusivity x time step / cell width^2; explicit steps are stable up to 1/6.
 const RATE: f32 = 0.125;
 
-/// The temperature of a cell after a step: `pairs` are its neighbours along x, y and z. The one place
-/// where it is computed on a CPU, so that all sweeps round alike; `heat.cu` does the same operations in the same order.
+/// The temperature of a cell after a step, from its neighbours along x, y and z. All sweeps on a CPU call this function, so that they
+/// round alike. `heat.cu` does the same operations in the same order.
 #[inline(always)]
 pub(super) fn step<T: Real>(cell: T, [x, y, z]: [[T; 2]; 3]) -> T {
     let around = ((x[0] + x[1]) + (y[0] + y[1])) + (z[0] + z[1]);
@@ -60,8 +60,7 @@ impl Block {
         (0..3).map(|axis| self.extent(axis)).product()
     }
 
-    /// The rest of this box without `inner`, which lies within it, as at most six boxes. Those at the ends
-    /// of the first axis are the longest.
+    /// This box without `inner`, which lies within it, as at most six boxes. The boxes at the ends of the first axis are the largest.
     pub(super) fn without(&self, inner: &Self) -> Vec<Self> {
         if inner.cells() == 0 {
             return vec![*self];
@@ -79,13 +78,13 @@ impl Block {
     }
 }
 
-/// Cells of an array in C order that may be read.
+/// Read access to cells of an array in C order.
 pub(super) trait Cells<T> {
-    /// Cells `z` of the row at `x`, `y`.
+    /// The cells `z` of the row at `x`, `y`.
     fn row(&self, x: usize, y: usize, z: Range<usize>) -> &[T];
 }
 
-/// All cells of an array of these extents.
+/// All cells of an array with these extents.
 pub(super) struct All<'a, T> {
     pub(super) cells: &'a [T],
     pub(super) extents: [usize; 3],
@@ -99,7 +98,7 @@ impl<T> Cells<T> for All<'_, T> {
     }
 }
 
-/// Those cells of an array that no exchange writes, also while one is in flight.
+/// The cells of an array that no exchange writes. They can be read while an exchange is in flight.
 pub(super) struct Still<'a, T> {
     array: &'a Array<T>,
     still: Block,
@@ -109,8 +108,7 @@ impl<'a, T: Element> Still<'a, T> {
     /// A box of cells of an array in C order.
     ///
     /// # Safety
-    /// No exchange of the array fills any of the cells of `still`, and nobody takes a writing guard of it as
-    /// long as this lives.
+    /// No exchange of the array fills a cell of `still`, and no write guard of the array exists while this value lives.
     pub(super) unsafe fn new(array: &'a Array<T>, still: Block) -> Self {
         let extents = array.layout().extents();
         assert!(extents.len() == 3 && (0..3).all(|axis| still.high[axis] <= extents[axis]));
@@ -126,18 +124,17 @@ impl<T: Element> Cells<T> for Still<'_, T> {
         assert!(low[2] <= z.start && z.start <= z.end && z.end <= high[2]);
         let extents = self.array.layout().extents();
         let at = (x * extents[1] + y) * extents[2] + z.start;
-        // SAFETY: the cells lie within the array (asserted here and in `new`), in C order, aligned and
-        // initialised as the elements of an `Array` are. Nobody writes any of them, by the promise given to
-        // `new`.
+        // SAFETY: the cells lie within the array (asserted here and in `new`), which is in C order, aligned and initialised. By the
+        // contract of `new` neither an exchange nor a write guard writes them.
         unsafe { std::slice::from_raw_parts(self.array.base().cast::<T>().add(at).as_ptr(), z.end - z.start) }
     }
 }
 
-/// Bytes that a tile of four planes may take up: half of a small second-level cache.
+/// Bytes of a tile of four planes: half of a small second-level cache.
 const TILE: usize = 256 << 10;
 
-/// Computes the cells of `block` in `to`, an array of these extents. Planes go by in tiles along y, so that
-/// each cell comes once from memory and is found in the cache when the planes beside it are computed.
+/// Computes the cells of `block` in `to`, an array with these extents. It goes through the planes in tiles along y, so that each cell
+/// is loaded from memory once and is in the cache when the adjacent planes are computed.
 pub(super) fn sweep<T: Real>(from: &impl Cells<T>, to: &mut [T], extents: [usize; 3], block: &Block) {
     let Block { low, high } = *block;
     let tile = (TILE / (4 * size_of::<T>() * block.extent(2).max(1))).max(1);
@@ -159,10 +156,10 @@ pub(super) fn sweep<T: Real>(from: &impl Cells<T>, to: &mut [T], extents: [usize
     }
 }
 
-/// One row. `cells` has one more at each end; `pairs` are the rows beside it along x and y.
+/// Computes one row. `cells` has one more cell at each end; `pairs` are the adjacent rows along x and y.
 fn line<T: Real>(to: &mut [T], cells: &[T], pairs: [[&[T]; 2]; 2]) {
     let len = to.len();
-    // Slices of one length: no bounds are checked in the loop, and it is vectorised.
+    // All slices have one length, so that the compiler removes the bounds checks and vectorises the loop.
     let [[x0, x1], [y0, y1]] = pairs.map(|pair| pair.map(|row| &row[..len]));
     let (before, here, after) = (&cells[..len], &cells[1..len + 1], &cells[2..len + 2]);
     for z in 0..len {
@@ -170,9 +167,8 @@ fn line<T: Real>(to: &mut [T], cells: &[T], pairs: [[&[T]; 2]; 2]) {
     }
 }
 
-/// As [`sweep`], for boxes of a few cells along z, where rows are not worth their beginning: `depths` at the
-/// same rows of `block`. The end of a row and the begin of the next one share cache lines, so that opposite
-/// faces go together.
+/// As [`sweep`], for boxes with a few cells along z: the ranges `depths` in the rows of `block`. It computes opposite faces together,
+/// because the end of a row and the start of the next row share cache lines.
 pub(super) fn sweep_thin<T: Real>(from: &All<'_, T>, to: &mut [T], block: &Block, depths: &[Range<usize>]) {
     let Block { low, high } = *block;
     let (along_y, along_x) = (from.extents[2], from.extents[1] * from.extents[2]);
@@ -188,5 +184,5 @@ pub(super) fn sweep_thin<T: Real>(from: &All<'_, T>, to: &mut [T], block: &Block
     }
 }
 
-/// Cells along z up to which a box is thin.
+/// Maximum number of cells along z of a thin box.
 pub(super) const THIN: usize = 4;

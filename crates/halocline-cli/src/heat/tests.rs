@@ -1,4 +1,4 @@
-//! Runs over thread ranks, on the host and on simulated devices, beside a computation that knows no ranks, halo or boxes.
+//! Runs on thread ranks, on the host and on simulated devices, beside a plain computation without ranks, halos and boxes.
 
 use super::device::{OnDevice, Sweeper, addresses};
 use super::domain::{Case, start};
@@ -27,7 +27,7 @@ fn run<T: Real>(case: &Case, fields: u32, steps: usize, overlap: bool) -> Vec<Ve
         let mut heat = Heat::<Host<T>>::new(comm, case, 0..fields)?;
         let halo = heat.bind(comm, LinkChoice::Auto)?;
         heat.run(&halo, steps, overlap, |_| {})?;
-        gather(comm, case, &heat)
+        gather(comm, &heat)
     });
     results.unwrap().swap_remove(0)
 }
@@ -227,7 +227,7 @@ fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
                 let in_order = before[4] < begun && begun < interior && interior <= waited && waited < done;
                 assert!(in_order && begun < filled && before[2] < filled, "seed {seed}: {rounds:?}");
             }
-            gather(comm, &case, &heat)
+            gather(comm, &heat)
         });
         let found = results.unwrap().swap_remove(0);
         let due: Vec<Vec<f64>> = (0..fields).map(|field| plainly(&case, field, steps)).collect();

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 
 /// Transport the temperature of a global ocean by its currents, over several ranks
 ///
-/// Advection and diffusion of the temperature by the velocities of a FESOM ocean model, on its triangles and 47 layers. Fields on nodes
-/// and on triangles are exchanged every step. The result must equal that of a run on one rank bit by bit, and heat must be conserved.
-/// The last line on standard output is a JSON object with the figures of the run.
+/// The model computes advection and diffusion of the temperature with the velocities of a FESOM ocean model, on its triangles and 47
+/// layers. Every step exchanges fields on nodes and on triangles. The result must equal that of a run on one rank to the last bit, and heat
+/// must be conserved. The last line on standard output is a JSON object with the figures of the run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OceanArgs {
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
-    /// Where fields are and what computes: the CPU, or GPUs (rank r uses GPU r modulo their number)
+    /// Where fields are and computations run: on the CPU, or on GPUs (rank r uses GPU r modulo their number)
     #[arg(long, value_enum, default_value_t = Kind::Cpu)]
     pub(super) device: Kind,
     /// Time steps
@@ -41,8 +41,8 @@ pub(crate) struct OceanArgs {
 pub(crate) struct ModelArgs {
     /// Split every triangle into four this many times
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_REFINEMENTS)))]
-    pub(super) refine: u32,
-    /// Partition of the nodes: by METIS, or the model's own partition from its file
+    pub(crate) refine: u32,
+    /// Partition of the nodes: by METIS, or from the model's file
     #[arg(long, value_enum, default_value_t = Partitioner::Metis)]
     pub(super) partition: Partitioner,
     /// Read mesh and state from this directory instead of the built-in data
@@ -50,11 +50,11 @@ pub(crate) struct ModelArgs {
     pub(super) data: Option<PathBuf>,
 }
 
-/// How nodes are partitioned.
+/// The partition of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Partitioner {
-    /// METIS, on the mesh that is computed on.
+    /// METIS, on the refined mesh.
     Metis,
-    /// The file of the mesh, made for 8 ranks; neighbouring parts are put together for fewer.
+    /// The partition in the mesh's file, made for 8 ranks; for fewer ranks neighbouring parts are joined.
     File,
 }

@@ -1,8 +1,8 @@
-//! The time loop of one rank on a GPU: everything is queued on one stream, and the host waits for nothing but an exchange of
-//! some steps ago.
+//! The time loop of one rank on a GPU. The host queues all work on one stream, and waits only for an exchange of some steps ago.
 //!
-//! Two exchanges a step, each beside the sweep over what needs none of it: the gradients' while the nodes advance around
-//! which all triangles are owned, the temperature's while the gradients are taken in triangles whose corners are all owned.
+//! Each step has two exchanges, and each overlaps with a sweep that does not need its halo. During the exchange of the gradients, nodes
+//! advance whose triangles are all owned. During the exchange of the temperature, gradients are computed in triangles whose corners are
+//! all owned.
 
 use super::domain::Domain;
 use super::model::Exchanges;
@@ -14,31 +14,31 @@ use halocline::device::Stream;
 use halocline::{Communicator, DeviceArray, DeviceError, Error, MeshDomains, Pending, agree};
 use std::time::{Duration, Instant};
 
-/// What computes on a device: of the triangles or nodes that a rank owns, those that need what is being exchanged, or the others.
+/// The sweeps of a device over a part of the owned triangles or nodes.
 pub(super) trait Sweeper {
-    /// Gives a stream the gradients of temperature `now` in owned triangles.
+    /// Queues the computation of the gradients of temperature `now` in owned triangles.
     fn gradients(&self, stream: &Stream, now: usize, part: Part) -> Result<(), DeviceError>;
 
-    /// Gives a stream the other temperature at owned nodes, so many seconds after `now`.
+    /// Queues the computation of the other temperature at owned nodes, `seconds` after temperature `now`.
     fn advance(&self, stream: &Stream, now: usize, part: Part, seconds: f64) -> Result<(), DeviceError>;
 }
 
-/// Part of what a rank owns.
+/// A part of the owned cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// What needs nothing of other ranks.
+    /// Cells that need no cells of other ranks.
     Interior,
-    /// The rest.
+    /// All other cells.
     Boundary,
 }
 
-/// Owned triangles and nodes, by [`Part`], and who is around a node.
+/// Owned triangles and nodes by [`Part`], and the triangles around each node.
 pub(super) struct Parts {
     pub(super) triangles: [Vec<u32>; 2],
     pub(super) nodes: [Vec<u32>; 2],
-    /// For each owned node, where its pairs begin; then where the last one's end.
+    /// For each owned node, the index of its first pair in `around`; at the end, the number of pairs.
     pub(super) begin: Vec<u64>,
-    /// Local triangle, and which of its corners the node is; ascending in the triangles' global order.
+    /// Pairs of a local triangle and the corner at which the node is, in the triangles' global order for each node.
     pub(super) around: Vec<[u32; 2]>,
 }
 
@@ -71,10 +71,10 @@ impl Parts {
     }
 }
 
-/// The fields of a rank in memory of a device.
+/// The fields of a rank in device memory.
 pub(super) type Fields = Exchanges<DeviceArray<f64>>;
 
-/// As [`super::simulation::simulate`], on the device of a stream, where `make` says who computes. Times in exchanges are those of
+/// As [`super::simulation::simulate`], on the device of a stream, with the sweeper that `make` returns. Times of exchanges are times of
 /// the host's calls. Collective.
 pub(super) fn simulate_on<S: Sweeper>(
     comm: &Communicator,
@@ -104,7 +104,7 @@ pub(super) fn simulate_on<S: Sweeper>(
     queue.run(comm, domain, steps, &mut tick)
 }
 
-/// A stream, and what its work needs.
+/// A stream, and the memory that its work needs.
 struct Queue<S> {
     stream: Stream,
     fields: Fields,
@@ -158,8 +158,7 @@ impl<S: Sweeper> Queue<S> {
         Ok(Outcome { step, temperature, exchanges, elapsed, links })
     }
 
-    /// All that the stream is given from now on comes after an exchange. Returns the time of that call; blocks beside it until
-    /// more can be queued.
+    /// Orders all later work of the stream after an exchange, then blocks until more can be queued. Returns the time of the first call.
     fn wait(&self, in_flight: &mut InFlight, pending: Pending) -> Result<Duration, Error> {
         let start = Instant::now();
         pending.schedule_wait(&self.stream)?;
@@ -172,7 +171,7 @@ impl<S: Sweeper> Queue<S> {
 
 impl<S> Drop for Queue<S> {
     fn drop(&mut self) {
-        // Also after an error nothing is freed under a running kernel. That the device has failed was said before.
+        // No memory is freed under a running kernel, also after an error. An earlier call has reported a failed device.
         let _ = self.stream.synchronise();
     }
 }

@@ -1,18 +1,17 @@
-//! What one rank computes on: its part of the mesh with everything that stays constant in time.
+//! A rank's part of the mesh, with all quantities that are constant in time.
 
 use super::geometry::{EARTH_RADIUS, Triangle, spherical_area};
 use super::state::Case;
 use halocline::MeshDomains;
 
-/// Diffusivity along the layers for a triangle of 100 km, m^2/s; it grows with the size.
+/// Diffusivity along the layers for a triangle of 100 km, m^2/s. It is proportional to the size of the triangle.
 const HORIZONTAL_DIFFUSIVITY: f64 = 1000.0;
 
-/// The part of one rank. Node and triangle fields have a row of `layers` values for each local cell,
-/// in the local order of [`MeshDomains`]: owned cells come first.
+/// The part of one rank. Node and triangle fields have a row of `layers` values for each local cell, in the local order of
+/// [`MeshDomains`]: owned cells come first.
 ///
-/// **Order of sums.** Contributions to a node are added triangle by triangle in ascending global order,
-/// and each is computed from the same numbers in the same way on every rank. So the result does not
-/// depend on the partition, not even in the last bit.
+/// **Order of sums.** Contributions to a node are added triangle by triangle in ascending global order. Every rank computes each of them
+/// from the same numbers in the same way. So the result is the same for every partition, to the last bit.
 pub struct Domain {
     /// Number of layers.
     pub layers: usize,
@@ -20,7 +19,7 @@ pub struct Domain {
     pub thickness: Vec<f64>,
     /// Global number of each owned node, ascending.
     pub owned_nodes: Vec<u64>,
-    /// Triangles that this rank owns: the first local ones.
+    /// Number of owned triangles, which are the first local ones.
     pub owned_triangles: usize,
     /// Layers above the bottom at each owned node.
     pub node_layers: Vec<usize>,
@@ -28,18 +27,17 @@ pub struct Domain {
     pub triangles: Vec<LocalTriangle>,
     /// Local triangles with an owned corner, in ascending global order.
     pub(super) around_owned: Vec<u32>,
-    /// Horizontal area of each owned node's cell in each layer, m^2: a third of each triangle that has
-    /// water there.
+    /// Horizontal area of each owned node's cell in each layer, m^2: a third of each adjacent triangle that has water in the layer.
     pub(super) area: Vec<f64>,
-    /// Volume that rises through the top of each owned node's cell, m^3/s; 0 at the surface.
+    /// Volume flux upwards through the top of each owned node's cell, m^3/s; 0 at the surface.
     pub(super) rise: Vec<f64>,
-    /// Velocity in each local triangle, towards the model's east, m/s.
+    /// Velocity in each local triangle to the model's east, m/s.
     pub(super) u: Vec<f64>,
-    /// And towards its north.
+    /// Velocity to the model's north.
     pub(super) v: Vec<f64>,
 }
 
-/// A triangle as the time loop needs it.
+/// The constants of a triangle.
 pub struct LocalTriangle {
     /// Local nodes at the corners.
     pub nodes: [usize; 3],
@@ -52,8 +50,7 @@ pub struct LocalTriangle {
 }
 
 impl Domain {
-    /// The part of the rank to which `domains` belong; `potential` corrects the velocities
-    /// ([`super::rigid_lid`]).
+    /// The part of the rank that has these domains. `potential` corrects the velocities ([`super::rigid_lid`]).
     pub fn new(case: &Case, domains: &MeshDomains, potential: &[f64]) -> Self {
         let layers = case.layers();
         let triangle_ids: Vec<usize> = domains.elements().cells().iter().map(|&id| id as usize).collect();
@@ -109,7 +106,7 @@ impl Domain {
         }
     }
 
-    /// Continuity from the bottom up: what flows together in a cell and comes from below, rises.
+    /// Continuity from the bottom up: the flux through a cell's top is the flux through its bottom plus the net horizontal inflow.
     fn set_rise(&mut self) {
         let mut rise = std::mem::take(&mut self.rise);
         self.each_flow(|layer, from, to, flow| {
@@ -125,14 +122,14 @@ impl Domain {
                 below += *cell;
                 *cell = below;
             }
-            // What is left here is rounding: the transport of the column has no divergence.
+            // The transport of the column has no divergence, so that this value is rounding.
             column[0] = 0.0;
         }
         self.rise = rise;
     }
 
-    /// Visits layer, node, other node and the volume that flows from the one to the other, m^3/s, for
-    /// each wet median-dual face that an owned node may have.
+    /// Calls `visit` for each wet median-dual face in a triangle with an owned node: with its layer, two nodes, and the volume flux from
+    /// the first node to the second, m^3/s.
     pub(super) fn each_flow(&self, mut visit: impl FnMut(usize, usize, usize, f64)) {
         for &at in &self.around_owned {
             let (triangle, row) = (&self.triangles[at as usize], at as usize * self.layers);
@@ -147,9 +144,8 @@ impl Domain {
         }
     }
 
-    /// By how much the heat content of the owned nodes changes between two temperatures, and the content
-    /// before with absolute values, both in K m^3. Compensated sums in ascending order, of differences,
-    /// so that a change far below the rounding of the content itself is seen.
+    /// The change of the heat content of the owned nodes between two temperatures, and the content before, summed with absolute values,
+    /// both in K m^3. It adds differences in a compensated sum, so that a change far below the rounding of the content is visible.
     pub fn heat_change(&self, before: &[f64], after: &[f64]) -> (f64, f64) {
         let (mut change, mut content) = (Sum::default(), Sum::default());
         let columns = before.chunks_exact(self.layers).zip(after.chunks_exact(self.layers));

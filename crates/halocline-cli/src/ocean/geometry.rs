@@ -1,8 +1,7 @@
 //! Points, areas and median-dual faces on the sphere.
 //!
-//! Points are unit vectors in Cartesian coordinates, so that neither the poles nor the date line are
-//! special. Each triangle is flattened into the tangent plane at its middle; there, x points to the
-//! model's east and y to its north.
+//! Points are unit vectors in Cartesian coordinates, so that neither the poles nor the date line are special. Each triangle is projected
+//! onto the tangent plane at its middle. There, x points to the model's east and y to its north.
 
 /// A vector in space.
 pub type Vector = [f64; 3];
@@ -36,7 +35,7 @@ pub fn minus(a: Vector, b: Vector) -> Vector {
     std::array::from_fn(|axis| a[axis] - b[axis])
 }
 
-/// The point of the sphere in the middle of some points.
+/// The point of the sphere in the middle between some points.
 pub fn middle(points: &[Vector]) -> Vector {
     unit(points.iter().fold([0.0; 3], |sum, point| std::array::from_fn(|axis| sum[axis] + point[axis])))
 }
@@ -46,8 +45,8 @@ fn unit(a: Vector) -> Vector {
     a.map(|component| component / length)
 }
 
-/// The volume spanned by three vectors, without the cancellation that close points would suffer;
-/// positive if they lie counterclockwise seen from outside.
+/// The volume spanned by three vectors, computed without cancellation for points close to each other. It is positive if they are
+/// counterclockwise seen from outside.
 pub fn triple(a: Vector, b: Vector, c: Vector) -> f64 {
     dot(a, cross(minus(b, a), minus(c, a)))
 }
@@ -60,11 +59,11 @@ pub fn spherical_area([a, b, c]: [Vector; 3]) -> f64 {
     2.0 * triple(a, b, c).atan2(1.0 + dot(a, b) + dot(b, c) + dot(c, a))
 }
 
-/// East and north at a point of the sphere, in the frame that the model's velocities have.
+/// East and north at a point of the sphere, in the frame of the model's velocities.
 ///
-/// FESOM turns its sphere by the Euler angles (50, 15, -90) degrees, which puts the pole into
-/// Greenland, and gives velocities along the turned meridians and parallels. (That the data do so can be
-/// seen: the columns' divergence is a hundred times smaller than with geographic east and north.)
+/// FESOM rotates its sphere by the Euler angles (50, 15, -90) degrees, so that the pole is in Greenland, and gives velocities along the
+/// rotated meridians and parallels. With this frame the divergence of the columns is a hundred times smaller than with geographic east
+/// and north.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
     /// Unit vector to the model's east.
@@ -117,13 +116,13 @@ impl Triangle {
             [to[0] - from[0], to[1] - from[1]]
         });
         let area = 0.5 * (edges[0][0] * edges[1][1] - edges[0][1] * edges[1][0]);
-        // A corner's gradient is at a right angle to the edge across, edge c + 1.
+        // A corner's gradient is perpendicular to the opposite edge, edge c + 1.
         let gradients = std::array::from_fn(|c| {
             let across = edges[(c + 1) % 3];
             [-across[1] / (2.0 * area), across[0] / (2.0 * area)]
         });
-        // From the middle of edge c to the middle of the triangle: a third of the way to the third
-        // corner from there, that is (edge c + 1 - edge c + 2) / 6; turned clockwise.
+        // The face goes from the middle of edge c to the middle of the triangle, a third of the way to the third corner. This is
+        // (edge c + 1 - edge c + 2) / 6. Rotated clockwise it is the normal.
         let faces = std::array::from_fn(|c| {
             let (next, last) = (edges[(c + 1) % 3], edges[(c + 2) % 3]);
             [(next[1] - last[1]) / 6.0, (last[0] - next[0]) / 6.0]

@@ -1,4 +1,4 @@
-//! The kernels of `ocean.cu`, and all that stays constant in time, on a GPU.
+//! The kernels of `ocean.cu`, and the constants of a domain in GPU memory.
 
 use super::device::{Fields, Part, Parts, Sweeper};
 use super::domain::Domain;
@@ -7,9 +7,9 @@ use halocline::device::cuda::{Kernel, Program};
 use halocline::device::{Address, Stream};
 use halocline::{DeviceArray, DeviceError, Element, Error};
 
-/// The kernels, as CUDA C++.
+/// The CUDA C++ source of the kernels.
 pub(super) const SOURCE: &str = include_str!("ocean.cu");
-/// Every operation is rounded by itself, as on the host.
+/// No fused operations: every operation is rounded, as on the host.
 const OPTIONS: [&str; 1] = ["--fmad=false"];
 /// Threads of a block.
 const THREADS: u64 = 256;
@@ -21,7 +21,7 @@ pub(super) struct Kernels {
     sea: Sea,
     lists: Lists,
     temperatures: [Address; 2],
-    /// What the addresses in `sea` and `lists` are.
+    /// The memory that the addresses in `sea` and `lists` point into.
     _constants: Vec<DeviceArray<u8>>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Sea {
     mixing: f64,
 }
 
-/// Where the numbers of triangles and nodes lie that a sweep computes, and how many there are; by [`Part`].
+/// Address and length of the lists of triangles and nodes that a sweep computes, by [`Part`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lists {
     pub(super) triangles: [(Address, u64); 2],
@@ -61,7 +61,7 @@ pub(super) struct Lists {
 }
 
 impl Sea {
-    /// All that stays constant: `put` keeps bytes and says where, at a multiple of 8.
+    /// The constants of a domain. `put` copies bytes to memory that is aligned to 8 bytes, and returns its address.
     pub(super) fn new(
         domain: &Domain,
         parts: &Parts,
@@ -102,7 +102,7 @@ impl Sea {
         Ok((sea, lists))
     }
 
-    /// A sweep over listed items, with as many blocks of so many threads.
+    /// The argument, the grid and the block size of a sweep over the items of a list.
     pub(super) fn sweep(
         self,
         (items, count): (Address, u64),
@@ -120,7 +120,7 @@ fn address<T: Element>(array: &DeviceArray<T>) -> Address {
 }
 
 impl Kernels {
-    /// Compiles and loads them, and brings the domain to the GPU. Blocks for seconds, the first time on a machine.
+    /// Compiles and loads the kernels, and copies the domain to the GPU. The first call on a machine blocks for seconds.
     pub(super) fn load(stream: &Stream, domain: &Domain, fields: &Fields) -> Result<Self, Error> {
         let program = Program::compile(stream.device(), "ocean.cu", SOURCE, &OPTIONS)?;
         let mut constants = Vec::new();
@@ -156,9 +156,9 @@ impl Kernels {
         }
         let levels = [now, 1 - now].map(|level| self.temperatures[level]);
         let (sea, blocks, threads) = self.sea.sweep(items, levels, seconds);
-        // SAFETY: `Sea` is the kernels' argument. All numbers of nodes, triangles and layers are those of the domain, which the
-        // arrays are made for; they live until the stream is done with them (`Queue` waits for it). Sweeps write nothing
-        // that they read, and exchanges are ordered with them by the stream.
+        // SAFETY: `Sea` is the kernels' argument. Its numbers of nodes, triangles and layers are those of the domain, and the arrays have
+        // these sizes. `Queue` waits for the stream before it frees them. Sweeps write nothing that they read, and the stream orders them
+        // with the exchanges.
         unsafe { kernel.launch(stream, blocks, threads, &sea) }
     }
 }

@@ -1,23 +1,21 @@
-//! The global mesh, refined as often as asked.
+//! The global mesh and its refinement.
 
 use super::geometry::{Vector, middle};
 use super::input::Fesom;
 use halocline::MeshError;
 
-/// A triangle mesh of the sphere in which every triangle of the model's mesh was split into four
-/// `refinements` times. Everything about it is the same on every rank.
+/// The model's mesh of the sphere, in which each triangle is split into four `refinements` times. It is the same on every rank.
 ///
-/// Numbering: the nodes of the model's mesh come first, then those of the first refinement, and so on.
-/// The children of triangle t are 4 t to 4 t + 3: child c < 3 keeps corner c of its parent as its own
-/// corner c, child 3 lies in the middle.
+/// The nodes of the model's mesh have the lowest numbers, then those of the first refinement, and so on. The children of triangle t are
+/// 4 t to 4 t + 3: child c < 3 keeps corner c of its parent as its own corner c, and child 3 lies in the middle.
 pub struct Mesh {
     /// Each node as a point of the unit sphere.
     pub positions: Vec<Vector>,
-    /// Which nodes each triangle connects, counterclockwise seen from above.
+    /// The nodes of each triangle, counterclockwise seen from above.
     pub topology: halocline::Mesh,
-    /// Where each node lies in the model's mesh.
+    /// The place of each node in the model's mesh.
     pub origins: Vec<Origin>,
-    /// How often every triangle was split into four.
+    /// Number of refinements.
     pub refinements: u32,
 }
 
@@ -30,7 +28,7 @@ pub struct Origin {
     pub weights: [u16; 3],
 }
 
-/// The most refinements: the pi mesh would have 24 million triangles.
+/// Maximum number of refinements, with which the pi mesh has 24 million triangles.
 pub const MOST_REFINEMENTS: u32 = 6;
 
 impl Mesh {
@@ -60,11 +58,11 @@ impl Mesh {
 
     /// The corners of each triangle.
     pub fn triangles(&self) -> &[[u32; 3]] {
-        // The topology was made of triangles: nothing remains.
+        // The topology has only triangles, so that the chunks have no remainder.
         self.topology.elements().connectivity().as_chunks().0
     }
 
-    /// Where the corners of a triangle are.
+    /// The corners of a triangle on the unit sphere.
     pub fn corners(&self, triangle: usize) -> [Vector; 3] {
         self.triangles()[triangle].map(|node| self.positions[node as usize])
     }
@@ -76,7 +74,7 @@ impl Mesh {
 }
 
 impl Origin {
-    /// The middle of two origins on one triangle of the model's mesh, whose weights are even.
+    /// The middle between two origins on one triangle of the model's mesh. Their weights are even.
     fn between(a: Self, b: Self) -> Self {
         let mut merged: Vec<(u32, u16)> = Vec::with_capacity(6);
         for (node, weight) in [a, b].iter().flat_map(|origin| origin.nodes.into_iter().zip(origin.weights)) {
@@ -95,11 +93,11 @@ impl Origin {
     }
 }
 
-/// Splits every triangle into four. Returns the children, and the ends of the edge that each new node
-/// halves; new nodes are numbered from `nodes` on.
+/// Splits every triangle into four. Returns the children, and for each new node the ends of the edge that it halves. The first new node
+/// has the number `nodes`.
 fn split(triangles: &[[u32; 3]], nodes: usize) -> (Vec<[u32; 3]>, Vec<[u32; 2]>) {
     const NONE: u32 = u32::MAX;
-    // For each node a chain of the new nodes on edges to nodes of a higher number.
+    // For each node, a linked list of the new nodes on its edges to nodes with higher numbers.
     let mut first = vec![NONE; nodes];
     let mut next: Vec<u32> = Vec::new();
     let mut parents: Vec<[u32; 2]> = Vec::new();
@@ -125,8 +123,8 @@ fn split(triangles: &[[u32; 3]], nodes: usize) -> (Vec<[u32; 3]>, Vec<[u32; 2]>)
     (children, parents)
 }
 
-/// The triangles whose children `children` are, and the ends of the edge that each node from the number
-/// `nodes` on halves: undoes [`Mesh`]'s last refinement, of the mesh with `nodes` nodes.
+/// The inverse of `split`: the parents of `children`, and for each node from number `nodes` on the ends of the edge that it halves.
+/// `nodes` is the number of nodes before the last refinement.
 pub fn coarser(children: &[[u32; 3]], nodes: usize) -> (Vec<[u32; 3]>, Vec<[u32; 2]>) {
     let (families, _) = children.as_chunks::<4>();
     let new = families.iter().flatten().flatten().map(|&node| node as usize + 1).max().unwrap_or(nodes);

@@ -1,9 +1,8 @@
-//! `halocline run ocean`: a real ocean over several ranks.
+//! `halocline run ocean`: a global ocean over several ranks.
 //!
-//! From the files ([`input`]) come the mesh ([`mesh`]) and the state on it ([`state`]), which are cut for
-//! the ranks ([`model`]); each rank makes its part of them ([`domain`]) and steps through time ([`simulation`], [`physics`]; on a GPU [`device`], [`kernels`]); rank 0 gathers
-//! the result, repeats the run alone and compares ([`verify`]), draws ([`plot`]) and reports
-//! ([`report`]).
+//! The files ([`input`]) have the mesh ([`mesh`]) and the state on it ([`state`]). [`model`] divides them among the ranks. Each rank makes
+//! its part ([`domain`]) and steps through time ([`simulation`], [`physics`]; on a GPU [`device`], [`kernels`]). Rank 0 gathers the result,
+//! repeats the run alone and compares ([`verify`]), draws maps ([`plot`]) and prints the report ([`report`]).
 
 mod args;
 mod device;
@@ -26,5 +25,6 @@ mod verify;
 
 pub(crate) use args::{ModelArgs, OceanArgs};
 pub(crate) use input::InputError;
-pub(crate) use model::{Exchanges, Model};
+pub(crate) use model::{Exchanges, check_ranks, read, share_partition};
 pub(crate) use run::run;
+pub(crate) use state::Case;

@@ -1,56 +1,23 @@
-//! The ocean as it lies on ranks before it moves: the mesh, who owns what, and what is exchanged.
+//! The mesh and its partition over ranks, and the fields and exchanges of a rank.
 
 use super::args::{ModelArgs, Partitioner};
 use super::input::{Fesom, PARTS, Source};
 use super::state::Case;
 use crate::error::CommandError;
 use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, MeshDomains, Partition, Pattern};
+use halocline_comm::Values;
 use std::ops::Deref;
 
-/// Mesh and state, cut for ranks.
-pub(crate) struct Model(pub(super) Case);
-
-impl Model {
-    /// Reads mesh and state and refines them.
-    pub(crate) fn read(args: &ModelArgs) -> Result<Self, CommandError> {
-        Ok(Self(Case::new(read(args)?, args.refine)?))
-    }
-
-    /// Refuses numbers of ranks that the mesh cannot have.
-    pub(crate) fn check_ranks(&self, args: &ModelArgs, ranks: usize) -> Result<(), CommandError> {
-        check_ranks(args, ranks, self.0.fesom.nodes.len())
-    }
-
-    /// The owner of each node, computed by rank 0 for all ranks. Collective.
-    pub(crate) fn partition(&self, comm: &Communicator, args: &ModelArgs) -> Result<Partition, CommandError> {
-        share_partition(comm, &self.0, args.partition)
-    }
-
-    /// This rank's part of the mesh.
-    pub(crate) fn domains(
-        &self,
-        comm: &Communicator,
-        partition: &Partition,
-    ) -> Result<MeshDomains, CommandError> {
-        Ok(self.0.mesh.topology.domains_by_vertex(partition, comm.rank())?)
-    }
-
-    /// Layers of each node.
-    pub(crate) fn layers(&self) -> usize {
-        self.0.layers()
-    }
-}
-
 /// Reads mesh and state.
-pub(super) fn read(args: &ModelArgs) -> Result<Fesom, CommandError> {
+pub(crate) fn read(args: &ModelArgs) -> Result<Fesom, CommandError> {
     Ok(Fesom::read(&args.data.clone().map_or(Source::Embedded, Source::Directory))?)
 }
 
-/// Refuses numbers of ranks that a mesh of so many nodes, before refinement, cannot have.
-pub(super) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
-    if ranks == 0 || ranks > nodes {
+/// Refuses a number of ranks that does not fit a mesh with this number of nodes before refinement.
+pub(crate) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
+    if ranks > nodes {
         return Err(CommandError::usage(format!(
-            "{ranks} ranks for the {nodes} nodes of the model's mesh; use at least one rank, and at most one for each node"
+            "{ranks} ranks for the {nodes} nodes of the model's mesh; use at most one rank for each node"
         )));
     }
     if args.partition == Partitioner::File && ranks > PARTS {
@@ -62,24 +29,25 @@ pub(super) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Resul
 }
 
 /// The owner of each node, computed by rank 0 for all ranks. Collective.
-pub(super) fn share_partition(
+pub(crate) fn share_partition(
     comm: &Communicator,
     case: &Case,
-    partitioner: Partitioner,
+    args: &ModelArgs,
 ) -> Result<Partition, CommandError> {
-    let mine = || {
-        Ok(partition(case, partitioner, comm.size())?.owners().iter().map(|&owner| owner as u64).collect())
-    };
-    let owners = share(comm, case.mesh.positions.len(), mine)?;
-    Ok(Partition::given(owners.into_iter().map(|owner| owner as usize).collect(), comm.size())?)
+    let find = || Ok(partition(case, args.partition, comm.size())?.owners().to_vec());
+    let owners = share(comm, case.mesh.positions.len(), find)?;
+    Ok(Partition::given(owners, comm.size())?)
 }
 
-/// A number for each node, computed by rank 0 for all ranks. Collective.
-pub(super) fn share(
+/// One value for each node. Rank 0 computes them for all ranks. Collective.
+pub(super) fn share<T>(
     comm: &Communicator,
     nodes: usize,
-    find: impl FnOnce() -> Result<Vec<u64>, CommandError>,
-) -> Result<Vec<u64>, CommandError> {
+    find: impl FnOnce() -> Result<Vec<T>, CommandError>,
+) -> Result<Vec<T>, CommandError>
+where
+    Vec<T>: Values<Owned = Vec<T>>,
+{
     let mine = if comm.rank() == 0 { find()? } else { Vec::new() };
     let all = comm.broadcast(0, mine)?;
     if all.len() != nodes {
@@ -95,7 +63,7 @@ fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Part
     Ok(match partitioner {
         Partitioner::Metis => Partition::metis(&case.mesh.topology.vertex_graph()?, ranks)?,
         Partitioner::File => {
-            // A new node goes where the first of its parents is.
+            // A node of a refinement belongs to the rank of its first parent.
             let part = |node: u32| case.fesom.parts[node as usize] as usize;
             let owners =
                 case.mesh.origins.iter().map(|origin| part(origin.nodes[0]) * ranks / PARTS).collect();
@@ -106,25 +74,25 @@ fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Part
 
 /// The fields of one rank, and their bound exchanges.
 ///
-/// A step reads one temperature array and writes the other, and the next step goes back: both are bound
-/// together, beside the gradients.
+/// A step reads one temperature array and writes the other one, and the next step does the reverse. Both arrays are bound as alternative
+/// field sets of one exchange.
 pub(crate) struct Exchanges<A> {
     /// The pattern of the nodes.
     pub(crate) nodes: Pattern,
-    /// And of the triangles.
+    /// The pattern of the triangles.
     pub(crate) triangles: Pattern,
     /// Temperature, a row of layers for each node.
     pub(crate) temperatures: [A; 2],
-    /// Its gradient towards east and towards north, a row of layers for each triangle.
+    /// The gradient of the temperature to the east and to the north, a row of layers for each triangle.
     pub(crate) gradient: [A; 2],
     /// The exchange of both gradients.
     pub(crate) gradients: HaloExchange,
-    /// The exchange of either temperature: set 0 or 1.
+    /// The exchange of the temperature; the field set is 0 or 1.
     pub(crate) temperature: HaloExchange,
 }
 
 impl Exchanges<Array<f64>> {
-    /// Makes patterns and fields of the host, and binds them. Collective.
+    /// Makes patterns and host fields, and binds them. Collective.
     pub(crate) fn bind(
         comm: &Communicator,
         domains: &MeshDomains,
@@ -137,7 +105,7 @@ impl Exchanges<Array<f64>> {
 }
 
 impl<A: Deref<Target = Field>> Exchanges<A> {
-    /// Makes patterns, and binds these fields. Collective.
+    /// Makes patterns and binds these fields. Collective.
     pub(super) fn with(
         comm: &Communicator,
         domains: &MeshDomains,

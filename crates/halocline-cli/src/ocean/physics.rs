@@ -1,26 +1,24 @@
 //! One time step: advection and diffusion of temperature in flux form.
 //!
-//! Explicit Euler steps with upwind fluxes through the median-dual faces and the horizontal interfaces,
-//! and diffusion along the gradients in the triangles. What leaves a cell enters its neighbour with the
-//! same bits, so that the heat content changes by rounding only. A constant temperature stays constant
-//! to rounding, as inflow and outflow of every cell balance ([`super::rigid_lid`]). No flux goes through
-//! coasts, bottom and surface. `ocean.cu` does the same operations in the same order on GPUs.
+//! The scheme has explicit Euler steps, upwind fluxes through the median-dual faces and the horizontal interfaces, and diffusion along the
+//! gradients in the triangles. A flux leaves a cell and enters its neighbour with the same bits, so that the heat content changes by
+//! rounding only. A constant temperature stays constant up to rounding, because inflow and outflow of every cell balance
+//! ([`super::rigid_lid`]). No flux goes through coasts, bottom and surface. `ocean.cu` does the same operations in the same order on GPUs.
 
 use super::domain::Domain;
 
 /// Diffusivity across the layers, m^2/s.
 pub(super) const VERTICAL_DIFFUSIVITY: f64 = 1e-5;
-/// Share of the longest stable step that is taken.
+/// The time step as a share of the longest stable step.
 const SAFETY: f64 = 0.8;
 
 impl Domain {
-    /// The longest time step, s, in which no owned cell loses more water and heat than it holds, times a
-    /// safety factor; infinity if there is no owned cell. Over all ranks the least of these values is to
-    /// be taken: that is exact, and the same for every partition. Beside it the cell that allows no longer one:
-    /// global node and layer.
+    /// The longest time step, s, in which no owned cell loses more water and heat than it holds, times a safety factor; infinity without
+    /// owned cells. The minimum over the ranks is exact, and the same for every partition. Also returns the cell that limits the step:
+    /// its global node and layer.
     pub fn longest_step(&self) -> (f64, (u64, usize)) {
         let owned = self.owned_nodes.len();
-        // m^3/s out of each cell.
+        // Outflow of each cell, m^3/s.
         let mut out = vec![0.0; owned * self.layers];
         self.each_flow(|layer, from, to, flow| {
             let source = if flow > 0.0 { from } else { to };
@@ -47,7 +45,7 @@ impl Domain {
                 let mixing = self.mixing(node, layer) + self.mixing(node, layer + 1);
                 let total = out[row + layer] + top.max(0.0) + (-bottom).max(0.0) + mixing;
                 let volume = self.area[row + layer] * self.thickness[layer];
-                // What is no number allows no step.
+                // An outflow that is not a number allows no step.
                 let here = if total.is_nan() { 0.0 } else { volume / total };
                 if here < longest {
                     (longest, cell) = (here, (self.owned_nodes[node], layer));
@@ -57,7 +55,7 @@ impl Domain {
         (SAFETY * longest, cell)
     }
 
-    /// Gradient of the temperature in each owned triangle, K/m, towards the model's east and north.
+    /// Gradient of the temperature in each owned triangle to the model's east and north, K/m.
     pub fn gradients(&self, temperature: &[f64], east: &mut [f64], north: &mut [f64]) {
         let columns = east.chunks_exact_mut(self.layers).zip(north.chunks_exact_mut(self.layers));
         for (triangle, (east, north)) in self.triangles[..self.owned_triangles].iter().zip(columns) {
@@ -89,7 +87,7 @@ impl Domain {
             self.face_fluxes(at as usize, temperature, (&east[row..], &north[row..]), &mut fluxes);
             let triangle = &self.triangles[at as usize];
             for c in (0..3).filter(|&c| triangle.nodes[c] < self.owned_nodes.len()) {
-                // Out through the face to the next corner, in through the face from the one before.
+                // Outflow through the face to the next corner, inflow through the face from the previous corner.
                 let out = &fluxes[c * self.layers..][..triangle.layers];
                 let into = &fluxes[(c + 2) % 3 * self.layers..][..triangle.layers];
                 let column = &mut later[triangle.nodes[c] * self.layers..][..triangle.layers];
@@ -104,7 +102,7 @@ impl Domain {
         }
     }
 
-    /// The heat that flows through each face of a triangle to its next corner, K m^3/s.
+    /// The heat flux through each face of a triangle to the next corner, K m^3/s.
     fn face_fluxes(
         &self,
         at: usize,
@@ -130,8 +128,8 @@ impl Domain {
         }
     }
 
-    /// Adds the vertical fluxes to what a column gains through its faces, and turns the gain of heat,
-    /// K m^3/s, into the temperature `seconds` later.
+    /// Adds the vertical fluxes to the gain of heat of a column through its faces, K m^3/s. Replaces the gain by the temperature
+    /// `seconds` later.
     fn finish_column(&self, node: usize, seconds: f64, temperature: &[f64], gain: &mut [f64]) {
         let (row, wet) = (node * self.layers, self.node_layers[node]);
         let mut through_top = 0.0;
@@ -151,8 +149,7 @@ impl Domain {
         }
     }
 
-    /// Exchange of water by diffusion through the top of a cell, m^3/s; 0 at the surface and below the
-    /// bottom.
+    /// Exchange of water by diffusion through the top of a cell, m^3/s; 0 at the surface and below the bottom.
     fn mixing(&self, node: usize, layer: usize) -> f64 {
         if layer == 0 || layer >= self.node_layers[node] {
             return 0.0;

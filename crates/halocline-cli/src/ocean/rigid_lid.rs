@@ -1,29 +1,27 @@
 //! The correction that makes the transport of every water column free of divergence.
 //!
-//! The vertical velocity follows from continuity, summed up from the bottom. At the surface a rest
-//! remains: the velocities are yearly means, interpolated on refined meshes. Water that left through the
-//! surface would take heat along, and a closed surface would let a constant temperature drift. So
-//! all layers of a triangle get the same small correction, the gradient of a potential p, such that
+//! The vertical velocity follows from continuity, summed from the bottom up. At the surface it is not 0, because the velocities are yearly
+//! means, and interpolated on refined meshes. Water that left through the surface would carry heat away, and with a closed surface a
+//! constant temperature would drift. So all layers of a triangle get the same small correction, the gradient of a potential p, such that
 //!
 //! sum over triangles t at node i of  area_t grad phi_i . (U_t - H_t grad p) = 0,
 //!
 //! where U is the velocity summed over the depth H and phi_i the linear function of node i. This is
 //! FESOM's own equation for the free surface, with the surface held still.
 //!
-//! Solved by conjugate gradients, preconditioned on refined meshes by a multigrid cycle over the
-//! refinements.
+//! The solver is conjugate gradients. On refined meshes it is preconditioned by a multigrid cycle over the refinements.
 
 use super::geometry::Triangle;
 use super::mesh::coarser;
 use super::state::Case;
 
-/// The residual shrinks by this factor: to rounding.
+/// Reduction of the residual, down to rounding.
 const REDUCTION: f64 = 1e-13;
-/// As much on the coarsest level within a cycle, where it only must not be noticed.
+/// Reduction of the residual on the coarsest level of a cycle, enough not to slow the convergence.
 const COARSEST_REDUCTION: f64 = 1e-6;
-/// Far more than ever needed: where rounding is in the way earlier, what is reached is good.
+/// Far more iterations than needed. If rounding prevents the reduction, the solution is still good.
 const MOST_ITERATIONS: usize = 3000;
-/// Steps of damped Jacobi relaxation before and after the coarser level, and their damping.
+/// Number of damped Jacobi steps before and after the coarser level, and their damping.
 const RELAXATIONS: usize = 2;
 const DAMPING: f64 = 0.6;
 
@@ -51,9 +49,9 @@ struct Level {
     triangles: Vec<[u32; 3]>,
     /// -area H grad phi_c . grad phi_(c+1) for the edge from corner c to the next, m.
     couplings: Vec<[f64; 3]>,
-    /// Sum of the couplings of each node, the diagonal of the matrix.
+    /// Sum of the couplings of each node: the diagonal of the matrix.
     diagonal: Vec<f64>,
-    /// The ends of the edge that each node halves which the coarser level has not.
+    /// For each node that the coarser level lacks, the ends of the edge that it halves.
     parents: Vec<[u32; 2]>,
 }
 
@@ -78,8 +76,8 @@ fn levels(case: &Case) -> Vec<Level> {
     levels
 }
 
-/// Number of nodes after so many refinements: the first nodes, down to the last whose weights are
-/// multiples of the unit then.
+/// Number of nodes after `refinements` refinements. These are the first nodes, and their weights are multiples of the unit after that
+/// refinement.
 fn nodes_after(case: &Case, refinements: u32) -> usize {
     let unit = 1u16 << (case.mesh.refinements - refinements);
     case.mesh.origins.partition_point(|origin| origin.weights.iter().all(|weight| weight % unit == 0))
@@ -133,7 +131,7 @@ impl Level {
     }
 }
 
-/// Solves on the last level, with the help of those before.
+/// Solves on the last level, with the coarser levels as preconditioner.
 fn solve(levels: &[Level], right: &[f64], reduction: f64) -> Vec<f64> {
     match levels {
         [] => vec![0.0; right.len()],
@@ -144,7 +142,7 @@ fn solve(levels: &[Level], right: &[f64], reduction: f64) -> Vec<f64> {
     }
 }
 
-/// One multigrid V-cycle: an approximation, symmetric in `right`, of the solution.
+/// One multigrid V-cycle, which approximates the solution. As an operator on `right` it is symmetric.
 fn cycle(levels: &[Level], right: &[f64]) -> Vec<f64> {
     let Some((level, coarser)) = levels.split_last().filter(|(_, coarser)| !coarser.is_empty()) else {
         return solve(levels, right, COARSEST_REDUCTION);
@@ -170,9 +168,8 @@ fn cycle(levels: &[Level], right: &[f64]) -> Vec<f64> {
     x
 }
 
-/// Solves for `right` until the residual has shrunk by `reduction`. The matrix is singular: adding a
-/// constant changes nothing. That does no harm as long as `right` sums to 0, which it does but for
-/// rounding.
+/// Solves for `right` until the residual is reduced by `reduction`. The matrix is singular: its kernel is the constants. The iteration
+/// still converges, because `right` sums to 0 up to rounding.
 fn conjugate_gradients(
     level: &Level,
     right: &[f64],
@@ -201,7 +198,7 @@ fn conjugate_gradients(
         last = slope;
         level.apply(&direction, &mut product);
         let curvature = dot(&direction, &product);
-        // Not so only where rounding is all that is left (or a coefficient is not finite).
+        // If this fails, the residual is rounding, or a coefficient is not finite.
         if !(curvature > 0.0 && slope > 0.0) {
             break;
         }
@@ -213,7 +210,7 @@ fn conjugate_gradients(
     x
 }
 
-/// Takes the mean away, so that the values sum to 0.
+/// Subtracts the mean, so that the values sum to 0.
 fn balance(values: &mut [f64]) {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     values.iter_mut().for_each(|value| *value -= mean);

@@ -1,9 +1,8 @@
-//! A run from its arguments to its report: who the ranks are, and what each of them does in turn.
+//! A run from its arguments to its report.
 
 use super::args::OceanArgs;
 use super::device::{Fields, simulate_on};
 use super::domain::Domain;
-use super::input::head_of_doubles;
 use super::kernels::Kernels;
 use super::model;
 use super::plot::{self, Picture};
@@ -17,18 +16,17 @@ use crate::error::CommandError;
 use crate::info::plural;
 use crate::timing::slowest_median;
 use crate::{progress, ranks};
-use halocline::{Communicator, LinkCounts, Partition, Reduce, Stream};
+use halocline::{
+    Array, Communicator, Decomposed, Error, Halo, LinkCounts, Partition, Reduce, RegularGrid, Stream,
+};
 use halocline_device::file;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
-/// What fails where the temperature cannot be saved.
-const SAVE: &str = "write the temperature to";
-
-/// Runs `halocline run ocean` and returns the exit code: not 0 if the check fails. With `json` the
-/// summary for people is left out.
+/// Runs `halocline run ocean` and returns the exit code: not 0 if the check fails. With `json` it prints no summary, only the JSON line.
 ///
-/// Call it where no other thread runs ([`ranks::run`] wants that).
+/// Call it while no other thread runs ([`ranks::run`] requires that).
 pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     args.device.set_environment();
     let fesom = model::read(&args.model)?;
@@ -41,13 +39,13 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     )
 }
 
-/// Arguments that no run can have, and a trace or plot that cannot be written.
+/// Refuses invalid arguments, and files that cannot be written.
 fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
     model::check_ranks(&args.model, ranks, nodes)?;
     args.device.find()?;
     args.trace.check()?;
     if let Some(path) = &args.save {
-        file::check(path).map_err(CommandError::file(SAVE, path))?;
+        file::check(path).map_err(CommandError::file("write the temperature to", path))?;
     }
     let Some(path) = plot_path(args) else { return Ok(()) };
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
@@ -63,19 +61,16 @@ fn plot_path(args: &OceanArgs) -> Option<&Path> {
     (!args.no_plot).then_some(args.plot.as_path())
 }
 
-/// What one rank does. Collective. Returns the exit code of the process.
+/// Runs one rank and returns the exit code of the process. Collective.
 fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     let trace = args.trace.begin(comm)?;
     let bar = progress::bar(comm.rank(), args.steps, &plural(comm.size(), "rank"));
     bar.tick();
-    let partition = model::share_partition(comm, case, args.model.partition)?;
-    let potential = model::share(comm, case.mesh.positions.len(), || {
-        Ok(rigid_lid::potential(case).into_iter().map(f64::to_bits).collect())
-    })?;
-    let potential: Vec<f64> = potential.into_iter().map(f64::from_bits).collect();
+    let partition = model::share_partition(comm, case, &args.model)?;
+    let potential = model::share(comm, case.mesh.positions.len(), || Ok(rigid_lid::potential(case)))?;
     let domains = case.mesh.topology.domains_by_vertex(&partition, comm.rank())?;
-    let domain = Domain::new(case, &domains, &potential);
-    // What came before is no part of the time for the steps.
+    let mut domain = Domain::new(case, &domains, &potential);
+    // The bar measures the steps only.
     bar.reset();
     let tick = || bar.inc(1);
     let (mut outcome, gpu) = match args.device {
@@ -89,16 +84,14 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
         }
     };
     bar.finish();
-    drop(domain);
-    drop(domains);
+    let nodes = std::mem::take(&mut domain.owned_nodes);
+    drop((domain, domains));
 
-    let owned = std::mem::take(&mut outcome.temperature);
     let costs = costs(comm, &outcome)?;
-    let temperature = gather(comm, &partition, owned, case.layers())?;
+    let gathered = gather(comm, &nodes, &std::mem::take(&mut outcome.temperature), case.layers())?;
     let traced = trace.finish(comm)?;
-    if comm.rank() != 0 {
-        return Ok(0);
-    }
+    let Some(gathered) = gathered else { return Ok(0) };
+    let temperature = gathered.read()?;
     let bar = progress::bar(0, args.steps, "compare");
     let verdict = verify(case, &potential, args.steps, &temperature, || bar.inc(1))?;
     bar.finish();
@@ -122,38 +115,36 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
         .map(|path| plot_surface(path, case, &partition, &temperature, &report).map(|()| path))
         .transpose();
     print(&report, *plot.as_ref().unwrap_or(&None), json).map_err(CommandError::Report)?;
-    // What the run has found is out; now what became of its files.
+    // Report the result before errors of the files.
+    drop(temperature);
     if let Some(path) = &args.save {
-        save(path, &temperature, case.layers()).map_err(CommandError::file(SAVE, path))?;
+        save(path, &gathered)?;
     }
     plot?;
     traced?;
     Ok(u8::from(!verdict.is_good()))
 }
 
-/// What the exchanges cost, over all ranks.
+/// Times of the exchanges, over all ranks.
 struct Costs {
-    /// Of the slowest rank.
+    /// Median time of a step's exchanges on the slowest rank.
     median_us: f64,
-    /// The whole run of the slowest rank.
+    /// Time of all steps on the slowest rank.
     seconds: f64,
+    /// Share of the time that all ranks spend in exchanges.
     share: f64,
     links: LinkCounts,
 }
 
 fn costs(comm: &Communicator, outcome: &Outcome) -> Result<Costs, CommandError> {
-    let nanoseconds: Vec<u64> = outcome.exchanges.iter().map(|time| time.as_nanos() as u64).collect();
-    let elapsed = comm.all_reduce(&[outcome.elapsed.as_nanos() as u64], Reduce::Max)?;
-    let LinkCounts { direct, mailbox, message } = outcome.links;
-    let mine = [nanoseconds.iter().sum(), outcome.elapsed.as_nanos() as u64];
-    let counts = [direct, mailbox, message].map(|count| count as u64);
-    let sums = comm.all_reduce(&[&mine[..], &counts].concat(), Reduce::Sum)?;
-    let sum = |at: usize| sums.get(at).copied().unwrap_or(0);
+    let elapsed = outcome.elapsed.as_secs_f64();
+    let in_exchanges: f64 = outcome.exchanges.iter().map(Duration::as_secs_f64).sum();
+    let [in_exchanges, total] = comm.all_reduce([in_exchanges, elapsed], Reduce::Sum)?;
     Ok(Costs {
         median_us: slowest_median(comm, &outcome.exchanges)?,
-        seconds: elapsed.first().copied().unwrap_or(0) as f64 / 1e9,
-        share: sum(0) as f64 / sum(1).max(1) as f64,
-        links: LinkCounts { direct: sum(2) as usize, mailbox: sum(3) as usize, message: sum(4) as usize },
+        seconds: comm.all_reduce(elapsed, Reduce::Max)?,
+        share: in_exchanges / total.max(f64::MIN_POSITIVE),
+        links: ranks::sum_links(comm, outcome.links)?,
     })
 }
 
@@ -190,11 +181,11 @@ fn plot_surface(
     plot::draw(path, &picture)
 }
 
-/// Writes rows of so many layers as an array of NumPy.
-fn save(path: &Path, temperature: &[f64], layers: usize) -> std::io::Result<()> {
-    let head = head_of_doubles(&[temperature.len() / layers, layers]);
-    let elements: Vec<u8> = temperature.iter().flat_map(|value| value.to_le_bytes()).collect();
-    file::replace(path, &[&head, &elements])
+/// Writes an array as a NumPy file.
+fn save(path: &Path, array: &Array<f64>) -> Result<(), Error> {
+    let comm = Communicator::single();
+    let grid = RegularGrid::new(array.layout().extents()).decompose(1)?;
+    grid.pattern(&comm, Halo::uniform(0))?.save(&comm, path, &[array])
 }
 
 fn print(report: &Report, plot: Option<&Path>, json: bool) -> std::io::Result<()> {

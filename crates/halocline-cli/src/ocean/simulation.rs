@@ -7,22 +7,22 @@ use crate::error::CommandError;
 use halocline::{Communicator, HaloExchange, LinkCounts, MeshDomains, Reduce};
 use std::time::{Duration, Instant};
 
-/// What a rank has after the last step.
+/// The result of a rank after the last step.
 pub struct Outcome {
     /// Length of a time step, s.
     pub step: f64,
     /// Temperature at the owned nodes, a row of layers each, deg C.
     pub temperature: Vec<f64>,
-    /// Time in each step's exchanges, from beginning to begin them until the halo was filled: waiting for
-    /// slower ranks is included. On a GPU, where nothing waits, the time of the host's calls.
+    /// Time of each step's exchanges, from the call that starts them until the halo is filled, with the wait for slower ranks. On a GPU
+    /// the host does not wait, and this is the time of its calls.
     pub exchanges: Vec<Duration>,
-    /// Time of the whole loop.
+    /// Time of all steps.
     pub elapsed: Duration,
-    /// Links of this rank's bound exchanges, together.
+    /// Sum of the links of this rank's exchanges.
     pub links: LinkCounts,
 }
 
-/// Steps through time. Collective. Calls `tick` after each step.
+/// Runs all steps, and calls `tick` after each. Collective.
 pub fn simulate(
     comm: &Communicator,
     case: &Case,
@@ -62,7 +62,7 @@ pub fn simulate(
     Ok(Outcome { step, temperature: owned, exchanges, elapsed, links })
 }
 
-/// Links of this rank's bound exchanges, together.
+/// Sum of the links of these exchanges.
 pub(super) fn links(exchanges: &[&HaloExchange]) -> LinkCounts {
     exchanges.iter().map(|halo| halo.links()).fold(LinkCounts::default(), |sum, counts| LinkCounts {
         direct: sum.direct + counts.direct,
@@ -71,22 +71,22 @@ pub(super) fn links(exchanges: &[&HaloExchange]) -> LinkCounts {
     })
 }
 
-/// Steps that are shorter, s, simulate nothing.
+/// Shortest useful time step, s.
 const SHORTEST: f64 = 1e-3;
 
-/// The least of the ranks' longest steps. Exact: positive floating-point numbers are ordered as their bits. All ranks refuse
-/// one that makes no sense. Collective.
+/// The minimum over the ranks of the longest stable time step. All ranks refuse a step that is not finite or too short. Collective.
 pub(super) fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, CommandError> {
-    let least = |mine: u64| Ok::<_, CommandError>(comm.all_reduce(&[mine], Reduce::Min)?[0]);
     let (longest, (node, layer)) = domain.longest_step();
-    let step = f64::from_bits(least(longest.to_bits())?);
+    // Positive floating-point numbers have the order of their bits. NaN is larger than all of them.
+    let step = f64::from_bits(comm.all_reduce(longest.to_bits(), Reduce::Min)?);
     if step.is_finite() && step >= SHORTEST {
         return Ok(step);
     }
     let layers = domain.layers as u64;
-    let cell = least(if longest == step { node * layers + layer as u64 } else { u64::MAX })?;
+    let mine = if longest == step { node * layers + layer as u64 } else { u64::MAX };
+    let cell = comm.all_reduce(mine, Reduce::Min)?;
     Err(CommandError::failed(format!(
-        "the longest stable time step is {step:e} s, which layer {} of node {} allows: look at the velocities (u.npy, v.npy), \
+        "the longest stable time step is {step:e} s, which layer {} of node {} allows; check the velocities (u.npy, v.npy), \
          the level interfaces (aux3d.out) and the size of the triangles (nod2d.out) there",
         cell % layers + 1,
         cell / layers + 1

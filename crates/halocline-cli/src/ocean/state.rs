@@ -4,12 +4,12 @@ use super::geometry::{Frame, Vector, middle, spherical_area};
 use super::input::Fesom;
 use super::mesh::Mesh;
 
-/// What every rank of a process shares: mesh and state. Fields on the refined mesh are not kept, they are
-/// interpolated where a rank needs them, so that the memory for them is divided over the ranks.
+/// Mesh and state, which all ranks of a process share. Fields on the refined mesh are interpolated on the ranks that need them, so that
+/// their memory is divided among the ranks.
 pub struct Case {
     /// The model's mesh and state.
     pub fesom: Fesom,
-    /// The mesh that is computed on.
+    /// The refined mesh, which the simulation uses.
     pub mesh: Mesh,
     /// Velocity at the nodes of the model's mesh, nodes x layers; empty if the mesh is not refined.
     node_velocity: Vec<Vector>,
@@ -33,7 +33,7 @@ impl Case {
         self.fesom.interfaces.windows(2).map(|ends| ends[0] - ends[1]).collect()
     }
 
-    /// Layers above the bottom at a triangle: those of the model's triangle that it is a part of.
+    /// Number of layers above the bottom of a triangle, which is that of the model's triangle around it.
     pub fn triangle_layers(&self, triangle: usize) -> usize {
         self.fesom.triangle_layers[self.mesh.ancestor(triangle)]
     }
@@ -43,8 +43,7 @@ impl Case {
         let origin = self.mesh.origins[node];
         let share = 1.0 / f64::from(1u32 << self.mesh.refinements);
         let parents = || origin.nodes.into_iter().zip(origin.weights).filter(|&(_, weight)| weight > 0);
-        // All parents are corners of one triangle, or of all triangles at an edge: where the node has
-        // water, they have.
+        // All parents are corners of each triangle around the node, so that they have water in every layer in which the node has water.
         let layers = parents().map(|(node, _)| self.fesom.node_layers[node as usize]).min().unwrap_or(0);
         column.fill(0.0);
         for (parent, weight) in parents() {
@@ -54,8 +53,8 @@ impl Case {
         }
     }
 
-    /// Velocity in a triangle towards the model's east (`u`) and north (`v`), m/s, 0 below the bottom: as
-    /// given, or in a refined mesh by linear interpolation between means at the nodes.
+    /// Velocity in a triangle to the model's east (`u`) and north (`v`), m/s, 0 below the bottom. In a refined mesh it is interpolated
+    /// linearly between means at the nodes.
     pub fn velocity(&self, triangle: usize, u: &mut [f64], v: &mut [f64]) {
         let (layers, ancestor) = (self.triangle_layers(triangle), self.mesh.ancestor(triangle));
         u.fill(0.0);
@@ -81,7 +80,7 @@ impl Case {
         });
     }
 
-    /// Where the middle of a triangle lies between the corners of the model's triangle around it.
+    /// Barycentric coordinates of a triangle's middle in the model's triangle around it.
     fn middle_weights(&self, triangle: usize) -> [f64; 3] {
         let around = self.fesom.triangles[self.mesh.ancestor(triangle)];
         let unit = 1.0 / f64::from(3u32 << self.mesh.refinements);

@@ -1,23 +1,19 @@
-//! The ocean on the embedded mesh, over ranks that are simulated one after the other, and on simulated devices.
+//! The ocean on the embedded mesh, over ranks that this thread simulates in turn.
 
-use super::device::{Fields, Part, Parts, Sweeper, simulate_on};
+mod device;
+
 use super::domain::Domain;
 use super::geometry::{EARTH_RADIUS, Triangle, minus, spherical_area};
 use super::input::{Fesom, Source};
-use super::kernels::{SOURCE, Sea};
 use super::mesh::{Mesh, coarser};
 use super::rigid_lid::potential;
 use super::simulation::common_step;
 use super::state::Case;
-use super::verify::{Verdict, gather as gather_ranks, verify};
-use crate::error::CommandError;
-use crate::{on_host, ranks};
-use halocline::device::sim::{Kernel, KernelMemory, Options, World};
-use halocline::device::{Address, Priority, Stream};
-use halocline::{Communicator, DeviceError, Error, MeshDomains, Partition};
+use super::verify::{Verdict, verify};
+use halocline::{Communicator, MeshDomains, Partition};
 use std::collections::HashSet;
 use std::f64::consts::PI;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 struct Prepared {
     case: Case,
@@ -65,7 +61,7 @@ fn gather(ids: &[&[u64]], fields: &[Vec<f64>], layers: usize, cells: usize) -> V
     global
 }
 
-/// What an exchange does: all rows from the owned ones.
+/// An exchange: copies the owned rows to all other copies of them.
 fn exchange(cells: &[&[u64]], owned: &[&[u64]], fields: &mut [Vec<f64>], layers: usize, count: usize) {
     let global = gather(owned, fields, layers, count);
     for (ids, field) in cells.iter().zip(fields) {
@@ -276,206 +272,6 @@ fn the_result_is_the_same_to_the_last_bit_for_every_partition() {
     }
 }
 
-/// The sweeps of the host as kernels of a simulated device, which declare the rows that they read and write.
-struct Simulated {
-    world: World,
-    domain: Arc<Domain>,
-    parts: Parts,
-    temperatures: [Address; 2],
-    gradient: [Address; 2],
-    nodes: usize,
-}
-
-impl Simulated {
-    fn rows(&self, base: Address, items: impl IntoIterator<Item = usize>) -> Vec<(Address, usize)> {
-        let items: std::collections::BTreeSet<usize> = items.into_iter().collect();
-        let row = 8 * self.domain.layers;
-        let mut rows: Vec<(Address, usize)> = Vec::new();
-        for item in items {
-            let at = base + (item * row) as Address;
-            match rows.last_mut() {
-                Some((begin, bytes)) if *begin + *bytes as Address == at => *bytes += row,
-                _ => rows.push((at, row)),
-            }
-        }
-        rows
-    }
-
-    /// A kernel that computes from rows of arrays, of which all others are not numbers, and writes rows.
-    fn launch(
-        &self,
-        stream: &Stream,
-        reads: Vec<(Address, usize, Vec<usize>)>,
-        writes: Vec<(Address, Vec<usize>)>,
-        compute: impl FnOnce(&Domain, Vec<Vec<f64>>) -> Vec<Vec<f64>> + Send + 'static,
-    ) -> Result<(), DeviceError> {
-        let mut kernel = Kernel::new("sweep");
-        for (base, _, items) in &reads {
-            for (at, bytes) in self.rows(*base, items.iter().copied()) {
-                kernel = kernel.reads(at, bytes);
-            }
-        }
-        for (base, items) in &writes {
-            for (at, bytes) in self.rows(*base, items.iter().copied()) {
-                kernel = kernel.writes(at, bytes);
-            }
-        }
-        let domain = Arc::clone(&self.domain);
-        let body = move |memory: &mut KernelMemory<'_>| {
-            let layers = domain.layers;
-            let at = |base: Address, cell: usize| base + 8 * cell as Address;
-            let mut array = |(base, count, items): (Address, usize, Vec<usize>)| {
-                let mut values = vec![f64::NAN; count * layers];
-                for cell in items.into_iter().flat_map(|item| item * layers..(item + 1) * layers) {
-                    values[cell] = f64::from_bits(memory.read(at(base, cell)));
-                }
-                values
-            };
-            let arrays = reads.into_iter().map(&mut array).collect();
-            for ((base, items), values) in writes.into_iter().zip(compute(&domain, arrays)) {
-                for cell in items.into_iter().flat_map(|item| item * layers..(item + 1) * layers) {
-                    memory.write(at(base, cell), values[cell].to_bits());
-                }
-            }
-        };
-        self.world.launch(stream, kernel.body(body))
-    }
-}
-
-fn numbers(items: &[u32]) -> Vec<usize> {
-    items.iter().map(|&item| item as usize).collect()
-}
-
-fn distinct(items: impl Iterator<Item = usize>) -> Vec<usize> {
-    items.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
-}
-
-impl Sweeper for Simulated {
-    fn gradients(&self, stream: &Stream, now: usize, part: Part) -> Result<(), DeviceError> {
-        let triangles = numbers(&self.parts.triangles[part as usize]);
-        let corners = distinct(triangles.iter().flat_map(|&at| self.domain.triangles[at].nodes));
-        let reads = vec![(self.temperatures[now], self.nodes, corners)];
-        let writes = self.gradient.map(|base| (base, triangles.clone())).to_vec();
-        self.launch(stream, reads, writes, |domain, arrays| {
-            let zeros = || vec![0.0; domain.triangles.len() * domain.layers];
-            let (mut east, mut north) = (zeros(), zeros());
-            domain.gradients(&arrays[0], &mut east, &mut north);
-            vec![east, north]
-        })
-    }
-
-    fn advance(&self, stream: &Stream, now: usize, part: Part, seconds: f64) -> Result<(), DeviceError> {
-        let nodes = numbers(&self.parts.nodes[part as usize]);
-        let pairs = |&node: &usize| self.parts.begin[node] as usize..self.parts.begin[node + 1] as usize;
-        let around = nodes.iter().flat_map(pairs).map(|pair| self.parts.around[pair][0] as usize);
-        let around = distinct(around);
-        let corners = distinct(around.iter().flat_map(|&at| self.domain.triangles[at].nodes));
-        let triangles = self.domain.triangles.len();
-        let mut reads = vec![(self.temperatures[now], self.nodes, corners)];
-        reads.extend(self.gradient.map(|base| (base, triangles, around.clone())));
-        let writes = vec![(self.temperatures[1 - now], nodes)];
-        self.launch(stream, reads, writes, move |domain, arrays| {
-            let mut later = vec![0.0; arrays[0].len()];
-            domain.advance(seconds, &arrays[0], (&arrays[1], &arrays[2]), &mut later);
-            vec![later]
-        })
-    }
-}
-
-#[test]
-fn the_kernels_do_what_the_host_does_to_the_last_bit() {
-    let Some(kernels) = on_host::Kernels::compile(SOURCE, "Sea", &["gradients", "advance"]) else { return };
-    let prepared = prepared(0);
-    let (case, layers) = (&prepared.case, prepared.case.layers());
-    for (domains, domain) in parts(prepared, &scattered(case.mesh.positions.len(), 3, 5)) {
-        let nodes = domains.vertices().cells();
-        let mut temperature = vec![0.0; nodes.len() * layers];
-        for (&node, column) in nodes.iter().zip(temperature.chunks_exact_mut(layers)) {
-            case.temperature(node as usize, column);
-        }
-        // Of other ranks' triangles the gradients have come by an exchange: here they are anything.
-        let cells = domain.triangles.len() * layers;
-        let anything = |seed: usize| (0..cells).map(|at| ((at * 37 + seed) % 101) as f64 * 1e-7).collect();
-        let mut due: [Vec<f64>; 2] = [anything(1), anything(2)];
-        let mut found = due.clone();
-        let mut later = vec![f64::NAN; temperature.len()];
-        let mut due_later = later.clone();
-        let [east, north] = &mut due;
-        domain.gradients(&temperature, east, north);
-        domain.advance(30_000.0, &temperature, (east, north), &mut due_later);
-
-        let mut kept: Vec<Vec<u64>> = Vec::new();
-        let place = |words: &[u64]| words.as_ptr().expose_provenance() as Address;
-        let put = |bytes: Vec<u8>| {
-            let word = |bytes: &[u8]| {
-                let mut word = [0; 8];
-                word[..bytes.len()].copy_from_slice(bytes);
-                u64::from_ne_bytes(word)
-            };
-            kept.push(bytes.chunks(8).map(word).collect());
-            Ok(place(&kept[kept.len() - 1]))
-        };
-        let array = |values: &mut Vec<f64>| values.as_mut_ptr().expose_provenance() as Address;
-        let [east, north] = &mut found;
-        let gradient = [array(east), array(north)];
-        let (sea, lists) = Sea::new(&domain, &Parts::new(&domain), gradient, put).unwrap();
-        let levels = [array(&mut temperature), array(&mut later)];
-        for (name, lists, seconds) in
-            [("gradients", lists.triangles, 0.0), ("advance", lists.nodes, 30_000.0)]
-        {
-            for items in lists {
-                let (sea, blocks, threads) = sea.sweep(items, levels, seconds);
-                // SAFETY: all arrays are there, as large as the domain says.
-                unsafe { kernels.launch(name, blocks, threads, &sea) };
-            }
-        }
-        let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-        assert!(found.iter().zip(&due).all(|(found, due)| bits(found) == bits(due)), "gradients");
-        assert!(bits(&later) == bits(&due_later), "temperature");
-        assert!(later[..domain.owned_nodes.len() * layers].iter().all(|value| value.is_finite()));
-    }
-}
-
-#[test]
-fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
-    let Prepared { case, potential } = prepared(0);
-    let (nodes, steps) = (case.mesh.positions.len(), 3);
-    let one = Partition::block(nodes, 1).unwrap();
-    let due = simulate(prepared(0), &one, &initial(case), steps);
-    let partition = Partition::metis(&case.mesh.topology.vertex_graph().unwrap(), 2).unwrap();
-    for (seed, devices) in [(1, 2), (2, 1)] {
-        let live = World::live(seed, &Options { devices, ..Options::default() }).unwrap();
-        let results = ranks::as_threads(2, |comm| -> Result<_, CommandError> {
-            let domains = case.mesh.topology.domains_by_vertex(&partition, comm.rank())?;
-            let domain = Arc::new(Domain::new(case, &domains, potential));
-            let device = live.world().device(comm.rank() as u32 % devices).map_err(Error::from)?;
-            let stream = device.stream(Priority::Normal).map_err(Error::from)?;
-            let address = |field: &halocline::Field| field.base().addr().get() as Address;
-            let make = |_: &Stream, fields: &Fields| {
-                let parts = Parts::new(&domain);
-                // Mixed triangles are all one rank's; then their nodes wait for them on the other.
-                let boundary = parts.triangles[1].len().max(parts.nodes[1].len());
-                assert!(boundary > 0 && !parts.triangles[0].is_empty() && !parts.nodes[0].is_empty());
-                Ok(Simulated {
-                    world: live.world().clone(),
-                    domain: Arc::clone(&domain),
-                    parts,
-                    temperatures: [0, 1].map(|at: usize| address(&fields.temperatures[at])),
-                    gradient: [0, 1].map(|at: usize| address(&fields.gradient[at])),
-                    nodes: domains.vertices().cells().len(),
-                })
-            };
-            let place = (case, &domains, &*domain);
-            let outcome = simulate_on(comm, place, steps as u32, stream, make, || {})?;
-            gather_ranks(comm, &partition, outcome.temperature, case.layers())
-        });
-        let found = results.unwrap().swap_remove(0);
-        let different = found.iter().zip(&due).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
-        assert_eq!((different, found.len()), (0, due.len()), "seed {seed}");
-        assert!(live.reports().is_empty(), "seed {seed}: {:?}", live.reports());
-    }
-}
-
 #[test]
 fn the_check_accepts_the_right_result_and_sees_a_single_wrong_bit() {
     let Prepared { case, potential } = prepared(0);
@@ -502,7 +298,7 @@ fn a_run_that_loses_heat_is_not_good() {
     assert!(!verdict(f64::NAN).is_good());
 }
 
-/// All ranks refuse a step that simulates nothing, and name the cell that allows no longer one.
+/// The error names the cell that limits the step.
 #[test]
 fn a_time_step_that_makes_no_sense_is_refused_with_its_node() {
     for speed in [1e30, f64::NAN, f64::INFINITY] {

@@ -4,22 +4,21 @@ use super::domain::Domain;
 use super::simulation::simulate;
 use super::state::Case;
 use crate::error::CommandError;
-use halocline::{Communicator, Partition};
+use halocline::{Array, Communicator, Partition, Pattern, UnstructuredDomain};
 
-/// What the check has found.
+/// The result of the comparison.
 pub struct Verdict {
-    /// Largest difference of any temperature to that of the run on one rank, K; not finite if some
-    /// value is not a number.
+    /// Largest difference of a temperature from the run on one rank, K; infinite if a value is not a number.
     pub max_abs_diff: f64,
-    /// Change of the heat content over the run, as a share of the heat content.
+    /// Relative change of the heat content over the run.
     pub conservation: f64,
     /// Number of node cells above the bottom, over all layers.
     pub wet_cells: usize,
 }
 
-/// Changes of the heat content up to this share are rounding. Each step rounds every cell a few dozen
-/// times, by at most 1e-16 of what it holds and at random, so that thousands of steps stay below 1e-12; one
-/// flux that is lost or counted twice in one step is a share of 1e-9 and more even on fine meshes.
+/// Relative changes of the heat content up to this are rounding. Each step rounds every cell a few dozen times at random, by at most
+/// 1e-16 of its value, so that thousands of steps stay below 1e-12. One flux that is lost or counted twice changes the content by at
+/// least 1e-9, even on fine meshes.
 pub const ROUNDING: f64 = 1e-10;
 
 impl Verdict {
@@ -29,8 +28,8 @@ impl Verdict {
     }
 }
 
-/// Runs all `steps` again on one rank, in this process, and compares: `temperature` is the result of
-/// the run on several ranks at all nodes.
+/// Repeats all steps on one rank, in this process, and compares the result with `temperature`: the result of the run on several ranks
+/// at all nodes.
 pub fn verify(
     case: &Case,
     potential: &[f64],
@@ -60,41 +59,15 @@ pub fn verify(
     })
 }
 
-/// Rows that a rank sends in one message: 3 MB of 47 layers.
-const ROWS: usize = 8192;
-
-/// The temperature at all nodes, on rank 0; an empty field elsewhere. Collective. `owned` are the rows of
-/// the nodes that this rank owns, ascending.
+/// The temperature at all nodes, on rank 0; `None` on other ranks. `owned` has a row of layers for each of `nodes`. Collective.
 pub fn gather(
     comm: &Communicator,
-    partition: &Partition,
-    owned: Vec<f64>,
+    nodes: &[u64],
+    owned: &[f64],
     layers: usize,
-) -> Result<Vec<f64>, CommandError> {
-    let rounds = partition.counts().into_iter().max().unwrap_or(0).div_ceil(ROWS);
-    if comm.rank() != 0 {
-        let mut rest = owned.chunks(ROWS * layers);
-        for _ in 0..rounds {
-            let bytes = |values: &[f64]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            comm.sparse_exchange(rest.next().map(|values| (0, bytes(values))).into_iter().collect())?;
-        }
-        return Ok(Vec::new());
-    }
-    // What does not come shows in the comparison.
-    let mut all = vec![f64::NAN; partition.owners().len() * layers];
-    let mut nodes = vec![Vec::new(); comm.size()];
-    partition.owners().iter().enumerate().for_each(|(node, &owner)| nodes[owner].push(node));
-    for (&node, row) in nodes[0].iter().zip(owned.chunks_exact(layers)) {
-        all[node * layers..][..layers].copy_from_slice(row);
-    }
-    drop(owned);
-    for round in 0..rounds {
-        for (rank, bytes) in comm.sparse_exchange(Vec::new())? {
-            let mut values = bytes.as_chunks().0.iter().map(|&raw| f64::from_le_bytes(raw));
-            for &node in nodes[rank].iter().skip(round * ROWS).take(ROWS) {
-                all[node * layers..][..layers].iter_mut().zip(&mut values).for_each(|(to, from)| *to = from);
-            }
-        }
-    }
-    Ok(all)
+) -> Result<Option<Array<f64>>, CommandError> {
+    let part = Array::zeros(comm, &[nodes.len(), layers])?;
+    part.write()?.copy_from_slice(owned);
+    let domain = UnstructuredDomain::new(comm.rank() as u64, nodes.to_vec(), Vec::new());
+    Ok(Pattern::unstructured(comm, &[domain])?.gather_to(comm, 0, &[&part])?)
 }

@@ -1,7 +1,7 @@
 //! The timeline of a GPU: a kernel of one thread (`stamp.cu`) in the stream stores the GPU's clock.
 //!
-//! That clock is compared with the host's before the first round and after the last one, as [`super::clock`] does with clocks of
-//! other machines: a stamp lies between the call that launches it and the one that has waited for it.
+//! The offset of that clock from the host's is measured before the first round and after the last one, as [`super::clock`] does for other
+//! machines. The time of a stamp is between the call that launches it and the call that waits for it.
 
 use super::clock::{Clock, Reading};
 use super::notes::Entry;
@@ -11,7 +11,7 @@ use halocline::device::{Address, Priority, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Pending};
 use serde_json::{Map, Value};
 
-/// The kernel, as CUDA C++.
+/// The CUDA C++ source of the kernel.
 const SOURCE: &str = include_str!("stamp.cu");
 /// Rows are threads of the trace; no thread of Linux has such a number.
 const FIRST_ROW: u64 = 1 << 24;
@@ -23,35 +23,35 @@ pub(crate) const OPERATIONS: usize = 6;
 /// The moments of a round, which is an exchange and the computation beside and after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// What the exchange sends is ready; the interior may begin.
+    /// The data to send are ready, and the interior may start.
     Begun,
     /// The interior is computed.
     Interior,
     /// The halo is filled.
     Filled,
-    /// What is computed comes after the exchange from now on.
+    /// Later computations are ordered after the exchange.
     Waited,
-    /// All is computed.
+    /// All cells are computed.
     Done,
 }
 
 const MOMENTS: usize = 5;
 
-/// Gives a stream a write of the device's clock, ns, never 0, to an address.
+/// Queues a write of the device's clock (ns, never 0) to an address.
 pub type Stamp = Box<dyn Fn(&Stream, Address) -> Result<(), DeviceError> + Send>;
 
 /// The stamps of a rank's rounds.
 pub struct Stamps {
     stamp: Stamp,
-    /// Waits for each exchange, for nothing else; urgent, so that its stamps need not wait for the last block of the interior.
+    /// Waits for exchanges only. It has a high priority, so that its stamps do not wait for the last block of the interior.
     observer: Stream,
-    /// One for each moment of each round, 0 where it has not come.
+    /// One for each moment of each round; 0 before the moment.
     stamps: DeviceArray<u64>,
-    /// Rounds that have a place in `stamps`.
+    /// Number of rounds that fit in `stamps`.
     rounds: usize,
-    /// Rounds that are over.
+    /// Number of rounds that are complete.
     round: usize,
-    /// Of one stamp.
+    /// Memory for the stamps that compare the clocks.
     now: DeviceArray<u64>,
     first: Reading,
 }
@@ -60,7 +60,7 @@ pub struct Stamps {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
     number: usize,
-    /// By [`Moment`]; 0 where it has not come.
+    /// By [`Moment`]; 0 before the moment.
     pub(crate) stamps: [u64; MOMENTS],
 }
 
@@ -86,7 +86,7 @@ impl Stamps {
         Ok(Self { stamp, observer, stamps, rounds, round: 0, now, first })
     }
 
-    /// Stamps that the stream has reached a moment of this round.
+    /// Queues the stamp of a moment of this round.
     pub fn at(&self, moment: Moment, stream: &Stream) -> Result<(), Error> {
         if self.round >= self.rounds {
             return Ok(());
@@ -95,20 +95,20 @@ impl Stamps {
         Ok((self.stamp)(stream, self.stamps.base().addr().get() as Address + offset as Address)?)
     }
 
-    /// Stamps when an exchange is over.
+    /// Queues the stamp of the end of an exchange.
     pub fn observe(&self, pending: &Pending) -> Result<(), Error> {
         pending.schedule_wait(&self.observer)?;
         self.at(Moment::Filled, &self.observer)
     }
 
-    /// The round is over, with the last thing that the stream was given.
+    /// Ends the round after the last operation of the stream.
     pub fn next(&mut self, stream: &Stream) -> Result<(), Error> {
         self.at(Moment::Done, stream)?;
         self.round += 1;
         Ok(())
     }
 
-    /// The rounds that are over. Blocks until the streams are done.
+    /// The complete rounds. Blocks until the streams are done.
     pub(crate) fn read(&self, stream: &Stream) -> Result<Vec<Round>, Error> {
         self.observer.synchronise()?;
         let stamps = self.stamps.read(stream)?;
@@ -116,8 +116,8 @@ impl Stamps {
         Ok(rounds.enumerate().map(|(number, &stamps)| Round { number, stamps }).collect())
     }
 
-    /// Puts what was stamped into the trace. Blocks until the streams are done.
-    pub fn write_down(self, rank: usize, stream: &Stream) -> Result<(), Error> {
+    /// Writes the stamps into the trace. Blocks until the streams are done.
+    pub fn write_trace(self, rank: usize, stream: &Stream) -> Result<(), Error> {
         let rounds = self.read(stream)?;
         let clock = self.first.until(compare(&self.stamp, &self.observer, &self.now)?);
         let gpu = stream.device().ordinal();
@@ -174,7 +174,7 @@ impl Row {
     }
 }
 
-/// What a GPU did in each round, by the host's clock, with its row.
+/// The spans of a GPU in each round by the host's clock, with their rows.
 fn entries(rank: usize, rounds: &[Round], clock: &Clock) -> Vec<(Row, Entry)> {
     let (_, within) = clock.behind();
     let mut entries = Vec::with_capacity(3 * rounds.len());

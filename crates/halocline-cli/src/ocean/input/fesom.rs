@@ -1,4 +1,4 @@
-//! The mesh and the state, as the files give them.
+//! The mesh and the state in the files.
 
 use super::super::geometry::{Vector, on_sphere, triple};
 use super::npy::{self, Columns};
@@ -6,19 +6,17 @@ use super::text::Numbers;
 use super::{InputError, Source};
 use std::ops::RangeInclusive;
 
-/// A FESOM mesh and model state. Layers are counted from the surface; layer k lies between the
-/// interfaces k and k + 1.
+/// A FESOM mesh and model state. Layer 0 is at the surface. Layer k is between the interfaces k and k + 1.
 pub struct Fesom {
     /// Each node as a point of the unit sphere.
     pub nodes: Vec<Vector>,
-    /// The three nodes of each triangle, counted from 0, counterclockwise seen from above; each node
-    /// has a triangle.
+    /// The three nodes of each triangle, counted from 0, counterclockwise seen from above. Each node has a triangle.
     pub triangles: Vec<[u32; 3]>,
     /// Depth of each level interface, m, negative and falling.
     pub interfaces: Vec<f64>,
     /// Layers above the bottom at each triangle, at least 1.
     pub triangle_layers: Vec<usize>,
-    /// Layers above the bottom at each node: the most of the triangles around it.
+    /// Layers above the bottom at each node: the maximum over the adjacent triangles.
     pub node_layers: Vec<usize>,
     /// Potential temperature, deg C, nodes x layers.
     pub temperature: Vec<f32>,
@@ -30,17 +28,16 @@ pub struct Fesom {
     pub parts: Vec<u32>,
 }
 
-/// More nodes, triangles or interfaces than any real mesh has: a damaged count is no reason to fill the
-/// memory.
+/// Limit for counts of nodes, triangles and interfaces, larger than any real mesh. A damaged count does not fill the memory.
 const MOST: usize = 1 << 28;
 
-/// Faster than any current, m/s: what is faster is damage, or of another unit.
+/// Limit for velocities, m/s. A faster current is a damaged value or has another unit.
 const FASTEST: f32 = 100.0;
 
-/// Temperatures of liquid water, and of what is mistaken for it, deg C.
+/// Valid temperatures, deg C; wide, so that only damaged values are refused.
 const TEMPERATURES: RangeInclusive<f32> = -100.0..=1000.0;
 
-/// The thinnest layer, m.
+/// Minimum thickness of a layer, m.
 const THINNEST: f64 = 0.01;
 
 /// Number of parts in the file of the model's own partition.
@@ -138,7 +135,7 @@ fn read_interfaces(text: &[u8], nodes: usize) -> Result<Vec<f64>, InputError> {
     Ok(interfaces)
 }
 
-/// Numbers of layers from numbers of interfaces.
+/// Reads numbers of interfaces, and returns numbers of layers.
 fn read_layers(
     file: &'static str,
     bytes: &[u8],
@@ -149,7 +146,7 @@ fn read_layers(
     Ok(interfaces.into_iter().map(|interfaces| interfaces as usize - 1).collect())
 }
 
-/// The layers at each node: the most of the triangles around it.
+/// The layers at each node: the maximum over the adjacent triangles.
 fn deepest(triangles: &[[u32; 3]], layers: &[usize], nodes: usize) -> Result<Vec<usize>, InputError> {
     let mut deepest = vec![0; nodes];
     for (corners, &layers) in triangles.iter().zip(layers) {
@@ -169,7 +166,7 @@ fn deepest(triangles: &[[u32; 3]], layers: &[usize], nodes: usize) -> Result<Vec
     }
 }
 
-/// The file must say what the triangles imply.
+/// Checks the layers of the nodes in the file against those of the triangles.
 fn check_node_layers(bytes: &[u8], implied: &[usize], layers: usize) -> Result<(), InputError> {
     let file = "nlevels_nod2D.npy";
     let given = read_layers(file, bytes, implied.len(), layers)?;
@@ -181,7 +178,7 @@ fn check_node_layers(bytes: &[u8], implied: &[usize], layers: usize) -> Result<(
             offset: bytes.len() - 4 * (implied.len() - node),
             found: format!("{} as element {node}", given[node] + 1),
             expected: format!(
-                "{}, the most level interfaces of a triangle around the node",
+                "{}, the maximum of level interfaces over the adjacent triangles",
                 implied[node] + 1
             ),
         }),

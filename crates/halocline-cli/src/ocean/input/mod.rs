@@ -1,26 +1,25 @@
-//! The files of a FESOM mesh and model state, read and checked.
+//! Reads and checks the files of a FESOM mesh and model state.
 //!
-//! Whatever is read here is consistent afterwards: all indices are in range, all numbers finite, every
-//! node belongs to a triangle. What is not gives an [`InputError`] that names file and place.
+//! The result is consistent: all indices are in range, all numbers are finite, and every node belongs to a triangle. An [`InputError`]
+//! names the file and the place of a fault.
 
 mod fesom;
 mod npy;
 mod text;
 
 pub use fesom::{Fesom, PARTS};
-pub use npy::head_of_doubles;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-/// Where the files are.
+/// The place of the files.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// In this binary: the `pi` mesh of FESOM2 with the yearly mean state of 1948.
     Embedded,
     /// In a directory.
     Directory(PathBuf),
-    /// Here.
+    /// In memory.
     #[cfg(fuzzing)]
     Given(Vec<(&'static str, Vec<u8>)>),
 }
@@ -73,7 +72,7 @@ pub enum InputError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A text file ends too early.
@@ -83,31 +82,31 @@ pub enum InputError {
         file: &'static str,
         /// Its last line, from 1.
         line: usize,
-        /// What should come next.
+        /// The missing text.
         expected: String,
     },
-    /// A text file says something else than it should.
+    /// A text file has an unexpected value.
     #[error("{file}, line {line}: found {found:?}, expected {expected}")]
     Text {
         /// The file.
         file: &'static str,
         /// The line, from 1.
         line: usize,
-        /// What is there.
+        /// The text in the file.
         found: String,
-        /// What should be there.
+        /// The expected text.
         expected: String,
     },
-    /// A `.npy` file says something else than it should.
+    /// A `.npy` file has an unexpected value.
     #[error("{file}, byte {offset}: found {found}, expected {expected}")]
     Npy {
         /// The file.
         file: &'static str,
-        /// The first byte at fault, from 0.
+        /// The first wrong byte, from 0.
         offset: usize,
-        /// What is there.
+        /// The text in the file.
         found: String,
-        /// What should be there.
+        /// The expected text.
         expected: String,
     },
 }

@@ -1,28 +1,28 @@
-//! The `.npy` format of NumPy, as far as the ocean needs it: little-endian `float32` and `int32`
-//! arrays in C order whose shape is known (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
+//! A reader for NumPy's file format, for little-endian `float32` and `int32` arrays in C order with a known shape
+//! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
 
 use super::InputError;
 use std::ops::RangeInclusive;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// What the elements of a file of columns are.
+/// The expected content of a file of columns.
 pub struct Columns<'a> {
-    /// What has the columns: `node` or `triangle`.
+    /// The cells that have the columns: `node` or `triangle`.
     pub of: &'static str,
-    /// Layers above the bottom of each column, of so many layers; what lies below is not used.
+    /// Number of layers above the bottom of each column. Values below are not used.
     pub wet: &'a [usize],
     /// Layers of a column.
     pub layers: usize,
-    /// What a value is.
+    /// The quantity, for errors.
     pub what: &'static str,
-    /// Values that make sense.
+    /// Range of valid values.
     pub range: RangeInclusive<f32>,
-    /// Their unit.
+    /// Unit of the values.
     pub unit: &'static str,
 }
 
-/// The elements of a `float32` array of columns by layers: all of them finite, those above the bottom in a range.
+/// The elements of a `float32` array of columns by layers. All of them are finite, and those above the bottom are in the range.
 pub fn columns(file: &'static str, bytes: &[u8], columns: &Columns<'_>) -> Result<Vec<f32>, InputError> {
     let Columns { of, wet, layers, what, range, unit } = columns;
     let (offset, data) = Npy { file, bytes }.data("<f4", &[wet.len(), *layers])?;
@@ -42,7 +42,7 @@ pub fn columns(file: &'static str, bytes: &[u8], columns: &Columns<'_>) -> Resul
     }
 }
 
-/// The elements of an `int32` array of the given shape, all of them from `low` to `high`.
+/// The elements of an `int32` array with this shape, all of them from `low` to `high`.
 pub fn integers(
     file: &'static str,
     bytes: &[u8],
@@ -63,26 +63,13 @@ pub fn integers(
     data.iter().enumerate().map(value).collect()
 }
 
-/// What comes before the elements of a `float64` array of this shape in a file.
-pub fn head_of_doubles(shape: &[usize]) -> Vec<u8> {
-    /// At these multiples the elements begin.
-    const ALIGNMENT: usize = 64;
-    let said = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {}, }}", tuple(shape));
-    let before = MAGIC.len() + 4;
-    let length = (before + said.len() + 1).next_multiple_of(ALIGNMENT) - before;
-    let mut head = [MAGIC, &[1, 0], &(length as u16).to_le_bytes(), said.as_bytes()].concat();
-    head.resize(before + length - 1, b' ');
-    head.push(b'\n');
-    head
-}
-
 struct Npy<'a> {
     file: &'static str,
     bytes: &'a [u8],
 }
 
 impl<'a> Npy<'a> {
-    /// Where the data begin, and they.
+    /// The data, and the offset of their first byte.
     fn data(&self, dtype: &str, shape: &[usize]) -> Result<(usize, &'a [[u8; 4]]), InputError> {
         let (start, end) = self.header()?;
         let header = String::from_utf8_lossy(&self.bytes[start..end]);
@@ -106,7 +93,7 @@ impl<'a> Npy<'a> {
         Ok((end, data))
     }
 
-    /// First byte of the header's dictionary and first byte after it, both within the file.
+    /// Start and end of the header's dictionary, both within the file.
     fn header(&self) -> Result<(usize, usize), InputError> {
         let bytes = self.bytes;
         if !bytes.starts_with(MAGIC) {
@@ -134,7 +121,7 @@ impl<'a> Npy<'a> {
     }
 }
 
-/// The value of `key` in the header's dictionary, as it is written there.
+/// The text of the value of `key` in the header's dictionary.
 fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, after) = header.split_once(&format!("'{key}':"))?;
     let after = after.trim_start();
@@ -142,7 +129,7 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     Some(after[..end].trim_end())
 }
 
-/// A shape as Python writes it.
+/// A shape as Python prints it.
 fn tuple(shape: &[usize]) -> String {
     match shape {
         [only] => format!("({only},)"),
@@ -153,17 +140,6 @@ fn tuple(shape: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_head_says_what_follows_it_at_a_multiple_of_64_bytes() {
-        let bytes = head_of_doubles(&[3140, 47]);
-        assert_eq!(bytes.len() % 64, 0);
-        let (start, end) = Npy { file: "a.npy", bytes: &bytes }.header().unwrap();
-        assert_eq!(end, bytes.len());
-        let header = String::from_utf8_lossy(&bytes[start..end]).into_owned();
-        assert_eq!(entry(&header, "descr"), Some("'<f8'"));
-        assert_eq!(entry(&header, "shape"), Some("(3140, 47)"));
-    }
 
     fn file(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}  \n");

@@ -1,10 +1,10 @@
-//! Numbers separated by white space, with the line that each of them is in.
+//! A reader for numbers separated by white space, which knows the line of each of them.
 
 use super::InputError;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Reads the numbers of a text file one after the other.
+/// Reads the numbers of a text file in their order.
 pub struct Numbers<'a> {
     file: &'static str,
     rest: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Numbers<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    /// Starts at the beginning of `file`, whose content is `text`.
+    /// Starts at the beginning of `text`, the content of `file`.
     pub fn new(file: &'static str, text: &'a [u8]) -> Self {
         Self { file, rest: text, line: 1 }
     }
@@ -32,7 +32,7 @@ impl<'a> Numbers<'a> {
         if range.contains(&value) { Ok(value) } else { Err(self.wrong(value.to_string(), expected())) }
     }
 
-    /// Nothing but white space may be left.
+    /// Checks that only white space is left.
     pub fn end(mut self) -> Result<(), InputError> {
         match self.token() {
             None => Ok(()),
@@ -53,7 +53,7 @@ impl<'a> Numbers<'a> {
         number.ok_or_else(|| self.wrong(shown(token), expected()))
     }
 
-    /// The error for a value just read that is wrong for a reason of the caller's.
+    /// The error for the last value, if the caller finds it wrong.
     pub fn refuse(&self, found: String, expected: &str) -> InputError {
         self.wrong(found, expected.to_owned())
     }

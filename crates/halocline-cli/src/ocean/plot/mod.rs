@@ -13,21 +13,21 @@ use plotters::style::text_anchor::HPos;
 use raster::Raster;
 use std::path::Path;
 
-/// What the picture shows.
+/// The data of the picture.
 pub struct Picture<'a> {
     /// Mesh and model.
     pub case: &'a Case,
-    /// The rank that owns each node.
+    /// The owner of each node.
     pub owners: &'a [u32],
     /// Surface temperature of each node at the start, deg C.
     pub before: &'a [f64],
-    /// And at the end.
+    /// Surface temperature at the end.
     pub after: &'a [f64],
     /// The line at the top.
     pub title: String,
-    /// The line below.
+    /// The second line.
     pub subtitle: String,
-    /// Over the map at the end.
+    /// Title of the map of the temperature at the end.
     pub after_title: String,
 }
 
@@ -95,7 +95,7 @@ fn partition_colours(picture: &Picture<'_>, raster: &Raster) -> Vec<Option<Rgb>>
     raster.pixels.iter().map(|hit| hit.map(colour)).collect()
 }
 
-/// A round number that nearly all values stay below.
+/// A round number that is larger than nearly all values.
 fn scale_of(values: &[f64]) -> f64 {
     let mut sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
     sizes.sort_by(f64::total_cmp);
@@ -118,7 +118,7 @@ impl Scale {
     }
 }
 
-/// One map with what belongs to it; `place` is its upper left corner.
+/// One map with its title and scale. `place` is its upper left corner.
 struct Panel<'a, 'b> {
     area: &'b Area<'a>,
     raster: &'b Raster,
@@ -136,7 +136,7 @@ impl<'a> Panel<'a, '_> {
         self.area.draw_pixel((self.place.0 + x, self.place.1 + y), &RGBColor(r, g, b))
     }
 
-    /// Ocean, land, coasts and the borders between ranks, with a white seam of the given strength.
+    /// Draws ocean, land, coasts and the borders between ranks, with a white seam of this opacity.
     fn paint(&self, colours: &[Option<Rgb>], owners: &[Option<u32>], seam: f64) -> Drawn<'a> {
         #[derive(Clone, Copy, PartialEq)]
         enum Line {
@@ -178,7 +178,7 @@ impl<'a> Panel<'a, '_> {
         Ok(())
     }
 
-    /// Title, graticule with its labels, frame.
+    /// Draws title, graticule with labels, and frame.
     fn frame(&self, title: &str) -> Drawn<'a> {
         let (x, y) = self.place;
         let (right, bottom) = self.corner();
@@ -214,7 +214,7 @@ impl<'a> Panel<'a, '_> {
         self.area.draw(&Rectangle::new([(x - 1, y - 1), (right, bottom)], INK.stroke_width(1)))
     }
 
-    /// The number of each rank, in the midst of its cells.
+    /// Draws the number of each rank in the middle of its cells.
     fn labels(&self, owners: &[Option<u32>]) -> Drawn<'a> {
         for (rank, (x, y)) in self.raster.label_places(owners) {
             let centre = (self.place.0 + x as i32, self.place.1 + y as i32);
@@ -227,7 +227,7 @@ impl<'a> Panel<'a, '_> {
         Ok(())
     }
 
-    /// The colour bar, right of the map.
+    /// Draws the colour bar to the right of the map.
     fn bar(&self, scale: &Scale) -> Drawn<'a> {
         let (right, bottom) = self.corner();
         let (left, top) = (right + 22, self.place.1);
@@ -245,14 +245,14 @@ impl<'a> Panel<'a, '_> {
             let y = bottom - (height * f64::from(tick) / f64::from(ticks)).round() as i32;
             self.area.draw(&PathElement::new([(left + 20, y), (left + 25, y)], INK.stroke_width(1)))?;
             let sign = if value < 0.0 { "\u{2212}" } else { "" };
-            // Ticks have at most three decimals; rounding away the noise also makes a zero of -0.
+            // Ticks have at most three decimals. Rounding also turns -0 into 0.
             let size = (value.abs() * 1e3).round() / 1e3;
             text(self.area, &format!("{sign}{size}"), (left + 29, y), 14.0, HPos::Left)?;
         }
         text(self.area, scale.unit, (left + 10, top - 16), 16.0, HPos::Center)
     }
 
-    /// Number of nodes of each rank, right of the map.
+    /// Draws the number of nodes of each rank to the right of the map.
     fn legend(&self, owners: &[u32]) -> Drawn<'a> {
         const MOST: usize = 14;
         let mut counts = std::collections::BTreeMap::new();
@@ -274,7 +274,7 @@ impl<'a> Panel<'a, '_> {
         Ok(())
     }
 
-    /// The edges of the model's mesh.
+    /// Draws the edges of the model's mesh.
     fn mesh(&self, case: &Case) -> Drawn<'a> {
         let width = self.raster.width as f64;
         let style = RGBColor(30, 30, 40).mix(0.28).stroke_width(1);
@@ -293,7 +293,7 @@ impl<'a> Panel<'a, '_> {
                 if (from.0 - to.0).abs() < width / 2.0 {
                     line([from, to])?;
                 } else {
-                    // Over the map's edge: one part at each side.
+                    // An edge across the border of the map has a part at each side.
                     let (west, east) = if from.0 < to.0 { (from, to) } else { (to, from) };
                     let share = (width - east.0) / (west.0 + width - east.0);
                     let y = east.1 + share * (west.1 - east.1);

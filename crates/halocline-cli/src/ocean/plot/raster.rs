@@ -1,12 +1,12 @@
-//! Which triangle each pixel of a map shows.
+//! The triangle that each pixel of a map shows.
 
 use super::super::geometry::{Vector, cross, dot, lon_lat, middle, minus};
 use super::super::mesh::Mesh;
 use std::collections::VecDeque;
 
-/// Longitude of the map's left edge, degrees: through Africa, so that the oceans stay whole.
+/// Longitude of the map's left edge, degrees. It goes through Africa, so that no ocean is cut.
 const WEST: f64 = 25.0;
-/// Latitudes of its lower and upper edge; there is no ocean further south.
+/// Latitudes of the lower and upper edge, degrees. There is no ocean further south.
 const SOUTH: f64 = -80.0;
 const NORTH: f64 = 90.0;
 
@@ -16,7 +16,7 @@ pub struct Raster {
     pub width: usize,
     /// Pixels from top to bottom.
     pub height: usize,
-    /// What each pixel shows, row after row from the top; `None` for land.
+    /// The point in each pixel, by rows from the top; `None` for land.
     pub pixels: Vec<Option<Hit>>,
 }
 
@@ -30,12 +30,12 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// The value of a linear function, given at the nodes.
+    /// Interpolates a field of the nodes.
     pub fn value(&self, field: &[f64]) -> f64 {
         self.nodes.iter().zip(self.weights).map(|(&node, weight)| weight * field[node as usize]).sum()
     }
 
-    /// The node whose cell the point is in.
+    /// The node whose cell contains the point.
     pub fn nearest(&self) -> u32 {
         let heavier = |best: usize, at: usize| if self.weights[at] > self.weights[best] { at } else { best };
         self.nodes[(1..3).fold(0, heavier)]
@@ -53,7 +53,7 @@ impl Raster {
         raster
     }
 
-    /// Where a longitude and latitude (degrees) are on the map, in pixels from its upper left corner.
+    /// The place of a longitude and latitude (degrees) on the map, in pixels from its upper left corner.
     pub fn place(&self, longitude: f64, latitude: f64) -> (f64, f64) {
         let x = (longitude - WEST).rem_euclid(360.0) / 360.0 * self.width as f64;
         let y = (NORTH - latitude) / (NORTH - SOUTH) * self.height as f64;
@@ -67,7 +67,7 @@ impl Raster {
         [latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()]
     }
 
-    /// Looks at all pixels in the circle around a triangle.
+    /// Sets the pixels of a triangle. It tests all pixels in the circle around the triangle.
     fn fill(&mut self, nodes: [u32; 3], corners: [Vector; 3]) {
         let centre = middle(&corners);
         let distance = |corner: Vector| {
@@ -114,7 +114,7 @@ impl Raster {
         self.pixels.iter().map(|hit| hit.map(|hit| owners[hit.nearest() as usize])).collect()
     }
 
-    /// Pixels to the right of, below and diagonally behind each pixel, round the globe.
+    /// The pixels to the right of, below, and diagonally below a pixel. Columns are periodic.
     pub fn neighbours(&self, at: usize) -> impl Iterator<Item = usize> {
         let (x, y) = (at % self.width, at / self.width);
         let right = (x + 1) % self.width;
@@ -125,7 +125,7 @@ impl Raster {
             .map(move |(x, y)| y * self.width + x)
     }
 
-    /// For each owner its pixel that is furthest from all others: the place for its label.
+    /// For each owner the place of its label: its pixel with the largest distance from other owners' pixels.
     pub fn label_places(&self, owners: &[Option<u32>]) -> Vec<(u32, (usize, usize))> {
         let mut distance = vec![usize::MAX; owners.len()];
         let mut queue = VecDeque::new();
@@ -157,7 +157,7 @@ impl Raster {
         best.into_iter().map(|(owner, at)| (owner, (at % self.width, at / self.width))).collect()
     }
 
-    /// The up to four pixels beside one.
+    /// The adjacent pixels, at most four.
     fn around(&self, at: usize) -> impl Iterator<Item = usize> {
         let (x, y) = (at % self.width, at / self.width);
         let left = (x > 0).then(|| at - 1);
