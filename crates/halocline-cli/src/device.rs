@@ -114,7 +114,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// For exchanges with so many launches between them.
+    /// For exchanges with this number of launches between them.
     pub(crate) fn new(launches: usize) -> Self {
         let most = (OPERATIONS / (EXCHANGE + launches)).clamp(1, MOST);
         Self { pending: VecDeque::with_capacity(most), most }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// Arguments that no run can have. The text says what is wrong and what to give.
+    /// Invalid arguments. The text says why, and what to give.
     #[error("{0}")]
     Usage(String),
     /// Anything else that has no typed cause.

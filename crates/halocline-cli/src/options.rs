@@ -41,7 +41,7 @@ pub(crate) enum Periodic {
 }
 
 impl Periodic {
-    /// A flag for each axis of a grid; what is wrong with them, if they do not fit it.
+    /// A flag for each axis of a grid. The error says why the axes do not fit it.
     pub(crate) fn flags(&self, axes: usize) -> Result<Vec<bool>, String> {
         match self {
             Self::None => Ok(vec![false; axes]),

@@ -16,7 +16,7 @@ pub(crate) struct SaveArgs {
 }
 
 impl SaveArgs {
-    /// Refuses what is no directory. Call it before the measurement.
+    /// Refuses a path that is not a directory. Call it before the measurement.
     pub(crate) fn check(&self) -> Result<(), CommandError> {
         match &self.save {
             Some(path) if !path.is_dir() => Err(CommandError::usage(format!(

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &SizesArgs) -> Result<(), CommandError> {
     plot::save(&args.picture, &chart)
 }
 
-/// What to draw, or what is wrong with the file.
+/// The chart of a file, or why the file is invalid.
 fn chart(text: &str) -> Result<Chart, String> {
     let values: Result<Vec<Value>, _> = Deserializer::from_str(text).into_iter().collect();
     let values = values.map_err(|error| error.to_string())?;

@@ -29,7 +29,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Three figures, or what is beyond them.
+/// A number with three significant digits, and all digits before the point.
 pub(crate) fn figure(value: f64) -> String {
     match value {
         value if value < 10.0 => format!("{value:.2}"),

@@ -24,7 +24,7 @@ pub(super) enum Case {
     Ocean(OceanArgs),
 }
 
-/// A regular grid, and what is exchanged.
+/// A regular grid and its exchanged fields.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct GridArgs {
     /// Cells of the whole grid, one to four axes

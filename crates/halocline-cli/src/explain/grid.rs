@@ -52,7 +52,7 @@ fn layout(args: &GridArgs, shape: &DomainShape) -> Result<Layout, LayoutError> {
     }
 }
 
-/// What is exchanged, in words.
+/// Describes the grid and its fields.
 fn title(args: &GridArgs, decomposition: &Decomposition) -> String {
     let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
     let fields = if args.fields == 1 { "1 field".to_owned() } else { format!("{} fields", args.fields) };

@@ -185,7 +185,7 @@ fn of_device(comm: &Communicator, mappings: &Mappings, device: &Device) -> Resul
     }))
 }
 
-/// Free bytes, once they are as many as before: frees are deferred.
+/// Free bytes of a device. Frees are deferred, so it waits up to 2 s until they are as many as `before`.
 fn settled(device: &Device, before: Option<usize>) -> Result<Option<usize>, DeviceError> {
     let until = Instant::now() + Duration::from_secs(2);
     loop {

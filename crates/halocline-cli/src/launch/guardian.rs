@@ -1,4 +1,4 @@
-//! A process that kills what is left of a job when the job fails or the launcher dies.
+//! A process that kills the rest of a job when the job fails or the launcher dies.
 //!
 //! The launcher signals the process group of each rank. With a killed launcher the kernel kills these groups and each rank that has joined
 //! ([`Lifeline`](halocline_comm::shm::Lifeline)). A program that starts its own process group (`timeout`, `setsid`, a shell with job

@@ -88,7 +88,7 @@ impl AsFd for Printer {
 }
 
 impl Drop for Printer {
-    /// The thread ends by itself after what is queued; one that is stuck in a write is not waited for.
+    /// The thread ends after it has written its queue. Nobody waits for a thread that is stuck in a write.
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.work.notify_one();

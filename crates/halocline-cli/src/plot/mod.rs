@@ -22,7 +22,7 @@ pub(crate) const INK: RGBColor = RGBColor(35, 35, 40);
 /// Lines of a scale behind the data.
 pub(crate) const FAINT: RGBColor = RGBColor(215, 215, 220);
 
-/// What is drawn on.
+/// The drawing area.
 pub(crate) type Area<B> = DrawingArea<B, Shift>;
 /// The result of drawing.
 pub(crate) type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;

@@ -33,7 +33,7 @@ pub(crate) struct TraceArgs {
     exchanges: u32,
 }
 
-/// Draws what is asked for.
+/// Runs `halocline plot trace`.
 pub(crate) fn run(args: &TraceArgs) -> Result<(), CommandError> {
     plot::check([&args.picture])?;
     if let (Some(from), Some(to)) = (args.from, args.to)

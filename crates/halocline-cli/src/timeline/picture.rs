@@ -117,7 +117,7 @@ impl Sheet<'_> {
         fill: RGBColor,
     ) -> Drawn<B> {
         let (left, right) = (self.x(span.begin), self.x(span.end));
-        // What is too short to be seen still leaves a mark.
+        // A span that is shorter than a pixel still gets a mark.
         let corners = [(left, top), (right.max(left + 1), bottom)];
         area.draw(&Rectangle::new(corners, fill.filled()))?;
         if right - left > 3 {

@@ -42,7 +42,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Reads the text of a file; says what is wrong with it.
+    /// Reads the text of a file. The error says why it is invalid.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let file: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let events = file["traceEvents"].as_array().ok_or("it has no list `traceEvents`")?;

@@ -1,28 +1,27 @@
-//! How the clocks of the ranks differ.
+//! The offsets between the clocks of the ranks.
 //!
-//! The monotonic clock counts from the boot of a machine, and is one for all its processes. Ranks of other
-//! machines send rank 0 a few messages to and fro: of those, the quickest bounds best what its clock showed
-//! meanwhile (Cristian 1989).
+//! All processes of a machine share its monotonic clock, which counts from boot. Ranks of other machines exchange a few messages with
+//! rank 0. The fastest round trip gives the best bound of the offset (Cristian 1989).
 
 use halocline::{CommError, Communicator};
 use halocline_comm::Endpoint;
 use halocline_comm::{Host, System, Tag};
 
-/// Messages to and fro for one offset.
+/// Number of round trips for one offset.
 const ROUNDS: u64 = 32;
 
-/// How far this rank's clock is behind that of rank 0, at some moment of its own. Nanoseconds.
+/// The offset from this rank's clock to that of rank 0 at a moment of this rank's clock, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reading {
     at: u64,
     behind: i64,
-    /// The truth is at most so far away.
+    /// Maximum error of the offset.
     within: u64,
-    /// The moment of rank 0's clock at which the timeline begins.
+    /// The moment of rank 0's clock at which the timeline starts.
     origin: u64,
 }
 
-/// As a [`Reading`], from one to another, between which clocks drift evenly.
+/// The offset between two readings. The clocks drift at a constant rate between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clock {
     first: Reading,
@@ -30,8 +29,8 @@ pub(super) struct Clock {
 }
 
 impl Reading {
-    /// Of another clock beside this rank's, whose moments are then on the timeline: the quickest of a few, each of this rank's clock,
-    /// the other one, and this rank's again.
+    /// The offset of another clock whose moments are on the timeline. `read` reads this rank's clock, the other clock, and this rank's
+    /// clock again; the fastest of a few readings counts.
     pub(super) fn of_another<E>(read: impl Fn() -> Result<(u64, u64, u64), E>) -> Result<Self, E> {
         let once = || {
             let (before, at, after) = read()?;
@@ -41,7 +40,7 @@ impl Reading {
         (1..ROUNDS).try_fold(once()?, |best, _| once().map(|reading| best.quicker(reading)))
     }
 
-    /// The one that is known better.
+    /// The reading with the smaller error.
     fn quicker(self, other: Self) -> Self {
         if self.within <= other.within { self } else { other }
     }
@@ -53,7 +52,7 @@ impl Reading {
 }
 
 impl Clock {
-    /// A moment of this rank's clock on the timeline: nanoseconds since its beginning.
+    /// A moment of this rank's clock on the timeline: nanoseconds since its start.
     pub(super) fn on_timeline(&self, moment: u64) -> i64 {
         let (first, last) = (self.first, self.last);
         let (span, since) = (last.at.saturating_sub(first.at).max(1), moment as i128 - first.at as i128);
@@ -61,7 +60,7 @@ impl Clock {
         (moment as i128 + i128::from(first.behind) + drift - first.origin as i128) as i64
     }
 
-    /// How far the clock is behind at first, and how sure that is.
+    /// The first offset and its error.
     pub(super) fn behind(&self) -> (i64, u64) {
         (self.first.behind, self.first.within.max(self.last.within))
     }
@@ -72,7 +71,7 @@ pub(super) fn measure(comm: &Communicator) -> Result<Reading, CommError> {
     measure_by(comm, &boot(), || System.now().as_nanos() as u64)
 }
 
-/// `boot`: equal for ranks that have one clock.
+/// `boot` is equal for ranks that share a clock.
 fn measure_by(comm: &Communicator, boot: &str, now: impl Fn() -> u64) -> Result<Reading, CommError> {
     let operation = comm.begin();
     let origin = comm.broadcast(0, now())?;
@@ -114,7 +113,7 @@ fn word(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// What names this boot of this machine, with the clock of this process; empty if that is not known.
+/// Identifies this boot of this machine and the clock of this process; empty if unknown.
 fn boot() -> String {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let clock = || std::fs::read_link("/proc/self/ns/time").ok();
@@ -130,7 +129,7 @@ fn boot() -> String {
 mod tests {
     use super::*;
 
-    /// A rank on another machine, whose clock shows another time and goes another pace.
+    /// A rank on another machine, whose clock has another time and another rate.
     #[test]
     fn the_clock_of_another_machine_is_put_right() {
         const BEHIND: u64 = 3_600_000_000_000;

@@ -36,7 +36,7 @@ impl Recorder {
         Self { notes: Mutex::new(BTreeMap::new()), most }
     }
 
-    /// Another one, of so many entries of a rank.
+    /// A recorder of its own with this limit of entries for each rank.
     #[cfg(test)]
     pub(super) fn with_limit(most: usize) -> &'static Self {
         Box::leak(Box::new(Self::of(most)))
