@@ -1,11 +1,11 @@
-//! `--device`: where fields are and what computes on them, and the GPU of a rank.
+//! `--device`: the memory and the processor of the fields, and the GPU of a rank.
 
 use halocline::device::cuda;
 use halocline::device::{Device, Priority, Stream};
 use halocline::{Communicator, DeviceError, Error, Pending, agree};
 use std::collections::VecDeque;
 
-/// Where fields are.
+/// The memory of the fields, and the processor that computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// In host memory; the CPU computes.
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// Checks that there are such devices, without opening any.
+    /// Checks that this machine has such devices, without opening any.
     pub(crate) fn find(self) -> Result<(), NoGpu> {
         if self == Self::Cpu {
             return Ok(());

@@ -66,7 +66,7 @@ impl CommandError {
         Self::Failed(text.into())
     }
 
-    /// For `map_err`: the file and what could not be done with it.
+    /// For `map_err`: the failed action and its file.
     pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { what, path: path.to_owned(), source }
     }

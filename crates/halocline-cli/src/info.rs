@@ -46,8 +46,7 @@ struct Check {
 }
 
 impl Info {
-    /// Looks at the machine. Blocks for some file reads and system calls, and while MPI libraries are tried
-    /// in processes of their own; starts nothing that stays.
+    /// Examines the machine. Blocks for file reads and system calls, and until child processes have tried the MPI libraries.
     pub(crate) fn gather() -> Self {
         let online = read("/sys/devices/system/cpu/online").and_then(|text| parse_list(&text));
         Self {
@@ -62,7 +61,7 @@ impl Info {
         }
     }
 
-    /// For programs: one object.
+    /// The report as one JSON object.
     pub(crate) fn to_json(&self) -> Value {
         let usable = self.usable.as_deref().unwrap_or_default();
         let ids = usable.iter().map(|cpu| cpu.id).collect::<BTreeSet<_>>();
@@ -91,7 +90,7 @@ impl Info {
         })
     }
 
-    /// For people: a table.
+    /// The report as a table.
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("halocline {}\n\n", env!("CARGO_PKG_VERSION"));
         let mut row = |name: &str, value: &str| {
@@ -188,12 +187,13 @@ fn count(cpus: &[Cpu], part: impl Fn(&Cpu) -> usize) -> usize {
     cpus.iter().map(part).collect::<BTreeSet<_>>().len()
 }
 
-/// That many of something.
+/// A count and its noun, in the plural unless it is 1.
 pub(crate) fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn binary_size(bytes: u64) -> String {
+/// Bytes in a binary unit.
+pub(crate) fn binary_size(bytes: u64) -> String {
     let (mut size, mut unit) = (bytes as f64, "B");
     for next in ["KiB", "MiB", "GiB", "TiB"] {
         if size < 1024.0 {

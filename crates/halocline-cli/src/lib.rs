@@ -17,6 +17,7 @@ mod progress;
 mod ranks;
 mod results;
 mod sizes;
+mod stats;
 mod table;
 mod timeline;
 mod timing;

@@ -10,7 +10,7 @@ mod compile;
 /// The kernels of one file.
 pub(crate) struct Kernels(Library);
 
-/// What the compiler of GPUs knows and one of the host does not.
+/// Definitions of CUDA's keywords and variables for a host compiler.
 const BEFORE: &str = "
 struct Index { unsigned x, y, z; };
 static thread_local Index blockIdx, threadIdx, gridDim, blockDim;
@@ -20,7 +20,7 @@ static thread_local Index blockIdx, threadIdx, gridDim, blockDim;
 ";
 
 impl Kernels {
-    /// Compiles a file whose kernels take one argument of a type; every operation is rounded by itself. None, which is said, if
+    /// Compiles a file whose kernels take one argument of this type, without fused operations. Prints a message and returns `None` if
     /// there is no compiler.
     pub(crate) fn compile(source: &str, argument: &str, names: &[&str]) -> Option<Self> {
         let run = |name: &&str| {

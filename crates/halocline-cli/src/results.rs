@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where to save measurements, if at all.
+/// The directory for measurements, if they are saved.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct SaveArgs {
     /// Append the measurements to DIR/DATE-NAME.jsonl: date, machine, commit and command in one line, then one JSON object a line

@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON lines for programs.
+//! The output of commands: tables, or JSON lines.
 
 use serde_json::Value;
 use std::io::Write;

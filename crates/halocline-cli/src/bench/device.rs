@@ -2,9 +2,9 @@
 
 use super::halo::{Block, Row, Setup};
 use super::regions::Regions;
-use super::stats::{median, micros};
 use crate::device::{Gpu, InFlight};
 use crate::error::CommandError;
+use crate::stats::{median, micros};
 use halocline::device::cuda::{Kernel, Program};
 use halocline::device::{Address, CopyTable, Memory, Stream, TablePart, TableSpec};
 use halocline::{Error, Field, HaloExchange, Reduce, agree};
@@ -105,7 +105,7 @@ impl Drop for Twins<'_> {
     }
 }
 
-/// What a block measures.
+/// An operation that a block measures.
 enum Operation {
     /// A copy of the halo's size from one buffer to another (`cuMemcpyAsync`).
     Copy {

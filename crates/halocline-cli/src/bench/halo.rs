@@ -6,10 +6,10 @@ use super::device;
 use super::floor::Floor;
 use super::regions::Regions;
 use super::report::halo as report;
-use super::stats::{median, micros, quantile};
 use crate::device::Kind;
 use crate::error::CommandError;
 use crate::ranks::{self, RanksArgs, Start};
+use crate::stats::{median, micros, quantile};
 use halocline::{
     BindOptions, Communicator, Direction, Error, Field, HaloExchange, Layout, LinkPath, Pattern, Reduce,
 };
@@ -202,7 +202,7 @@ fn paths(links: impl Iterator<Item = (usize, Direction, LinkPath)>) -> String {
     paths.join(" and ")
 }
 
-/// What a block measures on the host.
+/// An operation that a block measures on the host.
 enum Operation {
     /// A copy of the same regions within the rank's own memory.
     Copy,

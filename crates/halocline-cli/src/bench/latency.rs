@@ -3,10 +3,10 @@
 use super::args::{LatencyArgs, Transport};
 use super::floor::Floor;
 use super::report::latency as report;
-use super::stats::{median, micros};
 use crate::error::CommandError;
 use crate::info::plural;
 use crate::ranks::{self, RankOrigin, RanksArgs, Start, in_job, no_launcher};
+use crate::stats::{median, micros};
 use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;

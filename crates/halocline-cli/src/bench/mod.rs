@@ -12,7 +12,6 @@ mod halo;
 mod latency;
 mod regions;
 mod report;
-mod stats;
 
 pub(crate) use args::Bench;
 

@@ -6,8 +6,8 @@ use crate::ranks;
 
 /// Show what an exchange moves between ranks
 ///
-/// For a regular grid it plans one rank without running anything, also one rank of a million. With up to 4096 ranks it also adds up the
-/// bytes between all of them. With `--transport` it starts the ranks, binds fields and shows the path of each link. `explain ocean` does
+/// For a regular grid it plans one rank without starting any, even one of a million. With up to 4096 ranks it also adds up the bytes
+/// between all ranks. With `--transport` it starts the ranks, binds fields and shows the path of each link. `explain ocean` does
 /// that for the mesh of `run ocean`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -85,7 +85,7 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// That many ranks.
+    /// The arguments for this number of ranks.
     pub(super) fn of(self, ranks: usize) -> ranks::RanksArgs {
         let transport = match self {
             Self::Thread => ranks::Transport::Thread,

@@ -5,11 +5,10 @@ use crate::error::CommandError;
 use halocline::{Communicator, Direction, HaloExchange, Pattern};
 use serde_json::{Value, json};
 
-/// Most ranks that are started to be explained.
+/// Maximum number of ranks that `explain` starts.
 const MOST_THREADS: usize = 512;
 
-/// What one exchange of this rank does: its table, and its links as data. `cell`: bytes of a cell, all
-/// fields together.
+/// Describes an exchange of this rank: its table, and its links as data. `cell`: bytes of a cell of all fields together.
 pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell: usize) -> Value {
     let plan = pattern.plan();
     let links = halo.paths().map(|(peer, direction, path)| {
@@ -38,7 +37,7 @@ pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell:
     })
 }
 
-/// What all ranks say, on rank 0, by rank; nothing elsewhere. Collective.
+/// The descriptions of all ranks, on rank 0; nothing on other ranks. Collective.
 pub(super) fn gather(comm: &Communicator, mine: &[Value]) -> Result<Vec<Vec<Value>>, CommandError> {
     let mine = Value::from(mine).to_string().into_bytes();
     let all = comm.all_gather(&mine)?;
@@ -54,7 +53,7 @@ pub(super) fn gather(comm: &Communicator, mine: &[Value]) -> Result<Vec<Vec<Valu
     all.into_iter().enumerate().map(read).collect()
 }
 
-/// The bytes between ranks, from what they said.
+/// The bytes between ranks, from their descriptions.
 pub(super) fn traffic(said: &[Vec<Value>]) -> Traffic {
     let mut traffic = Traffic::new(said.len());
     for (rank, exchange) in said.iter().enumerate().flat_map(|(rank, one)| one.iter().map(move |x| (rank, x)))
@@ -73,7 +72,7 @@ pub(super) fn traffic(said: &[Vec<Value>]) -> Traffic {
     traffic
 }
 
-/// Refuses numbers of ranks that are not started to be explained.
+/// Refuses a number of ranks that `explain` does not start.
 pub(super) fn check_ranks(ranks: usize) -> Result<(), CommandError> {
     match ranks {
         1..=MOST_THREADS => Ok(()),

@@ -10,19 +10,19 @@ use halocline::plan::{Cells, PatternPlan, Transfer};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) direction: Direction,
-    /// On which side of this rank the other one lies.
+    /// The side of this rank on which the other rank is.
     pub(super) side: String,
-    /// The cells on this rank, counted from its first owned one: sent, or filled.
+    /// The first cell on this rank that is sent or filled, counted from the first owned cell.
     pub(super) low: Vec<i64>,
     pub(super) extent: Vec<usize>,
     pub(super) cells: usize,
     /// Bytes of all fields.
     pub(super) bytes: u128,
-    /// Pieces of contiguous memory that they are in one field.
+    /// Number of contiguous blocks of memory in one field.
     pub(super) blocks: usize,
 }
 
-/// Where the cells go to, or come from.
+/// The destination or the source of the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     To(usize),

@@ -3,6 +3,7 @@
 use super::plan::{Direction, Region};
 use super::traffic::Traffic;
 use crate::error::CommandError;
+use crate::info::plural;
 use crate::options::AXES;
 use crate::table::table;
 use halocline::DomainShape;
@@ -10,7 +11,7 @@ use halocline::plan::PatternPlan;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// The plan of one rank, as it is shown.
+/// The plan of one rank.
 pub(super) struct Planned<'a> {
     pub(super) title: &'a str,
     pub(super) rank: usize,
@@ -84,7 +85,7 @@ pub(super) fn plan(out: &mut dyn Write, planned: &Planned<'_>, json: bool) -> io
     write!(out, "{}", table(&rows))?;
     writeln!(out)?;
     for (what, (regions, bytes)) in planned.parts().into_iter().filter(|(_, (regions, _))| *regions > 0) {
-        writeln!(out, "{what} {bytes} bytes in {regions} regions")?;
+        writeln!(out, "{what} {bytes} bytes in {}", plural(regions, "region"))?;
     }
     Ok(())
 }
@@ -144,7 +145,7 @@ pub(super) fn bound(out: &mut dyn Write, said: &[Vec<Value>], json: bool) -> io:
     Ok(())
 }
 
-/// What goes between all ranks.
+/// The bytes between all ranks.
 pub(super) fn totals(out: &mut dyn Write, traffic: &Traffic, json: bool) -> io::Result<()> {
     let links = traffic.links().count();
     let most = traffic.of_ranks().into_iter().max().unwrap_or(0);
@@ -166,14 +167,16 @@ pub(super) fn totals(out: &mut dyn Write, traffic: &Traffic, json: bool) -> io::
     }
     writeln!(
         out,
-        "all {} ranks: {} bytes over {links} links, at most {peers} peers a rank; a rank sends and receives {mean:.0} bytes on average, {most} at most: max/mean {:.3}",
-        traffic.ranks(),
+        "total of {}: {} bytes over {}, at most {} a rank; a rank sends and receives {mean:.0} bytes on average, {most} at most: max/mean {:.3}",
+        plural(traffic.ranks(), "rank"),
         traffic.total(),
+        plural(links, "link"),
+        plural(peers, "peer"),
         traffic.imbalance()
     )
 }
 
-/// A number as JSON has it: beyond 64 bits the nearest floating-point one.
+/// A JSON number. Above 64 bits it is the nearest floating-point number.
 fn number(value: u128) -> Value {
     u64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from)
 }

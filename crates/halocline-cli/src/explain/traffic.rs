@@ -1,4 +1,4 @@
-//! What goes between all ranks.
+//! The bytes between all ranks.
 
 use crate::error::CommandError;
 use halocline::{Decomposition, Halo};
@@ -9,7 +9,7 @@ pub(super) const MOST_RANKS: usize = 4096;
 /// Bytes from each rank to each other one, in one exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Traffic {
-    /// For each rank the others that it sends to, ascending, and the bytes.
+    /// For each rank, the ranks that it sends to in ascending order, and the bytes.
     pub(super) sends: Vec<Vec<(usize, u128)>>,
     /// Bytes over periodic borders that stay within a rank, for each.
     pub(super) within: Vec<u128>,

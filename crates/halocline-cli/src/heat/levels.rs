@@ -35,7 +35,7 @@ pub(super) trait Levels {
     /// Blocks until all queued work is done.
     fn finish(&mut self) -> Result<(), CommandError>;
 
-    /// Writes the device's time stamps into the trace, if they were asked for, and takes no more. Call it after [`Levels::finish`].
+    /// Writes the device's time stamps into the trace, if the user asked for one, and stops recording. Call it after [`Levels::finish`].
     fn write_trace(&mut self, _rank: usize) -> Result<(), Error> {
         Ok(())
     }

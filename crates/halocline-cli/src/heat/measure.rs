@@ -3,6 +3,7 @@
 use super::levels::Levels;
 use super::simulation::Heat;
 use crate::error::CommandError;
+use crate::stats::median;
 use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
 use std::time::{Duration, Instant};
 
@@ -69,11 +70,7 @@ pub(super) fn measure<L: Levels>(
             blocks.push(block);
         }
     }
-    let median = |of: &dyn Fn(&Block) -> f64| {
-        let mut values: Vec<f64> = blocks.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(0.0)
-    };
+    let median = |of: &dyn Fn(&Block) -> f64| median(&blocks.iter().map(of).collect::<Vec<_>>());
     let least = f64::MIN_POSITIVE;
     let larger = |block: &Block| block[0].max(block[1]).max(least);
     let (seen, queued) = (!L::QUEUES, L::QUEUES);

@@ -84,7 +84,7 @@ impl Report {
         let LinkCounts { direct, mailbox, message } = self.links;
         let periodic = Periodic::Flags(self.periodic.to_vec());
         let mut text = format!(
-            "heat: {} x {}, {} {}, halo {}, periodic {periodic}, {} steps\n",
+            "heat: grid {}, {}, {} {}, halo {}, periodic {periodic}, {} steps\n",
             self.grid,
             self.dtype,
             self.fields,
@@ -98,11 +98,11 @@ impl Report {
         row(
             "ranks",
             format!(
-                "{} ({}), blocks {blocks}, on {} CPUs: {} core for each rank's progress thread",
+                "{} ({}), blocks {blocks}, on {} CPUs, {} for progress threads",
                 self.ranks,
                 self.transport,
                 self.cpus,
-                if self.has_free_cores() { "a free" } else { "NO free" }
+                if self.has_free_cores() { "free cores" } else { "NO free cores" }
             ),
         );
         if let Some(gpu) = &self.gpu {

@@ -64,7 +64,7 @@ fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u
 fn case(args: &HeatArgs, ranks: usize) -> Result<Case, CommandError> {
     let Ok([nx, ny, nz]) = <[usize; 3]>::try_from(args.grid.0.clone()) else {
         return Err(CommandError::usage(format!(
-            "`--grid {}` has {} axes; heat spreads in three, such as 128x128x128",
+            "`--grid {}` has {} axes; give three, such as 128x128x128",
             args.grid,
             args.grid.0.len()
         )));

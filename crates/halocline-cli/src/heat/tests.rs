@@ -160,7 +160,7 @@ fn compare<T: Real>(kernels: &on_host::Kernels, extents: [usize; 3], blocks: &[B
     let places = [0, 1].map(|level: usize| tables[level].as_ptr().expose_provenance() as Address);
     let Launch { marches, grid, threads, sweep } = Launch::new(blocks, extents, fields, places);
     let name = format!("{}_{}", if marches { "march" } else { "boxes" }, T::NAME);
-    // SAFETY: tables and arrays are there, and blocks lie within the arrays with a cell around them.
+    // SAFETY: tables and arrays live, and the blocks and the cells around them are within the arrays.
     unsafe { kernels.launch(&name, grid, threads, &sweep) };
     assert!(bits(&to) == bits(&due), "{name}, {blocks:?} of {extents:?}, {fields} fields");
 }

@@ -5,7 +5,7 @@ use halocline_device::cuda::{Compiler, Inventory, Nccl, cache_directory, invento
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What was found of CUDA, or why nothing was.
+/// The CUDA components of this machine, or why they are missing.
 #[derive(Debug)]
 pub(super) struct Cuda {
     inventory: Result<Inventory, String>,
@@ -16,7 +16,7 @@ pub(super) struct Cuda {
     nccl: Result<Nccl, String>,
 }
 
-/// Looks at the GPUs and for NVRTC and NCCL, in this process. Blocks while the driver initialises.
+/// Searches for GPUs, NVRTC and NCCL in this process. Blocks while the driver initialises.
 pub(super) fn gather() -> Cuda {
     let inventory = inventory();
     let found = inventory.as_ref().map_or_else(|_| Compiler::load(), |all| Compiler::load_for(all.version));
@@ -100,14 +100,16 @@ impl Cuda {
             Err(why) => lines.push(why.clone()),
         }
         match &self.cache {
-            Some(directory) => lines.push(format!("compiled kernels are kept in {}", directory.display())),
-            None => lines.push("compiled kernels are not kept: no directory is named".to_owned()),
+            Some(directory) => lines.push(format!("cache of compiled kernels: {}", directory.display())),
+            None => lines.push(
+                "compiled kernels are not cached: HALOCLINE_CACHE is off, or HOME is not set".to_owned(),
+            ),
         }
         match &self.nccl {
             Ok(Nccl { version: (major, minor, patch), path }) => {
-                lines.push(format!("NCCL {major}.{minor}.{patch} ({}), not needed", path.display()));
+                lines.push(format!("NCCL {major}.{minor}.{patch} ({}), optional", path.display()));
             }
-            Err(why) => lines.push(format!("{why}, not needed")),
+            Err(why) => lines.push(format!("{why}; it is optional")),
         }
         lines
     }
@@ -136,15 +138,15 @@ mod tests {
             1 and 2 reach each other's memory, without atomic operations (as over PCIe)\n\
             driver for CUDA 13.0\n\
             no kernels for the GPU: nothing there\n\
-            compiled kernels are kept in /a/cache\n\
-            NCCL 2.28.9 (libnccl.so.2), not needed";
+            cache of compiled kernels: /a/cache\n\
+            NCCL 2.28.9 (libnccl.so.2), optional";
         assert_eq!(text, expected);
         assert_eq!(cuda.to_json()["driver"]["links"][2]["to"], json!(2));
         cuda.inventory = Err("CUDA cannot be used: no driver".into());
         assert_eq!(cuda.to_text()[0], "none: CUDA cannot be used: no driver");
         assert_eq!(cuda.to_json()["driver"]["works"], json!(false));
         cuda.nccl = Err("NCCL was not found (no such file)".into());
-        assert_eq!(cuda.to_text().last().unwrap(), "NCCL was not found (no such file), not needed");
+        assert_eq!(cuda.to_text().last().unwrap(), "NCCL was not found (no such file); it is optional");
         assert_eq!(cuda.to_json()["nccl"]["works"], json!(false));
     }
 }

@@ -96,7 +96,7 @@ fn millis(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// What was done between two moments.
+/// The difference of two statistics.
 fn since(before: Stats, now: Stats) -> Value {
     json!({
         "opens": now.opens - before.opens,

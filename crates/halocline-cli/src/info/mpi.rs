@@ -177,7 +177,7 @@ fn attempt(program: &[OsString], library: &Path) -> Result<Value, String> {
     }
 }
 
-/// What a child writes until it ends; `None` if that takes too long.
+/// The output of a child process; `None` if it does not end in time.
 fn read_all(child: &mut Child) -> Option<String> {
     let mut stdout = child.stdout.take()?;
     let (done, text) = mpsc::channel();

@@ -56,7 +56,7 @@ pub(crate) fn share(cpus: &[Cpu], rank: usize, size: usize) -> Option<&[Cpu]> {
     cpus.get(rank * cpus.len() / size..(rank + 1) * cpus.len() / size)
 }
 
-/// Reads a list as the kernel writes it: `0-3,8`. `None` if it is no such list.
+/// Parses a list in the kernel's format: `0-3,8`. `None` if the format is wrong.
 pub(crate) fn parse_list(text: &str) -> Option<BTreeSet<usize>> {
     let mut numbers = BTreeSet::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -66,7 +66,7 @@ pub(crate) fn parse_list(text: &str) -> Option<BTreeSet<usize>> {
     Some(numbers)
 }
 
-/// Writes a list as the kernel does: `0-3,8`.
+/// Formats a list as the kernel does: `0-3,8`.
 pub(crate) fn format_list(numbers: impl IntoIterator<Item = usize>) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for number in numbers.into_iter().collect::<BTreeSet<_>>() {

@@ -3,7 +3,7 @@
 use halocline_comm::shm::JobError;
 use rustix::io::Errno;
 
-/// A launch that failed; a rank that failed is no such error, but an exit code.
+/// A launch that failed. A rank that fails is no error of the launch: it gives the exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchError {
     /// No job can have these ranks, or the system refused it.

@@ -1,6 +1,6 @@
-//! What ranks print, made into whole lines.
+//! Splits the output of ranks into lines.
 
-/// Where a rank's bytes come from and go to.
+/// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     /// Standard output.
@@ -14,14 +14,14 @@ pub(super) enum Stream {
 pub(super) enum Style {
     /// With `[rank] ` in front.
     Prefix,
-    /// As it is.
+    /// The line alone.
     Plain,
-    /// As a JSON object with rank, stream and text (`hex` instead of `text` if it is not UTF-8).
+    /// A JSON object with rank, stream and text (`hex` instead of `text` if it is not UTF-8).
     Json,
 }
 
 impl Style {
-    /// Where the lines of a stream go: JSON objects go to standard output, all of them.
+    /// The launcher's stream for the lines of a rank's stream. All JSON objects go to standard output.
     pub(super) fn target(self, stream: Stream) -> Stream {
         match self {
             Self::Json => Stream::Stdout,

@@ -59,7 +59,7 @@ impl Printer {
         self.0.work.notify_one();
     }
 
-    /// So much waits to be printed that no more should be read.
+    /// The queue is full: read no more output of ranks until it is shorter.
     pub(super) fn is_full(&self) -> bool {
         self.0.lock().waiting >= FULL
     }

@@ -83,7 +83,7 @@ impl<'a> Launcher<'a> {
         bind: bool,
         mask: SignalMask,
     ) -> Self {
-        // Where the mask cannot be read (more CPUs than it can hold), the ranks float.
+        // If the mask cannot be read (the machine has more CPUs than it holds), the ranks float.
         let cpus = bind.then(|| cpus::usable().ok()).flatten();
         let files = allow_files_for(job.size());
         Self { job, lifeline, program, args, gather, cpus, mask, files }
@@ -120,7 +120,7 @@ impl<'a> Launcher<'a> {
         LaunchError::Files { rank, ranks, needed: files_for(ranks) }
     }
 
-    /// What the new process does before it becomes the program.
+    /// Sets up the new process between fork and exec.
     fn on_start(&self, command: &mut Command, rank: usize) {
         let (mask, files) = (self.mask, self.files);
         let share = self.cpus.as_deref().and_then(|cpus| cpus::share(cpus, rank, self.job.size()));

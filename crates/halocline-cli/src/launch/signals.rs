@@ -99,7 +99,7 @@ impl Drop for Signals {
 impl SignalMask {
     /// Makes this the calling thread's mask. Safe to call between fork and exec.
     pub(super) fn restore(&self) -> std::io::Result<()> {
-        // SAFETY: the set is initialised, the old one is not asked for.
+        // SAFETY: the set is initialised, and a null pointer means that the old mask is not returned.
         match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) } {
             0 => Ok(()),
             errno => Err(std::io::Error::from_raw_os_error(errno)),

@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) style: Style,
-    /// For the others to leave after one failed.
+    /// Time for the other ranks to exit after one has failed.
     pub(super) grace: Duration,
-    /// For the whole job.
+    /// Time limit of the job.
     pub(super) timeout: Option<Duration>,
 }
 
-/// How far the end of the job has come.
+/// The progress of the job's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// No rank has failed.
     Running,
-    /// One has failed, the others report and leave; until the grace is over (`None`: never).
+    /// One has failed, and the others may report and exit until this time (`None`: without limit).
     Leaving(Option<Instant>),
     /// The others have been sent SIGTERM.
     Terminating(Instant),
@@ -36,7 +36,7 @@ enum Stage {
     Killed,
 }
 
-/// What the loop waits for.
+/// An event source of the loop.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Signal,
@@ -58,9 +58,9 @@ pub(super) struct Supervisor<'a> {
     /// The first rank that failed.
     first: Option<(usize, Ended)>,
     timed_out: bool,
-    /// The signal by which the user asked us to end.
+    /// The signal with which the user asked the job to end.
     asked: Option<i32>,
-    /// The user did not want to wait.
+    /// The user has asked twice.
     forced: bool,
     buffer: Box<[u8]>,
 }
@@ -122,7 +122,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// What has happened; sleeps until something has, or the next deadline.
+    /// The sources with events. Sleeps until there is one, or until the next deadline.
     fn wait(&self) -> Result<Vec<Source>, LaunchError> {
         let mut sources = vec![Source::Signal, Source::Printed];
         let mut fds = vec![readable(self.signals), readable(&self.printer)];
@@ -183,7 +183,7 @@ impl<'a> Supervisor<'a> {
         failed.sort_by_key(|&(rank, ended)| (matches!(ended, Ended::Exited(_)), rank));
         let (None, Some(&(rank, ended))) = (self.first, failed.first()) else { return };
         self.first = Some((rank, ended));
-        // The user has asked for the end, or has stopped reading.
+        // The user has ended the job, or closed the output.
         let is_expected = self.asked.is_some() || ended.code() == BROKEN_PIPE;
         let left = self.running().len();
         let grace = self.rules.grace;

@@ -5,7 +5,6 @@ use super::input::{Fesom, PARTS, Source};
 use super::state::Case;
 use crate::error::CommandError;
 use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, MeshDomains, Partition, Pattern};
-use halocline_comm::Values;
 use std::ops::Deref;
 
 /// Reads mesh and state.
@@ -34,29 +33,11 @@ pub(crate) fn share_partition(
     case: &Case,
     args: &ModelArgs,
 ) -> Result<Partition, CommandError> {
-    let find = || Ok(partition(case, args.partition, comm.size())?.owners().to_vec());
-    let owners = share(comm, case.mesh.positions.len(), find)?;
-    Ok(Partition::given(owners, comm.size())?)
-}
-
-/// One value for each node. Rank 0 computes them for all ranks. Collective.
-pub(super) fn share<T>(
-    comm: &Communicator,
-    nodes: usize,
-    find: impl FnOnce() -> Result<Vec<T>, CommandError>,
-) -> Result<Vec<T>, CommandError>
-where
-    Vec<T>: Values<Owned = Vec<T>>,
-{
-    let mine = if comm.rank() == 0 { find()? } else { Vec::new() };
-    let all = comm.broadcast(0, mine)?;
-    if all.len() != nodes {
-        return Err(CommandError::failed(format!(
-            "rank 0 sent {} numbers for {nodes} nodes; run the same version on all ranks",
-            all.len()
-        )));
-    }
-    Ok(all)
+    let mine = match comm.rank() {
+        0 => partition(case, args.partition, comm.size())?.owners().to_vec(),
+        _ => Vec::new(),
+    };
+    Ok(Partition::given(comm.broadcast(0, mine)?, comm.size())?)
 }
 
 fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Partition, CommandError> {

@@ -67,7 +67,8 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let bar = progress::bar(comm.rank(), args.steps, &plural(comm.size(), "rank"));
     bar.tick();
     let partition = model::share_partition(comm, case, &args.model)?;
-    let potential = model::share(comm, case.mesh.positions.len(), || Ok(rigid_lid::potential(case)))?;
+    let potential = if comm.rank() == 0 { rigid_lid::potential(case) } else { Vec::new() };
+    let potential = comm.broadcast(0, potential)?;
     let domains = case.mesh.topology.domains_by_vertex(&partition, comm.rank())?;
     let mut domain = Domain::new(case, &domains, &potential);
     // The bar measures the steps only.

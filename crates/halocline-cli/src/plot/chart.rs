@@ -1,11 +1,12 @@
 //! Times over sizes of messages, as lines: both scales are logarithmic.
 
 use super::{Area, Drawn, FAINT, INK, Picture, text};
+use crate::info::binary_size;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 const SIZE: (u32, u32) = (1100, 660);
-/// Where the chart lies in the picture.
+/// Edges of the chart in the picture.
 const LEFT: i32 = 90;
 const RIGHT: i32 = SIZE.0 as i32 - 40;
 const TOP: i32 = 118;
@@ -61,13 +62,13 @@ impl Picture for Chart {
         for decade in low as i32..=high as i32 {
             let value = 10f64.powi(decade);
             area.draw(&PathElement::new([(LEFT, y(value)), (x(last), y(value))], FAINT.stroke_width(1)))?;
-            text(area, &number(value), (LEFT - 8, y(value)), 14.0, HPos::Right)?;
+            text(area, &value.to_string(), (LEFT - 8, y(value)), 14.0, HPos::Right)?;
         }
         for size in
             std::iter::successors(Some(first), |size| Some(size * 8.0)).take_while(|&size| size <= last)
         {
             area.draw(&PathElement::new([(x(size), BOTTOM), (x(size), BOTTOM + 5)], INK.stroke_width(1)))?;
-            text(area, &bytes(size as u64), (x(size), BOTTOM + 20), 14.0, HPos::Center)?;
+            text(area, &binary_size(size as u64), (x(size), BOTTOM + 20), 14.0, HPos::Center)?;
         }
         text(area, "bytes each way", ((LEFT + x(last)) / 2, BOTTOM + 48), 15.0, HPos::Center)?;
         for ((at, line), colour) in (0..).zip(&self.lines).zip(COLOURS.iter().cycle()) {
@@ -79,23 +80,5 @@ impl Picture for Chart {
             text(area, &line.name, (RIGHT - 187, legend), 15.0, HPos::Left)?;
         }
         area.draw(&Rectangle::new([(LEFT, TOP), (x(last), BOTTOM)], INK.stroke_width(1)))
-    }
-}
-
-/// A number at a scale.
-fn number(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        value if value < 0.1 => format!("{value:.2}"),
-        value if value < 10.0 => format!("{:.1}", value).trim_end_matches(".0").to_owned(),
-        value => format!("{value:.0}"),
-    }
-}
-
-fn bytes(count: u64) -> String {
-    match count {
-        count if count >= 1 << 20 => format!("{} MiB", count >> 20),
-        count if count >= 1 << 10 => format!("{} KiB", count >> 10),
-        count => count.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! What all pictures of this program share: font, ink, colours, and the kinds of file.
+//! The common parts of all pictures: font, colours, and file formats.
 
 pub(crate) mod chart;
 pub(crate) mod colour;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 const FONT: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
 
-/// What fails where a plot cannot be written.
+/// The action in errors of plot files.
 const WRITE: &str = "write the plot to";
 
 /// Text and axes.

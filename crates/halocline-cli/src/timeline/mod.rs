@@ -11,24 +11,24 @@ use crate::plot;
 use read::Timeline;
 use std::path::PathBuf;
 
-/// Draw the timeline of a trace: what each rank does when, and which exchanges are in flight
+/// Draw the timeline of a trace: the spans of each rank, and its exchanges in flight
 ///
-/// Without `--from` and `--to` the picture shows the last exchanges that are whole.
+/// Without `--from` and `--to` the picture shows the last complete exchanges.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct TraceArgs {
-    /// What `--trace` has written
+    /// A file that `--trace` has written
     #[arg(value_name = "TRACE.json")]
     trace: PathBuf,
     /// The picture (.png or .svg)
     #[arg(value_name = "FILE")]
     picture: PathBuf,
-    /// Where the picture begins, in microseconds of the trace
+    /// Start of the picture, in microseconds of the trace
     #[arg(long, value_name = "US", requires = "to")]
     from: Option<f64>,
-    /// Where it ends
+    /// End of the picture
     #[arg(long, value_name = "US", requires = "from")]
     to: Option<f64>,
-    /// How many exchanges are shown
+    /// Number of exchanges in the picture
     #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "from", value_parser = clap::value_parser!(u32).range(1..))]
     exchanges: u32,
 }
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), CommandError> {
         && !(from < to && (to - from).is_finite())
     {
         return Err(CommandError::usage(format!(
-            "a picture from {from} to {to} us; it must end after it begins"
+            "a picture from {from} to {to} us; give an end after its start"
         )));
     }
     let text = std::fs::read_to_string(&args.trace).map_err(CommandError::file("read", &args.trace))?;

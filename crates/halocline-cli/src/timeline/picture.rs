@@ -21,7 +21,7 @@ const LANE: i32 = 44;
 const FLIGHT: i32 = 18;
 const GAP: i32 = 22;
 
-/// What spans are called, and their colours; the first fitting begin of a name counts.
+/// Colours of spans by the start of their names. The first match counts.
 const COLOURS: [(&str, RGBColor); 10] = [
     ("interior", RGBColor(118, 174, 126)),
     ("boundary", RGBColor(61, 107, 168)),
@@ -76,7 +76,7 @@ impl Picture for Sheet<'_> {
     }
 
     fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
-        text(area, "What ranks do while halos are exchanged", (LEFT, 32), 22.0, HPos::Left)?;
+        text(area, "Ranks during halo exchanges", (LEFT, 32), 22.0, HPos::Left)?;
         let below = format!("microseconds from {:.1} us of the trace on", self.from);
         text(area, &below, (LEFT, 60), 14.0, HPos::Left)?;
         self.legend(area)?;
@@ -95,7 +95,7 @@ impl Picture for Sheet<'_> {
                     FAINT.stroke_width(1),
                 ))?;
                 for span in &lane.spans {
-                    // What lies within another is drawn upon it, less high.
+                    // A span within another one is drawn over it, with less height.
                     let inset = (8 * span.depth as i32).min(LANE - 14);
                     self.bar(area, span, (y + inset, y + LANE - 6), colour(&span.name))?;
                 }

@@ -3,30 +3,30 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Something that lasts. Times are in microseconds of the trace.
+/// A span. Times are in microseconds of the trace.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Span {
     pub(super) name: String,
     pub(super) begin: f64,
     pub(super) end: f64,
-    /// How many others of the lane it lies within.
+    /// Number of spans of the lane around it.
     pub(super) depth: usize,
 }
 
-/// What spans of exchanges are called that a device has seen.
+/// The name of the spans of exchanges in a device's record.
 pub(super) const ON_DEVICE: &str = "exchange (device)";
 
-/// What one thread of a rank does.
+/// The spans of one thread of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lane {
     pub(super) rank: u64,
     pub(super) name: String,
-    /// By their begin; the longer of two that begin together first.
+    /// Sorted by their start, then the longest first.
     pub(super) spans: Vec<Span>,
 }
 
 impl Lane {
-    /// Whether these are the exchanges of a device.
+    /// Whether the lane has the exchanges of a device.
     fn is_of_exchanges(&self) -> bool {
         self.spans.iter().any(|span| span.name == ON_DEVICE)
     }
@@ -35,9 +35,9 @@ impl Lane {
 /// A trace, or a part of one.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Timeline {
-    /// By rank; the thread that begins first comes first.
+    /// Sorted by rank, then by the start of the first span.
     pub(super) lanes: Vec<Lane>,
-    /// Exchanges in flight of each rank, by their begin, as its host knows: not of ranks whose device knows better.
+    /// Exchanges in flight of each rank by its host's record, sorted by their start. A rank whose device has recorded them has none here.
     pub(super) flights: BTreeMap<u64, Vec<Span>>,
 }
 
@@ -97,22 +97,22 @@ impl Timeline {
         Ok(Self { lanes, flights })
     }
 
-    /// The first begin and the last end of a span.
+    /// The start of the first span and the end of the last.
     pub(super) fn extent(&self) -> (f64, f64) {
         let spans = || self.lanes.iter().flat_map(|lane| &lane.spans);
         let first = spans().map(|span| span.begin).fold(f64::INFINITY, f64::min);
         (first, spans().map(|span| span.end).fold(f64::NEG_INFINITY, f64::max))
     }
 
-    /// From the begin of the last but `count`th exchange of the first rank to that of the last one; all
-    /// if it has fewer.
+    /// The time of the last `count` complete exchanges of the first rank: from the start of the first of them to the start of the
+    /// next exchange. The whole trace, if it has fewer.
     pub(super) fn last_exchanges(&self, count: usize) -> (f64, f64) {
         let (first, last) = self.extent();
         let on_device = || self.lanes.iter().find(|lane| lane.is_of_exchanges()).map(|lane| &lane.spans);
         let Some(flights) = self.flights.values().next().or_else(on_device) else { return (first, last) };
         match (flights.len().checked_sub(count + 1), flights.last()) {
             (Some(at), Some(end)) => {
-                // A little of what was before, so that the begin itself is seen.
+                // A margin, so that the start is visible.
                 let margin = (end.begin - flights[at].begin) * 0.02;
                 (flights[at].begin - margin, end.begin + margin)
             }
@@ -120,7 +120,7 @@ impl Timeline {
         }
     }
 
-    /// What lies between two moments, at least in part.
+    /// The spans that overlap the time between two moments.
     pub(super) fn between(&self, from: f64, to: f64) -> Self {
         let meets = |span: &&Span| span.end >= from && span.begin <= to;
         let part = |spans: &[Span]| -> Vec<Span> { spans.iter().filter(meets).cloned().collect() };
@@ -132,7 +132,7 @@ impl Timeline {
     }
 }
 
-/// Sorts spans and finds how deep each lies.
+/// Sorts spans and sets their depth.
 fn nested(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_by(|a, b| a.begin.total_cmp(&b.begin).then(b.end.total_cmp(&a.end)));
     let mut around: Vec<f64> = Vec::new();

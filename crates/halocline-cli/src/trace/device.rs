@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 /// The CUDA C++ source of the kernel.
 const SOURCE: &str = include_str!("stamp.cu");
-/// Rows are threads of the trace; no thread of Linux has such a number.
+/// Numbers of the trace's rows for a GPU. No Linux thread has such a number.
 const FIRST_ROW: u64 = 1 << 24;
 /// The most rounds of a stream that are stamped.
 pub(super) const MOST: usize = 1 << 15;
@@ -137,7 +137,7 @@ impl Stamps {
 
 impl Drop for Stamps {
     fn drop(&mut self) {
-        // Also after an error nothing is freed that a stamp is yet to be written to. That the device has failed was said before.
+        // No memory is freed before its stamp is written, also after an error. An earlier call has reported a failed device.
         let _ = self.observer.synchronise();
     }
 }

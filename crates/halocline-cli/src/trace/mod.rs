@@ -1,7 +1,7 @@
 //! `--trace FILE.json`: one timeline of all ranks that Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 //!
-//! The library reports through `tracing`. [`record`] writes it down, [`notes`] keep it within a limit, [`clock`] measures how the clocks of the
-//! ranks differ, [`device`] adds what GPUs do, [`write`] makes the events of the file.
+//! The library emits `tracing` spans and events. [`record`] records them, [`notes`] limits their number, [`clock`] measures the offsets
+//! between the ranks' clocks, [`device`] adds the spans of GPUs, and [`write`] makes the events of the file.
 //!
 //! A rank records at most 131,072 events, and 32,768 rounds of a GPU. The trace ends on all ranks where the first rank has reached a limit.
 //! A warning and `otherData` of the file say how many events are left out. A subcommand flattens [`TraceArgs`] into its arguments, calls
@@ -88,9 +88,9 @@ pub struct Trace {
 
 struct Running {
     recorder: &'static Recorder,
-    /// On rank 0.
+    /// The file; only on rank 0.
     path: Option<PathBuf>,
-    /// How this rank's clock differs from that of rank 0 at the beginning.
+    /// Offset of this rank's clock from that of rank 0 at the start.
     clock: Reading,
     rank: usize,
 }
@@ -159,12 +159,12 @@ fn end_together(comm: &Communicator, notes: &mut Notes, clock: &Clock) -> Result
     Ok(comm.all_reduce(&[notes.left_out], Reduce::Max)?[0])
 }
 
-/// Records what ranks of this process do, in memory, until [`unwant`] was called as often as this.
+/// Records the spans of this process's ranks in memory, until each `want` has its [`unwant`].
 pub fn want() {
     record::count(1);
 }
 
-/// Takes one [`want`] back.
+/// Ends one [`want`].
 pub fn unwant() {
     record::count(-1);
 }

@@ -1,4 +1,4 @@
-//! What a rank has recorded, up to a limit.
+//! The record of a rank, up to a limit.
 
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,15 +12,15 @@ pub(super) struct Entry {
     pub(super) rank: usize,
     pub(super) name: String,
     pub(super) target: &'static str,
-    /// By the monotonic clock, ns.
+    /// Start by the monotonic clock, ns.
     pub(super) begin: u64,
-    /// `None` for an event.
+    /// End of a span; `None` for an event.
     pub(super) end: Option<u64>,
     pub(super) thread: u64,
     pub(super) fields: Map<String, Value>,
 }
 
-/// What a rank has recorded.
+/// The record of a rank.
 #[derive(Debug)]
 pub(super) struct Notes {
     pub(super) entries: Vec<Entry>,
@@ -29,7 +29,7 @@ pub(super) struct Notes {
     most: usize,
     /// Entries that are not in the trace.
     pub(super) left_out: u64,
-    /// From this moment on the record is incomplete. By the monotonic clock, ns.
+    /// Time by the monotonic clock, ns, from which on the record is incomplete.
     pub(super) full_at: Option<u64>,
 }
 

@@ -19,14 +19,14 @@ use tracing_subscriber::registry::LookupSpan;
 /// The records of the process.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    /// By rank.
+    /// The records by rank.
     notes: Mutex<BTreeMap<usize, Notes>>,
-    /// Most entries of a rank.
+    /// Maximum number of entries of a rank.
     most: usize,
 }
 
 impl Recorder {
-    /// The one of the process.
+    /// The recorder of the process.
     pub(super) fn get() -> &'static Self {
         static RECORDER: Recorder = Recorder::of(notes::MOST);
         &RECORDER

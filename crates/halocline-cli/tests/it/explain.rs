@@ -108,7 +108,7 @@ fn the_ocean_is_explained() {
         let head = format!("rank {rank} of 4, transport thread");
         assert_eq!(text.matches(&head).count(), 2, "gradients and temperature: {text}");
     }
-    assert!(text.contains("all 4 ranks: ") && text.contains("why not better"), "{text}");
+    assert!(text.contains("total of 4 ranks: ") && text.contains("why not better"), "{text}");
     let both = |transport| lines(&format!("ocean --ranks 3 --partition file --transport {transport}")).pop();
     assert_eq!(both("shm"), both("thread"));
 }

@@ -85,7 +85,7 @@ fn what_is_not_compared_is_said_aloud() {
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_starts() {
     for (args, message) in [
-        ("--grid 8x8", "`--grid 8x8` has 2 axes; heat spreads in three"),
+        ("--grid 8x8", "`--grid 8x8` has 2 axes; give three"),
         ("--grid 0x8x8", "is no grid"),
         ("--grid 8x8x8 --ranks 0", "0 ranks"),
         ("--grid 2x2x2 --ranks 9", "the grid of [2, 2, 2] has only 8 cells"),

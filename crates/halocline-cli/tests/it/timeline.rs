@@ -31,8 +31,8 @@ fn a_trace_becomes_a_picture_and_what_is_none_is_refused() {
         ("nowhere.json a.png", 1, "cannot read nowhere.json: "),
         ("t.json a.pdf", 1, ".svg"),
         ("t.json b.png --from 50 --to 60", 2, "the trace has some from 1 to 12 us"),
-        ("t.json b.png --from 5 --to 5", 2, "it must end after it begins"),
-        ("t.json b.png --from nan --to 5", 2, "it must end after it begins"),
+        ("t.json b.png --from 5 --to 5", 2, "give an end after its start"),
+        ("t.json b.png --from nan --to 5", 2, "give an end after its start"),
         ("t.json b.png --from 5", 2, "--to"),
     ] {
         let output = plot(directory.path(), args);

@@ -1,7 +1,7 @@
 //! The output of `halocline bench halo`.
 
 use super::super::halo::{Block, Outcome, Row};
-use super::super::stats::median;
+use crate::stats::median;
 use crate::table::{figure, print_lines, table};
 use serde_json::{Value, json};
 

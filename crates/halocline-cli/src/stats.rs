@@ -1,19 +1,20 @@
 //! Order statistics.
 
-/// The value at a share of the sorted values; 0 of none.
-pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
+/// The value at this share of the sorted values; 0 if there are none.
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = (share * sorted.len() as f64) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
-pub(super) fn median(values: &[f64]) -> f64 {
+/// The median; 0 if there are no values.
+pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
 /// Nanoseconds as microseconds.
-pub(super) fn micros(nanoseconds: u64) -> f64 {
+pub(crate) fn micros(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }
 
