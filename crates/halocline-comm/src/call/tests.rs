@@ -97,6 +97,14 @@ fn late_barrier(comm: &Communicator) -> Result<(), CommError> {
 }
 
 #[test]
+fn a_malformed_report_of_different_calls_names_its_sender() {
+    let comms = Communicator::threads(2);
+    comms[1].send(0, mismatch_tag(&comms[1]), vec![1]).unwrap();
+    let error = comms[0].barrier().unwrap_err();
+    assert!(matches!(error, CommError::Malformed { from: 1, .. }), "{error}");
+}
+
+#[test]
 fn a_long_wait_warns_with_the_late_rank_and_the_call() {
     let ended = two_ranks([barrier, late_barrier], |clock, comms| {
         clock.until(|| is_awaited(&comms[1]));

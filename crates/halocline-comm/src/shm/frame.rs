@@ -129,6 +129,23 @@ mod tests {
         )
     }
 
+    #[test]
+    fn a_header_that_cannot_be_is_refused() {
+        let decoded = |segments: u32, len: u64| {
+            let (mut header, tag) = (MAGIC.to_le_bytes().to_vec(), [0; 16]);
+            header.extend([&segments.to_le_bytes()[..], &tag, &len.to_le_bytes()].concat());
+            let mut decoder = Decoder::default();
+            decoder.feed(&header);
+            decoder.next()
+        };
+        let most = MAX_SEGMENTS as u32;
+        assert_eq!(decoded(most, 0), Ok(None));
+        assert_eq!(decoded(most + 1, 0), Err(FrameError::Segments(most + 1)));
+        let longest = isize::MAX as u64;
+        assert_eq!(decoded(0, longest + 1), Err(FrameError::Length(longest + 1)));
+        assert_eq!(decoded(1, u64::MAX), Err(FrameError::Length(u64::MAX)));
+    }
+
     proptest! {
         #[test]
         fn frames_survive_any_cut_of_the_stream(

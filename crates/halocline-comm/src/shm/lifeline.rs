@@ -87,13 +87,18 @@ pub(super) fn die_with_launcher() -> Result<(), JobError> {
     let Some(variable) = Variable::read(LIFELINE_FD).filter(|_| END.get().is_none()) else { return Ok(()) };
     let fd = number(variable, 0..=RawFd::MAX as usize)? as RawFd;
     let end = adopt(fd)?;
-    kill_at_end(end.as_fd(), Owner::Process).map_err(|errno| match errno {
-        Errno::SRCH => JobError::LauncherDied,
-        errno => JobError::System { what: "watch the launcher", errno },
-    })?;
+    die_at_end(end.as_fd())?;
     // Another thread may have set an equal one.
     let _ = END.set(end);
     Ok(())
+}
+
+/// Makes the kernel kill this process once the writing end is closed.
+fn die_at_end(end: BorrowedFd<'_>) -> Result<(), JobError> {
+    kill_at_end(end, Owner::Process).map_err(|errno| match errno {
+        Errno::SRCH => JobError::LauncherDied,
+        errno => JobError::System { what: "watch the launcher", errno },
+    })
 }
 
 /// Opens a reading end of this process behind an inherited descriptor.
@@ -199,7 +204,7 @@ mod tests {
         // Another test's process may hold the writing end until it executes its program.
         let mut poll = [PollFd::new(&end, PollFlags::empty())];
         assert_eq!(rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })), Ok(1));
-        assert_eq!(kill_at_end(end.as_fd(), Owner::Process), Err(Errno::SRCH));
+        assert_eq!(die_at_end(end.as_fd()), Err(JobError::LauncherDied));
     }
 
     #[test]

@@ -424,3 +424,38 @@ impl Drop for ShmTransport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::System;
+    use std::sync::atomic::AtomicU32;
+
+    /// A host on which a second passes whenever anything looks at the clock.
+    #[derive(Default)]
+    struct Hasty(AtomicU64);
+
+    impl Host for Hasty {
+        fn now(&self) -> Duration {
+            Duration::from_secs(self.0.fetch_add(1, Ordering::SeqCst))
+        }
+
+        fn park(&self, _: &AtomicU32, _: u32, _: Option<Duration>) {}
+
+        fn wake(&self, word: &AtomicU32) {
+            System.wake(word);
+        }
+    }
+
+    #[test]
+    fn a_rank_that_does_not_join_is_named() {
+        let job = Job::create(2).unwrap();
+        let control = job.control().try_clone_to_owned().unwrap();
+        let joined = JoinedJob { rank: 0, size: 2, token: *job.token(), control };
+        let error = ShmTransport::join(joined, vec![5, 7], Arc::default(), Arc::new(Hasty::default())).err();
+        match error {
+            Some(CommError::NotJoined { rank: 7, after }) => assert!(after >= JOIN_WITHIN),
+            other => panic!("instead of a rank that has not joined: {other:?}"),
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! Guarantees of simulated devices: replay, refusals, reports, failure.
 
 use halocline_device::sim::{Kernel, Options, Report, Run, World, explore, find, run};
-use halocline_device::{Device, DeviceError, MemorySpace, Priority, RawStream, Stream, TableSpec, ValueOp};
+use halocline_device::{
+    Device, DeviceError, MemorySpace, Priority, RawEvent, RawStream, Stream, TableSpec, ValueOp,
+};
 use std::time::{Duration, Instant};
 
 type Outcome = Result<(), DeviceError>;
@@ -261,6 +263,10 @@ fn bad_calls_are_refused_by_name() {
         assert_eq!(borrow(RawStream(0)), None);
         let event = other.events().take()?;
         assert!(matches!(one.record(&event), Err(DeviceError::OtherDevice { what: "event", .. })));
+
+        // SAFETY: the simulated device looks a handle up in a table, so that it takes any number.
+        let queried = unsafe { device.driver().query_event(RawEvent(12)) };
+        assert_eq!(queried.err(), Some(DeviceError::NoEvent { event: 12 }));
 
         let (near, far) = (device.allocate(64)?, other.allocate(64)?);
         let on_stack = [0u8; 16];

@@ -2,7 +2,7 @@
 
 use crate::simulated::{Random, resolve_tampered};
 use halocline_plan::directory::{
-    Answer, Clash, Lookup, Message, Owner, OwnerRun, Reply, Request, RequestPart,
+    Answer, Clash, Directory, Lookup, Message, Owner, OwnerRun, Reply, Request, RequestPart,
 };
 use halocline_plan::wire::{Reader, WireError, Writer};
 use halocline_plan::{UnstructuredDomain, UnstructuredError};
@@ -164,6 +164,20 @@ fn with_first(step: usize, replace: impl Fn(&[u8]) -> Vec<u8>) -> Vec<Unstructur
 
 fn is_message(errors: &[UnstructuredError], wanted: &str) -> bool {
     errors.iter().any(|e| matches!(e, UnstructuredError::Message { name, .. } if *name == wanted))
+}
+
+#[test]
+fn a_reply_that_does_not_come_is_named() {
+    let domain = |number, owned, halo| [UnstructuredDomain::new(number, vec![owned], vec![halo])];
+    let domains = [domain(0, 0, 3), domain(1, 3, 0)];
+    let start = |rank: usize| Directory::new(rank, 2, &domains[rank]).unwrap();
+    let (asking, asked) = (start(0), start(1));
+    let bounds = std::array::from_fn(|at| asking.bounds()[at].min(asked.bounds()[at]));
+    let counts = std::array::from_fn(|at| asking.counts()[at] + asked.counts()[at]);
+    let (registered, _) = asking.register(bounds, counts);
+    let (replied, _) = registered.reply(&[]).unwrap();
+    let error = replied.request(&[]).unwrap_err();
+    assert_eq!(error, UnstructuredError::NoMessage { from: 1, name: "reply" });
 }
 
 #[test]

@@ -4,8 +4,10 @@ use halocline::{
     Array, BindError, BindOptions, Communicator, Decomposed, DeviceArray, ElementType, Error, Field, Halo,
     HaloExchange, Layout, LayoutError, Pattern, RegularGrid,
 };
-use halocline_device::Priority;
+use halocline_comm::mpi::{self, MpiError};
+use halocline_comm::{CommError, Endpoint};
 use halocline_device::sim::{Kernel, Options, Report, World, run};
+use halocline_device::{Priority, ValueOp};
 
 #[test]
 fn layouts_of_wrong_strides_are_refused() {
@@ -35,6 +37,52 @@ fn two_streams_that_write_one_word_race() {
         !reports.is_empty() && reports.iter().all(|report| matches!(report, Report::Race { .. })),
         "{reports:?}"
     );
+}
+
+#[test]
+fn a_stream_that_works_on_freed_memory_is_reported() {
+    let reports = reports(|world| {
+        let device = world.device(0).unwrap();
+        let stream = device.stream(Priority::Normal).unwrap();
+        let (flag, memory) = (device.allocate_pinned(8).unwrap(), device.allocate(8).unwrap());
+        // SAFETY: the flag lives until the stream is synchronised.
+        unsafe { stream.values(&[ValueOp::Wait { address: flag.at(0), at_least: 1 }]) }.unwrap();
+        world.launch(&stream, Kernel::new("late").writes(memory.at(0), 8)).unwrap();
+        drop(memory);
+        // SAFETY: only the stream and this call access the flag.
+        unsafe { device.driver().store(flag.at(0), 1) };
+        stream.synchronise().unwrap();
+    });
+    assert!(reports.iter().any(|report| matches!(report, Report::UsedAfterFree { .. })), "{reports:?}");
+    let known = |report: &Report| matches!(report, Report::FreedInUse { .. } | Report::UsedAfterFree { .. });
+    assert!(reports.iter().all(known), "{reports:?}");
+}
+
+#[test]
+fn a_free_of_no_memory_is_reported() {
+    // SAFETY: the simulated device looks the address up in a table, so that it takes any number.
+    let reports = reports(|world| unsafe { world.device(0).unwrap().driver().free(8) });
+    assert!(
+        reports.iter().all(|report| matches!(report, Report::Refused { call: "free", .. })),
+        "{reports:?}"
+    );
+    assert!(!reports.is_empty());
+}
+
+#[test]
+fn more_memory_than_there_are_addresses_is_refused() {
+    let bytes = 1 << 62;
+    let error = Communicator::single().link().allocate(bytes).err();
+    assert!(matches!(error, Some(CommError::OutOfMemory(refused)) if refused == bytes), "{error:?}");
+}
+
+#[test]
+fn an_mpi_library_that_is_not_there_is_named() {
+    let path = std::path::Path::new("/nowhere/libmpi.so");
+    match mpi::try_out(path) {
+        Err(MpiError::Chosen { path: refused, chosen: "on trial", .. }) => assert_eq!(refused, path),
+        other => panic!("instead of a refusal: {other:?}"),
+    }
 }
 
 #[test]
