@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_within_a_rank_is_no_traffic() {
+    fn bytes_within_a_rank_are_no_traffic() {
         let decomposition = RegularGrid::new([8, 5]).periodic([true, true]).decompose(1).unwrap();
         let traffic = Traffic::of_grid(&decomposition, &Halo::uniform(1), 1).unwrap();
         assert_eq!((traffic.total(), traffic.within[0], traffic.imbalance()), (0, 30, 1.0));

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_was_not_compared_is_said_aloud() {
+    fn differences_and_a_skipped_comparison_are_reported() {
         let wrong = report(Verdict::Compared { max_abs_diff: f64::INFINITY, different: 3 });
         assert!(wrong.to_text().contains("DIFFERENT from the run on one rank in 3 values"));
         assert!(wrong.to_json()["max_abs_diff"].is_null());

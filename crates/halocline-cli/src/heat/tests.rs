@@ -188,7 +188,7 @@ fn the_kernels_do_what_the_host_does_to_the_last_bit() {
 }
 
 #[test]
-fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
+fn results_on_simulated_devices_are_equal_and_ordered() {
     // Traced: the rounds that are stamped at most, and those that are of 5, or of 3 with a halo of two cells.
     for (seed, ranks, devices, link, traced) in [
         (1, 2, 2, LinkChoice::Auto, None),

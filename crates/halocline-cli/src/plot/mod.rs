@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_drawn_or_written_is_refused_before() {
+    fn unwritable_pictures_are_refused_before_the_work() {
         let folder = tempfile::tempdir().unwrap();
         let within = |name: &str| folder.path().join(name);
         assert!(check(&[within("a.png"), within("b.SVG")]).is_ok());

@@ -113,7 +113,7 @@ fn under_an_mpi_launcher_no_rank_measures_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_with_the_reason() {
+fn invalid_measurements_are_refused_with_the_reason() {
     for (args, code, reason) in [
         (&["bench", "halo", "--grid", "0x4"][..], 2, "such as 64x64x64"),
         (&["bench", "halo", "--save", "/nowhere"], 2, "/nowhere is no directory; make it first"),

@@ -66,7 +66,7 @@ fn one_rank_of_a_million_is_planned_at_once_and_in_little_memory() {
 }
 
 #[test]
-fn what_a_rank_sends_is_what_others_receive() {
+fn ranks_send_what_their_peers_receive() {
     let plans: Vec<Value> = (0..6)
         .map(|rank| {
             lines(&format!("--grid 11x7x5 --ranks 6 --rank {rank} --periodic all --halo 2")).swap_remove(0)
@@ -114,7 +114,7 @@ fn the_ocean_is_explained() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_refused_with_the_reason() {
+fn invalid_explanations_are_refused_with_the_reason() {
     for (args, code, message) in [
         ("", 2, "--grid"),
         ("--grid 8x8", 2, "--ranks"),

@@ -74,7 +74,7 @@ fn parts_of_a_step_are_measured_beside_it() {
 }
 
 #[test]
-fn what_is_not_compared_is_said_aloud() {
+fn a_skipped_comparison_is_reported() {
     let output = run("--grid 8x8x8 --ranks 2 --transport thread --steps 1 --rounds 0 --no-check");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("NOT compared with a run on one rank: `--no-check`"));

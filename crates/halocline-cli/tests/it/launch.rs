@@ -238,7 +238,7 @@ fn the_others_have_time_to_report_and_leave() {
 }
 
 #[test]
-fn who_ignores_sigterm_is_killed_with_all_it_started() {
+fn a_rank_that_ignores_sigterm_is_killed_with_its_children() {
     let script = r#"[ $HALOCLINE_RANK = 1 ] && exit 1
         trap '' TERM; sleep 1000 & echo $!; wait"#;
     let mut child = start("-n 2 --grace 0.3", script);
@@ -252,7 +252,7 @@ fn who_ignores_sigterm_is_killed_with_all_it_started() {
 }
 
 #[test]
-fn what_a_rank_leaves_running_does_not_hold_the_launcher() {
+fn a_background_process_does_not_hold_the_launcher() {
     let output = run("-n 1", "sleep 1000 & echo $!");
     assert_eq!(output.status.code(), Some(0));
     rustix::process::kill_process(pids(&sorted(&output.stdout))[0], Signal::KILL).unwrap();
@@ -371,7 +371,7 @@ fn a_process_that_has_only_inherited_the_variables_of_a_job_is_told_so() {
 }
 
 #[test]
-fn what_cannot_be_started_is_named() {
+fn a_program_that_cannot_be_started_is_named() {
     let cases: [(&[&str], i32, &str); 5] = [
         (&["-n", "2", "--", "./no-such-program"], 127, "cannot find the program \"./no-such-program\""),
         (

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_out_of_range_is_named_with_its_line() {
+    fn invalid_numbers_are_named_with_their_line() {
         let error = numbers("\n\nseven\n").integer(0..=9, "a count").unwrap_err().to_string();
         assert_eq!(error, "a.out, line 3: found \"seven\", expected a count, a whole number from 0 to 9");
         let error = numbers("10\n").integer(0..=9, "a count").unwrap_err().to_string();

@@ -173,7 +173,7 @@ fn the_kernels_do_what_the_host_does_to_the_last_bit() {
 }
 
 #[test]
-fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
+fn results_on_simulated_devices_are_equal_and_ordered() {
     let Prepared { case, potential } = prepared(0);
     let (nodes, steps) = (case.mesh.positions.len(), 3);
     let one = Partition::block(nodes, 1).unwrap();
