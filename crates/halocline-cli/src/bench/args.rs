@@ -76,6 +76,9 @@ pub(crate) struct HaloArgs {
     /// Path of the links; several, separated by commas, are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "auto")]
     pub(super) link: Vec<Link>,
+    /// Also measure the unbound form, which takes the host fields at each call
+    #[arg(long)]
+    pub(super) unbound: bool,
     /// Iterations of a block
     #[arg(long, value_name = "I", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) iters: u32,

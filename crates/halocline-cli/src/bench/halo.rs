@@ -11,7 +11,8 @@ use crate::error::CommandError;
 use crate::ranks::{self, RanksArgs, Start};
 use crate::stats::{median, micros, quantile};
 use halocline::{
-    BindOptions, Communicator, Direction, Error, Field, HaloExchange, Layout, LinkPath, Pattern, Reduce,
+    BindOptions, Communicator, Direction, Error, Field, HaloExchange, Layout, LinkPath, Pattern,
+    PatternLinks, Reduce,
 };
 use std::time::Instant;
 
@@ -19,6 +20,11 @@ use std::time::Instant;
 pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, CommandError> {
     args.save.check()?;
     args.trace.check()?;
+    if args.device == Kind::Cuda && args.unbound {
+        return Err(CommandError::usage(
+            "`--unbound` measures host fields; leave it out, or `--device cuda`",
+        ));
+    }
     args.device.set_environment();
     let check = |ranks| {
         case::fits(args, ranks)?;
@@ -151,13 +157,22 @@ impl<'a> Setup<'a> {
         let options = BindOptions::default().link(link.choice());
         let pairs: Vec<(&Pattern, &Field)> = fields.iter().map(|field| (&self.case.pattern, field)).collect();
         let bind = || Ok(HaloExchange::bind_with(self.comm, pairs.clone(), &options)?);
-        let (first, cold) = timed(self.comm, bind)?;
+        self.bind_twice(&args::name(&link), bind, exchange, |halo| paths(halo.paths()))
+    }
+
+    /// Times two calls of `bind`, and verifies exchanges of the second result. Collective.
+    fn bind_twice<T>(
+        &self,
+        name: &str,
+        bind: impl Fn() -> Result<T, CommandError>,
+        exchange: impl Fn(&T) -> Result<(), Error>,
+        paths: impl Fn(&T) -> String,
+    ) -> Result<(Row, T), CommandError> {
+        let (first, cold) = timed(self.comm, &bind)?;
         drop(first);
-        let (halo, warm) = timed(self.comm, bind)?;
-        let name = args::name(&link);
-        self.case.verify(self.comm, &name, || exchange(&halo))?;
-        let row = Row { path: paths(halo.paths()), binds: Some([cold, warm]), ..Row::new(&name) };
-        Ok((row, halo))
+        let (links, warm) = timed(self.comm, &bind)?;
+        self.case.verify(self.comm, name, || exchange(&links))?;
+        Ok((Row { path: paths(&links), binds: Some([cold, warm]), ..Row::new(name) }, links))
     }
 
     /// Measures the operations in turn: in each round one block of each. Collective.
@@ -203,10 +218,11 @@ fn paths(links: impl Iterator<Item = (usize, Direction, LinkPath)>) -> String {
 }
 
 /// An operation that a block measures on the host.
-enum Operation {
+enum Operation<'a> {
     /// A copy of the same regions within the rank's own memory.
     Copy,
     Exchange(HaloExchange),
+    Unbound(PatternLinks, Vec<(&'a Pattern, &'a Field)>),
 }
 
 fn host_rows(setup: &Setup<'_>) -> Result<Vec<Row>, CommandError> {
@@ -217,6 +233,17 @@ fn host_rows(setup: &Setup<'_>) -> Result<Vec<Row>, CommandError> {
     for &link in &setup.args.link {
         let (row, halo) = setup.bind(link, &setup.case.fields, |halo| halo.exchange()?.wait())?;
         measured.push((row, Operation::Exchange(halo)));
+    }
+    if setup.args.unbound {
+        let fields: Vec<_> = setup.case.fields.iter().map(|field| (&setup.case.pattern, field)).collect();
+        let make = || Ok(PatternLinks::new(setup.comm, &[&setup.case.pattern])?);
+        let (row, links) = setup.bind_twice(
+            "unbound",
+            make,
+            |links| links.exchange(&fields)?.wait(),
+            |links| paths(links.paths()),
+        )?;
+        measured.push((row, Operation::Unbound(links, fields)));
     }
     setup.measure(measured, |operation| block(setup, operation))
 }
@@ -241,7 +268,7 @@ struct Samples {
     steady: u64,
 }
 
-fn block(setup: &Setup<'_>, operation: &Operation) -> Result<Block, CommandError> {
+fn block(setup: &Setup<'_>, operation: &Operation<'_>) -> Result<Block, CommandError> {
     let round_trip = setup.floor.round_trip()?;
     let Samples { alone, total, begin, wait, read, steady } = sample(setup, operation)?;
     let flat = [&alone[..], &total, &begin, &wait, &read, &[steady]].concat();
@@ -262,7 +289,7 @@ fn block(setup: &Setup<'_>, operation: &Operation) -> Result<Block, CommandError
     })
 }
 
-fn sample(setup: &Setup<'_>, operation: &Operation) -> Result<Samples, CommandError> {
+fn sample(setup: &Setup<'_>, operation: &Operation<'_>) -> Result<Samples, CommandError> {
     let Setup { floor, regions, args, .. } = setup;
     let mut samples = Samples::default();
     for _ in 0..args.iters {
@@ -301,13 +328,14 @@ fn sample(setup: &Setup<'_>, operation: &Operation) -> Result<Samples, CommandEr
     Ok(samples)
 }
 
-impl Operation {
+impl Operation<'_> {
     #[inline]
     fn begin(&self, regions: &Regions) -> Result<(), CommandError> {
         match self {
             Self::Copy => regions.copy(),
             // `Operation::wait` waits for the exchange through `halo`.
             Self::Exchange(halo) => drop(halo.exchange()?),
+            Self::Unbound(links, fields) => drop(links.exchange(fields)?),
         }
         Ok(())
     }
@@ -317,6 +345,7 @@ impl Operation {
         match self {
             Self::Copy => {}
             Self::Exchange(halo) => halo.wait()?,
+            Self::Unbound(links, _) => links.wait()?,
         }
         Ok(())
     }

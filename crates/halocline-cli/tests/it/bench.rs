@@ -22,11 +22,12 @@ fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
     for transport in ["thread", "shm"] {
         let case =
             ["bench", "halo", "--grid", "6x5x4", "--halo", "2", "--fields", "2", "--transport", transport];
-        let rows = lines(&[&case[..], &["--link", "auto,push,pull,mailbox,message"], &SHORT].concat());
+        let rows =
+            lines(&[&case[..], &["--link", "auto,push,pull,mailbox,message", "--unbound"], &SHORT].concat());
         let names: Vec<&str> = rows.iter().map(|row| row["row"].as_str().unwrap()).collect();
         assert_eq!(
             names,
-            ["copying pass", "empty exchange", "auto", "push", "pull", "mailbox", "message"],
+            ["copying pass", "empty exchange", "auto", "push", "pull", "mailbox", "message", "unbound"],
             "{transport}"
         );
         for row in &rows {
