@@ -126,6 +126,10 @@ impl Communicator {
     /// As [`Communicator::init_by_name`], with waits on a clock and futexes of the caller.
     pub fn init_on(name: &str, host: Arc<dyn Host>) -> Result<Self, CommError> {
         Variable::check_all()?;
+        // Joining MPI refuses the library itself, with the reason of the loader.
+        if name != "mpi" {
+            crate::mpi::check_choice()?;
+        }
         let single = |host| Self::threads_on(1, host).swap_remove(0);
         let mpi = |host| crate::mpi::join(None, None, host).map(Self::over_transport);
         match name {

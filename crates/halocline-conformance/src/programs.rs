@@ -6,7 +6,7 @@ use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
 use halocline::{
-    BindOptions, Communicator, Device, Flags, Halo, HaloExchange, LinkChoice, Pending, Stream, TestOptions,
+    BindOptions, Communicator, Device, Halo, HaloExchange, LinkChoice, Ll, Pending, Stream, TestOptions,
 };
 use halocline_comm::Endpoint;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Program {
     /// Sets of fields of each object.
     objects: Vec<Vec<Vec<usize>>>,
     link: LinkChoice,
-    flags: Flags,
+    ll: Ll,
     /// Some ranks are in one launch although others use their device.
     crowds: bool,
     inline: bool,
@@ -64,7 +64,7 @@ impl Program {
             width,
             objects,
             link: links[numbers.below(links.len())],
-            flags: [Flags::Never, Flags::UpTo(40), Flags::UpTo(1 << 20)][(seed / 4 % 3) as usize],
+            ll: [Ll::Never, Ll::UpTo(40), Ll::UpTo(1 << 20)][(seed / 4 % 3) as usize],
             crowds: false,
             inline: numbers.one_in(3),
             narrows: seed % 3 == 1,
@@ -140,14 +140,14 @@ impl Program {
             link if choices(comm).contains(&link) => link,
             _ => LinkChoice::Message,
         };
-        let (inline, flags) = (scene.inline, scene.flags);
+        let (inline, ll) = (scene.inline, scene.ll);
         let alone = scene.crowds && !(self.seed + comm.rank() as u64).is_multiple_of(3);
         let (chunk, deadline) = (Some(scene.chunk), scene.deadline);
         let options = BindOptions::default()
             .link(link)
             .inline(inline)
             .deadline(deadline)
-            .flags(flags)
+            .ll(ll)
             .for_tests(TestOptions { chunk, alone, ..TestOptions::default() });
         let mut objects: Vec<HaloExchange> = Vec::new();
         for sets in &scene.objects {

@@ -8,8 +8,8 @@ use crate::{ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World};
 use halocline::{
-    Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, Flags, HaloExchange, LinkChoice,
-    LinkPath, Pattern, Reduce,
+    Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, HaloExchange, LinkChoice,
+    LinkPath, Ll, Pattern, Reduce,
 };
 use halocline_comm::Segment;
 use halocline_comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target, Transfer};
@@ -272,11 +272,11 @@ impl Play {
         let pattern = Grid::new(comm.size(), &[2 * comm.size(), 40], &[true, true], 1)?.pattern(comm)?;
         let (_, shape) = &pattern.plan().domains[0];
         let array = DeviceArray::<f64>::zeros(&device, &shape.extents())?;
-        let flags = if (self.seed / 6).is_multiple_of(2) { Flags::Never } else { Flags::UpTo(1 << 20) };
+        let ll = if (self.seed / 6).is_multiple_of(2) { Ll::Never } else { Ll::UpTo(1 << 20) };
         let inline = (self.seed / 3).is_multiple_of(2);
-        let bound = BindOptions::default().inline(inline).link(link).flags(flags);
+        let bound = BindOptions::default().inline(inline).link(link).ll(ll);
         let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &bound)?;
-        let direct = if flags == Flags::Never { LinkPath::Push } else { LinkPath::Flags };
+        let direct = if ll == Ll::Never { LinkPath::Push } else { LinkPath::Ll };
         let is_direct = halo.paths().all(|(_, _, path)| path == direct);
         ensure!(link != LinkChoice::Auto || is_direct || comm.transport() != "shm", "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;

@@ -21,7 +21,7 @@ pub struct Tuning {
     pub alone: u32,
     /// Maximum bytes of a message between devices that uses the LL (low-latency) protocol
     /// ([`Slot`](crate::Slot)); 0 disables it. At most 1 MiB.
-    pub flags: u32,
+    pub ll: u32,
     /// Bytes of each chunk of a message that is staged through host memory.
     pub chunk: u64,
 }
@@ -30,8 +30,8 @@ impl Tuning {
     /// GPUs: measured on H200s with NVLink (compute capability 9.0), used for all. The LL protocol is 5 %
     /// faster up to 2 KiB, and not faster from 8 KiB.
     pub const HOPPER: Self =
-        Self { waiting: 60, beside: 50, item: 4096, items: 2, alone: 1024, flags: 2048, chunk: 4 << 20 };
+        Self { waiting: 60, beside: 50, item: 4096, items: 2, alone: 1024, ll: 2048, chunk: 4 << 20 };
 
     /// Simulated devices, which use the LL protocol only if a bind requests it.
-    pub const SIMULATED: Self = Self { flags: 0, ..Self::HOPPER };
+    pub const SIMULATED: Self = Self { ll: 0, ..Self::HOPPER };
 }

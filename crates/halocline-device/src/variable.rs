@@ -16,7 +16,7 @@ const NO: [&str; 4] = ["0", "off", "no", "false"];
 /// The variables with a restricted form, regardless of the crate, transport or device that reads them.
 const FORMS: [(&str, Form); 8] = [
     ("HALOCLINE_CHECK", Form::Switch),
-    ("HALOCLINE_FLAGS", Form::Bytes),
+    ("HALOCLINE_LL", Form::Bytes),
     ("HALOCLINE_MAPPINGS_BYTES", Form::Number(0)),
     ("HALOCLINE_MAPPINGS_ENTRIES", Form::Number(0)),
     ("HALOCLINE_MPI_DEVICE", Form::SwitchOrAuto),
@@ -24,6 +24,18 @@ const FORMS: [(&str, Form); 8] = [
     ("HALOCLINE_NODE_RANKS", Form::Number(1)),
     ("HALOCLINE_STREAM_WAITS", Form::Switch),
 ];
+
+/// Variables that earlier versions read.
+const FORMER: [(&str, Former); 2] = [
+    ("HALOCLINE_COPY_ENGINE", Former::Removed("kernels do all copies, which is faster than copy engines")),
+    ("HALOCLINE_FLAGS", Former::Renamed("HALOCLINE_LL")),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Former {
+    Renamed(&'static str),
+    Removed(&'static str),
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Form {
@@ -41,16 +53,45 @@ pub struct Variable {
     value: OsString,
 }
 
-/// A variable has an invalid value.
+/// A variable cannot be used.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name} is {found:?}, it should be {expected}; correct it, or unset it")]
-pub struct VariableError {
+#[non_exhaustive]
+pub enum VariableError {
+    /// Its value is invalid.
+    #[error("{name} is {found:?}, it should be {expected}; correct it, or unset it")]
+    Value {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        found: OsString,
+        /// The valid values.
+        expected: Cow<'static, str>,
+    },
+    /// It has another name now.
+    #[error("{name} was renamed to {new_name}; set {new_name} instead, and unset {name}")]
+    Renamed {
+        /// The variable.
+        name: &'static str,
+        /// Its new name.
+        new_name: &'static str,
+    },
+    /// It was removed.
+    #[error("{name} was removed: {reason}; unset it")]
+    Removed {
+        /// The variable.
+        name: &'static str,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl VariableError {
     /// The variable.
-    pub name: &'static str,
-    /// Its value.
-    pub found: OsString,
-    /// The valid values.
-    pub expected: Cow<'static, str>,
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Value { name, .. } | Self::Renamed { name, .. } | Self::Removed { name, .. } => name,
+        }
+    }
 }
 
 /// Shows the text, because `main` may return the error.
@@ -72,12 +113,21 @@ impl Variable {
     }
 
     /// Checks all variables of this process, including those that only other transports or devices read: an
-    /// invalid value should not go unnoticed until a later run. Returns the first error.
+    /// invalid value should not go unnoticed until a later run. Refuses variables of earlier versions. Returns the first error.
     pub fn check_all() -> Result<(), VariableError> {
         Self::check_all_of(std::env::var_os)
     }
 
     fn check_all_of(lookup: impl Fn(&'static str) -> Option<OsString>) -> Result<(), VariableError> {
+        for (name, former) in FORMER {
+            match (Self::given(name, lookup(name)), former) {
+                (None, _) => {}
+                (Some(_), Former::Renamed(new_name)) => {
+                    return Err(VariableError::Renamed { name, new_name });
+                }
+                (Some(_), Former::Removed(reason)) => return Err(VariableError::Removed { name, reason }),
+            }
+        }
         FORMS.iter().try_for_each(|&(name, form)| match (Self::given(name, lookup(name)), form) {
             (None, _) => Ok(()),
             (Some(variable), Form::Switch) => variable.switch().map(drop),
@@ -134,7 +184,12 @@ impl Variable {
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, VariableError> {
         let parsed = self.value.to_str().and_then(|text| parse(text.trim()));
-        parsed.ok_or_else(|| VariableError { name: self.name, found: self.value, expected: expected.into() })
+        parsed.ok_or_else(|| self.refuse(expected))
+    }
+
+    /// The error that the value is not `expected`.
+    pub fn refuse(self, expected: impl Into<Cow<'static, str>>) -> VariableError {
+        VariableError::Value { name: self.name, found: self.value, expected: expected.into() }
     }
 }
 
@@ -211,10 +266,33 @@ mod tests {
     #[test]
     fn every_variable_with_a_form_is_checked() {
         assert_eq!(Variable::check_all_of(|_| None), Ok(()));
-        assert_eq!(Variable::check_all_of(|_| Some("1".into())), Ok(()));
+        let is_former = |name| FORMER.iter().any(|(former, _)| *former == name);
+        assert_eq!(Variable::check_all_of(|name| (!is_former(name)).then(|| "1".into())), Ok(()));
         for (set, _) in FORMS {
-            let error = Variable::check_all_of(|name| (name == set).then(|| "maybe".into())).unwrap_err();
-            assert_eq!((error.name, error.found), (set, "maybe".into()));
+            match Variable::check_all_of(|name| (name == set).then(|| "maybe".into())) {
+                Err(VariableError::Value { name, found, .. }) => {
+                    assert_eq!((name, found), (set, "maybe".into()));
+                }
+                other => panic!("{set}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn variables_of_earlier_versions_are_refused_and_name_their_successors() {
+        let text =
+            |set| Variable::check_all_of(|name| (name == set).then(|| "1".into())).unwrap_err().to_string();
+        let renamed = "HALOCLINE_FLAGS was renamed to HALOCLINE_LL; set HALOCLINE_LL instead, and unset HALOCLINE_FLAGS";
+        assert_eq!(text("HALOCLINE_FLAGS"), renamed);
+        let removed = text("HALOCLINE_COPY_ENGINE");
+        assert!(removed.starts_with("HALOCLINE_COPY_ENGINE was removed: "), "{removed}");
+        assert!(removed.ends_with("; unset it"), "{removed}");
+        for (name, _) in FORMER {
+            assert_eq!(
+                Variable::check_all_of(|set| (set == name).then(OsString::new)),
+                Ok(()),
+                "{name} is empty"
+            );
         }
     }
 
@@ -222,10 +300,11 @@ mod tests {
     fn numbers_are_digits_alone_and_large_enough() {
         assert_eq!(given("7").number(7..=u64::MAX), Ok(7));
         for wrong in ["6", "+7", "-7", "7.5", "0x7", "99999999999999999999999"] {
-            let error = given(wrong).number(7..=u64::MAX).unwrap_err();
-            assert_eq!(error.expected, "a whole number of at least 7", "{wrong}");
+            let text = given(wrong).number(7..=u64::MAX).unwrap_err().to_string();
+            assert!(text.contains("it should be a whole number of at least 7;"), "{text}");
         }
-        assert_eq!(given("10").number(7..=9).unwrap_err().expected, "a whole number from 7 to 9");
+        let text = given("10").number(7..=9).unwrap_err().to_string();
+        assert!(text.contains("it should be a whole number from 7 to 9;"), "{text}");
         assert_eq!(given("1").bytes(), Ok(Bytes::Number(1)));
         assert_eq!(given("0").bytes(), Ok(Bytes::None));
         assert!(given("-1").bytes().is_err() && given("on").bytes().is_err());

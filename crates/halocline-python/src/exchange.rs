@@ -12,7 +12,7 @@ use crate::process_local::{Closable, Member, drop_deferred};
 use crate::stream::{Handles, Streams};
 use crate::tensor::{Write, written};
 use halocline::device::Address;
-use halocline::{Error, Flags, HaloExchange, Pending, Stream};
+use halocline::{Error, HaloExchange, Ll, Pending, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), flags = Argument::of(Flags::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
+    #[pyo3(signature = (comm, fields, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), ll = Argument::of(Ll::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn new(
         py: Python<'_>,
@@ -83,19 +83,19 @@ impl PyHaloExchange {
         streams: Option<Argument<Handles>>,
         inline: Argument<bool>,
         stream_waits: Argument<bool>,
-        flags: Argument<LlOption>,
+        ll: Argument<LlOption>,
     ) -> PyResult<Self> {
         accept!(comm);
         let set = |fields: List<_>| vec![BindingSet { name: "fields".to_owned(), bindings: fields.0 }];
         let sets = fields.get("fields").map(set);
         let options = options(link, deadline, name, checked);
-        let of_devices = OfDevices { streams, inline, stream_waits, flags };
+        let of_devices = OfDevices { streams, inline, stream_waits, ll };
         bind(py, &comm, sets, options, of_devices)
     }
 
     #[doc = doc!("HaloExchange.alternatives")]
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), flags = Argument::of(Flags::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
+    #[pyo3(signature = (comm, sets, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), ll = Argument::of(Ll::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn alternatives(
         py: Python<'_>,
@@ -108,13 +108,13 @@ impl PyHaloExchange {
         streams: Option<Argument<Handles>>,
         inline: Argument<bool>,
         stream_waits: Argument<bool>,
-        flags: Argument<LlOption>,
+        ll: Argument<LlOption>,
     ) -> PyResult<Self> {
         accept!(comm);
         let set = |(at, set): (usize, List<_>)| BindingSet { name: format!("sets[{at}]"), bindings: set.0 };
         let sets = sets.get("sets").map(|sets| sets.0.into_iter().enumerate().map(set).collect());
         let options = options(link, deadline, name, checked);
-        let of_devices = OfDevices { streams, inline, stream_waits, flags };
+        let of_devices = OfDevices { streams, inline, stream_waits, ll };
         bind(py, &comm, sets, options, of_devices)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::argument::{Argument, ArgumentType, Get, Refusal, accept, choose, shown_in_message};
 use crate::stream::{Handles, Streams};
-use halocline::{BindOptions, Direction, Flags, LinkChoice};
+use halocline::{BindOptions, Direction, LinkChoice, Ll};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
@@ -37,30 +37,30 @@ pub(crate) struct OfDevices {
     pub(crate) streams: Option<Argument<Handles>>,
     pub(crate) inline: Argument<bool>,
     pub(crate) stream_waits: Argument<bool>,
-    pub(crate) flags: Argument<LlOption>,
+    pub(crate) ll: Argument<LlOption>,
 }
 
 impl OfDevices {
     /// Adds these to the other options; `known` has the devices of the fields.
     pub(crate) fn beside(self, options: BindOptions, known: &Streams) -> PyResult<BindOptions> {
-        let Self { streams, inline, stream_waits, flags } = self;
-        accept!(streams, inline, stream_waits, flags);
+        let Self { streams, inline, stream_waits, ll } = self;
+        accept!(streams, inline, stream_waits, ll);
         let streams = known.get(&streams.map_or_else(Vec::new, |streams| streams.0))?;
-        let LlOption(flags) = flags;
+        let LlOption(ll) = ll;
         Ok(options
             .streams(streams)
             .inline(inline)
             .stream_waits(stream_waits.then_some(true))
-            .flags((flags != Flags::Auto).then_some(flags)))
+            .ll((ll != Ll::Auto).then_some(ll)))
     }
 }
 
-/// The value of `flags=`: which messages use the LL (low-latency) protocol.
-pub(crate) struct LlOption(Flags);
+/// The value of `ll=`: which messages use the LL (low-latency) protocol.
+pub(crate) struct LlOption(Ll);
 
-impl From<Flags> for LlOption {
-    fn from(flags: Flags) -> Self {
-        Self(flags)
+impl From<Ll> for LlOption {
+    fn from(ll: Ll) -> Self {
+        Self(ll)
     }
 }
 
@@ -70,7 +70,7 @@ impl<'py> ArgumentType<'py> for LlOption {
     }
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
-        bytes_or(object, [Flags::Auto, Flags::Never], Flags::UpTo).map(Self)
+        bytes_or(object, [Ll::Auto, Ll::Never], Ll::UpTo).map(Self)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::process_local::drop_deferred;
 use crate::stream::Handles;
 use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
-use halocline::{Field, Flags, Redistribute};
+use halocline::{Field, Ll, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl PyRedistribute {
     }
 
     #[doc = doc!("Redistribute.bind")]
-    #[pyo3(signature = (comm, source, target, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), flags = Argument::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
+    #[pyo3(signature = (comm, source, target, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), ll = Argument::of(Ll::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(
         &self,
@@ -103,7 +103,7 @@ impl PyRedistribute {
         streams: Option<Argument<Handles>>,
         inline: Argument<bool>,
         stream_waits: Argument<bool>,
-        flags: Argument<LlOption>,
+        ll: Argument<LlOption>,
     ) -> PyResult<PyHaloExchange> {
         accept!(comm);
         let prepared = || {
@@ -123,7 +123,7 @@ impl PyRedistribute {
                 }
             }
             let known = streams_of(py, fields.iter())?;
-            let of_devices = OfDevices { streams, inline, stream_waits, flags };
+            let of_devices = OfDevices { streams, inline, stream_waits, ll };
             let options = of_devices.beside(options(link, deadline, name, checked)?, &known)?;
             let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;

@@ -78,7 +78,7 @@ impl LinkCounts {
         let mut counts = Self::default();
         for link in links {
             match link.path {
-                LinkPath::Push | LinkPath::Pull | LinkPath::Flags => counts.direct += 1,
+                LinkPath::Push | LinkPath::Pull | LinkPath::Ll => counts.direct += 1,
                 LinkPath::DeviceMailbox | LinkPath::Mailbox { .. } => counts.mailbox += 1,
                 LinkPath::Message => counts.message += 1,
             }

@@ -122,9 +122,9 @@ fn through(link: &Link, transport: &str) -> String {
 
 /// The same between devices.
 fn through_devices(link: &Link, transport: &str) -> String {
-    let by_flags = match (link.path, link.flags) {
-        (LinkPath::Flags, Some(most)) => format!(", for messages of up to {}", size(most)),
-        (_, Some(most)) => format!(", no words with flags, which are for 1 B to {}", size(most)),
+    let ll = match (link.path, link.ll) {
+        (LinkPath::Ll, Some(most)) => format!(", for messages of up to {}", size(most)),
+        (_, Some(most)) => format!(", no LL protocol, which is for 1 B to {}", size(most)),
         (_, None) => String::new(),
     };
     let memory = match link.path {
@@ -135,7 +135,7 @@ fn through_devices(link: &Link, transport: &str) -> String {
     };
     let kinds: Vec<String> = link.mapped.iter().map(ToString::to_string).collect();
     let mapped = if kinds.is_empty() { String::new() } else { format!(", mapped by {}", kinds.join(", ")) };
-    memory + &mapped + &by_flags
+    memory + &mapped + &ll
 }
 
 /// Bytes, to two digits or more.

@@ -82,7 +82,7 @@ pub use link::{Direction, LinkPath};
 #[cfg(feature = "cuts")]
 #[doc(hidden)]
 pub use options::TestOptions;
-pub use options::{BindOptions, Flags, LinkChoice};
+pub use options::{BindOptions, LinkChoice, Ll};
 pub use owned::OwnedGuard;
 pub use pattern::{Decomposed, DomainName, Pattern};
 pub use redistribute::Redistribute;

@@ -54,7 +54,7 @@ pub enum LinkPath {
     /// Direct: the receiver reads the sender's owned cells.
     Pull,
     /// Packed in the LL (low-latency) protocol into the receiver's device memory, and unpacked there: small messages between devices.
-    Flags,
+    Ll,
     /// Packed into the receiver's device memory and unpacked there: between devices, if the receiver's field cannot be mapped.
     DeviceMailbox,
     /// Packed into a buffer in the receiver's host memory and unpacked there.
@@ -79,7 +79,7 @@ impl LinkPath {
 
     /// Whether the sender packs into slots in the receiver's device memory.
     pub(crate) fn has_slots_on_devices(self) -> bool {
-        matches!(self, Self::Flags | Self::DeviceMailbox)
+        matches!(self, Self::Ll | Self::DeviceMailbox)
     }
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for LinkPath {
         f.write_str(match self {
             Self::Push => "direct, push",
             Self::Pull => "direct, pull",
-            Self::Flags => "words with flags",
+            Self::Ll => "LL",
             Self::DeviceMailbox => "device mailbox",
             Self::Mailbox { streaming: false } => "mailbox",
             Self::Mailbox { streaming: true } => "mailbox, streaming",
@@ -128,7 +128,7 @@ pub(crate) struct Link {
     /// How one side has mapped the other's device memory.
     pub(crate) mapped: BTreeSet<Kind>,
     /// Messages between devices use the LL protocol up to this many bytes, if both sides want that.
-    pub(crate) flags: Option<usize>,
+    pub(crate) ll: Option<usize>,
     /// Chunk size of staged messages, in bytes.
     pub(crate) chunk: usize,
     mailbox: Option<Mailbox>,
@@ -198,7 +198,7 @@ impl Link {
             part: 0,
             why,
             mapped: BTreeSet::new(),
-            flags: None,
+            ll: None,
             chunk: 0,
             mailbox,
             signals,
@@ -375,7 +375,7 @@ impl Link {
             // The peer copies, or devices do.
             (Direction::Send, LinkPath::Pull)
             | (Direction::Receive, LinkPath::Push)
-            | (_, LinkPath::Flags | LinkPath::DeviceMailbox) => {}
+            | (_, LinkPath::Ll | LinkPath::DeviceMailbox) => {}
         }
         Ok(Turn::Done)
     }

@@ -9,10 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How links are to move their bytes. Of fields in memory of devices, devices do that themselves; `Mailbox` and `Message` are staged
-/// through the host. `Auto` is what memory allows there: `Push`, or words
-/// with flags where a message is small ([`Flags`]); where the receiver's field is out of reach `DeviceMailbox`, where its device is `Mailbox`, between
-/// nodes `Message`.
+/// Which path links take. Devices move the bytes of device fields themselves; for `Mailbox` and `Message` they stage them through
+/// host memory. For device fields `Auto` takes the first possible path of: LL for small messages ([`Ll`]), `Push`, `DeviceMailbox`,
+/// `Mailbox`, `Message`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
     /// The fastest of the paths that the memory allows, measured when binding.
@@ -45,29 +44,30 @@ impl fmt::Display for LinkChoice {
     }
 }
 
-/// Which messages between devices go as words with flags ([`crate::LinkPath::Flags`]): the sender waits for no leave of the receiver's halo, the receiver
-/// for nothing but the words. They take twice the bytes and an unpacking, so it is for the smallest ones. Of fields of elements of 4 bytes
-/// or a multiple, at such addresses; with [`LinkChoice::Auto`], of ranks whose fields lie on one device, and where kernels may wait
-/// ([`BindOptions::stream_waits`]).
+/// Which messages between devices use the LL (low-latency) protocol ([`LinkPath::Ll`](crate::LinkPath::Ll)). The sender stores words
+/// of 4 bytes of data and 4 bytes of epoch, and the receiver polls these words: one step between the devices instead of two. The
+/// protocol takes twice the bytes and an unpacking, so it pays for the smallest messages only.
+///
+/// It needs element sizes, strides and addresses that are multiples of 4 bytes, [`LinkChoice::Auto`], ranks whose fields lie on one
+/// device each, and kernels that may wait ([`BindOptions::stream_waits`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Flags {
-    /// Those of up to as many bytes as was found to pay: a value of the device, built-in 2 KiB, between GPUs that reach each other over NVLink and
-    /// that no other rank uses. In the environment `HALOCLINE_FLAGS` may
-    /// say otherwise for objects bound so: a number of bytes, or `off`.
+pub enum Ll {
+    /// Messages up to a limit of the device, 2 KiB for GPUs, between GPUs that reach each other over NVLink and that no other rank
+    /// uses. `HALOCLINE_LL` overrides it: a number of bytes, or `off`.
     #[default]
     Auto,
-    /// Those of at most so many bytes, and of 1 MiB.
+    /// Messages of at most this many bytes; values above 1 MiB count as 1 MiB.
     UpTo(usize),
-    /// None.
+    /// No message.
     Never,
 }
 
-impl Flags {
-    /// Slots are for messages of so many bytes at most.
+impl Ll {
+    /// The most bytes of a message in an LL slot.
     pub(crate) const MOST: usize = 1 << 20;
 
     fn from_environment() -> Result<Option<Self>, VariableError> {
-        let Some(variable) = Variable::read("HALOCLINE_FLAGS") else { return Ok(None) };
+        let Some(variable) = Variable::read("HALOCLINE_LL") else { return Ok(None) };
         Ok(Some(match variable.bytes()? {
             Bytes::Auto => Self::Auto,
             Bytes::None => Self::Never,
@@ -108,7 +108,7 @@ pub struct BindOptions {
     pub(crate) streams: Vec<Arc<Stream>>,
     pub(crate) inline: bool,
     stream_waits: Option<bool>,
-    flags: Option<Flags>,
+    ll: Option<Ll>,
     #[cfg(feature = "cuts")]
     tests: TestOptions,
 }
@@ -184,10 +184,10 @@ impl BindOptions {
         self
     }
 
-    /// Which messages between devices use the LL protocol, data words with flags; by default `HALOCLINE_FLAGS` decides, else
-    /// [`Flags::Auto`]. Two ranks use the smaller of their limits, and none if either gives [`Flags::Never`].
-    pub fn flags(mut self, flags: impl Into<Option<Flags>>) -> Self {
-        self.flags = flags.into();
+    /// Which messages between devices use the LL (low-latency) protocol; by default `HALOCLINE_LL` decides, else
+    /// [`Ll::Auto`]. Two ranks use the smaller of their limits, and none if either gives [`Ll::Never`].
+    pub fn ll(mut self, ll: impl Into<Option<Ll>>) -> Self {
+        self.ll = ll.into();
         self
     }
 
@@ -216,19 +216,19 @@ impl BindOptions {
     /// overrides or that concerns none of its fields.
     pub(crate) fn with_environment(&self) -> Result<Self, CommError> {
         Limits::from_environment()?;
-        let flags = Flags::from_environment()?;
+        let ll = Ll::from_environment()?;
         let stream_waits = Variable::read("HALOCLINE_STREAM_WAITS").map(Variable::switch).transpose()?;
         Ok(Self {
             checked: Some(check::wanted(self)?),
-            flags: self.flags.or(flags),
+            ll: self.ll.or(ll),
             stream_waits: self.stream_waits.or(stream_waits),
             ..self.clone()
         })
     }
 
     /// The limit of the LL protocol. After [`BindOptions::with_environment`].
-    pub(crate) fn ll_limit(&self) -> Flags {
-        self.flags.unwrap_or_default()
+    pub(crate) fn ll_limit(&self) -> Ll {
+        self.ll.unwrap_or_default()
     }
 
     /// Whether streams wait for peers. After [`BindOptions::with_environment`].
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     const VARIABLES: [(&str, &str); 3] =
-        [("HALOCLINE_CHECK", "on"), ("HALOCLINE_FLAGS", "off"), ("HALOCLINE_STREAM_WAITS", "on")];
+        [("HALOCLINE_CHECK", "on"), ("HALOCLINE_LL", "off"), ("HALOCLINE_STREAM_WAITS", "on")];
 
     /// Runs this test again in a process of its own, with the variables set there. `true` in that process.
     fn is_rerun_with(variables: &[(&str, &str)], test: &str) -> bool {
@@ -286,20 +286,20 @@ mod tests {
                 let all = options.with_environment().unwrap();
                 (all.checked, all.ll_limit(), all.streams_wait())
             };
-            assert_eq!(of(BindOptions::default()), (Some(true), Flags::Never, true));
-            assert_eq!(of(BindOptions::default().checked(false)), (Some(false), Flags::Never, true));
-            assert_eq!(of(BindOptions::default().flags(Flags::Auto)), (Some(true), Flags::Auto, true));
-            assert_eq!(of(BindOptions::default().flags(Flags::UpTo(8))), (Some(true), Flags::UpTo(8), true));
-            assert_eq!(of(BindOptions::default().stream_waits(false)), (Some(true), Flags::Never, false));
+            assert_eq!(of(BindOptions::default()), (Some(true), Ll::Never, true));
+            assert_eq!(of(BindOptions::default().checked(false)), (Some(false), Ll::Never, true));
+            assert_eq!(of(BindOptions::default().ll(Ll::Auto)), (Some(true), Ll::Auto, true));
+            assert_eq!(of(BindOptions::default().ll(Ll::UpTo(8))), (Some(true), Ll::UpTo(8), true));
+            assert_eq!(of(BindOptions::default().stream_waits(false)), (Some(true), Ll::Never, false));
         }
     }
 
     #[test]
     fn a_malformed_variable_is_refused_even_if_an_option_overrides_it() {
         let name = "options::tests::a_malformed_variable_is_refused_even_if_an_option_overrides_it";
-        if is_rerun_with(&[("HALOCLINE_FLAGS", "many")], name) {
-            let error = BindOptions::default().flags(Flags::Never).with_environment().unwrap_err();
-            assert!(error.to_string().contains("HALOCLINE_FLAGS"), "{error}");
+        if is_rerun_with(&[("HALOCLINE_LL", "many")], name) {
+            let error = BindOptions::default().ll(Ll::Never).with_environment().unwrap_err();
+            assert!(error.to_string().contains("HALOCLINE_LL"), "{error}");
         }
     }
 }

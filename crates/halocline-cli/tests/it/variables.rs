@@ -15,7 +15,7 @@ fn halocline(arguments: &str, variables: &[(&str, &str)]) -> Output {
 
 const NAMES: [&str; 13] = [
     "HALOCLINE_CHECK",
-    "HALOCLINE_FLAGS",
+    "HALOCLINE_LL",
     "HALOCLINE_STREAM_WAITS",
     "HALOCLINE_MAPPINGS_ENTRIES",
     "HALOCLINE_MAPPINGS_BYTES",
@@ -40,7 +40,7 @@ fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
     for (name, garbage) in [
         ("HALOCLINE_CHECK", "maybe"),
         // All fields lie on the host.
-        ("HALOCLINE_FLAGS", "garbage"),
+        ("HALOCLINE_LL", "garbage"),
         ("HALOCLINE_STREAM_WAITS", "perhaps"),
         // No rank uses MPI.
         ("HALOCLINE_MPI_DEVICE", "perhaps"),

@@ -291,6 +291,6 @@ fn limits_come_from_the_environment() {
     assert_eq!(limits(Some("0"), Some("4096")).unwrap(), Limits { entries: 0, bytes: 4096 });
     assert_eq!(limits(Some(""), None).unwrap(), DEFAULT);
     for wrong in ["-1", "many", "1.5"] {
-        assert_eq!(limits(Some(wrong), None).unwrap_err().name, "HALOCLINE_MAPPINGS_ENTRIES", "{wrong}");
+        assert_eq!(limits(Some(wrong), None).unwrap_err().name(), "HALOCLINE_MAPPINGS_ENTRIES", "{wrong}");
     }
 }

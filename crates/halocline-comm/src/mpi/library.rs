@@ -5,7 +5,7 @@ use super::abi::AbiKind;
 use super::error::{MpiError, Unusable};
 use super::ffi;
 use super::launcher::{self, Launcher};
-use halocline_device::Variable;
+use halocline_device::{Variable, VariableError};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -43,6 +43,19 @@ pub(super) fn open() -> Result<Opened, MpiError> {
         (None, Some(path)) => only(path, "given in HALOCLINE_MPI"),
         (None, None) => first_of(candidates()),
     }
+}
+
+/// Checks that `HALOCLINE_MPI`, if it is a path, names a file. The loader searches for a name without `/`.
+pub(crate) fn check_choice() -> Result<(), VariableError> {
+    match Variable::read(CHOICE) {
+        Some(variable) if is_missing(&variable.clone().path()) => Err(variable
+            .refuse("the path of an MPI library that exists, or the file name of one that the loader finds")),
+        _ => Ok(()),
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().contains(&b'/') && !path.exists()
 }
 
 /// Whether this process has only one MPI library.

@@ -26,6 +26,7 @@ pub use abi::AbiKind;
 pub use aware::DEVICE;
 pub use error::{MpiError, ThreadLevel, Unusable};
 pub(crate) use frame::{LONGEST, TRAILER};
+pub(crate) use library::check_choice;
 pub use runtime::Trial;
 
 use crate::bell::Doorbell;

@@ -360,7 +360,7 @@ mod tests {
             let mut environment = environment(&job, 0);
             environment.insert(variable.into(), value.into());
             let error = join_with(&environment).unwrap_err();
-            assert!(matches!(&error, JobError::Invalid(error) if error.name == variable), "{error}");
+            assert!(matches!(&error, JobError::Invalid(error) if error.name() == variable), "{error}");
             let text = error.to_string();
             assert!(
                 text.contains(variable) && text.contains(&format!("{value:?}")) && text.contains(right),

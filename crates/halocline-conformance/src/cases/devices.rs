@@ -14,7 +14,7 @@ use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
-    BindOptions, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks, RegularGrid,
+    BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, Ll, PatternLinks, RegularGrid,
     TestOptions,
 };
 use halocline_comm::Endpoint;
@@ -170,11 +170,11 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let [mut scene] = scenes;
         let paths = paths(comm);
         let link = paths[numbers.below(paths.len())];
-        let flags = [Flags::Auto, Flags::UpTo(256), Flags::UpTo(1 << 20)][numbers.below(3)];
-        let options = by(link).flags(flags);
+        let ll = [Ll::Auto, Ll::UpTo(256), Ll::UpTo(1 << 20)][numbers.below(3)];
+        let options = by(link).ll(ll);
         let Some(halo) = bind_with(comm, &scene, options)? else { continue };
         let ended = steps(rig, comm, &mut scene, &halo);
-        ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {flags:?}: {trouble}")))?;
+        ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {ll:?}: {trouble}")))?;
     }
     Ok(())
 }

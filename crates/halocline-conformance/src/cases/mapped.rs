@@ -5,7 +5,7 @@ use crate::ring::{Given, Ring};
 use crate::stage::Stage;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{BindOptions, Direction, Flags, HaloExchange, LinkPath};
+use halocline::{BindOptions, Direction, HaloExchange, LinkPath, Ll};
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{Limits, Mappings, Stats};
 use std::sync::Arc;
@@ -61,8 +61,8 @@ fn every_kind<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let ring = Ring::new(comm, device, own.address, Arc::clone(&own.owner))?;
         for inline in [false, true] {
             // Of the way that is the same for all sizes.
-            let flags = Flags::Never;
-            let halo = ring.bind(comm, &BindOptions::default().inline(inline).flags(flags))?;
+            let ll = Ll::Never;
+            let halo = ring.bind(comm, &BindOptions::default().inline(inline).ll(ll))?;
             // In a ring of an odd number of ranks two even ones meet.
             if maps(rig, comm) && comm.size().is_multiple_of(2) {
                 check_ways(&halo, &own, &theirs).map_err(of)?;

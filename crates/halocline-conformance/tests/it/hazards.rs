@@ -3,7 +3,7 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
-use halocline::{BindOptions, Cause, Communicator, Cut, Error, Flags, LinkChoice, Stream, TestOptions};
+use halocline::{BindOptions, Cause, Communicator, Cut, Error, LinkChoice, Ll, Stream, TestOptions};
 use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices};
@@ -21,8 +21,8 @@ struct Setting {
     link: LinkChoice,
     /// Each rank has a device of its own.
     apart: bool,
-    /// All goes as words with flags.
-    flags: bool,
+    /// All messages use the LL protocol.
+    ll: bool,
     /// In one launch, also where ranks share a device.
     alone: bool,
 }
@@ -38,8 +38,8 @@ fn check(hazard: &str, cut: Cut, link: LinkChoice, program: Program) {
     check_with(hazard, cut, (link, false, false), program);
 }
 
-fn check_with(hazard: &str, cut: Cut, (link, flags, alone): (LinkChoice, bool, bool), program: Program) {
-    let whole = Setting { cut: None, link, apart: false, flags, alone };
+fn check_with(hazard: &str, cut: Cut, (link, ll, alone): (LinkChoice, bool, bool), program: Program) {
+    let whole = Setting { cut: None, link, apart: false, ll, alone };
     let play = |world: &World, setting: Setting| run_ranks(world, 2, |comm| program(world, comm, setting));
     for apart in [false, true] {
         explore(0..SEEDS, &limited(), |world| play(world, Setting { apart, ..whole }));
@@ -60,13 +60,9 @@ fn kind(report: &str) -> String {
 }
 
 fn bound(setting: Setting) -> BindOptions {
-    let flags = if setting.flags { Flags::UpTo(1 << 20) } else { Flags::Never };
+    let ll = if setting.ll { Ll::UpTo(1 << 20) } else { Ll::Never };
     let (link, cut, alone) = (setting.link, setting.cut, setting.alone);
-    BindOptions::default().link(link).flags(flags).for_tests(TestOptions {
-        cut,
-        alone,
-        ..TestOptions::default()
-    })
+    BindOptions::default().link(link).ll(ll).for_tests(TestOptions { cut, alone, ..TestOptions::default() })
 }
 
 /// The stream of this rank, and a line of six cells with two fields.
@@ -338,7 +334,7 @@ fn every_order_is_needed_for_pull_links() {
     }
 }
 
-/// The same where all goes as words with flags: what they say themselves needs no other order.
+/// The same for the LL protocol, whose words carry their own epoch.
 #[test]
 fn every_order_is_needed_beside_the_ll_protocol() {
     let hazards: [(Cut, Program); 8] = [
@@ -352,7 +348,7 @@ fn every_order_is_needed_beside_the_ll_protocol() {
         (Cut::FailureReport, lost),
     ];
     for (cut, program) in hazards {
-        check_with(&format!("flags, without {cut:?}"), cut, (LinkChoice::Auto, true, true), program);
+        check_with(&format!("ll, without {cut:?}"), cut, (LinkChoice::Auto, true, true), program);
     }
 }
 
@@ -366,11 +362,11 @@ fn failures_end_every_wait_on_every_path() {
         LinkChoice::Message,
     ];
     let paths = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
-    for (link, flags) in paths {
+    for (link, ll) in paths {
         let programs: [(Program, _); 3] = [(alone, 0..300), (lost, 0..200), (dropped, 0..50)];
         for (program, seeds) in programs {
             for apart in [false, true] {
-                let setting = Setting { cut: None, link, apart, flags, alone: flags };
+                let setting = Setting { cut: None, link, apart, ll, alone: ll };
                 explore(seeds.clone(), &limited(), |world| {
                     run_ranks(world, 2, |comm| program(world, comm, setting));
                 });

@@ -3,8 +3,8 @@
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
 use halocline::{
-    Array, BindOptions, Cause, Communicator, Decomposed, Error, Fault, Field, Flags, Halo, HaloExchange,
-    LinkChoice, Pattern, RegularGrid, Stream,
+    Array, BindOptions, Cause, Communicator, Decomposed, Error, Fault, Field, Halo, HaloExchange, LinkChoice,
+    Ll, Pattern, RegularGrid, Stream,
 };
 use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks};
@@ -12,15 +12,15 @@ use halocline_conformance::yard::{Numbers, Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::time::Duration;
 
-type Choice = (LinkChoice, Flags);
+type Choice = (LinkChoice, Ll);
 
 const LINKS: [Choice; 6] = [
-    (LinkChoice::Auto, Flags::Never),
-    (LinkChoice::Auto, Flags::UpTo(1 << 20)),
-    (LinkChoice::Pull, Flags::Never),
-    (LinkChoice::DeviceMailbox, Flags::Never),
-    (LinkChoice::Mailbox, Flags::Never),
-    (LinkChoice::Message, Flags::Never),
+    (LinkChoice::Auto, Ll::Never),
+    (LinkChoice::Auto, Ll::UpTo(1 << 20)),
+    (LinkChoice::Pull, Ll::Never),
+    (LinkChoice::DeviceMailbox, Ll::Never),
+    (LinkChoice::Mailbox, Ll::Never),
+    (LinkChoice::Message, Ll::Never),
 ];
 
 fn under_seeds(program: impl Fn(&World, &Communicator, Choice) -> Outcome + Sync) {
@@ -54,8 +54,8 @@ impl Line {
     }
 }
 
-fn by((link, flags): Choice) -> BindOptions {
-    BindOptions::default().link(link).flags(flags)
+fn by((link, ll): Choice) -> BindOptions {
+    BindOptions::default().link(link).ll(ll)
 }
 
 #[test]

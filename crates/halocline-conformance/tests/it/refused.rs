@@ -4,7 +4,7 @@ use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
     Array, BindError, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error,
-    Fault, Field, Flags, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
+    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, Ll, Pattern, PatternLinks, RegularGrid,
     TestOptions, UnstructuredDomain,
 };
 use halocline_conformance::simulated::{options, run_ranks};
@@ -335,13 +335,13 @@ fn swapped_sets(world: &World, comm: &Communicator, options: &BindOptions) -> Ou
     Ok(comm.barrier()?)
 }
 
-/// Each way, and words with flags where streams wait and in one launch.
+/// Each way, and the LL protocol where streams wait and in one launch.
 fn paths() -> impl Iterator<Item = BindOptions> {
     let links = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
     let links = links.map(|link| BindOptions::default().link(link));
-    let flags = Flags::UpTo(1 << 20);
+    let ll = Ll::UpTo(1 << 20);
     links.into_iter().chain([false, true].map(|alone| {
-        BindOptions::default().flags(flags).for_tests(TestOptions { alone, ..TestOptions::default() })
+        BindOptions::default().ll(ll).for_tests(TestOptions { alone, ..TestOptions::default() })
     }))
 }
 

@@ -2,8 +2,8 @@
 
 use halocline::device::sim::{Options, World};
 use halocline::{
-    Array, BindOptions, CommError, Communicator, Decomposed, DeviceArray, Error, Flags, Halo, HaloExchange,
-    LinkChoice, RegularGrid,
+    Array, BindOptions, CommError, Communicator, Decomposed, DeviceArray, Error, Halo, HaloExchange,
+    LinkChoice, Ll, RegularGrid,
 };
 use halocline_conformance::tampered::{short_of_memory, tampered};
 use halocline_conformance::watchdog::{LIMIT, Watchdog};
@@ -87,7 +87,7 @@ fn an_offer_of_endless_memory_is_refused() {
 }
 
 /// What the ranks' binds of a device field end with, where something is added to one word of each message with memory of rank 1.
-fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Error>> {
+fn binds_on_devices(choice: (LinkChoice, Ll), word: usize) -> Vec<Option<Error>> {
     let watchdog = Watchdog::new(LIMIT);
     watchdog.begin("a bind of a device field");
     let world = World::live(7, &Options::default()).expect("a world");
@@ -107,12 +107,12 @@ fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Erro
                     }),
                     _ => comm,
                 };
-                let (link, flags) = choice;
+                let (link, ll) = choice;
                 let bound = (|| {
                     let grid = RegularGrid::new([4]).periodic([true]);
                     let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(1))?;
                     let array = DeviceArray::<u64>::zeros(&device, &[4])?;
-                    let options = BindOptions::default().link(link).flags(flags);
+                    let options = BindOptions::default().link(link).ll(ll);
                     HaloExchange::bind_with(&comm, [(&pattern, &array)], &options)
                 })();
                 comm.barrier().expect("the communicator works");
@@ -127,9 +127,9 @@ fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Erro
 #[test]
 fn flags_slots_and_mailboxes_outside_their_memory_are_refused() {
     let cases = [
-        ((LinkChoice::Push, Flags::Never), "offers flags outside its memory"),
-        ((LinkChoice::Auto, Flags::UpTo(1 << 10)), "offers slots outside its memory"),
-        ((LinkChoice::DeviceMailbox, Flags::Never), "offers a mailbox outside its memory"),
+        ((LinkChoice::Push, Ll::Never), "offers flags outside its memory"),
+        ((LinkChoice::Auto, Ll::UpTo(1 << 10)), "offers slots outside its memory"),
+        ((LinkChoice::DeviceMailbox, Ll::Never), "offers a mailbox outside its memory"),
     ];
     for (choice, told) in cases {
         let mut found = 0;

@@ -483,7 +483,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __
 }
 
 // The kernel for tables with parts that write or read slots.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_flags(const __grid_constant__ Table table, u64 epoch) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll(const __grid_constant__ Table table, u64 epoch) {
   __shared__ Item items[1 + WARPS];
   __shared__ u32 well, good;
   copy<true>(table, epoch, items, well, good);

@@ -399,8 +399,8 @@ unsafe impl Driver for CudaDriver {
         let _current = self.enter_beside_captures()?;
         let of = (self.multiprocessors, &Tuning::HOPPER);
         let cut = Cut::new(spec, of, |address, bytes| self.reach(address, bytes))?;
-        let (plain, flagged) = self.kernels()?;
-        let kernel = if cut.has_flags() { flagged } else { plain };
+        let (plain, ll) = self.kernels()?;
+        let kernel = if cut.has_ll() { ll } else { plain };
         let (blocks, waiting_blocks) = (cut.blocks(), cut.waiting_blocks());
         let (size, mut base) = (cut.size(), 0);
         let result = (self.api.allocate)(&mut base, size.max(1));

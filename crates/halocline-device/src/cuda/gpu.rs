@@ -229,7 +229,7 @@ impl CudaDriver {
         let compiler = super::Compiler::load_for(self.version()?)?;
         let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
         let module = Module::load(self, &compiled)?;
-        let kernels = (module.function("halocline_copy")?, module.function("halocline_copy_flags")?);
+        let kernels = (module.function("halocline_copy")?, module.function("halocline_copy_ll")?);
         *loaded = Some((kernels, module));
         Ok(kernels)
     }

@@ -153,7 +153,7 @@ pub(super) struct Cut {
     raises: Vec<u64>,
     cells: Vec<[u32; 2]>,
     guard: u64,
-    has_flags: bool,
+    has_ll: bool,
 }
 
 impl Cut {
@@ -203,7 +203,7 @@ impl Cut {
             if units > 0 {
                 let is_awaited = part.slot == Slot::Awaited;
                 let (early, waits) = (part.early && !is_awaited, draft.waits > 0 || is_awaited);
-                cut.has_flags |= part.slot != Slot::None;
+                cut.has_ll |= part.slot != Slot::None;
                 copies.push(Copies { part: draft, early, beside: part.beside, waits, regions, units });
             } else if draft.waits + draft.raises > 0 {
                 cut.bare.push(draft);
@@ -230,8 +230,8 @@ impl Cut {
     }
 
     /// Whether the table needs the kernel for the LL protocol.
-    pub(super) fn has_flags(&self) -> bool {
-        self.has_flags
+    pub(super) fn has_ll(&self) -> bool {
+        self.has_ll
     }
 
     fn cut_parts(&mut self, parts: &[Copies], multiprocessors: u64, tuning: &Tuning) {

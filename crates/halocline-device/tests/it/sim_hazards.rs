@@ -157,7 +157,7 @@ fn slots(world: &World, without: Without) -> Result<(), DeviceError> {
 }
 
 #[test]
-fn slots_of_words_with_flags() {
+fn slots_of_the_ll_protocol() {
     check("slots", &["the wait for the slot", "the order of unpacking and its word"], slots);
 }
 

@@ -745,8 +745,8 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 
 _LinkChoice: TypeAlias = Literal["auto", "push", "pull", "device-mailbox", "mailbox", "message"]
 
-_WordsWithFlags: TypeAlias = int | Literal["auto", "never"]
-"""A number of bytes, from 1 to 1 MiB (larger values count as 1 MiB), or ``never``. ``auto``: ``HALOCLINE_FLAGS``, or the measured optimum."""
+_Ll: TypeAlias = int | Literal["auto", "never"]
+"""A number of bytes, from 1 to 1 MiB (larger values count as 1 MiB), or ``never``. ``auto``: ``HALOCLINE_LL``, or the measured optimum."""
 
 @final
 class HaloExchange:
@@ -766,7 +766,7 @@ class HaloExchange:
     ``stream_waits``: streams wait for peers, kernels never do (``HALOCLINE_STREAM_WAITS=1`` does the same). By default an
     exchange between GPUs that each serve one rank is one kernel. That saves some microseconds, but a cooperative kernel, which
     needs the whole GPU, then starts only after it.
-    ``flags``: messages between GPUs of at most this many bytes use the LL (low-latency) protocol, which needs one step between
+    ``ll``: messages between GPUs of at most this many bytes use the LL (low-latency) protocol, which needs one step between
     the GPUs instead of two. A number of bytes, ``auto`` (by default: the sizes that measured faster) or ``never``. The smaller
     value of the two ranks counts.
     """
@@ -783,7 +783,7 @@ class HaloExchange:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
-        flags: _WordsWithFlags = "auto",
+        ll: _Ll = "auto",
     ) -> HaloExchange: ...
     @staticmethod
     def alternatives(
@@ -797,7 +797,7 @@ class HaloExchange:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
-        flags: _WordsWithFlags = "auto",
+        ll: _Ll = "auto",
     ) -> HaloExchange:
         """Binds several sets of fields; each exchange takes one of them (``set=``), as for time levels that swap. Options as for
         ``HaloExchange``. Collective; blocks.
@@ -965,7 +965,7 @@ class Redistribute:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
-        flags: _WordsWithFlags = "auto",
+        ll: _Ll = "auto",
     ) -> HaloExchange:
         """Binds fields: an exchange copies from the fields ``source`` to the fields ``target``. Options as for ``HaloExchange``.
         Collective; blocks.

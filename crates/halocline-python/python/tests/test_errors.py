@@ -142,12 +142,12 @@ def wrong_types(comm, pattern):
         "link": (lambda given: hc.HaloExchange.alternatives(comm, [[(pattern, array)]], link=given), "auto", 3),
         "inline": (lambda given: hc.HaloExchange(comm, [(pattern, array)], inline=given), False, "no"),
         "stream_waits": (lambda given: hc.HaloExchange(comm, [(pattern, array)], stream_waits=given), False, "no"),
-        "flags": (lambda given: hc.HaloExchange(comm, [(pattern, array)], flags=given), "never", 1.5),
+        "ll": (lambda given: hc.HaloExchange(comm, [(pattern, array)], ll=given), "never", 1.5),
         "checked": (lambda given: hc.PatternLinks(comm, [pattern], checked=given), False, "no"),
         "domains": (lambda given: hc.Pattern.unstructured(comm, given), [domain], [3]),
         "neighbours": (lambda given: grid.pattern(1, neighbours=given), "all", 3),
         "target": (lambda given: hc.Redistribute.unstructured(comm, [domain], given), [domain], 3),
-        "flags of a redistribution": (lambda given: move(flags=given), 64, None),
+        "ll of a redistribution": (lambda given: move(ll=given), 64, None),
         "inline of a redistribution": (lambda given: move(inline=given), True, 2),
         "source": (lambda given: moved.bind(comm, given, [whole.copy()]), [whole], 3),
     }
@@ -169,8 +169,8 @@ def test_an_argument_of_a_wrong_type_is_an_error_on_all_ranks():
     hc.run_threads(2, run)
 
 
-def test_what_goes_as_words_with_flags():
-    option = "flags"
+def test_which_messages_use_the_ll_protocol():
+    option = "ll"
     comm = hc.run_threads(1, lambda c: c)[0]
     pattern, array, _ = bound(comm)
     for given in ("auto", "never", 1, 2**40, np.int64(4096)):

@@ -34,7 +34,7 @@ OPTIONS = {
     "streams": [None],
     "inline": False,
     "stream_waits": False,
-    "flags": "auto",
+    "ll": "auto",
 }
 
 # Calls that are taken, by all of their arguments.

@@ -257,7 +257,8 @@ def test_what_the_environment_says(tmp_path):
     "variable, garbage",
     [
         ("HALOCLINE_CHECK", "maybe"),
-        ("HALOCLINE_FLAGS", "garbage"),
+        ("HALOCLINE_LL", "garbage"),
+        ("HALOCLINE_MPI", "/nowhere/libmpi.so"),
         ("HALOCLINE_STREAM_WAITS", "perhaps"),
         ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
         ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),

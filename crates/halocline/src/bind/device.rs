@@ -214,7 +214,7 @@ fn plot(
     let received = || sets.iter().map(|set| set.bytes(peer, Direction::Receive));
     let most = received().max().unwrap_or(0);
     // An exchange of a set without bytes would never wait.
-    let is_small = received().all(|bytes| (1..=endpoint.flags).contains(&bytes));
+    let is_small = received().all(|bytes| (1..=endpoint.ll).contains(&bytes));
     let written = || {
         let fields =
             sets.iter().flat_map(|set| set.exchanged(peer, Direction::Receive).map(move |of| (set, of.1)));
@@ -229,7 +229,7 @@ fn plot(
     let is_here = || written().all(|segment| comm.link().reach(peer, segment).is_ok());
     let can_be = comm.link().bell(peer).is_some() && (registry.maps_for_one_device(peer) || is_here());
     endpoint.on_device = is_wanted && can_be;
-    Plot { flags: is_small.then_some(most), mailbox: endpoint.on_device.then_some(most) }
+    Plot { ll: is_small.then_some(most), mailbox: endpoint.on_device.then_some(most) }
 }
 
 /// The devices of the fields of this rank, ascending.
@@ -341,19 +341,19 @@ fn link(
             if transfer_pairs.iter().all(Vec::is_empty) {
                 continue;
             }
-            let flags = Some(endpoints.0.flags.min(endpoints.1.flags))
-                .filter(|_| endpoints.0.flags > 0 && choice == LinkChoice::Auto);
+            let ll = Some(endpoints.0.ll.min(endpoints.1.ll))
+                .filter(|_| endpoints.0.ll > 0 && choice == LinkChoice::Auto);
             let bytes = || pair.sets.iter().map(|set| set.local.bytes(peer, direction));
             // An exchange of a set without bytes would never wait.
-            let is_small = flags.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
+            let is_small = ll.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
             let wish = match () {
-                () if is_small => Preference { path: LinkPath::Flags, forced: false },
+                () if is_small => Preference { path: LinkPath::Ll, forced: false },
                 () => wish(choice),
             };
             let (mut link, of_sets) = pair.scheduled(direction, &transfer_pairs, wish)?;
             link.part = made.links.len();
             link.chunk = endpoints.0.chunk.max(endpoints.1.chunk).min(LONGEST_CHUNK);
-            link.flags = flags.filter(|_| matches!(link.path, LinkPath::Push | LinkPath::Flags));
+            link.ll = ll.filter(|_| matches!(link.path, LinkPath::Push | LinkPath::Ll));
             link.mapped = match (direction, link.path) {
                 (Direction::Receive, LinkPath::Push) | (Direction::Send, LinkPath::Pull) => {
                     let memories = pair.sets.iter().flat_map(|set| &set.local.memories);
@@ -363,7 +363,7 @@ fn link(
                     let fields = pair.sets.iter().flat_map(|set| set.theirs.fields.values());
                     fields.filter_map(|field| field.mapped).collect()
                 }
-                (Direction::Receive, LinkPath::Flags | LinkPath::DeviceMailbox) => {
+                (Direction::Receive, LinkPath::Ll | LinkPath::DeviceMailbox) => {
                     of_devices.words.first().and_then(|words| exports.kind(peer, words)).into_iter().collect()
                 }
                 // The peer sends the addresses of its flags, and how to map them, once there are links.

@@ -20,7 +20,7 @@ pub(super) struct FarLanes {
     /// The flags `arrived` for which its first lane waits, one for each lane of this rank: of links that push, then of links that pull.
     pub(super) arrived: Address,
     /// The LL slots and the mailbox for messages of this rank, on its first lane.
-    pub(super) flags: Address,
+    pub(super) ll: Address,
     pub(super) mailbox: Address,
     /// How that memory is mapped here, if it is.
     pub(super) mapped: Option<Kind>,
@@ -69,7 +69,7 @@ pub(super) fn tell(
         }
     }
     let plots = &opened.plots;
-    for offset in [plots.arrived(end.number, false), plots.flags(end.number), plots.mailbox(end.number)] {
+    for offset in [plots.arrived(end.number, false), plots.ll(end.number), plots.mailbox(end.number)] {
         w.u64(opened.lanes.first().map_or(0, |lane| lane.words.at(offset)));
     }
     let segments: Vec<_> =
@@ -94,7 +94,7 @@ pub(super) fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<F
         let here =
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
         if lane == 0 {
-            [&mut far.arrived, &mut far.flags, &mut far.mailbox].into_iter().for_each(|at| *at = here(*at));
+            [&mut far.arrived, &mut far.ll, &mut far.mailbox].into_iter().for_each(|at| *at = here(*at));
             far.mapped = kind;
         }
         far.lanes[lane].ready = here(far.lanes[lane].ready);
@@ -124,9 +124,9 @@ fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError>
             mapped.push((number, (r.u64()?, ExportHandle::read(&mut r)?)));
         }
     }
-    let (arrived, flags, mailbox) = (r.u64()?, r.u64()?, r.u64()?);
+    let (arrived, ll, mailbox) = (r.u64()?, r.u64()?, r.u64()?);
     r.finish()?;
-    Ok((FarLanes { lanes, arrived, flags, mailbox, mapped: None, words: Vec::new() }, mapped))
+    Ok((FarLanes { lanes, arrived, ll, mailbox, mapped: None, words: Vec::new() }, mapped))
 }
 
 impl FarLanes {

@@ -5,7 +5,7 @@
 //! | push | one for each set: set before any wait, awaited before the table that pushes | set by that table |
 //! | pull | the same, set by the sender, awaited before a table pulls | set by that table, awaited by the sender |
 //! | mailbox, host or device | set by the table that unpacks, awaited two epochs later | one for each set and slot: set by the table that packs |
-//! | flags (LL) | the same | set by the table that packs, awaited by streams; an exchange in one launch waits for the LL words of the slot, which each set has its own |
+//! | LL | the same | set by the table that packs, awaited by streams; an exchange in one launch waits for the LL words of the slot, which each set has its own |
 //! | message | see `stream/staging.rs` | |
 //!
 //! If each set has its own flags, ranks that exchange different sets wait for ever and copy nothing that the peer has not granted;

@@ -34,7 +34,7 @@ pub(crate) struct LinkEndpoint {
     /// Bytes of a slot of that mailbox: the most that an exchange receives.
     pub(crate) capacity: usize,
     /// This side wants the LL protocol for messages of device fields up to this many bytes.
-    pub(crate) flags: usize,
+    pub(crate) ll: usize,
     /// The chunk size that this side wants for staged messages of device fields, in bytes.
     pub(crate) chunk: usize,
     /// Whether this side has a mailbox in device memory for the peer.
@@ -140,7 +140,7 @@ pub(crate) fn send(
     for number in [endpoint.send_counter, endpoint.receive_counter, endpoint.mailbox, endpoint.capacity] {
         w.size(number);
     }
-    w.size(endpoint.flags);
+    w.size(endpoint.ll);
     w.size(endpoint.chunk);
     w.u64(endpoint.on_device.into());
     write_why(&mut w, words.as_deref().unwrap_or_default());
@@ -253,7 +253,7 @@ fn read(
         receive_counter: r.size()?,
         mailbox: r.size()?,
         capacity: r.size()?,
-        flags: r.size()?,
+        ll: r.size()?,
         chunk: r.size()?,
         on_device: r.u64()? != 0,
     };

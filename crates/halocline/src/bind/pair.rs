@@ -153,7 +153,7 @@ impl<'a> Pair<'a> {
                 let why = || pull.as_ref().map(|why| format!("the sender's field: {why}"));
                 apart.clone().or_else(why).or_else(words)
             }
-            LinkPath::Flags => apart.clone().or_else(words),
+            LinkPath::Ll => apart.clone().or_else(words),
             LinkPath::DeviceMailbox => apart.clone().or_else(words).or_else(|| {
                 (!receiver.on_device).then(|| "the receiver has no mailbox on its device for it".to_owned())
             }),

@@ -229,7 +229,7 @@ impl Making<'_> {
                 draft.ops.extend(self.of_lane(set, out).map(|op| moved(op, begin)));
             }
             draft.raises = vec![out.arrived.of(set.number, parity)];
-            if out.path == LinkPath::Flags {
+            if out.path == LinkPath::Ll {
                 draft.slot = Slot::Written;
             }
             if self.in_one {
@@ -250,7 +250,7 @@ impl Making<'_> {
                 let ops = set.parts[into.link].ops.clone();
                 let mut draft = self.unpack(set, into, (sources.len(), ops));
                 // LL words show themselves that they have arrived.
-                let says_itself = into.path == LinkPath::Flags && !draft.ops.is_empty();
+                let says_itself = into.path == LinkPath::Ll && !draft.ops.is_empty();
                 if !says_itself && !self.is_cut(Cut::Arrived) {
                     draft.waits.extend(waits);
                 }
@@ -273,7 +273,7 @@ impl Making<'_> {
         ops.iter_mut().for_each(|op| op.source = source);
         let words = into.words.iter().filter(|_| !self.is_raised_early(into));
         let raises = words.map(|(ready, _)| ready.of(set.number, 0)).collect();
-        let slot = if into.path == LinkPath::Flags { Slot::Awaited } else { Slot::None };
+        let slot = if into.path == LinkPath::Ll { Slot::Awaited } else { Slot::None };
         Draft { ops, raises, slot, ..Draft::default() }
     }
 

@@ -202,9 +202,9 @@ pub(super) fn send(
     let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
     let (capacity, room) = (capacity(made, link), made.room());
     let (ready, lag, arrived, slots) = match path {
-        LinkPath::Flags => {
-            let slots = Places::of_flags(far.flags, capacity);
-            if !far.holds(far.flags, slots.bytes(room)) || !far.flags.is_multiple_of(LINE as Address) {
+        LinkPath::Ll => {
+            let slots = Places::of_ll(far.ll, capacity);
+            if !far.holds(far.ll, slots.bytes(room)) || !far.ll.is_multiple_of(LINE as Address) {
                 return Err(outside("slots"));
             }
             (Word::One(ready), of_slot, arrived, Some(slots))
@@ -246,7 +246,7 @@ pub(super) fn receive(
     let (capacity, room) = (capacity(made, link), made.room());
     let mailbox = Mailbox { base: own.at(plots.mailbox(end.number)), capacity, room };
     let slots = match path {
-        LinkPath::Flags => Some(Places::of_flags(own.at(plots.flags(end.number)), capacity)),
+        LinkPath::Ll => Some(Places::of_ll(own.at(plots.ll(end.number)), capacity)),
         LinkPath::DeviceMailbox => Some(mailbox.slots()),
         _ => None,
     };

@@ -6,7 +6,7 @@
 //! | a guard | each lane |
 //! | for each peer `ready` of each set, of links that push, then of those that pull | each lane |
 //! | for each peer `arrived` of each of its lanes, of links that push, then of those that pull | the first lane |
-//! | for each peer the slots of words with flags | the first lane |
+//! | for each peer the LL slots | the first lane |
 //! | for each peer the mailbox: `arrived` of each of its lanes, set and slot, then the slots | the first lane |
 //! | what each lane of this rank raises | each lane |
 
@@ -42,7 +42,7 @@ pub(super) fn span(words: usize) -> usize {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Plot {
     /// Bytes of messages that may arrive in the LL protocol.
-    pub(super) flags: Option<usize>,
+    pub(super) ll: Option<usize>,
     /// Bytes of messages that may arrive through a mailbox there.
     pub(super) mailbox: Option<usize>,
 }
@@ -59,8 +59,8 @@ pub(super) struct Plots {
 }
 
 impl Plot {
-    fn flags(&self, room: usize) -> usize {
-        self.flags.map_or(0, |capacity| Places::of_flags(0, capacity).bytes(room))
+    fn ll(&self, room: usize) -> usize {
+        self.ll.map_or(0, |capacity| Places::of_ll(0, capacity).bytes(room))
     }
 
     fn mailbox(&self, room: usize) -> usize {
@@ -94,14 +94,14 @@ impl Plots {
         self.ready(self.of_peers.len(), false) + (2 * peer + usize::from(pulls)) * LANES * LINE
     }
 
-    pub(super) fn flags(&self, peer: usize) -> usize {
-        let before = self.of_peers[..peer].iter().map(|plot| plot.flags(self.room));
+    pub(super) fn ll(&self, peer: usize) -> usize {
+        let before = self.of_peers[..peer].iter().map(|plot| plot.ll(self.room));
         self.arrived(self.of_peers.len(), false) + before.sum::<usize>()
     }
 
     pub(super) fn mailbox(&self, peer: usize) -> usize {
         let before = self.of_peers[..peer].iter().map(|plot| plot.mailbox(self.room));
-        self.flags(self.of_peers.len()) + before.sum::<usize>()
+        self.ll(self.of_peers.len()) + before.sum::<usize>()
     }
 
     /// The flag that another lane of this rank sets when its producers are done; one line further, the flag for a finished exchange.
@@ -119,7 +119,7 @@ impl Plots {
     /// The bytes that are 0 before the first exchange: all but the slots of mailboxes.
     pub(super) fn cleared(&self, number: usize) -> impl Iterator<Item = Range<usize>> {
         let peers = self.of_peers.len();
-        let first = 0..if number == 0 { self.flags(peers) } else { self.of_lane(number, 0) };
+        let first = 0..if number == 0 { self.ll(peers) } else { self.of_lane(number, 0) };
         let with_mailbox =
             (0..peers).filter(move |&peer| number == 0 && self.of_peers[peer].mailbox.is_some());
         let mailboxes = with_mailbox.map(|peer| self.mailbox(peer)).map(|at| at..at + arrived(self.room));
@@ -134,8 +134,7 @@ impl Plots {
         let ready = of_peers
             .step_by(span(self.room))
             .flat_map(move |first| (0..sets).map(move |set| first + set * WORD));
-        let arrived =
-            self.arrived(0, false)..if number == 0 { self.flags(0) } else { self.arrived(0, false) };
+        let arrived = self.arrived(0, false)..if number == 0 { self.ll(0) } else { self.arrived(0, false) };
         let lanes = self.of_lane(number, 0)..self.bytes(number);
         ready.chain(arrived.chain(lanes).step_by(LINE))
     }
@@ -156,8 +155,8 @@ impl Places {
         Self { first, of_set: 0, of_parity: slot(capacity) }
     }
 
-    /// Of words with flags.
-    pub(super) fn of_flags(first: Address, capacity: usize) -> Self {
+    /// Of the LL protocol.
+    pub(super) fn of_ll(first: Address, capacity: usize) -> Self {
         let of_parity = (2 * capacity).next_multiple_of(LINE);
         Self { first, of_set: SLOTS as usize * of_parity, of_parity }
     }

@@ -413,7 +413,7 @@ fn a_part_with_a_slot_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
     assert_eq!(reached[2..], [(field, 88), (slots, 144)]);
     let region = written.regions[0];
     assert_eq!((region.log_unit, region.source_step[0], region.target_step[0]), (WRITTEN + 1, 32, 48));
-    assert_eq!((written.units[0], written.waiting_blocks(), written.has_flags()), (9, 1, true));
+    assert_eq!((written.units[0], written.waiting_blocks(), written.has_ll()), (9, 1, true));
     // A part that reads a slot waits there, regardless of other waits, and never reads early.
     let (awaited, reached) = cut(&unpacks, Slot::Awaited, &[], (slots, field));
     let awaited = awaited.expect("fine");
@@ -422,5 +422,5 @@ fn a_part_with_a_slot_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
     assert_eq!((region.log_unit, region.source, region.source_step[0]), (AWAITED, slots + 8, 64));
     assert_eq!((awaited.units[0], awaited.waiting_blocks(), awaited.items()[0].early), (18, 1, 0));
     let (plain, _) = cut(&packs, Slot::None, &[], (field, slots));
-    assert!(plain.is_ok_and(|plain| !plain.has_flags() && plain.waiting_blocks() == 0));
+    assert!(plain.is_ok_and(|plain| !plain.has_ll() && plain.waiting_blocks() == 0));
 }

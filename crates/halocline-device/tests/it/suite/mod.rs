@@ -2,7 +2,7 @@
 
 mod carriers;
 mod copies;
-mod flags;
+mod ll;
 mod memory;
 pub mod operations;
 
@@ -49,9 +49,9 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("words compare cyclically", cyclic_words),
     ("a guard keeps a table from copying and raising", guard),
     ("carriers of a part do many items each, or copy and raise nothing", carriers::carriers),
-    ("words of slots carry their epoch", flags::flags),
-    ("a guard ends a wait for words of a slot", flags::guarded),
-    ("copies other than words of 4 bytes into a slot are refused", flags::refusals),
+    ("words of slots carry their epoch", ll::words),
+    ("a guard ends a wait for words of a slot", ll::guarded),
+    ("copies other than words of 4 bytes into a slot are refused", ll::refusals),
     ("tables copy what their operations say", copies::copies),
     ("bad calls are refused by name", refusals),
     ("memory is never taken for other memory", memory::identities),

@@ -203,16 +203,16 @@ def test_many_are_in_flight_and_alternatives_narrowed_and_mixed_fields_are_order
     together(rank)
 
 
-@pytest.mark.parametrize("flags", [2**20, "never"])
-def test_small_messages_go_as_words_with_flags_where_that_is_asked_for(together, cupy_engine, flags):
+@pytest.mark.parametrize("ll", [2**20, "never"])
+def test_small_messages_use_the_ll_protocol_where_that_is_asked_for(together, cupy_engine, ll):
     def rank(comm):
         mine = cupy_engine(comm.rank)
         with mine.here():
             case = Case(comm, mine)
-            is_direct = re.search(r"^from rank \d+ +direct", case.bind(flags="never").explain(), re.MULTILINE) is not None
-            halo = case.bind(flags=flags)
+            is_direct = re.search(r"^from rank \d+ +direct", case.bind(ll="never").explain(), re.MULTILINE) is not None
+            halo = case.bind(ll=ll)
             told = halo.explain()
-            assert ("words with flags" in told) == (is_direct and flags != "never"), told
+            assert ("LL" in told) == (is_direct and ll != "never"), told
             stream, given = list(mine.streams().values())[-1]
             with mine.on(stream):
                 for count in range(ROUNDS):

@@ -32,8 +32,8 @@ void run_thread() {
       yield();
     }
   } else {
-    const bool has_flags = me->block->launch->table->has_flags;
-    (has_flags ? halocline_copy_flags : halocline_copy)(op.argument, op.value);
+    const bool has_ll = me->block->launch->table->has_ll;
+    (has_ll ? halocline_copy_ll : halocline_copy)(op.argument, op.value);
   }
   happened();
   me->block->left--;

@@ -156,7 +156,7 @@ struct TableOf {
     part_count: u32,
     target_count: u32,
     blocks: u32,
-    has_flags: u32,
+    has_ll: u32,
 }
 
 #[repr(C)]
@@ -216,7 +216,7 @@ struct Table {
     argument: Argument,
     blocks: u32,
     waiting: u32,
-    has_flags: bool,
+    has_ll: bool,
     parts: Vec<PartOf>,
     targets: Vec<Interval>,
     waits: Vec<Wait>,
@@ -234,7 +234,7 @@ impl Table {
         reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Self {
         let cut = Cut::new(spec, machine, reach).expect("within bounds");
-        let (blocks, waiting, has_flags) = (cut.blocks(), cut.waiting_blocks(), cut.has_flags());
+        let (blocks, waiting, has_ll) = (cut.blocks(), cut.waiting_blocks(), cut.has_ll());
         let image = Arena::new(cut.size());
         let (bytes, argument) = cut.lay_out(image.at(0));
         image.set(0, &bytes);
@@ -270,7 +270,7 @@ impl Table {
             is_one
         });
         let guard = spec.guard.unwrap_or(0);
-        Self { image, argument, blocks, waiting, has_flags, parts, targets, waits, raises, guard }
+        Self { image, argument, blocks, waiting, has_ll, parts, targets, waits, raises, guard }
     }
 
     fn of(&self) -> TableOf {
@@ -287,7 +287,7 @@ impl Table {
             part_count: self.parts.len() as u32,
             target_count: self.targets.len() as u32,
             blocks: self.blocks,
-            has_flags: self.has_flags.into(),
+            has_ll: self.has_ll.into(),
         }
     }
 }

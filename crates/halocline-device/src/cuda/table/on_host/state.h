@@ -24,7 +24,7 @@ Index threadIdx, blockIdx;
 
 struct alignas(16) Argument { u8 bytes[128]; };
 extern "C" void halocline_copy(Argument table, u64 epoch);
-extern "C" void halocline_copy_flags(Argument table, u64 epoch);
+extern "C" void halocline_copy_ll(Argument table, u64 epoch);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 
 // Mirrors `mod.rs`.
@@ -43,7 +43,7 @@ struct Table {
   const Signal *waits;
   const u64 *raises;
   u64 guard;
-  u32 part_count, target_count, blocks, has_flags;
+  u32 part_count, target_count, blocks, has_ll;
 };
 enum Kind : u32 { LAUNCH, CALL, WRITE, BUSY };
 struct Op {

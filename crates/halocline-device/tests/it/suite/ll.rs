@@ -55,7 +55,7 @@ fn tables(
 
 /// The sender is up to two epochs ahead of the receiver and waits only for the slot; the receiver waits
 /// only for the words.
-pub(super) fn flags(rig: &dyn Rig) -> Outcome {
+pub(super) fn words(rig: &dyn Rig) -> Outcome {
     let [here, there] = rig.devices();
     let (sender, receiver) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
     let (field, halo, slots) = (here.allocate(BYTES)?, there.allocate(BYTES)?, slots(there)?);

@@ -1,11 +1,9 @@
-//! Links of the LL protocol (data words with flags): which links use it, and how exchanges end whose words never arrive.
+//! Links of the LL protocol (data words that carry their epoch): which links use it, and how exchanges end whose words never arrive.
 //! (`refused.rs` has ranks that exchange different sets.) Simulated devices; `HALOCLINE_SEED` runs one seed only.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
-use halocline::{
-    BindOptions, Cause, Communicator, Device, Error, Flags, HaloExchange, LinkPath, TestOptions,
-};
+use halocline::{BindOptions, Cause, Communicator, Device, Error, HaloExchange, LinkPath, Ll, TestOptions};
 use halocline_comm::Endpoint;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
@@ -25,9 +23,7 @@ fn all_are(halo: &HaloExchange, path: LinkPath) -> bool {
 
 /// In one launch, or not.
 fn options_of(alone: bool) -> BindOptions {
-    BindOptions::default()
-        .flags(Flags::UpTo(1 << 20))
-        .for_tests(TestOptions { alone, ..TestOptions::default() })
+    BindOptions::default().ll(Ll::UpTo(1 << 20)).for_tests(TestOptions { alone, ..TestOptions::default() })
 }
 
 /// Under seeds, in one launch on neither rank, on one, and on both.
@@ -53,26 +49,23 @@ fn small_messages_use_the_ll_protocol_if_both_sides_want_it() {
             let ring = Ring::new(comm, &device, memory.at(0), memory)?;
             let inline = world.seed() % 2 == 0;
             let bind = |most: [usize; 2], stream_waits: bool| {
-                let flags = Flags::UpTo(most[comm.rank()]);
-                ring.bind(
-                    comm,
-                    &BindOptions::default().inline(inline).flags(flags).stream_waits(stream_waits),
-                )
+                let ll = Ll::UpTo(most[comm.rank()]);
+                ring.bind(comm, &BindOptions::default().inline(inline).ll(ll).stream_waits(stream_waits))
             };
             let pushed = bind([639, 700], false)?;
-            let why = "no words with flags, which are for 1 B to 639 B";
+            let why = "no LL protocol, which is for 1 B to 639 B";
             ensure!(
                 all_are(&pushed, LinkPath::Push) && pushed.explain().contains(why),
                 "{}",
                 pushed.explain()
             );
             let waits = bind([700, 700], comm.rank() == 1)?;
-            let why = ["no words with flags: the peer takes none", "no words with flags: streams wait here"];
+            let why = ["no LL protocol: the peer takes none", "no LL protocol: streams wait here"];
             let told = waits.explain();
             ensure!(all_are(&waits, LinkPath::Push) && told.contains(why[comm.rank()]), "{told}");
             let halo = bind([640, 700], false)?;
             let text = halo.explain();
-            ensure!(all_are(&halo, LinkPath::Flags), "{text}");
+            ensure!(all_are(&halo, LinkPath::Ll), "{text}");
             for told in ["each exchange in one launch", "mapped by simulation, for messages of up to 640 B"] {
                 ensure!(text.contains(told), "{told}: {text}");
             }
@@ -93,7 +86,7 @@ fn steps_are_right_for_every_grouping_of_ranks_into_launches() {
     under_seeds(|world, comm, device, options| {
         let yard = Yard::new(comm, &[6, 3], (1, 1, 3), |_| device)?;
         let halo = yard.bind(comm, &[&[0], &[1, 2]], options)?;
-        ensure!(all_are(&halo, LinkPath::Flags), "{}", halo.explain());
+        ensure!(all_are(&halo, LinkPath::Ll), "{}", halo.explain());
         ensure!(halo.explain().contains("in one launch\n") == options.tests().alone, "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         for step in 1..=6 {
