@@ -87,8 +87,8 @@ pub enum CommError {
     },
     /// A collective call after one that was interrupted.
     #[error(
-        "rank {rank} was interrupted in a collective call, while it waited for {what}, so that its calls no longer match those of the \
-         other ranks; close the communicator"
+        "rank {rank} was interrupted in a collective call while it waited for {what}: the other ranks may have completed that call, so \
+         the next calls could not match theirs; close the communicator, and make a new one on all ranks"
     )]
     OutOfStep {
         /// The rank that was interrupted: this one.
@@ -123,7 +123,7 @@ pub enum CommError {
     },
     /// Memory from a peer does not match its announcement.
     #[error(
-        "a peer announced memory of {announced} bytes, but the descriptor has {found} bytes or is not sealed"
+        "shared memory of a peer is not as announced: {announced} sealed bytes are expected, its file has {found} or is not sealed; run the same version of Halocline on all ranks"
     )]
     BadSegment {
         /// Bytes announced.
@@ -165,7 +165,9 @@ pub enum CommError {
     #[error("this process has joined its job already; use that communicator or a duplicate of it")]
     JoinedTwice,
     /// A message has not the form that the operation expects.
-    #[error("rank {from} sent a malformed message for {what}")]
+    #[error(
+        "rank {from} sent a malformed message for {what}; run the same version of Halocline on all ranks"
+    )]
     Malformed {
         /// The sender.
         from: usize,

@@ -90,8 +90,8 @@ pub enum DeviceError {
     },
     /// A copy to or from an LL slot whose blocks are not aligned 4-byte words.
     #[error(
-        "the LL protocol cannot copy {block} bytes from {source_address:#x} to {target_address:#x}: blocks must be multiples of 4 bytes at \
-     multiples of 4, and slots must begin at multiples of 16"
+        "the LL protocol cannot copy blocks of {block} bytes from {source_address:#x} to {target_address:#x}: it copies words of 4 bytes; \
+     make block sizes and addresses multiples of 4 and slot addresses multiples of 16, or copy without a slot"
     )]
     NoWords {
         /// The first byte read, with addresses of a slot as if it were the message.
@@ -135,7 +135,9 @@ pub enum DeviceError {
         count: usize,
     },
     /// A copy table with waiting parts has too many parts without copies.
-    #[error("{parts} parts of a copy table copy nothing while some of them wait; the limit is {limit}")]
+    #[error(
+        "a copy table with parts that wait has {parts} parts that copy nothing; the limit is {limit}: split the table"
+    )]
     TooManyWaits {
         /// Number of parts that copy nothing.
         parts: usize,
@@ -149,7 +151,7 @@ pub enum DeviceError {
         why: String,
     },
     /// Compiling or loading kernels failed.
-    #[error("no kernels for the GPU: {why}")]
+    #[error("the kernels of Halocline cannot be compiled or loaded for this GPU: {why}")]
     NoKernels {
         /// What was tried, and how it failed: the places searched for NVRTC, or the compiler's log.
         why: String,

@@ -216,7 +216,9 @@ pub enum PartitionError {
         cells: usize,
     },
     /// An owner that is not a rank.
-    #[error("cell {cell} has owner {owner}, but there are {ranks} ranks, counted from 0")]
+    #[error(
+        "cell {cell} is assigned to rank {owner}, but there are {ranks} ranks, counted from 0; assign each cell to one of them"
+    )]
     Owner {
         /// The cell.
         cell: usize,
@@ -226,7 +228,9 @@ pub enum PartitionError {
         ranks: usize,
     },
     /// Offsets that are not valid for compressed rows.
-    #[error("the offsets must ascend from 0 to the number of neighbours, {neighbours}")]
+    #[error(
+        "the offsets are no compressed rows: begin them with 0, never descend, and end with the {neighbours} entries of the neighbours"
+    )]
     Offsets {
         /// Neighbours given.
         neighbours: usize,
@@ -242,7 +246,9 @@ pub enum PartitionError {
         cells: usize,
     },
     /// An edge listed at one of its cells only.
-    #[error("cell {cell} has {neighbour} as a neighbour, but cell {neighbour} does not have cell {cell}")]
+    #[error(
+        "cell {cell} lists cell {neighbour} as a neighbour, but cell {neighbour} does not list cell {cell}; list each edge at both its cells"
+    )]
     OneWay {
         /// The cell that has the edge.
         cell: usize,

@@ -17,6 +17,25 @@ const PIECE: usize = 16 << 20;
 /// The host accesses its elements by copies in the order of a stream, 16 MiB at a time. Work that another thread gives the same
 /// stream may run between two pieces. All work on the array must be complete when its last holder is dropped; a bound
 /// object that exchanges it is a holder.
+///
+/// ```
+/// use halocline::device::{Priority, sim};
+/// use halocline::{Communicator, Decomposed, DeviceArray, HaloExchange, RegularGrid};
+///
+/// // A simulated device; `Device::cuda(0)?` on a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+/// let stream = device.stream(Priority::Normal)?;
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new([4]).periodic([true]).decompose(1)?.pattern(&comm, 1)?;
+/// let t = DeviceArray::<f64>::zeros(&device, &[6])?;
+/// t.write(&stream, &[0.0, 1.0, 2.0, 3.0, 4.0, 0.0])?;
+/// let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+/// halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+/// assert_eq!(t.read(&stream)?, [4.0, 1.0, 2.0, 3.0, 4.0, 1.0]);
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T> {
     field: Field,

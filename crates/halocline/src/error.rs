@@ -1,8 +1,12 @@
 //! The errors of this crate.
 
+mod failure;
+
+pub use failure::{Cause, Difference, Failure, Fault};
+
 use crate::bind::BindError;
 use crate::gather::GatherError;
-use crate::link::{Direction, LinkPath};
+use crate::link::Direction;
 use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_device::{Address, DeviceError, Place};
@@ -10,10 +14,8 @@ use halocline_plan::{
     ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError, Side,
     UnstructuredError,
 };
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Why a call failed. The text says what was wrong, where, and what to do; `Debug` prints the same, so that
 /// `fn main() -> Result<(), Error>` prints it readably.
@@ -65,8 +67,8 @@ pub enum Error {
     },
     /// A stream is being captured into a graph.
     #[error(
-        "stream {stream} is being captured into a graph; neither an exchange, as each has an epoch of its own, nor a message packed by hand \
-         can be part of one: end the capture before, and give both to the stream between graphs"
+        "stream {stream} is being captured into a CUDA graph; a graph can contain neither an exchange nor a pack or unpack: end the \
+         capture first, then call it between the launches of the graphs"
     )]
     Capturing {
         /// Which stream, counted in the order given.
@@ -367,8 +369,8 @@ pub enum Error {
     },
     /// Owned cells were requested of an array that is no field of the exchange, or not the only field in its memory.
     #[error(
-        "exchange {epoch} has no field that is this array and alone in its memory; give an array that was bound or exchanged itself, \
-         not by a view of it"
+        "this array is not a field of exchange {epoch}, or shares its memory with other fields of it; pass an array that was itself \
+         bound or given to the exchange, not one of which a view was"
     )]
     NotExchanged {
         /// The exchange.
@@ -428,7 +430,7 @@ pub enum Error {
     Failed(Arc<Failure>),
 }
 
-halocline_plan::debug_as_text!(Error, Failure);
+halocline_plan::debug_as_text!(Error);
 
 fn verb(direction: Direction) -> &'static str {
     match direction {
@@ -459,205 +461,3 @@ macro_rules! through_pattern {
 }
 
 through_pattern!(MeshError, PartitionError, RedistributeError, UnstructuredError);
-
-/// How a bound object failed. Sticky: every later call gives the same.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// This rank.
-    pub rank: usize,
-    /// The first exchange that failed; those before it are complete.
-    pub epoch: u64,
-    /// The peer of the link that reported the failure.
-    pub peer: usize,
-    /// Whether the link sends or receives.
-    pub direction: Direction,
-    /// The path of the link.
-    pub path: LinkPath,
-    /// What happened.
-    pub cause: Cause,
-    /// The rank that failed, or that detected the failure.
-    pub culprit: usize,
-    /// Details for people, on the ranks that detected the failure: the finding of checked mode, or the elements sent and expected.
-    pub report: Option<String>,
-}
-
-/// The reason that an exchange can never complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Cause {
-    /// The culprit's process has died.
-    Died,
-    /// The culprit has dropped its object, or its communicator, before this epoch.
-    Dropped,
-    /// The culprit missed a deadline: of this rank, with the time waited, or of another rank.
-    Deadline(Option<Duration>),
-    /// The culprit sent a malformed message.
-    Malformed,
-    /// In the unbound form: the fields that the culprit sends do not match those of their receiver.
-    Fields(Difference),
-    /// The culprit detected this in checked mode.
-    Check(Fault),
-    /// A device of the culprit has failed.
-    Device,
-    /// The culprit's transport has failed, or MPI was finalised.
-    Transport,
-}
-
-/// A violation that checked mode detects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fault {
-    /// Halo cells were not written by their exchange.
-    NotWritten,
-    /// Halo cells are not what their owner held when the exchange began.
-    Changed,
-    /// Owned cells were written while an exchange was in flight.
-    OwnedWritten,
-    /// Two ranks exchange different sets of fields.
-    OtherSet,
-    /// Halo cells were overwritten after they arrived, before the wait returned.
-    HaloWritten,
-}
-
-impl Fault {
-    const ALL: [Self; 5] =
-        [Self::NotWritten, Self::Changed, Self::OwnedWritten, Self::OtherSet, Self::HaloWritten];
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotWritten => "halo cells were not written",
-            Self::Changed => "halo cells are not what their owner held",
-            Self::OwnedWritten => "owned cells were written while the exchange was in flight",
-            Self::OtherSet => "ranks exchange different sets of fields",
-            Self::HaloWritten => "halo cells were overwritten before the wait had returned",
-        })
-    }
-}
-
-/// How fields that two ranks give to one exchange differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Difference {
-    /// Their number or their patterns differ.
-    Fields,
-    /// One has another element type: the field with this number, counted within its pattern.
-    Element {
-        /// Which field.
-        field: u32,
-    },
-    /// One has other extra dimensions: the field with this number, counted within its pattern.
-    Extents {
-        /// Which field.
-        field: u32,
-    },
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fields => f.write_str("their number or their patterns differ"),
-            Self::Element { field } => write!(f, "field {field} of its pattern has another element type"),
-            Self::Extents { field } => write!(f, "field {field} of its pattern has other extra dimensions"),
-        }
-    }
-}
-
-/// Bits of the culprit, and of the field of a [`Difference`], in an encoded [`Cause`].
-const RANK: u32 = 32;
-const FIELD: u32 = 20;
-
-impl Cause {
-    /// The cause and its culprit in the 64 bits that accompany a poisoned flag: the kind of cause, the
-    /// difference, the field, the rank.
-    pub(crate) fn encode(self, culprit: usize) -> u64 {
-        let last = (1 << FIELD) - 1;
-        let (code, differs, field): (u64, u64, u32) = match self {
-            Self::Died => (1, 0, 0),
-            Self::Dropped => (2, 0, 0),
-            Self::Deadline(_) => (3, 0, 0),
-            Self::Malformed => (4, 0, 0),
-            Self::Fields(Difference::Fields) => (5, 0, 0),
-            Self::Fields(Difference::Element { field }) => (5, 1, field),
-            Self::Fields(Difference::Extents { field }) => (5, 2, field),
-            Self::Check(fault) => (6, fault as u64, 0),
-            Self::Device => (7, 0, 0),
-            Self::Transport => (8, 0, 0),
-        };
-        code << 56 | differs << (RANK + FIELD) | u64::from(field.min(last)) << RANK | culprit as u64
-    }
-
-    /// The inverse of [`Cause::encode`].
-    pub(crate) fn decode(word: u64) -> (Self, usize) {
-        let field = (word >> RANK) as u32 & ((1 << FIELD) - 1);
-        let cause = match (word >> 56, word >> (RANK + FIELD) & 0xf) {
-            (1, _) => Self::Died,
-            (2, _) => Self::Dropped,
-            (3, _) => Self::Deadline(None),
-            (5, 0) => Self::Fields(Difference::Fields),
-            (5, 1) => Self::Fields(Difference::Element { field }),
-            (5, 2) => Self::Fields(Difference::Extents { field }),
-            (6, fault) => Fault::ALL.get(fault as usize).map_or(Self::Malformed, |&fault| Self::Check(fault)),
-            (7, _) => Self::Device,
-            (8, _) => Self::Transport,
-            _ => Self::Malformed,
-        };
-        (cause, (word & ((1 << RANK) - 1)) as usize)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, epoch, peer, direction, path, cause, culprit, report } = self;
-        let to_or_from = match direction {
-            Direction::Send => "to",
-            Direction::Receive => "from",
-        };
-        write!(f, "rank {rank}: exchange {epoch} failed")?;
-        match peer == rank {
-            true => f.write_str(" within the rank: ")?,
-            false => write!(f, " on the link {to_or_from} rank {peer} ({path}): ")?,
-        }
-        match cause {
-            Cause::Died => write!(f, "rank {culprit} has died")?,
-            Cause::Dropped => write!(f, "rank {culprit} dropped its end before this exchange")?,
-            Cause::Deadline(Some(after)) => write!(f, "rank {culprit} missed the deadline after {after:?}")?,
-            Cause::Deadline(None) => write!(f, "rank {culprit} missed the deadline of another rank")?,
-            Cause::Malformed => write!(f, "rank {culprit} sent a malformed message")?,
-            Cause::Fields(difference) => {
-                write!(
-                    f,
-                    "the fields that rank {culprit} sends do not match those of their receiver: {difference}"
-                )?;
-                if let Some(report) = report {
-                    write!(f, ": {report}")?;
-                }
-            }
-            Cause::Device => match report {
-                Some(report) => f.write_str(report)?,
-                None => write!(f, "a device of rank {culprit} has failed")?,
-            },
-            Cause::Transport => match report {
-                Some(report) => f.write_str(report)?,
-                None => write!(f, "rank {culprit} can no longer send or receive")?,
-            },
-            Cause::Check(fault) => match report {
-                Some(report) => f.write_str(report)?,
-                None => write!(f, "rank {culprit} has found that {fault}")?,
-            },
-        }
-        if culprit != peer && report.is_none() {
-            write!(f, ", so rank {peer} gave up")?;
-        }
-        match epoch.saturating_sub(1) {
-            0 => f.write_str("; the halo is undefined")?,
-            last => {
-                write!(f, "; exchange {last} is complete, the halo is undefined from exchange {epoch} on")?
-            }
-        }
-        f.write_str("; drop the object and bind again")
-    }
-}
-
-impl std::error::Error for Failure {}

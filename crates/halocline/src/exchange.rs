@@ -63,6 +63,26 @@ impl Drop for Shared {
 }
 
 /// The number of links of this rank by path.
+///
+/// ```
+/// use halocline::{Array, BindOptions, Communicator, Decomposed, Error, HaloExchange, LinkChoice, LinkCounts, RegularGrid};
+///
+/// let ranks = Communicator::threads(2).into_iter().map(|comm| {
+///     std::thread::spawn(move || {
+///         let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///         let t = Array::<f64>::zeros(&comm, &pattern.domains().next().expect("one domain").extents())?;
+///         let options = BindOptions::default().link(LinkChoice::Mailbox);
+///         let halo = HaloExchange::bind_with(&comm, [(&pattern, &t)], &options)?;
+///         // One link to the other rank, and one from it.
+///         assert_eq!(halo.links(), LinkCounts { mailbox: 2, ..LinkCounts::default() });
+///         Ok::<(), Error>(())
+///     })
+/// });
+/// for rank in ranks.collect::<Vec<_>>() {
+///     rank.join().expect("no panic")?;
+/// }
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Pushed into the receiver's halo, or pulled from the owned cells; small messages between devices by the LL protocol.

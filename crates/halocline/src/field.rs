@@ -1,182 +1,21 @@
 //! Fields: memory with a layout, and the rules of access to it.
 
+mod array;
+mod memory;
+
+pub use array::{Array, ReadGuard, WriteGuard};
+pub(crate) use memory::{Blocked, Memory, OnDevice, State};
+
 use crate::error::Error;
-use crate::stream::Scheduled;
 use halocline_comm::{Communicator, Segment};
-use halocline_device::{Address, Device, Element, MemorySpace, Place};
+use halocline_device::{Address, Device, MemorySpace, Place};
 use halocline_plan::Layout;
 use std::any::Any;
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-
-/// Memory that fields lie in, and its borrow state.
-pub(crate) struct Memory {
-    pub(crate) segment: Arc<Segment>,
-    /// The device, if it is device memory; then the addresses of the segment are the device's.
-    pub(crate) device: Option<OnDevice>,
-    pub(crate) state: Arc<State>,
-    /// The states of earlier memories that share bytes with this one: an exchange that takes this one takes those, too.
-    met: OnceLock<Box<[Arc<State>]>>,
-}
-
-/// The users of some memory.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Upper half: exchanges in flight, at most one. Lower half: guards, with a mark for a writing one. The two exclude each other.
-    users: AtomicU64,
-    /// Guards of owned cells. They are made while an exchange is in flight, and exclude the next exchange and writing guards.
-    of_owned: AtomicU64,
-}
-
-/// Memory of a device.
-pub(crate) struct OnDevice {
-    pub(crate) device: Device,
-    /// Its allocation, with the identity of its first byte.
-    pub(crate) place: Place,
-    /// The library does not own it: it may be freed at any time.
-    pub(crate) foreign: bool,
-    /// The objects that exchange it. Some may have been dropped.
-    pub(crate) users: Mutex<Vec<Weak<Scheduled>>>,
-}
-
-impl OnDevice {
-    pub(crate) fn new(device: Device, place: Place, foreign: bool) -> Self {
-        Self { device, place, foreign, users: Mutex::default() }
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Memory({:?})", self.segment)
-    }
-}
-
-/// The reason that an exchange cannot begin.
-pub(crate) enum Blocked {
-    /// Another object's exchange of the same memory.
-    InFlight,
-    /// A guard.
-    Borrowed,
-}
-
-impl Blocked {
-    /// The error of an exchange of the field with this number.
-    pub(crate) fn error(self, field: usize) -> Error {
-        match self {
-            Self::InFlight => Error::Shared { field },
-            Self::Borrowed => Error::Borrowed { field },
-        }
-    }
-}
-
-const FLIGHT: u64 = 1 << 32;
-const WRITER: u64 = 1 << 31;
-const GUARDS: u64 = FLIGHT - 1;
-
-impl Memory {
-    pub(crate) fn new(segment: Arc<Segment>) -> Arc<Self> {
-        Arc::new(Self { segment, device: None, state: Arc::default(), met: OnceLock::new() })
-    }
-
-    /// Memory of a device: `bytes` from `base`.
-    pub(crate) fn on_device(
-        device: OnDevice,
-        (base, bytes): (Address, usize),
-        keepalive: Arc<dyn Any + Send + Sync>,
-    ) -> Arc<Self> {
-        // The host never dereferences a device address. Address 0 means that there are no bytes.
-        let base =
-            NonNull::new(std::ptr::without_provenance_mut(base as usize)).unwrap_or(NonNull::dangling());
-        // SAFETY: the memory is the device's, whose driver gave it or whose owner says so, and `keepalive` keeps it
-        // valid. Only devices follow this address.
-        let segment = unsafe { Segment::foreign(base, bytes, keepalive) };
-        Arc::new(Self { segment, device: Some(device), state: Arc::default(), met: OnceLock::new() })
-    }
-
-    /// Registers an object that exchanges it, if it is device memory.
-    pub(crate) fn add_user(&self, user: &Arc<Scheduled>) {
-        if let Some(home) = &self.device {
-            let mut users = home.users.lock().unwrap_or_else(PoisonError::into_inner);
-            users.retain(|user| user.strong_count() > 0);
-            users.push(Arc::downgrade(user));
-        }
-    }
-
-    /// The states of other memories that share bytes with it: an exchange of this one takes those, too.
-    #[inline]
-    pub(crate) fn met(&self) -> &[Arc<State>] {
-        self.met.get().map_or(&[], |met| met)
-    }
-}
-
-impl State {
-    /// Marks an exchange in flight. Refused while a guard is held, and while another exchange is in flight: two objects
-    /// would write the same cells, or one would write what the other sends.
-    pub(crate) fn begin_flight(&self) -> Result<(), Blocked> {
-        match self.users.compare_exchange(0, FLIGHT, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) if self.is_shown() => {
-                self.end_flight();
-                Err(Blocked::Borrowed)
-            }
-            Ok(_) => Ok(()),
-            Err(state) if state >= FLIGHT => Err(Blocked::InFlight),
-            Err(_) => Err(Blocked::Borrowed),
-        }
-    }
-
-    /// Undoes [`State::begin_flight`]. Until then no other thread can change the users.
-    pub(crate) fn end_flight(&self) {
-        self.users.store(0, Ordering::Release);
-    }
-
-    /// Adds a guard of owned cells. An exchange holds the memory in flight: users that its end admits come later, and see the guard.
-    pub(crate) fn show_owned(&self) {
-        self.of_owned.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Undoes [`State::show_owned`].
-    pub(crate) fn hide_owned(&self) {
-        self.of_owned.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Whether a guard of owned cells is held. Call it after `users` has admitted the caller.
-    fn is_shown(&self) -> bool {
-        self.of_owned.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether a guard is held.
-    pub(crate) fn is_guarded(&self) -> bool {
-        self.users.load(Ordering::Acquire) & GUARDS != 0
-    }
-
-    /// Guards device memory, whose exchanges in flight are not counted here. Returns the argument of [`State::unguard`].
-    pub(crate) fn guard_copy(&self, writes: bool) -> Result<u64, Error> {
-        let (add, blocked_by) = if writes { (WRITER, !0) } else { (1, WRITER) };
-        self.guard(add, blocked_by).map(|()| add)
-    }
-
-    fn guard(&self, add: u64, blocked_by: u64) -> Result<(), Error> {
-        let take = |state| (state & blocked_by == 0).then_some(state + add);
-        match self.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
-            Ok(_) if add == WRITER && self.is_shown() => {
-                self.unguard(add);
-                Err(Error::ArrayBorrowed)
-            }
-            Ok(_) => Ok(()),
-            Err(state) if state >= FLIGHT => Err(Error::ArrayInFlight),
-            Err(_) => Err(Error::ArrayBorrowed),
-        }
-    }
-
-    /// Removes a guard that has added so much.
-    pub(crate) fn unguard(&self, add: u64) {
-        self.users.fetch_sub(add, Ordering::Release);
-    }
-}
+use std::sync::{Arc, Weak};
 
 /// Memory with a layout: what a [`crate::HaloExchange`] binds. A clone is the same field.
 #[derive(Clone)]
@@ -201,6 +40,17 @@ impl Number {
 }
 
 /// A weak reference to a field: it does not keep the memory.
+///
+/// ```
+/// use halocline::{Array, Communicator};
+///
+/// let t = Array::<f64>::zeros(&Communicator::single(), &[4, 6])?;
+/// let weak = t.downgrade();
+/// assert_eq!(weak.upgrade().expect("`t` keeps it").memory(), t.memory());
+/// drop(t);
+/// assert!(weak.upgrade().is_none());
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct WeakField(Weak<Memory>, Layout, usize);
 
@@ -383,154 +233,6 @@ impl Field {
         // SAFETY: every constructor of a field makes `offset` lie within the segment or at its end, so that the address
         // is not null.
         unsafe { NonNull::new_unchecked(base) }
-    }
-}
-
-/// An array in memory of the library, with elements of a Rust type. A clone is the same array.
-///
-/// Guards give access to its elements. From the begin of an exchange to the end of its wait the guards of the whole array are
-/// refused; [`crate::Pending::owned`] reads its owned cells.
-///
-/// ```
-/// use halocline::{Array, Communicator};
-///
-/// let t = Array::<f64>::zeros(&Communicator::single(), &[4, 6])?;
-/// t.write()?.fill(1.0);
-/// assert_eq!(t.read()?.iter().sum::<f64>(), 24.0);
-/// # Ok::<(), halocline::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct Array<T> {
-    field: Field,
-    element: PhantomData<T>,
-}
-
-impl<T: Element> Array<T> {
-    /// The array in a field whose memory holds elements of `T`, initialised and aligned, that nobody else uses: made by
-    /// [`Field::allocate`], or from a `Vec<T>`. Strides are whole elements.
-    pub(crate) fn of_field(field: Field) -> Self {
-        debug_assert_eq!(field.layout.element(), T::TYPE);
-        Self { field, element: PhantomData }
-    }
-
-    /// A zeroed array in C order: the last dimension is contiguous. Its first dimensions are the axes of the pattern
-    /// that it is bound to, with exactly the extents of the domain. [`Layout`] describes other arrays.
-    pub fn zeros(comm: &Communicator, extents: &[usize]) -> Result<Self, Error> {
-        Self::with_layout(comm, Layout::c_order(T::TYPE, extents)?)
-    }
-
-    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. A layout without a name takes that
-    /// of `T` ([`Element::RECORD`]).
-    pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
-        let size = T::TYPE.size() as isize;
-        if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
-            return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
-        }
-        let layout = if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout };
-        Ok(Self { field: Field::allocate(comm, layout)?, element: PhantomData })
-    }
-
-    /// The elements, lowest address first, gaps of the layout included. Fails with [`Error::ArrayInFlight`] from the begin of an
-    /// exchange of the array until the program has observed its end by [`crate::Pending::wait`], [`crate::Pending::is_ready`] or another
-    /// wait, even if the exchange completed earlier. Once the exchange and its object are dropped, its completion is enough.
-    /// Fails with [`Error::ArrayBorrowed`] while a writing guard is held.
-    pub fn read(&self) -> Result<ReadGuard<'_, T>, Error> {
-        self.field.memory.state.guard(1, !GUARDS | WRITER)?;
-        Ok(ReadGuard { array: self })
-    }
-
-    /// As [`Array::read`], for writing. Fails while any other guard is held, one of owned cells included.
-    pub fn write(&self) -> Result<WriteGuard<'_, T>, Error> {
-        self.field.memory.state.guard(WRITER, !0)?;
-        Ok(WriteGuard { array: self })
-    }
-
-    /// The element at the lowest address, and the number of elements from there on, gaps of the layout included.
-    pub(crate) fn elements(&self) -> (NonNull<T>, usize) {
-        let span = self.field.layout.span();
-        // SAFETY: the memory of the field was allocated or given for its layout: the span lies within its segment.
-        let lowest = unsafe { self.field.base().offset(span.start) };
-        (lowest.cast(), span.len() / size_of::<T>())
-    }
-}
-
-impl<T> Deref for Array<T> {
-    type Target = Field;
-
-    fn deref(&self) -> &Field {
-        &self.field
-    }
-}
-
-/// Read access to an [`Array`].
-#[derive(Debug)]
-pub struct ReadGuard<'a, T: Element> {
-    array: &'a Array<T>,
-}
-
-impl<T: Element> ReadGuard<'_, T> {
-    #[cfg(feature = "ndarray")]
-    pub(crate) fn array(&self) -> &Array<T> {
-        self.array
-    }
-}
-
-impl<T: Element> Deref for ReadGuard<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        let (base, len) = self.array.elements();
-        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
-        // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is counted in the memory's
-        // `State`, which admits no writing guard and no exchange meanwhile.
-        unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
-    }
-}
-
-impl<T: Element> Drop for ReadGuard<'_, T> {
-    fn drop(&mut self) {
-        self.array.field.memory.state.unguard(1);
-    }
-}
-
-/// Write access to an [`Array`].
-#[derive(Debug)]
-pub struct WriteGuard<'a, T: Element> {
-    array: &'a Array<T>,
-}
-
-impl<T: Element> WriteGuard<'_, T> {
-    #[cfg(feature = "ndarray")]
-    pub(crate) fn array(&self) -> &Array<T> {
-        self.array
-    }
-}
-
-impl<T: Element> Deref for WriteGuard<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        let (base, len) = self.array.elements();
-        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
-        // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
-        // `State`, which admits no other guard and no exchange meanwhile.
-        unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
-    }
-}
-
-impl<T: Element> DerefMut for WriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        let (base, len) = self.array.elements();
-        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
-        // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
-        // `State`, which admits no other guard and no exchange meanwhile, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) }
-    }
-}
-
-impl<T: Element> Drop for WriteGuard<'_, T> {
-    fn drop(&mut self) {
-        self.array.field.memory.state.unguard(WRITER);
     }
 }
 

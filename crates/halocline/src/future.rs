@@ -27,6 +27,20 @@ use std::time::Duration;
 /// Over MPI that only one thread may call, a poll by another thread returns an error that says so; the
 /// exchange goes on. There, and where MPI allows no background thread, an unfinished task polls again and
 /// again instead of sleeping: nothing else would carry the exchange on.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, Exchanging, HaloExchange, RegularGrid};
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new([3]).periodic([true]).decompose(1)?.pattern(&comm, 1)?;
+/// let t = Array::<f64>::zeros(&comm, &[5])?;
+/// t.write()?.copy_from_slice(&[0.0, 1.0, 2.0, 3.0, 0.0]);
+/// let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+/// let exchanging: Exchanging = halo.begin().into_future();
+/// smol::block_on(exchanging)?;
+/// assert_eq!(t.read()?[..], [3.0, 1.0, 2.0, 3.0, 1.0]);
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[must_use = "the halo is filled only once the future is over"]
 pub struct Exchanging {
     begun: Result<Pending, Error>,

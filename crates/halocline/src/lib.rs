@@ -118,8 +118,12 @@ pub use halocline_plan::{
 };
 
 /// Communicators and their jobs. A [`Communicator`] here has what programs need: rank, size, barrier, duplicates and splits, small
-/// collectives. Messages of any tag and the traits that a transport implements belong to `halocline_comm::Endpoint` and
-/// `halocline_comm::Transport`: a program that posts messages there can break the operations of this crate.
+/// collectives.
+///
+/// `Host`, `System`, `Segment`, `SEGMENT_ALIGN`, [`mappings`](comm::mappings), [`mpi`](comm::mpi) and [`shm`](comm::shm) are the
+/// interface for transports, launchers and language bindings; other programs need none of them. The traits that a transport
+/// implements are `halocline_comm::Transport` and `halocline_comm::Endpoint`. A program that posts messages there can break the
+/// operations of this crate.
 pub mod comm {
     pub use halocline_comm::{
         Barrier, CommError, Communicator, Host, Reduce, SEGMENT_ALIGN, Segment, System, mappings, mpi, shm,

@@ -15,6 +15,22 @@ use std::sync::Arc;
 /// Elements have the same positions as in [`Array::read`]: from the lowest address on, gaps of the layout included.
 /// Threads may share it. It may outlive the wait; until it is dropped the next exchange of the array, and [`Array::write`], are
 /// refused.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, HaloExchange, OwnedGuard, RegularGrid};
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new([3]).periodic([true]).decompose(1)?.pattern(&comm, 1)?;
+/// let t = Array::<f64>::zeros(&comm, &[5])?;
+/// t.write()?.copy_from_slice(&[0.0, 1.0, 2.0, 3.0, 0.0]);
+/// let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+/// let pending = halo.exchange()?;
+/// let owned: OwnedGuard<'_, f64> = pending.owned(&t)?;
+/// assert_eq!(owned[1..4], [1.0, 2.0, 3.0]);
+/// assert_eq!(owned.get(0), None, "a halo cell");
+/// pending.wait()?;
+/// # Ok::<(), halocline::Error>(())
+/// ```
 pub struct OwnedGuard<'a, T: Element> {
     array: &'a Array<T>,
     set: Arc<Set>,

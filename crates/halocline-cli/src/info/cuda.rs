@@ -127,7 +127,7 @@ mod tests {
         let links = vec![link(0, 1), link(1, 0), link(1, 2), link(2, 1)];
         let mut cuda = Cuda {
             inventory: Ok(Inventory { version: (13, 0), gpus: vec![gpu.clone(), gpu], links }),
-            compiler: Err("no kernels for the GPU: nothing there".into()),
+            compiler: Err("the kernels of Halocline cannot be compiled or loaded for this GPU: nothing there".into()),
             cache: Some("/a/cache".into()),
             nccl: Ok(Nccl { version: (2, 28, 9), path: "libnccl.so.2".into() }),
         };
@@ -137,7 +137,7 @@ mod tests {
             0 and 1 reach each other's memory, with atomic operations (as over NVLink)\n\
             1 and 2 reach each other's memory, without atomic operations (as over PCIe)\n\
             driver for CUDA 13.0\n\
-            no kernels for the GPU: nothing there\n\
+            the kernels of Halocline cannot be compiled or loaded for this GPU: nothing there\n\
             cache of compiled kernels: /a/cache\n\
             NCCL 2.28.9 (libnccl.so.2), optional";
         assert_eq!(text, expected);

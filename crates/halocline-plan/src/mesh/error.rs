@@ -5,7 +5,9 @@
 #[non_exhaustive]
 pub enum MeshError {
     /// The length of the connectivity is no multiple of the arity.
-    #[error("{entries} entries of connectivity do not divide into elements of {arity} vertices")]
+    #[error(
+        "the connectivity has {entries} entries, no multiple of the {arity} vertices of an element; give {arity} entries for each element"
+    )]
     Arity {
         /// Vertices of an element.
         arity: usize,
@@ -13,7 +15,9 @@ pub enum MeshError {
         entries: usize,
     },
     /// Offsets that are not valid for compressed rows.
-    #[error("the offsets must ascend from 0 to the number of entries of connectivity, {entries}")]
+    #[error(
+        "the offsets are no compressed rows: begin them with 0, never descend, and end with the {entries} entries of the connectivity"
+    )]
     Offsets {
         /// Entries given.
         entries: usize,
@@ -26,8 +30,8 @@ pub enum MeshError {
     },
     /// A vertex that the mesh does not have.
     #[error(
-        "element {element}, vertex {position} of it: {vertex} is out of range, the mesh has {vertices} \
-         vertices, counted from 0"
+        "vertex {position} of element {element} is {vertex}, but the mesh has {vertices} vertices, counted from 0; correct the \
+         connectivity, or the number of vertices"
     )]
     Vertex {
         /// The element.

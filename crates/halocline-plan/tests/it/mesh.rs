@@ -192,7 +192,7 @@ fn an_invalid_mesh_is_refused() {
     assert_eq!(Mesh::new(3, 3, corners.clone()), Err(vertex.clone()));
     assert_eq!(
         vertex.to_string(),
-        "element 1, vertex 2 of it: 3 is out of range, the mesh has 3 vertices, counted from 0"
+        "vertex 2 of element 1 is 3, but the mesh has 3 vertices, counted from 0; correct the connectivity, or the number of vertices"
     );
     assert!(Mesh::new(4, 3, corners.clone()).is_ok());
     for arity in [0, 4] {
