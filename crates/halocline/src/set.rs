@@ -11,7 +11,6 @@ use halocline_plan::OwnedElements;
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Fields that are exchanged together.
@@ -144,23 +143,18 @@ impl UnboundPart {
     }
 }
 
-/// What the exchange in flight copies. It caches pointers into its set: a turn follows as few as possible, because a peer waits
-/// meanwhile.
+/// What the exchange in flight copies.
 pub(crate) struct InFlight {
     set: Arc<Set>,
-    /// The parts of the set.
-    parts: NonNull<[Part]>,
-    /// Address of element (0, 0, …) of each field: the set's own, or those of the fields given to this exchange.
-    bases: NonNull<[*mut u8]>,
-    /// In the unbound form: the target of `bases`, and the memories of the given fields, each once.
+    /// In the unbound form, whose sets hold no memory: address of element (0, 0, …) of each field given to this exchange, and the
+    /// memories of the fields, each once.
     given: Vec<*mut u8>,
     held: Vec<Arc<Memory>>,
     /// States of other memories that share bytes with those ([`Memory::met`]).
     met: Vec<Arc<State>>,
 }
 
-// SAFETY: `parts` and `bases` point into what `set` and `given` own, which do not move when the `InFlight` does. The
-// addresses lead into memory that the set or `held` holds, and are not bound to a thread.
+// SAFETY: the addresses lead into memory that the set or `held` holds, and are not bound to a thread.
 unsafe impl Send for InFlight {}
 // SAFETY: a shared `InFlight` does not change: changes need `&mut`. Code that follows its addresses holds a claim of
 // the exchange.
@@ -168,8 +162,7 @@ unsafe impl Sync for InFlight {}
 
 impl InFlight {
     fn new(set: Arc<Set>) -> Self {
-        let (parts, bases) = (NonNull::from(&set.parts[..]), NonNull::from(&set.bases[..]));
-        Self { set, parts, bases, given: Vec::new(), held: Vec::new(), met: Vec::new() }
+        Self { set, given: Vec::new(), held: Vec::new(), met: Vec::new() }
     }
 
     #[inline]
@@ -191,17 +184,13 @@ impl InFlight {
     /// What travels over a link.
     #[inline]
     pub(crate) fn part(&self, link: usize) -> &Part {
-        // SAFETY: `parts` points to those of `set`, which the exchange in flight holds and no thread changes.
-        let parts = unsafe { self.parts.as_ref() };
-        &parts[link]
+        &self.set.parts[link]
     }
 
     /// Address of element (0, 0, …) of each field.
     #[inline]
     pub(crate) fn bases(&self) -> &[*mut u8] {
-        // SAFETY: `bases` points to those of `set`, which the exchange in flight holds and no thread changes, or to `given`, after
-        // whose changes `take_given` sets it anew.
-        unsafe { self.bases.as_ref() }
+        if self.set.bases.is_empty() { &self.given } else { &self.set.bases }
     }
 
     #[inline]
@@ -209,8 +198,6 @@ impl InFlight {
         set.local.begin_flight()?;
         if !Arc::ptr_eq(&self.set, set) {
             self.set = Arc::clone(set);
-            self.parts = NonNull::from(&set.parts[..]);
-            self.bases = NonNull::from(&set.bases[..]);
         }
         if given.is_empty() { Ok(()) } else { self.take_given(given) }
     }
@@ -228,7 +215,6 @@ impl InFlight {
         }
         self.given.clear();
         self.given.extend(given.iter().map(|(_, field)| field.base().as_ptr()));
-        self.bases = NonNull::from(&self.given[..]);
         Ok(())
     }
 
