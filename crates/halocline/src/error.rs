@@ -218,14 +218,14 @@ pub enum Error {
     },
     /// An object of device fields has the most sets that it can have, narrowed ones included.
     #[error(
-        "the object has {sets} sets of device fields, and room for {room}, those included that are narrowed; bind an object of the \
+        "the object has {sets} sets of device fields, narrowed ones included, which is the limit of {limit}; bind an object of the \
          narrowed pattern"
     )]
     NoRoomForSets {
-        /// How many there are.
+        /// How many sets the object has.
         sets: usize,
-        /// How many there can be.
-        room: usize,
+        /// How many sets it can have.
+        limit: usize,
     },
     /// A field for a pattern that has no links.
     #[error(

@@ -232,8 +232,8 @@ impl HaloExchange {
     /// have called it, but not for an exchange in flight. For device fields it makes copy tables, and CUDA may wait for earlier work
     /// of a device: there, all ranks narrow and begin exchanges in the same order.
     ///
-    /// An object of device fields has room for twice as many sets as were bound, and for at least 16. Narrowed sets use that room
-    /// until the object is dropped: [`Error::NoRoomForSets`].
+    /// An object of device fields can have twice as many sets as were bound, and at least 16. Narrowed sets count until the object is
+    /// dropped: [`Error::NoRoomForSets`].
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
         self.narrowed_if(Ok(to))
     }

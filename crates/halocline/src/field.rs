@@ -178,11 +178,11 @@ impl Field {
     /// Declares, once, the fields of other memories that share bytes with this one: parts of one buffer that became fields of
     /// their own before. An exchange of this field, or of a view of it, is then refused while one of those is in flight, and
     /// vice versa. Without this call the caller must avoid such exchanges.
-    pub fn meeting(self, others: &[Field]) -> Self {
+    pub fn overlapping(self, others: &[Field]) -> Self {
         if !others.is_empty() {
             let states = others.iter().map(|other| Arc::clone(&other.memory.state));
             // A second call changes nothing: other threads may use the first list already.
-            let _ = self.memory.met.set(states.collect());
+            let _ = self.memory.overlapping.set(states.collect());
         }
         self
     }

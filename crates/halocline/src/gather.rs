@@ -247,25 +247,25 @@ fn of_element(layout: Layout, wanted: Option<ElementType>) -> Result<Layout, Err
 fn cell_of_all(comm: &Communicator, axes: usize, fields: &[&Field]) -> Result<Layout, Error> {
     let mine = fields.first().map(|field| field.layout());
     let mine = agree(comm, mine.map(|layout| Ok::<_, Error>((layout, layout.axes(axes)?))).transpose())?;
-    let said = mine.map_or(Vec::new(), |(layout, axes)| {
+    let message = mine.map_or(Vec::new(), |(layout, axes)| {
         let extents = layout.extra(&axes).into_iter().map(|dim| layout.extents()[dim] as u64);
         let numbers = std::iter::once(u64::from(layout.element().code())).chain(extents);
         let name = layout.named_element().name;
-        let mut said: Vec<u8> = (name.as_ref().map_or(0, |name| name.len()) as u64).to_le_bytes().to_vec();
-        said.extend(name.iter().flat_map(|name| name.bytes()));
-        said.extend(numbers.flat_map(u64::to_le_bytes));
-        said
+        let mut message: Vec<u8> = (name.as_ref().map_or(0, |name| name.len()) as u64).to_le_bytes().to_vec();
+        message.extend(name.iter().flat_map(|name| name.bytes()));
+        message.extend(numbers.flat_map(u64::to_le_bytes));
+        message
     });
-    let all = comm.all_gather(&said)?;
-    let said = all.iter().find(|said| !said.is_empty());
-    let cell = said.and_then(|said| parse(said)).ok_or(GatherError::NoField)?;
+    let all = comm.all_gather(&message)?;
+    let message = all.iter().find(|message| !message.is_empty());
+    let cell = message.and_then(|message| parse(message)).ok_or(GatherError::NoField)?;
     let (element, extents, name) = cell;
     Ok(Layout::c_order(element, &extents)?.named(&name))
 }
 
 /// What [`cell_of_all`] has written.
-fn parse(said: &[u8]) -> Option<(ElementType, Vec<usize>, String)> {
-    let (length, rest) = said.split_first_chunk()?;
+fn parse(message: &[u8]) -> Option<(ElementType, Vec<usize>, String)> {
+    let (length, rest) = message.split_first_chunk()?;
     let (name, numbers) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
     let (element, extents) = numbers.as_chunks().0.split_first()?;
     let element = ElementType::from_code(u64::from_le_bytes(*element).try_into().ok()?)?;

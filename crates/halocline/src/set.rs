@@ -150,8 +150,8 @@ pub(crate) struct InFlight {
     /// memories of the fields, each once.
     given: Vec<*mut u8>,
     held: Vec<Arc<Memory>>,
-    /// States of other memories that share bytes with those ([`Memory::met`]).
-    met: Vec<Arc<State>>,
+    /// States of other memories that share bytes with those ([`Memory::overlapping`]).
+    overlapping: Vec<Arc<State>>,
 }
 
 // SAFETY: the addresses lead into memory that the set or `held` holds, and are not bound to a thread.
@@ -162,7 +162,7 @@ unsafe impl Sync for InFlight {}
 
 impl InFlight {
     fn new(set: Arc<Set>) -> Self {
-        Self { set, given: Vec::new(), held: Vec::new(), met: Vec::new() }
+        Self { set, given: Vec::new(), held: Vec::new(), overlapping: Vec::new() }
     }
 
     #[inline]
@@ -222,17 +222,17 @@ impl InFlight {
     #[inline]
     fn hold(&mut self, memory: &Arc<Memory>) -> Result<(), Blocked> {
         let is = |state: &Arc<State>, other: &Arc<State>| Arc::ptr_eq(state, other);
-        match self.met.iter().position(|state| is(state, &memory.state)) {
+        match self.overlapping.iter().position(|state| is(state, &memory.state)) {
             // An earlier memory shares bytes with it: its state is taken already.
-            Some(at) => drop(self.met.swap_remove(at)),
+            Some(at) => drop(self.overlapping.swap_remove(at)),
             None => memory.state.begin_flight()?,
         }
         self.held.push(Arc::clone(memory));
-        for state in memory.met() {
+        for state in memory.overlapping() {
             let is_held = self.held.iter().any(|memory| is(&memory.state, state));
-            if !is_held && !self.met.iter().any(|other| is(other, state)) {
+            if !is_held && !self.overlapping.iter().any(|other| is(other, state)) {
                 state.begin_flight()?;
-                self.met.push(Arc::clone(state));
+                self.overlapping.push(Arc::clone(state));
             }
         }
         Ok(())
@@ -240,7 +240,7 @@ impl InFlight {
 
     fn release(&mut self) {
         self.held.drain(..).for_each(|memory| memory.state.end_flight());
-        self.met.drain(..).for_each(|state| state.end_flight());
+        self.overlapping.drain(..).for_each(|state| state.end_flight());
     }
 
     #[inline]

@@ -116,7 +116,7 @@ impl PatternLinks {
         }
         let describe =
             || unbound::set(&self.bound().links, Local::new(&self.bound().life.comm, fields)?).map(Arc::new);
-        if meet(fields) {
+        if overlap(fields) {
             // The shared bytes are not part of a remembered combination.
             return describe();
         }
@@ -170,9 +170,11 @@ impl fmt::Debug for PatternLinks {
 }
 
 /// Whether fields of different memories may have bytes in common.
-fn meet(fields: &[(&Pattern, &Field)]) -> bool {
-    let met = fields.iter().flat_map(|(_, field)| field.memory.met());
-    met.into_iter().any(|state| fields.iter().any(|(_, other)| Arc::ptr_eq(&other.memory.state, state)))
+fn overlap(fields: &[(&Pattern, &Field)]) -> bool {
+    let overlapping = fields.iter().flat_map(|(_, field)| field.memory.overlapping());
+    overlapping
+        .into_iter()
+        .any(|state| fields.iter().any(|(_, other)| Arc::ptr_eq(&other.memory.state, state)))
 }
 
 fn numbers(fields: &[(&Pattern, &Field)]) -> impl Iterator<Item = (u64, Number)> {

@@ -258,7 +258,7 @@ pub(super) fn known_or(
     }
     let bytes = Layout::c_order(ElementType::U8, &[span.len()]).map_err(error::of)?;
     let whole = make(base.map_addr(|_| std::num::NonZero::new(span.start).unwrap_or(base.addr())), bytes)?;
-    let whole = whole.meeting(&met);
+    let whole = whole.overlapping(&met);
     note(device, &whole, watch);
     whole.view(base, layout).map_err(error::of)
 }

@@ -64,9 +64,9 @@ pub(super) fn prove(
     let is_sent = |link: usize| made.links[link].direction == Direction::Send;
     for &(peer, link) in &links {
         let found = candidate(comm, opened, made, (peer, link));
-        let said = found.as_ref().map_or_else(String::as_str, |_| YES);
+        let answer = found.as_ref().map_or_else(String::as_str, |_| YES);
         let round = if is_sent(link) { SENDER } else { RECEIVER };
-        comm.send(peer, tag(round), said.as_bytes().to_vec())?;
+        comm.send(peer, tag(round), answer.as_bytes().to_vec())?;
         match found {
             Ok(candidate) => candidates.push(candidate),
             Err(why) => reasons.push((link, why)),
@@ -74,10 +74,10 @@ pub(super) fn prove(
     }
     for &(peer, link) in &links {
         let round = if is_sent(link) { RECEIVER } else { SENDER };
-        let said = comm.receive(Some(peer), tag(round), "memory of devices for messages")?.payload;
-        if said != YES.as_bytes() {
+        let answer = comm.receive(Some(peer), tag(round), "memory of devices for messages")?.payload;
+        if answer != YES.as_bytes() {
             candidates.retain(|candidate| candidate.link != link);
-            reasons.push((link, format!("rank {peer}: {}", String::from_utf8_lossy(&said))));
+            reasons.push((link, format!("rank {peer}: {}", String::from_utf8_lossy(&answer))));
         }
     }
     if let Some(device) = opened.devices.first().filter(|_| !candidates.is_empty()) {
@@ -97,9 +97,11 @@ pub(super) fn prove(
     let mut slots = Slots::new();
     for (candidate, mut verdict) in senders.into_iter().chain(receivers).zip(found) {
         if candidate.sends {
-            let said = comm.receive(Some(candidate.peer), tag(VERDICT), "a verdict on memory of devices")?;
-            if said.payload != YES.as_bytes() {
-                verdict = Err(format!("rank {}: {}", candidate.peer, String::from_utf8_lossy(&said.payload)));
+            let answer =
+                comm.receive(Some(candidate.peer), tag(VERDICT), "a verdict on memory of devices")?;
+            if answer.payload != YES.as_bytes() {
+                verdict =
+                    Err(format!("rank {}: {}", candidate.peer, String::from_utf8_lossy(&answer.payload)));
             }
         }
         // The transport has finished with it on this rank, too.

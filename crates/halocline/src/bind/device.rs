@@ -3,7 +3,7 @@
 
 use super::aware;
 use super::error::BindError;
-use super::far::{self, FarLanes};
+use super::flag_layout::{FlagLayout, LANES, PeerSlots, head, max_sets, slot};
 use super::lanes::{self, Joined};
 use super::local::Local;
 use super::offer::{self, LinkEndpoint, OfDevices, Offer};
@@ -11,8 +11,8 @@ use super::pair::Pair;
 use super::path_preferences::PathPreferences;
 use super::peer_view::{PeerView, TransferPair};
 use super::remote::{By, DeviceRegistry, Exports};
+use super::remote_lanes::{self, RemoteLanes};
 use super::script::Kit;
-use super::words::{LANES, Plot, Plots, head, room, slot};
 use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
@@ -39,7 +39,7 @@ pub(super) fn bind(
     options: &BindOptions,
     (host, has_host_fields): (&Arc<Bound>, bool),
 ) -> Result<Arc<Scheduled>, Error> {
-    let (offers, operation, told, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
+    let (offers, operation, addresses, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.extension::<Pool>().join(devices));
     let devices = agree(comm, devices)?;
@@ -56,18 +56,20 @@ pub(super) fn bind(
         }
         _ => Ok(()),
     };
-    let plots = endpoints
-        .iter_mut()
-        .map(|(peer, endpoint)| plot(comm, &registry, &exports, &sets, (*peer, endpoint), options.link));
-    let plots = Plots { of_peers: plots.collect(), room: room(sets.len()), lanes: devices.len() };
+    let of_peers = endpoints.iter_mut().map(|(peer, endpoint)| {
+        slots_of_peer(comm, &registry, &exports, &sets, (*peer, endpoint), options.link)
+    });
+    let layout =
+        FlagLayout { of_peers: of_peers.collect(), max_sets: max_sets(sets.len()), lanes: devices.len() };
     // Flags first: addresses that a peer gets must exist.
     let object = comm.extension::<Pool>().next();
-    let opened = match lanes::open((comm, object), &devices, (plots.clone(), sets.len()), options) {
+    let opened = match lanes::open((comm, object), &devices, (layout.clone(), sets.len()), options) {
         // Links that would use mailboxes have another path.
         Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
             endpoints.iter_mut().for_each(|(_, endpoint)| endpoint.on_device = false);
-            let of_peers = plots.of_peers.iter().map(|plot| Plot { mailbox: None, ..*plot }).collect();
-            lanes::open((comm, object), &devices, (Plots { of_peers, ..plots }, sets.len()), options)
+            let of_peers =
+                layout.of_peers.iter().map(|slots| PeerSlots { mailbox: None, ..*slots }).collect();
+            lanes::open((comm, object), &devices, (FlagLayout { of_peers, ..layout }, sets.len()), options)
         }
         opened => opened,
     };
@@ -95,24 +97,26 @@ pub(super) fn bind(
     path_preferences.explain(&mut made.links);
     let registered = lanes::register_own(&mut opened, &made);
     agree(comm, registered)?;
-    let tell = |end| far::tell(comm, told, end, &made, &opened, &exports);
-    agree(comm, made.ends.iter().try_for_each(tell)).inspect_err(|_| comm.link().inbox().forget(told))?;
-    let heard: Vec<_> = made.ends.iter().map(|end| far::hear(comm, told, end.peer)).collect();
+    let send = |end| remote_lanes::send(comm, addresses, end, &made, &opened, &exports);
+    agree(comm, made.ends.iter().try_for_each(send))
+        .inspect_err(|_| comm.link().inbox().forget(addresses))?;
+    let received: Vec<_> =
+        made.ends.iter().map(|end| remote_lanes::receive(comm, addresses, end.peer)).collect();
     let slots = aware::prove(comm, proof, &opened, &mut made);
     let slots = agree(comm, slots)?;
-    let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
-        for (end, far) in made.ends.iter().zip(&far) {
+    let joined = received.into_iter().collect::<Result<Vec<RemoteLanes>, Error>>().and_then(|remote| {
+        for (end, remote) in made.ends.iter().zip(&remote) {
             let of_slots = end.link(&made, Direction::Send).map(|link| &mut made.links[link]);
             let of_slots = of_slots.filter(|link| link.path.has_slots_on_devices());
-            of_slots.into_iter().for_each(|link| link.mapped.extend(far.mapped));
+            of_slots.into_iter().for_each(|link| link.mapped.extend(remote.mapped));
         }
-        made.far = far;
+        made.remote = remote;
         lanes::join(&opened, &made, &slots, (options, is_alone))
     });
     let Joined { lanes, stages, seats, producers, registered, apart, outgoing, incoming } =
         agree(comm, joined)?;
-    let sets = BySet::new(made.room(), made.sets);
-    let held = made.far.into_iter().flat_map(|far| far.words);
+    let sets = BySet::new(made.max_sets(), made.sets);
+    let held = made.remote.into_iter().flat_map(|remote| remote.words);
     let scheduled = Arc::new(Scheduled::new(stream::Parts {
         comm: comm.detached(),
         links: made.links,
@@ -145,15 +149,15 @@ pub(super) struct Made {
     pub(super) links: Vec<Link>,
     pub(super) sets: Vec<Arc<Set>>,
     pub(super) ends: Vec<End>,
-    pub(super) far: Vec<FarLanes>,
+    pub(super) remote: Vec<RemoteLanes>,
     /// Memory of the peers' flags and mailboxes.
     pub(super) keep: Vec<Arc<Segment>>,
 }
 
 impl Made {
     /// The number of sets for which there are flags.
-    pub(super) fn room(&self) -> usize {
-        room(self.sets.len())
+    pub(super) fn max_sets(&self) -> usize {
+        max_sets(self.sets.len())
     }
 }
 
@@ -203,14 +207,14 @@ fn export_fields(
 }
 
 /// The slots that a peer may need after the flags, as far as this side knows.
-fn plot(
+fn slots_of_peer(
     comm: &Communicator,
     registry: &DeviceRegistry,
     exports: &Exports,
     sets: &[Local],
     (peer, endpoint): (usize, &mut LinkEndpoint),
     choice: LinkChoice,
-) -> Plot {
+) -> PeerSlots {
     let received = || sets.iter().map(|set| set.bytes(peer, Direction::Receive));
     let most = received().max().unwrap_or(0);
     // An exchange of a set without bytes would never wait.
@@ -229,7 +233,7 @@ fn plot(
     let is_here = || written().all(|segment| comm.link().reach(peer, segment).is_ok());
     let can_be = comm.link().bell(peer).is_some() && (registry.maps_for_one_device(peer) || is_here());
     endpoint.on_device = is_wanted && can_be;
-    Plot { ll: is_small.then_some(most), mailbox: endpoint.on_device.then_some(most) }
+    PeerSlots { ll: is_small.then_some(most), mailbox: endpoint.on_device.then_some(most) }
 }
 
 /// The devices of the fields of this rank, ascending.
@@ -275,7 +279,7 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, LinkEndpoint)>, u
             LinkEndpoint { send_counter, receive_counter, mailbox: end, capacity, ..LinkEndpoint::default() },
         ));
         if has_mailbox {
-            end += head(room(sets.len())) + SLOTS as usize * slot(capacity);
+            end += head(max_sets(sets.len())) + SLOTS as usize * slot(capacity);
         }
     }
     (endpoints, end)
@@ -295,7 +299,7 @@ fn link(
         links: Vec::new(),
         sets: Vec::new(),
         ends: Vec::new(),
-        far: Vec::new(),
+        remote: Vec::new(),
         keep: own.iter().cloned().collect(),
     };
     let mut offered: Vec<BTreeMap<usize, _>> = sets.iter().map(|_| BTreeMap::new()).collect();

@@ -18,9 +18,9 @@ pub(super) struct Further {
 
 /// Makes it, for sets with the next numbers. No rank exchanges them before all ranks have added them.
 pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further, Error> {
-    let (there, room) = (scheduled.sets.len(), scheduled.sets.room());
-    if there + sets.len() > room {
-        return Err(Error::NoRoomForSets { sets: there, room });
+    let (there, max_sets) = (scheduled.sets.len(), scheduled.sets.max_sets());
+    if there + sets.len() > max_sets {
+        return Err(Error::NoRoomForSets { sets: there, limit: max_sets });
     }
     let of_stage = |stage: &Stage| -> Vec<Staged> {
         sets.iter().map(|set| staged(set, &scheduled.links[stage.link], &scheduled.links)).collect()

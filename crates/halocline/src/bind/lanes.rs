@@ -18,9 +18,9 @@
 use super::aware::Slots;
 use super::device::{End, Made};
 use super::error::BindError;
+use super::flag_layout::FlagLayout;
 use super::script::Making;
 use super::sides::{Incoming, Outgoing, receive, send, stage};
-use super::words::Plots;
 use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
@@ -38,7 +38,7 @@ pub(super) struct Opened {
     pub(super) devices: Vec<Device>,
     pub(super) lanes: Vec<Open>,
     /// The layout of their flags.
-    pub(super) plots: Plots,
+    pub(super) layout: FlagLayout,
     /// This rank's mailboxes in host memory, by the addresses that devices use.
     registered: Option<Arc<Memory>>,
 }
@@ -99,22 +99,22 @@ fn held(memory: &Arc<Memory>) -> Arc<Segment> {
 pub(super) fn open(
     (comm, object): (&Communicator, usize),
     devices: &[Device],
-    (plots, sets): (Plots, usize),
+    (layout, sets): (FlagLayout, usize),
     options: &BindOptions,
 ) -> Result<Opened, Error> {
     let pool = comm.extension::<Pool>();
     let mut lanes = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         let shared = pool.of(device)?;
-        let words = Arc::new(device.allocate(plots.bytes(number))?);
-        for Range { start, end } in plots.cleared(number) {
+        let words = Arc::new(device.allocate(layout.bytes(number))?);
+        for Range { start, end } in layout.cleared(number) {
             // SAFETY: the flags were allocated just now, and no other thread or rank knows them before the stream is synchronised,
             // below.
             unsafe { shared.rescue.clear(words.at(start), end - start) }?;
         }
         if options.cut() == Some(Cut::Stale) {
             let stale = |offset| ValueOp::Write { address: words.at(offset), value: 5 };
-            let stale: Vec<ValueOp> = plots.awaited(number, sets).map(stale).collect();
+            let stale: Vec<ValueOp> = layout.awaited(number, sets).map(stale).collect();
             // SAFETY: the flags were allocated just now, and no other thread or rank knows them before the stream is synchronised,
             // below.
             unsafe { shared.rescue.values(&stale) }?;
@@ -124,7 +124,7 @@ pub(super) fn open(
         let segment = held(&words);
         lanes.push(Open { device: device.clone(), shared, stream, words, segment });
     }
-    Ok(Opened { devices: devices.to_vec(), lanes, plots, registered: None })
+    Ok(Opened { devices: devices.to_vec(), lanes, layout, registered: None })
 }
 
 /// Gives the devices access to this rank's mailboxes in host memory, if links use any.
@@ -189,14 +189,14 @@ pub(super) fn join(
     let mut outgoing = Vec::new();
     let mut incoming = Vec::new();
     let mut stages: Vec<Stage> = Vec::new();
-    for (end, far) in made.ends.iter().zip(&made.far) {
+    for (end, remote) in made.ends.iter().zip(&made.remote) {
         for direction in [Direction::Send, Direction::Receive] {
             let Some(link) = end.link(made, direction) else { continue };
             for lane in 0..opened.lanes.len() {
                 if moves(made, end, (lane, direction), &opened.devices) {
                     stages.extend(stage(opened, made, slots, (end.peer, link))?);
                     let staged = (stages.last(), stages.len());
-                    outgoing.push(send(opened, made, (end, far), (link, lane), staged, options)?);
+                    outgoing.push(send(opened, made, (end, remote), (link, lane), staged, options)?);
                 }
             }
             // The peer copies, or this rank unpacks.
@@ -204,13 +204,13 @@ pub(super) fn join(
                 && !opened.lanes.is_empty()
             {
                 stages.extend(stage(opened, made, slots, (end.peer, link))?);
-                incoming.push(receive(opened, made, (end, far), (link, stages.len()))?);
+                incoming.push(receive(opened, made, (end, remote), (link, stages.len()))?);
             }
         }
     }
-    let room = made.room();
-    let of_senders = outgoing.iter().map(|out| out.seat(room));
-    let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(room))).collect();
+    let max_sets = made.max_sets();
+    let of_senders = outgoing.iter().map(|out| out.seat(max_sets));
+    let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(max_sets))).collect();
     let mut apart = apart(opened, made, options, is_alone);
     let in_one = apart.is_none();
     let mut lanes = Vec::new();
@@ -236,15 +236,13 @@ pub(super) fn join(
         if in_one && taken.is_none() {
             apart = Some(match open.device.waiting_block_limit() {
                 0 => "kernels of this device have a time limit, or it has one multiprocessor",
-                _ => {
-                    "what its blocks would wait on has no room beside those of the other objects of this process"
-                }
+                _ => "the other objects of this process leave too few multiprocessors for its waiting blocks",
             });
             making.in_one = false;
             scripts = making.scripts(&made.sets)?;
         }
         let (poisoned, scripts) =
-            (BySet::new(room, making.poisoned(&made.sets, &[])), BySet::new(room, scripts));
+            (BySet::new(max_sets, making.poisoned(&made.sets, &[])), BySet::new(max_sets, scripts));
         let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
         lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, taken)));
     }
@@ -283,12 +281,12 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
             .filter(|own| **own != lane.device)
             .try_for_each(|own| lane.device.enable_peer(own))?;
         let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].path.reaches_devices());
-        let far = made.ends.iter().zip(&made.far).filter(|(end, _)| is_direct(end));
-        for (end, far) in far {
-            let here = far.lanes.iter().filter(|far| !far.is_mapped).map(|far| far.device);
-            let others = here.filter(|&far| far != (machine, ordinal));
-            for (far_machine, peer) in others {
-                if far_machine != machine {
+        let remote = made.ends.iter().zip(&made.remote).filter(|(end, _)| is_direct(end));
+        for (end, remote) in remote {
+            let here = remote.lanes.iter().filter(|remote| !remote.is_mapped).map(|remote| remote.device);
+            let others = here.filter(|&remote| remote != (machine, ordinal));
+            for (remote_machine, peer) in others {
+                if remote_machine != machine {
                     return Err(BindError::OtherMachine { peer: end.peer, device: ordinal }.into());
                 }
                 lane.device.driver().enable_peer(peer)?;

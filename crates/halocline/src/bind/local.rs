@@ -32,8 +32,8 @@ pub(crate) struct Local {
     by_place: HashMap<Place, usize>,
     /// Distinct memories, each with the first field in it.
     pub(crate) memories: Vec<(Arc<Memory>, usize)>,
-    /// States of other memories that share bytes with those ([`Memory::met`]), each with a field: an exchange takes them, too.
-    met: Vec<(Arc<State>, usize)>,
+    /// States of other memories that share bytes with those ([`Memory::overlapping`]), each with a field: an exchange takes them, too.
+    overlapping: Vec<(Arc<State>, usize)>,
 }
 
 /// A field with its place and its layout in cells.
@@ -63,7 +63,7 @@ impl Local {
             fields: Vec::new(),
             by_place: HashMap::new(),
             memories: Vec::new(),
-            met: Vec::new(),
+            overlapping: Vec::new(),
         };
         for &(pattern, field) in given {
             local.add(comm.size(), pattern, field)?;
@@ -71,7 +71,7 @@ impl Local {
         local.check_counts()?;
         local.check_within(comm.rank())?;
         local.check_aliases()?;
-        local.find_met();
+        local.find_overlapping();
         Ok(local)
     }
 
@@ -175,14 +175,14 @@ impl Local {
     }
 
     /// Collects the states of other memories that share bytes with the fields' memories, each once.
-    fn find_met(&mut self) {
+    fn find_overlapping(&mut self) {
         for (memory, field) in &self.memories {
-            for state in memory.met() {
+            for state in memory.overlapping() {
                 let is_state = |other: &Arc<State>| Arc::ptr_eq(other, state);
                 if !self.memories.iter().any(|(memory, _)| is_state(&memory.state))
-                    && !self.met.iter().any(|(other, _)| is_state(other))
+                    && !self.overlapping.iter().any(|(other, _)| is_state(other))
                 {
-                    self.met.push((Arc::clone(state), *field));
+                    self.overlapping.push((Arc::clone(state), *field));
                 }
             }
         }
@@ -191,7 +191,7 @@ impl Local {
     /// The states of memories that an exchange takes, each with a field.
     fn states(&self) -> impl Iterator<Item = (&Arc<State>, usize)> {
         let own = self.memories.iter().map(|(memory, field)| (&memory.state, *field));
-        own.chain(self.met.iter().map(|(state, field)| (state, *field)))
+        own.chain(self.overlapping.iter().map(|(state, field)| (state, *field)))
     }
 
     /// Takes all memories for an exchange, or none.
@@ -226,11 +226,11 @@ impl Local {
     /// Releases all memories: exchanges of this set take none from now on.
     pub(crate) fn forget_memories(&mut self) {
         self.memories.clear();
-        self.met.clear();
+        self.overlapping.clear();
     }
 
     /// For each memory the group of memories that overlap, directly or through others of the group: the index of one of them.
-    fn meetings(&self) -> Vec<usize> {
+    fn overlap_groups(&self) -> Vec<usize> {
         let place = |at: usize| {
             let (memory, _) = &self.memories[at];
             let first = memory.segment.base().addr().get();
@@ -348,9 +348,9 @@ impl Local {
     /// Checks that fields that share memory do not overlap where one of them is written.
     fn check_aliases(&self) -> Result<(), Error> {
         let mut sharing: HashMap<usize, Vec<usize>> = HashMap::new();
-        let meetings = self.meetings();
+        let overlap_groups = self.overlap_groups();
         for (index, bound) in self.fields.iter().enumerate() {
-            sharing.entry(meetings[bound.memory]).or_default().push(index);
+            sharing.entry(overlap_groups[bound.memory]).or_default().push(index);
         }
         for indices in sharing.values().filter(|indices| indices.len() > 1) {
             // First byte, end, written, field; in the order of addresses.

@@ -4,7 +4,7 @@
 mod aware;
 mod device;
 mod error;
-mod far;
+mod flag_layout;
 mod further;
 mod lanes;
 mod local;
@@ -16,11 +16,11 @@ mod pair;
 mod path_preferences;
 mod peer_view;
 mod remote;
+mod remote_lanes;
 mod script;
 mod sides;
 pub(crate) mod unbound;
 mod validate;
-mod words;
 
 pub use error::BindError;
 pub(crate) use local::{Bindable, Local, Place};

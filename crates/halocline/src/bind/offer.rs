@@ -57,7 +57,7 @@ pub(crate) struct Offered {
     /// Bytes that the peer sends to this rank in an exchange, and receives from it.
     pub(crate) sends: usize,
     pub(crate) receives: usize,
-    pub(crate) fields: HashMap<Place, FarField>,
+    pub(crate) fields: HashMap<Place, RemoteField>,
 }
 
 impl Offered {
@@ -71,7 +71,7 @@ impl Offered {
 
 /// A field of the peer.
 #[derive(Clone)]
-pub(crate) struct FarField {
+pub(crate) struct RemoteField {
     pub(crate) cells: CellLayout,
     /// Its memory and the offset of element (0, 0, …), or why it is out of reach.
     pub(crate) memory: Result<(Arc<Segment>, usize), String>,
@@ -294,7 +294,7 @@ fn read_set(
                 Ok((Arc::clone(segment), r.size()?))
             }
         };
-        fields.insert(place, FarField { cells, memory, mapped: None });
+        fields.insert(place, RemoteField { cells, memory, mapped: None });
     }
     Ok(Offered { sends, receives, fields })
 }

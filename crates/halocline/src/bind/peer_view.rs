@@ -2,7 +2,7 @@
 
 use super::error::BindError;
 use super::local::{Bindable, Local, Place};
-use super::offer::{FarField, Offered};
+use super::offer::{Offered, RemoteField};
 use super::ops::{Leg, over_link};
 use crate::error::Error;
 use crate::link::{Direction, LinkPath};
@@ -25,7 +25,7 @@ pub(super) struct TransferPair<'a> {
     /// The number of this rank's field.
     index: usize,
     pub(super) ours: &'a Bindable,
-    pub(super) theirs: &'a FarField,
+    pub(super) theirs: &'a RemoteField,
     transfer: &'a Transfer,
 }
 

@@ -176,7 +176,7 @@ impl ExportHandle {
 /// Memory of this rank that others have mapped for an object.
 #[derive(Default)]
 pub(super) struct Exports {
-    told: HashMap<(usize, u64), Result<ExportHandle, String>>,
+    handles: HashMap<(usize, u64), Result<ExportHandle, String>>,
     /// How peers have mapped it.
     kinds: HashMap<(usize, u64), Kind>,
     pub(super) pinned: Vec<Pinned>,
@@ -200,7 +200,7 @@ impl Exports {
             }
             let at = (peer, segment.id());
             if !requests.contains_key(&at)
-                && !self.told.contains_key(&at)
+                && !self.handles.contains_key(&at)
                 && let Some(requested) = registry.request((peer, by), segment)
             {
                 requests.insert(at, requested);
@@ -212,14 +212,14 @@ impl Exports {
                 Ok(answer) => answer.map_err(|error| error.to_string()),
                 Err(why) => Err(why),
             };
-            let told = pinned.map(|pinned| {
-                let told =
+            let handle = pinned.map(|pinned| {
+                let handle =
                     ExportHandle { token: pinned.token(), offset: pinned.offset(), bytes: pinned.bytes() };
                 self.kinds.insert(at, pinned.kind());
                 self.pinned.push(pinned);
-                told
+                handle
             });
-            self.told.insert(at, told);
+            self.handles.insert(at, handle);
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Exports {
             if comm.link().reach(peer, &memory.segment).is_ok()
                 && let Some(why) = registry.severed(peer).or_else(|| registry.hidden(peer, memory))
             {
-                self.told.insert((peer, memory.segment.id()), Err(why));
+                self.handles.insert((peer, memory.segment.id()), Err(why));
             }
         }
     }
@@ -249,14 +249,14 @@ impl Exports {
     ) {
         for (peer, segment) in words.filter(|(peer, segment)| comm.link().reach(*peer, segment).is_ok()) {
             if let Some(why) = registry.severed(peer) {
-                self.told.insert((peer, segment.id()), Err(why));
+                self.handles.insert((peer, segment.id()), Err(why));
             }
         }
     }
 
     /// A peer's export handle for a memory, if the peer has mapped it, or why it has not.
     pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<ExportHandle, String>> {
-        self.told.get(&(peer, segment.id()))
+        self.handles.get(&(peer, segment.id()))
     }
 
     /// How a peer has mapped a memory, if it has.
@@ -267,7 +267,7 @@ impl Exports {
     /// Whether a peer reaches a memory, or why it does not.
     pub(super) fn reach(&self, comm: &Communicator, peer: usize, segment: &Segment) -> Result<(), String> {
         match self.of(peer, segment) {
-            Some(told) => told.clone().map(drop),
+            Some(handle) => handle.clone().map(drop),
             None => comm.link().reach(peer, segment),
         }
     }

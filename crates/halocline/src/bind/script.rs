@@ -1,8 +1,8 @@
 //! The work of one lane for an exchange of each set: operations on flags, and copy tables.
 
+use super::flag_layout::Word;
 use super::lanes::{Opened, address, lane_for, lane_of};
 use super::sides::{Incoming, Outgoing, split};
-use super::words::Word;
 use crate::error::Error;
 use crate::link::{Link, LinkPath, SLOTS};
 use crate::set::{Part, Set};
@@ -128,7 +128,7 @@ impl Making<'_> {
     fn ties(&self) -> (Vec<Cue>, Vec<Cue>) {
         let others = || (0..self.opened.lanes.len()).filter(|&other| other != self.number);
         let word = |lane: usize, (other, line): (usize, usize)| {
-            self.opened.lanes[lane].words.at(self.opened.plots.of_lane(lane, other) + line * LINE)
+            self.opened.lanes[lane].words.at(self.opened.layout.of_lane(lane, other) + line * LINE)
         };
         let tie = |line| {
             let raised = others().map(|other| Cue::Write(word(other, (self.number, line))));

@@ -3,10 +3,10 @@
 use super::aware::Slots;
 use super::device::{End, Made};
 use super::error::BindError;
-use super::far::{FarLane, FarLanes};
+use super::flag_layout::{self, Places, Word, slot};
+use super::flag_layout::{LANES, head, span};
 use super::lanes::{Opened, address};
-use super::words::{self, Places, Word, slot};
-use super::words::{LANES, head, span};
+use super::remote_lanes::{RemoteLane, RemoteLanes};
 use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath, SLOTS};
 use crate::options::BindOptions;
@@ -37,17 +37,17 @@ struct Mailbox {
     base: Address,
     capacity: usize,
     /// The number of sets.
-    room: usize,
+    max_sets: usize,
 }
 
 impl Mailbox {
     /// The first of the flags of a lane, one for each set and slot.
     fn arrived(self, lane: usize) -> Word {
-        Word::Slots(self.base + (lane * span(SLOTS as usize * self.room)) as Address)
+        Word::Slots(self.base + (lane * span(SLOTS as usize * self.max_sets)) as Address)
     }
 
     fn slots(self) -> Places {
-        Places::of_all_sets(self.base + words::arrived(self.room) as Address, self.capacity)
+        Places::of_all_sets(self.base + flag_layout::arrived(self.max_sets) as Address, self.capacity)
     }
 }
 
@@ -108,19 +108,20 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     let broken = || Error::from(BindError::OutsideMemory { peer: end.peer, what: "a mailbox" });
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, endpoint: super::offer::LinkEndpoint| {
-        let room = made.room();
+        let max_sets = made.max_sets();
         // A peer may send any number.
         let slot = endpoint.capacity.checked_next_multiple_of(slot(1))?;
-        let bytes = slot.checked_mul(SLOTS as usize)?.checked_add(head(room))?;
+        let bytes = slot.checked_mul(SLOTS as usize)?.checked_add(head(max_sets))?;
         let end = endpoint.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
         let base = address(segment.base().as_ptr()) + endpoint.mailbox as Address;
-        let mailbox = Mailbox { base: base + (LANES * LINE) as Address, capacity: endpoint.capacity, room };
+        let mailbox =
+            Mailbox { base: base + (LANES * LINE) as Address, capacity: endpoint.capacity, max_sets };
         (end > 0 && endpoint.mailbox.is_multiple_of(LINE)).then_some(Area { base, mailbox })
     };
     let both = area(own, end.endpoints.0).zip(area(theirs, end.endpoints.1)).ok_or_else(broken)?;
     let bytes = |set: &Arc<Set>| set.parts[link].bytes;
-    let room = if made.links[link].direction == Direction::Send { both.1 } else { both.0 };
-    if made.sets.iter().map(bytes).any(|bytes| bytes > room.mailbox.capacity) {
+    let receiver = if made.links[link].direction == Direction::Send { both.1 } else { both.0 };
+    if made.sets.iter().map(bytes).any(|bytes| bytes > receiver.mailbox.capacity) {
         return Err(broken());
     }
     Ok(Some(both))
@@ -142,12 +143,12 @@ pub(super) fn stage(
         return Ok(None);
     }
     let capacity = capacity(made, link);
-    let far = slots.get(&link).cloned();
-    let bytes = Stage::WORDS + if far.is_some() { 0 } else { Stage::slots(capacity) };
+    let remote = slots.get(&link).cloned();
+    let bytes = Stage::WORDS + if remote.is_some() { 0 } else { Stage::slots(capacity) };
     let memory = opened.devices[0].allocate_pinned(bytes)?;
     let sets = made.sets.iter().map(|set| staged(set, &made.links[link], &made.links));
     let sends = made.links[link].direction == Direction::Send;
-    Ok(Some(Stage::new((link, peer, sends), (memory, far), capacity, BySet::new(made.room(), sets))))
+    Ok(Some(Stage::new((link, peer, sends), (memory, remote), capacity, BySet::new(made.max_sets(), sets))))
 }
 
 /// The message of a set over a link.
@@ -175,7 +176,7 @@ pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Vec<CopyOp>
 pub(super) fn send(
     opened: &Opened,
     made: &Made,
-    (end, far): (&End, &FarLanes),
+    (end, remote): (&End, &RemoteLanes),
     (link, lane): (usize, usize),
     (stage, stages): (Option<&Stage>, usize),
     options: &BindOptions,
@@ -195,24 +196,24 @@ pub(super) fn send(
     }
     let outside = |what| Error::from(BindError::OutsideMemory { peer: end.peer, what });
     let first = if path == LinkPath::Pull { LANES } else { 0 };
-    if !far.holds(far.arrived, 2 * LANES * LINE) {
+    if !remote.holds(remote.arrived, 2 * LANES * LINE) {
         return Err(outside("flags"));
     }
-    let ready = opened.lanes[lane].words.at(opened.plots.ready(end.number, path == LinkPath::Pull));
-    let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
-    let (capacity, room) = (capacity(made, link), made.room());
+    let ready = opened.lanes[lane].words.at(opened.layout.ready(end.number, path == LinkPath::Pull));
+    let arrived = Word::One(remote.arrived + ((first + lane) * LINE) as Address);
+    let (capacity, max_sets) = (capacity(made, link), made.max_sets());
     let (ready, lag, arrived, slots) = match path {
         LinkPath::Ll => {
-            let slots = Places::of_ll(far.ll, capacity);
-            if !far.holds(far.ll, slots.bytes(room)) || !far.ll.is_multiple_of(LINE as Address) {
+            let slots = Places::of_ll(remote.ll, capacity);
+            if !remote.holds(remote.ll, slots.bytes(max_sets)) || !remote.ll.is_multiple_of(LINE as Address) {
                 return Err(outside("slots"));
             }
             (Word::One(ready), of_slot, arrived, Some(slots))
         }
         LinkPath::DeviceMailbox => {
-            let mailbox = Mailbox { base: far.mailbox, capacity, room };
-            if !far.holds(far.mailbox, words::mailbox(capacity, room))
-                || !far.mailbox.is_multiple_of(LINE as Address)
+            let mailbox = Mailbox { base: remote.mailbox, capacity, max_sets };
+            if !remote.holds(remote.mailbox, flag_layout::mailbox(capacity, max_sets))
+                || !remote.mailbox.is_multiple_of(LINE as Address)
             {
                 return Err(outside("a mailbox"));
             }
@@ -226,7 +227,7 @@ pub(super) fn send(
 pub(super) fn receive(
     opened: &Opened,
     made: &Made,
-    (end, far): (&End, &FarLanes),
+    (end, remote): (&End, &RemoteLanes),
     (link, stages): (usize, usize),
 ) -> Result<Incoming, Error> {
     let path = made.links[link].path;
@@ -234,7 +235,7 @@ pub(super) fn receive(
         return Ok(Incoming { link, path, words: Vec::new(), slots: None, stage: Some(stages - 1) });
     }
     let is_pulled = path == LinkPath::Pull;
-    let senders = far.lanes.iter().enumerate();
+    let senders = remote.lanes.iter().enumerate();
     let senders = senders.filter(|(_, lane)| if is_pulled { lane.pulls } else { lane.sends });
     if let Some((own, theirs)) = areas(made, end, link)? {
         let own = own.mailbox;
@@ -242,20 +243,20 @@ pub(super) fn receive(
         let (words, slots) = (senders.map(word).collect(), Some(own.slots()));
         return Ok(Incoming { link, path, words, slots, stage: None });
     }
-    let (plots, own) = (&opened.plots, &opened.lanes[0].words);
-    let (capacity, room) = (capacity(made, link), made.room());
-    let mailbox = Mailbox { base: own.at(plots.mailbox(end.number)), capacity, room };
+    let (layout, own) = (&opened.layout, &opened.lanes[0].words);
+    let (capacity, max_sets) = (capacity(made, link), made.max_sets());
+    let mailbox = Mailbox { base: own.at(layout.mailbox(end.number)), capacity, max_sets };
     let slots = match path {
-        LinkPath::Ll => Some(Places::of_ll(own.at(plots.ll(end.number)), capacity)),
+        LinkPath::Ll => Some(Places::of_ll(own.at(layout.ll(end.number)), capacity)),
         LinkPath::DeviceMailbox => Some(mailbox.slots()),
         _ => None,
     };
-    let first = own.at(plots.arrived(end.number, is_pulled));
-    let word = |(lane, far_lane): (usize, &FarLane)| {
-        if !far.holds(far_lane.ready, 2 * span(room)) {
+    let first = own.at(layout.arrived(end.number, is_pulled));
+    let word = |(lane, remote_lane): (usize, &RemoteLane)| {
+        if !remote.holds(remote_lane.ready, 2 * span(max_sets)) {
             return Err(BindError::OutsideMemory { peer: end.peer, what: "flags" });
         }
-        let ready = far_lane.ready + if is_pulled { span(room) as Address } else { 0 };
+        let ready = remote_lane.ready + if is_pulled { span(max_sets) as Address } else { 0 };
         let ready = if slots.is_some() { Word::One(ready) } else { Word::Each(ready) };
         let arrived = match path {
             LinkPath::DeviceMailbox => mailbox.arrived(lane),

@@ -17,7 +17,7 @@ pub(crate) struct Memory {
     pub(crate) device: Option<OnDevice>,
     pub(crate) state: Arc<State>,
     /// The states of earlier memories that share bytes with this one: an exchange that takes this one takes those, too.
-    pub(super) met: OnceLock<Box<[Arc<State>]>>,
+    pub(super) overlapping: OnceLock<Box<[Arc<State>]>>,
 }
 
 /// The users of some memory.
@@ -76,7 +76,7 @@ pub(super) const GUARDS: u64 = FLIGHT - 1;
 
 impl Memory {
     pub(crate) fn new(segment: Arc<Segment>) -> Arc<Self> {
-        Arc::new(Self { segment, device: None, state: Arc::default(), met: OnceLock::new() })
+        Arc::new(Self { segment, device: None, state: Arc::default(), overlapping: OnceLock::new() })
     }
 
     /// Memory of a device: `bytes` from `base`.
@@ -91,7 +91,7 @@ impl Memory {
         // SAFETY: the memory is the device's, whose driver gave it or whose owner says so, and `keepalive` keeps it
         // valid. Only devices follow this address.
         let segment = unsafe { Segment::foreign(base, bytes, keepalive) };
-        Arc::new(Self { segment, device: Some(device), state: Arc::default(), met: OnceLock::new() })
+        Arc::new(Self { segment, device: Some(device), state: Arc::default(), overlapping: OnceLock::new() })
     }
 
     /// Registers an object that exchanges it, if it is device memory.
@@ -105,8 +105,8 @@ impl Memory {
 
     /// The states of other memories that share bytes with it: an exchange of this one takes those, too.
     #[inline]
-    pub(crate) fn met(&self) -> &[Arc<State>] {
-        self.met.get().map_or(&[], |met| met)
+    pub(crate) fn overlapping(&self) -> &[Arc<State>] {
+        self.overlapping.get().map_or(&[], |overlapping| overlapping)
     }
 }
 

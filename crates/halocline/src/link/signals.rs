@@ -94,9 +94,9 @@ impl Link {
     pub(super) fn set_flag(&self, comm: &Communicator, epoch: u64, set: usize) {
         if let Signals::Counters(counters) = &self.signals {
             let (theirs, bell) = counters.theirs();
-            let said = &self.signalled_sets[(epoch & 1) as usize];
-            if said.load(Ordering::Relaxed) != set {
-                said.store(set, Ordering::Relaxed);
+            let signalled = &self.signalled_sets[(epoch & 1) as usize];
+            if signalled.load(Ordering::Relaxed) != set {
+                signalled.store(set, Ordering::Relaxed);
                 theirs.say(epoch, set as u64);
             }
             theirs.raise(epoch);
@@ -247,8 +247,8 @@ impl Link {
     /// The exchange that the peer's devices wait for, and its set, if the peer has notified this side.
     pub(crate) fn peer_awaits(&self) -> Option<(u64, u64)> {
         let Signals::Counters(counters) = &self.signals else { return None };
-        let said = counters.mine().about(AWAITED);
-        (said != 0).then_some((said >> SETS, said & ((1 << SETS) - 1)))
+        let awaited = counters.mine().about(AWAITED);
+        (awaited != 0).then_some((awaited >> SETS, awaited & ((1 << SETS) - 1)))
     }
 
     /// Whether the peer accesses none of this rank's memory any more, after a failure.

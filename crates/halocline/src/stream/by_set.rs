@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 pub(crate) struct BySet<T>(Box<[OnceLock<T>]>);
 
 impl<T> BySet<T> {
-    /// A list for up to `room` sets.
-    pub(crate) fn new(room: usize, first: impl IntoIterator<Item = T>) -> Self {
-        let this = Self((0..room).map(|_| OnceLock::new()).collect());
+    /// A list for up to `max_sets` sets.
+    pub(crate) fn new(max_sets: usize, first: impl IntoIterator<Item = T>) -> Self {
+        let this = Self((0..max_sets).map(|_| OnceLock::new()).collect());
         this.extend(first);
         this
     }
@@ -28,7 +28,7 @@ impl<T> BySet<T> {
     }
 
     /// The limit.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn max_sets(&self) -> usize {
         self.0.len()
     }
 

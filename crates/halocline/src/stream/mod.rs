@@ -235,7 +235,7 @@ impl Scheduled {
         };
         #[cfg(not(feature = "cuts"))]
         let _ = parts.cut;
-        let borrowed = BySet::new(sets.room(), sets.iter().map(|set| Borrowed::of(set)));
+        let borrowed = BySet::new(sets.max_sets(), sets.iter().map(|set| Borrowed::of(set)));
         Self {
             pinned: parts.pinned,
             comm,

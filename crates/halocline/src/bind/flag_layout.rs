@@ -23,14 +23,14 @@ pub(super) const WORD: usize = size_of::<u64>();
 
 /// Sets that an object of `sets` bound sets can have: as many again can be made, and at least as many as flags of one side share a
 /// cache line.
-pub(super) fn room(sets: usize) -> usize {
+pub(super) fn max_sets(sets: usize) -> usize {
     (2 * sets).next_multiple_of(LINE / WORD).min(MOST_SETS)
 }
 
 /// Bytes in front of the slots of a mailbox in memory of the host: for each lane of the other side a word `ready`, then for each of them
-/// a word `arrived` of each set and slot that there is room for.
-pub(super) fn head(room: usize) -> usize {
-    LANES * LINE + arrived(room)
+/// a word `arrived` of each set and slot.
+pub(super) fn head(max_sets: usize) -> usize {
+    LANES * LINE + arrived(max_sets)
 }
 
 /// Bytes of this many flags that one side sets.
@@ -38,44 +38,44 @@ pub(super) fn span(words: usize) -> usize {
     (WORD * words).next_multiple_of(LINE)
 }
 
-/// What a peer may need there beside flags.
+/// The LL slots and the mailbox of a peer, after the flags.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Plot {
+pub(super) struct PeerSlots {
     /// Bytes of messages that may arrive in the LL protocol.
     pub(super) ll: Option<usize>,
     /// Bytes of messages that may arrive through a mailbox there.
     pub(super) mailbox: Option<usize>,
 }
 
-/// The layout.
+/// The layout of the flags and slots of a lane.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Plots {
+pub(super) struct FlagLayout {
     /// Of each peer, in their order.
-    pub(super) of_peers: Vec<Plot>,
-    /// For how many sets.
-    pub(super) room: usize,
+    pub(super) of_peers: Vec<PeerSlots>,
+    /// The most sets of the object.
+    pub(super) max_sets: usize,
     /// Of this rank.
     pub(super) lanes: usize,
 }
 
-impl Plot {
-    fn ll(&self, room: usize) -> usize {
-        self.ll.map_or(0, |capacity| Places::of_ll(0, capacity).bytes(room))
+impl PeerSlots {
+    fn ll(&self, max_sets: usize) -> usize {
+        self.ll.map_or(0, |capacity| Places::of_ll(0, capacity).bytes(max_sets))
     }
 
-    fn mailbox(&self, room: usize) -> usize {
-        self.mailbox.map_or(0, |capacity| mailbox(capacity, room))
+    fn mailbox(&self, max_sets: usize) -> usize {
+        self.mailbox.map_or(0, |capacity| mailbox(capacity, max_sets))
     }
 }
 
 /// Bytes of a mailbox.
-pub(super) fn mailbox(capacity: usize, room: usize) -> usize {
-    arrived(room) + SLOTS as usize * slot(capacity)
+pub(super) fn mailbox(capacity: usize, max_sets: usize) -> usize {
+    arrived(max_sets) + SLOTS as usize * slot(capacity)
 }
 
 /// Bytes of its words, in front of the slots.
-pub(super) fn arrived(room: usize) -> usize {
-    LANES * span(SLOTS as usize * room)
+pub(super) fn arrived(max_sets: usize) -> usize {
+    LANES * span(SLOTS as usize * max_sets)
 }
 
 /// Bytes from one slot to the next.
@@ -83,10 +83,10 @@ pub(super) fn slot(capacity: usize) -> usize {
     capacity.next_multiple_of(MESSAGE_ALIGN.max(LINE))
 }
 
-impl Plots {
+impl FlagLayout {
     /// The flags, one for each set, for which a lane waits before it pushes to a peer, or pulls from it.
     pub(super) fn ready(&self, peer: usize, pulls: bool) -> usize {
-        LINE + (2 * peer + usize::from(pulls)) * span(self.room)
+        LINE + (2 * peer + usize::from(pulls)) * span(self.max_sets)
     }
 
     /// The first of the flags that a peer's lanes set once they have pushed, or pulled.
@@ -95,12 +95,12 @@ impl Plots {
     }
 
     pub(super) fn ll(&self, peer: usize) -> usize {
-        let before = self.of_peers[..peer].iter().map(|plot| plot.ll(self.room));
+        let before = self.of_peers[..peer].iter().map(|slots| slots.ll(self.max_sets));
         self.arrived(self.of_peers.len(), false) + before.sum::<usize>()
     }
 
     pub(super) fn mailbox(&self, peer: usize) -> usize {
-        let before = self.of_peers[..peer].iter().map(|plot| plot.mailbox(self.room));
+        let before = self.of_peers[..peer].iter().map(|slots| slots.mailbox(self.max_sets));
         self.ll(self.of_peers.len()) + before.sum::<usize>()
     }
 
@@ -122,7 +122,7 @@ impl Plots {
         let first = 0..if number == 0 { self.ll(peers) } else { self.of_lane(number, 0) };
         let with_mailbox =
             (0..peers).filter(move |&peer| number == 0 && self.of_peers[peer].mailbox.is_some());
-        let mailboxes = with_mailbox.map(|peer| self.mailbox(peer)).map(|at| at..at + arrived(self.room));
+        let mailboxes = with_mailbox.map(|peer| self.mailbox(peer)).map(|at| at..at + arrived(self.max_sets));
         let last = self.of_lane(number, 0)..self.bytes(number);
         std::iter::once(first).chain(mailboxes).chain([last]).filter(|range| !range.is_empty())
     }
@@ -132,7 +132,7 @@ impl Plots {
         let peers = self.of_peers.len();
         let of_peers = self.ready(0, false)..self.ready(peers, false);
         let ready = of_peers
-            .step_by(span(self.room))
+            .step_by(span(self.max_sets))
             .flat_map(move |first| (0..sets).map(move |set| first + set * WORD));
         let arrived = self.arrived(0, false)..if number == 0 { self.ll(0) } else { self.arrived(0, false) };
         let lanes = self.of_lane(number, 0)..self.bytes(number);
@@ -166,8 +166,8 @@ impl Places {
     }
 
     /// Bytes of those of so many sets.
-    pub(super) fn bytes(self, room: usize) -> usize {
-        room * self.of_set
+    pub(super) fn bytes(self, max_sets: usize) -> usize {
+        max_sets * self.of_set
     }
 }
 

@@ -1,10 +1,10 @@
-//! What a rank must know of a peer's devices once there are links: the work of each for the links, and the addresses of its flags.
+//! Exchanges with each peer which device does what on the links, and the addresses of the device flags.
 
 use super::device::{End, Made};
 use super::error::BindError;
+use super::flag_layout::{LANES, WORD};
 use super::lanes;
 use super::remote::{ExportHandle, Exports};
-use super::words::{LANES, WORD};
 use crate::error::Error;
 use crate::link::Direction;
 use halocline_comm::Endpoint;
@@ -14,9 +14,9 @@ use halocline_device::Address;
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::sync::Arc;
 
-/// What a peer's devices do for the links with this rank.
-pub(super) struct FarLanes {
-    pub(super) lanes: Vec<FarLane>,
+/// The devices of a peer, and the addresses of their flags and slots for the links with this rank.
+pub(super) struct RemoteLanes {
+    pub(super) lanes: Vec<RemoteLane>,
     /// The flags `arrived` for which its first lane waits, one for each lane of this rank: of links that push, then of links that pull.
     pub(super) arrived: Address,
     /// The LL slots and the mailbox for messages of this rank, on its first lane.
@@ -28,7 +28,7 @@ pub(super) struct FarLanes {
     pub(super) words: Vec<Arc<Segment>>,
 }
 
-pub(super) struct FarLane {
+pub(super) struct RemoteLane {
     /// [`Device::id`], in the peer's process.
     pub(super) device: (usize, u32),
     /// In another process, whose flags this one has mapped.
@@ -41,7 +41,7 @@ pub(super) struct FarLane {
 }
 
 /// Sends a peer the list of lanes and the addresses of their flags.
-pub(super) fn tell(
+pub(super) fn send(
     comm: &Communicator,
     operation: u64,
     end: &End,
@@ -57,19 +57,19 @@ pub(super) fn tell(
         w.u64(ordinal.into());
         let moves = |direction| lanes::moves(made, end, (number, direction), &opened.devices);
         w.u64(u64::from(moves(Direction::Send)) | u64::from(moves(Direction::Receive)) << 1);
-        w.u64(lane.words.at(opened.plots.ready(end.number, false)));
+        w.u64(lane.words.at(opened.layout.ready(end.number, false)));
         match exports.of(end.peer, &lane.segment) {
-            Some(Ok(told)) if end.reaches_devices(made) => {
+            Some(Ok(handle)) if end.reaches_devices(made) => {
                 w.u64(1);
                 w.u64(lane.words.at(0));
-                told.write(&mut w);
+                handle.write(&mut w);
             }
             // The peer reaches them at these addresses, or does not need them.
             _ => w.u64(0),
         }
     }
-    let plots = &opened.plots;
-    for offset in [plots.arrived(end.number, false), plots.ll(end.number), plots.mailbox(end.number)] {
+    let layout = &opened.layout;
+    for offset in [layout.arrived(end.number, false), layout.ll(end.number), layout.mailbox(end.number)] {
         w.u64(opened.lanes.first().map_or(0, |lane| lane.words.at(offset)));
     }
     let segments: Vec<_> =
@@ -77,37 +77,39 @@ pub(super) fn tell(
     Ok(comm.link().post(end.peer, Tag { operation, round: 0 }, w.finish(), &segments)?)
 }
 
-pub(super) fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Error> {
+pub(super) fn receive(comm: &Communicator, operation: u64, peer: usize) -> Result<RemoteLanes, Error> {
     let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
     const WHAT: &str = "list of device flags";
     let malformed = |error| BindError::Malformed { peer, what: WHAT, error };
-    let (mut far, mapped) = read_lanes(&message.payload).map_err(malformed)?;
+    let (mut remote, mapped) = read_lanes(&message.payload).map_err(malformed)?;
     if let Some(error) = message.missing {
-        let (number, announced) = (message.segments.len() + 1, far.lanes.len());
+        let (number, announced) = (message.segments.len() + 1, remote.lanes.len());
         return Err(
             BindError::MissingMemory { peer, what: WHAT, number, announced, error: error.into() }.into()
         );
     }
-    far.words = message.segments;
-    for (lane, (base, told)) in mapped {
-        let (words, kind) = told.import(comm, peer).map_err(BindError::from)?;
+    remote.words = message.segments;
+    for (lane, (base, handle)) in mapped {
+        let (words, kind) = handle.import(comm, peer).map_err(BindError::from)?;
         let here =
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
         if lane == 0 {
-            [&mut far.arrived, &mut far.ll, &mut far.mailbox].into_iter().for_each(|at| *at = here(*at));
-            far.mapped = kind;
+            [&mut remote.arrived, &mut remote.ll, &mut remote.mailbox]
+                .into_iter()
+                .for_each(|at| *at = here(*at));
+            remote.mapped = kind;
         }
-        far.lanes[lane].ready = here(far.lanes[lane].ready);
-        far.lanes[lane].is_mapped = true;
-        far.words.push(words);
+        remote.lanes[lane].ready = here(remote.lanes[lane].ready);
+        remote.lanes[lane].is_mapped = true;
+        remote.words.push(words);
     }
-    Ok(far)
+    Ok(remote)
 }
 
 /// The flags of a lane that are mapped here: their address there, and their export handle.
 type MappedWords = (usize, (Address, ExportHandle));
 
-fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError> {
+fn read_lanes(payload: &[u8]) -> Result<(RemoteLanes, Vec<MappedWords>), WireError> {
     let mut r = Reader::new(payload);
     let count = r.count(40)?;
     if count > LANES {
@@ -119,17 +121,17 @@ fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError>
         let device = (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
         let moves = r.u64()?;
         let (sends, pulls) = (moves & 1 != 0, moves & 2 != 0);
-        lanes.push(FarLane { device, is_mapped: false, sends, pulls, ready: r.u64()? });
+        lanes.push(RemoteLane { device, is_mapped: false, sends, pulls, ready: r.u64()? });
         if r.u64()? != 0 {
             mapped.push((number, (r.u64()?, ExportHandle::read(&mut r)?)));
         }
     }
     let (arrived, ll, mailbox) = (r.u64()?, r.u64()?, r.u64()?);
     r.finish()?;
-    Ok((FarLanes { lanes, arrived, ll, mailbox, mapped: None, words: Vec::new() }, mapped))
+    Ok((RemoteLanes { lanes, arrived, ll, mailbox, mapped: None, words: Vec::new() }, mapped))
 }
 
-impl FarLanes {
+impl RemoteLanes {
     /// The flags lie in the memory that was sent with them.
     pub(super) fn holds(&self, address: Address, bytes: usize) -> bool {
         let bytes = bytes as Address;
