@@ -127,7 +127,9 @@ mod tests {
         let links = vec![link(0, 1), link(1, 0), link(1, 2), link(2, 1)];
         let mut cuda = Cuda {
             inventory: Ok(Inventory { version: (13, 0), gpus: vec![gpu.clone(), gpu], links }),
-            compiler: Err("the kernels of Halocline cannot be compiled or loaded for this GPU: nothing there".into()),
+            compiler: Err(
+                "the kernels of Halocline cannot be compiled or loaded for this GPU: nothing there".into(),
+            ),
             cache: Some("/a/cache".into()),
             nccl: Ok(Nccl { version: (2, 28, 9), path: "libnccl.so.2".into() }),
         };
