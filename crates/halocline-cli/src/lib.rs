@@ -20,7 +20,6 @@ mod sizes;
 mod stats;
 mod table;
 mod timeline;
-mod timing;
 pub mod trace;
 
 use clap::{Parser, Subcommand};

@@ -14,7 +14,7 @@ use crate::device::{Gpu, Kind};
 use crate::error::CommandError;
 use crate::options::{self, Switch};
 use crate::ranks::Shortage;
-use crate::timing::slowest_median;
+use crate::stats::slowest_median;
 use crate::{info, progress, ranks};
 use halocline::{Communicator, Reduce, RegularGrid, agree};
 use std::io::Write;

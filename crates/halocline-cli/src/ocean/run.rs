@@ -14,7 +14,7 @@ use super::verify::{gather, verify};
 use crate::device::{Gpu, Kind};
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::timing::slowest_median;
+use crate::stats::slowest_median;
 use crate::{progress, ranks};
 use halocline::{
     Array, Communicator, Decomposed, Error, Halo, LinkCounts, Partition, Reduce, RegularGrid, Stream,
