@@ -2,12 +2,11 @@
 
 use crate::error::Error;
 use crate::field::{Field, Memory, Number, OnDevice, State};
-use crate::stream::Scheduled;
 use halocline_device::{Address, Device, Element, Priority, Stream};
 use halocline_plan::Layout;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::Arc;
 
 /// Most bytes of host memory that one copy pins.
 const PIECE: usize = 16 << 20;
@@ -145,11 +144,8 @@ impl<T: Element> DeviceArray<T> {
         stream.synchronise()?;
         let memory = &self.field.memory;
         let held = Held { state: &memory.state, add: memory.state.guard_copy(writes)? };
-        // After the guard: a begin finds that, or is found here. None is dropped under the lock.
-        let users: Vec<Arc<Scheduled>> = memory.device.as_ref().map_or_else(Vec::new, |home| {
-            let users = home.users.lock().unwrap_or_else(PoisonError::into_inner);
-            users.iter().filter_map(Weak::upgrade).collect()
-        });
+        // After the guard: a begin finds that, or is found here.
+        let users = memory.device.as_ref().map_or_else(Vec::new, OnDevice::users);
         match users.iter().any(|user| user.is_in_flight_with(memory)) {
             true => Err(Error::ArrayInFlight),
             false => Ok(held),

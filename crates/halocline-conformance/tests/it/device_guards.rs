@@ -5,7 +5,7 @@ use halocline::device::Priority;
 use halocline::device::sim::{World, explore};
 use halocline::{
     BindOptions, Communicator, Decomposed, Device, DeviceArray, Error, Halo, HaloExchange, LinkChoice,
-    RegularGrid, Stream,
+    Pending, Redistribute, RegularGrid, Stream,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
@@ -115,4 +115,65 @@ fn two_threads(world: &World, comm: &Communicator) -> Outcome {
 #[test]
 fn copies_and_exchanges_of_two_threads_exclude_each_other() {
     explore(0..200, &options(), |world| run_ranks(world, 1, |comm| two_threads(world, comm)));
+}
+
+/// Two objects exchange the same array, one begun after the other without a wait; a redistribution writes it meanwhile.
+fn of_two_objects(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+    let device = world.device(comm.rank() as u32)?;
+    let part = Part::new(comm, &device, link)?;
+    let decomposed = RegularGrid::new([OWNED * comm.size()]).periodic([true]).decompose(comm.size())?;
+    let pattern = decomposed.clone().pattern(comm, Halo::uniform(1))?;
+    let options = BindOptions::default().link(link);
+    let other = HaloExchange::bind_with(comm, [(&pattern, &part.array)], &options)?;
+    let source = DeviceArray::<u64>::zeros(&device, &[OWNED])?;
+    let stream = &part.streams[0];
+    source.write(stream, &[10 + comm.rank() as u64; OWNED])?;
+    let (bare, with_halo) = (Halo::uniform(0), Halo::uniform(1));
+    let moved = Redistribute::regular(comm, (&decomposed, &bare), (&decomposed, &with_halo))?;
+    let moved = moved.bind_with(comm, &[&source], &[&part.array], &options)?;
+    let pending = [part.halo.exchange()?, moved.exchange()?, other.exchange()?];
+    pending[2].wait()?;
+    let (own, theirs) = (10 + comm.rank() as u64, 11 - comm.rank() as u64);
+    let cells = part.array.read(stream)?;
+    ensure!(cells == [theirs, own, own, own, own, theirs], "not in the order of the begins: {cells:?}");
+    pending.iter().try_for_each(Pending::wait)?;
+    Ok(comm.barrier()?)
+}
+
+#[test]
+fn exchanges_of_one_array_by_several_objects_run_in_the_order_of_their_begins() {
+    for link in LINKS {
+        explore(0..20, &options(), |world| run_ranks(world, 2, |comm| of_two_objects(world, comm, link)));
+    }
+}
+
+/// Two threads begin exchanges of the same array by objects of their own. Each call is complete or refused, never a race.
+fn of_two_threads(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+    let device = world.device(comm.rank() as u32)?;
+    let part = Part::new(comm, &device, link)?;
+    let pattern = RegularGrid::new([OWNED * comm.size()]).periodic([true]).decompose(comm.size())?;
+    let pattern = pattern.pattern(comm, Halo::uniform(1))?;
+    let options = BindOptions::default().link(link).deadline(Some(std::time::Duration::from_millis(5)));
+    let halos: [_; 2] = [(); 2].map(|()| HaloExchange::bind_with(comm, [(&pattern, &part.array)], &options));
+    let threads = halos.map(|halo| {
+        world.spawn("beginner".to_owned(), move || {
+            let Ok(halo) = halo else { return };
+            for _ in 0..3 {
+                // Ranks may begin the two in different orders, which fails at the deadline.
+                let Ok(pending) = halo.exchange() else { return };
+                let _ = pending.wait();
+            }
+        })
+    });
+    for thread in threads {
+        world.join(thread?).map_err(|_| Trouble::new("a thread panicked"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_that_begin_exchanges_of_one_array_never_race() {
+    for link in LINKS {
+        explore(0..20, &options(), |world| run_ranks(world, 2, |comm| of_two_threads(world, comm, link)));
+    }
 }

@@ -2,13 +2,13 @@
 
 use crate::error::Error;
 use crate::stream::Scheduled;
-use halocline_comm::Segment;
+use halocline_comm::{Host, Segment};
 use halocline_device::{Address, Device, Place};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 /// Memory that fields lie in, and its borrow state.
 pub(crate) struct Memory {
@@ -37,12 +37,31 @@ pub(crate) struct OnDevice {
     /// The library does not own it: it may be freed at any time.
     pub(crate) foreign: bool,
     /// The objects that exchange it. Some may have been dropped.
-    pub(crate) users: Mutex<Vec<Weak<Scheduled>>>,
+    users: Mutex<Vec<Weak<Scheduled>>>,
+    /// Held by the object that begins an exchange of it, if it has several users.
+    begin: Mutex<()>,
 }
 
 impl OnDevice {
     pub(crate) fn new(device: Device, place: Place, foreign: bool) -> Self {
-        Self { device, place, foreign, users: Mutex::default() }
+        Self { device, place, foreign, users: Mutex::default(), begin: Mutex::default() }
+    }
+
+    /// Its users that still exist. Drop them under no lock: with the last handle an object ends.
+    pub(crate) fn users(&self) -> Vec<Arc<Scheduled>> {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Keeps other objects from beginning an exchange of it. Waits for a begin in another thread.
+    pub(crate) fn enter(&self, host: &dyn Host) -> MutexGuard<'_, ()> {
+        loop {
+            match self.begin.try_lock() {
+                Ok(begin) => return begin,
+                Err(TryLockError::Poisoned(begin)) => return begin.into_inner(),
+                Err(TryLockError::WouldBlock) => host.yield_now(),
+            }
+        }
     }
 }
 
@@ -100,6 +119,11 @@ impl Memory {
             let mut users = home.users.lock().unwrap_or_else(PoisonError::into_inner);
             users.retain(|user| user.strong_count() > 0);
             users.push(Arc::downgrade(user));
+            drop(users);
+            let users = home.users();
+            if users.len() > 1 {
+                users.iter().for_each(|user| user.shares.store(true, Ordering::Release));
+            }
         }
     }
 

@@ -31,7 +31,7 @@ impl Scheduled {
         self.give_way();
         // Sets of host and device fields have the same numbers.
         let set = host_set.number;
-        let mut begin = self.enter();
+        let (shared, mut begin) = self.enter_after_others(set, streams.clone())?;
         self.check_failure()?;
         self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
         // Under the lock of `begin`: see `is_in_flight_with`.
@@ -78,6 +78,7 @@ impl Scheduled {
         }
         drop(order);
         drop(begin);
+        drop(shared);
         self.be_watched();
         match given {
             Ok(()) => {}
@@ -242,7 +243,11 @@ impl Scheduled {
     }
 
     /// The stream for a lane's part of an exchange.
-    fn chosen<'a>(&'a self, lane: usize, mut streams: impl Iterator<Item = &'a Stream>) -> &'a Stream {
+    pub(super) fn chosen<'a>(
+        &'a self,
+        lane: usize,
+        mut streams: impl Iterator<Item = &'a Stream>,
+    ) -> &'a Stream {
         let of = |stream: &&Stream| self.lane_of(stream) == Some(lane);
         let users = if self.inline { streams.find(of) } else { None };
         users.unwrap_or(&self.lanes[lane].stream)

@@ -11,6 +11,7 @@
 //! | `begin.rs` | the begin of an exchange |
 //! | `by_set.rs` | a list with one entry for each set |
 //! | `lane.rs` | one device's part of an exchange |
+//! | `shared.rs` | the order of exchanges of one memory by several objects |
 //! | `pool.rs` | streams and events that objects share |
 //! | `message.rs` | messages packed and unpacked by hand |
 //! | `staging.rs` | links by messages, staged through pinned memory |
@@ -24,6 +25,7 @@ mod cut;
 mod lane;
 mod message;
 mod pool;
+mod shared;
 mod stage;
 mod staging;
 mod wait;
@@ -89,6 +91,8 @@ pub(crate) struct Scheduled {
     quiet: AtomicBool,
     /// No peer accesses the fields any more, either.
     reclaimed: AtomicBool,
+    /// Another object exchanges a memory of this one, or did.
+    pub(crate) shares: AtomicBool,
     /// The progress thread serves this object.
     watched: AtomicBool,
     /// The user has dropped it, and the peers were notified.
@@ -255,6 +259,7 @@ impl Scheduled {
             chosen: (0..2 * IN_FLIGHT).map(|_| AtomicUsize::new(0)).collect(),
             quiet: AtomicBool::new(false),
             reclaimed: AtomicBool::new(false),
+            shares: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lateness: Lateness::default(),
