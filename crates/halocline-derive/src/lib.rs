@@ -29,12 +29,12 @@ fn implement(input: &DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
             #(is_element::<#elements>();)*
             let fields: usize = 0 #(+ ::core::mem::size_of::<#types>())*;
             let size = ::core::mem::size_of::<#name>();
-            assert!(
+            ::core::assert!(
                 size == fields,
                 "the struct has padding, whose bytes are not initialised: order the fields by size, or fill the gaps with fields"
             );
-            assert!(size >= 1 && size <= 256, "an element has 1 to 256 bytes");
-            assert!(::core::mem::align_of::<#name>() <= 64, "an element is aligned to at most 64 bytes");
+            ::core::assert!(size >= 1 && size <= 256, "an element has 1 to 256 bytes");
+            ::core::assert!(::core::mem::align_of::<#name>() <= 64, "an element is aligned to at most 64 bytes");
         };
         // SAFETY: the constant above checks that all fields are elements, for which every byte pattern is valid and which have no
         // padding, pointer, destructor or interior mutability; that their sizes add up to that of the struct, so that it has no
