@@ -54,10 +54,10 @@ impl Communicator {
     ///
     /// Like a duplicate, it keeps the rank from leaving: drop it with its parent.
     pub fn split(&self, color: Option<usize>, key: i64) -> Result<Option<Self>, CommError> {
-        self.check()?;
-        let context = self.begin();
         let mine = color.map_or([0, 0, 0], |color| [1, color as i64, key]);
         let all = self.or_within("split").all_gather(mine)?;
+        // After the gather, whose number then meets that of any other call.
+        let context = self.begin();
         if color.is_none() {
             return Ok(None);
         }

@@ -129,10 +129,15 @@ fn a_long_wait_warns_with_the_late_rank_and_the_call() {
 /// Neither rank sends a message: each waits for the other. The announcement of one tells both.
 #[test]
 fn different_calls_that_both_begin_with_a_wait_fail_on_both_ranks() {
-    let ended = two_ranks([reduce, broadcast], |_, _| {});
-    for ended in ended {
-        let text = ended.unwrap_err().to_string();
-        assert!(text.contains("rank 0 is in all_reduce, rank 1 in broadcast"), "{text}");
+    let split: Work = |comm| comm.split(Some(0), 0).map(drop);
+    for (calls, wanted) in [
+        ([reduce as Work, broadcast], "rank 0 is in all_reduce, rank 1 in broadcast"),
+        ([split, barrier], "rank 0 is in split, rank 1 in barrier"),
+    ] {
+        for ended in two_ranks(calls, |_, _| {}) {
+            let text = ended.unwrap_err().to_string();
+            assert!(text.contains(wanted), "{text}");
+        }
     }
 }
 

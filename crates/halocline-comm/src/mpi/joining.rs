@@ -8,6 +8,7 @@ use super::runtime::keep_up;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::sync::AtomicU32;
+use crate::wait::WARN_AFTER;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -94,7 +95,7 @@ impl<A: Abi> Duplicates<A> {
         };
         let (start, mut nap) = (host.now(), NAP.0);
         let asks_after = host.asks_after().unwrap_or(Duration::MAX);
-        let mut ask_at = asks_after;
+        let (mut ask_at, mut warn_at) = (asks_after, WARN_AFTER);
         loop {
             // SAFETY: MPI is up: `keep_up` keeps this library from finalising it, and the caller promises that the program does
             // not and that this thread may call it. The request was not done before: one that is done ends the loop.
@@ -108,6 +109,12 @@ impl<A: Abi> Duplicates<A> {
                 }
             }
             let waited = host.now().saturating_sub(start);
+            if waited >= warn_at {
+                let text =
+                    format!("init has waited {} s for a rank that has not called it", waited.as_secs());
+                host.tell_late(&text, warn_at > WARN_AFTER);
+                warn_at += WARN_AFTER;
+            }
             if waited >= ask_at {
                 ask_at = waited + asks_after;
                 if host.is_interrupted() {

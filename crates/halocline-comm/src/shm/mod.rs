@@ -25,6 +25,7 @@ use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
 use crate::segment::Segment;
 use crate::transport::{Cores, PeerState, Transport};
+use crate::wait::WARN_AFTER;
 use control::Control;
 use rustix::event::EventfdFlags;
 use rustix::fd::OwnedFd;
@@ -148,7 +149,7 @@ impl Shared {
             slot.join(std::process::id());
         }
         self.ring_all();
-        let start = self.host.now();
+        let (start, mut warn_at) = (self.host.now(), WARN_AFTER);
         loop {
             let missing = || self.control.slots().position(|slot| slot.pid().is_none());
             let Some(rank) = missing() else { return Ok(()) };
@@ -159,12 +160,19 @@ impl Shared {
             if waited >= JOIN_WITHIN {
                 return Err(CommError::NotJoined { rank: self.name_of(rank), after: waited });
             }
+            if waited >= warn_at {
+                let (own, late) = (self.name_of(self.rank), self.name_of(rank));
+                let text =
+                    format!("rank {own} has waited {} s for rank {late} to call init", waited.as_secs());
+                self.host.tell_late(&text, warn_at > WARN_AFTER);
+                warn_at += WARN_AFTER;
+            }
             let asks_after = self.host.asks_after().unwrap_or(JOIN_WITHIN);
             if waited >= asks_after && self.host.is_interrupted() {
                 let (waiting, what) = (self.name_of(self.rank), "the ranks of its job".to_owned());
                 return Err(CommError::Interrupted { waiting, what });
             }
-            let left = JOIN_WITHIN.saturating_sub(waited).min(asks_after);
+            let left = JOIN_WITHIN.saturating_sub(waited).min(asks_after).min(warn_at - waited);
             self.own_bell()
                 .sleep(&*self.host, Some(left), || missing().is_none() || self.control.absent().is_some());
         }
@@ -428,34 +436,42 @@ impl Drop for ShmTransport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::System;
-    use std::sync::atomic::AtomicU32;
+    use crate::sync::AtomicU32;
 
-    /// A host on which a second passes whenever anything looks at the clock.
+    /// A host on which a sleep only moves the clock.
     #[derive(Default)]
-    struct Hasty(AtomicU64);
+    struct Clock {
+        now: AtomicU64,
+        warnings: Mutex<Vec<(String, bool)>>,
+    }
 
-    impl Host for Hasty {
+    impl Host for Clock {
         fn now(&self) -> Duration {
-            Duration::from_secs(self.0.fetch_add(1, Ordering::SeqCst))
+            Duration::from_nanos(self.now.load(Ordering::Relaxed))
         }
 
-        fn park(&self, _: &AtomicU32, _: u32, _: Option<Duration>) {}
+        fn park(&self, _word: &AtomicU32, _expected: u32, timeout: Option<Duration>) {
+            let slept = timeout.map_or(0, |timeout| timeout.as_nanos() as u64);
+            self.now.fetch_add(slept, Ordering::Relaxed);
+        }
 
-        fn wake(&self, word: &AtomicU32) {
-            System.wake(word);
+        fn wake(&self, _word: &AtomicU32) {}
+
+        fn tell_late(&self, text: &str, again: bool) {
+            self.warnings.lock().unwrap().push((text.to_owned(), again));
         }
     }
 
     #[test]
-    fn a_rank_that_does_not_join_is_named() {
+    fn a_rank_that_does_not_join_is_named_after_30_s_and_fails_the_others_after_60_s() {
         let job = Job::create(2).unwrap();
         let control = job.control().try_clone_to_owned().unwrap();
         let joined = JoinedJob { rank: 0, size: 2, token: *job.token(), control };
-        let error = ShmTransport::join(joined, vec![5, 7], Arc::default(), Arc::new(Hasty::default())).err();
-        match error {
-            Some(CommError::NotJoined { rank: 7, after }) => assert!(after >= JOIN_WITHIN),
-            other => panic!("instead of a rank that has not joined: {other:?}"),
-        }
+        let clock = Arc::new(Clock::default());
+        let host = Arc::clone(&clock) as Arc<dyn Host>;
+        let failed = ShmTransport::join(joined, vec![5, 7], Arc::default(), host).err();
+        assert!(matches!(failed, Some(CommError::NotJoined { rank: 7, after: JOIN_WITHIN })), "{failed:?}");
+        let warnings = clock.warnings.lock().unwrap();
+        assert_eq!(*warnings, [("rank 5 has waited 30 s for rank 7 to call init".to_owned(), false)]);
     }
 }
