@@ -11,9 +11,18 @@ use std::path::{Path, PathBuf};
 /// Most bytes of a chunk.
 const CHUNK: usize = 64 << 20;
 
-/// Writes the array. It replaces an older one once it is complete; an error leaves that as it was.
+/// Writes the array. It replaces an older one once it is complete; an error leaves that as it was. Anything but a Zarr array is not
+/// replaced, and a symbolic link is followed.
 pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8]) -> io::Result<()> {
-    replace_directory(path, |aside| {
+    let path = match fs::canonicalize(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
+        found => found?,
+    };
+    if path.exists() && !is_array(&path) {
+        let text = "there is something else than a Zarr array; remove it, or save elsewhere";
+        return Err(io::Error::new(ErrorKind::AlreadyExists, text));
+    }
+    replace_directory(&path, |aside| {
         for (number, piece) in elements.chunks(chunk.bytes).enumerate() {
             let mut file = aside.join("c").join(number.to_string());
             chunk.extents.iter().skip(1).for_each(|_| file.push("0"));
@@ -26,6 +35,13 @@ pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8])
         }
         fs::write(aside.join("zarr.json"), metadata)
     })
+}
+
+/// Whether a directory holds a Zarr array of version 3. A group holds the arrays of others.
+fn is_array(path: &Path) -> bool {
+    let metadata = fs::read_to_string(path.join("zarr.json")).unwrap_or_default();
+    let plain: String = metadata.split_whitespace().collect();
+    plain.contains("\"node_type\":\"array\"")
 }
 
 /// Chunks of whole rows of the first axis.
@@ -120,6 +136,31 @@ mod tests {
         let (first, second) = (first?, second?);
         assert_eq!((first.len(), second.len()), (64 << 20, 64 << 20));
         assert!(first.iter().chain(&second[..1 << 24]).all(|&element| element == 7));
+        Ok(())
+    }
+
+    #[test]
+    fn only_an_array_is_replaced() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let (array, chunk) = (folder.path().join("t.zarr"), Chunk::of(ElementType::I8, &[3]));
+        let metadata = metadata(ElementType::I8, &[3], &chunk).expect("int8");
+        let save = |path: &Path, value| write(path, &metadata, &chunk, &[value; 3]);
+        save(&array, 1)?;
+        let link = folder.path().join("link.zarr");
+        std::os::unix::fs::symlink(&array, &link)?;
+        save(&link, 2)?;
+        assert!(fs::symlink_metadata(&link)?.is_symlink());
+        assert_eq!(fs::read(array.join("c/0"))?, [2; 3]);
+        let (group, file) = (folder.path().join("group.zarr"), folder.path().join("file.zarr"));
+        fs::create_dir(&group)?;
+        fs::write(group.join("zarr.json"), "{\"zarr_format\": 3, \"node_type\": \"group\"}")?;
+        fs::write(&file, "text")?;
+        for other in [&group, &file, &folder.path().to_owned()] {
+            let refused = save(other, 3).expect_err("it is no array");
+            assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+        }
+        assert_eq!(fs::read_to_string(&file)?, "text");
+        assert!(group.join("zarr.json").exists());
         Ok(())
     }
 
