@@ -5,6 +5,15 @@ import asyncio
 
 async def finished(waiting):
     """Returns when the exchange of a ``Waiting`` is over. Cancelling leaves the exchange running."""
+    try:
+        await _finished(waiting)
+    except Exception:
+        # On Ctrl-C ``asyncio.run`` cancels its task, which takes effect at the next await: that comes before the error.
+        await asyncio.sleep(0)
+        raise
+
+
+async def _finished(waiting):
     if waiting.poll():
         return
     loop = asyncio.get_running_loop()

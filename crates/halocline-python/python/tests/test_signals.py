@@ -207,17 +207,19 @@ def test_init_in_a_signal_handler_during_init(tmp_path):
     assert (done.returncode, done.stdout) == (0, "told\n"), (done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("waits", ["halo.exchange()", "comm.barrier()"])
+@pytest.mark.parametrize("waits", ["halo.exchange()", "asyncio.run(wait())", "comm.barrier()"])
 def test_ctrl_c_just_after_the_news_that_another_rank_has_left_comes_first(waits):
     """A launcher signals one rank after the other, so the first may have left before the last is signalled."""
     ends_well(f"""
-        import os, signal, threading
+        import asyncio, os, signal, threading
         from halocline._core import ThreadGroup
         comm, other = ThreadGroup(2).ranks
         def peer():
             bound(other)
             other.close()
             os.kill(os.getpid(), signal.SIGINT)
+        async def wait():
+            await halo.exchange_async()
         thread = threading.Thread(target=peer)
         thread.start()
         try:
@@ -262,12 +264,19 @@ def test_a_signal_handler_may_call_the_package(handles):
 
 
 @pytest.mark.parametrize(
-    "waits", ["halo.exchange()", "halo.exchange(wait=False).wait()", "comm.barrier()", "hc.RegularGrid((64,)).decompose(comm).pattern(1)"]
+    "waits",
+    [
+        "halo.exchange()",
+        "halo.exchange(wait=False).wait()",
+        "asyncio.run(wait())",
+        "comm.barrier()",
+        "hc.RegularGrid((64,)).decompose(comm).pattern(1)",
+    ],
 )
 def test_ctrl_c_comes_before_the_error_that_another_rank_has_left(waits):
     """As when a whole job is interrupted: the error would reach the program first, and Ctrl-C strike amid its handling."""
     ends_well(f"""
-        import os, signal, socket, threading, traceback
+        import asyncio, os, signal, socket, threading, traceback
         from halocline._core import ThreadGroup
         comm, other = ThreadGroup(2).ranks
         # Python's handler writes to it: `kill` may return before the main thread has received the signal.
@@ -279,6 +288,8 @@ def test_ctrl_c_comes_before_the_error_that_another_rank_has_left(waits):
             os.kill(os.getpid(), signal.SIGINT)
             received.recv(1)
             other.close()
+        async def wait():
+            await halo.exchange_async()
         thread = threading.Thread(target=peer)
         thread.start()
         try:
