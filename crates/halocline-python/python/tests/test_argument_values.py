@@ -39,7 +39,7 @@ WRONG = {
     "offsets that descend": (lambda: hc.Graph([0, 2, 1, 2], [1, 0]), "offsets: "),
     "no offsets": (lambda: hc.Graph([], []), "offsets: "),
     "a neighbour that is no cell": (lambda: hc.Graph([0, 1, 2], [1, 5]), "neighbours: cell 1 has 5"),
-    "an edge in one direction": (lambda: hc.Graph([0, 1, 1], [1]), "neighbours: cell 0 has 1"),
+    "an edge in one direction": (lambda: hc.Graph([0, 1, 1], [1]), "neighbours: cell 0 lists cell 1"),
     "a cell that is not in the graph": (lambda: GRAPH.neighbours(2), "cell: "),
     # Meshes.
     "offsets of a mesh": (lambda: hc.Mesh(3, [0, 1, 2], offsets=[0, 2]), "offsets: "),
