@@ -15,7 +15,7 @@ const PIECE: usize = 16 << 20;
 ///
 /// The host accesses its elements by copies in the order of a stream, 16 MiB at a time. Work that another thread gives the same
 /// stream may run between two pieces. All work on the array must be complete when its last holder is dropped; a bound
-/// object that exchanges it is a holder.
+/// object that exchanges it is a holder. Exchanges of one array by several objects run in the order of their begins.
 ///
 /// ```
 /// use halocline::device::{Priority, sim};

@@ -419,7 +419,8 @@ pub enum Error {
         /// Which field, counted in the order of the bind.
         field: usize,
     },
-    /// An exchange was begun while another object's exchange of the same array is in flight.
+    /// An exchange was begun while another object's exchange of the same host array is in flight, or after one of the same device array
+    /// has failed and a peer may still write to it.
     #[error("field {field} of the bind is in flight in an exchange of another object; wait for that first")]
     Shared {
         /// Which field, counted in the order of the bind.

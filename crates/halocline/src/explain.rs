@@ -151,5 +151,6 @@ fn size(bytes: usize) -> String {
 fn extent(ops: &[CopyOp]) -> (usize, String) {
     let bytes = ops.iter().map(|op| op.bytes()).sum();
     let blocks: usize = ops.iter().map(|op| op.blocks()).sum();
-    (bytes, format!("{} regions, {blocks} blocks", ops.len()))
+    let counted = |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    (bytes, format!("{}, {}", counted(ops.len(), "region"), counted(blocks, "block")))
 }
