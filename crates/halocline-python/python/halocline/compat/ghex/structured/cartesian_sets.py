@@ -1,8 +1,7 @@
 """Sets of integers and of cartesian indices, and their algebra.
 
-A set keeps its points in a canonical form, so that equal sets are equal and have the same hash, however they were made, and
-sizes count every point once. ``simplify`` and ``disjoint`` are taken where GHEX has them; a union is always simple and
-disjoint here.
+A set keeps its points in a canonical form: equal sets compare equal, and sizes count each point once. ``simplify`` and
+``disjoint`` are accepted as in GHEX; unions are always simple and disjoint here.
 """
 
 from __future__ import annotations
@@ -21,18 +20,8 @@ from .. import _boxes
 from .._boxes import Box, Interval
 
 __all__ = [
-    "CartesianSet",
-    "IndexSpace",
-    "IntegerSet",
-    "ProductSet",
-    "Set",
-    "UnionCartesian",
-    "UnionMixin",
-    "UnionRange",
-    "UnitRange",
-    "index_convention",
-    "is_integer_like",
-    "union",
+    "CartesianSet", "IndexSpace", "IntegerSet", "ProductSet", "Set", "UnionCartesian", "UnionMixin", "UnionRange", "UnitRange",
+    "index_convention", "is_integer_like", "union",
 ]
 
 S = TypeVar("S", bound="Set")
