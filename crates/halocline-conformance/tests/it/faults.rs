@@ -183,7 +183,7 @@ fn starved_of_memory() {
         let said = &ends[victim].output;
         assert_eq!(ends[victim].status.code(), Some(NAMED.into()), "{about}: {said}");
         let is_true = said.contains("`ulimit -v`") && said.contains("`vm.max_map_count`");
-        assert!(is_true && said.contains("memory 2 of 2 that rank "), "{about}: {said}");
+        assert!(is_true && said.contains("memory 2 of 2 in the offer of rank "), "{about}: {said}");
         assert!(!said.contains("open files"), "{about}: {said}");
     }
 }

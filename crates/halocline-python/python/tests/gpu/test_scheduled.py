@@ -381,7 +381,7 @@ def test_a_stream_that_is_being_captured_is_refused(together, cupy_engine):
             with stream:
                 stream.begin_capture()
                 try:
-                    with pytest.raises(hc.HaloError, match="captured into a graph"):
+                    with pytest.raises(hc.HaloError, match="captured into a CUDA graph"):
                         halo.schedule_exchange(stream)
                 finally:
                     stream.end_capture()
