@@ -107,10 +107,13 @@ pub(crate) fn closed(why: &str) -> PyErr {
 }
 
 /// Names of Rust in the library's messages, and what Python's messages say instead.
-const IN_PYTHON: [(&str, &str); 8] = [
+const IN_PYTHON: [(&str, &str); 11] = [
     ("`Field::on_domain`", "Field(domain=...)"),
     ("`with_axes`", "Field(axes=...)"),
     ("`with_axes(&[", "`halocline.Field(array, axes=["),
+    ("with it the origin (the index", "with it `origin=` (the index"),
+    ("with them the origin (the index", "with them `origin=` (the index"),
+    ("at the high sides, padding", "at the high sides, `padded=True`"),
     ("`padded()`", "`halocline.Field(array, padded=True)`"),
     ("`UnstructuredDomain::with_levels`", "UnstructuredDomain.with_levels"),
     ("`Halo::uniform(depth)`", "as narrowed(depth)"),

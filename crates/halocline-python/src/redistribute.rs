@@ -113,11 +113,13 @@ impl PyRedistribute {
                 ));
             }
             let (List(source), List(target)) = (source.get("source")?, target.get("target")?);
-            let mut tensors = Vec::new();
+            // The sources are only read: their tensors keep their versions.
+            let (mut read, mut tensors) = (Vec::new(), Vec::new());
             let mut fields = Vec::with_capacity(source.len() + target.len());
-            for (arrays, name) in [(&source, "source"), (&target, "target")] {
+            for (arrays, name, tensors) in [(&source, "source", &mut read), (&target, "target", &mut tensors)]
+            {
                 for (at, array) in arrays.iter().enumerate() {
-                    let made = field_of(array, &mut tensors).map(Cow::into_owned);
+                    let made = field_of(array, tensors).map(Cow::into_owned);
                     let about = |error| error::prefixed(py, error, &format!("{name}[{at}]"));
                     fields.push(made.map_err(about)?);
                 }

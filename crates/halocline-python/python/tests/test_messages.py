@@ -310,6 +310,7 @@ def test_ways_to_the_array_behind_an_object_are_named():
     copied = {"__array__": lambda self: np.zeros(3)}
     for given, text in [
         (of_module("xarray.core.dataarray", data=np.zeros(3), **copied), "array: xarray.core.dataarray.DataArray is no array, but has one: give its .data"),
+        (of_module("xarray.core.dataset"), "array: xarray.core.dataset.DataArray has several arrays: give the .data of one of its variables"),
         (of_module("dask.array.core", **copied), "array: dask.array.core.DataArray is computed piece by piece, and has no memory: give what its compute() returns"),
         (of_module("units", **copied), "array: units.DataArray gives a copy as an array, which an exchange would not change: give the array behind it (as .data)"),
     ]:

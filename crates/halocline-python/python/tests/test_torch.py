@@ -234,12 +234,14 @@ def test_a_redistribution(alone):
     comm, _ = alone
     decomposition = hc.RegularGrid((8,)).decompose(comm)
     ends = hc.Redistribute.regular(comm, (decomposition, 0), (decomposition, 0))
-    target = tensor_of([0.0] * 8)
-    halo = ends.bind(comm, [tensor_of()], [target])
+    source, target = tensor_of(), tensor_of([0.0] * 8)
+    halo = ends.bind(comm, [source], [target])
+    before = source._version
     _, loss = product(target)
     with is_refused(loss):
         halo.exchange()
     assert target.tolist() == tensor_of().tolist()
+    assert source._version == before, "the source is only read"
 
 
 def test_messages_of_bytes():

@@ -147,6 +147,9 @@ fn masked() -> PyErr {
 fn no_array(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let class = class_of(object);
     Ok(error::type_error(match library_of(object, &["xarray", "dask"])? {
+        Some("xarray") if !object.hasattr(intern!(object.py(), "data"))? => {
+            format!("{class} has several arrays: give the .data of one of its variables")
+        }
         Some("xarray") => format!("{class} is no array, but has one: give its .data"),
         Some(_) => {
             format!("{class} is computed piece by piece, and has no memory: give what its compute() returns")
