@@ -11,7 +11,7 @@ use halocline_comm::Communicator;
 use halocline_device::{Element, file};
 use halocline_plan::copy::CellLayout;
 use halocline_plan::{ElementType, Halo, Layout, RegularGrid, UnstructuredDomain};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Why fields cannot be gathered.
 ///
@@ -47,6 +47,24 @@ pub enum GatherError {
         domain: u64,
         /// The domains of this rank.
         domains: Vec<u64>,
+    },
+    /// A field has other elements than the caller of [`Pattern::gather_to`] asks for.
+    #[error(
+        "field {field} has elements of {found}, not {wanted}; call gather_to with that type, or gather_field_to"
+    )]
+    OtherElements {
+        /// Which field, counted in the order given.
+        field: usize,
+        /// Its elements.
+        found: ElementType,
+        /// The elements asked for.
+        wanted: ElementType,
+    },
+    /// The name of a file does not say its format.
+    #[error("{} names no format; save to a name that ends in .npy or .zarr", path.display())]
+    Format {
+        /// The path given.
+        path: PathBuf,
     },
 }
 
@@ -94,14 +112,17 @@ impl Pattern {
         self.gather(&comm.within("gather_to"), root, fields, None)
     }
 
-    /// Writes the owned cells of a distributed field to a NumPy file (`.npy`, format version 1.0), or, if the name ends in `.zarr`, to a
-    /// Zarr version 3 array (a directory). Cells are ordered as by [`Pattern::gather_to`].
+    /// Writes the owned cells of a distributed field to a NumPy file (format version 1.0) if the name ends in `.npy`, or to a Zarr
+    /// version 3 array (a directory) if it ends in `.zarr`. Cells are ordered as by [`Pattern::gather_to`].
     /// Collective: blocks until the file is complete. Rank 0 gathers and writes it; it replaces an older file as a whole, so that an
     /// error leaves the older file as it was.
     ///
     /// Fails on all ranks as [`Pattern::gather_to`] does, and with [`Error::Save`] if the file cannot be written.
     pub fn save(&self, comm: &Communicator, path: impl AsRef<Path>, fields: &[&Field]) -> Result<(), Error> {
         let (comm, path) = (&comm.within("save"), path.as_ref());
+        let is_known = path.extension().is_some_and(|ending| ending == "npy" || ending == "zarr");
+        let unknown = || GatherError::Format { path: path.to_owned() };
+        agree(comm, is_known.then_some(()).ok_or_else(unknown))?;
         let all = self.gather(comm, 0, fields, None)?;
         agree(comm, all.map_or(Ok(()), |all| write(path, &all)))
     }
@@ -115,10 +136,15 @@ impl Pattern {
     ) -> Result<Option<Field>, Error> {
         let checked = check(comm, root, fields, wanted).and_then(|()| self.check_fields(fields));
         agree(comm, checked)?;
+        // Fails on all ranks if they name different roots.
+        comm.broadcast(root, 0u8)?;
         let redistribute = self.to_one_domain(comm, root)?;
         let cell = cell_of_all(comm, self.axes(), fields)?;
         // The ranks may have asked for different types.
-        let cell = agree(comm, of_element(cell, wanted))?;
+        let other = wanted.filter(|wanted| *wanted != cell.element());
+        let other =
+            other.map(|wanted| GatherError::OtherElements { field: 0, found: cell.element(), wanted });
+        agree(comm, other.map_or(Ok(()), Err))?;
         let whole = agree(comm, redistribute.whole(comm, root, &cell))?;
         redistribute.moves.bind(comm, fields, &whole.iter().collect::<Vec<_>>())?.exchange()?.wait()?;
         Ok(whole)
@@ -232,14 +258,11 @@ fn check(
     if root >= comm.size() {
         return Err(halocline_comm::CommError::NoSuchRank { rank: root, size: comm.size() }.into());
     }
-    fields.iter().try_for_each(|field| of_element(field.layout().clone(), wanted).map(drop))
-}
-
-fn of_element(layout: Layout, wanted: Option<ElementType>) -> Result<Layout, Error> {
-    match wanted.filter(|wanted| *wanted != layout.element()) {
-        Some(wanted) => Err(Error::ArrayElement { wanted, layout: Box::new(layout) }),
-        None => Ok(layout),
-    }
+    let other = |(field, given): (usize, &&Field)| {
+        let (found, wanted) = (given.layout().element(), wanted?);
+        (found != wanted).then_some(GatherError::OtherElements { field, found, wanted })
+    };
+    fields.iter().enumerate().find_map(other).map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// What each cell of the field holds, as a layout without the axes of the pattern: as the lowest rank with a field has it. A rank

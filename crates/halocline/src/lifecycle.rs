@@ -167,12 +167,20 @@ impl Lifecycle {
         missing: &[usize],
         (after, again): (Duration, bool),
     ) {
-        let (name, after) = (&self.name, after.as_secs_f32());
+        let (name, after) = (&self.name, waited(after));
         let awaited = match missing {
             [] => "the device".to_owned(),
             ranks => self.comm.describe_waits(ranks),
         };
-        let text = format!("{waits} waited {after:.0} s in exchange {epoch} of {name} for {awaited}");
+        let text = format!("{waits} waited {after} in exchange {epoch} of {name} for {awaited}");
         self.comm.link().host().tell_late(&text, again);
+    }
+}
+
+/// A wait in whole seconds, or in milliseconds if it is shorter than one.
+fn waited(after: Duration) -> String {
+    match after.as_secs() {
+        0 => format!("{} ms", after.as_millis()),
+        _ => format!("{:.0} s", after.as_secs_f32()),
     }
 }

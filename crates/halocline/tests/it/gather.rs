@@ -2,8 +2,8 @@
 
 use crate::on_ranks;
 use halocline::{
-    Array, Communicator, Decomposed, ElementType, Error, Field, Halo, Layout, Pattern, Redistribute,
-    RegularGrid, UnstructuredDomain,
+    Array, Communicator, Decomposed, ElementType, Error, Field, GatherError, Halo, Layout, Pattern,
+    Redistribute, RegularGrid, UnstructuredDomain,
 };
 
 /// The value of a cell of a 7 x 5 grid, at a level of 3.
@@ -106,7 +106,11 @@ fn wrong_roots_and_elements_are_refused_on_all_ranks() -> Result<(), Error> {
             _ => pattern.gather_to::<f32>(comm, 0, &[&part]).map(drop),
         };
         let error = outcome.expect_err("the types differ");
-        assert!(error.to_string().contains("float32"), "{error}");
+        assert!(error.to_string().contains("field 0 has elements of float64, not float32"), "{error}");
+        let error = pattern.gather_to::<f64>(comm, comm.rank(), &[&part]).expect_err("the roots differ");
+        assert!(error.to_string().contains("root 0") && error.to_string().contains("root 1"), "{error}");
+        let error = pattern.save(comm, "t.nc", &[&part]).expect_err("there is no such format");
+        assert!(matches!(error, Error::Gather(GatherError::Format { .. })), "{error}");
         Ok(())
     })
 }
