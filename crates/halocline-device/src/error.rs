@@ -93,7 +93,7 @@ pub enum DeviceError {
         "the LL protocol cannot copy blocks of {block} bytes from {source_address:#x} to {target_address:#x}: it copies words of 4 bytes; \
      make block sizes and addresses multiples of 4 and slot addresses multiples of 16, or copy without a slot"
     )]
-    NoWords {
+    LlAlignment {
         /// The first byte read, with addresses of a slot as if it were the message.
         source_address: Address,
         /// The first byte written, likewise.

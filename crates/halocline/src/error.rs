@@ -85,7 +85,7 @@ pub enum Error {
     /// More ranks of this process share a device than it has queues for: their streams would deadlock.
     #[error(
         "{ranks} ranks of this process share device {device}, whose streams have {queues} queues, and each needs 3; start the \
-         program with CUDA_DEVICE_MAX_CONNECTIONS=32 in its environment (there are never more), or let fewer ranks share it"
+         program with CUDA_DEVICE_MAX_CONNECTIONS=32 in its environment (32 is CUDA's maximum), or let fewer ranks share it"
     )]
     TooFewQueues {
         /// Which device.
@@ -140,9 +140,9 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
-    /// A scheduled call that needs a thread in the background, which the transport does not allow.
+    /// A scheduled call that needs a progress thread, which the transport does not allow.
     #[error(
-        "scheduled exchanges by messages need a thread that carries them on, which this MPI does not allow: \
+        "scheduled exchanges by messages need a progress thread, which this MPI does not allow: \
          initialise it with MPI_THREAD_MULTIPLE, or use exchange and wait"
     )]
     NotDriven,

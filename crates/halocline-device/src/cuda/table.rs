@@ -364,7 +364,11 @@ impl Cut {
         }
         if !nest.has_words() {
             let (source_address, target_address) = (nest.source, nest.target);
-            return Err(DeviceError::NoWords { source_address, target_address, block: nest.block as usize });
+            return Err(DeviceError::LlAlignment {
+                source_address,
+                target_address,
+                block: nest.block as usize,
+            });
         }
         if let Some(longer) = nest.by_ends(|first, bytes| reach(first, bytes).is_ok()) {
             nest = longer;

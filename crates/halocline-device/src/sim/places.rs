@@ -68,7 +68,7 @@ impl SimDriver {
                     let bits = near as usize | within as usize | bytes;
                     if !(bits.is_multiple_of(4) && begins.is_multiple_of(16)) {
                         let (source_address, target_address) = (at(source, from), at(target, to));
-                        let none = DeviceError::NoWords { source_address, target_address, block: bytes };
+                        let none = DeviceError::LlAlignment { source_address, target_address, block: bytes };
                         return add(Err(none.clone()), Err(none), bytes);
                     }
                     for offset in (0..bytes).step_by(4) {

@@ -1,4 +1,4 @@
-//! `docs/errors.md`, the page of all error messages, agrees with the code, and a test provokes each message.
+//! `docs/errors.md`, the page of all error messages, agrees with the code, and a test names each message.
 
 mod provoked;
 mod source;
@@ -16,7 +16,10 @@ fn page() -> PathBuf {
 fn written() -> String {
     let mut page = String::from(
         "# Error messages\n\n\
-         Every message of Halocline says what happened, where, and what to do. `{name}` stands for a value. Python raises the same texts.\n\n\
+         This page lists the typed errors of the Rust crates. Python and the command show the same texts. Their own checks of\n\
+         arguments are not listed here.\n\n\
+         A message says what happened, where, and what to do. `{name}` stands for a value, `…` for a composed text. The message of\n\
+         a failed exchange contains a text of `Cause`.\n\n\
          Generated from the code: `HALOCLINE_BLESS=1 cargo test -p halocline-conformance --test it errors::` writes this page.\n",
     );
     let mut last = None;
@@ -53,8 +56,8 @@ fn the_page_of_error_messages_agrees_with_the_code() {
     );
 }
 
-/// Messages that no test provokes, by what it would take.
-const NOT_PROVOKED: &[(&str, &[&str])] = &[
+/// Messages that no test names or quotes, by what it would take to provoke them.
+const NOT_NAMED: &[(&str, &[&str])] = &[
     (
         "ranks that run another version, or a defect of ours",
         &["halocline::BindError::FieldMemory", "halocline::BindError::NarrowedExceeds"],
@@ -86,30 +89,30 @@ const NOT_PROVOKED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn a_test_provokes_each_error_message() {
+fn a_test_names_or_quotes_each_error_message() {
     let messages = messages();
     let tests = test_code();
     let mut same_name: BTreeMap<&str, usize> = BTreeMap::new();
     for message in &messages {
         *same_name.entry(&message.variant).or_default() += 1;
     }
-    let provoked = |message: &Message| {
+    let named = |message: &Message| {
         let unique = same_name[message.variant.as_str()] == 1;
         tests.mentions(message, unique)
     };
     let missing: Vec<String> = messages
         .iter()
-        .filter(|message| !message.is_transparent() && !provoked(message))
+        .filter(|message| !message.is_transparent() && !named(message))
         .map(Message::name)
         .collect();
-    let allowed: Vec<&str> = NOT_PROVOKED.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let allowed: Vec<&str> = NOT_NAMED.iter().flat_map(|(_, names)| names.iter().copied()).collect();
     let unexpected: Vec<&str> =
         missing.iter().map(String::as_str).filter(|name| !allowed.contains(name)).collect();
     let stale: Vec<&str> =
         allowed.into_iter().filter(|allowed| !missing.iter().any(|name| name == allowed)).collect();
     assert!(
         unexpected.is_empty() && stale.is_empty(),
-        "messages that no test names or quotes:\n{}\nmessages to remove from NOT_PROVOKED:\n{}",
+        "messages that no test names or quotes:\n{}\nmessages to remove from NOT_NAMED:\n{}",
         unexpected.join("\n"),
         stale.join("\n")
     );

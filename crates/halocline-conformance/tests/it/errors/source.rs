@@ -8,7 +8,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// One `#[error(...)]` attribute.
+/// One `#[error(...)]` attribute, or one arm of an `impl Display` of `error/failure.rs`.
 #[derive(Debug)]
 pub struct Message {
     pub krate: String,
@@ -157,7 +157,7 @@ fn sources() -> Vec<(String, PathBuf, String, String)> {
 pub fn test_code() -> TestCode {
     let files: Vec<TestFile> = sources()
         .into_iter()
-        // The list of what is not provoked would be taken for a test.
+        // The list of what no test names would be taken for a test.
         .filter(|(_, path, _, tests)| !tests.is_empty() && !path.ends_with("it/errors/mod.rs"))
         .map(|(krate, _, _, code)| TestFile { krate, code: joined(&code) })
         .collect();
@@ -187,7 +187,43 @@ fn joined(code: &str) -> String {
 
 /// Every message, by crate and file.
 pub fn messages() -> Vec<Message> {
-    sources().iter().flat_map(|(krate, _, code, _)| messages_in(krate, code)).collect()
+    let of_file = |(krate, path, code, _): &(String, PathBuf, String, String)| match path.ends_with(FAILURE) {
+        true => causes_in(krate, code),
+        false => messages_in(krate, code),
+    };
+    sources().iter().flat_map(of_file).collect()
+}
+
+/// The file whose types have an `impl Display` instead of attributes.
+const FAILURE: &str = "halocline/src/error/failure.rs";
+
+/// The first text of each arm that matches a variant in an `impl Display`.
+fn causes_in(krate: &str, code: &str) -> Vec<Message> {
+    let code = joined(code);
+    let mut found = Vec::new();
+    for implementation in code.split("impl fmt::Display for ").skip(1) {
+        let implementation = implementation.split("\n}\n").next().unwrap_or_default();
+        let of = identifier(implementation);
+        // `Failure` matches the variants of its `Cause`.
+        let (container, prefix) =
+            if of == "Failure" { ("Cause".to_owned(), "Cause::") } else { (of, "Self::") };
+        for arm in implementation.split(prefix).skip(1) {
+            let (text, pieces) = rendered(&arm[arm.find('"').expect("an arm with a text")..]);
+            let variant = identifier(arm);
+            let declared = code.find(&format!("enum {container} {{")).expect("the enum");
+            let at = declared + code[declared..].find(&format!("\n    {variant}")).expect("the variant") + 1;
+            let meaning = documented(&code[..at]);
+            found.push(Message {
+                krate: krate.to_owned(),
+                container: container.clone(),
+                variant,
+                text,
+                meaning,
+                pieces,
+            });
+        }
+    }
+    found
 }
 
 fn messages_in(krate: &str, code: &str) -> Vec<Message> {
@@ -279,7 +315,7 @@ fn rendered(arguments: &str) -> (String, Vec<String>) {
                 let value: String = chars.by_ref().take_while(|&c| c != '}').collect();
                 let name = value.split(':').next().unwrap_or_default().to_owned();
                 let name = if name.is_empty() { values.next().unwrap_or_default() } else { name };
-                text.push_str(&format!("`{{{name}}}`"));
+                push_value(&mut text, &placeholder(&name));
                 pieces.push(std::mem::take(&mut piece));
             }
             _ => {
@@ -290,6 +326,32 @@ fn rendered(arguments: &str) -> (String, Vec<String>) {
     }
     pieces.push(piece);
     (text, pieces)
+}
+
+/// `{name}` for a field, a constant, a path or a list; `…` for any other expression.
+fn placeholder(value: &str) -> String {
+    let value = value.trim_start_matches(['*', '.']);
+    let value = value.strip_suffix(".display()").unwrap_or(value);
+    let value = value.strip_prefix("list(").and_then(|list| list.strip_suffix(')')).unwrap_or(value);
+    let name = value.rsplit("::").next().unwrap_or_default();
+    match name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.') {
+        true => format!("{{{name}}}"),
+        false => "…".to_owned(),
+    }
+}
+
+/// Appends a placeholder as code, to the code that the text ends with or is within.
+fn push_value(text: &mut String, value: &str) {
+    if text.matches('`').count() % 2 == 1 {
+        return text.push_str(value);
+    }
+    if text.ends_with("}`") || text.ends_with("…`") {
+        text.pop();
+    } else {
+        text.push('`');
+    }
+    text.push_str(value);
+    text.push('`');
 }
 
 /// Expressions after a format string, split at the commas between them.

@@ -133,7 +133,7 @@ pub(super) fn refusals(rig: &dyn Rig) -> Outcome {
     };
     let (from, to) = (field.at(0), slot.at(0));
     let none = |source_address, target_address, block| {
-        Some(DeviceError::NoWords { source_address, target_address, block })
+        Some(DeviceError::LlAlignment { source_address, target_address, block })
     };
     for (slot, (source, target)) in [(Slot::Written, (from, to)), (Slot::Awaited, (to, from))] {
         assert_eq!(refused(line(0, 0, 64), (source, target), slot), None);
