@@ -4,7 +4,7 @@
 //! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`).
 
 use halocline::{BindOptions, Communicator, HaloExchange, Stream, TestOptions};
-use halocline_conformance::gpus::meter::{Meter, Way};
+use halocline_conformance::gpus::meter::{Meter, Method};
 use halocline_conformance::gpus::rows::cube;
 use halocline_conformance::gpus::{Gpu, skipped};
 use halocline_conformance::yard::Yard;
@@ -47,7 +47,7 @@ fn all(comm: &Communicator) -> Outcome {
             println!("{line}");
         }
     };
-    let empty = meter.steady(&Way::other(|stream| Ok(meter.gpu.empty(stream)?)))?;
+    let empty = meter.steady(&Method::other(|stream| Ok(meter.gpu.empty(stream)?)))?;
     say(format!(
         "\n{} ranks by {}, {} GPUs here, empty kernel {empty:.2} us; given: us of \
          the host to give one of many in a row; host: the same behind a kernel of 1 ms, first (later)",
@@ -69,10 +69,10 @@ fn all(comm: &Communicator) -> Outcome {
             if number == 0 && (width, fields) == (1, 1) {
                 say(halo.explain());
             }
-            let way = Way::exchange(halo);
-            meter.check(&yard, &way, number)?;
+            let method = Method::exchange(halo);
+            meter.check(&yard, &method, number)?;
             let (steady, given, [first, later]) =
-                (meter.steady(&way)?, meter.given(&way)?, meter.host(&way)?);
+                (meter.steady(&method)?, meter.given(&method)?, meter.host(&method)?);
             let how = [", inline", ""][usize::from(!inline)];
             let waits = [", waits of streams", ""][usize::from(!stream_waits)];
             let name = format!("{cells}^3, halo {width}, {fields} fields{how}{waits}");
@@ -111,14 +111,14 @@ fn bind(meter: &Meter<'_>, yard: &Yard, options: &BindOptions) -> Result<HaloExc
 fn overlap(meter: &Meter<'_>, size: Size, say: impl Fn(String)) -> Outcome {
     let Meter { comm, gpu, .. } = meter;
     let yard = yard(meter, size)?;
-    let exchange = meter.steady(&Way::exchange(bind(meter, &yard, &BindOptions::default())?))?;
+    let exchange = meter.steady(&Method::exchange(bind(meter, &yard, &BindOptions::default())?))?;
     let wanted = exchange * 2.5;
     let bytes = 1 << 30;
     let (x, y) = (gpu.device().allocate(bytes)?, gpu.device().allocate(bytes)?);
     // All ranks find the same times, and so take the same.
-    let whole = meter.steady(&Way::other(|stream| Ok(gpu.triad(stream, &x, &y, bytes)?)))?;
+    let whole = meter.steady(&Method::other(|stream| Ok(gpu.triad(stream, &x, &y, bytes)?)))?;
     let part = ((wanted / whole * bytes as f64) as usize & !0xffff).min(bytes);
-    let hundred = meter.steady(&Way::other(|stream| Ok(gpu.compute(stream, 100)?)))?;
+    let hundred = meter.steady(&Method::other(|stream| Ok(gpu.compute(stream, 100)?)))?;
     let waves = (wanted / hundred * 100.0).ceil() as u32;
     for what in ["nothing", "arithmetic", "memory"] {
         let interior = |stream: &Stream| {
@@ -128,9 +128,9 @@ fn overlap(meter: &Meter<'_>, size: Size, say: impl Fn(String)) -> Outcome {
                 _ => gpu.triad(stream, &x, &y, part),
             }?)
         };
-        let alone = meter.steady(&Way::other(interior))?;
+        let alone = meter.steady(&Method::other(interior))?;
         let halo = bind(meter, &yard, &BindOptions::default())?;
-        let both = meter.steady(&Way::exchange(halo).beside(interior))?;
+        let both = meter.steady(&Method::exchange(halo).beside(interior))?;
         let (cells, width, fields) = size;
         say(format!(
             "overlap, {cells}^3, halo {width}, {fields} fields: exchange {exchange:.1} us, interior of {what} {alone:.1}, step {both:.1}: {:.2} of the \

@@ -133,7 +133,7 @@ impl Costs<'_> {
         Ok(Row { times, opens })
     }
 
-    /// Exports memories and opens the peer's, without anything else: what that takes, but for what is told.
+    /// Exports memories and opens the peer's, without anything else: the time of both, without the messages between them.
     fn by_hand(&self, memories: &[Memory]) -> Result<f64, Trouble> {
         let refused = |why: Refusal| Trouble::new(why.to_string());
         let find = |memory: &Memory| {
@@ -144,12 +144,12 @@ impl Costs<'_> {
         let export = |of: &Allocation| Ok((*of, self.provider.export(of).map_err(refused)?));
         let (exporting, own) =
             self.timed(|| found.iter().map(export).collect::<Result<Vec<(Allocation, Export)>, Trouble>>())?;
-        let told = Value::Array(own.iter().map(tell).collect()).to_string();
-        let told = self.comm.all_gather(told.as_bytes())?;
-        let told: Value = serde_json::from_slice(&told[1 - self.comm.rank()])?;
+        let sent = Value::Array(own.iter().map(describe).collect()).to_string();
+        let sent = self.comm.all_gather(sent.as_bytes())?;
+        let sent: Value = serde_json::from_slice(&sent[1 - self.comm.rank()])?;
         let kind = own.first().map(|(allocation, _)| allocation.kind);
-        let told = told.as_array().into_iter().flatten();
-        let theirs = told.map(|one| hear(one, kind)).collect::<Result<Vec<_>, Trouble>>()?;
+        let sent = sent.as_array().into_iter().flatten();
+        let theirs = sent.map(|one| parse(one, kind)).collect::<Result<Vec<_>, Trouble>>()?;
         let (opening, opened) = self.timed(|| {
             let open = |(allocation, export)| self.provider.open(&allocation, export).map_err(refused);
             theirs.into_iter().map(open).collect::<Result<Vec<_>, Trouble>>()
@@ -164,22 +164,22 @@ impl Costs<'_> {
     }
 }
 
-/// What the other process is told of an export. Its descriptors are files, which it opens itself.
-fn tell((allocation, export): &(Allocation, Export)) -> Value {
+/// The description of an export that is sent to the other process. Its descriptors are files, which it opens itself.
+fn describe((allocation, export): &(Allocation, Export)) -> Value {
     let path = |fd: &OwnedFd| format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
     let Allocation { base, bytes, id, device, .. } = allocation;
     let files: Vec<String> = export.descriptors.iter().map(path).collect();
     json!({ "memory": [base, bytes, id], "device": device.0, "handle": export.handle, "files": files })
 }
 
-/// What it makes of that: memory of the kind that it has itself.
-fn hear(told: &Value, kind: Option<Kind>) -> Result<(Allocation, Export), Trouble> {
-    let list = |name: &str| told[name].as_array().into_iter().flatten();
+/// The inverse of [`describe`]; memory of the kind that this process has itself.
+fn parse(sent: &Value, kind: Option<Kind>) -> Result<(Allocation, Export), Trouble> {
+    let list = |name: &str| sent[name].as_array().into_iter().flatten();
     let bytes = |name| list(name).filter_map(|byte| u8::try_from(byte.as_u64()?).ok()).collect::<Vec<u8>>();
     let memory: Vec<u64> = list("memory").filter_map(Value::as_u64).collect();
     let (&[base, bytes_long, id], Ok(device), Some(kind)) = (&memory[..], bytes("device").try_into(), kind)
     else {
-        return Err(Trouble::new(format!("no export: {told}")));
+        return Err(Trouble::new(format!("no export: {sent}")));
     };
     let open =
         |path: &Value| OpenOptions::new().read(true).write(true).open(path.as_str().unwrap_or_default());

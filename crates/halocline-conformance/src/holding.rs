@@ -7,7 +7,7 @@
 //! - Streams share as many hardware queues as CUDA gives a process.
 //! - A read of a device flag may return nothing ([`silence`]).
 
-use crate::ring::Given;
+use crate::ring::DeviceMemory;
 use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::sim::{Live, Options};
@@ -379,7 +379,7 @@ impl Rig for Held {
         &self.devices
     }
 
-    fn given(&self, _: &Device, _: usize) -> Result<Vec<Given>, DeviceError> {
+    fn memories(&self, _: &Device, _: usize) -> Result<Vec<DeviceMemory>, DeviceError> {
         Ok(Vec::new())
     }
 

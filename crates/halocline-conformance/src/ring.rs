@@ -12,7 +12,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 /// Device memory of any origin.
-pub struct Given {
+pub struct DeviceMemory {
     /// Its name.
     pub name: &'static str,
     /// Its first byte.

@@ -194,7 +194,7 @@ impl Piece {
 
 /// The form in which a random domain is described to the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum DomainForm {
     /// Owned cells, then halo cells.
     OwnedThenHalo,
     /// Cells in any order, and the indices of the halo.
@@ -215,7 +215,7 @@ pub struct Cloud {
     /// Halo cells wanted by each domain.
     pub halo: usize,
     /// The form of its domains.
-    pub told: Told,
+    pub form: DomainForm,
     /// Chance of a cell to follow its predecessor into its domain, in percent.
     pub coherence: usize,
 }
@@ -244,8 +244,8 @@ impl Cloud {
         let mut numbers = Numbers::new(self.seed ^ mix(domain as u64 + 1));
         let owned: Vec<usize> = (0..self.cells).filter(|&cell| owner[cell] == domain).collect();
         // The owners form cannot tell a halo cell that another domain of the same rank owns.
-        let foreign = |cell: &usize| match self.told {
-            Told::ByOwners => owner[*cell] % ranks != rank,
+        let foreign = |cell: &usize| match self.form {
+            DomainForm::ByOwners => owner[*cell] % ranks != rank,
             _ => owner[*cell] != domain,
         };
         let mut others: Vec<usize> = (0..self.cells).filter(foreign).collect();
@@ -253,15 +253,15 @@ impl Cloud {
         others.truncate(self.halo);
         let number = domain as u64 * 1001 + 7;
         let ids = |cells: &[usize]| cells.iter().map(|&cell| self.id(cell)).collect::<Vec<u64>>();
-        if self.told == Told::OwnedThenHalo {
+        if self.form == DomainForm::OwnedThenHalo {
             let domain = UnstructuredDomain::new(number, ids(&owned), ids(&others));
             return Piece::of_mesh(&domain, owned.len());
         }
         let mut local: Vec<usize> = owned.iter().chain(&others).copied().collect();
         numbers.shuffle(&mut local);
         let halo: Vec<bool> = local.iter().map(|&cell| owner[cell] != domain).collect();
-        let domain = match self.told {
-            Told::ByOwners => {
+        let domain = match self.form {
+            DomainForm::ByOwners => {
                 let owners = local.iter().map(|&cell| owner[cell] % ranks).collect();
                 UnstructuredDomain::from_owners(number, rank, ids(&local), owners)
             }

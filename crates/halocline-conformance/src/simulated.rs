@@ -1,7 +1,7 @@
 //! Ranks under the scheduler of a simulated world. Rank code, progress threads and streams take turns, one at a time, so a seed
 //! replays exactly.
 
-use crate::ring::Given;
+use crate::ring::DeviceMemory;
 use crate::subject::forget_streams;
 use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
@@ -132,14 +132,14 @@ impl Rig for Simulation {
         &self.devices
     }
 
-    fn given(&self, device: &Device, bytes: usize) -> Result<Vec<Given>, DeviceError> {
+    fn memories(&self, device: &Device, bytes: usize) -> Result<Vec<DeviceMemory>, DeviceError> {
         let names = [("simulated memory", Some(Kind::Simulated)), ("private memory", None)];
         let given = |(name, kind): (_, Option<Kind>)| {
             let memory = Arc::new(device.allocate(bytes)?);
             if kind.is_none() {
                 self.live.world().refuse_export(memory.at(0), Refusal::DefaultPool)?;
             }
-            Ok(Given { name, address: memory.at(0), owner: memory, kind })
+            Ok(DeviceMemory { name, address: memory.at(0), owner: memory, kind })
         };
         names.into_iter().map(given).collect()
     }

@@ -2,7 +2,7 @@
 //! themselves and name it.
 
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of};
+use crate::scene::{Cloud, DomainForm, Grid, Scene, by, choices, pattern_of};
 use crate::trouble::Trouble;
 use crate::{ensure, fail};
 use halocline::device::Priority;
@@ -436,8 +436,8 @@ impl Play {
 
     fn pattern_once(&self, turn: u64) -> Result<(), Error> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
-        let (cells, told) = (20 * size, Told::ByIndices);
-        let cloud = Cloud { seed: turn, cells, domains_per_rank: 2, halo: 9, told, coherence: 50 };
+        let (cells, form) = (20 * size, DomainForm::ByIndices);
+        let cloud = Cloud { seed: turn, cells, domains_per_rank: 2, halo: 9, form, coherence: 50 };
         pattern_of(&self.comm, &cloud.pieces(rank, size))?;
         self.comm.all_gather(&vec![7; 1000 * rank])?;
         self.comm.all_reduce(&[turn], Reduce::Max)?;

@@ -3,7 +3,7 @@
 //! A kind of device is a [`Rig`]: its devices, and [`Kernels`] for the fields of a [`Yard`].
 
 use crate::numbers::mix;
-use crate::ring::Given;
+use crate::ring::DeviceMemory;
 use crate::{Outcome, Trouble, fail};
 use halocline::device::Priority;
 use halocline::device::sim::{Kernel, World};
@@ -41,7 +41,7 @@ pub trait Rig: Kernels + Sized + Sync + 'static {
     fn devices(&self) -> &[Device];
 
     /// Memory of a device, so many bytes of each kind that there is.
-    fn given(&self, device: &Device, bytes: usize) -> Result<Vec<Given>, DeviceError>;
+    fn memories(&self, device: &Device, bytes: usize) -> Result<Vec<DeviceMemory>, DeviceError>;
 
     /// Whether ranks reach memory of each other's devices only once they have mapped it.
     fn is_apart(&self, comm: &Communicator) -> bool {

@@ -240,7 +240,7 @@ impl Bound {
         if link.is_done(epoch) {
             return;
         }
-        // Asked before the look: what a rank sent before it departed is there once its departure shows.
+        // Read before polling: a departed rank's messages are visible once its departure is.
         let gone = link.is_gone();
         // SAFETY: exchange `epoch` is in flight: it is not over before `link.done` says so, and this turn alone sets that,
         // under the claim.

@@ -191,8 +191,8 @@ impl HaloExchange {
     ///
     /// The call may wait in three cases, none of them under a deadline:
     /// - Nothing of this process is in flight, and GPU memory or a mapping was dropped. The call frees some of it, for up to
-    ///   2 ms. CUDA frees once that GPU has completed all earlier work, of any program part.
-    /// - Dropped memory found no such gap for 100 ms. The call waits for earlier exchanges: up to 50 ms, or up to 0.8 s after
+    ///   2 ms. CUDA frees once that GPU has completed all earlier work, including the program's own.
+    /// - Dropped memory could not be freed for 100 ms. The call waits for earlier exchanges: up to 50 ms, or up to 0.8 s after
     ///   attempts without success. Together these waits take at most a twentieth of the time. Peers with a shorter deadline
     ///   report this rank as late.
     /// - The device's queue is full. CUDA takes about 1,000 operations a stream. An exchange has two to five, and two more if a

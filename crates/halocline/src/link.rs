@@ -7,7 +7,7 @@
 //! | push | `granted`: the halo may be overwritten | `arrived`: the bytes are there |
 //! | pull | `arrived`: the owned cells were read | `granted`: they may be read |
 //! | mailbox | `granted` of epoch e - 2 where no bytes come back: the slot is free | `arrived`: the slot is full |
-//! | message | the same, as messages | the message |
+//! | message | `granted` as a message, of epoch e - 2 where no bytes come back | the message |
 //!
 //! A flag also carries the index of the field set: no side touches memory of a set that the other has not granted.
 

@@ -147,7 +147,7 @@ impl BindOptions {
         self
     }
 
-    /// Whether each exchange proves that it did what it should, at any cost. All ranks give the same; by default
+    /// Whether each exchange is verified, which is slow. All ranks give the same; by default
     /// `HALOCLINE_CHECK` (`on` or `off`) decides. Checked mode finds halo cells that were not written, bytes that changed in
     /// transit, owned cells written before the wait returned, halo cells overwritten after they arrived, and ranks that
     /// exchange different sets. Each is a [`crate::Fault`], which fails the object. While an exchange is in flight, halo cells

@@ -102,7 +102,7 @@ impl<T: Element> ReadGuard<'_, T> {
     }
 }
 
-/// As of [`ReadGuard`], to write.
+/// Mutable views.
 impl<T: Element> WriteGuard<'_, T> {
     /// All elements.
     pub fn view<D: Dimension>(&self) -> Result<ArrayView<'_, T, D>, Error> {

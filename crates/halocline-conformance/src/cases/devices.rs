@@ -5,7 +5,7 @@ use crate::by_hand;
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
 use crate::programs::Program;
-use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, ring_neighbours, subjects_of};
+use crate::scene::{Cloud, DomainForm, Grid, Scene, by, pattern_of, ring, ring_neighbours, subjects_of};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::watchdog::note;
@@ -125,7 +125,7 @@ fn group<const N: usize>(
             cells: 5 + numbers.below(40 * ranks),
             domains_per_rank: 1 + numbers.below(2),
             halo: numbers.below(40),
-            told: [Told::OwnedThenHalo, Told::ByIndices, Told::ByOwners][numbers.below(3)],
+            form: [DomainForm::OwnedThenHalo, DomainForm::ByIndices, DomainForm::ByOwners][numbers.below(3)],
             coherence: numbers.below(95),
         };
         let pieces = cloud.pieces(comm.rank(), ranks);

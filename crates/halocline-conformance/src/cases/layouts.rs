@@ -2,7 +2,7 @@
 
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
-use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, subjects_of};
+use crate::scene::{Cloud, DomainForm, Grid, Scene, by, pattern_of, ring, subjects_of};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
 use halocline::{Bool, Element, ElementType, HaloExchange, Layout, LinkChoice};
@@ -116,7 +116,7 @@ fn one_each(comm: &Stage<'_>) -> Outcome {
 fn unstructured(comm: &Stage<'_>) -> Outcome {
     let cells = 20 * comm.size();
     let cloud =
-        Cloud { seed: 11, cells, domains_per_rank: 2, halo: 15, told: Told::ByIndices, coherence: 60 };
+        Cloud { seed: 11, cells, domains_per_rank: 2, halo: 15, form: DomainForm::ByIndices, coherence: 60 };
     let pieces = cloud.pieces(comm.rank(), comm.size());
     let pattern = pattern_of(comm, &pieces)?;
     for (turn, extra) in [(0, &[][..]), (1, &[3]), (2, &[2, 3])] {
@@ -135,7 +135,7 @@ fn mixed(comm: &Stage<'_>) -> Outcome {
         cells: 15 * comm.size(),
         domains_per_rank: 1,
         halo: 9,
-        told: Told::OwnedThenHalo,
+        form: DomainForm::OwnedThenHalo,
         coherence: 50,
     };
     let pieces = cloud.pieces(comm.rank(), comm.size());

@@ -1,7 +1,7 @@
 //! Device memory of every kind, mapped by ranks of other processes.
 
 use super::scheduled::device_of;
-use crate::ring::{Given, Ring};
+use crate::ring::{DeviceMemory, Ring};
 use crate::stage::Stage;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
@@ -27,7 +27,7 @@ fn maps<R: Rig>(rig: &R, comm: &Stage<'_>) -> bool {
 }
 
 /// Each link is as good as the memory at its receiving end allows.
-fn check_ways(halo: &HaloExchange, own: &Given, theirs: &Given) -> Outcome {
+fn check_paths(halo: &HaloExchange, own: &DeviceMemory, theirs: &DeviceMemory) -> Outcome {
     for (peer, direction, path) in halo.paths() {
         let written = if direction == Direction::Receive { own } else { theirs };
         let is_right = match written.kind {
@@ -37,12 +37,12 @@ fn check_ways(halo: &HaloExchange, own: &Given, theirs: &Given) -> Outcome {
         ensure!(is_right, "{} of rank {peer}, {direction:?}: {path}\n{}", written.name, halo.explain());
     }
     let text = halo.explain();
-    for given in [own, theirs] {
-        let is_told = match given.kind {
+    for memory in [own, theirs] {
+        let is_named = match memory.kind {
             Some(kind) => text.contains(&kind.to_string()),
             None => ["cannot be mapped", "this process alone"].iter().any(|why| text.contains(why)),
         };
-        ensure!(is_told, "nothing of {}:\n{text}", given.name);
+        ensure!(is_named, "nothing of {}:\n{text}", memory.name);
     }
     Ok(())
 }
@@ -50,22 +50,23 @@ fn check_ways(halo: &HaloExchange, own: &Given, theirs: &Given) -> Outcome {
 fn every_kind<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
-    let kinds: Vec<bool> = rig.given(device, Ring::BYTES)?.iter().map(|given| given.kind.is_some()).collect();
+    let kinds: Vec<bool> =
+        rig.memories(device, Ring::BYTES)?.iter().map(|memory| memory.kind.is_some()).collect();
     let pairs = (0..kinds.len()).flat_map(|even| (0..kinds.len()).map(move |odd| (even, odd)));
     for (even, odd) in pairs.filter(|&(even, odd)| even == odd || !kinds[even] || !kinds[odd]) {
-        let mut all = rig.given(device, Ring::BYTES)?;
-        let mut others = rig.given(device, Ring::BYTES)?;
+        let mut all = rig.memories(device, Ring::BYTES)?;
+        let mut others = rig.memories(device, Ring::BYTES)?;
         let (own, theirs) = if comm.rank().is_multiple_of(2) { (even, odd) } else { (odd, even) };
         let (own, theirs) = (all.swap_remove(own), others.swap_remove(theirs));
         let of = |trouble| Trouble::new(format!("{} on even ranks: {trouble}", own.name));
         let ring = Ring::new(comm, device, own.address, Arc::clone(&own.owner))?;
         for inline in [false, true] {
-            // Of the way that is the same for all sizes.
+            // Of the path that is the same for all sizes.
             let ll = Ll::Never;
             let halo = ring.bind(comm, &BindOptions::default().inline(inline).ll(ll))?;
             // In a ring of an odd number of ranks two even ones meet.
             if maps(rig, comm) && comm.size().is_multiple_of(2) {
-                check_ways(&halo, &own, &theirs).map_err(of)?;
+                check_paths(&halo, &own, &theirs).map_err(of)?;
             }
             (1..=3).try_for_each(|step| ring.step(&halo, step)).map_err(of)?;
             comm.barrier()?;

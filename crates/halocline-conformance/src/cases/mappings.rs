@@ -62,15 +62,16 @@ fn read_and_written(comm: &Stage<'_>) -> Outcome {
     let pinned = |peer: &usize| mappings.map(at(*peer), address(&memory) + from, length);
     let pins = peers(comm).iter().map(pinned).collect::<Result<Vec<_>, _>>()?;
     // Each has a token of its own for it.
-    let mut told = vec![0; 8 * comm.size()];
+    let mut gathered = vec![0; 8 * comm.size()];
     for (peer, pin) in peers(comm).into_iter().zip(&pins) {
         ensure!((pin.offset(), pin.bytes()) == (from, length), "{} bytes at {}", pin.bytes(), pin.offset());
-        told[8 * peer..8 * peer + 8].copy_from_slice(&pin.token().to_le_bytes());
+        gathered[8 * peer..8 * peer + 8].copy_from_slice(&pin.token().to_le_bytes());
     }
-    let told = comm.all_gather(&told)?;
+    let gathered = comm.all_gather(&gathered)?;
     let mut held = Vec::new();
     for peer in peers(comm) {
-        let token = told[peer][8 * comm.rank()..].first_chunk().map_or(0, |token| u64::from_le_bytes(*token));
+        let token =
+            gathered[peer][8 * comm.rank()..].first_chunk().map_or(0, |token| u64::from_le_bytes(*token));
         let mapping = mappings.resolve(peer, token, from, length)?;
         let expected = &content(peer, 1)[from as usize..(from + length) as usize];
         ensure!(bytes_at(mapping.address(), length) == expected, "other bytes of rank {peer}");

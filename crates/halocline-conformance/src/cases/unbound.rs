@@ -3,7 +3,7 @@
 use super::fixture::{Line, Words, failure, in_flight, still_works};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, ring_neighbours, subjects_of};
+use crate::scene::{Cloud, DomainForm, Grid, Scene, by, pattern_of, ring, ring_neighbours, subjects_of};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
@@ -152,7 +152,7 @@ fn several_patterns(comm: &Stage<'_>) -> Outcome {
         cells: 25 * comm.size(),
         domains_per_rank: 2,
         halo: 12,
-        told: Told::ByIndices,
+        form: DomainForm::ByIndices,
         coherence: 60,
     };
     let pieces = cloud.pieces(comm.rank(), comm.size());

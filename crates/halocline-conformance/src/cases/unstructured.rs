@@ -2,7 +2,7 @@
 
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, Piece, Scene, Told, pattern_of, subjects_of};
+use crate::scene::{Cloud, DomainForm, Piece, Scene, pattern_of, subjects_of};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{ElementType, Mesh, MeshDomains, Partition, UnstructuredDomain};
@@ -27,10 +27,10 @@ fn every_way(comm: &Stage<'_>, pieces: &[Piece], kind: &Kind) -> Outcome {
     Scene::of(pattern, subjects).every_way(comm, 3)
 }
 
-fn cloud(comm: &Stage<'_>, told: Told, domains_per_rank: usize) -> Outcome {
+fn cloud(comm: &Stage<'_>, form: DomainForm, domains_per_rank: usize) -> Outcome {
     for (seed, halo, coherence) in [(1, 10, 0), (2, 40, 90), (3, 0, 50)] {
         let cells = 30 * comm.size();
-        let cloud = Cloud { seed, cells, domains_per_rank, halo, told, coherence };
+        let cloud = Cloud { seed, cells, domains_per_rank, halo, form, coherence };
         let pieces = cloud.pieces(comm.rank(), comm.size());
         every_way(comm, &pieces, &Kind::with_extra(ElementType::F64, &[2]))?;
     }
@@ -38,21 +38,21 @@ fn cloud(comm: &Stage<'_>, told: Told, domains_per_rank: usize) -> Outcome {
 }
 
 fn owned_then_halo(comm: &Stage<'_>) -> Outcome {
-    cloud(comm, Told::OwnedThenHalo, 1)
+    cloud(comm, DomainForm::OwnedThenHalo, 1)
 }
 
 fn by_indices(comm: &Stage<'_>) -> Outcome {
-    cloud(comm, Told::ByIndices, 1)
+    cloud(comm, DomainForm::ByIndices, 1)
 }
 
 fn by_owners(comm: &Stage<'_>) -> Outcome {
-    cloud(comm, Told::ByOwners, 1)
+    cloud(comm, DomainForm::ByOwners, 1)
 }
 
 fn several_domains(comm: &Stage<'_>) -> Outcome {
-    cloud(comm, Told::ByIndices, 3)?;
-    cloud(comm, Told::OwnedThenHalo, 2)?;
-    cloud(comm, Told::ByOwners, 2)
+    cloud(comm, DomainForm::ByIndices, 3)?;
+    cloud(comm, DomainForm::OwnedThenHalo, 2)?;
+    cloud(comm, DomainForm::ByOwners, 2)
 }
 
 /// A rectangle of `n` x `m` squares, each cut into two triangles.

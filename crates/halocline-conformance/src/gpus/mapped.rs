@@ -4,7 +4,7 @@ use super::Gpus;
 use super::kinds::{Foreign, PIECE, Sort, free};
 use super::raw::Raw;
 use crate::processes::Ranks;
-use crate::ring::{Given, Ring};
+use crate::ring::{DeviceMemory, Ring};
 use crate::yard::Rig;
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::{Address, Priority, cuda};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// One of each, and parts of larger ones that begin anywhere.
-pub(super) fn of_every_kind(ordinal: u32, bytes: usize) -> Vec<Given> {
+pub(super) fn of_every_kind(ordinal: u32, bytes: usize) -> Vec<DeviceMemory> {
     let sorts = [
         ("cudaMalloc", Sort::Plain, Some(Kind::Legacy)),
         ("virtual memory", Sort::Virtual { passed_on: true }, Some(Kind::Vmm)),
@@ -23,15 +23,20 @@ pub(super) fn of_every_kind(ordinal: u32, bytes: usize) -> Vec<Given> {
         ("a pool", Sort::Pool, Some(Kind::Pool)),
         ("the default pool", Sort::DefaultPool, None),
     ];
-    let mut all: Vec<Given> = Vec::new();
+    let mut all: Vec<DeviceMemory> = Vec::new();
     for (name, sort, kind) in sorts {
         let memory = Arc::new(Foreign::new(ordinal, sort, bytes));
-        all.push(Given { name, address: memory.address as Address, owner: memory, kind });
+        all.push(DeviceMemory { name, address: memory.address as Address, owner: memory, kind });
     }
     let middle = |name, sort, kind| {
         let memory = Arc::new(Foreign::new(ordinal, sort, 3 * PIECE));
         // Over the border of two physical memories.
-        Given { name, address: (memory.address + 2 * PIECE - 72) as Address, owner: memory, kind: Some(kind) }
+        DeviceMemory {
+            name,
+            address: (memory.address + 2 * PIECE - 72) as Address,
+            owner: memory,
+            kind: Some(kind),
+        }
     };
     all.push(middle("the middle of cudaMalloc", Sort::Plain, Kind::Legacy));
     all.push(middle("the middle of virtual memory", Sort::Virtual { passed_on: true }, Kind::Vmm));
@@ -39,7 +44,7 @@ pub(super) fn of_every_kind(ordinal: u32, bytes: usize) -> Vec<Given> {
     let beside = Foreign::new(ordinal, Sort::Plain, bytes);
     let memory = Foreign::new(ordinal, Sort::Plain, bytes);
     let (address, owner) = (memory.address as Address, Arc::new((memory, beside)));
-    all.push(Given { name: "one of two suballocations", address, owner, kind: Some(Kind::Legacy) });
+    all.push(DeviceMemory { name: "one of two suballocations", address, owner, kind: Some(Kind::Legacy) });
     all
 }
 
@@ -84,7 +89,7 @@ pub(super) fn device_among<'a>(rig: &'a Gpus, gpus: &str, rank: usize) -> Result
     }
 }
 
-/// Waits until so much of a GPU is free as before, or no more becomes free: what is freed goes behind the scenes.
+/// Waits until so much of a GPU is free as before, or no more becomes free: a thread frees in the background.
 pub(super) fn settled(device: &Device, raw: &Raw, before: usize) -> usize {
     let (mut last, mut since) = (free(raw, device.ordinal()), Instant::now());
     while last < before && since.elapsed() < Duration::from_millis(300) {
@@ -302,8 +307,8 @@ fn staged(
     let base = segment.base().as_ptr().expose_provenance() as Address;
     // Of rank 1, mapped by rank 0.
     let pinned = (comm.rank() == 1).then(|| mappings.map(host, base, bytes as u64)).transpose()?;
-    let told = comm.all_gather(&pinned.as_ref().map_or(0, |pinned| pinned.token()).to_le_bytes())?;
-    let token = u64::from_le_bytes(told[1][..].try_into().map_err(|_| Trouble::new("a token"))?);
+    let gathered = comm.all_gather(&pinned.as_ref().map_or(0, |pinned| pinned.token()).to_le_bytes())?;
+    let token = u64::from_le_bytes(gathered[1][..].try_into().map_err(|_| Trouble::new("a token"))?);
     let mapping =
         (comm.rank() == 0).then(|| mappings.resolve(1, token, 0, bytes as u64)).transpose()?.map(Arc::new);
     let stream = device.stream(Priority::Normal)?;

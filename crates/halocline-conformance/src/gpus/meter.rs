@@ -22,8 +22,8 @@ const AHEAD: usize = 56;
 const ROUNDS: usize = 31;
 const BEHIND: u64 = 1_000_000;
 
-/// What is timed: each call gives a stream one, or several.
-pub struct Way<'a> {
+/// What is timed: each call enqueues one or several.
+pub struct Method<'a> {
     kind: Kind<'a>,
     /// How many.
     at_once: usize,
@@ -39,7 +39,7 @@ enum Kind<'a> {
     Other(Give<'a>),
 }
 
-impl<'a> Way<'a> {
+impl<'a> Method<'a> {
     /// A scheduled exchange and its wait.
     pub fn exchange(halo: HaloExchange) -> Self {
         Self { kind: Kind::Exchange(halo, RefCell::default()), at_once: 1, beside: None }
@@ -118,34 +118,34 @@ impl<'a> Meter<'a> {
         self.rig.devices().len()
     }
 
-    /// Exchanges new data of all fields a few times, and compares every cell with what its owner wrote. `number`: which way of the
+    /// Exchanges new data of all fields a few times, and compares every cell with what its owner wrote. `number`: which method of the
     /// same yard it is, so that what others have moved is found. Collective.
-    pub fn check(&self, yard: &Yard, way: &Way<'_>, number: u64) -> Outcome {
+    pub fn check(&self, yard: &Yard, method: &Method<'_>, number: u64) -> Outcome {
         let pieces = || yard.pieces.iter().flatten();
         for step in STEPS * number..STEPS * (number + 1) {
             self.rig.delay(&self.stream)?;
             pieces().try_for_each(|piece| self.rig.produce_at_once(piece, &self.stream, step))?;
             self.rig.delay(&self.stream)?;
-            way.give(&self.stream)?;
+            method.give(&self.stream)?;
             pieces().try_for_each(|piece| self.rig.consume_at_once(piece, &self.stream, step))?;
         }
-        way.finish(&self.stream)?;
+        method.finish(&self.stream)?;
         self.rig.check()?;
         Ok(self.comm.barrier()?)
     }
 
     /// The time of one of many in a row, us: the median over blocks of the slowest rank's. Collective.
-    pub fn steady(&self, way: &Way<'_>) -> Result<f64, Trouble> {
+    pub fn steady(&self, method: &Method<'_>) -> Result<f64, Trouble> {
         let block = |count: usize| -> Result<f64, Trouble> {
             self.comm.barrier()?;
             let begin = Instant::now();
-            (0..count).try_for_each(|_| way.give(&self.stream))?;
+            (0..count).try_for_each(|_| method.give(&self.stream))?;
             self.stream.synchronise()?;
             let elapsed = begin.elapsed();
-            way.finish(&self.stream)?;
-            Ok(way.one(elapsed) / count as f64)
+            method.finish(&self.stream)?;
+            Ok(method.one(elapsed) / count as f64)
         };
-        let calls = |count: f64| (count as usize).div_ceil(way.at_once);
+        let calls = |count: f64| (count as usize).div_ceil(method.at_once);
         block(calls(5.0))?;
         let first = self.slowest(&[block(calls(20.0))?])?[0];
         let count = calls((BLOCK / first.max(0.1)).clamp(COUNTS[0], COUNTS[1]));
@@ -155,36 +155,36 @@ impl<'a> Meter<'a> {
 
     /// What the host takes to give one of many in a row, us, while it waits for none: the median over blocks of the slowest rank's.
     /// Collective.
-    pub fn given(&self, way: &Way<'_>) -> Result<f64, Trouble> {
+    pub fn given(&self, method: &Method<'_>) -> Result<f64, Trouble> {
         let mut times = Vec::new();
         for _ in 0..BLOCKS {
-            way.finish(&self.stream)?;
+            method.finish(&self.stream)?;
             self.comm.barrier()?;
             let begin = Instant::now();
-            (0..AHEAD).try_for_each(|_| way.give(&self.stream))?;
-            times.push(way.one(begin.elapsed()) / AHEAD as f64);
+            (0..AHEAD).try_for_each(|_| method.give(&self.stream))?;
+            times.push(method.one(begin.elapsed()) / AHEAD as f64);
         }
-        way.finish(&self.stream)?;
+        method.finish(&self.stream)?;
         Ok(median(self.slowest(&times)?))
     }
 
     /// What the host takes for one, us, behind a kernel that keeps the GPU busy: the first, and the mean of two more; medians over
     /// rounds of the slowest rank's. Collective.
-    pub fn host(&self, way: &Way<'_>) -> Result<[f64; 2], Trouble> {
+    pub fn host(&self, method: &Method<'_>) -> Result<[f64; 2], Trouble> {
         let (mut firsts, mut others) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            way.finish(&self.stream)?;
+            method.finish(&self.stream)?;
             self.comm.barrier()?;
             self.gpu.delay(&self.stream, BEHIND)?;
             let begin = Instant::now();
-            way.give(&self.stream)?;
+            method.give(&self.stream)?;
             let first = begin.elapsed();
-            way.give(&self.stream)?;
-            way.give(&self.stream)?;
-            firsts.push(way.one(first));
-            others.push(way.one(begin.elapsed() - first) / 2.0);
+            method.give(&self.stream)?;
+            method.give(&self.stream)?;
+            firsts.push(method.one(first));
+            others.push(method.one(begin.elapsed() - first) / 2.0);
         }
-        way.finish(&self.stream)?;
+        method.finish(&self.stream)?;
         Ok([median(self.slowest(&firsts)?), median(self.slowest(&others)?)])
     }
 

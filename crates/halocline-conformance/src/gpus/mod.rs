@@ -12,7 +12,7 @@ mod raw;
 pub mod rows;
 mod victim;
 
-use crate::ring::Given;
+use crate::ring::DeviceMemory;
 use crate::yard::{Kernels, Piece, Rig, Shape};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
@@ -293,7 +293,7 @@ impl Rig for Gpus {
         &self.devices
     }
 
-    fn given(&self, device: &Device, bytes: usize) -> Result<Vec<Given>, DeviceError> {
+    fn memories(&self, device: &Device, bytes: usize) -> Result<Vec<DeviceMemory>, DeviceError> {
         Ok(mapped::of_every_kind(device.ordinal(), bytes))
     }
 

@@ -28,7 +28,7 @@ fn apart() -> Options {
 fn play(seeds: Range<u64>, ranks: usize, rank: impl Fn(&World, &Device, &Communicator) -> Outcome + Sync) {
     explore(seeds, &apart(), |world| {
         run_ranks_apart(world, ranks, |comm| rank(world, &world.device(comm.rank() as u32)?, comm));
-        // What was dropped in flight is let go of behind the scenes.
+        // A thread closes in the background what was dropped in flight.
         let is_closed = || world.mapping_calls().opens == world.mapping_calls().closes;
         (0..10_000).take_while(|_| !is_closed()).for_each(|_| world.pause());
         assert!(is_closed(), "{:?}", world.mapping_calls());

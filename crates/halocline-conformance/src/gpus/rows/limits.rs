@@ -10,14 +10,14 @@ use halocline_comm::mappings::{Mapping, Mappings, Pinned, Target};
 pub(super) const SHARES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 /// Memory of the next rank, mapped here, and memory of this rank that the previous one has mapped.
-pub(super) struct Far {
+pub(super) struct Remote {
     source: Memory,
     mapping: Mapping,
     _pinned: Pinned,
     _target: Memory,
 }
 
-impl Far {
+impl Remote {
     /// So many bytes of each rank's device. Collective.
     pub(super) fn new(comm: &Communicator, device: &Device, bytes: usize) -> Result<Self, Trouble> {
         let mappings = Mappings::of(comm)?;
@@ -31,9 +31,9 @@ impl Far {
         let (source, target) = (device.allocate(bytes)?, device.allocate(bytes)?);
         let whom = Target { rank: previous, device: halocline_comm::mappings::DeviceId(*id) };
         let pinned = mappings.map(whom, target.at(0), bytes as u64)?;
-        let told = [pinned.token(), pinned.offset()].map(u64::to_le_bytes).concat();
-        let told = comm.all_gather(&told)?;
-        let word = |at: usize| told[next].get(at..).and_then(|bytes| bytes.first_chunk()).copied();
+        let gathered = [pinned.token(), pinned.offset()].map(u64::to_le_bytes).concat();
+        let gathered = comm.all_gather(&gathered)?;
+        let word = |at: usize| gathered[next].get(at..).and_then(|bytes| bytes.first_chunk()).copied();
         let (Some(token), Some(offset)) = (word(0), word(8)) else { fail!("no token of rank {next}") };
         let (token, offset) = (u64::from_le_bytes(token), u64::from_le_bytes(offset));
         let mapping = mappings.resolve(next, token, offset, bytes as u64)?;
@@ -47,7 +47,7 @@ impl Far {
         Ok(unsafe { gpu.stores(stream, (self.mapping.address(), self.source.at(0)), bytes, share) }?)
     }
 
-    /// The same in rows of so many bytes, so far apart, the first of which begins there.
+    /// Gives a stream a kernel that stores so many bytes in rows of `row` bytes, `stride` apart, starting at `first`.
     pub(super) fn store_rows(
         &self,
         gpu: &Gpu,

@@ -10,7 +10,7 @@ mod rival;
 #[cfg(test)]
 mod tests;
 
-use super::meter::{Meter, Way};
+use super::meter::{Meter, Method};
 use crate::yard::Yard;
 use crate::{Outcome, Trouble, ensure};
 use capture::Graphs;
@@ -18,7 +18,7 @@ pub use cases::cube;
 use cases::{CASES, Case};
 use halocline::{BindOptions, Communicator, Stream};
 use halocline_device::file;
-use limits::Far;
+use limits::Remote;
 use nccl::Nccl;
 use report::{Report, Row, Size};
 use rival::{Beside, Packed};
@@ -31,7 +31,7 @@ const IN_GRAPH: usize = 10;
 /// The largest message.
 const MOST: usize = 64 << 20;
 
-/// What a run is told; the same on all ranks.
+/// Options of a run; the same on all ranks.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Where the figures are written as JSON.
@@ -106,10 +106,10 @@ impl<'a> Bench<'a> {
             file::check(path)?;
         }
         say(report.head());
-        let far = Far::new(comm, gpu.device(), MOST)?;
+        let remote = Remote::new(comm, gpu.device(), MOST)?;
         let only = options.only.as_deref();
         for case in CASES.iter().filter(|case| only.is_none_or(|only| case.name.contains(only))) {
-            let row = self.row(case, &far)?;
+            let row = self.row(case, &remote)?;
             say(row.line());
             report.rows.push(row);
         }
@@ -119,7 +119,7 @@ impl<'a> Bench<'a> {
             for bytes in
                 (0..).map(|power| 8usize << (2 * power)).take_while(|&bytes| bytes < MOST).chain([MOST])
             {
-                let size = self.size(bytes, &far)?;
+                let size = self.size(bytes, &remote)?;
                 say(size.line());
                 report.sizes.push(size);
             }
@@ -129,68 +129,69 @@ impl<'a> Bench<'a> {
     }
 
     /// One row of the table.
-    fn row(&self, case: &Case, far: &Far) -> Result<Row, Trouble> {
+    fn row(&self, case: &Case, remote: &Remote) -> Result<Row, Trouble> {
         let Meter { comm, gpu, .. } = self.meter;
         let yard = case.yard(comm, gpu.device())?;
         let packed = Packed::new(&yard, gpu.device())?;
         let (mut us, mut host) = ([None; 4], [None; 4]);
-        let way = self.ways(&yard, &packed, |number, way| {
-            let time = self.meter.steady(way)?;
+        let paths = self.methods(&yard, &packed, |number, method| {
+            let time = self.meter.steady(method)?;
             if us[number].is_none_or(|best| time < best) {
                 us[number] = Some(time);
-                host[number] = Some(self.meter.host(way)?);
+                host[number] = Some(self.meter.host(method)?);
             }
             Ok(())
         })?;
         let bytes = packed.bytes[0];
         let stores = |of_rows| -> Result<[f64; 2], Trouble> {
-            let in_rows = self.fastest(|stream, share| far.store_rows(gpu, stream, bytes, of_rows, share))?;
-            Ok([self.stores(far, bytes)?, in_rows])
+            let in_rows =
+                self.fastest(|stream, share| remote.store_rows(gpu, stream, bytes, of_rows, share))?;
+            Ok([self.stores(remote, bytes)?, in_rows])
         };
         let stores = case.stores.map(stores).transpose()?;
-        Ok(Row { name: case.name, bytes: packed.bytes, way, us, host, stores, bars: case.bars })
+        Ok(Row { name: case.name, bytes: packed.bytes, paths, us, host, stores, bars: case.bars })
     }
 
     /// One size of a message.
-    fn size(&self, bytes: usize, far: &Far) -> Result<Size, Trouble> {
+    fn size(&self, bytes: usize, remote: &Remote) -> Result<Size, Trouble> {
         let Meter { comm, gpu, .. } = self.meter;
         let yard = cases::line(comm, gpu.device(), bytes / 8)?;
         let packed = Packed::new(&yard, gpu.device())?;
         let mut us = [None; 4];
-        let way = self.ways(&yard, &packed, |number, way| {
-            us[number] = Some(self.meter.steady(way)?);
+        let paths = self.methods(&yard, &packed, |number, method| {
+            us[number] = Some(self.meter.steady(method)?);
             Ok(())
         })?;
-        let copy = self.meter.steady(&Way::other(|stream| far.copy(stream, bytes)))?;
-        Ok(Size { bytes, way, us, stores: self.stores(far, bytes)?, copy })
+        let copy = self.meter.steady(&Method::other(|stream| remote.copy(stream, bytes)))?;
+        Ok(Size { bytes, paths, us, stores: self.stores(remote, bytes)?, copy })
     }
 
-    /// Checks each way and hands it on with its number: inline, by default, NCCL eager and in a graph. Those of NCCL come twice where
-    /// something is copied within the rank: by the kernel that packs, and beside it. Says which ways the bytes of ours take, and by how
+    /// Checks each method and hands it on with its number: inline, by default, NCCL eager and in a graph. Those of NCCL come twice where
+    /// something is copied within the rank: by the kernel that packs, and beside it. Says which paths the bytes of ours take, and by how
     /// many launches.
-    fn ways(
+    fn methods(
         &self,
         yard: &Yard,
         packed: &Packed,
-        mut each: impl FnMut(usize, &Way<'_>) -> Outcome,
+        mut each: impl FnMut(usize, &Method<'_>) -> Outcome,
     ) -> Result<String, Trouble> {
         let fields: Vec<usize> = (0..yard.pieces.len()).collect();
         let (mut count, mut ours) = (0, BTreeSet::new());
-        let mut tried = |number: usize, way: &Way<'_>| -> Outcome {
+        let mut tried = |number: usize, method: &Method<'_>| -> Outcome {
             count += 1;
-            self.meter.check(yard, way, count)?;
-            each(number, way)
+            self.meter.check(yard, method, count)?;
+            each(number, method)
         };
         for (number, inline) in [true, false].into_iter().enumerate() {
             let options = BindOptions::default().inline(inline);
             let halo = yard.bind(self.meter.comm, &[&fields[..]], &options)?;
-            ours.extend(halo.paths().map(|(_, _, way)| way.to_string()));
-            let told = halo.explain();
-            let launches = told.lines().find(|line| line.starts_with("fields on devices"));
+            ours.extend(halo.paths().map(|(_, _, path)| path.to_string()));
+            let text = halo.explain();
+            let launches = text.lines().find(|line| line.starts_with("fields on devices"));
             ours.extend(
                 launches.and_then(|line| line.split_once(": ")).map(|(_, launches)| launches.to_owned()),
             );
-            tried(number, &Way::exchange(halo))?;
+            tried(number, &Method::exchange(halo))?;
         }
         if let Ok(nccl) = &self.nccl {
             let (messages, stream) = (packed.messages(), &self.meter.stream);
@@ -200,24 +201,24 @@ impl<'a> Bench<'a> {
                     Some(messages) => nccl.exchange(messages, stream),
                     None => packed.exchange(stream, beside, |stream| nccl.exchange(&messages, stream)),
                 };
-                tried(2, &Way::other(give))?;
+                tried(2, &Method::other(give))?;
                 // Whatever NCCL sets up for these peers it has by now.
                 let graph = self.graphs.capture(stream, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
-                tried(3, &Way::several(IN_GRAPH, |stream| graph.launch(stream)))?;
+                tried(3, &Method::several(IN_GRAPH, |stream| graph.launch(stream)))?;
             }
         }
         Ok(ours.into_iter().collect::<Vec<_>>().join("; "))
     }
 
     /// Plain stores of so many bytes to the next rank, with the number of blocks that is fastest.
-    fn stores(&self, far: &Far, bytes: usize) -> Result<f64, Trouble> {
-        self.fastest(|stream, share| far.store(self.meter.gpu, stream, bytes, share))
+    fn stores(&self, remote: &Remote, bytes: usize) -> Result<f64, Trouble> {
+        self.fastest(|stream, share| remote.store(self.meter.gpu, stream, bytes, share))
     }
 
     /// The time of what is given with some number of blocks, with the one that is fastest.
     fn fastest(&self, give: impl Fn(&Stream, f64) -> Outcome) -> Result<f64, Trouble> {
         let give = &give;
-        let time = |share| self.meter.steady(&Way::other(move |stream| give(stream, share)));
+        let time = |share| self.meter.steady(&Method::other(move |stream| give(stream, share)));
         let times = limits::SHARES.into_iter().map(time);
         times.reduce(|one, other| Ok(one?.min(other?))).unwrap_or(Ok(f64::NAN))
     }

@@ -48,7 +48,7 @@ pub(super) struct Message {
 }
 
 impl Nccl {
-    /// Loads the library and makes a communicator. Collective: why it is not there is said on all ranks. Takes seconds. The calling
+    /// Loads the library and makes a communicator. Collective: all ranks return the reason if NCCL is missing. Takes seconds. The calling
     /// thread has the rank's GPU as its current one, here and in all calls.
     pub(super) fn new(comm: &Communicator) -> Result<Result<Self, String>, Trouble> {
         let found = cuda::nccl().and_then(|found| Ok((Functions::load(&found.path)?, found.version)));
@@ -62,12 +62,12 @@ impl Nccl {
             // SAFETY: NCCL writes an id of its own size to `id`.
             result = unsafe { (functions.get_unique_id)(&mut id) };
         }
-        let told = [&result.to_le_bytes()[..], &id.0].concat();
-        let told = comm.broadcast(0, told)?;
+        let sent = [&result.to_le_bytes()[..], &id.0].concat();
+        let sent = comm.broadcast(0, sent)?;
         let (Some(code), Some(bytes)) =
-            (told.first_chunk::<4>(), told.get(4..).and_then(|id| id.first_chunk()))
+            (sent.first_chunk::<4>(), sent.get(4..).and_then(|id| id.first_chunk()))
         else {
-            fail!("an id of {} bytes", told.len());
+            fail!("an id of {} bytes", sent.len());
         };
         id = UniqueId(*bytes);
         result = i32::from_le_bytes(*code);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Ways of an exchange, as JSON names them.
-const WAYS: [&str; 4] = ["inline", "overlapped", "nccl_eager", "nccl_graph"];
+const METHODS: [&str; 4] = ["inline", "overlapped", "nccl_eager", "nccl_graph"];
 
 /// All that a run has found.
 pub(super) struct Report {
@@ -17,13 +17,13 @@ pub(super) struct Report {
     pub(super) sizes: Vec<Size>,
 }
 
-/// A row: times in us, by way.
+/// A row: times in us, by method.
 pub(super) struct Row {
     pub(super) name: &'static str,
     /// Bytes that cross, of a rank, each way; bytes that are copied within the rank.
     pub(super) bytes: [usize; 2],
     /// How ours crosses.
-    pub(super) way: String,
+    pub(super) paths: String,
     pub(super) us: [Option<f64>; 4],
     /// The host's: the first, and later ones.
     pub(super) host: [Option<[f64; 2]>; 4],
@@ -32,10 +32,10 @@ pub(super) struct Row {
     pub(super) bars: [Option<f64>; 2],
 }
 
-/// A size of a message: times in us, by way.
+/// A size of a message: times in us, by method.
 pub(super) struct Size {
     pub(super) bytes: usize,
-    pub(super) way: String,
+    pub(super) paths: String,
     pub(super) us: [Option<f64>; 4],
     pub(super) stores: f64,
     pub(super) copy: f64,
@@ -62,12 +62,12 @@ impl Report {
         };
         format!(
             "{} ranks by {}, {} of {}; {nccl}\n\
-             us an exchange in a row, medians of {} blocks, slowest rank; every way checked cell by cell before. Bars in brackets: \
+             us an exchange in a row, medians of {} blocks, slowest rank; every method checked cell by cell before. Bars in brackets: \
              inline, overlapped; host {}, {}.\n\
              NCCL: packed by one kernel, grouped send and receive, unpacked by one; what stays on the rank is copied by the kernel that \
-             packs or beside it, the faster one counts. In a graph: {} exchanges, of which one is told.\n\
+             packs or beside it, the faster one counts. In a graph: {} exchanges, of which the time of one is given.\n\
              host: us of the calls of one exchange behind a kernel of 1 ms, first (later)\n\
-             {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7}  host: {:>11} {:>11} {:>13} {:>11}  way\n",
+             {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7}  host: {:>11} {:>11} {:>13} {:>11}  paths\n",
             self.ranks,
             self.transport,
             if self.gpus == 1 { "one".to_owned() } else { self.gpus.to_string() },
@@ -98,7 +98,7 @@ impl Report {
     /// The columns of sizes.
     pub(super) fn head_of_sizes(&self) -> String {
         format!(
-            "\nbytes each way between neighbours, all at once, in one piece, which NCCL sends and receives without packing; us an exchange in a row\n{:>10} {:>9} {:>11} {:>9} {:>9} {:>13} {:>12}  way\n",
+            "\nbytes each way between neighbours, all at once, in one piece, which NCCL sends and receives without packing; us an exchange in a row\n{:>10} {:>9} {:>11} {:>9} {:>9} {:>13} {:>12}  paths\n",
             "bytes", "inline", "overlapped", "NCCL", "in graph", "plain stores", "copy engine"
         )
     }
@@ -125,10 +125,12 @@ impl Report {
     }
 }
 
-/// What is there, by way.
-fn by_way<T: Copy>(values: &[Option<T>; 4], value: impl Fn(T) -> Value) -> serde_json::Map<String, Value> {
-    let found =
-        WAYS.iter().zip(values).filter_map(|(way, found)| Some(((*way).to_owned(), value((*found)?))));
+/// What is there, by method.
+fn by_method<T: Copy>(values: &[Option<T>; 4], value: impl Fn(T) -> Value) -> serde_json::Map<String, Value> {
+    let found = METHODS
+        .iter()
+        .zip(values)
+        .filter_map(|(method, found)| Some(((*method).to_owned(), value((*found)?))));
     found.collect()
 }
 
@@ -161,7 +163,7 @@ impl Row {
             host(1),
             host(2),
             host(3),
-            self.way,
+            self.paths,
         )
     }
 
@@ -170,10 +172,10 @@ impl Row {
             "name": self.name,
             "crossing_bytes": self.bytes[0],
             "local_bytes": self.bytes[1],
-            "way": self.way,
-            "us": by_way(&self.us, Value::from),
+            "way": self.paths,
+            "us": by_method(&self.us, Value::from),
             "bars_us": { "inline": self.bars[0], "overlapped": self.bars[1] },
-            "host_us": by_way(&self.host, |[first, later]| json!({ "first": first, "later": later })),
+            "host_us": by_method(&self.host, |[first, later]| json!({ "first": first, "later": later })),
             "stores_us": self.stores.map(|stores| stores[0]),
             "row_stores_us": self.stores.map(|stores| stores[1]),
         })
@@ -188,14 +190,14 @@ impl Size {
         let (stores, copy) = (figure(Some(self.stores)), figure(Some(self.copy)));
         format!(
             "{bytes:>10} {inline:>9} {overlapped:>11} {eager:>9} {graph:>9} {stores:>13} {copy:>12}  {}\n",
-            self.way
+            self.paths
         )
     }
 
     fn to_json(&self) -> Value {
-        let mut us = by_way(&self.us, Value::from);
+        let mut us = by_method(&self.us, Value::from);
         us.insert("stores".to_owned(), self.stores.into());
         us.insert("copy_engine".to_owned(), self.copy.into());
-        json!({ "bytes": self.bytes, "way": self.way, "us": us })
+        json!({ "bytes": self.bytes, "way": self.paths, "us": us })
     }
 }

@@ -78,14 +78,14 @@ fn packed_messages_fill_the_same_halos() {
 fn carry(comm: &Communicator, messages: &[Message], stream: &Stream) -> Outcome {
     stream.synchronise()?;
     // For each rank where this one's message to it lies; one that gets none finds no bytes.
-    let mut told = vec![(0, 0); comm.size()];
-    messages.iter().for_each(|message| told[message.peer] = message.out);
-    let told: Vec<u8> =
-        told.iter().flat_map(|&(at, bytes)| [at, bytes as u64]).flat_map(u64::to_le_bytes).collect();
-    let told = comm.all_gather(&told)?;
+    let mut gathered = vec![(0, 0); comm.size()];
+    messages.iter().for_each(|message| gathered[message.peer] = message.out);
+    let gathered: Vec<u8> =
+        gathered.iter().flat_map(|&(at, bytes)| [at, bytes as u64]).flat_map(u64::to_le_bytes).collect();
+    let gathered = comm.all_gather(&gathered)?;
     for message in messages {
         let word = |at: usize| {
-            told[message.peer][16 * comm.rank() + 8 * at..].first_chunk().copied().map(u64::from_le_bytes)
+            gathered[message.peer][16 * comm.rank() + 8 * at..].first_chunk().copied().map(u64::from_le_bytes)
         };
         let (Some(from), Some(bytes)) = (word(0), word(1)) else { return Err(crate::Trouble::new("cut")) };
         ensure!(bytes == message.into.1 as u64, "{bytes} bytes for {}", message.into.1);

@@ -52,8 +52,8 @@ fn memory_that_a_peer_keeps_mapped_is_freed_later_without_blocking() {
         let target = Target { rank: 1, device: DeviceId(id) };
         let pinned = (comm.rank() == 0).then(|| mappings.map(target, base, 8)).transpose()?;
         let token = pinned.as_ref().map_or(0, |pinned| pinned.token());
-        let told = comm.all_gather(&token.to_le_bytes())?;
-        let token = u64::from_le_bytes(told[0][..].try_into().map_err(|_| Trouble::new("8 bytes"))?);
+        let gathered = comm.all_gather(&token.to_le_bytes())?;
+        let token = u64::from_le_bytes(gathered[0][..].try_into().map_err(|_| Trouble::new("8 bytes"))?);
         let held = (comm.rank() == 1).then(|| mappings.resolve(0, token, 0, 8)).transpose()?;
         comm.barrier()?;
         drop(pinned);
