@@ -95,7 +95,7 @@ impl Field {
     /// valid for reads and writes while `keepalive` is held. From the begin of an exchange until its wait
     /// has returned without an error, or [`crate::HaloExchange::reclaim`] has returned true, only the exchange may write
     /// owned cells or access halo cells. Halo cells may receive any bytes, whatever the element
-    /// type of the layout: no `bool`, `char` or enum may lie there ([`Element`] has the rule).
+    /// type of the layout: no `bool`, `char` or enum may lie there ([`crate::Element`] has the rule).
     pub unsafe fn from_raw(base: NonNull<u8>, layout: Layout, keepalive: Arc<dyn Any + Send + Sync>) -> Self {
         let span = layout.span();
         // SAFETY: the caller promises that all bytes of the span around `base` are valid while `keepalive` is held; the
