@@ -62,7 +62,7 @@ ocean_mpi() { # ocean_mpi NODE_AWARE RANKS LAUNCHER...
   local node_aware=$1 ranks=$2
   shift 2
   "$@" -n "$ranks" "$halocline" run ocean --steps 20 --no-plot --json --node-aware "$node_aware" | tee "$log" | tail -n 1
-  [ "${PIPESTATUS[0]}" = 0 ] && tail -n 1 "$log" | grep -Eq '"ranks":'"$ranks"',"transport":"mpi".*"max_abs_diff":0(\.0)?[,}]'
+  [ "${PIPESTATUS[0]}" = 0 ] && tail -n 1 "$log" | grep -E '"max_abs_diff":0(\.0)?[,}]' | grep -F '"transport":"mpi"' | grep -Eq '"ranks":'"$ranks"'[,}]'
 }
 for ranks in 1 2 3 4 5 8; do
   for node_aware in on off; do
