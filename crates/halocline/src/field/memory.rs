@@ -1,14 +1,14 @@
 //! The memory of fields, and the counts of its guards and exchanges.
 
 use crate::error::Error;
-use crate::stream::Scheduled;
+use crate::stream::{Scheduled, lock_yielding};
 use halocline_comm::{Host, Segment};
 use halocline_device::{Address, Device, Place};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Memory that fields lie in, and its borrow state.
 pub(crate) struct Memory {
@@ -55,13 +55,7 @@ impl OnDevice {
 
     /// Keeps other objects from beginning an exchange of it. Waits for a begin in another thread.
     pub(crate) fn enter(&self, host: &dyn Host) -> MutexGuard<'_, ()> {
-        loop {
-            match self.begin.try_lock() {
-                Ok(begin) => return begin,
-                Err(TryLockError::Poisoned(begin)) => return begin.into_inner(),
-                Err(TryLockError::WouldBlock) => host.yield_now(),
-            }
-        }
+        lock_yielding(&self.begin, host)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The begin of an exchange: the checks before it, and the work of each lane's stream.
 
-use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script};
+use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script, lock_yielding};
 use crate::error::Error;
 use crate::link::SLOTS;
 use crate::set::Set;
 use halocline_comm::Endpoint;
 use halocline_device::{DeviceError, Stream, Waiting};
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// Physical allocations that each call checks.
 const LOOKS: usize = 32;
@@ -113,14 +113,8 @@ impl Scheduled {
 
     /// Waits until no other thread begins an exchange here, or orders a stream after one: both are short.
     pub(super) fn enter(&self) -> MutexGuard<'_, Begin> {
-        loop {
-            match self.begin.try_lock() {
-                Ok(begin) => return begin,
-                // A begin that panicked has not counted yet.
-                Err(TryLockError::Poisoned(begin)) => return begin.into_inner(),
-                Err(TryLockError::WouldBlock) => self.comm.link().host().yield_now(),
-            }
-        }
+        // A begin that panicked has not counted yet.
+        lock_yielding(&self.begin, self.comm.link().host())
     }
 
     /// Checks that a stream is one of the object's devices and is not being captured.

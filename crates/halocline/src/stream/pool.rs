@@ -5,11 +5,12 @@
 //! are too few queues.
 
 use crate::error::Error;
+use crate::stream::lock_yielding;
 use halocline_comm::Communicator;
 use halocline_comm::Endpoint;
 use halocline_device::{Device, EventPool, Priority, Stream};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The most internal streams of a rank on a device, besides the one that writes poison.
 const STREAMS: usize = 4;
@@ -85,13 +86,7 @@ impl Pool {
 
     /// While the guard is held, no other thread gives an exchange to several lanes.
     pub(crate) fn enter(&self, comm: &Communicator) -> MutexGuard<'_, ()> {
-        loop {
-            match self.1.try_lock() {
-                Ok(order) => return order,
-                Err(TryLockError::Poisoned(order)) => return order.into_inner(),
-                Err(TryLockError::WouldBlock) => comm.link().host().yield_now(),
-            }
-        }
+        lock_yielding(&self.1, comm.link().host())
     }
 
     /// This rank uses these devices from now on. Before any rank that binds with it asks for streams.

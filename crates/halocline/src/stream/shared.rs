@@ -1,4 +1,5 @@
 //! Device memory that several objects exchange: the streams of each exchange wait for the earlier exchanges of the other objects.
+//! Unlike other begins, such a begin allocates: lists of its memories and of their users.
 
 use super::{Begin, IN_FLIGHT, Scheduled};
 use crate::error::Error;
@@ -55,7 +56,7 @@ impl Scheduled {
             let stream = self.chosen(lane, streams.clone());
             let first = shared.others.len();
             shared.others.extend(home.users());
-            for user in shared.others[first..].iter().filter(|user| !std::ptr::eq(&raw const ***user, self)) {
+            for user in shared.others[first..].iter().filter(|user| !std::ptr::eq(Arc::as_ptr(user), self)) {
                 if !user.precede(memory, stream)? {
                     return Err(Error::Shared { field });
                 }
