@@ -2,21 +2,26 @@
 
 use super::*;
 
+/// The cache of this rank, for a device, and rank 1's device as its target. Collective.
+fn mappings_to_rank_1(device: &Device, comm: &Communicator) -> Result<(Mappings, Target), Trouble> {
+    let mappings = Mappings::of(comm)?;
+    let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;
+    let ids = comm.all_gather(&own.device().0)?;
+    mappings.attach(own);
+    comm.barrier()?;
+    let id = ids[1][..].try_into().map_err(|_| Trouble::new("16 bytes"))?;
+    Ok((mappings, Target { rank: 1, device: DeviceId(id) }))
+}
+
 /// Of an array of the library's own: a miss looks and opens, a hit calls no driver, and once the array is dropped what lies there is looked
 /// at again.
 #[test]
 fn mapped_library_memory_is_mapped_again_without_a_driver_call() {
     play(0..10, 2, |world, device, comm| {
-        let mappings = Mappings::of(comm)?;
-        let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;
-        let ids = comm.all_gather(&own.device().0)?;
-        mappings.attach(own);
-        comm.barrier()?;
+        let (mappings, target) = mappings_to_rank_1(device, comm)?;
         if comm.rank() == 1 {
             return Ok(comm.barrier()?);
         }
-        let id = ids[1][..].try_into().map_err(|_| Trouble::new("16 bytes"))?;
-        let target = Target { rank: 1, device: DeviceId(id) };
         for round in 1..=3 {
             let memory = device.allocate(Ring::BYTES)?;
             let (before, map) = (world.mapping_calls(), |offset| mappings.map(target, memory.at(offset), 8));
@@ -41,15 +46,9 @@ fn mapped_library_memory_is_mapped_again_without_a_driver_call() {
 #[test]
 fn memory_that_a_peer_keeps_mapped_is_freed_later_without_blocking() {
     play(0..10, 2, |world, device, comm| {
-        let mappings = Mappings::of(comm)?;
-        let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;
-        let ids = comm.all_gather(&own.device().0)?;
-        mappings.attach(own);
-        comm.barrier()?;
+        let (mappings, target) = mappings_to_rank_1(device, comm)?;
         let memory = device.allocate(Ring::BYTES)?;
         let base = memory.at(0);
-        let id = ids[1][..].try_into().map_err(|_| Trouble::new("16 bytes"))?;
-        let target = Target { rank: 1, device: DeviceId(id) };
         let pinned = (comm.rank() == 0).then(|| mappings.map(target, base, 8)).transpose()?;
         let token = pinned.as_ref().map_or(0, |pinned| pinned.token());
         let gathered = comm.all_gather(&token.to_le_bytes())?;
