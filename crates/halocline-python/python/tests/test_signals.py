@@ -216,14 +216,20 @@ def test_ctrl_c_just_after_the_news_that_another_rank_has_left_comes_first(waits
         comm, other = ThreadGroup(2).ranks
         def peer():
             bound(other)
+            go.wait()
             other.close()
             os.kill(os.getpid(), signal.SIGINT)
+        go = threading.Event()
         async def wait():
-            await halo.exchange_async()
+            go.set()  # asyncio handles signals from here on
+            while True:
+                await halo.exchange_async()
         thread = threading.Thread(target=peer)
         thread.start()
         try:
             halo = bound(comm)
+            if "asyncio" not in {waits!r}:
+                go.set()
             while True:
                 {waits}
         except KeyboardInterrupt:
@@ -285,15 +291,21 @@ def test_ctrl_c_comes_before_the_error_that_another_rank_has_left(waits):
         signal.set_wakeup_fd(wakeup.fileno())
         def peer():
             bound(other)
+            go.wait()
             os.kill(os.getpid(), signal.SIGINT)
             received.recv(1)
             other.close()
+        go = threading.Event()
         async def wait():
-            await halo.exchange_async()
+            go.set()  # asyncio handles signals from here on
+            while True:
+                await halo.exchange_async()
         thread = threading.Thread(target=peer)
         thread.start()
         try:
             halo = bound(comm)
+            if "asyncio" not in {waits!r}:
+                go.set()
             while True:
                 {waits}
         except KeyboardInterrupt as error:
