@@ -38,13 +38,19 @@ mod lent;
 #[cfg(not(loom))]
 pub mod mappings;
 #[cfg(not(loom))]
+pub mod memory_resource;
+#[cfg(not(loom))]
 pub mod mpi;
+#[cfg(not(loom))]
+pub mod packet;
 #[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
 pub mod shm;
+#[cfg(not(loom))]
+pub mod sparse;
 #[cfg(not(loom))]
 mod split;
 #[cfg(not(loom))]

@@ -32,7 +32,20 @@ impl Requested {
     /// Blocks until the other rank has mapped it or refuses.
     pub fn wait(mut self) -> Result<Pinned, MappingError> {
         let Some(id) = self.id else { return Err(MappingError::Gone { rank: self.of.0.rank }) };
-        match self.mappings.answer(id, self.of.0, self.begun)? {
+        let answer = self.mappings.answer(id, self.of.0, self.begun)?;
+        self.pinned(answer)
+    }
+
+    /// The answer of the other rank, if it has come. Never blocks. Memory that is mapped already is answered at once. The
+    /// rank's bell rings when the answer comes.
+    pub fn poll(&mut self) -> Option<Result<Pinned, MappingError>> {
+        let Some(id) = self.id else { return Some(Err(MappingError::Gone { rank: self.of.0.rank })) };
+        let answer = self.mappings.answer_now(id, self.of.0.rank, self.begun)?;
+        Some(answer.and_then(|answer| self.pinned(answer)))
+    }
+
+    fn pinned(&mut self, answer: Answer) -> Result<Pinned, MappingError> {
+        match answer {
             Answer::Mapped { entry, token } => {
                 self.id = None;
                 let (mappings, offset, bytes) = (self.mappings.clone(), self.offset, self.of.2);

@@ -267,6 +267,23 @@ impl Mappings {
         Ok((id, offset, within.kind))
     }
 
+    /// The answer to a request, if it has come; a refusal if freed memory has delayed the request too long.
+    fn answer_now(&self, id: u64, rank: usize, begun: Duration) -> Option<Result<Answer, MappingError>> {
+        // A rank that has left still serves what it dropped in flight.
+        let is_gone = matches!(self.comm.link().state(rank), PeerState::Ended | PeerState::Dead);
+        // Another thread may still process a message from before it ended.
+        let is_all = self.drive_once_gone(is_gone);
+        if let Some(answer) = self.service.answer(id) {
+            return Some(Ok(answer));
+        }
+        if is_gone && is_all {
+            return Some(Err(MappingError::Gone { rank }));
+        }
+        let is_late = self.now().saturating_sub(begun) >= service::RELEASE_WITHIN;
+        let is_refused = is_late && self.service.refuse_held_back(id, self.now());
+        is_refused.then_some(Ok(Answer::Refused(Refusal::AlreadyOpen)))
+    }
+
     /// Waits for the answer to a request.
     fn answer(&self, id: u64, target: Target, begun: Duration) -> Result<Answer, MappingError> {
         let link = self.comm.link();

@@ -1,0 +1,87 @@
+//! Bytes in use of a resource, its limit, and those that wait for memory.
+
+use super::{MemoryError, MemoryKind, MemoryStatistics};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// The account of one resource. Nothing is called while its lock is held.
+#[derive(Debug)]
+pub(super) struct Account {
+    kind: MemoryKind,
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    in_use: usize,
+    peak: usize,
+    allocations: u64,
+    spilled: u64,
+    waiting: Vec<Waker>,
+}
+
+/// Bytes of one buffer, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Account {
+    pub(super) fn new(kind: MemoryKind, limit: usize) -> Arc<Self> {
+        Arc::new(Self { kind, limit, state: Mutex::default() })
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No panic can happen while it is held: the counts are always consistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes so many bytes, unless the limit is reached.
+    pub(super) fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, MemoryError> {
+        let mut state = self.lock();
+        let total = state.in_use.checked_add(bytes).filter(|total| *total <= self.limit);
+        let Some(total) = total else {
+            let (kind, in_use, limit) = (self.kind, state.in_use, self.limit);
+            return Err(MemoryError::Shortage { kind, asked: bytes, in_use, limit });
+        };
+        state.in_use = total;
+        state.peak = state.peak.max(total);
+        state.allocations += 1;
+        Ok(Charge { account: Arc::clone(self), bytes })
+    }
+
+    pub(super) fn add_spilled(&self, bytes: usize) {
+        self.lock().spilled += bytes as u64;
+    }
+
+    /// Wakes `waker` once bytes are given back.
+    pub(super) fn watch(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let mut state = self.lock();
+        if !state.waiting.iter().any(|known| known.will_wake(&waker)) {
+            state.waiting.push(waker);
+        }
+    }
+
+    pub(super) fn statistics(&self) -> MemoryStatistics {
+        let State { in_use, peak, allocations, spilled, .. } = *self.lock();
+        MemoryStatistics { kind: self.kind, in_use, peak, allocations, spilled }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.account.lock();
+            state.in_use -= self.bytes;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}

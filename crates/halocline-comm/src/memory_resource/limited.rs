@@ -1,0 +1,74 @@
+//! A limit on another resource, and where to spill.
+
+use super::account::Account;
+use super::{Buffer, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
+use halocline_device::Device;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// A memory resource with a limit. Clones share the limit.
+///
+/// What a receiver does on shortage: it waits for [`Limited::with_patience`], one second by default, for buffers to be given
+/// back; not at all if the limit can never hold the bytes. Then it spills if [`Limited::spilling`] named a resource.
+/// Then it fails with [`MemoryError::Shortage`].
+#[derive(Clone)]
+pub struct Limited {
+    inner: Arc<dyn MemoryResource>,
+    account: Arc<Account>,
+    patience: Duration,
+    spill: Option<Arc<dyn MemoryResource>>,
+}
+
+impl Limited {
+    /// At most `bytes` bytes of `inner` at once.
+    pub fn new(inner: Arc<dyn MemoryResource>, bytes: usize) -> Self {
+        let account = Account::new(inner.kind(), bytes);
+        Self { inner, account, patience: Duration::from_secs(1), spill: None }
+    }
+
+    /// The same with another time to wait on shortage.
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The same with a resource, usually of the host, for what the limit does not hold.
+    pub fn spilling(self, to: Arc<dyn MemoryResource>) -> Self {
+        Self { spill: Some(to), ..self }
+    }
+}
+
+impl MemoryResource for Limited {
+    fn kind(&self) -> MemoryKind {
+        self.inner.kind()
+    }
+
+    fn device(&self) -> Option<&Device> {
+        self.inner.device()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        let charge = self.account.charge(bytes)?;
+        Ok(self.inner.allocate(bytes)?.charged(charge))
+    }
+
+    fn spill(&self, bytes: usize) -> Option<Result<Buffer, MemoryError>> {
+        let spilled = self.spill.as_ref()?.allocate(bytes);
+        if spilled.is_ok() {
+            self.account.add_spilled(bytes);
+        }
+        Some(spilled)
+    }
+
+    fn patience(&self, bytes: usize) -> Duration {
+        if bytes <= self.account.limit() { self.patience } else { Duration::ZERO }
+    }
+
+    fn watch(&self, waker: &Waker) {
+        self.account.watch(waker);
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        self.account.statistics()
+    }
+}

@@ -1,0 +1,162 @@
+//! Where payloads lie: buffers of host and device memory, and the resources that allocate them.
+//!
+//! A [`MemoryResource`] is an argument of every operation that receives payloads. [`HostMemory`] is host memory that the
+//! ranks of a node can map. [`Limited`] puts a limit on another resource: on shortage its user waits until buffers are given
+//! back, then spills to a second resource if there is one, then fails with [`MemoryError::Shortage`].
+//!
+//! ```
+//! use halocline_comm::memory_resource::{HostMemory, Limited, MemoryError, MemoryResource};
+//! use halocline_comm::Communicator;
+//! use std::sync::Arc;
+//!
+//! let comm = Communicator::single();
+//! let limited = Limited::new(Arc::new(HostMemory::of(&comm)), 1 << 20);
+//! let buffer = limited.allocate(1 << 19)?;
+//! assert_eq!((buffer.len(), limited.statistics().in_use), (1 << 19, 1 << 19));
+//! assert!(matches!(limited.allocate(1 << 20), Err(MemoryError::Shortage { limit: 0x100000, .. })));
+//! drop(buffer);
+//! assert_eq!(limited.statistics().in_use, 0);
+//! # Ok::<(), MemoryError>(())
+//! ```
+
+mod account;
+mod buffer;
+mod host;
+mod limited;
+mod pool;
+mod reserve;
+#[cfg(test)]
+mod tests;
+
+pub use buffer::Buffer;
+pub use host::HostMemory;
+pub(crate) use host::SMALL;
+pub use limited::Limited;
+pub use reserve::Reservation;
+
+use crate::error::CommError;
+use halocline_device::{Device, DeviceError};
+use std::fmt;
+use std::task::Waker;
+use std::time::Duration;
+
+/// The kind of memory that a buffer lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryKind {
+    /// Memory of the host.
+    Host,
+    /// Memory of the host that devices access directly.
+    Pinned,
+    /// Memory of a device.
+    Device,
+}
+
+impl MemoryKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Host, Self::Pinned, Self::Device];
+}
+
+impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Pinned => "pinned host",
+            Self::Device => "device",
+        })
+    }
+}
+
+/// Allocates the memory of received payloads. Implement it to use an allocator of your own: [`Buffer::foreign`] and
+/// [`Buffer::foreign_device`] make buffers of its memory.
+pub trait MemoryResource: Send + Sync {
+    /// The kind of memory that it allocates, spilled buffers aside.
+    fn kind(&self) -> MemoryKind;
+
+    /// The device whose memory it allocates; `None` for memory of the host.
+    fn device(&self) -> Option<&Device> {
+        None
+    }
+
+    /// Allocates a buffer of so many bytes with any content. Never waits.
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError>;
+
+    /// Allocates a buffer elsewhere after a shortage; `None` if the resource has no other memory. Never waits.
+    fn spill(&self, _bytes: usize) -> Option<Result<Buffer, MemoryError>> {
+        None
+    }
+
+    /// How long a caller waits on a shortage for buffers to be given back, before it spills or fails.
+    fn patience(&self, _bytes: usize) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Wakes `waker` once, when memory is given back after this call. A resource without [`MemoryResource::patience`] need
+    /// not.
+    fn watch(&self, _waker: &Waker) {}
+
+    /// The statistics.
+    fn statistics(&self) -> MemoryStatistics;
+}
+
+/// Statistics of a memory resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryStatistics {
+    /// The kind of memory.
+    pub kind: MemoryKind,
+    /// Bytes of buffers that are in use.
+    pub in_use: usize,
+    /// The most bytes that were in use at once.
+    pub peak: usize,
+    /// Buffers allocated so far.
+    pub allocations: u64,
+    /// Bytes that were allocated elsewhere because of a shortage.
+    pub spilled: u64,
+}
+
+/// Why memory was not allocated.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The limit of the resource is reached.
+    #[error(
+        "{asked} bytes of {kind} memory were asked for, and {in_use} of at most {limit} are in use; drop buffers, raise the limit, \
+         or let the resource spill"
+    )]
+    Shortage {
+        /// The kind of memory.
+        kind: MemoryKind,
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes in use.
+        in_use: usize,
+        /// The most bytes.
+        limit: usize,
+    },
+    /// A resource of the program could not allocate.
+    #[error("the memory resource of the program cannot allocate {asked} bytes: {why}")]
+    Foreign {
+        /// Bytes asked for.
+        asked: usize,
+        /// What it said.
+        why: String,
+    },
+    /// Host memory could not be allocated.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// Device memory could not be allocated.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+halocline_plan::debug_as_text!(MemoryError);
+
+impl MemoryError {
+    /// Whether memory that is given back may let the same request succeed.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Self::Shortage { .. } | Self::Foreign { .. } => true,
+            Self::Comm(error) => matches!(error, CommError::OutOfMemory(_) | CommError::Memory { .. }),
+            Self::Device(error) => matches!(error, DeviceError::OutOfMemory { .. }),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+use super::pool::{Pool, class};
+use super::*;
+use crate::communicator::Communicator;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_size_class_wastes_at_most_a_quarter() {
+    for bytes in (1..5000).chain([1 << 20, (1 << 20) + 1, 3 << 30]) {
+        let class = class(bytes, 1).unwrap();
+        assert!(class >= bytes && class <= bytes + bytes / 4 + 1, "{bytes}: {class}");
+    }
+    assert_eq!(class(usize::MAX, 1), None);
+}
+
+#[test]
+fn a_pool_keeps_the_largest_blocks_within_its_bytes() {
+    let pool = Pool::new(100);
+    assert!(pool.put(40, 'a').is_empty() && pool.put(50, 'b').is_empty());
+    assert_eq!(pool.put(30, 'c'), ['c']);
+    assert_eq!((pool.take(40), pool.take(40), pool.bytes()), (Some('a'), None, 50));
+    assert_eq!(pool.put(200, 'd'), ['b', 'd']);
+}
+
+#[test]
+fn a_buffer_is_reused_by_a_later_one() {
+    let memory = HostMemory::of(&Communicator::single());
+    for bytes in [100, 5000, 200_000] {
+        let mut first = memory.allocate(bytes).unwrap();
+        first.bytes_mut().unwrap().fill(7);
+        let address = first.address();
+        drop(first);
+        assert_eq!(memory.allocate(bytes).unwrap().address(), address);
+    }
+    assert_eq!((memory.statistics().in_use, memory.statistics().allocations), (0, 6));
+}
+
+#[test]
+fn a_waker_is_woken_once_when_memory_is_given_back() {
+    let limited = Limited::new(Arc::new(HostMemory::of(&Communicator::single())), 100);
+    let (woken, first) = (Arc::<Woken>::default(), limited.allocate(80).unwrap());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut reservation = Reservation::new(50);
+    for _ in 0..3 {
+        assert!(reservation.poll(&limited, Duration::ZERO, &waker).unwrap().is_none());
+    }
+    drop(first);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert_eq!(reservation.poll(&limited, Duration::ZERO, &waker).unwrap().unwrap().len(), 50);
+}
+
+#[test]
+fn a_reservation_fails_once_its_patience_has_ended() {
+    let limited = Limited::new(Arc::new(HostMemory::of(&Communicator::single())), 100);
+    let held = limited.allocate(60).unwrap();
+    let mut reservation = Reservation::new(50);
+    assert!(reservation.poll(&limited, Duration::from_secs(7), Waker::noop()).unwrap().is_none());
+    assert_eq!(reservation.due(), Some(Duration::from_secs(8)));
+    let error = reservation.poll(&limited, Duration::from_secs(8), Waker::noop()).unwrap_err();
+    assert!(matches!(error, MemoryError::Shortage { asked: 50, in_use: 60, limit: 100, .. }));
+    // What can never fit does not wait.
+    Reservation::new(101).poll(&limited, Duration::ZERO, Waker::noop()).unwrap_err();
+    drop(held);
+}
+
+#[test]
+fn the_bytes_of_foreign_memory_are_read_only_and_its_owner_is_dropped_with_the_buffer() {
+    let owner = Arc::new(vec![1u8, 2, 3]);
+    let first = std::ptr::NonNull::new(owner.as_ptr().cast_mut()).unwrap();
+    // SAFETY: the vector holds the bytes, which nothing writes.
+    let mut buffer = unsafe { Buffer::foreign(first, 3, Arc::clone(&owner)) };
+    assert_eq!((buffer.bytes(), buffer.to_vec()), (Some(&[1, 2, 3][..]), Some(vec![1, 2, 3])));
+    assert!(buffer.bytes_mut().is_none());
+    drop(buffer);
+    assert_eq!(Arc::strong_count(&owner), 1);
+}

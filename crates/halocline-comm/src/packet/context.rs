@@ -1,0 +1,108 @@
+//! What the packets of an operation share.
+
+use super::PacketError;
+use super::parts::PART;
+use crate::communicator::Communicator;
+use crate::endpoint::Endpoint;
+use crate::error::CommError;
+use crate::mappings::{DeviceId, Mappings};
+use crate::memory_resource::{HostMemory, MemoryResource};
+use crate::transport::Transport;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// The communicator, the memory for received payloads and the mappings that the packets of an operation use.
+pub struct PacketContext {
+    comm: Communicator,
+    mappings: Mappings,
+    resource: Arc<dyn MemoryResource>,
+    host: HostMemory,
+    waker: Waker,
+    part: usize,
+}
+
+impl PacketContext {
+    /// Received payloads lie in memory of `resource`. Local. The context does not keep the rank from leaving.
+    pub fn new(comm: &Communicator, resource: Arc<dyn MemoryResource>) -> Result<Self, PacketError> {
+        let mappings = Mappings::of(comm)?;
+        if let Some(device) = resource.device()
+            && let Some(provider) = device.driver().provider()?
+        {
+            mappings.attach(provider);
+        }
+        let waker = Waker::from(Arc::new(Bell(comm.weak_transport())));
+        let (comm, host) = (comm.detached(), HostMemory::of(comm));
+        Ok(Self { comm, mappings, resource, host, waker, part: PART })
+    }
+
+    /// The communicator.
+    pub fn comm(&self) -> &Communicator {
+        &self.comm
+    }
+
+    /// Where received payloads lie.
+    pub fn resource(&self) -> &dyn MemoryResource {
+        &*self.resource
+    }
+
+    /// The device of this rank that can map a peer's memory: senders of device payloads must know it
+    /// ([`PacketSend::to_device`](crate::packet::PacketSend::to_device)).
+    pub fn device(&self) -> Option<DeviceId> {
+        self.resource.device()?.driver().uuid()
+    }
+
+    /// The same with other parts, on all ranks.
+    #[cfg(test)]
+    pub(super) fn in_parts_of(self, part: usize) -> Self {
+        Self { part, ..self }
+    }
+
+    /// Bytes of a part of a payload that messages carry.
+    pub(super) fn part(&self) -> usize {
+        self.part
+    }
+
+    pub(super) fn host(&self) -> &HostMemory {
+        &self.host
+    }
+
+    pub(super) fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    /// Rings this rank when memory is given back.
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.comm.link().host().now()
+    }
+
+    /// Whether this rank shares memory with another.
+    pub(super) fn shares_memory(&self, rank: usize) -> bool {
+        self.comm.link().bell(rank).is_some()
+    }
+
+    pub(super) fn check_rank(&self, rank: usize) -> Result<(), CommError> {
+        let size = self.comm.size();
+        if rank < size { Ok(()) } else { Err(CommError::NoSuchRank { rank, size }) }
+    }
+}
+
+/// Wakes the threads of a rank.
+struct Bell(Weak<dyn Transport>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(transport) = self.0.upgrade() {
+            transport.own_bell().changed(transport.host());
+            transport.own_bell().demand(transport.host());
+        }
+    }
+}

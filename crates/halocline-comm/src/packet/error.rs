@@ -1,0 +1,81 @@
+//! What can go wrong with a packet.
+
+use super::header::HeaderError;
+use crate::error::CommError;
+use crate::mappings::MappingError;
+use crate::memory_resource::MemoryError;
+use halocline_device::DeviceError;
+
+/// Why a packet was not sent or not received.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// Too much metadata.
+    #[error(
+        "a packet for rank {to} has {found} bytes of metadata, it can have {most}; put them into the payload"
+    )]
+    Metadata {
+        /// The receiver.
+        to: usize,
+        /// Bytes of metadata.
+        found: usize,
+        /// The most bytes.
+        most: usize,
+    },
+    /// No memory for a payload.
+    #[error("no memory for the {bytes} bytes of a packet of rank {from}: {error}")]
+    Memory {
+        /// The sender, this rank for a copy that it needs for sending.
+        from: usize,
+        /// Bytes of the payload.
+        bytes: u64,
+        /// What the memory resource said.
+        error: MemoryError,
+    },
+    /// The receiver has failed.
+    #[error("rank {to} has refused the {bytes} bytes of a packet of rank {from}: {why}")]
+    Refused {
+        /// The receiver.
+        to: usize,
+        /// The sender: this rank.
+        from: usize,
+        /// Bytes of the payload.
+        bytes: u64,
+        /// The receiver's error.
+        why: String,
+    },
+    /// A message that no rank of this library sends.
+    #[error("rank {from} sent a malformed {what}: {error}; run the same version of Halocline on all ranks")]
+    Malformed {
+        /// The sender.
+        from: usize,
+        /// What was expected.
+        what: &'static str,
+        /// What is wrong with it.
+        error: HeaderError,
+    },
+    /// A payload message of another length than its header says.
+    #[error(
+        "rank {from} sent {found} bytes of a payload where its header announced {announced}; run the same version of Halocline \
+         on all ranks"
+    )]
+    Length {
+        /// The sender.
+        from: usize,
+        /// Bytes announced.
+        announced: u64,
+        /// Bytes received.
+        found: u64,
+    },
+    /// Memory of the other rank cannot be used.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    /// A device has failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// An error of the communicator.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+}
+
+halocline_plan::debug_as_text!(PacketError);

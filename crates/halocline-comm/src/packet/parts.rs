@@ -1,0 +1,198 @@
+//! Payloads in parts, each of which is sent once the receiver has posted memory for it.
+
+use super::{PacketContext, PacketError};
+use crate::communicator::Communicator;
+use crate::endpoint::Endpoint;
+use crate::inbox::Tag;
+use crate::lent::Lent;
+use crate::memory_resource::{Buffer, MemoryKind};
+use crate::mpi::TRAILER;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of a part; with its trailer it fits into one MPI message.
+pub(super) const PART: usize = (1 << 30) - 4096;
+
+/// The bytes of the part that begins at `first`.
+fn part(context: &PacketContext, first: usize, len: usize) -> Range<usize> {
+    first..len.min(first + context.part())
+}
+
+/// A transport may write a trailer behind each part: over the first bytes of the next part, or over spare bytes.
+fn has_space(buffer: &Buffer, part: &Range<usize>) -> bool {
+    buffer.len() + buffer.spare() >= part.end + TRAILER && buffer.kind() != MemoryKind::Device
+}
+
+fn pointer(buffer: &Buffer, at: usize) -> NonNull<u8> {
+    let first = std::ptr::with_exposed_provenance_mut::<u8>(buffer.address() as usize);
+    NonNull::new(first.wrapping_add(at)).unwrap_or(NonNull::dangling())
+}
+
+/// Lends a part to the transport.
+///
+/// # Safety
+/// The buffer is host memory that only the caller accesses, which does not access the part and the trailer behind it until
+/// `out` is 0. There is space for the trailer ([`has_space`]).
+unsafe fn lend(buffer: &Buffer, part: &Range<usize>, out: &Arc<AtomicUsize>) -> Lent {
+    // SAFETY: the buffer's memory is initialised and held by its owner, the caller promises the rest.
+    unsafe { Lent::new(pointer(buffer, part.start), part.len(), out, buffer.kept().into_owner()) }
+}
+
+/// The sender's side; its payload lies on the host.
+pub(super) struct PartsSend {
+    payload: Buffer,
+    sent: usize,
+    /// Buffers that are lent to the transport.
+    out: Arc<AtomicUsize>,
+    /// The bytes that the trailer of the part in flight overwrites, and where they belong.
+    saved: Option<([u8; TRAILER], usize)>,
+}
+
+impl PartsSend {
+    pub(super) fn new(payload: Buffer) -> Self {
+        Self { payload, sent: 0, out: Arc::default(), saved: None }
+    }
+
+    /// Whether the transport still uses the payload.
+    pub(super) fn is_lending(&self) -> bool {
+        self.out.load(Ordering::Acquire) > 0
+    }
+
+    /// Sends the next part if it `is_asked` for. True once all were sent and the payload is free.
+    pub(super) fn step(
+        &mut self,
+        context: &PacketContext,
+        to: usize,
+        tag: Tag,
+        is_asked: bool,
+    ) -> Result<bool, PacketError> {
+        if is_asked {
+            self.restore();
+            self.send(context, to, tag)?;
+        }
+        Ok(self.sent == self.payload.len() && !self.is_lending())
+    }
+
+    fn send(&mut self, context: &PacketContext, to: usize, tag: Tag) -> Result<(), PacketError> {
+        let len = self.payload.len();
+        let part = part(context, self.sent, len);
+        self.sent = part.end;
+        if part.len() == len
+            && let Some(vec) = self.payload.take_vec()
+        {
+            self.sent = 0;
+            return Ok(context.comm().send(to, tag, vec)?);
+        }
+        if has_space(&self.payload, &part) && self.payload.is_exclusive() {
+            if part.end < len {
+                // SAFETY: `TRAILER` bytes follow the part within the buffer and its spare bytes, which are initialised, and
+                // only this value accesses them.
+                let saved = unsafe { pointer(&self.payload, part.end).cast().read_unaligned() };
+                self.saved = Some((saved, part.end));
+            }
+            // SAFETY: a writable buffer of the host that nothing else holds, moved into this value, which does not access it
+            // until `out` is 0.
+            let lent = unsafe { lend(&self.payload, &part, &self.out) };
+            return Ok(context.comm().send_lent(to, tag, lent)?);
+        }
+        let mut message = crate::buffers::take(part.len() + Communicator::SPARE);
+        message.extend_from_slice(self.payload.bytes().and_then(|bytes| bytes.get(part)).unwrap_or_default());
+        Ok(context.comm().send(to, tag, message)?)
+    }
+
+    /// Undoes what the trailer of the last part has overwritten.
+    fn restore(&mut self) {
+        if let Some((saved, at)) = self.saved.take() {
+            // SAFETY: the bytes were read from there, only this value accesses them, and nothing is lent any more: a part is
+            // asked for once the one before has arrived, and `PacketSend::poll` asks for no reply while one is lent.
+            unsafe { pointer(&self.payload, at).cast().write_unaligned(saved) };
+        }
+    }
+}
+
+/// The receiver's side; its memory lies on the host.
+pub(super) struct PartsReceive {
+    buffer: Buffer,
+    received: usize,
+    is_posted: bool,
+    out: Arc<AtomicUsize>,
+    /// A message that came without use of the posted memory, which the transport has not given back yet.
+    message: Option<Arrived>,
+}
+
+enum Arrived {
+    Landed,
+    Bytes(Vec<u8>),
+}
+
+impl PartsReceive {
+    pub(super) fn new(buffer: Buffer) -> Self {
+        Self { buffer, received: 0, is_posted: false, out: Arc::default(), message: None }
+    }
+
+    /// The received payload.
+    pub(super) fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+
+    /// Whether the transport may still write into the memory.
+    pub(super) fn is_lending(&self) -> bool {
+        self.out.load(Ordering::Acquire) > 0
+    }
+
+    /// Withdraws the posted memory.
+    pub(super) fn withdraw(&self, context: &PacketContext, tag: Tag) {
+        context.comm().take_back(|posted| posted == tag);
+    }
+
+    /// Does what is possible now. `ready` tells the sender that memory for the next part is posted. True once all is there.
+    pub(super) fn step(
+        &mut self,
+        context: &PacketContext,
+        from: usize,
+        tag: Tag,
+        ready: impl Fn() -> Result<(), PacketError>,
+    ) -> Result<bool, PacketError> {
+        loop {
+            let part = part(context, self.received, self.buffer.len());
+            if part.is_empty() {
+                return Ok(true);
+            }
+            if !self.is_posted {
+                self.is_posted = true;
+                if has_space(&self.buffer, &part) && self.buffer.is_exclusive() {
+                    // SAFETY: a writable buffer of the host that nothing else holds, moved into this value, which does not
+                    // access it until `out` is 0. The bytes behind the part are spare, or belong to a later part.
+                    context.comm().land(from, tag, unsafe { lend(&self.buffer, &part, &self.out) });
+                }
+                ready()?;
+            }
+            if self.message.is_none() {
+                let Some(message) = context.comm().link().inbox().take(tag, Some(from)) else {
+                    return Ok(false);
+                };
+                self.message = Some(match message.landed {
+                    true => Arrived::Landed,
+                    false => Arrived::Bytes(message.payload),
+                });
+                self.withdraw(context, tag);
+            }
+            if self.is_lending() {
+                return Ok(false);
+            }
+            if let Some(Arrived::Bytes(bytes)) = self.message.take() {
+                let (announced, found) = (part.len() as u64, bytes.len() as u64);
+                if announced != found {
+                    return Err(PacketError::Length { from, announced, found });
+                }
+                if let Some(to) = self.buffer.bytes_mut().and_then(|to| to.get_mut(part.clone())) {
+                    to.copy_from_slice(&bytes);
+                }
+                crate::buffers::put(bytes);
+            }
+            (self.received, self.is_posted) = (part.end, false);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The sender's side of a packet.
+
+use super::header::{Header, Reply, SEQUENCES, SMALL, Way};
+use super::parts::PartsSend;
+use super::{Packet, PacketContext, PacketError, PacketTag};
+use crate::communicator::Communicator;
+use crate::endpoint::Endpoint;
+use crate::mappings::{DeviceId, MappingError, Pinned, Requested, Target};
+use crate::memory_resource::{Buffer, MemoryKind, MemoryResource, Reservation};
+use std::time::Duration;
+
+/// A packet on its way to a rank. Poll it until it is over; then the payload's memory was given back.
+///
+/// The header is sent once the payload's event has happened, or earlier work of a payload of a device. Packets of one channel
+/// arrive in the order in which their headers are sent: poll the next one once [`PacketSend::is_posted`].
+pub struct PacketSend {
+    to: usize,
+    /// This rank, once it was polled.
+    from: usize,
+    tag: PacketTag,
+    header: Header,
+    metadata: Vec<u8>,
+    /// The length of the payload, which is moved to the transport.
+    bytes: u64,
+    device: Option<DeviceId>,
+    is_posted: bool,
+    /// The payload was copied to memory that the receiver may reach.
+    is_staged: bool,
+    state: State,
+}
+
+enum State {
+    /// Its content is not there yet.
+    Waiting(Option<Buffer>),
+    /// Waits for memory of the library, to which it is copied.
+    Staging {
+        payload: Buffer,
+        memory: Reservation,
+    },
+    /// The receiver maps it.
+    Mapping {
+        payload: Buffer,
+        requested: Requested,
+    },
+    /// The receiver copies it.
+    Mapped {
+        payload: Buffer,
+        pinned: Pinned,
+    },
+    /// The receiver asks for one part after the other.
+    Parts(PartsSend),
+    Over,
+}
+
+impl PacketSend {
+    /// A packet for a rank. Sends nothing yet.
+    pub fn new(to: usize, tag: PacketTag, packet: Packet) -> Self {
+        let Packet { metadata, payload } = packet;
+        let bytes = payload.as_ref().map_or(0, |payload| payload.len() as u64);
+        let length = payload.as_ref().map(|_| bytes);
+        let header = Header { kind: 0, sequence: 0, words: [0; 4], payload: length, way: Way::Nothing };
+        let (device, state) = (None, State::Waiting(payload));
+        let (is_posted, is_staged) = (false, false);
+        Self { to, from: to, tag, header, metadata, bytes, device, is_posted, is_staged, state }
+    }
+
+    /// What the operation means by the packet, and words of its own: the receiver gets both.
+    pub fn with_words(mut self, kind: u8, words: [u64; 4]) -> Self {
+        (self.header.kind, self.header.words) = (kind, words);
+        self
+    }
+
+    /// The number of the packet, below 2^59: unique among the packets of the operation between these two ranks that are in
+    /// flight at once.
+    pub fn numbered(mut self, sequence: u64) -> Self {
+        self.header.sequence = sequence & (SEQUENCES - 1);
+        self
+    }
+
+    /// The receiver's [`PacketContext::device`]. Without it, payloads of devices are staged through the host.
+    pub fn to_device(mut self, device: Option<DeviceId>) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// The receiver.
+    pub fn to(&self) -> usize {
+        self.to
+    }
+
+    /// The length of the payload.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the header was sent, so that later packets of the channel may be.
+    pub fn is_posted(&self) -> bool {
+        self.is_posted
+    }
+
+    /// Whether nothing of it is in flight any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Whether the receiver does not know of it, so that it can be dropped.
+    pub fn is_withdrawable(&self) -> bool {
+        !self.is_posted || self.is_over()
+    }
+
+    /// When to poll again although no message has come.
+    pub fn due(&self, now: Duration) -> Option<Duration> {
+        match &self.state {
+            // No bell rings when an event happens.
+            State::Waiting(Some(payload)) if payload.is_ready() == Ok(false) => Some(now + EVENT_POLL),
+            State::Staging { memory, .. } => memory.due(),
+            State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
+            _ => None,
+        }
+    }
+
+    /// Does what is possible now. Never waits. True once it is over. After an error, drop it.
+    pub fn poll(&mut self, context: &PacketContext) -> Result<bool, PacketError> {
+        self.from = context.comm().rank();
+        loop {
+            self.state = match std::mem::replace(&mut self.state, State::Over) {
+                State::Waiting(Some(payload)) if !payload.is_ready()? => {
+                    self.state = State::Waiting(Some(payload));
+                    return Ok(false);
+                }
+                State::Waiting(payload) => self.start(context, payload)?,
+                State::Staging { payload, mut memory } => {
+                    match self.staged(context, &payload, &mut memory)? {
+                        Some(copy) => State::Waiting(Some(copy)),
+                        None => {
+                            self.state = State::Staging { payload, memory };
+                            return Ok(false);
+                        }
+                    }
+                }
+                State::Mapping { payload, mut requested } => match requested.poll() {
+                    Some(outcome) => self.mapped(context, payload, outcome)?,
+                    None => {
+                        self.state = State::Mapping { payload, requested };
+                        return Ok(false);
+                    }
+                },
+                State::Mapped { payload, pinned } => match self.reply(context)? {
+                    Some(Reply::Copied) => State::Over,
+                    Some(Reply::Unmapped) => State::Parts(PartsSend::new(payload)),
+                    Some(other) => return Err(self.unexpected(other)),
+                    None => {
+                        self.state = State::Mapped { payload, pinned };
+                        return Ok(false);
+                    }
+                },
+                State::Parts(mut parts) => {
+                    let is_asked = match parts.is_lending() {
+                        true => false,
+                        false => match self.reply(context)? {
+                            Some(Reply::Ready) => true,
+                            Some(other) => return Err(self.unexpected(other)),
+                            None => false,
+                        },
+                    };
+                    let tag = self.tag.payload(self.header.sequence);
+                    if !parts.step(context, self.to, tag, is_asked)? {
+                        self.state = State::Parts(parts);
+                        return Ok(false);
+                    }
+                    State::Over
+                }
+                State::Over => return Ok(true),
+            };
+        }
+    }
+
+    /// Chooses the way of the payload, which is there.
+    fn start(&mut self, context: &PacketContext, payload: Option<Buffer>) -> Result<State, PacketError> {
+        context.check_rank(self.to)?;
+        let (found, most) = (self.metadata.len(), Packet::MOST_METADATA);
+        if found > most {
+            return Err(PacketError::Metadata { to: self.to, found, most });
+        }
+        let Some(payload) = payload.filter(|payload| !payload.is_empty()) else {
+            self.post(context, Way::Nothing)?;
+            return Ok(State::Over);
+        };
+        let on_host = payload.kind() != MemoryKind::Device;
+        if on_host && self.bytes <= SMALL {
+            self.post(context, Way::Message)?;
+            let tag = self.tag.payload(self.header.sequence);
+            context.comm().send(self.to, tag, into_message(payload))?;
+            return Ok(State::Over);
+        }
+        let device = if on_host { Some(DeviceId::HOST) } else { self.device };
+        let target = device.map(|device| Target { rank: self.to, device });
+        match target.filter(|_| context.shares_memory(self.to)) {
+            Some(target) => {
+                let requested = context.mappings().request(target, payload.address(), self.bytes);
+                match requested {
+                    Ok(requested) => Ok(State::Mapping { payload, requested }),
+                    Err(error) => self.mapped(context, payload, Err(error)),
+                }
+            }
+            None if on_host => self.in_parts(context, payload),
+            None => Ok(self.stage(payload)),
+        }
+    }
+
+    /// Names the mapping to the receiver, or takes another way.
+    fn mapped(
+        &mut self,
+        context: &PacketContext,
+        payload: Buffer,
+        outcome: Result<Pinned, MappingError>,
+    ) -> Result<State, PacketError> {
+        match outcome {
+            Ok(pinned) => {
+                let on_device = payload.kind() == MemoryKind::Device;
+                let (token, offset) = (pinned.token(), pinned.offset());
+                self.post(context, Way::Mapped { token, offset, on_device })?;
+                Ok(State::Mapped { payload, pinned })
+            }
+            Err(MappingError::Refused { .. } | MappingError::Apart { .. }) => match self.is_staged {
+                false => Ok(self.stage(payload)),
+                true => self.in_parts(context, payload),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn in_parts(&mut self, context: &PacketContext, payload: Buffer) -> Result<State, PacketError> {
+        self.post(context, Way::Parts)?;
+        Ok(State::Parts(PartsSend::new(payload)))
+    }
+
+    fn stage(&self, payload: Buffer) -> State {
+        State::Staging { memory: Reservation::new(payload.len()), payload }
+    }
+
+    /// A copy in memory that peers may reach.
+    fn staged(
+        &mut self,
+        context: &PacketContext,
+        payload: &Buffer,
+        memory: &mut Reservation,
+    ) -> Result<Option<Buffer>, PacketError> {
+        let resource: &dyn MemoryResource = match context.resource().kind() {
+            MemoryKind::Host => context.resource(),
+            _ => context.host(),
+        };
+        let reserved = memory.poll(resource, context.now(), context.waker());
+        let from = context.comm().rank();
+        let no_memory = |error| PacketError::Memory { from, bytes: self.bytes, error };
+        let Some(mut copy) = reserved.map_err(no_memory)? else { return Ok(None) };
+        if let (Some(to), Some(bytes)) = (copy.bytes_mut(), payload.bytes()) {
+            to.copy_from_slice(bytes);
+        }
+        self.is_staged = true;
+        Ok(Some(copy))
+    }
+
+    fn post(&mut self, context: &PacketContext, way: Way) -> Result<(), PacketError> {
+        self.header.way = way;
+        let metadata = std::mem::take(&mut self.metadata);
+        let mut message = Vec::with_capacity(Header::length(&metadata) + Communicator::SPARE);
+        self.header.write(&metadata, &mut message);
+        context.comm().send(self.to, self.tag.header(), message)?;
+        self.is_posted = true;
+        Ok(())
+    }
+
+    fn reply(&self, context: &PacketContext) -> Result<Option<Reply>, PacketError> {
+        let tag = self.tag.reply(self.header.sequence);
+        let Some(message) = context.comm().link().inbox().take(tag, Some(self.to)) else { return Ok(None) };
+        let malformed = |error| PacketError::Malformed { from: self.to, what: "reply to a packet", error };
+        Reply::decode(&message.payload).map(Some).map_err(malformed)
+    }
+
+    fn unexpected(&self, reply: Reply) -> PacketError {
+        let why = match reply {
+            Reply::Refused(why) => why,
+            other => {
+                format!("it replied {other:?} out of turn; run the same version of Halocline on all ranks")
+            }
+        };
+        PacketError::Refused { to: self.to, from: self.from, bytes: self.bytes, why }
+    }
+}
+
+/// How often an event, or a buffer that is lent to the transport, is polled.
+pub(super) const EVENT_POLL: Duration = Duration::from_micros(20);
+
+/// The bytes as a message: the vector itself, or a copy.
+fn into_message(mut payload: Buffer) -> Vec<u8> {
+    payload.take_vec().unwrap_or_else(|| {
+        let bytes = payload.bytes().unwrap_or_default();
+        let mut message = crate::buffers::take(bytes.len() + Communicator::SPARE);
+        message.extend_from_slice(bytes);
+        message
+    })
+}

@@ -1,0 +1,425 @@
+//! The state machine of one rank in a sparse all-to-all. One thread at a time drives it; it never waits.
+
+use super::control::{Control, Hello};
+use super::shared::Shared;
+use super::{Role, SparseError};
+use crate::endpoint::Endpoint;
+use crate::mappings::DeviceId;
+use crate::memory_resource::MemoryKind;
+use crate::packet::{HeaderError, Packet, PacketReceive, PacketSend};
+use crate::transport::PeerState;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Kinds of packets: one that was inserted; the last of a rank, with the number of those before.
+const DATA: u8 = 0;
+const LAST: u8 = 1;
+
+/// Packets of one source that are received at once.
+const WINDOW: usize = 4;
+
+pub(super) struct Engine {
+    peers: BTreeMap<usize, Peer>,
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Incoming>,
+    gone: BTreeSet<usize>,
+    departures: u64,
+    is_greeted: bool,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Complete,
+    /// Failed; the others know. The second step: nothing is being copied here any more, and they know that.
+    Failed,
+    Closed,
+}
+
+/// A rank that is a source, a destination, or both.
+#[derive(Default)]
+struct Peer {
+    is_source: bool,
+    is_destination: bool,
+    hello: Option<Hello>,
+}
+
+struct Outgoing {
+    rank: usize,
+    /// Packets whose header was not sent, and whether they lie on a device.
+    queue: VecDeque<(PacketSend, bool)>,
+    flight: Vec<PacketSend>,
+    numbered: u64,
+    is_last_queued: bool,
+}
+
+struct Incoming {
+    rank: usize,
+    window: VecDeque<PacketReceive>,
+    begun: u64,
+    expected: Option<u64>,
+}
+
+impl Engine {
+    pub(super) fn new(sources: &[usize], destinations: &[usize]) -> Self {
+        let mut peers = BTreeMap::<usize, Peer>::new();
+        sources.iter().for_each(|rank| peers.entry(*rank).or_default().is_source = true);
+        destinations.iter().for_each(|rank| peers.entry(*rank).or_default().is_destination = true);
+        let outgoing = |&rank| {
+            let (queue, flight, numbered, is_last_queued) = (VecDeque::new(), Vec::new(), 0, false);
+            Outgoing { rank, queue, flight, numbered, is_last_queued }
+        };
+        let incoming = |&rank| Incoming { rank, window: VecDeque::new(), begun: 0, expected: None };
+        Self {
+            peers,
+            outgoing: destinations.iter().map(outgoing).collect(),
+            incoming: sources.iter().map(incoming).collect(),
+            gone: BTreeSet::new(),
+            departures: 0,
+            is_greeted: false,
+            phase: Phase::Running,
+        }
+    }
+
+    /// Does what is possible now. True if the operation has completed, has failed, or is over because of that.
+    pub(super) fn step(&mut self, shared: &Shared) -> bool {
+        let before = self.phase;
+        self.note_departures(shared);
+        shared.context.comm().link().poll();
+        let advanced = match self.phase {
+            Phase::Running => self.advance(shared),
+            Phase::Complete | Phase::Closed if self.is_over() => Ok(()),
+            _ => self.wind_up(shared),
+        };
+        if let Err(error) = advanced {
+            self.fail(shared, error);
+            // Its peers may have nothing in flight.
+            let _ = self.wind_up(shared);
+        }
+        self.phase != before || (before == Phase::Closed && self.is_over())
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Running | Phase::Failed => false,
+            Phase::Complete | Phase::Closed => self.is_idle(),
+        }
+    }
+
+    /// Whether no memory of this operation is in use by a transfer.
+    fn is_idle(&self) -> bool {
+        self.outgoing.iter().all(|out| out.flight.is_empty())
+            && self.incoming.iter().all(|source| source.window.is_empty())
+    }
+
+    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+        let queued = self.outgoing.iter().filter_map(|out| out.queue.front());
+        let sends = queued.map(|(send, _)| send).chain(self.outgoing.iter().flat_map(|out| &out.flight));
+        let receives = self.incoming.iter().flat_map(|source| &source.window);
+        let receives = receives.filter_map(|receive| receive.due(now));
+        sends.filter_map(|send| send.due(now)).chain(receives).min()
+    }
+
+    /// Ranks that are gone; all their messages are in the inbox.
+    fn note_departures(&mut self, shared: &Shared) {
+        let link = shared.context.comm().link();
+        let departures = link.departures();
+        if departures != self.departures {
+            self.departures = departures;
+            let is_gone = |rank: &&usize| matches!(link.state(**rank), PeerState::Ended | PeerState::Dead);
+            self.gone = self.peers.keys().filter(is_gone).copied().collect();
+        }
+    }
+
+    fn advance(&mut self, shared: &Shared) -> Result<(), SparseError> {
+        if !std::mem::replace(&mut self.is_greeted, true) {
+            self.greet(shared)?;
+        }
+        let is_finished = self.take_inserts(shared);
+        self.take_controls(shared)?;
+        for out in &mut self.outgoing {
+            let hello = self.peers.get(&out.rank).and_then(|peer| peer.hello);
+            out.advance(shared, hello.map(|hello| hello.device))?;
+        }
+        for (index, source) in self.incoming.iter_mut().enumerate() {
+            source.advance(shared, index)?;
+        }
+        let is_complete = is_finished
+            && self.peers.values().all(|peer| peer.hello.is_some())
+            && self.outgoing.iter().all(Outgoing::is_complete)
+            && self.incoming.iter().all(Incoming::is_complete);
+        if is_complete {
+            self.phase = Phase::Complete;
+            shared.outcome().is_complete = true;
+            return Ok(());
+        }
+        match self.gone.iter().find(|rank| self.needs(**rank)) {
+            Some(&rank) => {
+                let comm = shared.context.comm();
+                let what = "its part of a sparse all-to-all";
+                comm.departed(Some(rank), what).map_or(Ok(()), |error| Err(error.into()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Tells each peer what this rank names it as.
+    fn greet(&self, shared: &Shared) -> Result<(), SparseError> {
+        let device = shared.context.device();
+        for (&rank, peer) in &self.peers {
+            let Peer { is_source, is_destination, .. } = *peer;
+            shared.post(rank, &Control::Hello(Hello { is_destination, is_source, device }))?;
+        }
+        Ok(())
+    }
+
+    /// Queues inserted packets. Whether there will be no more.
+    fn take_inserts(&mut self, shared: &Shared) -> bool {
+        let (packets, is_finished) = {
+            let mut inserts = shared.inserts();
+            (std::mem::take(&mut inserts.packets), inserts.is_finished)
+        };
+        if !packets.is_empty() {
+            let sent = &mut shared.outcome().statistics.sent;
+            packets.iter().for_each(|(_, packet)| sent.add(packet));
+        }
+        for (index, packet) in packets {
+            self.outgoing[index].queue(shared, packet, DATA);
+        }
+        if is_finished {
+            for out in self.outgoing.iter_mut().filter(|out| !out.is_last_queued) {
+                out.is_last_queued = true;
+                out.queue(shared, Packet::default(), LAST);
+            }
+        }
+        is_finished
+    }
+
+    fn take_controls(&mut self, shared: &Shared) -> Result<(), SparseError> {
+        let comm = shared.context.comm();
+        while let Some(message) = comm.link().inbox().take(shared.tag.control(), None) {
+            let from = message.source;
+            let malformed = |error| SparseError::Malformed { from, error };
+            match Control::decode(&message.payload).map_err(malformed)? {
+                Control::Hello(hello) => self.greeted(shared, from, hello)?,
+                Control::Abort { culprit, why } if self.peers.contains_key(&from) => {
+                    return Err(SparseError::Aborted { rank: culprit, why });
+                }
+                Control::Closed => self.closed(from),
+                Control::Abort { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what two ranks name each other as.
+    fn greeted(&mut self, shared: &Shared, from: usize, hello: Hello) -> Result<(), SparseError> {
+        let me = shared.context.comm().rank();
+        let (is_source, is_destination) = match self.peers.get_mut(&from) {
+            Some(peer) => {
+                peer.hello = Some(hello);
+                (peer.is_source, peer.is_destination)
+            }
+            None => {
+                // It does not know yet that this rank does not name it.
+                shared.post(from, &Control::Hello(Hello::default()))?;
+                (false, false)
+            }
+        };
+        let theirs = |role| SparseError::Mismatch { rank: from, peer: me, role };
+        let mine = |role| SparseError::Mismatch { rank: me, peer: from, role };
+        match (hello.is_destination, is_source, hello.is_source, is_destination) {
+            (true, false, ..) => Err(theirs(Role::Destination)),
+            (false, true, ..) => Err(mine(Role::Source)),
+            (.., true, false) => Err(theirs(Role::Source)),
+            (.., false, true) => Err(mine(Role::Destination)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the operation cannot complete without a rank.
+    fn needs(&self, rank: usize) -> bool {
+        self.peers.get(&rank).is_some_and(|peer| peer.hello.is_none())
+            || self.outgoing.iter().any(|out| out.rank == rank && !out.is_complete())
+            || self.incoming.iter().any(|source| source.rank == rank && !source.is_complete())
+    }
+
+    /// Fails, unless it is complete or has failed, and tells the others.
+    pub(super) fn fail(&mut self, shared: &Shared, error: SparseError) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.phase = Phase::Failed;
+        let (culprit, why) = match &error {
+            SparseError::Aborted { rank, why } => (*rank, why.clone()),
+            other => (shared.context.comm().rank(), other.to_string()),
+        };
+        for &rank in self.peers.keys() {
+            // A rank that cannot be reached needs no word.
+            let _ = shared.post(rank, &Control::Abort { culprit, why: why.clone() });
+        }
+        self.outgoing.iter_mut().for_each(|out| out.queue.clear());
+        let receives = self.incoming.iter_mut().flat_map(|source| &mut source.window);
+        receives.for_each(|receive| receive.refuse(&shared.context, &why));
+        shared.outcome().error = Some(error);
+    }
+
+    /// After a failure: ends what is in flight.
+    fn wind_up(&mut self, shared: &Shared) -> Result<(), SparseError> {
+        drop(std::mem::take(&mut shared.inserts().packets));
+        for source in &mut self.incoming {
+            // The failure is known.
+            source.window.retain_mut(|receive| matches!(receive.poll(&shared.context), Ok(false)));
+        }
+        let is_copying = self.incoming.iter().any(|source| !source.window.is_empty());
+        if self.phase == Phase::Failed && !is_copying {
+            self.phase = Phase::Closed;
+            for &rank in self.peers.keys() {
+                let _ = shared.post(rank, &Control::Closed);
+            }
+        }
+        let comm = shared.context.comm();
+        while let Some(message) = comm.link().inbox().take(shared.tag.control(), None) {
+            if let Ok(Control::Closed) = Control::decode(&message.payload) {
+                self.closed(message.source);
+            }
+        }
+        for out in &mut self.outgoing {
+            let is_gone = self.gone.contains(&out.rank);
+            out.flight.retain_mut(|send| !is_gone && matches!(send.poll(&shared.context), Ok(false)));
+        }
+        Ok(())
+    }
+
+    /// A rank copies nothing of this one any more.
+    fn closed(&mut self, rank: usize) {
+        self.outgoing.iter_mut().filter(|out| out.rank == rank).for_each(|out| out.flight.clear());
+    }
+
+    /// What the operation waits for.
+    pub(super) fn missing(&self) -> String {
+        let silent = self.peers.iter().filter(|(_, peer)| peer.hello.is_none());
+        let mut missing: Vec<String> =
+            silent.map(|(rank, _)| format!("rank {rank} to begin the operation")).collect();
+        let is_known = |rank: usize| self.peers.get(&rank).is_some_and(|peer| peer.hello.is_some());
+        let sources = self.incoming.iter().filter(|source| is_known(source.rank) && !source.is_complete());
+        missing.extend(sources.map(|source| format!("packets of rank {}", source.rank)));
+        let unsent = self.outgoing.iter().filter(|out| is_known(out.rank) && !out.is_complete());
+        missing.extend(unsent.map(|out| format!("packets for rank {} to leave", out.rank)));
+        if missing.is_empty() { "its own `finish`".to_owned() } else { missing.join(", ") }
+    }
+}
+
+impl Outgoing {
+    fn queue(&mut self, shared: &Shared, packet: Packet, kind: u8) {
+        let on_device = packet.payload.as_ref().is_some_and(|p| p.kind() == MemoryKind::Device);
+        let send = PacketSend::new(self.rank, shared.tag, packet);
+        // Packets before the last one: as many as were numbered.
+        let send = send.with_words(kind, [self.numbered, 0, 0, 0]).numbered(self.numbered);
+        self.numbered += 1;
+        self.queue.push_back((send, on_device));
+    }
+
+    /// `device`: of the receiver, once it is known.
+    fn advance(&mut self, shared: &Shared, device: Option<Option<DeviceId>>) -> Result<(), SparseError> {
+        while let Some((mut send, on_device)) = self.queue.pop_front() {
+            if on_device {
+                let Some(device) = device else {
+                    self.queue.push_front((send, on_device));
+                    break;
+                };
+                send = send.to_device(device);
+            }
+            let is_over = send.poll(&shared.context)?;
+            match (send.is_posted(), is_over) {
+                (true, true) => {}
+                (true, false) => self.flight.push(send),
+                (false, _) => {
+                    self.queue.push_front((send, on_device));
+                    break;
+                }
+            }
+        }
+        let mut failed = None;
+        self.flight.retain_mut(|send| match send.poll(&shared.context) {
+            Ok(is_over) => !is_over,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        });
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_last_queued && self.queue.is_empty() && self.flight.is_empty()
+    }
+}
+
+impl Incoming {
+    /// Receives packets; those that are ready go to the outcome, in order.
+    fn advance(&mut self, shared: &Shared, index: usize) -> Result<(), SparseError> {
+        loop {
+            let mut has_more = false;
+            while self.window.len() < WINDOW && self.expected.is_none() {
+                let Some(receive) = PacketReceive::next(&shared.context, self.rank, shared.tag)? else {
+                    break;
+                };
+                self.begin(receive)?;
+                has_more = true;
+            }
+            for receive in &mut self.window {
+                receive.poll(&shared.context)?;
+            }
+            for receive in &mut self.window {
+                if !receive.is_ready() {
+                    break;
+                }
+                if let Some(packet) = receive.take() {
+                    let mut outcome = shared.outcome();
+                    outcome.statistics.received.add(&packet);
+                    outcome.packets[index].push(packet);
+                }
+            }
+            self.window.retain(|receive| !(receive.is_taken() && receive.is_over()));
+            if !has_more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn begin(&mut self, receive: PacketReceive) -> Result<(), SparseError> {
+        let [count, ..] = receive.words();
+        let refused = |field, value| {
+            let error = HeaderError::Field { field, value };
+            Err(SparseError::Malformed { from: self.rank, error })
+        };
+        match receive.kind() {
+            _ if count != self.begun || receive.sequence() != self.begun => {
+                refused("number of packets before it", count)
+            }
+            DATA => {
+                self.begun += 1;
+                self.window.push_back(receive);
+                Ok(())
+            }
+            LAST if receive.bytes().is_some() => refused("payload of the last packet", count),
+            LAST => {
+                self.expected = Some(count);
+                Ok(())
+            }
+            kind => refused("kind", kind.into()),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.expected.is_some() && self.window.is_empty()
+    }
+}
+
+impl Shared {
+    fn post(&self, to: usize, control: &Control) -> Result<(), SparseError> {
+        Ok(self.context.comm().send(to, self.tag.control(), control.encode())?)
+    }
+}

@@ -1,0 +1,148 @@
+//! What can go wrong with a sparse all-to-all.
+
+use crate::error::CommError;
+use crate::packet::{HeaderError, PacketError};
+use std::fmt;
+use std::time::Duration;
+
+/// What a rank is in a sparse all-to-all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It sends to this rank.
+    Source,
+    /// This rank sends to it.
+    Destination,
+}
+
+impl Role {
+    /// What the other rank has to name this one as.
+    fn other(self) -> Self {
+        match self {
+            Self::Source => Self::Destination,
+            Self::Destination => Self::Source,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+        })
+    }
+}
+
+/// Why a sparse all-to-all has failed, or refuses a call.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SparseError {
+    /// A rank names itself.
+    #[error("rank {rank} names itself as a {role}; keep its own packets instead of sending them")]
+    Itself {
+        /// The rank.
+        rank: usize,
+        /// As what.
+        role: Role,
+    },
+    /// A rank is named twice.
+    #[error("rank {peer} is named as a {role} twice; name each rank once, several packets may go to it")]
+    Duplicate {
+        /// The rank.
+        peer: usize,
+        /// As what.
+        role: Role,
+    },
+    /// A rank is named that does not exist.
+    #[error("rank {peer} is named as a {role}, but the communicator has ranks 0 to {}", size - 1)]
+    NoSuchPeer {
+        /// The rank.
+        peer: usize,
+        /// As what.
+        role: Role,
+        /// Ranks in the communicator.
+        size: usize,
+    },
+    /// A rank that is no source or destination of this operation.
+    #[error(
+        "rank {peer} is no {role} of this operation, which has {known:?}; name it when the operation is made"
+    )]
+    NotNamed {
+        /// The rank.
+        peer: usize,
+        /// As what it was used.
+        role: Role,
+        /// The sources or destinations.
+        known: Vec<usize>,
+    },
+    /// A packet after the last one.
+    #[error("a packet for rank {destination} was inserted after `finish`; insert all packets before")]
+    Finished {
+        /// The destination.
+        destination: usize,
+    },
+    /// A wait before the last packet.
+    #[error("the operation waits for its own packets: call `finish` before `wait`, also without packets")]
+    NotFinished,
+    /// Packets were asked for too early.
+    #[error("the operation is not complete, it waits for {missing}; call `wait` before `extract`")]
+    NotComplete {
+        /// What it waits for.
+        missing: String,
+    },
+    /// The sets of two ranks contradict each other.
+    #[error(
+        "mismatched sets: rank {rank} names rank {peer} as a {role}, but rank {peer} does not name rank {rank} as a {}; pass \
+         sets that match on all ranks, or let them be discovered",
+        role.other()
+    )]
+    Mismatch {
+        /// The rank that names the other.
+        rank: usize,
+        /// The rank that does not.
+        peer: usize,
+        /// As what.
+        role: Role,
+    },
+    /// Another rank has failed first.
+    #[error("rank {rank} has given up the operation: {why}")]
+    Aborted {
+        /// The rank.
+        rank: usize,
+        /// Its error.
+        why: String,
+    },
+    /// The operation was dropped before its last packet.
+    #[error("the operation was dropped before `finish`; call it on all ranks, also without packets")]
+    Dropped,
+    /// The deadline has passed.
+    #[error(
+        "rank {waiting} has waited {after:?} in a sparse all-to-all for {missing}; its deadline has passed"
+    )]
+    Deadline {
+        /// This rank.
+        waiting: usize,
+        /// How long.
+        after: Duration,
+        /// What it waited for.
+        missing: String,
+    },
+    /// A message that no rank of this library sends.
+    #[error(
+        "rank {from} sent a malformed message of a sparse all-to-all: {error}; run the same version of Halocline on all ranks"
+    )]
+    Malformed {
+        /// The sender.
+        from: usize,
+        /// What is wrong with it.
+        error: HeaderError,
+    },
+    /// A packet was not sent or not received.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// An error of the communicator.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+}
+
+halocline_plan::debug_as_text!(SparseError);

@@ -1,0 +1,188 @@
+//! Sparse all-to-all: each rank sends any number of packets to a few ranks.
+//!
+//! ```
+//! use halocline_comm::memory_resource::HostMemory;
+//! use halocline_comm::packet::Packet;
+//! use halocline_comm::sparse::{SparseAlltoall, SparseError};
+//! use halocline_comm::Communicator;
+//! use std::sync::Arc;
+//!
+//! // Each rank sends to the next one.
+//! let rank = |comm: Communicator| -> Result<(), SparseError> {
+//!     let (rank, size) = (comm.rank(), comm.size());
+//!     let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
+//!     let memory = Arc::new(HostMemory::of(&comm));
+//!     let exchange = SparseAlltoall::new(&comm, &[last], &[next], memory)?;
+//!     for part in 0..3u8 {
+//!         exchange.insert(next, Packet::new(vec![part], Some(vec![rank as u8; 1000].into())))?;
+//!     }
+//!     exchange.finish();
+//!     exchange.wait()?;
+//!     let packets = exchange.extract(last)?;
+//!     let order: Vec<u8> = packets.iter().map(|packet| packet.metadata[0]).collect();
+//!     assert_eq!(order, [0, 1, 2]);
+//!     Ok(())
+//! };
+//! std::thread::scope(|threads| {
+//!     let ranks = Communicator::threads(3).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+//!     ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+//! });
+//! ```
+
+mod control;
+mod engine;
+mod error;
+mod future;
+#[cfg(fuzzing)]
+pub mod fuzz;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use error::{Role, SparseError};
+pub use future::Completion;
+
+use crate::communicator::Communicator;
+use crate::memory_resource::{MemoryKind, MemoryResource};
+use crate::packet::{Packet, PacketContext};
+use shared::Shared;
+use std::sync::Arc;
+
+/// A sparse all-to-all in progress. One-shot: make a new one for each exchange.
+///
+/// Packets from one rank to another arrive in the order of their insertion, also where the content of an earlier one is ready
+/// later. Nothing blocks but [`SparseAlltoall::wait`]: the progress thread carries the operation on. All methods may be
+/// called from several threads.
+///
+/// A failure is final, and reaches all ranks that are named here: each call then returns it. Dropping the operation never
+/// blocks. If it is finished, its packets still arrive at their destinations; otherwise the other ranks get
+/// [`SparseError::Aborted`].
+pub struct SparseAlltoall {
+    shared: Arc<Shared>,
+}
+
+impl SparseAlltoall {
+    /// Begins the operation: `sources` send to this rank, this rank sends to `destinations`. The two sets need not be equal.
+    /// Received payloads lie in memory of `resource`. Collective, all ranks call it in the same order; does not block.
+    ///
+    /// Sets that do not match those of other ranks are found out: [`SparseError::Mismatch`].
+    pub fn new(
+        comm: &Communicator,
+        sources: &[usize],
+        destinations: &[usize],
+        resource: Arc<dyn MemoryResource>,
+    ) -> Result<Self, SparseError> {
+        comm.check()?;
+        let context = PacketContext::new(comm, resource)?;
+        Ok(Self { shared: Shared::begin(context, comm.deadline, sources, destinations)? })
+    }
+
+    /// The same where no rank knows its sources: they are discovered. Collective; blocks until all ranks have called it.
+    pub fn discover(
+        comm: &Communicator,
+        destinations: &[usize],
+        resource: Arc<dyn MemoryResource>,
+    ) -> Result<Self, SparseError> {
+        let size = comm.size();
+        // All ranks take part, also if the set of one is wrong: `new` refuses it.
+        let known = destinations.iter().filter(|rank| **rank < size && **rank != comm.rank());
+        let mut known: Vec<usize> = known.copied().collect();
+        known.sort_unstable();
+        known.dedup();
+        let sends = known.into_iter().map(|rank| (rank, Vec::new())).collect();
+        let within = comm.within(comm.within.unwrap_or("SparseAlltoall::discover"));
+        let sources = within.sparse_exchange(sends)?;
+        let sources: Vec<usize> = sources.into_iter().map(|(source, _)| source).collect();
+        Self::new(comm, &sources, destinations, resource)
+    }
+
+    /// Adds a packet for a destination. Never blocks: the packet leaves once its content is ready and those before it have left.
+    pub fn insert(&self, destination: usize, packet: Packet) -> Result<(), SparseError> {
+        self.shared.insert(destination, packet)
+    }
+
+    /// Says that this rank inserts no more packets. Repeated calls do nothing.
+    pub fn finish(&self) {
+        self.shared.finish();
+    }
+
+    /// Waits until all packets of all sources are here and all memory of this rank's packets was given back. Fails if another
+    /// rank has failed, died, or left, or misses the communicator's deadline.
+    pub fn wait(&self) -> Result<(), SparseError> {
+        self.shared.wait()
+    }
+
+    /// Whether [`SparseAlltoall::wait`] would return at once. Does what is possible; never blocks.
+    pub fn is_complete(&self) -> Result<bool, SparseError> {
+        self.shared.is_complete()
+    }
+
+    /// The same as a future. Dropping it changes nothing.
+    pub fn completion(&self) -> Completion {
+        Completion::new(Arc::clone(&self.shared))
+    }
+
+    /// The packets of a source, in the order of their insertion there; once the operation is complete. They are given once.
+    pub fn extract(&self, source: usize) -> Result<Vec<Packet>, SparseError> {
+        self.shared.extract(source)
+    }
+
+    /// The sources, in ascending order.
+    pub fn sources(&self) -> &[usize] {
+        &self.shared.sources
+    }
+
+    /// The destinations, in ascending order.
+    pub fn destinations(&self) -> &[usize] {
+        &self.shared.destinations
+    }
+
+    /// What was sent and received so far.
+    pub fn statistics(&self) -> SparseStatistics {
+        self.shared.statistics()
+    }
+}
+
+impl Drop for SparseAlltoall {
+    fn drop(&mut self) {
+        self.shared.detach();
+    }
+}
+
+/// Statistics of a sparse all-to-all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SparseStatistics {
+    /// Packets handed over by this rank.
+    pub sent: Traffic,
+    /// Packets received by this rank.
+    pub received: Traffic,
+}
+
+/// Packets and their bytes in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of metadata.
+    pub metadata: u64,
+    /// Bytes of payloads in host memory.
+    pub host: u64,
+    /// Bytes of payloads in pinned host memory.
+    pub pinned: u64,
+    /// Bytes of payloads in device memory.
+    pub device: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, packet: &Packet) {
+        self.packets += 1;
+        self.metadata += packet.metadata.len() as u64;
+        let Some(payload) = &packet.payload else { return };
+        let bytes = match payload.kind() {
+            MemoryKind::Device => &mut self.device,
+            MemoryKind::Pinned => &mut self.pinned,
+            MemoryKind::Host => &mut self.host,
+        };
+        *bytes += payload.len() as u64;
+    }
+}

@@ -1,0 +1,288 @@
+//! What the threads of a rank share of one operation. Three locks, never held across a call of the program: insertions, the
+//! engine (one thread at a time drives it), the outcome.
+
+use super::engine::Engine;
+use super::{Role, SparseError, SparseStatistics};
+use crate::claim::Claim;
+use crate::endpoint::Endpoint;
+use crate::error::CommError;
+use crate::packet::{Packet, PacketContext, PacketTag};
+use crate::progress::Serve;
+use crate::wait::{Late, Patience};
+use crate::wakers::Wakers;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+pub(super) struct Shared {
+    pub(super) context: PacketContext,
+    pub(super) tag: PacketTag,
+    deadline: Option<Duration>,
+    pub(super) sources: Vec<usize>,
+    pub(super) destinations: Vec<usize>,
+    claim: Claim,
+    inserts: Mutex<Inserts>,
+    engine: Mutex<Engine>,
+    outcome: Mutex<Outcome>,
+    pub(super) wakers: Wakers,
+    arming: Mutex<Arming>,
+}
+
+/// Packets that the engine has not taken yet.
+#[derive(Default)]
+pub(super) struct Inserts {
+    /// Each with the index of its destination.
+    pub(super) packets: VecDeque<(usize, Packet)>,
+    pub(super) is_finished: bool,
+}
+
+/// The results.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// The packets of each source.
+    pub(super) packets: Vec<Vec<Packet>>,
+    pub(super) is_complete: bool,
+    pub(super) error: Option<SparseError>,
+    pub(super) statistics: SparseStatistics,
+}
+
+/// Every message wakes the progress thread while the operation is in flight and no thread waits for it.
+#[derive(Default)]
+struct Arming {
+    waiters: usize,
+    is_over: bool,
+    is_armed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic of the program's code cannot happen while one is held.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The ranks in ascending order.
+fn checked(named: &[usize], role: Role, rank: usize, size: usize) -> Result<Vec<usize>, SparseError> {
+    let mut ranks = named.to_vec();
+    ranks.sort_unstable();
+    if let Some(&peer) = ranks.iter().find(|peer| **peer >= size) {
+        return Err(SparseError::NoSuchPeer { peer, role, size });
+    }
+    if ranks.contains(&rank) {
+        return Err(SparseError::Itself { rank, role });
+    }
+    match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(SparseError::Duplicate { peer: pair[0], role }),
+        None => Ok(ranks),
+    }
+}
+
+impl Shared {
+    pub(super) fn begin(
+        context: PacketContext,
+        deadline: Option<Duration>,
+        sources: &[usize],
+        destinations: &[usize],
+    ) -> Result<Arc<Self>, SparseError> {
+        let comm = context.comm();
+        let (rank, size) = (comm.rank(), comm.size());
+        // A rank whose sets are refused has taken part in the count of operations.
+        let tag = PacketTag { operation: comm.begin(), channel: 0 };
+        let sources = checked(sources, Role::Source, rank, size)?;
+        let destinations = checked(destinations, Role::Destination, rank, size)?;
+        let packets = sources.iter().map(|_| Vec::new()).collect();
+        let shared = Arc::new(Self {
+            engine: Mutex::new(Engine::new(&sources, &destinations)),
+            outcome: Mutex::new(Outcome { packets, ..Outcome::default() }),
+            context,
+            tag,
+            deadline,
+            sources,
+            destinations,
+            claim: Claim::default(),
+            inserts: Mutex::default(),
+            wakers: Wakers::default(),
+            arming: Mutex::default(),
+        });
+        let weak: Weak<Self> = Arc::downgrade(&shared);
+        shared.context.comm().register(weak);
+        shared.arm(|_| {});
+        shared.drive();
+        Ok(shared)
+    }
+
+    pub(super) fn inserts(&self) -> MutexGuard<'_, Inserts> {
+        lock(&self.inserts)
+    }
+
+    pub(super) fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        lock(&self.outcome)
+    }
+
+    fn named(&self, peer: usize, role: Role) -> Result<usize, SparseError> {
+        let known = if role == Role::Source { &self.sources } else { &self.destinations };
+        known.binary_search(&peer).map_err(|_| SparseError::NotNamed { peer, role, known: known.clone() })
+    }
+
+    pub(super) fn insert(&self, destination: usize, packet: Packet) -> Result<(), SparseError> {
+        let index = self.named(destination, Role::Destination)?;
+        if let Some(error) = self.outcome().error.clone() {
+            return Err(error);
+        }
+        {
+            let mut inserts = self.inserts();
+            if inserts.is_finished {
+                return Err(SparseError::Finished { destination });
+            }
+            inserts.packets.push_back((index, packet));
+        }
+        self.drive();
+        Ok(())
+    }
+
+    pub(super) fn finish(&self) {
+        self.inserts().is_finished = true;
+        self.drive();
+    }
+
+    pub(super) fn is_complete(&self) -> Result<bool, SparseError> {
+        self.drive();
+        self.status()
+    }
+
+    fn status(&self) -> Result<bool, SparseError> {
+        let outcome = self.outcome();
+        outcome.error.clone().map_or(Ok(outcome.is_complete), Err)
+    }
+
+    pub(super) fn extract(&self, source: usize) -> Result<Vec<Packet>, SparseError> {
+        let index = self.named(source, Role::Source)?;
+        if !self.is_complete()? {
+            return Err(SparseError::NotComplete { missing: self.missing() });
+        }
+        Ok(std::mem::take(&mut self.outcome().packets[index]))
+    }
+
+    pub(super) fn statistics(&self) -> SparseStatistics {
+        self.outcome().statistics
+    }
+
+    pub(super) fn missing(&self) -> String {
+        lock(&self.engine).missing()
+    }
+
+    pub(super) fn wait(&self) -> Result<(), SparseError> {
+        if !self.inserts().is_finished {
+            return Err(SparseError::NotFinished);
+        }
+        let link = self.context.comm().link();
+        self.context.comm().check()?;
+        let patience = Patience { deadline: self.deadline, ..Patience::of(link) };
+        self.arm(|arming| arming.waiters += 1);
+        let poll = || self.is_complete().map(|complete| complete.then_some(())).transpose();
+        let ended = patience.wait(link, poll, || {}, |late| self.late(late));
+        self.arm(|arming| arming.waiters -= 1);
+        if ended.is_err() {
+            // What came while nothing was armed.
+            self.drive();
+        }
+        ended
+    }
+
+    fn late(&self, late: Late) -> Option<Result<(), SparseError>> {
+        let comm = self.context.comm();
+        let waiting = comm.rank();
+        match late {
+            Late::Announce => None,
+            Late::Warn { after, again } => {
+                let (missing, after) = (self.missing(), after.as_secs());
+                let text =
+                    format!("rank {waiting} has waited {after} s in a sparse all-to-all for {missing}");
+                comm.link().host().tell_late(&text, again);
+                None
+            }
+            Late::Deadline(after) => {
+                let missing = self.missing();
+                self.fail(SparseError::Deadline { waiting, after, missing });
+                // It may have failed, or completed, otherwise just before.
+                Some(self.status().map(drop))
+            }
+            Late::Interrupted => {
+                let what = "a sparse all-to-all".to_owned();
+                Some(Err(CommError::Interrupted { waiting, what }.into()))
+            }
+        }
+    }
+
+    /// Fails unless it is complete.
+    fn fail(&self, error: SparseError) {
+        lock(&self.engine).fail(self, error);
+        self.settle();
+        self.drive();
+    }
+
+    /// Does what is possible now, in this thread or in the one that does so already.
+    pub(super) fn drive(&self) {
+        let link = self.context.comm().link();
+        let mut has_settled = false;
+        let owes = || link.own_bell().demand(link.host());
+        self.claim.turn(owes, || has_settled |= lock(&self.engine).step(self));
+        if has_settled {
+            self.settle();
+        }
+    }
+
+    /// Wakes those that wait for the end.
+    fn settle(&self) {
+        let is_over = lock(&self.engine).is_over();
+        self.arm(|arming| arming.is_over |= is_over);
+        let link = self.context.comm().link();
+        link.own_bell().changed(link.host());
+        while let Some(waker) = self.wakers.take(1) {
+            Waker::wake(waker);
+        }
+    }
+
+    fn arm(&self, change: impl FnOnce(&mut Arming)) {
+        let bell = self.context.comm().link().own_bell();
+        let mut arming = lock(&self.arming);
+        change(&mut arming);
+        let wants = arming.waiters == 0 && !arming.is_over;
+        if wants != arming.is_armed {
+            arming.is_armed = wants;
+            if wants { bell.arm() } else { bell.disarm() }
+        }
+    }
+
+    /// The user has dropped it.
+    pub(super) fn detach(self: &Arc<Self>) {
+        if !self.inserts().is_finished {
+            self.fail(SparseError::Dropped);
+        }
+        self.drive();
+        if !self.is_over() {
+            let detached: Arc<Self> = Arc::clone(self);
+            self.context.comm().defer_drop(detached);
+        }
+    }
+}
+
+impl Serve for Shared {
+    fn serve(&self) {
+        self.drive();
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.engine).is_over()
+    }
+
+    fn due(&self) -> Option<Duration> {
+        lock(&self.engine).due(self.context.comm().link().host().now())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.arm(|arming| arming.is_over = true);
+        self.context.comm().link().inbox().forget(self.tag.operation);
+    }
+}
