@@ -10,7 +10,7 @@ mod simulated;
 pub use bind::bind;
 pub use halocline_comm::mappings::fuzz::messages as mappings;
 pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages as mpi_messages};
-pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames};
+pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames, ring as shm_ring};
 pub use mesh::mesh;
 pub use messages::{collectives, directory, wire};
 
@@ -36,6 +36,7 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "directory" => messages::directory_seeds(),
         "collectives" => messages::collectives_seeds(),
         "shm_frames" => halocline_comm::shm::fuzz::connections(),
+        "shm_ring" => halocline_comm::shm::fuzz::rings(),
         "shm_control" => vec![vec![0; 4096 + 128]],
         "mpi_messages" => halocline_comm::mpi::fuzz::sent(),
         "mpi_introductions" => halocline_comm::mpi::fuzz::introduced(),

@@ -13,6 +13,7 @@ pub mod buffers;
 mod bulk;
 mod claim;
 mod counter;
+mod cursors;
 mod host;
 mod memory_hold;
 mod sync;

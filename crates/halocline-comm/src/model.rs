@@ -4,6 +4,7 @@
 
 mod begin;
 
+use crate::cursors::Cursors;
 use crate::{Claim, Counter, Doorbell, Host, Seen, Wakers};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -107,6 +108,48 @@ fn granted_and_arrived_order_the_bytes() {
             });
         }
         sender.join().unwrap();
+    });
+}
+
+/// A ring with room for two records: no record is read before it is whole, none is overwritten before it was read, and a receiver
+/// that sleeps is woken.
+#[test]
+fn a_ring_hands_over_each_record_once() {
+    const RECORDS: u64 = 3;
+    const CAPACITY: u64 = 2;
+    check(|| {
+        let cells = [Halo(UnsafeCell::new(0)), Halo(UnsafeCell::new(0))];
+        let shared = Arc::new((Cursors::default(), Doorbell::default(), cells, Parking::default()));
+        let sender = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (cursors, bell, cells, host) = &*shared;
+                let mut sent = 0;
+                while sent < RECORDS && cursors.has_room(sent, 1, CAPACITY) {
+                    cells[(sent % CAPACITY) as usize].0.with_mut(|cell| {
+                        // SAFETY: the receiver has read what was here before.
+                        unsafe { *cell = sent + 1 }
+                    });
+                    sent += 1;
+                    cursors.publish(sent);
+                    bell.changed(host);
+                }
+                // A full ring: the message takes another way.
+                sent
+            })
+        };
+        let (cursors, bell, cells, host) = &*shared;
+        for read in 0..CAPACITY {
+            while cursors.written() == read {
+                bell.sleep(host, None, || cursors.written() != read);
+            }
+            cells[(read % CAPACITY) as usize].0.with(|cell| {
+                // SAFETY: the record is published, and the sender does not overwrite it before it is freed.
+                assert_eq!(unsafe { *cell }, read + 1);
+            });
+            cursors.free(read + 1);
+        }
+        assert!(sender.join().unwrap() >= CAPACITY);
     });
 }
 

@@ -132,6 +132,7 @@ fn run(shared: &Shared, transport: &dyn Transport) {
             live.extend(objects.live.iter().cloned());
             detached.extend(objects.detached.iter().cloned());
         }
+        transport.poll();
         let mut due: Option<Duration> = None;
         let mut serve = |object: &dyn Serve| {
             object.serve();

@@ -430,6 +430,9 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn poll(&self) {
+        if let Some(shm) = &self.shared.shm {
+            shm.poll();
+        }
         self.shared.poll();
     }
 

@@ -5,8 +5,8 @@ use crate::buffers;
 use crate::inbox::Tag;
 
 /// The first bytes of a frame, so that a foreign writer is noticed.
-const MAGIC: u32 = 0x4c41_4831;
-const HEADER: usize = 32;
+const MAGIC: u32 = 0x4c41_4832;
+const HEADER: usize = 40;
 const ANNOUNCEMENT: usize = 16;
 
 /// Descriptors that one frame can carry (the kernel takes 253 with one call).
@@ -24,6 +24,8 @@ pub(crate) struct Announced {
 /// One message as read from a socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
+    /// The place of the message among all messages of the sender to the receiver.
+    pub sequence: u64,
     pub tag: Tag,
     pub segments: Vec<Announced>,
     pub payload: Vec<u8>,
@@ -41,13 +43,14 @@ pub(crate) enum FrameError {
 }
 
 /// The bytes of a frame.
-pub(crate) fn encode(tag: Tag, segments: &[Announced], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(sequence: u64, tag: Tag, segments: &[Announced], payload: &[u8]) -> Vec<u8> {
     let mut bytes = buffers::take(HEADER + ANNOUNCEMENT * segments.len() + payload.len());
     bytes.extend_from_slice(&MAGIC.to_le_bytes());
     bytes.extend_from_slice(&(segments.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&tag.operation.to_le_bytes());
     bytes.extend_from_slice(&tag.round.to_le_bytes());
     bytes.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(&sequence.to_le_bytes());
     for segment in segments {
         bytes.extend_from_slice(&segment.id.to_le_bytes());
         bytes.extend_from_slice(&segment.len.to_le_bytes());
@@ -100,6 +103,7 @@ impl Decoder {
         let mut own = buffers::take(payload.len());
         own.extend_from_slice(payload);
         let frame = Frame {
+            sequence: u64_at(32),
             tag: Tag { operation: u64_at(8), round: u64_at(16) },
             segments: words
                 .chunks_exact(2)
@@ -120,8 +124,10 @@ mod tests {
     fn frame() -> impl Strategy<Value = Frame> {
         let segment = (any::<u64>(), any::<u64>()).prop_map(|(id, len)| Announced { id, len });
         let segments = proptest::collection::vec(segment, 0..4);
-        (any::<u64>(), any::<u64>(), segments, proptest::collection::vec(any::<u8>(), 0..300)).prop_map(
-            |(operation, round, segments, payload)| Frame {
+        let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
+        (numbers, segments, proptest::collection::vec(any::<u8>(), 0..300)).prop_map(
+            |((sequence, operation, round), segments, payload)| Frame {
+                sequence,
                 tag: Tag { operation, round },
                 segments,
                 payload,
@@ -133,7 +139,7 @@ mod tests {
     fn a_header_that_cannot_be_is_refused() {
         let decoded = |segments: u32, len: u64| {
             let (mut header, tag) = (MAGIC.to_le_bytes().to_vec(), [0; 16]);
-            header.extend([&segments.to_le_bytes()[..], &tag, &len.to_le_bytes()].concat());
+            header.extend([&segments.to_le_bytes()[..], &tag, &len.to_le_bytes(), &[0; 8]].concat());
             let mut decoder = Decoder::default();
             decoder.feed(&header);
             decoder.next()
@@ -153,7 +159,7 @@ mod tests {
             cuts in proptest::collection::vec(1usize..200, 1..50),
         ) {
             let stream: Vec<u8> =
-                frames.iter().flat_map(|f| encode(f.tag, &f.segments, &f.payload)).collect();
+                frames.iter().flat_map(|f| encode(f.sequence, f.tag, &f.segments, &f.payload)).collect();
             let (mut decoder, mut seen, mut rest) = (Decoder::default(), Vec::new(), &stream[..]);
             for cut in cuts.iter().cycle() {
                 let (piece, tail) = rest.split_at(rest.len().min(*cut));

@@ -1,10 +1,11 @@
-//! Ranks as processes of one node: messages over Unix sockets, memory in sealed memfds.
+//! Ranks as processes of one node: messages through rings in shared memory and over Unix sockets, memory in sealed memfds.
 //!
 //! `halocline launch` makes the job's control segment ([`Job`]) and starts the ranks, which
 //! join by [`crate::Communicator::init`]. Sockets have abstract names and memory has no name, so that a process leaves nothing
 //! behind however it ends. One thread in each process, asleep unless something happens, reads
 //! the sockets into the inbox and watches the other processes.
 
+mod arrivals;
 mod control;
 mod frame;
 #[cfg(fuzzing)]
@@ -12,6 +13,7 @@ pub mod fuzz;
 pub(crate) mod handover;
 mod job;
 mod lifeline;
+mod ring;
 mod socket;
 mod watch;
 
@@ -26,6 +28,7 @@ use crate::inbox::{Inbox, Message, Tag};
 use crate::segment::Segment;
 use crate::transport::{Cores, PeerState, Transport};
 use crate::wait::WARN_AFTER;
+use arrivals::{Arrivals, Disorder};
 use control::Control;
 use rustix::event::EventfdFlags;
 use rustix::fd::OwnedFd;
@@ -76,6 +79,8 @@ struct Shared {
     control: Control,
     host: Arc<dyn Host>,
     inbox: Arc<Inbox>,
+    /// What has come from each rank.
+    arrivals: Vec<Arrivals>,
     /// [`PeerState`] of each rank as found by the watch thread.
     states: Vec<AtomicU8>,
     departures: AtomicU64,
@@ -115,6 +120,7 @@ impl ShmTransport {
             control: Control::map(job.control, job.size)?,
             host,
             inbox,
+            arrivals: (0..job.size).map(|_| Arrivals::default()).collect(),
             states: (0..job.size).map(|_| AtomicU8::new(PRESENT)).collect(),
             departures: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -234,6 +240,30 @@ impl Shared {
         }
     }
 
+    /// Moves the messages of all rings to the inbox.
+    fn poll_rings(&self) {
+        for (from, arrivals) in self.arrivals.iter().enumerate() {
+            if arrivals.has_more() {
+                let polled = arrivals.poll(|tag, payload| self.deliver(from, tag, payload));
+                self.in_order(from, polled);
+            }
+        }
+    }
+
+    /// Puts a message without memory into the inbox.
+    fn deliver(&self, from: usize, tag: Tag, payload: Vec<u8>) {
+        let source = self.name_of(from);
+        self.inbox.push(Message { source, tag, payload, ..Message::default() });
+        self.own_bell().delivered(&*self.host, tag.is_news());
+    }
+
+    /// Nothing more can be received from a rank whose messages are in disorder.
+    fn in_order(&self, from: usize, outcome: Result<(), Disorder>) {
+        if let Err(why) = outcome {
+            self.lose(from, &why.to_string());
+        }
+    }
+
     fn nudge(&self) {
         // Fails only if the counter is full; then the thread is about to wake anyway.
         let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
@@ -280,7 +310,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: segments are sealed memfds, mapped at both sides; frames name sender and length and come over a socket of that sender; a rank is
+// SAFETY: segments are sealed memfds, mapped at both sides; frames name sender and length and come over a socket or a ring of that sender; a rank is
 // dead once the kernel has closed its socket, when its mappings are gone, too.
 unsafe impl Transport for ShmTransport {
     fn name(&self) -> &'static str {
@@ -323,8 +353,13 @@ unsafe impl Transport for ShmTransport {
         }
         let outgoing = shared.outgoing(to)?;
         let mut outgoing = lock(&outgoing);
-        outgoing.push(tag, &payload, segments)?;
+        let in_ring = outgoing.push(tag, &payload, segments)?;
         buffers::put(payload);
+        if in_ring {
+            drop(outgoing);
+            shared.control.bell(to).delivered(&*shared.host, tag.is_news());
+            return Ok(());
+        }
         let flushed = outgoing.flush();
         shared.flushed(to, &mut outgoing, flushed)
     }
@@ -386,6 +421,10 @@ unsafe impl Transport for ShmTransport {
 
     fn cores(&self) -> Cores {
         self.cores
+    }
+
+    fn poll(&self) {
+        self.shared.poll_rings();
     }
 
     fn check(&self) -> Result<(), CommError> {

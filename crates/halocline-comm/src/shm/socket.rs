@@ -1,8 +1,9 @@
 //! Unix sockets between the ranks of a job: one connection for each direction of a pair of ranks,
-//! made by the sender at its first message.
+//! made by the sender at its first message, with a [`Ring`] that takes the messages without memory once the receiver reads it.
 
 use super::frame::{self, Announced, Decoder, Frame, MAX_SEGMENTS};
 use super::job::JobError;
+use super::ring::Ring;
 use crate::buffers;
 use crate::error::CommError;
 use crate::inbox::Tag;
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 /// The tag of the first frame of a connection, which names the sender.
 const HELLO: Tag = Tag { operation: u64::MAX, round: u64::MAX };
+/// The tag of the frame that brings the sender's ring.
+pub(super) const RING: Tag = Tag { operation: u64::MAX, round: u64::MAX - 1 };
 
 const READ_BYTES: usize = 64 * 1024;
 
@@ -57,6 +60,12 @@ pub(super) fn listen(token: &str, rank: usize) -> Result<OwnedFd, CommError> {
 pub(super) struct Outgoing {
     socket: OwnedFd,
     queue: VecDeque<Unsent>,
+    /// `None`: this process cannot have more memory or descriptors.
+    ring: Option<Ring>,
+    /// Bytes that were written to the ring.
+    written: u64,
+    /// Messages so far.
+    sequence: u64,
     /// The receiver has closed the connection, or never accepted it.
     broken: bool,
     /// How often the watch thread has checked the reason.
@@ -75,10 +84,16 @@ struct Unsent {
 impl Outgoing {
     /// Connects to a rank and queues the first frame.
     pub(super) fn connect(token: &str, me: usize, to: usize) -> Result<Self, CommError> {
-        let socket = socket(SocketFlags::empty())?;
-        let mut outgoing = Self { socket, queue: VecDeque::new(), broken: false, looks: 0, awaited: false };
+        let mut outgoing = Self::over(socket(SocketFlags::empty())?);
         match rustix::net::connect(&outgoing.socket, &address(token, to)?) {
-            Ok(()) => outgoing.push(HELLO, &hello(token, me), &[])?,
+            Ok(()) => {
+                outgoing.queue(HELLO, &hello(token, me), &[])?;
+                outgoing.ring = Ring::create().ok();
+                let memory = outgoing.ring.as_ref().map(|ring| Arc::clone(ring.memory()));
+                if let Some(memory) = memory {
+                    outgoing.queue(RING, &[], &[memory])?;
+                }
+            }
             // The rank does not listen any more: it is gone.
             Err(Errno::CONNREFUSED) => outgoing.broken = true,
             Err(errno) => return Err(CommError::System { what: "connect to a peer's socket", errno }),
@@ -86,19 +101,35 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// Queues a message.
+    fn over(socket: OwnedFd) -> Self {
+        let (queue, ring) = (VecDeque::new(), None);
+        Self { socket, queue, ring, written: 0, sequence: 0, broken: false, looks: 0, awaited: false }
+    }
+
+    /// Puts a message into the ring, or queues it for the socket. True if the receiver can read it at once.
     pub(super) fn push(
         &mut self,
         tag: Tag,
         payload: &[u8],
         segments: &[Arc<Segment>],
-    ) -> Result<(), CommError> {
+    ) -> Result<bool, CommError> {
+        let ring = self.ring.as_ref().filter(|ring| segments.is_empty() && ring.is_mapped());
+        let in_ring = ring.is_some_and(|ring| ring.push(&mut self.written, self.sequence, tag, payload));
+        if !in_ring {
+            self.queue(tag, payload, segments)?;
+        }
+        self.sequence += 1;
+        Ok(in_ring)
+    }
+
+    /// Queues a frame.
+    fn queue(&mut self, tag: Tag, payload: &[u8], segments: &[Arc<Segment>]) -> Result<(), CommError> {
         if segments.len() > MAX_SEGMENTS {
             return Err(CommError::System { what: "send that many segments at once", errno: Errno::TOOBIG });
         }
         let announced: Vec<_> =
             segments.iter().map(|s| Announced { id: s.id(), len: s.announced() }).collect();
-        let bytes = frame::encode(tag, &announced, payload);
+        let bytes = frame::encode(self.sequence, tag, &announced, payload);
         self.queue.push_back(Unsent { bytes, sent: 0, segments: segments.to_vec() });
         Ok(())
     }
@@ -311,8 +342,7 @@ mod tests {
         let (sends, reads) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .unwrap();
-        let queue = VecDeque::new();
-        (Outgoing { socket: sends, queue, broken: false, looks: 0, awaited: false }, Incoming::new(reads))
+        (Outgoing::over(sends), Incoming::new(reads))
     }
 
     fn tag(operation: u64) -> Tag {
@@ -335,7 +365,7 @@ mod tests {
         let announced = |count| vec![Announced { id: 1, len: 4096 }; count];
         for (says, brings) in [(2, 1), (1, 2), (1, 0)] {
             let (mut outgoing, mut incoming) = connection();
-            let bytes = frame::encode(tag(1), &announced(says), &[]);
+            let bytes = frame::encode(0, tag(1), &announced(says), &[]);
             outgoing.queue.push_back(Unsent { bytes, sent: 0, segments: vec![segment.clone(); brings] });
             assert!(matches!(outgoing.flush(), Flushed::All));
             let told = read(&mut incoming).unwrap_err();

@@ -1,7 +1,8 @@
 //! The thread that reads this rank's sockets into its inbox and watches the other processes' processes.
 
+use super::arrivals::Disorder;
 use super::frame::Frame;
-use super::socket::{self, Flushed, Incoming, Outgoing, Read};
+use super::socket::{self, Flushed, Incoming, Outgoing, RING, Read};
 use super::{DEAD, ENDED, LEFT, PRESENT, Shared, lock};
 use crate::error::CommError;
 use crate::inbox::Message;
@@ -172,10 +173,11 @@ impl Watch {
         let process = connection.process();
         let shared = &*self.shared;
         let outcome = connection.read(|peer, frame, fds| match *peer {
-            Some(from) => {
-                deliver(shared, from, frame, fds);
+            Some(from) if frame.tag == RING => {
+                attach(shared, from, &frame, fds);
                 Ok(())
             }
+            Some(from) => receive(shared, from, frame, fds).map_err(|why| why.to_string()),
             None => {
                 *peer = Some(greet(shared, &frame, process)?);
                 Ok(())
@@ -238,6 +240,7 @@ impl Watch {
         self.accept();
         let numbers: Vec<u64> = self.incoming.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.read(number));
+        self.shared.poll_rings();
     }
 
     /// Another thread saw that a rank has left: all its messages are in the sockets now.
@@ -317,8 +320,20 @@ fn greet(shared: &Shared, frame: &Frame, process: rustix::io::Result<Pid>) -> Re
     }
 }
 
-/// Puts a message into the inbox, with its memory up to the first segment that cannot be received or mapped.
-fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
+/// Begins to read the ring of a rank. If it cannot be mapped, the rank goes on to use the socket.
+fn attach(shared: &Shared, from: usize, frame: &Frame, fds: Vec<OwnedFd>) {
+    let Some((&announced, fd)) = frame.segments.first().zip(fds.into_iter().next()) else {
+        return tracing::warn!("rank {}: the message ring of rank {from} is missing", shared.rank);
+    };
+    match shared.import(from, announced, fd) {
+        Ok(memory) => shared.in_order(from, shared.arrivals[from].attach(memory)),
+        Err(error) => tracing::warn!("rank {}: the message ring of rank {from}: {error}", shared.rank),
+    }
+}
+
+/// Puts a message into the inbox, with its memory up to the first segment that cannot be received or mapped, after those of the ring
+/// that were sent before it.
+fn receive(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) -> Result<(), Disorder> {
     // The kernel drops the last descriptors of a message if the process may open no more.
     let is_cut = fds.len() < frame.segments.len();
     let what = "receive the descriptors of a peer's memory";
@@ -336,14 +351,10 @@ fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
     if let Some(error) = &missing {
         tracing::error!("rank {}: memory of rank {from} is missing: {error}", shared.rank);
     }
-    let source = shared.name_of(from);
-    shared.inbox.push(Message {
-        source,
-        tag: frame.tag,
-        payload: frame.payload,
-        segments,
-        missing,
-        ..Message::default()
-    });
-    shared.own_bell().delivered(&*shared.host, frame.tag.is_news());
+    let (source, tag, payload) = (shared.name_of(from), frame.tag, frame.payload);
+    let own = || {
+        shared.inbox.push(Message { source, tag, payload, segments, missing, ..Message::default() });
+        shared.own_bell().delivered(&*shared.host, tag.is_news());
+    };
+    shared.arrivals[from].arrived(frame.sequence, own, |tag, payload| shared.deliver(from, tag, payload))
 }
