@@ -14,7 +14,7 @@ mod within;
 use crate::check::Check;
 use crate::error::{Cause, Error};
 use crate::field::Field;
-use crate::lifecycle::{Lateness, Lifecycle};
+use crate::lifecycle::{Engine, Lifecycle};
 use crate::link::{Link, LinkPath, Turn};
 use crate::overlap::Overlap;
 use crate::pattern::Pattern;
@@ -53,8 +53,6 @@ pub(crate) struct Bound {
     looks: AtomicU32,
     /// The transport's count of departures when peers were last looked at.
     departures: AtomicU64,
-    /// The clock of the exchange in flight.
-    lateness: Lateness,
     /// The last exchange whose field memory was given back to the user.
     hold: MemoryHold,
     /// Sets made so far.
@@ -88,7 +86,6 @@ impl Bound {
             demanded: AtomicU64::new(0),
             looks: AtomicU32::new(0),
             departures: AtomicU64::new(0),
-            lateness: Lateness::default(),
             hold: MemoryHold::default(),
             sets: AtomicUsize::new(sets.len()),
             check,
@@ -107,12 +104,6 @@ impl Bound {
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.life.epoch()
-    }
-
-    /// The outcome of exchange `epoch`, once there is one.
-    #[inline]
-    pub(crate) fn outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
-        self.life.outcome(&self.life.host, epoch)
     }
 
     /// Begins an exchange of a set of this object. In the unbound form, whose sets hold no memory, `fields` are its fields.
@@ -159,7 +150,7 @@ impl Bound {
         let within = self.within.open(epoch, set);
         self.remaining.store(self.links.len() + usize::from(within) + 1, Ordering::Relaxed);
         if self.life.patience.deadline.is_some() {
-            self.lateness.start(epoch, self.life.comm.link().host().now());
+            self.life.host.lateness.start(epoch, self.life.comm.link().host().now());
         }
         self.life.begin(epoch);
         drop(gate);
@@ -213,7 +204,7 @@ impl Bound {
 
     /// Takes a turn at every link that is not done, and at the copies within this rank.
     pub(crate) fn advance(&self, epoch: u64) {
-        if self.life.host.last() >= epoch {
+        if self.life.host.completed.last() >= epoch {
             return;
         }
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
@@ -280,7 +271,7 @@ impl Bound {
         // Before the exchange is over: the next one may arm the bell again.
         self.disarm();
         trace::flight(comm, &self.life.name, epoch, true);
-        if self.life.host.complete(epoch) {
+        if self.life.host.completed.complete(epoch) {
             // A thread of this rank may sleep for it, or a task.
             comm.link().own_bell().changed(comm.link().host());
         }

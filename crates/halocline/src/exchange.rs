@@ -6,6 +6,7 @@ use crate::binding::FieldList;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::explain;
+use crate::lifecycle::Engine;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
@@ -265,7 +266,7 @@ impl HaloExchange {
     /// memory belongs to the user again. Makes no progress, never blocks.
     pub fn reclaim(&self) -> bool {
         let host = self.bound().reclaim();
-        self.scheduled.as_ref().is_none_or(|scheduled| scheduled.reclaim()) && host
+        self.scheduled.as_ref().is_none_or(|scheduled| scheduled.is_quiet()) && host
     }
 
     /// The paths of this rank's links; between two ranks, host and device fields have links of their own.

@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::exchange::Pending;
+use crate::lifecycle::Engine;
 use halocline_comm::{Endpoint, Serve, Ticket};
 use std::fmt;
 use std::future::Future;
@@ -146,7 +147,7 @@ impl Pending {
         // The exchange may be over since before the task could be woken.
         self.advance();
         bound.look_for_departed_peers();
-        bound.keep_deadline(epoch);
+        bound.keep_time(epoch, false);
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }

@@ -5,28 +5,20 @@
 //! first exchange that is not over.
 
 mod completed;
+mod engine;
 mod lateness;
 mod tasks;
 
 pub(crate) use completed::Completed;
-pub(crate) use lateness::Lateness;
+pub(crate) use engine::{Engine, EnginePart};
+pub(crate) use lateness::{Lateness, Warning};
 
 use crate::error::{Cause, Error, Failure};
 use crate::trace::Name;
 use halocline_comm::{CommError, Communicator, Endpoint, Patience, PeerState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 use tasks::Tasks;
-
-/// What an engine does when its object fails.
-pub(crate) trait Engine: Send + Sync {
-    /// Counts the exchanges that are over and that no call has looked at yet.
-    fn settle(&self) {}
-
-    /// Notifies the peers of this engine's links and ends its waits.
-    fn release_waits(&self, failure: &Failure);
-}
 
 /// Which engines carry the exchanges of an object.
 #[derive(Debug, Clone, Copy)]
@@ -47,9 +39,9 @@ pub(crate) struct Lifecycle {
     /// The last exchange begun.
     epoch: AtomicU64,
     /// The host engine's part.
-    pub(crate) host: Completed,
+    pub(crate) host: EnginePart,
     /// The device engine's part.
-    pub(crate) device: Completed,
+    pub(crate) device: EnginePart,
     failure: OnceLock<Arc<Failure>>,
     engines: [OnceLock<Weak<dyn Engine>>; 2],
     tasks: Tasks,
@@ -62,8 +54,8 @@ impl Lifecycle {
             name,
             patience,
             epoch: AtomicU64::new(0),
-            host: Completed::new(engines.host),
-            device: Completed::new(engines.device),
+            host: EnginePart::new(engines.host),
+            device: EnginePart::new(engines.device),
             failure: OnceLock::new(),
             engines: Default::default(),
             tasks: Tasks::default(),
@@ -120,8 +112,8 @@ impl Lifecycle {
         let engines = || self.engines.iter().filter_map(OnceLock::get).filter_map(Weak::upgrade);
         engines().for_each(|engine| engine.settle());
         // Of two threads, the first to stop the host's part fails the object.
-        let Ok(last) = self.host.stop() else { return };
-        let last = self.device.stop().map_or(last, |last_of_device| last.min(last_of_device));
+        let Ok(last) = self.host.completed.stop() else { return };
+        let last = self.device.completed.stop().map_or(last, |last_of_device| last.min(last_of_device));
         let failure = self.failure.get_or_init(|| Arc::new(failure(last + 1)));
         engines().for_each(|engine| engine.release_waits(failure));
         let link = self.comm.link();
@@ -157,30 +149,5 @@ impl Lifecycle {
     /// The error of a wait that the host program has interrupted; the exchange goes on.
     pub(crate) fn interrupted(&self, epoch: u64) -> Error {
         CommError::Interrupted { waiting: self.comm.rank(), what: format!("exchange {epoch}") }.into()
-    }
-
-    /// Reports that exchange `epoch` takes long, and what the missing ranks wait for themselves. `waits`: "rank 0 has".
-    pub(crate) fn report_late(
-        &self,
-        waits: &str,
-        epoch: u64,
-        missing: &[usize],
-        (after, again): (Duration, bool),
-    ) {
-        let (name, after) = (&self.name, waited(after));
-        let awaited = match missing {
-            [] => "the device".to_owned(),
-            ranks => self.comm.describe_waits(ranks),
-        };
-        let text = format!("{waits} waited {after} in exchange {epoch} of {name} for {awaited}");
-        self.comm.link().host().tell_late(&text, again);
-    }
-}
-
-/// A wait in whole seconds, or in milliseconds if it is shorter than one.
-fn waited(after: Duration) -> String {
-    match after.as_secs() {
-        0 => format!("{} ms", after.as_millis()),
-        _ => format!("{:.0} s", after.as_secs_f32()),
     }
 }

@@ -10,6 +10,7 @@ use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::Memory;
+use crate::lifecycle::Engine;
 use crate::lifecycle::Engines;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;

@@ -2,6 +2,8 @@
 
 use super::Bound;
 use crate::error::{Cause, Error, Failure, Fault};
+use crate::lifecycle::{Engine, EnginePart, Lifecycle};
+use crate::link::Link;
 use crate::set::InFlight;
 use halocline_comm::{Endpoint, Serve};
 use std::sync::Arc;
@@ -55,18 +57,6 @@ impl Bound {
         true
     }
 
-    /// Whether no thread and no peer touches the fields any more: the exchange is over, or has failed here and at the peers.
-    fn is_quiet(&self) -> bool {
-        let epoch = self.epoch();
-        if self.life.failure().is_none() {
-            return self.life.host.last() >= epoch;
-        }
-        // No thread begins another exchange once the lock is closed.
-        self.begin_lock.is_closed()
-            && self.within.has_stopped.load(Ordering::Acquire)
-            && self.links.iter().all(|link| link.is_quiet(&self.life.comm, self.epoch()))
-    }
-
     /// Gives the field memory of an exchange back to the user, once. The exchange is over, or quiet after a failure.
     #[inline]
     pub(super) fn give_back(&self, epoch: u64) {
@@ -90,34 +80,6 @@ impl Bound {
             .flatten()
             .ok_or(Error::NotInFlight { epoch })
     }
-
-    /// The user has dropped the object.
-    pub(crate) fn release(self: Arc<Self>) {
-        if self.over() {
-            return;
-        }
-        let comm = self.life.comm.clone();
-        comm.defer_drop(self);
-    }
-
-    /// Whether nothing is in flight any more; then notifies the peers that this side is gone.
-    fn over(&self) -> bool {
-        if !self.is_quiet() {
-            return false;
-        }
-        if self.life.failure().is_some() {
-            return true;
-        }
-        if let (Some(link), Some(dead)) = (self.links.first(), self.life.dead_rank()) {
-            // Most likely the object is dropped because of the death: peers report the dead rank, not this one.
-            link.fail(&self.life, Cause::Died, dead);
-            self.life.wake();
-        } else {
-            let last = self.life.host.last();
-            self.links.iter().for_each(|link| link.close(&self.life.comm, last));
-        }
-        true
-    }
 }
 
 impl Drop for Bound {
@@ -133,14 +95,52 @@ impl Drop for Bound {
     }
 }
 
+impl Engine for Bound {
+    fn life(&self) -> &Lifecycle {
+        &self.life
+    }
+
+    fn part(&self) -> &EnginePart {
+        &self.life.host
+    }
+
+    fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    fn waiter(&self) -> String {
+        format!("rank {} has", self.life.comm.rank())
+    }
+
+    fn missing(&self, epoch: u64, _: Duration) -> Vec<&Link> {
+        self.links.iter().filter(|link| !link.is_done(epoch)).collect()
+    }
+
+    fn release_waits(&self, _: &Failure) {
+        self.begin_lock.close();
+        // A link whose claim is held, by this thread or another, takes this turn when the claim is given up.
+        self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
+        self.claimed(&self.within.claim, || self.turn_within());
+        self.disarm();
+    }
+
+    fn is_quiet(&self) -> bool {
+        let epoch = self.epoch();
+        if self.life.failure().is_none() {
+            return self.life.host.completed.last() >= epoch;
+        }
+        // No thread begins another exchange once the lock is closed.
+        self.begin_lock.is_closed()
+            && self.within.has_stopped.load(Ordering::Acquire)
+            && self.links.iter().all(|link| link.is_quiet(&self.life.comm, self.epoch()))
+    }
+}
+
 impl Serve for Bound {
     fn serve(&self) {
         let epoch = self.epoch();
         self.advance(epoch);
-        self.keep_deadline(epoch);
-        if self.life.has_tasks() {
-            self.warn_if_late(epoch);
-        }
+        self.keep_time(epoch, self.life.has_tasks());
         if self.life.failure().is_none() {
             self.look_for_failed_peers(epoch);
         }
@@ -148,12 +148,12 @@ impl Serve for Bound {
     }
 
     fn is_over(&self) -> bool {
-        self.over()
+        self.close()
     }
 
     fn due(&self) -> Option<Duration> {
         let (epoch, deadline) = (self.epoch(), self.life.patience.deadline);
         let is_unfinished = self.outcome(epoch).is_none();
-        is_unfinished.then(|| self.lateness.due(epoch, deadline, self.life.has_tasks())).flatten()
+        is_unfinished.then(|| self.life.host.lateness.due(epoch, deadline, self.life.has_tasks())).flatten()
     }
 }

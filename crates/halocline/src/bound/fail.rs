@@ -1,9 +1,8 @@
-//! Failures that checks find, and how the host engine's waits end after a failure.
+//! Failures that checks find.
 
 use super::Bound;
 use crate::check::Finding;
 use crate::error::Failure;
-use crate::lifecycle::Engine;
 use crate::link::{Direction, LinkPath};
 
 impl Bound {
@@ -29,15 +28,5 @@ impl Bound {
             culprit: rank,
             report: Some(report),
         });
-    }
-}
-
-impl Engine for Bound {
-    fn release_waits(&self, _: &Failure) {
-        self.begin_lock.close();
-        // A link whose claim is held, by this thread or another, takes this turn when the claim is given up.
-        self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
-        self.claimed(&self.within.claim, || self.turn_within());
-        self.disarm();
     }
 }

@@ -1,6 +1,7 @@
 //! Which exchange a failure names, where only the crate can see when a rank learns of it.
 
 use crate::bound::Bound;
+use crate::lifecycle::Engine;
 use crate::{
     Array, BindOptions, Cause, Communicator, Decomposed, Error, Failure, Halo, HaloExchange, LinkChoice,
     Pattern, PatternLinks, Pending, RegularGrid,

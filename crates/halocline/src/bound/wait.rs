@@ -1,11 +1,11 @@
 //! Waiting for an exchange on the host: what a wait demands of the peers, and what it does when they are late or gone.
 
 use super::Bound;
-use crate::error::{Cause, Error};
+use crate::error::Error;
+use crate::lifecycle::{Engine, Warning};
 use crate::link::Link;
 use crate::trace;
 use halocline_comm::{Endpoint, Late};
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Bound {
             || self.demand(epoch),
             |late| match late {
                 Late::Announce => {
-                    notified = self.missing(epoch);
+                    notified = self.missing_ranks(epoch, Duration::ZERO);
                     let what = format!("exchange {epoch} of {}", self.life.name);
                     notified.iter().for_each(|&peer| self.announce(peer, what.clone()));
                     None
@@ -95,13 +95,6 @@ impl Bound {
         }
     }
 
-    /// The ranks that exchange `epoch` waits for.
-    fn missing(&self, epoch: u64) -> Vec<usize> {
-        let missing = self.links.iter().filter(|link| !link.is_done(epoch));
-        let peers: BTreeSet<usize> = missing.map(|link| link.peer).collect();
-        peers.into_iter().collect()
-    }
-
     /// Whether exchange `epoch` is over. Never blocks.
     pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
         self.life.comm.link().poll();
@@ -110,28 +103,9 @@ impl Bound {
         if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
             self.demand(epoch);
             self.look_for_departed_peers();
-            self.keep_deadline(epoch);
-            self.warn_if_late(epoch);
+            self.keep_time(epoch, true);
         }
         outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
-    }
-
-    /// Fails the exchange in flight if its deadline has passed, for callers that do not block.
-    pub(crate) fn keep_deadline(&self, epoch: u64) {
-        let Some(deadline) = self.life.patience.deadline else { return };
-        let after = self.lateness.elapsed(epoch, self.life.comm.link().host().now());
-        if after >= deadline && self.outcome(epoch).is_none() {
-            self.late(epoch, Late::Deadline(after));
-        }
-    }
-
-    /// Warns a caller that does not block, every 30 s that it waits for exchange `epoch`.
-    pub(super) fn warn_if_late(&self, epoch: u64) {
-        if self.outcome(epoch).is_none()
-            && let Some((after, again)) = self.lateness.warning(epoch, self.life.comm.link().host().now())
-        {
-            self.late(epoch, Late::Warn { after, again });
-        }
     }
 
     /// Asks the peers' progress threads, once an exchange, to do what this rank waits for: the ranks themselves may be busy
@@ -175,25 +149,16 @@ impl Bound {
         }
     }
 
-    fn report_late(&self, epoch: u64, warning: (Duration, bool)) {
-        let waits = format!("rank {} has", self.life.comm.rank());
-        self.life.report_late(&waits, epoch, &self.missing(epoch), warning);
-    }
-
     /// A wait takes long.
     fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
         match late {
             Late::Announce => None,
             Late::Warn { after, again } => {
-                self.report_late(epoch, (after, again));
+                self.warn(epoch, Warning { after, again });
                 None
             }
             Late::Deadline(after) => {
-                self.report_late(epoch, (after, false));
-                if let Some(link) = self.links.iter().find(|link| !link.is_done(epoch)) {
-                    link.fail(&self.life, Cause::Deadline(Some(after)), link.peer);
-                }
-                self.life.wake();
+                self.miss_deadline(epoch, after);
                 self.outcome(epoch)
             }
             Late::Interrupted => Some(Err(self.life.interrupted(epoch))),

@@ -3,6 +3,7 @@
 use super::cells::{Region, poison};
 use super::*;
 use crate::bound::Bound;
+use crate::lifecycle::Engine;
 use crate::{
     Array, BindOptions, Decomposed, Error, Failure, Field, Halo, HaloExchange, LinkChoice, Pattern,
     PatternLinks, Redistribute, RegularGrid, UnstructuredDomain,

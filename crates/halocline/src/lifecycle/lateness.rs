@@ -18,6 +18,14 @@ struct Clock {
     warnings: u32,
 }
 
+/// A warning about a wait.
+pub(crate) struct Warning {
+    /// How long the caller has waited.
+    pub(crate) after: Duration,
+    /// An earlier warning was about the same wait.
+    pub(crate) again: bool,
+}
+
 impl Lateness {
     /// Starts the clock of exchange `epoch`, unless it runs.
     pub(crate) fn start(&self, epoch: u64, now: Duration) {
@@ -30,9 +38,8 @@ impl Lateness {
         if clock.epoch == epoch { now.saturating_sub(clock.since) } else { Duration::ZERO }
     }
 
-    /// The warning that is due to a caller that waits for exchange `epoch`: how long it has waited, and whether that was reported
-    /// before.
-    pub(crate) fn warning(&self, epoch: u64, now: Duration) -> Option<(Duration, bool)> {
+    /// The warning that is due to a caller that waits for exchange `epoch`.
+    pub(crate) fn warning(&self, epoch: u64, now: Duration) -> Option<Warning> {
         let mut clock = self.clock(epoch, now);
         let after = now.saturating_sub(*clock.awaited_since.get_or_insert(now));
         if after < WARN_AFTER * (clock.warnings + 1) {
@@ -40,7 +47,7 @@ impl Lateness {
         }
         let again = clock.warnings > 0;
         clock.warnings = (after.as_nanos() / WARN_AFTER.as_nanos()) as u32;
-        Some((after, again))
+        Some(Warning { after, again })
     }
 
     /// When the deadline of exchange `epoch` passes and when its next warning is due, as far as its clock runs.
@@ -73,7 +80,9 @@ mod tests {
     fn a_warning_is_due_every_30_seconds_of_waiting() {
         let lateness = Lateness::default();
         let at = |seconds| {
-            lateness.warning(7, Duration::from_secs(seconds)).map(|(after, again)| (after.as_secs(), again))
+            lateness
+                .warning(7, Duration::from_secs(seconds))
+                .map(|warning| (warning.after.as_secs(), warning.again))
         };
         lateness.start(7, Duration::from_secs(10));
         // The caller comes 90 s after the begin: that is no wait.
@@ -86,7 +95,7 @@ mod tests {
         assert_eq!(lateness.due(7, Some(Duration::from_secs(5)), true), Some(Duration::from_secs(15)));
         assert_eq!(lateness.due(8, Some(Duration::from_secs(5)), true), None);
         // Of another exchange the clock starts anew.
-        assert_eq!(lateness.warning(8, Duration::from_secs(200)), None);
+        assert!(lateness.warning(8, Duration::from_secs(200)).is_none());
         assert_eq!(lateness.elapsed(8, Duration::from_secs(201)), Duration::from_secs(1));
         assert_eq!(lateness.elapsed(7, Duration::from_secs(201)), Duration::ZERO);
     }

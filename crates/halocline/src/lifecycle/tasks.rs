@@ -58,7 +58,11 @@ impl Lifecycle {
 
     #[cold]
     fn wake_finished(&self) {
-        let over = if self.failure().is_some() { u64::MAX } else { self.host.last().min(self.device.last()) };
+        let over = if self.failure().is_some() {
+            u64::MAX
+        } else {
+            self.host.completed.last().min(self.device.completed.last())
+        };
         while let Some(waker) = self.tasks.wakers.take(over) {
             self.comm.link().own_bell().disarm();
             // An executor that panics here must not take the caller with it.

@@ -2,6 +2,7 @@
 
 use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script, lock_yielding};
 use crate::error::Error;
+use crate::lifecycle::Engine;
 use crate::link::SLOTS;
 use crate::set::Set;
 use halocline_comm::Endpoint;

@@ -40,7 +40,7 @@ pub(crate) use staging::Staging;
 
 use crate::bind::Kit;
 use crate::bound::Bound;
-use crate::lifecycle::{Lateness, Lifecycle};
+use crate::lifecycle::{Engine, Lateness};
 use crate::link::{Link, SLOTS};
 use crate::set::Set;
 use halocline_comm::mappings::{Mappings, Pinned, Stats};
@@ -95,10 +95,6 @@ pub(crate) struct Scheduled {
     pub(crate) shares: AtomicBool,
     /// The progress thread serves this object.
     watched: AtomicBool,
-    /// The user has dropped it, and the peers were notified.
-    closed: AtomicBool,
-    /// The clock of the oldest exchange in flight, from when the streams have begun it.
-    lateness: Lateness,
     /// Held while an exchange is in flight: keeps the process from freeing device memory.
     waiting: Mutex<Option<Waiting>>,
     /// How many physical allocations of virtual memory were checked.
@@ -272,8 +268,6 @@ impl Scheduled {
             reclaimed: AtomicBool::new(false),
             shares: AtomicBool::new(false),
             watched: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            lateness: Lateness::default(),
             waiting: Mutex::default(),
             looked: AtomicUsize::new(0),
             asked: Mutex::default(),
@@ -312,14 +306,9 @@ impl Scheduled {
         }
     }
 
-    #[inline]
-    pub(crate) fn life(&self) -> &Lifecycle {
-        &self.host.life
-    }
-
     /// The last exchange that is known to be over.
     fn completed(&self) -> u64 {
-        self.life().device.last()
+        self.life().device.completed.last()
     }
 
     /// The last exchange begun.

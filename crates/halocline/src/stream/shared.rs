@@ -4,6 +4,7 @@
 use super::{Begin, IN_FLIGHT, Scheduled};
 use crate::error::Error;
 use crate::field::{Memory, OnDevice};
+use crate::lifecycle::Engine;
 use halocline_comm::Endpoint;
 use halocline_device::{DeviceError, Stream};
 use std::sync::atomic::Ordering;

@@ -20,6 +20,7 @@ use super::stage::CHUNKS;
 use super::watch::STAGED;
 use super::{LINE, Scheduled, Stage};
 use crate::error::Cause;
+use crate::lifecycle::Engine;
 use crate::link::{Link, SLOTS};
 use halocline_comm::Endpoint;
 use halocline_comm::{Claim, CommError, Communicator, Cores, Tag, buffers};

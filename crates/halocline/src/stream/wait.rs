@@ -3,6 +3,7 @@
 use super::{Cut, IN_FLIGHT, Scheduled};
 use crate::error::{Cause, Error};
 use crate::field::Memory;
+use crate::lifecycle::Engine;
 use crate::link::{Direction, Link, LinkPath};
 use halocline_comm::Endpoint;
 use halocline_comm::Serve;
@@ -29,7 +30,7 @@ impl Scheduled {
             return self.completed();
         }
         // An exchange that ends after a failure ended by poison: it does not count.
-        let completed = self.life().device.reach(done);
+        let completed = self.life().device.completed.reach(done);
         if completed == epoch {
             self.let_free();
         }
@@ -47,7 +48,7 @@ impl Scheduled {
         let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).max().unwrap_or(epoch);
         // Asked last: after a failure lanes end although peers may still write.
         match self.life().failure() {
-            Some(_) => is_after(self.completed()) && !self.reclaim(),
+            Some(_) => is_after(self.completed()) && !self.is_quiet(),
             None => is_after(done),
         }
     }
@@ -72,16 +73,8 @@ impl Scheduled {
     pub(super) fn count_done(&self) {
         let done = self.done(self.completed(), self.epoch());
         if self.torn().is_none() {
-            self.life().device.reach(done);
+            self.life().device.completed.reach(done);
         }
-    }
-
-    /// Whether exchange `epoch` is over, with its error if it never will be.
-    pub(crate) fn outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
-        if self.completed() < epoch {
-            self.look();
-        }
-        self.life().outcome(&self.life().device, epoch)
     }
 
     /// Whether exchange `epoch` is over. Never blocks.

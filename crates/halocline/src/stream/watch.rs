@@ -6,14 +6,13 @@
 
 use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
-use crate::lifecycle::Engine;
+use crate::lifecycle::{Engine, EnginePart, Lifecycle};
 use crate::link::{Direction, Link, LinkPath, SLOTS};
 use halocline_comm::Endpoint;
 use halocline_comm::{Cores, PeerState, Serve};
 use halocline_device::DeviceError;
-use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How often the progress thread serves an object in flight, and one that has failed.
@@ -182,84 +181,25 @@ impl Scheduled {
 
     /// How long the streams have waited for an exchange, as far as that is known.
     fn has_waited(&self, epoch: u64) -> Duration {
-        self.lateness.elapsed(epoch, self.comm.link().host().now())
+        self.life().device.lateness.elapsed(epoch, self.comm.link().host().now())
     }
 
     /// Fails the exchange that the streams wait for at its deadline, and warns every 30 s. Meanwhile notifies the peers which set this
     /// rank waits for, since theirs may differ.
-    fn keep_time(&self, oldest: u64) {
+    fn look_at_time(&self, oldest: u64) {
         if !self.lanes.iter().any(|lane| lane.has_begun(oldest)) {
             return;
         }
-        let now = self.comm.link().host().now();
-        let warning = self.lateness.warning(oldest, now);
-        let after = self.lateness.elapsed(oldest, now);
-        let is_late = self.life().patience.deadline.is_some_and(|deadline| after >= deadline);
-        if self.sets.len() > 1 && after >= self.often() {
+        if self.sets.len() > 1 && self.has_waited(oldest) >= self.often() {
             self.links.iter().for_each(|link| link.notify_awaited(&self.comm, oldest, self.set_of(oldest)));
         }
-        if !is_late && warning.is_none() {
-            return;
-        }
-        let is_silent = after >= self.life().patience.deadline.unwrap_or_default() + SILENCE;
-        let missing: Vec<&Link> = (0..self.links.len())
-            .filter(|&at| self.is_behind(at, oldest, is_silent))
-            .map(|at| &self.links[at])
-            .collect();
-        match (missing.first(), warning) {
-            (Some(link), _) if is_late => link.fail(self.life(), Cause::Deadline(Some(after)), link.peer),
-            (_, Some(warning)) => {
-                let ranks: BTreeSet<usize> = missing.iter().map(|link| link.peer).collect();
-                let waits = format!("the streams of rank {} have", self.comm.rank());
-                self.life().report_late(&waits, oldest, &Vec::from_iter(ranks), warning);
-            }
-            // No peer is missing: this rank's device has not come that far.
-            _ => {}
-        }
-    }
-
-    /// After a failure: whether nothing of this rank or its peers touches the fields any more. Otherwise whether
-    /// nothing is in flight.
-    pub(crate) fn reclaim(&self) -> bool {
-        let Some(failure) = self.life().failure() else { return self.is_idle() && self.is_packed() };
-        if self.reclaimed.load(Ordering::Acquire) {
-            return true;
-        }
-        self.drain(failure);
-        // A begin that saw the failure late may have given its streams work since.
-        let epoch = self.epoch();
-        let is_left = self.quiet.load(Ordering::Acquire)
-            && self.lanes.iter().all(|lane| lane.is_drained(epoch))
-            && self.is_packed()
-            && self.links.iter().all(|link| self.leaves_alone(link));
-        // Sticky: a peer that had closed its end, and so accesses nothing, reports a failure, too, once it sees this failure.
-        self.reclaimed.fetch_or(is_left, Ordering::AcqRel) || is_left
+        self.keep_time(oldest, true);
     }
 
     /// Whether no exchange is in flight and no message waits to be sent.
     fn is_idle(&self) -> bool {
         let epoch = self.epoch();
         self.look() >= epoch && self.staging.as_ref().is_none_or(|staging| staging.is_sent(epoch))
-    }
-
-    /// The user has dropped the object.
-    pub(crate) fn release(self: Arc<Self>) {
-        if self.over() || self.is_cut(Cut::Drop) {
-            return;
-        }
-        let comm = self.comm.clone();
-        comm.defer_drop(self);
-    }
-
-    fn over(&self) -> bool {
-        if !self.reclaim() {
-            return false;
-        }
-        if self.life().failure().is_none() && !self.closed.swap(true, Ordering::AcqRel) {
-            let last = self.epoch();
-            self.links.iter().for_each(|link| link.close(&self.comm, last));
-        }
-        self.is_left_alone()
     }
 
     /// Whether no peer that has mapped memory of this rank accesses it any more: peers may have begun one more exchange, which sets
@@ -311,12 +251,35 @@ impl Scheduled {
                 return self.lost(&error);
             }
             self.look_after_peers(epoch);
-            self.keep_time(completed + 1);
+            self.look_at_time(completed + 1);
         }
     }
 }
 
 impl Engine for Scheduled {
+    #[inline]
+    fn life(&self) -> &Lifecycle {
+        &self.host.life
+    }
+
+    fn part(&self) -> &EnginePart {
+        &self.life().device
+    }
+
+    fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    fn waiter(&self) -> String {
+        format!("the streams of rank {} have", self.comm.rank())
+    }
+
+    fn missing(&self, epoch: u64, waited: Duration) -> Vec<&Link> {
+        let is_silent = waited >= self.life().patience.deadline.unwrap_or_default() + SILENCE;
+        let links = self.links.iter().enumerate();
+        links.filter(|(at, _)| self.is_behind(*at, epoch, is_silent)).map(|(_, link)| link).collect()
+    }
+
     fn settle(&self) {
         self.count_done();
     }
@@ -324,6 +287,29 @@ impl Engine for Scheduled {
     fn release_waits(&self, failure: &Failure) {
         self.tell_peers(failure);
         self.write_poison(self.epoch());
+    }
+
+    fn is_quiet(&self) -> bool {
+        let Some(failure) = self.life().failure() else { return self.is_idle() && self.is_packed() };
+        if self.reclaimed.load(Ordering::Acquire) {
+            return true;
+        }
+        self.drain(failure);
+        // A begin that saw the failure late may have given its streams work since.
+        let epoch = self.epoch();
+        let is_left = self.quiet.load(Ordering::Acquire)
+            && self.lanes.iter().all(|lane| lane.is_drained(epoch))
+            && self.is_packed()
+            && self.links.iter().all(|link| self.leaves_alone(link));
+        // Sticky: a peer that had closed its end, and so accesses nothing, reports a failure, too, once it sees this failure.
+        self.reclaimed.fetch_or(is_left, Ordering::AcqRel) || is_left
+    }
+
+    fn outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
+        if self.completed() < epoch {
+            self.look();
+        }
+        self.life().outcome(&self.part().completed, epoch)
     }
 }
 
@@ -334,7 +320,7 @@ impl Serve for Scheduled {
     }
 
     fn is_over(&self) -> bool {
-        self.over()
+        self.close() && self.is_left_alone() || self.is_cut(Cut::Drop)
     }
 
     fn due(&self) -> Option<Duration> {
@@ -344,7 +330,7 @@ impl Serve for Scheduled {
         if self.life().failure().is_some() {
             return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN).or_else(packing);
         }
-        if self.closed.load(Ordering::Acquire) && !self.is_left_alone() {
+        if self.part().is_closed() && !self.is_left_alone() {
             return Some(now + LOOK);
         }
         let epoch = self.epoch();
