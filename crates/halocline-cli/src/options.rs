@@ -134,7 +134,6 @@ pub(crate) enum Link {
     Auto,
     Push,
     Pull,
-    DeviceMailbox,
     Mailbox,
     Message,
 }
@@ -145,7 +144,6 @@ impl Link {
             Self::Auto => LinkChoice::Auto,
             Self::Push => LinkChoice::Push,
             Self::Pull => LinkChoice::Pull,
-            Self::DeviceMailbox => LinkChoice::DeviceMailbox,
             Self::Mailbox => LinkChoice::Mailbox,
             Self::Message => LinkChoice::Message,
         }

@@ -8,11 +8,10 @@ use pyo3::types::PyString;
 use std::time::Duration;
 
 /// The words for `link=`.
-const LINKS: [(&str, LinkChoice); 6] = [
+const LINKS: [(&str, LinkChoice); 5] = [
     ("auto", LinkChoice::Auto),
     ("push", LinkChoice::Push),
     ("pull", LinkChoice::Pull),
-    ("device-mailbox", LinkChoice::DeviceMailbox),
     ("mailbox", LinkChoice::Mailbox),
     ("message", LinkChoice::Message),
 ];

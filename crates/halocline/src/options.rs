@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Which path links take. Devices move the bytes of device fields themselves; for `Mailbox` and `Message` they stage them through
-/// host memory. For device fields `Auto` takes the first possible path of: LL for small messages ([`Ll`]), `Push`, `DeviceMailbox`,
-/// `Mailbox`, `Message`.
+/// host memory. For device fields `Auto` takes the first possible path of: LL for small messages ([`Ll`]), push, a mailbox on the
+/// receiver's device, mailbox, message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
     /// The fastest of the paths that the memory allows, measured when binding.
@@ -21,13 +21,15 @@ pub enum LinkChoice {
     Push,
     /// Direct: receivers read the senders' owned cells. Refused where memory is out of reach.
     Pull,
-    /// Between devices: through buffers of the receivers in memory of their devices. Refused where that is out of reach. For fields of the
-    /// host the same as `Mailbox`.
-    DeviceMailbox,
     /// Through buffers of the receivers in shared memory. Refused between ranks that share none.
     Mailbox,
     /// Through messages of the transport. Always possible.
     Message,
+    /// For tests: between devices through buffers on the receivers' devices, though the fields may be in reach. For fields of the host
+    /// the same as `Mailbox`.
+    #[cfg(feature = "cuts")]
+    #[doc(hidden)]
+    DeviceMailbox,
 }
 
 /// The choice as the command and Python spell it.
@@ -37,9 +39,10 @@ impl fmt::Display for LinkChoice {
             Self::Auto => "auto",
             Self::Push => "push",
             Self::Pull => "pull",
-            Self::DeviceMailbox => "device-mailbox",
             Self::Mailbox => "mailbox",
             Self::Message => "message",
+            #[cfg(feature = "cuts")]
+            Self::DeviceMailbox => "device-mailbox",
         })
     }
 }
@@ -84,7 +87,15 @@ impl LinkChoice {
     /// The inverse of [`LinkChoice::code`].
     pub(crate) fn from_code(code: u64) -> Self {
         use LinkChoice::*;
-        let all = [Auto, Push, Pull, DeviceMailbox, Mailbox, Message];
+        let all = [
+            Auto,
+            Push,
+            Pull,
+            Mailbox,
+            Message,
+            #[cfg(feature = "cuts")]
+            DeviceMailbox,
+        ];
         all.into_iter().find(|choice| choice.code() == code).unwrap_or_default()
     }
 }

@@ -743,7 +743,7 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 
 # --- exchanges ---------------------------------------------------------------------------------------------------
 
-_LinkChoice: TypeAlias = Literal["auto", "push", "pull", "device-mailbox", "mailbox", "message"]
+_LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
 
 _Ll: TypeAlias = int | Literal["auto", "never"]
 """A number of bytes, from 1 to 1 MiB (larger values count as 1 MiB), or ``never``. ``auto``: ``HALOCLINE_LL``, or the measured optimum."""
@@ -755,8 +755,7 @@ class HaloExchange:
 
     ``fields``: pairs (pattern, array), where an array may be a ``Field``. The n-th field of a domain of a pattern is exchanged
     with the n-th field of every other domain of that pattern.
-    ``link``: the path of the bytes, the same on all ranks: ``auto``, ``push``, ``pull``, ``device-mailbox``, ``mailbox`` or
-    ``message``. ``device-mailbox`` is for GPU fields; it allocates a buffer on the receivers' GPUs.
+    ``link``: the path of the bytes, the same on all ranks: ``auto``, ``push``, ``pull``, ``mailbox`` or ``message``.
     ``deadline``: seconds that a wait may take before the object fails.
     ``name``: the name of the object in traces and checked mode.
     ``checked``: every exchange verifies its result, at a cost; by default the value of ``HALOCLINE_CHECK``. GPU fields are not

@@ -225,6 +225,7 @@ fn slots_of_peer(
         fields.map(|(set, field)| set.segment_of(field))
     };
     let is_wanted = match choice {
+        #[cfg(feature = "cuts")]
         LinkChoice::DeviceMailbox => true,
         LinkChoice::Auto => written().any(|segment| exports.reach(comm, peer, segment).is_err()),
         _ => false,
@@ -393,6 +394,7 @@ fn wish(choice: LinkChoice) -> Preference {
         LinkChoice::Auto => Preference { path: LinkPath::Push, forced: false },
         LinkChoice::Push => Preference { path: LinkPath::Push, forced: true },
         LinkChoice::Pull => Preference { path: LinkPath::Pull, forced: true },
+        #[cfg(feature = "cuts")]
         LinkChoice::DeviceMailbox => Preference { path: LinkPath::DeviceMailbox, forced: true },
         LinkChoice::Mailbox => Preference { path: LinkPath::Mailbox { streaming: false }, forced: true },
         LinkChoice::Message => Preference { path: LinkPath::Message, forced: true },

@@ -104,10 +104,8 @@ pub(crate) fn bind(
         }
         LinkChoice::Push => forced(LinkPath::Push),
         LinkChoice::Pull => forced(LinkPath::Pull),
-        LinkChoice::Mailbox | LinkChoice::DeviceMailbox => {
-            forced(measure::choose(comm, &sets[0], &measure::MAILBOXES)?)
-        }
         LinkChoice::Message => forced(LinkPath::Message),
+        _ => forced(measure::choose(comm, &sets[0], &measure::MAILBOXES)?),
     };
     let has_host_fields = sets.iter().any(|set| !set.fields.is_empty());
     let engines = Engines { host: on_devices.is_none() || has_host_fields, device: on_devices.is_some() };

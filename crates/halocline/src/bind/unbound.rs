@@ -51,8 +51,7 @@ pub(crate) fn links(
         for ((peer, endpoint), offer) in endpoints.iter().zip(theirs) {
             let (peer, endpoints) = (*peer, (*endpoint, offer.endpoint));
             let segments = own.clone().filter(|_| shared(peer)).zip(offer.own);
-            let by_mailbox = matches!(options.link, LinkChoice::Mailbox | LinkChoice::DeviceMailbox);
-            if segments.is_none() && by_mailbox {
+            if segments.is_none() && !matches!(options.link, LinkChoice::Auto | LinkChoice::Message) {
                 return Err(BindError::NoSharedMemory { peer }.into());
             }
             let exports = &Exports::default();
