@@ -111,7 +111,7 @@ impl Costs<'_> {
             let (time, halo) = self.timed(|| self.bind(&yard))?;
             (times[1 + at], opens[at]) = (time, self.mappings.stats().opens - before.opens);
             let is_direct =
-                halo.paths().all(|(.., path)| matches!(path, LinkPath::Push | LinkPath::Pull | LinkPath::Ll));
+                halo.links().all(|link| matches!(link.path, LinkPath::Push | LinkPath::Pull | LinkPath::Ll));
             ensure!(is_direct, "not all memory is mapped:\n{}", halo.explain());
             let step = 1 + at as u64;
             yard.produce(rig, &all, &stream, step)?;

@@ -4,7 +4,7 @@
 
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail, run_all};
-use halocline::{Array, CommError, Communicator, Error, HaloExchange, LinkChoice};
+use halocline::{Array, CommError, Communicator, Error, HaloExchange, LinkChoice, LinkPath};
 use halocline_comm::Endpoint;
 use halocline_comm::mpi::MpiError;
 use halocline_comm::{Host, System};
@@ -243,7 +243,7 @@ fn exchanged_elsewhere(comm: &Communicator) -> Outcome {
     let array = Array::<u64>::zeros(comm, &[4])?;
     array.write()?.fill(comm.rank() as u64 + 1);
     let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &by(LinkChoice::Auto))?;
-    let by_message = halo.links().message > 0;
+    let by_message = halo.links().any(|link| link.path == LinkPath::Message);
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| halo.exchange()?.wait()).join());
     match elsewhere {
         Ok(Ok(())) => {}
@@ -263,7 +263,7 @@ fn scheduled_nowhere(comm: &Communicator) -> Outcome {
     let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
     let array = Array::<u64>::zeros(comm, &[4])?;
     let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &by(LinkChoice::Auto))?;
-    let by_message = halo.links().message > 0;
+    let by_message = halo.links().any(|link| link.path == LinkPath::Message);
     match halo.schedule_exchange(&[]) {
         Ok(pending) if !by_message => pending.wait()?,
         Err(Error::NotDriven) if by_message => halo.exchange()?.wait()?,
@@ -313,7 +313,7 @@ fn dropped_after_finalize(mpi: &Mpi) -> Outcome {
     let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(&comm)?;
     let array = Array::<u64>::zeros(&comm, &[4])?;
     let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
-    let by_message = halo.links().message > 0;
+    let by_message = halo.links().any(|link| link.path == LinkPath::Message);
     halo.exchange()?.wait()?;
     mpi.finalize()?;
     if by_message {

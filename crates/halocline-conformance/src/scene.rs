@@ -8,8 +8,8 @@ use crate::subject::{Home, Place, Role, Subject};
 use crate::{Outcome, Trouble, ensure};
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, Direction, DomainShape, Error, Field, Halo,
-    HaloExchange, LinkChoice, MeshDomains, Neighbours, Pattern, PatternLinks, Reduce, RegularGrid, Stream,
-    UnstructuredDomain,
+    HaloExchange, LinkChoice, LinkInfo, MeshDomains, Neighbours, Pattern, PatternLinks, Reduce, RegularGrid,
+    Stream, UnstructuredDomain,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
@@ -390,10 +390,10 @@ impl Scene {
         let operation = comm.begin();
         let (tag, stream) = (Tag { operation, round: 0 }, self.stream());
         self.next();
-        for (peer, _, _) in halo.paths().filter(|(_, direction, _)| *direction == Direction::Send) {
+        for LinkInfo { peer, .. } in halo.links().filter(|link| link.direction == Direction::Send) {
             comm.send(peer, tag, by_hand::pack(halo, peer, stream.as_deref())?)?;
         }
-        for (peer, _, _) in halo.paths().filter(|(_, direction, _)| *direction == Direction::Receive) {
+        for LinkInfo { peer, .. } in halo.links().filter(|link| link.direction == Direction::Receive) {
             let message = comm.receive(Some(peer), tag, "a packed message")?;
             by_hand::unpack(halo, peer, &message.payload, stream.as_deref())?;
         }

@@ -5,7 +5,7 @@ use crate::yard::{Rig, Yard};
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::Connection;
 use halocline::device::Priority;
-use halocline::{BindOptions, Communicator, Device, LinkChoice};
+use halocline::{BindOptions, Communicator, Device, LinkChoice, LinkInfo};
 use halocline_comm::mappings::DeviceId;
 
 fn name_of(device: &Device) -> Result<DeviceId, Trouble> {
@@ -45,8 +45,10 @@ pub fn rank<R: Rig>() -> Outcome {
         stream.synchronise()?;
         halo.wait()?;
         rig.check()?;
-        let paths: Vec<String> =
-            halo.paths().map(|(peer, direction, path)| format!("{direction:?} {peer}: {path}")).collect();
+        let paths: Vec<String> = halo
+            .links()
+            .map(|LinkInfo { peer, direction, path }| format!("{direction:?} {peer}: {path}"))
+            .collect();
         println!("rank {rank}: inline {inline}, {}", paths.join(", "));
         if !inline {
             println!("{}", halo.explain());

@@ -277,7 +277,7 @@ impl Play {
         let bound = BindOptions::default().inline(inline).link(link).ll(ll);
         let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &bound)?;
         let direct = if ll == Ll::Never { LinkPath::Push } else { LinkPath::Ll };
-        let is_direct = halo.paths().all(|(_, _, path)| path == direct);
+        let is_direct = halo.links().all(|link| link.path == direct);
         ensure!(link != LinkChoice::Auto || is_direct || comm.transport() != "shm", "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         let turn = |number: usize| {

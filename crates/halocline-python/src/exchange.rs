@@ -6,7 +6,7 @@ use crate::bind::{Binding, BindingSet, bind};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::{Widths, halo_of};
-use crate::options::{LlOption, OfDevices, counts, direction, options, paths, shown};
+use crate::options::{LlOption, OfDevices, direction, links, options, shown};
 use crate::pending::{PyPending, schedule_wait};
 use crate::process_local::{Closable, Member, drop_deferred};
 use crate::stream::{Handles, Streams};
@@ -14,7 +14,6 @@ use crate::tensor::{Write, written};
 use halocline::device::Address;
 use halocline::{Error, HaloExchange, Ll, Pending, Stream};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -258,14 +257,8 @@ impl PyHaloExchange {
 
     #[doc = doc!("HaloExchange.links")]
     #[getter]
-    fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        counts(py, self.halo.get()?.links())
-    }
-
-    #[doc = doc!("HaloExchange.paths")]
-    #[getter]
-    fn paths(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
-        Ok(paths(self.halo.get()?.paths()))
+    fn links(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
+        Ok(links(self.halo.get()?.links()))
     }
 
     #[doc = doc!("HaloExchange.explain")]
@@ -334,7 +327,8 @@ impl PyHaloExchange {
     fn __repr__(&self) -> String {
         let halo = self.halo.get();
         let last = |halo: &HaloExchange| halo.pending().map_or(0, |pending| pending.epoch());
-        let shown = halo.map(|halo| format!("exchange {}, links: {}", last(&halo), shown(halo.links())));
+        let shown =
+            halo.map(|halo| format!("exchange {}, links: {}", last(&halo), shown(halo.links().collect())));
         format!("HaloExchange({})", shown.unwrap_or_else(|_| "closed".to_owned()))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::argument::{Argument, ArgumentType, Get, Refusal, accept, choose, shown_in_message};
 use crate::stream::{Handles, Streams};
-use halocline::{BindOptions, Direction, LinkChoice, Ll};
+use halocline::{BindOptions, Direction, LinkChoice, LinkCounts, LinkInfo, Ll};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
@@ -101,31 +101,19 @@ pub(crate) fn direction(name: &str) -> PyResult<Direction> {
     choose("direction", name, &DIRECTIONS)
 }
 
-pub(crate) fn paths(
-    paths: impl Iterator<Item = (usize, Direction, halocline::LinkPath)>,
-) -> Vec<(usize, &'static str, String)> {
-    let named = |(peer, direction, path): (usize, Direction, halocline::LinkPath)| {
+/// The links of an object: peer, direction, path.
+pub(crate) fn links(links: impl Iterator<Item = LinkInfo>) -> Vec<(usize, &'static str, String)> {
+    let named = |LinkInfo { peer, direction, path }: LinkInfo| {
         let direction = match direction {
             Direction::Send => "send",
             Direction::Receive => "receive",
         };
         (peer, direction, path.to_string())
     };
-    paths.map(named).collect()
+    links.map(named).collect()
 }
 
 /// The numbers of links as text.
-pub(crate) fn shown(links: halocline::LinkCounts) -> String {
+pub(crate) fn shown(links: LinkCounts) -> String {
     format!("{} direct, {} mailbox, {} message", links.direct, links.mailbox, links.message)
-}
-
-pub(crate) fn counts(
-    py: Python<'_>,
-    counts: halocline::LinkCounts,
-) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
-    let dict = pyo3::types::PyDict::new(py);
-    dict.set_item("direct", counts.direct)?;
-    dict.set_item("mailbox", counts.mailbox)?;
-    dict.set_item("message", counts.message)?;
-    Ok(dict)
 }

@@ -6,14 +6,13 @@ use crate::bind::{Binding, BoundFields, fields_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::{PyPattern, collective};
-use crate::options::{counts, options, paths, shown};
+use crate::options::{links, options, shown};
 use crate::pending::PyPending;
 use crate::process_local::{Closable, drop_deferred};
 use crate::stream::Handles;
 use crate::tensor::{Last, Write};
 use halocline::{Field, Pattern, PatternLinks};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,7 +137,7 @@ impl PyPatternLinks {
                 Ok((links, is_checked))
             })?;
         // In checked mode checksums travel as messages.
-        let only_copies = !is_checked && links.links().message == 0;
+        let only_copies = !is_checked && links.links().all(|link| link.path != halocline::LinkPath::Message);
         let shares_gil = comm.get().is_of_threads();
         let links = comm.get().member().hold(links);
         Ok(Self { links, comm, only_copies, shares_gil, last: Last::default() })
@@ -200,14 +199,8 @@ impl PyPatternLinks {
 
     #[doc = doc!("PatternLinks.links")]
     #[getter]
-    fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        counts(py, self.links.get()?.links())
-    }
-
-    #[doc = doc!("PatternLinks.paths")]
-    #[getter]
-    fn paths(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
-        Ok(paths(self.links.get()?.paths()))
+    fn links(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
+        Ok(links(self.links.get()?.links()))
     }
 
     #[doc = doc!("PatternLinks.explain")]
@@ -216,7 +209,7 @@ impl PyPatternLinks {
     }
 
     fn __repr__(&self) -> String {
-        let shown = self.links.get().map(|links| format!("links: {}", shown(links.links())));
+        let shown = self.links.get().map(|links| format!("links: {}", shown(links.links().collect())));
         format!("PatternLinks({})", shown.unwrap_or_else(|_| "closed".to_owned()))
     }
 }

@@ -83,7 +83,7 @@ impl<'a> Begin<'a> {
     /// has the contract and the errors.
     pub fn schedule(self) -> Result<Pending, Error> {
         let is_driven = self.halo.bound().life.comm.link().is_driven();
-        if !is_driven && self.halo.paths().any(|(_, _, path)| path == LinkPath::Message) {
+        if !is_driven && self.halo.links().any(|link| link.path == LinkPath::Message) {
             return Err(Error::NotDriven);
         }
         self.start()

@@ -5,9 +5,8 @@ use crate::bind;
 use crate::binding::FieldList;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::explain;
+use crate::explain::{self, LinkCounts, LinkInfo};
 use crate::lifecycle::Engine;
-use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
 use crate::stream::Scheduled;
@@ -60,51 +59,6 @@ impl Drop for Shared {
             Arc::clone(scheduled).release();
         }
         Arc::clone(&self.0).release();
-    }
-}
-
-/// The number of links of this rank by path.
-///
-/// ```
-/// use halocline::{Array, BindOptions, Communicator, Decomposed, Error, HaloExchange, LinkChoice, LinkCounts, RegularGrid};
-///
-/// let ranks = Communicator::threads(2).into_iter().map(|comm| {
-///     std::thread::spawn(move || {
-///         let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
-///         let t = Array::<f64>::zeros(&comm, &pattern.domains().next().expect("one domain").extents())?;
-///         let options = BindOptions::default().link(LinkChoice::Mailbox);
-///         let halo = HaloExchange::bind_with(&comm, [(&pattern, &t)], &options)?;
-///         // One link to the other rank, and one from it.
-///         assert_eq!(halo.links(), LinkCounts { mailbox: 2, ..LinkCounts::default() });
-///         Ok::<(), Error>(())
-///     })
-/// });
-/// for rank in ranks.collect::<Vec<_>>() {
-///     rank.join().expect("no panic")?;
-/// }
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LinkCounts {
-    /// Pushed into the receiver's halo, or pulled from the owned cells; small messages between devices by the LL protocol.
-    pub direct: usize,
-    /// Through a buffer of the receiver, in device memory or in shared memory.
-    pub mailbox: usize,
-    /// Through messages.
-    pub message: usize,
-}
-
-impl LinkCounts {
-    pub(crate) fn of<'a>(links: impl Iterator<Item = &'a Link>) -> Self {
-        let mut counts = Self::default();
-        for link in links {
-            match link.path {
-                LinkPath::Push | LinkPath::Pull | LinkPath::Ll => counts.direct += 1,
-                LinkPath::DeviceMailbox | LinkPath::Mailbox { .. } => counts.mailbox += 1,
-                LinkPath::Message => counts.message += 1,
-            }
-        }
-        counts
     }
 }
 
@@ -269,19 +223,10 @@ impl HaloExchange {
         self.scheduled.as_ref().is_none_or(|scheduled| scheduled.is_quiet()) && host
     }
 
-    /// The paths of this rank's links; between two ranks, host and device fields have links of their own.
-    pub fn links(&self) -> LinkCounts {
-        LinkCounts::of(self.all_links())
-    }
-
-    /// The links of this rank: peer, direction, path.
-    pub fn paths(&self) -> impl Iterator<Item = (usize, Direction, LinkPath)> {
-        self.all_links().map(|link| (link.peer, link.direction, link.path))
-    }
-
-    fn all_links(&self) -> impl Iterator<Item = &Link> {
+    /// The links of this rank; between two ranks, host and device fields have links of their own.
+    pub fn links(&self) -> impl Iterator<Item = LinkInfo> {
         let scheduled = self.scheduled.iter().flat_map(|scheduled| &scheduled.links);
-        self.bound().links.iter().chain(scheduled)
+        self.bound().links.iter().chain(scheduled).map(LinkInfo::of)
     }
 
     /// A table of this rank's links: peer, path, medium, bytes, regions, and the reason against a faster path.
@@ -292,7 +237,7 @@ impl HaloExchange {
 
 impl fmt::Debug for HaloExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HaloExchange(epoch {}, {:?})", self.epoch(), self.links())
+        write!(f, "HaloExchange(epoch {}, {:?})", self.epoch(), self.links().collect::<LinkCounts>())
     }
 }
 

@@ -9,6 +9,68 @@ use halocline_plan::copy::CopyOp;
 use std::fmt::Write;
 use std::sync::Arc;
 
+/// One link of this rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// The other rank.
+    pub peer: usize,
+    /// Whether the link sends to it or receives from it.
+    pub direction: Direction,
+    /// How its bytes travel.
+    pub path: LinkPath,
+}
+
+impl LinkInfo {
+    pub(crate) fn of(link: &Link) -> Self {
+        Self { peer: link.peer, direction: link.direction, path: link.path }
+    }
+}
+
+/// How many of the [`HaloExchange::links`](crate::HaloExchange::links) of a rank are of which kind.
+///
+/// ```
+/// use halocline::{Array, BindOptions, Communicator, Decomposed, Error, HaloExchange, LinkChoice, LinkCounts, RegularGrid};
+///
+/// let ranks = Communicator::threads(2).into_iter().map(|comm| {
+///     std::thread::spawn(move || {
+///         let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///         let t = Array::<f64>::zeros(&comm, &pattern.domains().next().expect("one domain").extents())?;
+///         let options = BindOptions::default().link(LinkChoice::Mailbox);
+///         let halo = HaloExchange::bind_with(&comm, [(&pattern, &t)], &options)?;
+///         // One link to the other rank, and one from it.
+///         assert_eq!(halo.links().collect::<LinkCounts>(), LinkCounts { mailbox: 2, ..LinkCounts::default() });
+///         Ok::<(), Error>(())
+///     })
+/// });
+/// for rank in ranks.collect::<Vec<_>>() {
+///     rank.join().expect("no panic")?;
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Pushed into the receiver's halo, or pulled from the owned cells; small messages between devices by the LL protocol.
+    pub direct: usize,
+    /// Through a buffer of the receiver, in device memory or in shared memory.
+    pub mailbox: usize,
+    /// Through messages.
+    pub message: usize,
+}
+
+impl FromIterator<LinkInfo> for LinkCounts {
+    fn from_iter<I: IntoIterator<Item = LinkInfo>>(links: I) -> Self {
+        let mut counts = Self::default();
+        for link in links {
+            match link.path {
+                LinkPath::Push | LinkPath::Pull | LinkPath::Ll => counts.direct += 1,
+                LinkPath::DeviceMailbox | LinkPath::Mailbox { .. } => counts.mailbox += 1,
+                LinkPath::Message => counts.message += 1,
+            }
+        }
+        counts
+    }
+}
+
 /// For each set, one line per link of this rank, and one for copies within the rank.
 pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Scheduled>) -> String {
     let mut text = head(bound);

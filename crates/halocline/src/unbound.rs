@@ -3,10 +3,9 @@
 use crate::bind::{Local, unbound};
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::exchange::{LinkCounts, Pending, Shared};
-use crate::explain;
+use crate::exchange::{Pending, Shared};
+use crate::explain::{self, LinkCounts, LinkInfo};
 use crate::field::{Field, Number};
-use crate::link::{Direction, LinkPath};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
@@ -147,14 +146,9 @@ impl PatternLinks {
         self.bound().reclaim()
     }
 
-    /// The paths of this rank's links.
-    pub fn links(&self) -> LinkCounts {
-        LinkCounts::of(self.bound().links.iter())
-    }
-
-    /// The links of this rank: peer, direction, path.
-    pub fn paths(&self) -> impl Iterator<Item = (usize, Direction, LinkPath)> {
-        self.bound().links.iter().map(|link| (link.peer, link.direction, link.path))
+    /// The links of this rank.
+    pub fn links(&self) -> impl Iterator<Item = LinkInfo> {
+        self.bound().links.iter().map(LinkInfo::of)
     }
 
     /// A table of this rank's links: peer, path, medium, and the bytes of a slot.
@@ -165,7 +159,7 @@ impl PatternLinks {
 
 impl fmt::Debug for PatternLinks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PatternLinks(epoch {}, {:?})", self.bound().epoch(), self.links())
+        write!(f, "PatternLinks(epoch {}, {:?})", self.bound().epoch(), self.links().collect::<LinkCounts>())
     }
 }
 

@@ -11,8 +11,7 @@ use crate::error::CommandError;
 use crate::ranks::{self, RanksArgs, Start};
 use crate::stats::{median, micros, quantile};
 use halocline::{
-    BindOptions, Communicator, Direction, Error, Field, HaloExchange, Layout, LinkPath, Pattern,
-    PatternLinks, Reduce,
+    BindOptions, Communicator, Error, Field, HaloExchange, Layout, LinkInfo, Pattern, PatternLinks, Reduce,
 };
 use std::time::Instant;
 
@@ -157,7 +156,7 @@ impl<'a> Setup<'a> {
         let options = BindOptions::default().link(link.choice());
         let pairs: Vec<(&Pattern, &Field)> = fields.iter().map(|field| (&self.case.pattern, field)).collect();
         let bind = || Ok(HaloExchange::bind_with(self.comm, pairs.clone(), &options)?);
-        self.bind_twice(&args::name(&link), bind, exchange, |halo| paths(halo.paths()))
+        self.bind_twice(&args::name(&link), bind, exchange, |halo| paths(halo.links()))
     }
 
     /// Times two calls of `bind`, and verifies exchanges of the second result. Collective.
@@ -210,8 +209,8 @@ fn timed<T>(
 }
 
 /// The distinct paths of links.
-fn paths(links: impl Iterator<Item = (usize, Direction, LinkPath)>) -> String {
-    let mut paths: Vec<String> = links.map(|(_, _, path)| path.to_string()).collect();
+fn paths(links: impl Iterator<Item = LinkInfo>) -> String {
+    let mut paths: Vec<String> = links.map(|link| link.path.to_string()).collect();
     paths.sort_unstable();
     paths.dedup();
     paths.join(" and ")
@@ -241,7 +240,7 @@ fn host_rows(setup: &Setup<'_>) -> Result<Vec<Row>, CommandError> {
             "unbound",
             make,
             |links| links.exchange(&fields)?.wait(),
-            |links| paths(links.paths()),
+            |links| paths(links.links()),
         )?;
         measured.push((row, Operation::Unbound(links, fields)));
     }

@@ -2,7 +2,7 @@
 
 use super::traffic::Traffic;
 use crate::error::CommandError;
-use halocline::{Communicator, Direction, HaloExchange, Pattern};
+use halocline::{Communicator, Direction, HaloExchange, LinkInfo, Pattern};
 use serde_json::{Value, json};
 
 /// Maximum number of ranks that `explain` starts.
@@ -11,7 +11,7 @@ const MOST_THREADS: usize = 512;
 /// Describes an exchange of this rank: its table, and its links as data. `cell`: bytes of a cell of all fields together.
 pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell: usize) -> Value {
     let plan = pattern.plan();
-    let links = halo.paths().map(|(peer, direction, path)| {
+    let links = halo.links().map(|LinkInfo { peer, direction, path }| {
         let transfers = plan.peers.iter().filter(|one| one.rank == peer).flat_map(|one| match direction {
             Direction::Send => &one.sends,
             Direction::Receive => &one.receives,

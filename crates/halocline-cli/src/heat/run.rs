@@ -131,7 +131,7 @@ fn run_rank<L: Levels>(
     let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
     let (bytes, received) = heat.bytes();
     let sums = comm.all_reduce(&[bytes, received], Reduce::Sum)?;
-    let links = ranks::sum_links(comm, halo.links())?;
+    let links = ranks::sum_links(comm, halo.links().collect())?;
     let cpus = ranks::cpus(comm)?.len();
     drop((halo, heat));
     if comm.rank() != 0 {

@@ -64,11 +64,7 @@ pub fn simulate(
 
 /// Sum of the links of these exchanges.
 pub(super) fn links(exchanges: &[&HaloExchange]) -> LinkCounts {
-    exchanges.iter().map(|halo| halo.links()).fold(LinkCounts::default(), |sum, counts| LinkCounts {
-        direct: sum.direct + counts.direct,
-        mailbox: sum.mailbox + counts.mailbox,
-        message: sum.message + counts.message,
-    })
+    exchanges.iter().flat_map(|halo| halo.links()).collect()
 }
 
 /// Shortest useful time step, s.

@@ -14,8 +14,8 @@ use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
-    BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, Ll, PatternLinks, RegularGrid,
-    TestOptions,
+    BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, LinkInfo, Ll, PatternLinks,
+    RegularGrid, TestOptions,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
@@ -198,7 +198,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let tag = Tag { operation: comm.begin(), round: 0 };
         on_host.next();
         on_device.next();
-        for (peer, _, _) in here.paths().filter(|(_, direction, _)| *direction == Direction::Send) {
+        for LinkInfo { peer, .. } in here.links().filter(|link| link.direction == Direction::Send) {
             let messages = [by_hand::pack(&here, peer, None)?, by_hand::pack(&there, peer, Some(&stream))?];
             let [ours, theirs] = &messages;
             ensure!(
@@ -207,7 +207,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
             );
             messages.into_iter().try_for_each(|message| comm.send(peer, tag, message))?;
         }
-        for (peer, _, _) in here.paths().filter(|(_, direction, _)| *direction == Direction::Receive) {
+        for LinkInfo { peer, .. } in here.links().filter(|link| link.direction == Direction::Receive) {
             let received = || comm.receive(Some(peer), tag, "a packed message");
             by_hand::unpack(&there, peer, &received()?.payload, Some(&stream))?;
             by_hand::unpack(&here, peer, &received()?.payload, None)?;

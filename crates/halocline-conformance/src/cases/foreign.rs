@@ -5,7 +5,7 @@ use crate::scene::{Grid, Scene, by, ring, ring_neighbours, shares_memory};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{ElementType, LinkChoice};
+use halocline::{ElementType, LinkChoice, LinkCounts};
 use halocline_comm::Endpoint;
 
 pub(crate) const CASES: &[Case] = &[
@@ -39,7 +39,7 @@ fn best_way(comm: &Stage<'_>) -> Outcome {
     let reached = is_reached(comm)?;
     for link in [0, 3, 4].map(|at| comm.choices()[at]) {
         let halo = scene.bind(comm, &by(link))?;
-        let counts = halo.links();
+        let counts: LinkCounts = halo.links().collect();
         match link {
             LinkChoice::Message => ensure!(counts.message == links, "{counts:?}"),
             LinkChoice::Auto if reached => ensure!(counts.direct == links, "{counts:?}"),
@@ -65,7 +65,7 @@ fn some_ranks(comm: &Stage<'_>) -> Outcome {
     for link in [0, 3, 4].map(|at| comm.choices()[at]) {
         let halo = scene.bind(comm, &by(link))?;
         scene.steps(&halo, 3)?;
-        let counts = halo.links();
+        let counts: LinkCounts = halo.links().collect();
         let reached = is_reached(comm)? || comm.size() % 2 == 1;
         let two_homes = link == LinkChoice::Auto && !reached && comm.size() > 1;
         // Each link has one end in shared memory: it is pushed there, or pulled from there.

@@ -5,7 +5,7 @@ use crate::ring::{DeviceMemory, Ring};
 use crate::stage::Stage;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{BindOptions, Direction, HaloExchange, LinkPath, Ll};
+use halocline::{BindOptions, Direction, HaloExchange, LinkInfo, LinkPath, Ll};
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{Limits, Mappings, Stats};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn maps<R: Rig>(rig: &R, comm: &Stage<'_>) -> bool {
 
 /// Each link is as good as the memory at its receiving end allows.
 fn check_paths(halo: &HaloExchange, own: &DeviceMemory, theirs: &DeviceMemory) -> Outcome {
-    for (peer, direction, path) in halo.paths() {
+    for LinkInfo { peer, direction, path } in halo.links() {
         let written = if direction == Direction::Receive { own } else { theirs };
         let is_right = match written.kind {
             Some(_) => path == LinkPath::Push,

@@ -65,7 +65,7 @@ fn wrong(comm: &Stage<'_>) -> Outcome {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let beside: Vec<usize> =
-            halo.paths().filter(|path| path.1 == Direction::Send).map(|path| path.0).collect();
+            halo.links().filter(|link| link.direction == Direction::Send).map(|link| link.peer).collect();
         for peer in 0..comm.size() + 1 {
             if beside.contains(&peer) {
                 let bytes = halo.message_bytes(peer, Direction::Send)?;

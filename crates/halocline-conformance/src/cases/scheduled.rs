@@ -59,7 +59,7 @@ pub(super) fn bind(
 ) -> Result<Option<HaloExchange>, Trouble> {
     match yard.bind(comm, sets, options) {
         Ok(halo) => {
-            let by_message = halo.paths().any(|(_, _, path)| path == LinkPath::Message);
+            let by_message = halo.links().any(|link| link.path == LinkPath::Message);
             ensure!(!by_message || comm.link().is_driven(), "nothing carries these messages on");
             Ok(Some(halo))
         }

@@ -8,7 +8,8 @@ use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, BindError, Cause, ElementType, Error, Field, Layout, LinkChoice, Pattern, PatternLinks, Reduce,
+    Array, BindError, Cause, ElementType, Error, Field, Layout, LinkChoice, LinkCounts, Pattern,
+    PatternLinks, Reduce,
 };
 use halocline_comm::Endpoint;
 use std::sync::Arc;
@@ -121,7 +122,7 @@ fn growth(comm: &Stage<'_>) -> Outcome {
             scenes[last].unbound_steps(&links, 3)?;
         }
         // A buffer that holds it all has come, and was taken up.
-        let grown = links.links().mailbox == 0 || !links.explain().contains(" 4096 ");
+        let grown = links.links().collect::<LinkCounts>().mailbox == 0 || !links.explain().contains(" 4096 ");
         ensure!(grown, "what did not fit goes as messages still:\n{}", links.explain());
         let mut numbers = Numbers::new(9);
         for _ in 0..20 {

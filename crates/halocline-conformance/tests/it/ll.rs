@@ -18,7 +18,7 @@ fn limited() -> Options {
 
 /// Whether all links are of a way.
 fn all_are(halo: &HaloExchange, path: LinkPath) -> bool {
-    halo.paths().all(|(_, _, found)| found == path)
+    halo.links().all(|link| link.path == path)
 }
 
 /// In one launch, or not.

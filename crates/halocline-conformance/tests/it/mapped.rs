@@ -6,7 +6,7 @@ mod cache;
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore};
 use halocline::{
-    BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, LinkPath,
+    BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, LinkInfo, LinkPath,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
@@ -43,11 +43,11 @@ fn ring(comm: &Communicator, device: &Device) -> Result<Ring, Trouble> {
 
 /// The path of the link that writes to a rank.
 fn paths(halo: &HaloExchange, comm: &Communicator) -> Vec<(usize, LinkPath)> {
-    let written = |(peer, direction, path)| match direction {
-        Direction::Receive => (comm.rank(), path),
-        Direction::Send => (peer, path),
+    let written = |link: LinkInfo| match link.direction {
+        Direction::Receive => (comm.rank(), link.path),
+        Direction::Send => (link.peer, link.path),
     };
-    halo.paths().map(written).collect()
+    halo.links().map(written).collect()
 }
 
 #[test]

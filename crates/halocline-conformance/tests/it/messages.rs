@@ -55,7 +55,7 @@ fn buffers(
     stream: &Stream,
     direction: Direction,
 ) -> Result<Vec<(usize, Buffer)>, Trouble> {
-    let peers = halo.paths().filter(|path| path.1 == direction).map(|path| path.0);
+    let peers = halo.links().filter(|link| link.direction == direction).map(|link| link.peer);
     let buffer = |peer| {
         let bytes = halo.message_bytes(peer, direction)?;
         Ok((peer, Buffer::new(stream.device(), bytes, false)?))

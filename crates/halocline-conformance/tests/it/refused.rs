@@ -4,7 +4,7 @@ use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
     Array, BindError, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error,
-    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, Ll, Pattern, PatternLinks, RegularGrid,
+    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, LinkCounts, Ll, Pattern, PatternLinks, RegularGrid,
     TestOptions, UnstructuredDomain,
 };
 use halocline_conformance::simulated::{options, run_ranks};
@@ -387,7 +387,7 @@ fn ranks_without_peer_access_use_a_mailbox_and_explain_it() {
             let near = (0..ranks)
                 .filter(|&peer| peer != comm.rank() && (peers >= 2 && !alone(peer) && !alone(comm.rank())));
             let (near, links) = (2 * near.count(), 2 * (ranks - 1));
-            let counts = halo.links();
+            let counts: LinkCounts = halo.links().collect();
             ensure!((counts.direct, counts.mailbox) == (near, links - near), "{counts:?}: {text}");
             let why = "has no access to the memory of device";
             ensure!(text.matches(why).count() == links - near, "{text}");

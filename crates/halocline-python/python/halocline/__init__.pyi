@@ -845,10 +845,7 @@ class HaloExchange:
     def reclaim(self) -> bool:
         """True once the last exchange is over; after a failure, once no peer can access the fields any more. Never blocks."""
     @property
-    def links(self) -> dict[str, int]:
-        """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
-    @property
-    def paths(self) -> list[tuple[int, Literal["send", "receive"], str]]:
+    def links(self) -> list[tuple[int, Literal["send", "receive"], str]]:
         """The links of this rank: peer, direction, path."""
     def explain(self) -> str:
         """A table of this rank's links: peer, path, transport, bytes, regions, and why no better path is used."""
@@ -920,10 +917,7 @@ class PatternLinks:
     def reclaim(self) -> bool:
         """After a failure: true once no peer can access the fields any more. Never blocks."""
     @property
-    def links(self) -> dict[str, int]:
-        """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
-    @property
-    def paths(self) -> list[tuple[int, Literal["send", "receive"], str]]:
+    def links(self) -> list[tuple[int, Literal["send", "receive"], str]]:
         """The links of this rank: peer, direction, path."""
     def explain(self) -> str:
         """A table of this rank's links: peer, path, transport, and the bytes of one step."""

@@ -185,7 +185,7 @@ impl<'a> Bench<'a> {
         for (number, inline) in [true, false].into_iter().enumerate() {
             let options = BindOptions::default().inline(inline);
             let halo = yard.bind(self.meter.comm, &[&fields[..]], &options)?;
-            ours.extend(halo.paths().map(|(_, _, path)| path.to_string()));
+            ours.extend(halo.links().map(|link| link.path.to_string()));
             let text = halo.explain();
             let launches = text.lines().find(|line| line.starts_with("fields on devices"));
             ours.extend(

@@ -80,7 +80,7 @@ def test_every_kind_of_stream_orders_an_exchange(together, engine, inline, strea
                         mine.copy(case.seen[count], case.field)
                 case.check()
                 halo.wait()
-        return f"{mine.name}: {', '.join(mine.streams())}; {sorted({way for _, _, way in halo.paths})}"
+        return f"{mine.name}: {', '.join(mine.streams())}; {sorted({way for _, _, way in halo.links})}"
 
     together(rank)
 
@@ -268,8 +268,8 @@ def test_messages_by_hand_are_packed_and_unpacked_in_the_order_of_a_stream(toget
             on_host = case.begin.copy()
             same = hc.HaloExchange(comm, [(case.pattern, on_host)], deadline=20)
             stream, given = list(mine.streams().values())[-1]
-            sends = [peer for peer, direction, _ in halo.paths if direction == "send"]
-            receives = [peer for peer, direction, _ in halo.paths if direction == "receive"]
+            sends = [peer for peer, direction, _ in halo.links if direction == "send"]
+            receives = [peer for peer, direction, _ in halo.links if direction == "receive"]
             out = {peer: mine.array(np.zeros(halo.message_bytes(peer, "send"), "uint8")) for peer in sends}
             into = {peer: mine.array(np.zeros(halo.message_bytes(peer, "receive"), "uint8")) for peer in receives}
             mine.synchronise()

@@ -76,7 +76,7 @@ def test_regular(comm, link, library):
 
 def ways_of(comm, pattern):
     links = hc.PatternLinks(comm, [pattern])
-    ways = sorted(set(way for _, _, way in links.paths))
+    ways = sorted(set(way for _, _, way in links.links))
     everywhere = comm.all_gather(",".join(ways).encode())
     return [(0, "send", way) for ways in everywhere for way in ways.decode().split(",")]
 
