@@ -16,7 +16,7 @@ pub fn run(comm: &Communicator) -> Result<(Vec<u64>, Vec<f64>), Error> {
     let mut halo = vec![(first + TRIANGLES - 1) % TRIANGLES, end % TRIANGLES];
     halo.retain(|id| !owned.contains(id));
     let pattern = Pattern::unstructured(comm, &[UnstructuredDomain::new(rank, owned.clone(), halo)])?;
-    let domain = pattern.domains().next().expect("one domain on each rank");
+    let domain = pattern.domain()?;
     let cells = domain.extents()[0];
 
     let t = Array::<f64>::zeros(comm, &[cells])?;

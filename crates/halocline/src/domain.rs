@@ -1,5 +1,6 @@
 //! The domains of a pattern on this rank: what a program computes with.
 
+use crate::error::Error;
 use crate::pattern::Pattern;
 use halocline_plan::{DomainShape, LocalBox, UnstructuredDomain};
 use std::fmt;
@@ -12,7 +13,7 @@ use std::fmt;
 ///
 /// let comm = Communicator::single();
 /// let pattern = RegularGrid::new((8, 6)).decompose(1)?.pattern(&comm, 1)?;
-/// let domain = pattern.domains().next().expect("one domain");
+/// let domain = pattern.domain()?;
 /// assert_eq!(domain.extents(), [10, 8]);
 /// assert_eq!(domain.owned(), [1..9, 1..7]);
 /// // Computed while the exchange is in flight; the boundary boxes come after its wait.
@@ -30,7 +31,7 @@ use std::fmt;
 /// let comm = Communicator::single();
 /// let ring = UnstructuredDomain::new(0, vec![10, 11, 12], vec![]);
 /// let pattern = Pattern::unstructured(&comm, &[ring])?;
-/// let domain = pattern.domains().next().expect("one domain");
+/// let domain = pattern.domain()?;
 /// assert_eq!((domain.owned_count(), domain.global_id(2)), (3, Some(12)));
 /// # Ok::<(), halocline::Error>(())
 /// ```
@@ -42,11 +43,21 @@ pub struct Domain<'a> {
 }
 
 impl Pattern {
+    /// The domain of this rank, of a pattern that has one domain on each rank. [`Error::NotOneDomain`] if this rank has none or
+    /// several.
+    pub fn domain(&self) -> Result<Domain<'_>, Error> {
+        let mut domains = self.domains();
+        match (domains.next(), domains.len()) {
+            (Some(domain), 0) => Ok(domain),
+            _ => Err(Error::NotOneDomain { domains: self.domains().map(|domain| domain.number).collect() }),
+        }
+    }
+
     /// The domains of this rank, in ascending order of their numbers.
     pub fn domains(&self) -> impl ExactSizeIterator<Item = Domain<'_>> {
         self.plan().domains.iter().map(|(id, shape)| {
             let listed = self.listed().iter().find(|domain| domain.id() == *id);
-            Domain { number: self.domain(*id).number, shape, listed }
+            Domain { number: self.domain_name(*id).number, shape, listed }
         })
     }
 }
@@ -121,7 +132,7 @@ impl<'a> Domain<'a> {
     /// // A row of three cells: the first and the last have a neighbour that is not owned.
     /// let row = UnstructuredDomain::new(0, vec![0, 1, 2], vec![]);
     /// let pattern = Pattern::unstructured(&Communicator::single(), &[row])?;
-    /// let domain = pattern.domains().next().expect("one domain");
+    /// let domain = pattern.domain()?;
     /// assert_eq!(domain.interior_by(|cell| [cell.wrapping_sub(1), cell + 1]), [1]);
     /// # Ok::<(), halocline::Error>(())
     /// ```

@@ -329,6 +329,12 @@ pub enum Error {
         /// The domains of this rank on that side.
         domains: Vec<u64>,
     },
+    /// The domain of a rank that has none or several.
+    #[error("the pattern has the domains {domains:?} on this rank, not one; use `Pattern::domains`")]
+    NotOneDomain {
+        /// The domains of this rank.
+        domains: Vec<u64>,
+    },
     /// An element type that a file format lacks.
     #[error("{format} has no element type {element}; save as {instead}")]
     FileElement {

@@ -34,7 +34,7 @@ impl LinkInfo {
 /// let ranks = Communicator::threads(2).into_iter().map(|comm| {
 ///     std::thread::spawn(move || {
 ///         let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
-///         let t = Array::<f64>::zeros(&comm, &pattern.domains().next().expect("one domain").extents())?;
+///         let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
 ///         let options = BindOptions::default().link(LinkChoice::Mailbox);
 ///         let halo = HaloExchange::bind_with(&comm, [(&pattern, &t)], &options)?;
 ///         // One link to the other rank, and one from it.

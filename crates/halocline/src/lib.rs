@@ -7,7 +7,7 @@
 //! let grid = RegularGrid::new((64, 64)).periodic((true, true));
 //! let pattern = grid.decompose(comm.size())?.pattern(&comm, 1)?;
 //!
-//! let domain = pattern.domains().next().expect("one domain on each rank");
+//! let domain = pattern.domain()?;
 //! let t = Array::<f64>::zeros(&comm, &domain.extents())?;
 //! t.write()?.fill(1.0);
 //!

@@ -142,7 +142,7 @@ impl Pattern {
     }
 
     /// The user's name of domain `number` of the pattern.
-    pub(crate) fn domain(&self, number: u64) -> DomainName {
+    pub(crate) fn domain_name(&self, number: u64) -> DomainName {
         let (side, number) = match self.kind {
             Kind::Redistribution => {
                 let (side, number) = Side::of(number);

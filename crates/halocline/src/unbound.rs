@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// let comm = Communicator::init()?;
 /// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
 /// let links = PatternLinks::new(&comm, &[&pattern])?;
-/// let t = Array::<f64>::zeros(&comm, &pattern.domains().next().expect("one domain").extents())?;
+/// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
 /// links.exchange(&[(&pattern, &t)])?.wait()?;
 /// # Ok::<(), halocline::Error>(())
 /// ```

@@ -62,7 +62,7 @@ fn indices<T>(array: &Array<T>, domain: &Domain<'_>, cells: &[Range<usize>]) -> 
 ///
 /// let comm = Communicator::single();
 /// let pattern = RegularGrid::new((4, 3)).decompose(1)?.pattern(&comm, 1)?;
-/// let domain = pattern.domains().next().expect("one domain");
+/// let domain = pattern.domain()?;
 /// let t = Array::<f64>::zeros(&comm, &domain.extents())?;
 /// t.write()?.owned_mut::<Ix2>(&domain)?.fill(1.0);
 /// t.write()?.halo_mut::<Ix2>(&domain)?.iter_mut().for_each(|side| side.fill(0.5));

@@ -92,12 +92,12 @@ impl Local {
         };
         let shape = plan
             .domain(domain)
-            .ok_or_else(|| BindError::NotOnRank { pattern: at, domain: pattern.domain(domain) })?;
+            .ok_or_else(|| BindError::NotOnRank { pattern: at, domain: pattern.domain_name(domain) })?;
         let id = pattern.id();
         let number = self.fields.iter().filter(|f| (f.place.pattern, f.place.domain) == (id, domain)).count();
         let place = Place { pattern: id, number, domain };
         let wrong =
-            |error| Error::Field { pattern: at, field: number, domain: pattern.domain(domain), error };
+            |error| Error::Field { pattern: at, field: number, domain: pattern.domain_name(domain), error };
         let cells = CellLayout::new(&field.layout, shape).map_err(wrong)?;
         for transfer in transfers(plan) {
             if transfer.from == domain {
@@ -290,7 +290,7 @@ impl Local {
 
     /// The user's name for the domain at a place.
     pub(crate) fn name_of(&self, place: Place) -> DomainName {
-        self.patterns[self.index_of(place.pattern)].domain(place.domain)
+        self.patterns[self.index_of(place.pattern)].domain_name(place.domain)
     }
 
     /// The index of a pattern in the order of the bind.
@@ -310,9 +310,9 @@ impl Local {
             if let Some((domain, count)) = counts.iter().find(|(_, count)| *count != first) {
                 return Err(BindError::DomainFields {
                     pattern: at,
-                    domain: pattern.domain(*domain),
+                    domain: pattern.domain_name(*domain),
                     fields: *count,
-                    other: pattern.domain(counts[0].0),
+                    other: pattern.domain_name(counts[0].0),
                     other_fields: first,
                 }
                 .into());
@@ -335,9 +335,9 @@ impl Local {
                 to.cells.check_peer(&from.cells).map_err(|error| Error::Peer {
                     pattern: at,
                     field: number,
-                    domain: pattern.domain(transfer.to),
+                    domain: pattern.domain_name(transfer.to),
                     peer: rank,
-                    peer_domain: pattern.domain(transfer.from),
+                    peer_domain: pattern.domain_name(transfer.from),
                     error: Box::new(error),
                 })?;
             }

@@ -65,7 +65,7 @@ impl<'a> PeerView<'a> {
             let Place { pattern, number, domain: our_domain } = ours.place;
             let place = Place { pattern, number, domain };
             let pattern = self.local.index_of(pattern);
-            let named = |domain| self.local.patterns[pattern].domain(domain);
+            let named = |domain| self.local.patterns[pattern].domain_name(domain);
             let theirs = self.theirs.fields.get(&place).ok_or_else(|| BindError::NoField {
                 peer: self.peer,
                 pattern,

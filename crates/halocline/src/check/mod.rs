@@ -259,7 +259,7 @@ fn within(in_flight: &InFlight) -> impl Iterator<Item = (Exchanged<'_>, Exchange
             let end = |domain, other, cells| {
                 let (index, field) = local.at(Place { pattern: pattern.id(), number, domain })?;
                 let region = Region { cells, layout: &field.cells, base: in_flight.bases()[index] };
-                let [domain, other] = [domain, other].map(|domain| pattern.domain(domain));
+                let [domain, other] = [domain, other].map(|domain| pattern.domain_name(domain));
                 Some(Exchanged { region, pattern: at, number, domain, other })
             };
             let source = end(transfer.from, transfer.to, &transfer.source)?;

@@ -3,7 +3,7 @@
 use crate::on_ranks;
 use halocline::{
     Array, BindOptions, Communicator, Decomposed, Direction, ElementType, Error, Field, HaloExchange, Layout,
-    Pattern, RegularGrid, agree,
+    Pattern, RegularGrid, UnstructuredDomain, agree,
 };
 
 fn ranks(count: usize, body: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
@@ -110,4 +110,22 @@ fn a_message_within_a_bound_field_is_refused() {
         }
         halo.pack(peer, &mut vec![0; bytes])
     });
+}
+
+#[test]
+fn the_domain_of_a_pattern_is_refused_unless_there_is_one() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let of = |numbers: &[u64]| {
+        let domain = |&number: &u64| UnstructuredDomain::new(number, vec![number], vec![]);
+        Pattern::unstructured(&comm, &numbers.iter().map(domain).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&[7])?.domain()?.number(), 7);
+    for numbers in [&[][..], &[3, 5]] {
+        let error = of(numbers)?.domain().map(drop).unwrap_err();
+        let told =
+            format!("the pattern has the domains {numbers:?} on this rank, not one; use `Pattern::domains`");
+        assert_eq!(error.to_string(), told);
+        assert!(matches!(error, Error::NotOneDomain { .. }));
+    }
+    Ok(())
 }

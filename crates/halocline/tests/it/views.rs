@@ -27,7 +27,7 @@ fn layouts() -> Result<Vec<Layout>, Error> {
 fn views_have_the_elements_of_their_cells_in_any_layout() -> Result<(), Error> {
     let comm = Communicator::single();
     let pattern = plane(&comm)?;
-    let domain = pattern.domains().next().expect("one domain");
+    let domain = pattern.domain()?;
     for layout in layouts()? {
         let array = Array::<i32>::with_layout(&comm, layout.clone())?;
         let mut guard = array.write()?;
@@ -63,7 +63,7 @@ fn views_have_the_elements_of_their_cells_in_any_layout() -> Result<(), Error> {
 fn a_view_of_other_dimensions_or_of_another_domain_is_refused() -> Result<(), Error> {
     let comm = Communicator::single();
     let (pattern, array) = (plane(&comm)?, Array::<f32>::zeros(&comm, &[5, 6])?);
-    let domain = pattern.domains().next().expect("one domain");
+    let domain = pattern.domain()?;
     let error = array.read()?.view::<Ix3>().map(drop).expect_err("two dimensions");
     assert_eq!(
         error.to_string(),
