@@ -1,7 +1,7 @@
 //! The objects that users hold: a bound exchange, and one exchange in flight.
 
 use crate::agree::agree;
-use crate::bind;
+use crate::bind::{self, BoundObject};
 use crate::binding::FieldList;
 use crate::bound::Bound;
 use crate::error::Error;
@@ -98,7 +98,7 @@ impl HaloExchange {
     ) -> Result<Self, Error> {
         let sets: Vec<_> = sets.iter().map(FieldList::fields).collect();
         let sets: Vec<_> = sets.iter().map(Vec::as_slice).collect();
-        let ((bound, sets), scheduled) = bind::bind(comm, &sets, options)?;
+        let BoundObject { bound, sets, scheduled } = bind::bind(comm, &sets, options)?;
         let shared = Arc::new(Shared(Arc::clone(&bound), scheduled.clone()));
         Ok(Self { bound, sets, scheduled, shared })
     }

@@ -20,6 +20,7 @@ pub(crate) use signals::{Counters, MOST_SETS, Signals};
 
 use crate::check::{ReceiveCheck, Verdict};
 use crate::error::{Cause, Failure, Fault};
+use crate::explain::LinkInfo;
 use crate::lifecycle::Lifecycle;
 use crate::set::{InFlight, Part};
 use crate::trace;
@@ -131,14 +132,13 @@ pub(crate) struct Link {
     pub(crate) ll: Option<usize>,
     /// Chunk size of staged messages, in bytes.
     pub(crate) chunk: usize,
-    mailbox: Option<Mailbox>,
+    pub(crate) mailbox: Option<Mailbox>,
     signals: Signals,
     /// The bytes go through a buffer, and the two ranks also have a link in the other direction. The receiver's own bytes of
     /// epoch e show that it has emptied the buffer of epoch e - 1, so that no acknowledgement is needed.
     is_mutual: bool,
     /// The peer's memory that holds its flags and mailboxes.
-    #[expect(dead_code, reason = "held for the pointers into it")]
-    theirs: Option<Arc<Segment>>,
+    pub(crate) theirs: Option<Arc<Segment>>,
     pub(crate) claim: Claim,
     /// The last epoch whose part is done on this side.
     done: AtomicU64,
@@ -182,28 +182,21 @@ pub(crate) enum Turn {
 }
 
 impl Link {
-    pub(crate) fn new(
-        (peer, direction, path): (usize, Direction, LinkPath),
-        object: u64,
-        why: Option<String>,
-        mailbox: Option<Mailbox>,
-        signals: Signals,
-        theirs: Option<Arc<Segment>>,
-    ) -> Self {
+    pub(crate) fn new(LinkInfo { peer, direction, path }: LinkInfo, object: u64, signals: Signals) -> Self {
         Self {
             peer,
             direction,
             path,
             object,
             part: 0,
-            why,
+            why: None,
             mapped: BTreeSet::new(),
             ll: None,
             chunk: 0,
-            mailbox,
+            mailbox: None,
             signals,
             is_mutual: false,
-            theirs,
+            theirs: None,
             claim: Claim::default(),
             done: AtomicU64::new(0),
             has_notified: AtomicBool::new(false),

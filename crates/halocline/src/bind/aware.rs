@@ -2,7 +2,7 @@
 //! carry bytes between the slots of a link and compare them. If the bytes are wrong, the slots are in pinned memory, and
 //! [`crate::HaloExchange::explain`] shows why.
 
-use super::device::Made;
+use super::connect::Connected;
 use super::lanes::Opened;
 use super::sides::capacity;
 use crate::error::Error;
@@ -54,7 +54,7 @@ pub(super) fn prove(
     comm: &Communicator,
     operation: u64,
     opened: &Opened,
-    made: &mut Made,
+    made: &mut Connected,
 ) -> Result<Slots, Error> {
     let tag = |round| Tag { operation, round };
     let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
@@ -127,7 +127,7 @@ pub(super) fn prove(
 fn candidate(
     comm: &Communicator,
     opened: &Opened,
-    made: &Made,
+    made: &Connected,
     (peer, link): (usize, usize),
 ) -> Result<Candidate, String> {
     comm.link().takes_devices(peer)?;

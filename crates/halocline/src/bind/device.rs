@@ -1,30 +1,28 @@
 //! Binding the device fields of an object: the path of each link, the addresses of its flags, and the work of each device for an
 //! exchange.
 
+use super::Preference;
 use super::aware;
+use super::connect::{Buffer, Connected, End, Endpoints, Handshake};
 use super::error::BindError;
 use super::flag_layout::{FlagLayout, LANES, PeerSlots, head, max_sets, slot};
-use super::lanes::{self, Joined};
+use super::lanes::{self, Joined, Opened};
 use super::local::Local;
-use super::offer::{self, LinkEndpoint, OfDevices, Offer};
+use super::offer::{LinkEndpoint, OfDevices};
 use super::pair::Pair;
 use super::path_preferences::PathPreferences;
-use super::peer_view::{PeerView, TransferPair};
 use super::remote::{By, DeviceRegistry, Exports};
 use super::remote_lanes::{self, RemoteLanes};
 use super::script::Kit;
-use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::lifecycle::Engine;
-use crate::link::{Direction, Link, LinkPath, MOST_SETS, SLOTS};
+use crate::link::{Direction, LinkPath, MOST_SETS, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
-use crate::set::{Part, Set};
-use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
+use crate::stream::{self, BySet, Pool, Scheduled, Staging};
+use halocline_comm::Communicator;
 use halocline_comm::Endpoint;
-use halocline_comm::{Communicator, Counter, Segment};
-use halocline_device::host::MESSAGE_ALIGN;
 use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -32,90 +30,59 @@ use std::sync::{Arc, Weak};
 /// The most bytes of a chunk of a staged message, whatever a peer asks for.
 const LONGEST_CHUNK: usize = 1 << 30;
 
+/// What all steps of a bind of device fields refer to.
+struct Binding<'a> {
+    comm: &'a Communicator,
+    options: &'a BindOptions,
+    /// The devices of the fields of this rank.
+    devices: Vec<Device>,
+    registry: DeviceRegistry,
+    /// No other rank uses these devices.
+    is_alone: bool,
+}
+
 /// Binds sets of device fields. Collective; a rank may have none.
 pub(super) fn bind(
     comm: &Communicator,
     sets: Vec<Local>,
     options: &BindOptions,
-    (host, has_host_fields): (&Arc<Bound>, bool),
+    host: &Arc<Bound>,
+    has_host_fields: bool,
 ) -> Result<Arc<Scheduled>, Error> {
-    let (offers, operation, addresses, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
-    let proof = comm.begin();
+    let [offers, operation, addresses, staged, proof] = std::array::from_fn(|_| comm.begin());
     let devices = devices_of(&sets).inspect(|devices| comm.extension::<Pool>().join(devices));
     let devices = agree(comm, devices)?;
-    let (mut endpoints, own_bytes) = lay_out(&sets, options.link);
     let registry = DeviceRegistry::gather(comm, &devices)?;
     let is_alone = registry.is_alone(comm.rank()) && comm.extension::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
-    let path_preferences = PathPreferences::new(&registry, (&devices, &sets), (options, is_alone));
-    endpoints.iter_mut().for_each(|(_, endpoint)| path_preferences.enter(endpoint));
+    let binding = Binding { comm, options, devices, registry, is_alone };
+    let mut endpoints = lay_out(&sets, options.link);
+    let preferences = PathPreferences::new(&binding.registry, (&binding.devices, &sets), (options, is_alone));
+    endpoints.of_peers.iter_mut().for_each(|(_, endpoint)| preferences.enter(endpoint));
     let mut exports = Exports::default();
-    let exported = match options.link {
-        LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull => {
-            export_fields(comm, &registry, &mut exports, (&sets, &endpoints), options.link)
-        }
-        _ => Ok(()),
-    };
-    let of_peers = endpoints.iter_mut().map(|(peer, endpoint)| {
-        slots_of_peer(comm, &registry, &exports, &sets, (*peer, endpoint), options.link)
-    });
-    let layout =
-        FlagLayout { of_peers: of_peers.collect(), max_sets: max_sets(sets.len()), lanes: devices.len() };
-    // Flags first: addresses that a peer gets must exist.
-    let object = comm.extension::<Pool>().next();
-    let opened = match lanes::open((comm, object), &devices, (layout.clone(), sets.len()), options) {
-        // Links that would use mailboxes have another path.
-        Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
-            endpoints.iter_mut().for_each(|(_, endpoint)| endpoint.on_device = false);
-            let of_peers =
-                layout.of_peers.iter().map(|slots| PeerSlots { mailbox: None, ..*slots }).collect();
-            lanes::open((comm, object), &devices, (FlagLayout { of_peers, ..layout }, sets.len()), options)
-        }
-        opened => opened,
-    };
-    let mut opened = agree(comm, exported.and(opened))?;
-    let mut exported = Ok(());
-    if !matches!(options.link, LinkChoice::Mailbox | LinkChoice::Message) {
-        let wanted =
-            endpoints.iter().flat_map(|(peer, _)| opened.lanes.iter().map(|lane| (*peer, &lane.segment)));
-        exports.look_at_words(comm, &registry, wanted.clone());
-        exported = exports.add(comm, (&registry, By::FirstDevice), wanted);
-    }
-    let shared = endpoints.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
-    let own = shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from);
-    let own = agree(comm, exported.and(own))?;
+    let mut opened = binding.open(&sets, &mut endpoints, &mut exports)?;
+    let exported = binding.export_words(&endpoints, &opened, &mut exports);
+    let own = agree(comm, exported.and_then(|()| endpoints.allocate(comm)))?;
     let words: Vec<_> = opened.lanes.iter().map(|lane| Arc::clone(&lane.segment)).collect();
     let of_devices = OfDevices { exports: &exports, words: &words };
-    let theirs = swap_offers(comm, offers, &sets, &endpoints, own.as_ref(), Some(of_devices))?;
-    let of = (operation, options.link);
-    let linked = theirs.and_then(|theirs| link(comm, sets, endpoints, own, theirs, of, of_devices));
-    let linked = linked.and_then(|made| match made.links.iter().any(|link| link.path == LinkPath::Message) {
-        true if !comm.link().is_driven() => Err(Error::NotDriven),
-        _ => Ok(made),
+    let handshake = Handshake { comm, sets, endpoints, own, operation, of_devices: Some(of_devices) };
+    let theirs = handshake.swap_offers(offers)?;
+    let connected = theirs.and_then(|theirs| {
+        handshake.connect(theirs, |pair, direction| prefer(pair, direction, options.link))
     });
-    let mut made = agree(comm, linked)?;
-    path_preferences.explain(&mut made.links);
-    let registered = lanes::register_own(&mut opened, &made);
-    agree(comm, registered)?;
-    let send = |end| remote_lanes::send(comm, addresses, end, &made, &opened, &exports);
-    agree(comm, made.ends.iter().try_for_each(send))
-        .inspect_err(|_| comm.link().inbox().forget(addresses))?;
-    let received: Vec<_> =
-        made.ends.iter().map(|end| remote_lanes::receive(comm, addresses, end.peer)).collect();
-    let slots = aware::prove(comm, proof, &opened, &mut made);
-    let slots = agree(comm, slots)?;
-    let joined = received.into_iter().collect::<Result<Vec<RemoteLanes>, Error>>().and_then(|remote| {
-        for (end, remote) in made.ends.iter().zip(&remote) {
-            let of_slots = end.link(&made, Direction::Send).map(|link| &mut made.links[link]);
-            let of_slots = of_slots.filter(|link| link.path.has_slots_on_devices());
-            of_slots.into_iter().for_each(|link| link.mapped.extend(remote.mapped));
-        }
-        made.remote = remote;
-        lanes::join(&opened, &made, &slots, (options, is_alone))
-    });
+    let connected =
+        connected.and_then(|made| match made.links.iter().any(|link| link.path == LinkPath::Message) {
+            true if !comm.link().is_driven() => Err(Error::NotDriven),
+            _ => Ok(made),
+        });
+    let mut made = agree(comm, connected)?;
+    complete(&mut made, options.link, of_devices);
+    preferences.explain(&mut made.links);
+    let joined = binding.join(&mut opened, &mut made, &exports, [addresses, proof]);
     let Joined { lanes, stages, seats, producers, registered, apart, outgoing, incoming } =
-        agree(comm, joined)?;
+        agree(comm, joined?)?;
     let sets = BySet::new(made.max_sets(), made.sets);
+    let own_and_theirs = made.ends.into_iter().filter_map(|end| end.segments);
     let held = made.remote.into_iter().flat_map(|remote| remote.words);
     let scheduled = Arc::new(Scheduled::new(stream::Parts {
         comm: comm.detached(),
@@ -132,7 +99,7 @@ pub(super) fn bind(
         inline: options.inline,
         registered,
         pinned: exports.pinned,
-        segments: made.keep.into_iter().chain(held).collect(),
+        segments: own_and_theirs.flat_map(|(own, theirs)| [own, theirs]).chain(held).collect(),
         cut: options.cut(),
     }));
     for (memory, _) in scheduled.sets.iter().flat_map(|set| &set.local.memories) {
@@ -144,43 +111,84 @@ pub(super) fn bind(
     Ok(scheduled)
 }
 
-/// The links and sets of an object, while the device engine is made.
-pub(super) struct Made {
-    pub(super) links: Vec<Link>,
-    pub(super) sets: Vec<Arc<Set>>,
-    pub(super) ends: Vec<End>,
-    pub(super) remote: Vec<RemoteLanes>,
-    /// Memory of the peers' flags and mailboxes.
-    pub(super) keep: Vec<Arc<Segment>>,
-}
-
-impl Made {
-    /// The number of sets for which there are flags.
-    pub(super) fn max_sets(&self) -> usize {
-        max_sets(self.sets.len())
+impl Binding<'_> {
+    /// Makes peers map the fields, as far as the links need that, then makes the flags and slots of the devices here. Collective.
+    fn open(
+        &self,
+        sets: &[Local],
+        endpoints: &mut Endpoints,
+        exports: &mut Exports,
+    ) -> Result<Opened, Error> {
+        let Self { comm, options, devices, registry, .. } = self;
+        let of_peers = &mut endpoints.of_peers;
+        let exported = match options.link {
+            LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull => {
+                export_fields(comm, registry, exports, (sets, of_peers), options.link)
+            }
+            _ => Ok(()),
+        };
+        let slots = of_peers.iter_mut().map(|(peer, endpoint)| {
+            slots_of_peer(comm, registry, exports, sets, (*peer, endpoint), options.link)
+        });
+        let (max_sets, lanes) = (max_sets(sets.len()), devices.len());
+        let layout = FlagLayout { of_peers: slots.collect(), max_sets, lanes };
+        // Flags first: addresses that a peer gets must exist.
+        let object = comm.extension::<Pool>().next();
+        let opened = match lanes::open((comm, object), devices, (layout.clone(), sets.len()), options) {
+            // Links that would use mailboxes have another path.
+            Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
+                of_peers.iter_mut().for_each(|(_, endpoint)| endpoint.on_device = false);
+                let without = |slots: &PeerSlots| PeerSlots { mailbox: None, ..*slots };
+                let layout = FlagLayout { of_peers: layout.of_peers.iter().map(without).collect(), ..layout };
+                lanes::open((comm, object), devices, (layout, sets.len()), options)
+            }
+            opened => opened,
+        };
+        agree(comm, exported.and(opened))
     }
-}
 
-/// This rank and a peer.
-pub(super) struct End {
-    pub(super) peer: usize,
-    /// The index of the peer.
-    pub(super) number: usize,
-    pub(super) endpoints: (LinkEndpoint, LinkEndpoint),
-    pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
-    /// Its links, by their indices.
-    pub(super) links: Vec<usize>,
-}
-
-impl End {
-    /// Whether devices of one side reach device memory of the other.
-    pub(super) fn reaches_devices(&self, made: &Made) -> bool {
-        self.links.iter().any(|&link| made.links[link].path.reaches_devices())
+    /// Makes peers map the flags of the devices here, if the links may need that.
+    fn export_words(
+        &self,
+        endpoints: &Endpoints,
+        opened: &Opened,
+        exports: &mut Exports,
+    ) -> Result<(), Error> {
+        if matches!(self.options.link, LinkChoice::Mailbox | LinkChoice::Message) {
+            return Ok(());
+        }
+        let of_peer = |&(peer, _): &(usize, _)| opened.lanes.iter().map(move |lane| (peer, &lane.segment));
+        let wanted = endpoints.of_peers.iter().flat_map(of_peer);
+        exports.look_at_words(self.comm, &self.registry, wanted.clone());
+        exports.add(self.comm, (&self.registry, By::FirstDevice), wanted)
     }
 
-    /// The index of the link of one direction.
-    pub(super) fn link(&self, made: &Made, direction: Direction) -> Option<usize> {
-        self.links.iter().copied().find(|&link| made.links[link].direction == direction)
+    /// Exchanges the addresses of flags with the peers, and makes the work of each device. Collective; an outer error is the same on all
+    /// ranks.
+    fn join(
+        &self,
+        opened: &mut Opened,
+        made: &mut Connected,
+        exports: &Exports,
+        [addresses, proof]: [u64; 2],
+    ) -> Result<Result<Joined, Error>, Error> {
+        let comm = self.comm;
+        agree(comm, lanes::register_own(opened, made))?;
+        let send = |end| remote_lanes::send(comm, addresses, end, made, opened, exports);
+        agree(comm, made.ends.iter().try_for_each(send))
+            .inspect_err(|_| comm.link().inbox().forget(addresses))?;
+        let received: Vec<_> =
+            made.ends.iter().map(|end| remote_lanes::receive(comm, addresses, end.peer)).collect();
+        let slots = agree(comm, aware::prove(comm, proof, opened, made))?;
+        Ok(received.into_iter().collect::<Result<Vec<RemoteLanes>, Error>>().and_then(|remote| {
+            for (end, remote) in made.ends.iter().zip(&remote) {
+                let of_slots = end.link(made, Direction::Send).map(|link| &mut made.links[link]);
+                let of_slots = of_slots.filter(|link| link.path.has_slots_on_devices());
+                of_slots.into_iter().for_each(|link| link.mapped.extend(remote.mapped));
+            }
+            made.remote = remote;
+            lanes::join(opened, made, &slots, (self.options, self.is_alone))
+        }))
     }
 }
 
@@ -264,128 +272,61 @@ fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
     Ok(devices)
 }
 
-/// Flags and mailboxes for every peer, and the bytes of the segment that holds them.
-fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, LinkEndpoint)>, usize) {
-    let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
-    let line = size_of::<Counter>();
-    let mut end = (2 * line * peers.len()).next_multiple_of(MESSAGE_ALIGN.max(LINE));
+/// Flags and mailboxes for every peer.
+fn lay_out(sets: &[Local], choice: LinkChoice) -> Endpoints {
+    let peers = sets.iter().flat_map(Local::peers).collect();
     let has_mailbox = matches!(choice, LinkChoice::Auto | LinkChoice::Mailbox);
-    let mut endpoints = Vec::new();
-    for (at, &peer) in peers.iter().enumerate() {
+    Endpoints::lay_out(&peers, |peer| {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive)).max();
         let capacity = received.filter(|_| has_mailbox).unwrap_or(0);
-        let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        endpoints.push((
-            peer,
-            LinkEndpoint { send_counter, receive_counter, mailbox: end, capacity, ..LinkEndpoint::default() },
-        ));
-        if has_mailbox {
-            end += head(max_sets(sets.len())) + SLOTS as usize * slot(capacity);
-        }
-    }
-    (endpoints, end)
+        let bytes = head(max_sets(sets.len())) + SLOTS as usize * slot(capacity);
+        Buffer { capacity, bytes: if has_mailbox { bytes } else { 0 } }
+    })
 }
 
-fn link(
-    comm: &Communicator,
-    sets: Vec<Local>,
-    endpoints: Vec<(usize, LinkEndpoint)>,
-    own: Option<Arc<Segment>>,
-    theirs: Vec<Offer>,
-    (operation, choice): (u64, LinkChoice),
-    of_devices: OfDevices<'_>,
-) -> Result<Made, Error> {
-    let mut obstacles = Vec::new();
-    let mut made = Made {
-        links: Vec::new(),
-        sets: Vec::new(),
-        ends: Vec::new(),
-        remote: Vec::new(),
-        keep: own.iter().cloned().collect(),
-    };
-    let mut offered: Vec<BTreeMap<usize, _>> = sets.iter().map(|_| BTreeMap::new()).collect();
-    for ((peer, endpoint), offer) in endpoints.into_iter().zip(theirs) {
-        if offer.sets.len() != sets.len() {
-            return Err(offer::of_other_sets(peer));
+/// The limit of the LL protocol on the links between two ranks, if both sides may want it.
+fn ll_limit((ours, theirs): (LinkEndpoint, LinkEndpoint), choice: LinkChoice) -> Option<usize> {
+    (ours.ll > 0 && choice == LinkChoice::Auto).then(|| ours.ll.min(theirs.ll))
+}
+
+/// The path that a link takes if it can: LL for small messages, else the one asked for.
+fn prefer(pair: &Pair<'_>, direction: Direction, choice: LinkChoice) -> Preference {
+    let mut bytes = pair.sets.iter().map(|set| set.local.bytes(pair.peer, direction));
+    // An exchange of a set without bytes would never wait.
+    match ll_limit(pair.endpoints, choice) {
+        Some(most) if bytes.all(|bytes| (1..=most).contains(&bytes)) => {
+            Preference { path: LinkPath::Ll, forced: false }
         }
-        offered.iter_mut().zip(offer.sets).for_each(|(peers, set)| drop(peers.insert(peer, set)));
-        let segments = own.clone().zip(offer.own);
-        made.keep.extend(segments.iter().map(|(_, theirs)| Arc::clone(theirs)));
-        let number = made.ends.len();
-        obstacles.push(of_devices.obstacle(comm, peer).or(offer.words));
-        made.ends.push(End {
-            peer,
-            number,
-            endpoints: (endpoint, offer.endpoint),
-            segments,
-            links: Vec::new(),
-        });
+        _ => wish(choice),
     }
-    let mut parts: Vec<Vec<Part>> = sets.iter().map(|_| Vec::new()).collect();
-    for (end, words) in made.ends.iter_mut().zip(&obstacles) {
-        let pairs = sets.iter().zip(&offered);
-        let peer_views: Vec<PeerView<'_>> = pairs
-            .map(|(local, peers)| PeerView { peer: end.peer, local, theirs: &peers[&end.peer] })
-            .collect();
-        peer_views.iter().try_for_each(PeerView::check_bytes)?;
-        let (peer, endpoints, segments) = (end.peer, end.endpoints, end.segments.clone());
-        let (exports, words) = (of_devices.exports, words.as_deref());
-        let pair = Pair {
-            comm,
-            peer,
-            endpoints,
-            segments,
-            operation,
-            sets: peer_views,
-            exports,
-            on_devices: Some(words),
-        };
-        for direction in [Direction::Receive, Direction::Send] {
-            let transfer_pairs: Vec<Vec<TransferPair<'_>>> =
-                pair.sets.iter().map(|set| set.transfer_pairs(direction)).collect::<Result<_, _>>()?;
-            if transfer_pairs.iter().all(Vec::is_empty) {
-                continue;
-            }
-            let ll = Some(endpoints.0.ll.min(endpoints.1.ll))
-                .filter(|_| endpoints.0.ll > 0 && choice == LinkChoice::Auto);
-            let bytes = || pair.sets.iter().map(|set| set.local.bytes(peer, direction));
-            // An exchange of a set without bytes would never wait.
-            let is_small = ll.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
-            let wish = match () {
-                () if is_small => Preference { path: LinkPath::Ll, forced: false },
-                () => wish(choice),
-            };
-            let (mut link, of_sets) = pair.scheduled(direction, &transfer_pairs, wish)?;
-            link.part = made.links.len();
+}
+
+/// Completes the links for devices: chunks, the limit of the LL protocol, how memory is mapped.
+fn complete(made: &mut Connected, choice: LinkChoice, of_devices: OfDevices<'_>) {
+    let OfDevices { exports, words } = of_devices;
+    for End { peer, endpoints, links, .. } in &made.ends {
+        for &link in links {
+            let link = &mut made.links[link];
             link.chunk = endpoints.0.chunk.max(endpoints.1.chunk).min(LONGEST_CHUNK);
-            link.ll = ll.filter(|_| matches!(link.path, LinkPath::Push | LinkPath::Ll));
-            link.mapped = match (direction, link.path) {
+            link.ll =
+                ll_limit(*endpoints, choice).filter(|_| matches!(link.path, LinkPath::Push | LinkPath::Ll));
+            link.mapped = match (link.direction, link.path) {
                 (Direction::Receive, LinkPath::Push) | (Direction::Send, LinkPath::Pull) => {
-                    let memories = pair.sets.iter().flat_map(|set| &set.local.memories);
-                    memories.filter_map(|(memory, _)| exports.kind(peer, &memory.segment)).collect()
+                    let memories = made.sets.iter().flat_map(|set| &set.local.memories);
+                    memories.filter_map(|(memory, _)| exports.kind(*peer, &memory.segment)).collect()
                 }
                 (Direction::Send, LinkPath::Push) | (Direction::Receive, LinkPath::Pull) => {
-                    let fields = pair.sets.iter().flat_map(|set| set.theirs.fields.values());
+                    let fields = made.sets.iter().flat_map(|set| set.offered[peer].fields.values());
                     fields.filter_map(|field| field.mapped).collect()
                 }
                 (Direction::Receive, LinkPath::Ll | LinkPath::DeviceMailbox) => {
-                    of_devices.words.first().and_then(|words| exports.kind(peer, words)).into_iter().collect()
+                    words.first().and_then(|words| exports.kind(*peer, words)).into_iter().collect()
                 }
                 // The peer sends the addresses of its flags, and how to map them, once there are links.
                 _ => BTreeSet::new(),
             };
-            end.links.push(made.links.len());
-            made.links.push(link);
-            parts.iter_mut().zip(of_sets).for_each(|(parts, part)| parts.push(part));
         }
     }
-    let all = sets.into_iter().zip(offered).zip(parts).enumerate();
-    made.sets = all
-        .map(|(number, ((local, offered), parts))| {
-            Arc::new(Set::new(number, local, Arc::new(offered), parts))
-        })
-        .collect();
-    Ok(made)
 }
 
 /// Direct, unless something else is asked for or memory is out of reach.

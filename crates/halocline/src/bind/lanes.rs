@@ -16,7 +16,7 @@
 //! kernel that spins takes multiprocessors from the work beside it, and may keep the work that it waits for from running.
 
 use super::aware::Slots;
-use super::device::{End, Made};
+use super::connect::{Connected, End};
 use super::error::BindError;
 use super::flag_layout::FlagLayout;
 use super::script::Making;
@@ -128,7 +128,7 @@ pub(super) fn open(
 }
 
 /// Gives the devices access to this rank's mailboxes in host memory, if links use any.
-pub(super) fn register_own(opened: &mut Opened, made: &Made) -> Result<(), Error> {
+pub(super) fn register_own(opened: &mut Opened, made: &Connected) -> Result<(), Error> {
     let has_mailbox = made.links.iter().any(|link| matches!(link.path, LinkPath::Mailbox { .. }));
     let own = made.ends.iter().find_map(|end| end.segments.as_ref()).map(|(own, _)| own);
     if let (Some(device), Some(own), true) = (opened.devices.first(), own, has_mailbox) {
@@ -157,7 +157,7 @@ pub(super) fn lane_for(set: &Set, link: &Link, op: &CopyOp, devices: &[Device]) 
 
 /// Whether a lane sends to a peer, or pulls from it.
 pub(super) fn moves(
-    made: &Made,
+    made: &Connected,
     end: &End,
     (lane, direction): (usize, Direction),
     devices: &[Device],
@@ -181,7 +181,7 @@ pub(super) fn moves(
 /// Tables and operations of all lanes. `is_alone`: no other rank uses this rank's devices.
 pub(super) fn join(
     opened: &Opened,
-    made: &Made,
+    made: &Connected,
     slots: &Slots,
     (options, is_alone): (&BindOptions, bool),
 ) -> Result<Joined, Error> {
@@ -252,7 +252,7 @@ pub(super) fn join(
 
 /// Why exchanges cannot be one launch, as far as that is known before there are tables. A kernel that spins takes multiprocessors from the
 /// work beside it: few, as long as all objects together leave enough. The work that it waits for must not have to run on its device.
-fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) -> Option<&'static str> {
+fn apart(opened: &Opened, made: &Connected, options: &BindOptions, is_alone: bool) -> Option<&'static str> {
     if options.streams_wait() {
         Some("`stream_waits`, or HALOCLINE_STREAM_WAITS, asks for that")
     } else if opened.lanes.len() != 1 {
@@ -271,7 +271,7 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
 }
 
 /// Gives every device access to the flags, fields and mailboxes that it reads or writes.
-fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
+fn reach_all(opened: &Opened, made: &Connected) -> Result<Vec<Arc<Memory>>, Error> {
     let mut registered: Vec<Arc<Memory>> = opened.registered.iter().cloned().collect();
     for lane in &opened.lanes {
         let (machine, ordinal) = lane.device.id();

@@ -5,13 +5,12 @@
 //! reads the halo. It runs on shadows of the fields' memory and leaves the fields alone.
 
 use super::local::Local;
-use super::{Made, Preference, build};
+use super::{BoundObject, Preference, build};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::Memory;
-use crate::lifecycle::Engine;
-use crate::lifecycle::Engines;
+use crate::lifecycle::{Engine, Engines};
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
@@ -102,7 +101,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn new((bound, sets): Made) -> Self {
+    fn new(BoundObject { bound, sets, .. }: BoundObject) -> Self {
         let set = Arc::clone(&sets[0]);
         let (mut owned, mut halo) = (Vec::new(), Vec::new());
         let packed = |link: &&Link| matches!(link.path, LinkPath::Mailbox { .. } | LinkPath::Message);

@@ -6,6 +6,7 @@ use super::offer::LinkEndpoint;
 use super::peer_view::{PeerView, TransferPair};
 use super::remote::Exports;
 use crate::error::Error;
+use crate::explain::LinkInfo;
 use crate::link::{
     Counters, Direction, LABELS, Link, LinkMemory, LinkPath, Mailbox, Parcels, SLOTS, Signals,
 };
@@ -16,8 +17,17 @@ use halocline_device::host::MESSAGE_ALIGN;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A path, why it is no better one, and the part of each set.
-type Chosen = (LinkPath, Option<String>, Vec<Part>);
+/// The path of a link, and why it is no better one.
+struct Chosen {
+    path: LinkPath,
+    why: Option<String>,
+}
+
+/// A link, and its part of each set.
+pub(super) struct LinkOfSets {
+    pub(super) link: Link,
+    pub(super) parts: Vec<Part>,
+}
 
 /// This rank and a peer.
 pub(super) struct Pair<'a> {
@@ -38,61 +48,35 @@ pub(super) struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// The links between the two, with the part of each set.
-    pub(super) fn links(&self, preference: Preference) -> Result<Vec<(Link, Vec<Part>)>, Error> {
+    /// The links between the two. `prefer` says which path a link takes if it can.
+    pub(super) fn links(
+        &self,
+        prefer: impl Fn(&Self, Direction) -> Preference,
+    ) -> Result<Vec<LinkOfSets>, Error> {
         self.sets.iter().try_for_each(PeerView::check_bytes)?;
         let mut links = Vec::new();
         for direction in [Direction::Receive, Direction::Send] {
             let transfer_pairs: Vec<Vec<TransferPair<'a>>> =
                 self.sets.iter().map(|set| set.transfer_pairs(direction)).collect::<Result<_, _>>()?;
             if transfer_pairs.iter().any(|transfer_pairs| !transfer_pairs.is_empty()) {
-                links.push(self.link(direction, &transfer_pairs, preference)?);
+                links.push(self.link(direction, &transfer_pairs, prefer(self, direction))?);
             }
         }
-        make_mutual(links.iter_mut().map(|(link, _)| link).collect());
+        if self.on_devices.is_none() {
+            make_mutual(links.iter_mut().map(|made| &mut made.link).collect());
+        }
         Ok(links)
     }
 
     /// The links between the two in these directions, without fields.
-    pub(super) fn unbound_links(&self, directions: &[Direction]) -> Result<Vec<Link>, Error> {
-        let links = directions.iter().map(|&direction| self.unbound(direction));
+    pub(super) fn unbound_links(
+        &self,
+        directions: impl Iterator<Item = Direction>,
+    ) -> Result<Vec<Link>, Error> {
+        let links = directions.map(|direction| self.unbound(direction));
         let mut links: Vec<Link> = links.collect::<Result<_, _>>()?;
         make_mutual(links.iter_mut().collect());
         Ok(links)
-    }
-
-    /// The same, for device fields: the link's host flags do not count epochs, and its mailbox lies elsewhere.
-    pub(super) fn scheduled(
-        &self,
-        direction: Direction,
-        transfer_pairs: &[Vec<TransferPair<'a>>],
-        preference: Preference,
-    ) -> Result<(Link, Vec<Part>), Error> {
-        let (path, why, parts) = self.parts(direction, transfer_pairs, preference)?;
-        let signals = match self.segments {
-            Some(_) => self.signals(direction, false)?.1,
-            None => Signals::Messages { operation: self.operation },
-        };
-        let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
-        Ok((Link::new((self.peer, direction, path), self.operation, why, None, signals, theirs), parts))
-    }
-
-    /// The path of a link, why it is no better one, and the part of each set.
-    fn parts(
-        &self,
-        direction: Direction,
-        transfer_pairs: &[Vec<TransferPair<'a>>],
-        preference: Preference,
-    ) -> Result<Chosen, Error> {
-        let peer = self.peer;
-        let (path, why) = self
-            .path(direction, transfer_pairs, preference)
-            .map_err(|reason| BindError::Path { peer, path: preference.path, reason })?;
-        let part = |(set, transfer_pairs): (&PeerView<'a>, &Vec<TransferPair<'a>>)| {
-            set.part(direction, path, transfer_pairs)
-        };
-        let parts = self.sets.iter().zip(transfer_pairs).map(part).collect::<Result<_, _>>()?;
-        Ok((path, why, parts))
     }
 
     fn link(
@@ -100,15 +84,29 @@ impl<'a> Pair<'a> {
         direction: Direction,
         transfer_pairs: &[Vec<TransferPair<'a>>],
         preference: Preference,
-    ) -> Result<(Link, Vec<Part>), Error> {
-        let peer = self.peer;
-        let (path, why, parts) = self.parts(direction, transfer_pairs, preference)?;
-        let (mailbox, signals) = match path {
-            LinkPath::Message => (None, Signals::Messages { operation: self.operation }),
-            _ => self.signals(direction, matches!(path, LinkPath::Mailbox { .. }))?,
+    ) -> Result<LinkOfSets, Error> {
+        let (peer, operation) = (self.peer, self.operation);
+        let Chosen { path, why } = self
+            .path(direction, transfer_pairs, preference)
+            .map_err(|reason| BindError::Path { peer, path: preference.path, reason })?;
+        let part = |(set, transfer_pairs): (&PeerView<'a>, &Vec<TransferPair<'a>>)| {
+            set.part(direction, path, transfer_pairs)
         };
-        let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
-        Ok((Link::new((peer, direction, path), self.operation, why, mailbox, signals, theirs), parts))
+        let parts = self.sets.iter().zip(transfer_pairs).map(part).collect::<Result<_, _>>()?;
+        // Between devices the host's flags count no epochs, and mailboxes lie elsewhere.
+        let of_host = self.on_devices.is_none();
+        let by_messages = self.segments.is_none() || of_host && path == LinkPath::Message;
+        let signals = match by_messages {
+            true => Signals::Messages { operation },
+            false => self.signals(direction)?,
+        };
+        let mut link = Link::new(LinkInfo { peer, direction, path }, operation, signals);
+        if of_host && matches!(path, LinkPath::Mailbox { .. }) {
+            link.mailbox = Some(self.mailbox(direction)?);
+        }
+        link.why = why;
+        link.theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
+        Ok(LinkOfSets { link, parts })
     }
 
     /// The path of the link, which each side chooses by the same rule from the same facts; with the reason if it is not the
@@ -118,7 +116,7 @@ impl<'a> Pair<'a> {
         direction: Direction,
         transfer_pairs: &[Vec<TransferPair<'a>>],
         preference: Preference,
-    ) -> Result<(LinkPath, Option<String>), String> {
+    ) -> Result<Chosen, String> {
         let all = || {
             self.sets
                 .iter()
@@ -160,7 +158,9 @@ impl<'a> Pair<'a> {
             LinkPath::Mailbox { .. } => apart.clone(),
             LinkPath::Message => None,
         };
-        let Some(why) = obstacle(preference.path) else { return Ok((preference.path, None)) };
+        let Some(why) = obstacle(preference.path) else {
+            return Ok(Chosen { path: preference.path, why: None });
+        };
         if preference.forced {
             return Err(why);
         }
@@ -172,73 +172,92 @@ impl<'a> Pair<'a> {
         };
         let mut others = others.into_iter().chain([LinkPath::Mailbox { streaming }, LinkPath::Message]);
         let next = others.find(|&path| obstacle(path).is_none());
-        Ok((next.unwrap_or(LinkPath::Message), Some(why)))
+        Ok(Chosen { path: next.unwrap_or(LinkPath::Message), why: Some(why) })
     }
 
     fn unbound(&self, direction: Direction) -> Result<Link, Error> {
-        let operation = self.operation;
-        let Some((own, theirs)) = &self.segments else {
-            let why = (self.comm.link().bell(self.peer).is_none())
-                .then(|| "the two ranks share no memory".to_owned());
-            let ends = (self.peer, direction, LinkPath::Message);
-            let signals = Signals::Messages { operation };
-            let link = Link::new(ends, operation, why, None, signals, None);
+        let (peer, operation) = (self.peer, self.operation);
+        let Some((_, theirs)) = &self.segments else {
+            let path = LinkPath::Message;
+            let mut link =
+                Link::new(LinkInfo { peer, direction, path }, operation, Signals::Messages { operation });
+            link.why =
+                (self.comm.link().bell(peer).is_none()).then(|| "the two ranks share no memory".to_owned());
             return Ok(link.with_parcels(Parcels::new(operation, None)));
         };
-        let (_, signals) = self.signals(direction, false)?;
-        let (segment, receiver) = match direction {
-            Direction::Send => (theirs, self.endpoints.1),
-            Direction::Receive => (own, self.endpoints.0),
-        };
-        let capacity = receiver.capacity;
+        let Receiver { segment, endpoint } = self.receiver(direction)?;
+        let capacity = endpoint.capacity;
         let labels = parcels_bytes(capacity)
             .filter(|_| capacity.is_multiple_of(MESSAGE_ALIGN))
-            .and_then(|bytes| within(segment, receiver.mailbox, bytes, MESSAGE_ALIGN))
-            .ok_or(BindError::OutsideMemory { peer: self.peer, what: "slots" })?;
+            .and_then(|bytes| within(segment, endpoint.mailbox, bytes, MESSAGE_ALIGN))
+            .ok_or(BindError::OutsideMemory { peer, what: "slots" })?;
         let slots = labels.map_addr(|labels| labels.saturating_add(LABELS));
         let memory = LinkMemory { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
-        let ends = (self.peer, direction, LinkPath::Mailbox { streaming: false });
-        let link = Link::new(ends, operation, None, None, signals, Some(Arc::clone(theirs)));
+        let path = LinkPath::Mailbox { streaming: false };
+        let mut link = Link::new(LinkInfo { peer, direction, path }, operation, self.signals(direction)?);
+        link.theirs = Some(Arc::clone(theirs));
         Ok(link.with_parcels(Parcels::new(operation, Some(memory))))
     }
 
-    /// The flags of both ends, and the mailbox at the receiver.
-    fn signals(&self, direction: Direction, mailbox: bool) -> Result<(Option<Mailbox>, Signals), Error> {
-        let peer = self.peer;
-        let (Some((own, theirs)), Some(bell)) = (&self.segments, self.comm.link().bell(peer)) else {
-            return Err(BindError::NoSharedMemory { peer }.into());
-        };
+    /// The segments of this rank and the peer.
+    fn segments(&self) -> Result<(&Arc<Segment>, &Arc<Segment>), Error> {
+        let segments = self.segments.as_ref().map(|(own, theirs)| (own, theirs));
+        segments.ok_or_else(|| BindError::NoSharedMemory { peer: self.peer }.into())
+    }
+
+    /// The receiving side of a link.
+    fn receiver(&self, direction: Direction) -> Result<Receiver<'_>, Error> {
+        let (own, theirs) = self.segments()?;
+        Ok(match direction {
+            Direction::Send => Receiver { segment: theirs, endpoint: self.endpoints.1 },
+            Direction::Receive => Receiver { segment: own, endpoint: self.endpoints.0 },
+        })
+    }
+
+    fn outside(&self) -> Error {
+        BindError::OutsideMemory { peer: self.peer, what: "flags or a mailbox" }.into()
+    }
+
+    /// The mailbox at the receiver.
+    fn mailbox(&self, direction: Direction) -> Result<Mailbox, Error> {
+        let Receiver { segment, endpoint: LinkEndpoint { capacity, mailbox, .. } } =
+            self.receiver(direction)?;
+        let most = self.sets.iter().map(|set| set.local.bytes(self.peer, direction)).max().unwrap_or(0);
+        capacity
+            .checked_next_multiple_of(MESSAGE_ALIGN)
+            .and_then(|slot| slot.checked_mul(SLOTS as usize))
+            .and_then(|bytes| within(segment, mailbox, bytes, MESSAGE_ALIGN))
+            .filter(|_| capacity >= most)
+            .map(|base| Mailbox { base, capacity })
+            .ok_or_else(|| self.outside())
+    }
+
+    /// The flags of both ends.
+    fn signals(&self, direction: Direction) -> Result<Signals, Error> {
+        let (own, theirs) = self.segments()?;
+        let bell = self.comm.link().bell(self.peer);
+        let bell = bell.ok_or(BindError::NoSharedMemory { peer: self.peer })?;
         let (ours, other) = self.endpoints;
-        let ((mine, opposite), (segment, receiver)) = match direction {
-            Direction::Send => ((ours.send_counter, other.receive_counter), (theirs, other)),
-            Direction::Receive => ((ours.receive_counter, other.send_counter), (own, ours)),
+        let (mine, opposite) = match direction {
+            Direction::Send => (ours.send_counter, other.receive_counter),
+            Direction::Receive => (ours.receive_counter, other.send_counter),
         };
-        let broken = || Error::from(BindError::OutsideMemory { peer, what: "flags or a mailbox" });
         let counter = |segment, offset| {
-            within(segment, offset, size_of::<Counter>(), align_of::<Counter>()).map(NonNull::cast)
+            let counter = within(segment, offset, size_of::<Counter>(), align_of::<Counter>());
+            counter.map(NonNull::cast).ok_or_else(|| self.outside())
         };
-        let mailbox = match mailbox {
-            true => {
-                let capacity = receiver.capacity;
-                let bytes = capacity.checked_next_multiple_of(MESSAGE_ALIGN);
-                let bytes = bytes.and_then(|slot| slot.checked_mul(SLOTS as usize)).ok_or_else(broken)?;
-                let base = within(segment, receiver.mailbox, bytes, MESSAGE_ALIGN).ok_or_else(broken)?;
-                Some(Mailbox { base, capacity })
-            }
-            false => None,
-        };
-        let most = self.sets.iter().map(|set| set.local.bytes(peer, direction)).max().unwrap_or(0);
-        if mailbox.is_some_and(|mailbox| mailbox.capacity < most) {
-            return Err(broken());
-        }
-        let mine = counter(own, mine).ok_or_else(broken)?;
-        let theirs = counter(theirs, opposite).ok_or_else(broken)?;
+        let (mine, opposite) = (counter(own, mine)?, counter(theirs, opposite)?);
         // SAFETY: `within` has found the flags in their segments, aligned. `Link::theirs` holds the one segment,
         // `Bound::own` or `Scheduled::segments` the other, and the communicator of the bound object holds the
         // transport, which owns the bell.
-        let counters = unsafe { Counters::new(mine, theirs, bell) };
-        Ok((mailbox, Signals::Counters(counters)))
+        Ok(Signals::Counters(unsafe { Counters::new(mine, opposite, bell) }))
     }
+}
+
+/// The side of a link that receives: the segment of its mailbox, and where the mailbox lies.
+struct Receiver<'a> {
+    segment: &'a Arc<Segment>,
+    endpoint: LinkEndpoint,
 }
 
 /// Two links, one in each direction, need no acknowledgements.

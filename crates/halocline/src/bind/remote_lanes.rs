@@ -1,6 +1,6 @@
 //! Exchanges with each peer which device does what on the links, and the addresses of the device flags.
 
-use super::device::{End, Made};
+use super::connect::{Connected, End};
 use super::error::BindError;
 use super::flag_layout::{LANES, WORD};
 use super::lanes;
@@ -45,7 +45,7 @@ pub(super) fn send(
     comm: &Communicator,
     operation: u64,
     end: &End,
-    made: &Made,
+    made: &Connected,
     opened: &lanes::Opened,
     exports: &Exports,
 ) -> Result<(), Error> {

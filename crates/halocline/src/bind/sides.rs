@@ -1,7 +1,7 @@
 //! The two sides of a link: the flags that each sets and waits for, and its slots.
 
 use super::aware::Slots;
-use super::device::{End, Made};
+use super::connect::{Connected, End};
 use super::error::BindError;
 use super::flag_layout::{self, Places, Word, slot};
 use super::flag_layout::{LANES, head, span};
@@ -103,7 +103,7 @@ impl Incoming {
 }
 
 /// The mailboxes of this rank and of a peer, for each other.
-fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Error> {
+fn areas(made: &Connected, end: &End, link: usize) -> Result<Option<(Area, Area)>, Error> {
     let LinkPath::Mailbox { .. } = made.links[link].path else { return Ok(None) };
     let broken = || Error::from(BindError::OutsideMemory { peer: end.peer, what: "a mailbox" });
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
@@ -128,14 +128,14 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
 }
 
 /// The most bytes of a link's message.
-pub(super) fn capacity(made: &Made, link: usize) -> usize {
+pub(super) fn capacity(made: &Connected, link: usize) -> usize {
     made.sets.iter().map(|set| set.parts[link].bytes).max().unwrap_or(0)
 }
 
 /// The staging memory of a link by messages.
 pub(super) fn stage(
     opened: &Opened,
-    made: &Made,
+    made: &Connected,
     slots: &Slots,
     (peer, link): (usize, usize),
 ) -> Result<Option<Stage>, Error> {
@@ -175,7 +175,7 @@ pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Vec<CopyOp>
 
 pub(super) fn send(
     opened: &Opened,
-    made: &Made,
+    made: &Connected,
     (end, remote): (&End, &RemoteLanes),
     (link, lane): (usize, usize),
     (stage, stages): (Option<&Stage>, usize),
@@ -226,7 +226,7 @@ pub(super) fn send(
 
 pub(super) fn receive(
     opened: &Opened,
-    made: &Made,
+    made: &Connected,
     (end, remote): (&End, &RemoteLanes),
     (link, stages): (usize, usize),
 ) -> Result<Incoming, Error> {

@@ -1,26 +1,24 @@
 //! Links without fields, for the unbound form, and the sets that exchanges make from the fields given to them.
 
+use super::connect::{Buffer, Endpoints, Handshake};
 use super::error::BindError;
 use super::local::{Bindable, Local, Place};
-use super::offer::{self, LinkEndpoint};
 use super::ops::{Leg, over_link};
-use super::pair::Pair;
+use super::pair::{Pair, parcels_bytes};
 use super::remote::Exports;
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::lifecycle::{Engines, Lifecycle};
+use crate::lifecycle::Engines;
 use crate::link::{Direction, Link, Record};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
 use crate::set::{Part, Set, UnboundPart};
 use crate::trace::Name;
-use halocline_comm::Endpoint;
-use halocline_comm::{Communicator, Counter, Patience};
-use halocline_device::host::MESSAGE_ALIGN;
+use halocline_comm::{Communicator, Endpoint};
 use halocline_plan::copy::{CellLayout, CopyOp};
 use halocline_plan::{Cells, Order, Transfer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes that the first slots hold.
@@ -33,44 +31,45 @@ pub(crate) fn links(
     options: &BindOptions,
 ) -> Result<Arc<Bound>, Error> {
     let comm = &comm.within("PatternLinks");
-    let options = &agree(comm, same_terms(comm, patterns, options)?)?;
+    let mut ids: Vec<u64> = patterns.iter().map(|pattern| pattern.id()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let same = super::same_terms(comm, options, &ids, |_| BindError::Patterns { rank: comm.rank() })?;
+    let options = &agree(comm, same)?;
     agree(comm, possible(comm, patterns, options.link))?;
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
-    let (endpoints, own_bytes) = lay_out(patterns);
-    let shared = |peer: usize| options.link != LinkChoice::Message && comm.link().bell(peer).is_some();
-    let any = endpoints.iter().any(|(peer, _)| shared(*peer));
-    let own = agree(comm, any.then(|| comm.allocate(own_bytes)).transpose())?;
-    for (peer, endpoint) in &endpoints {
-        offer::send(comm, (*peer, offers), &[], *endpoint, own.as_ref().filter(|_| shared(*peer)), None)?;
-    }
-    // All offers are taken, even if one is wrong.
-    let received: Vec<_> =
-        endpoints.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers), false)).collect();
-    let made = received.into_iter().collect::<Result<Vec<_>, Error>>().and_then(|theirs| {
+    let peers = patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect();
+    // Labels and the first slots.
+    let bytes = parcels_bytes(FIRST).unwrap_or(0);
+    let endpoints = Endpoints::lay_out(&peers, |_| Buffer { capacity: FIRST, bytes });
+    let own = match options.link {
+        LinkChoice::Message => None,
+        _ => agree(comm, endpoints.allocate(comm))?,
+    };
+    let handshake =
+        Handshake { comm, sets: Vec::new(), endpoints, own: own.clone(), operation, of_devices: None };
+    let made = handshake.swap_offers(offers)?.and_then(|theirs| {
         let mut links = Vec::new();
-        for ((peer, endpoint), offer) in endpoints.iter().zip(theirs) {
-            let (peer, endpoints) = (*peer, (*endpoint, offer.endpoint));
-            let segments = own.clone().filter(|_| shared(peer)).zip(offer.own);
+        for ((peer, endpoint), offer) in handshake.endpoints.of_peers.into_iter().zip(theirs) {
+            let segments = own.clone().zip(offer.own);
             if segments.is_none() && !matches!(options.link, LinkChoice::Auto | LinkChoice::Message) {
                 return Err(BindError::NoSharedMemory { peer }.into());
             }
-            let exports = &Exports::default();
             let pair = Pair {
                 comm,
                 peer,
-                endpoints,
+                endpoints: (endpoint, offer.endpoint),
                 segments,
                 operation,
                 sets: Vec::new(),
-                exports,
+                exports: &Exports::default(),
                 on_devices: None,
             };
-            let any = |direction: &Direction| {
+            let is_used = |direction: &Direction| {
                 patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
             };
-            let directions: Vec<Direction> =
-                [Direction::Receive, Direction::Send].into_iter().filter(any).collect();
-            for mut link in pair.unbound_links(&directions)? {
+            let directions = [Direction::Receive, Direction::Send].into_iter().filter(is_used);
+            for mut link in pair.unbound_links(directions)? {
                 link.part = links.len();
                 links.push(link);
             }
@@ -79,9 +78,8 @@ pub(crate) fn links(
     });
     let links = agree(comm, made)?;
     let nothing = Arc::new(set(&links, Local::new(comm, &[])?)?);
-    let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let name = Name::new(operation, options.name.as_deref(), std::iter::empty());
-    let life = Lifecycle::new(comm.detached(), name, patience, Engines::HOST);
+    let life = super::life(comm, options, name, Engines::HOST);
     let checks = (options.checked == Some(true)).then_some(checks);
     let bound = Bound::new(life, links, own, &[nothing], checks);
     if bound.wants_progress() {
@@ -89,36 +87,6 @@ pub(crate) fn links(
         comm.register(weak);
     }
     Ok(bound)
-}
-
-/// Checks that all ranks give the same patterns and ask for the same links and checked mode. Returns the options, completed from
-/// the environment.
-fn same_terms(
-    comm: &Communicator,
-    patterns: &[&Pattern],
-    options: &BindOptions,
-) -> Result<Result<BindOptions, Error>, Error> {
-    let (rank, link, options) = (comm.rank(), options.link, options.with_environment());
-    let checked = options.as_ref().is_ok_and(|options| options.checked == Some(true));
-    let mut numbers: Vec<u64> = patterns.iter().map(|pattern| pattern.id()).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers.insert(0, link.code());
-    numbers.push(checked.into());
-    Ok(match (super::same_as_rank_0(comm, &numbers)?, options) {
-        (_, Err(error)) => Err(error.into()),
-        (Ok(()), Ok(options)) => Ok(options),
-        (Err(first), Ok(_)) => Err(match first[..] {
-            [code, ..] if code != link.code() => {
-                BindError::LinkChoice { rank, choice: link, first: LinkChoice::from_code(code) }
-            }
-            [ref same @ .., _] if *same == numbers[..numbers.len() - 1] => {
-                BindError::CheckedMode { rank, checked }
-            }
-            _ => BindError::Patterns { rank },
-        }
-        .into()),
-    })
 }
 
 /// Refuses what cannot be made, before anything is made.
@@ -142,29 +110,6 @@ fn transfers<'a>(
         Direction::Send => &p.sends,
         Direction::Receive => &p.receives,
     })
-}
-
-/// Counters, labels and first slots for every peer, and the bytes of the segment that holds them.
-fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, LinkEndpoint)>, usize) {
-    let peers: BTreeSet<usize> =
-        patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect();
-    let line = size_of::<Counter>();
-    let first = (2 * line * peers.len()).next_multiple_of(MESSAGE_ALIGN);
-    let each = super::pair::parcels_bytes(FIRST).unwrap_or(0);
-    let endpoints = peers.iter().enumerate().map(|(at, &peer)| {
-        let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        (
-            peer,
-            LinkEndpoint {
-                send_counter,
-                receive_counter,
-                mailbox: first + at * each,
-                capacity: FIRST,
-                ..LinkEndpoint::default()
-            },
-        )
-    });
-    (endpoints.collect(), first + peers.len() * each)
 }
 
 /// The set of these fields for links without fields. Local. The set holds no memory.
