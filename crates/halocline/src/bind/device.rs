@@ -70,13 +70,8 @@ pub(super) fn bind(
     let connected = theirs.and_then(|theirs| {
         handshake.connect(theirs, |pair, direction| prefer(pair, direction, options.link))
     });
-    let connected =
-        connected.and_then(|made| match made.links.iter().any(|link| link.path == LinkPath::Message) {
-            true if !comm.link().is_driven() => Err(Error::NotDriven),
-            _ => Ok(made),
-        });
+    let connected = connected.and_then(|made| complete(comm, made, options.link, of_devices));
     let mut made = agree(comm, connected)?;
-    complete(&mut made, options.link, of_devices);
     preferences.explain(&mut made.links);
     let joined = binding.join(&mut opened, &mut made, &exports, [addresses, proof]);
     let Joined { lanes, stages, seats, producers, registered, apart, outgoing, incoming } =
@@ -302,11 +297,18 @@ fn prefer(pair: &Pair<'_>, direction: Direction, choice: LinkChoice) -> Preferen
 }
 
 /// Completes the links for devices: chunks, the limit of the LL protocol, how memory is mapped.
-fn complete(made: &mut Connected, choice: LinkChoice, of_devices: OfDevices<'_>) {
-    let OfDevices { exports, words } = of_devices;
+fn complete(
+    comm: &Communicator,
+    mut made: Connected,
+    choice: LinkChoice,
+    OfDevices { exports, words }: OfDevices<'_>,
+) -> Result<Connected, Error> {
     for End { peer, endpoints, links, .. } in &made.ends {
         for &link in links {
             let link = &mut made.links[link];
+            if link.path == LinkPath::Message && !comm.link().is_driven() {
+                return Err(Error::NotDriven);
+            }
             link.chunk = endpoints.0.chunk.max(endpoints.1.chunk).min(LONGEST_CHUNK);
             link.ll =
                 ll_limit(*endpoints, choice).filter(|_| matches!(link.path, LinkPath::Push | LinkPath::Ll));
@@ -327,6 +329,7 @@ fn complete(made: &mut Connected, choice: LinkChoice, of_devices: OfDevices<'_>)
             };
         }
     }
+    Ok(made)
 }
 
 /// Direct, unless something else is asked for or memory is out of reach.

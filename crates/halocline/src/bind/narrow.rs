@@ -19,8 +19,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The parts of a set: its fields, those of the peers, what travels over each link.
-type Parted = (Local, BTreeMap<usize, Offered>, Vec<Part>);
+/// What a set is made from.
+struct Parted {
+    local: Local,
+    /// The fields of each peer.
+    offered: BTreeMap<usize, Offered>,
+    /// What travels over each link.
+    parts: Vec<Part>,
+}
 
 /// The sets with only that part of their halos that belongs to `to`; also those of device fields with the same numbers. Collective.
 pub(crate) fn narrowed(
@@ -43,7 +49,9 @@ pub(crate) fn narrowed(
 }
 
 fn numbered(first: usize, parted: Vec<Parted>) -> Vec<Arc<Set>> {
-    let set = |(number, (local, offered, parts))| Arc::new(Set::new(number, local, Arc::new(offered), parts));
+    let set = |(number, Parted { local, offered, parts })| {
+        Arc::new(Set::new(number, local, Arc::new(offered), parts))
+    };
     (first..).zip(parted).map(set).collect()
 }
 
@@ -79,7 +87,7 @@ fn parts(comm: &Communicator, links: &[Link], sets: &[Arc<Set>], to: &Halo) -> R
             }
         });
         let parts = parts.collect::<Result<Vec<Part>, Error>>()?;
-        Ok::<_, Error>((local, offered, parts))
+        Ok::<_, Error>(Parted { local, offered, parts })
     });
     agree(comm, made.collect())
 }

@@ -218,7 +218,7 @@ pub(crate) fn receive(
     if !of_devices && !handles.is_empty() {
         return Err(malformed(WireError::Content("it has memory of a device for a field on the host")));
     }
-    for (set, place, handle, offset) in handles {
+    for Mapped { set, place, handle, offset } in handles {
         let (segment, kind) = handle.import(comm, peer).map_err(BindError::from)?;
         if let Some(field) = offer.sets[set].fields.get_mut(&place) {
             (field.memory, field.mapped) = (Ok((segment, offset)), kind);
@@ -236,8 +236,14 @@ pub(super) fn of_other_sets(peer: usize) -> Error {
     malformed(peer, WireError::Content("it has another number of sets than this rank binds"))
 }
 
-/// Memory of a field that is mapped here: set, field, export handle, offset of the field.
-type Mapped = (usize, Place, ExportHandle, usize);
+/// A field in memory that is mapped here.
+struct Mapped {
+    set: usize,
+    place: Place,
+    handle: ExportHandle,
+    /// Offset of element (0, 0, …).
+    offset: usize,
+}
 
 fn read(
     r: &mut Reader<'_>,
@@ -259,7 +265,7 @@ fn read(
     };
     let words = Some(read_why(r)?).filter(|why| !why.is_empty());
     let count = r.count(24)?;
-    let sets = (0..count).map(|set| read_set(r, segments, (set, handles))).collect::<Result<_, _>>()?;
+    let sets = (0..count).map(|set| read_set(r, segments, set, handles)).collect::<Result<_, _>>()?;
     Ok(Offer { endpoint, own, words, sets })
 }
 
@@ -274,7 +280,8 @@ fn read_why(r: &mut Reader<'_>) -> Result<String, WireError> {
 fn read_set(
     r: &mut Reader<'_>,
     segments: &[Arc<Segment>],
-    (set, handles): (usize, &mut Vec<Mapped>),
+    set: usize,
+    handles: &mut Vec<Mapped>,
 ) -> Result<Offered, WireError> {
     let (sends, receives) = (r.size()?, r.size()?);
     let mut fields = HashMap::new();
@@ -284,7 +291,7 @@ fn read_set(
         let memory = match r.u64()? {
             0 => Err(read_why(r)?),
             2 => {
-                handles.push((set, place, ExportHandle::read(r)?, r.size()?));
+                handles.push(Mapped { set, place, handle: ExportHandle::read(r)?, offset: r.size()? });
                 Err(String::new())
             }
             _ => {

@@ -89,7 +89,7 @@ pub(super) fn receive(comm: &Communicator, operation: u64, peer: usize) -> Resul
         );
     }
     remote.words = message.segments;
-    for (lane, (base, handle)) in mapped {
+    for MappedWords { lane, base, handle } in mapped {
         let (words, kind) = handle.import(comm, peer).map_err(BindError::from)?;
         let here =
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
@@ -106,8 +106,13 @@ pub(super) fn receive(comm: &Communicator, operation: u64, peer: usize) -> Resul
     Ok(remote)
 }
 
-/// The flags of a lane that are mapped here: their address there, and their export handle.
-type MappedWords = (usize, (Address, ExportHandle));
+/// The flags of a lane that are mapped here.
+struct MappedWords {
+    lane: usize,
+    /// Their address at the peer.
+    base: Address,
+    handle: ExportHandle,
+}
 
 fn read_lanes(payload: &[u8]) -> Result<(RemoteLanes, Vec<MappedWords>), WireError> {
     let mut r = Reader::new(payload);
@@ -116,14 +121,14 @@ fn read_lanes(payload: &[u8]) -> Result<(RemoteLanes, Vec<MappedWords>), WireErr
         return Err(WireError::Content("it has more devices than there can be"));
     }
     let (mut lanes, mut mapped) = (Vec::new(), Vec::new());
-    for number in 0..count {
+    for lane in 0..count {
         let machine = r.size()?;
         let device = (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
         let moves = r.u64()?;
         let (sends, pulls) = (moves & 1 != 0, moves & 2 != 0);
         lanes.push(RemoteLane { device, is_mapped: false, sends, pulls, ready: r.u64()? });
         if r.u64()? != 0 {
-            mapped.push((number, (r.u64()?, ExportHandle::read(&mut r)?)));
+            mapped.push(MappedWords { lane, base: r.u64()?, handle: ExportHandle::read(&mut r)? });
         }
     }
     let (arrived, ll, mailbox) = (r.u64()?, r.u64()?, r.u64()?);

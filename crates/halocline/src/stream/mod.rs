@@ -48,6 +48,7 @@ use halocline_comm::{Communicator, Host, Segment};
 use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use message::Kept;
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -58,22 +59,22 @@ pub(crate) const IN_FLIGHT: u64 = 64;
 /// The flag value that ends every wait for the flag: above all epochs.
 pub(crate) const POISON: u64 = 1 << 62;
 
-/// The device fields of a bound object.
-pub(crate) struct Scheduled {
+/// What a bind makes for the device fields of an object.
+pub(crate) struct Parts {
     /// Memory of this rank that peers have mapped. Dropped before that memory.
-    pinned: Vec<Pinned>,
+    pub(crate) pinned: Vec<Pinned>,
     pub(crate) comm: Communicator,
     /// One for each peer and direction. Their host flags signal that a side has failed, is quiet, or closed.
     pub(crate) links: Vec<Link>,
     pub(crate) sets: BySet<Arc<Set>>,
     pub(crate) lanes: Vec<Lane>,
     /// After the lanes, whose tables use its memory.
-    staging: Option<Staging>,
+    pub(crate) staging: Option<Staging>,
     /// What the scripts of further sets are made from.
     pub(crate) kit: Kit,
-    seats: Vec<Seat>,
+    pub(crate) seats: Vec<Seat>,
     /// Producer streams of [`crate::HaloExchange::exchange`].
-    producers: Vec<Arc<Stream>>,
+    pub(crate) producers: Vec<Arc<Stream>>,
     /// Why an exchange is more than one launch, if it is.
     pub(crate) apart: Option<&'static str>,
     /// The host engine of the same object, and the life that both share.
@@ -82,6 +83,18 @@ pub(crate) struct Scheduled {
     pub(crate) has_host_fields: bool,
     /// Exchanges run on the users' streams.
     pub(crate) inline: bool,
+    /// Dropped after the lanes: mailboxes that devices reach, and segments of peers, held for the addresses in them.
+    #[expect(dead_code, reason = "held for the addresses in it")]
+    pub(crate) registered: Vec<Arc<Memory>>,
+    #[expect(dead_code, reason = "held for the addresses in it")]
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// A piece of order that a test leaves out.
+    pub(crate) cut: Option<Cut>,
+}
+
+/// The device fields of a bound object.
+pub(crate) struct Scheduled {
+    parts: Parts,
     begin: Mutex<Begin>,
     /// For each set, memory of the user that must not have moved.
     borrowed: BySet<Vec<Borrowed>>,
@@ -103,13 +116,14 @@ pub(crate) struct Scheduled {
     asked: Mutex<(u64, Duration)>,
     /// The clock of the exchange after which none was in flight.
     idle: Lateness,
-    /// Dropped after the lanes: mailboxes that devices reach, and segments of peers.
-    #[expect(dead_code, reason = "held for the addresses in it")]
-    registered: Vec<Arc<Memory>>,
-    #[expect(dead_code, reason = "held for the addresses in it")]
-    segments: Vec<Arc<Segment>>,
-    #[cfg(feature = "cuts")]
-    cut: Option<Cut>,
+}
+
+impl Deref for Scheduled {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 /// Locks a mutex that is held for a short time. Yields through the host meanwhile, so that a simulated thread lets others run.
@@ -206,26 +220,6 @@ impl Flight {
     }
 }
 
-/// What a bind makes for an object's device fields.
-pub(crate) struct Parts {
-    pub(crate) comm: Communicator,
-    pub(crate) links: Vec<Link>,
-    pub(crate) sets: BySet<Arc<Set>>,
-    pub(crate) lanes: Vec<Lane>,
-    pub(crate) staging: Option<Staging>,
-    pub(crate) kit: Kit,
-    pub(crate) seats: Vec<Seat>,
-    pub(crate) producers: Vec<Arc<Stream>>,
-    pub(crate) apart: Option<&'static str>,
-    pub(crate) host: Arc<Bound>,
-    pub(crate) has_host_fields: bool,
-    pub(crate) inline: bool,
-    pub(crate) registered: Vec<Arc<Memory>>,
-    pub(crate) segments: Vec<Arc<Segment>>,
-    pub(crate) pinned: Vec<Pinned>,
-    pub(crate) cut: Option<Cut>,
-}
-
 impl Scheduled {
     /// The statistics of this rank's mappings, if this object uses any.
     pub(crate) fn mappings(&self) -> Option<Stats> {
@@ -235,7 +229,7 @@ impl Scheduled {
     }
 
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { comm, links, sets, lanes, seats, producers, apart, host, inline, .. } = parts;
+        let Parts { sets, lanes, .. } = &parts;
         let longest = lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest));
         let begin = Begin {
             flights: (0..IN_FLIGHT).map(|_| lanes.iter().map(|_| None).collect()).collect(),
@@ -244,24 +238,9 @@ impl Scheduled {
             scratch: Vec::with_capacity(longest.max().unwrap_or(0)),
             messages: Vec::new(),
         };
-        #[cfg(not(feature = "cuts"))]
-        let _ = parts.cut;
-        let borrowed = BySet::new(sets.max_sets(), sets.iter().map(|set| Borrowed::of(set)));
         Self {
-            pinned: parts.pinned,
-            comm,
-            links,
-            sets,
-            lanes,
-            staging: parts.staging,
-            kit: parts.kit,
-            seats,
-            producers,
-            apart,
-            host,
-            has_host_fields: parts.has_host_fields,
-            inline,
-            borrowed,
+            borrowed: BySet::new(sets.max_sets(), sets.iter().map(|set| Borrowed::of(set))),
+            parts,
             begin: Mutex::new(begin),
             chosen: (0..2 * IN_FLIGHT).map(|_| AtomicUsize::new(0)).collect(),
             quiet: AtomicBool::new(false),
@@ -272,10 +251,6 @@ impl Scheduled {
             looked: AtomicUsize::new(0),
             asked: Mutex::default(),
             idle: Lateness::default(),
-            registered: parts.registered,
-            segments: parts.segments,
-            #[cfg(feature = "cuts")]
-            cut: parts.cut,
         }
     }
 
@@ -297,13 +272,7 @@ impl Scheduled {
     /// Whether a test leaves out this piece of order.
     #[inline]
     fn is_cut(&self, cut: Cut) -> bool {
-        #[cfg(feature = "cuts")]
-        return self.cut == Some(cut);
-        #[cfg(not(feature = "cuts"))]
-        {
-            let _ = cut;
-            false
-        }
+        cfg!(feature = "cuts") && self.cut == Some(cut)
     }
 
     /// The last exchange that is known to be over.
