@@ -5,9 +5,8 @@
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail, run_all};
 use halocline::{Array, CommError, Communicator, Error, HaloExchange, LinkChoice, LinkPath};
-use halocline_comm::Endpoint;
 use halocline_comm::mpi::MpiError;
-use halocline_comm::{Host, System};
+use halocline_comm::{Endpoint, Host, System};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, Symbol};
 use std::ffi::{c_char, c_int, c_void};
 use std::process::ExitCode;

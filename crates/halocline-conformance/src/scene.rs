@@ -11,8 +11,7 @@ use halocline::{
     HaloExchange, LinkChoice, LinkInfo, MeshDomains, Neighbours, Pattern, PatternLinks, Reduce, RegularGrid,
     Stream, UnstructuredDomain,
 };
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
 //! A transport that passes every message to a hook before it sends it, so that tests can inject faults.
 
 use halocline::Communicator;
-use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Cores, Doorbell, Host, Inbox, PeerState, Segment, Tag, Transport};
+use halocline_comm::{CommError, Cores, Doorbell, Endpoint, Host, Inbox, PeerState, Segment, Tag, Transport};
 use std::sync::Arc;
 
 /// A message about to be sent.

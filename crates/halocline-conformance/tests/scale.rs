@@ -3,8 +3,7 @@
 //!     cargo test --release -p halocline-conformance --test scale -- --include-ignored --nocapture --test-threads 1
 
 use halocline::{Communicator, Halo, Mesh, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain};
-use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Cores, Doorbell, Host, Inbox, PeerState, Segment, Tag, Transport};
+use halocline_comm::{CommError, Cores, Doorbell, Endpoint, Host, Inbox, PeerState, Segment, Tag, Transport};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -52,6 +52,7 @@ mod future;
 mod gather;
 mod lifecycle;
 mod link;
+mod lock;
 mod npy;
 mod options;
 mod overlap;

@@ -6,12 +6,13 @@ use crate::bind::{self, Local, Offered};
 use crate::error::{Cause, Error};
 use crate::field::{Blocked, Field, Memory, State};
 use crate::link::{Link, Record, describe, prefix};
+use crate::lock::lock;
 use crate::pattern::Pattern;
 use halocline_plan::OwnedElements;
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Fields that are exchanged together.
 pub(crate) struct Set {
@@ -126,7 +127,7 @@ impl UnboundPart {
         make: impl FnOnce() -> Result<Vec<CopyOp>, Cause>,
         with: impl FnOnce(&[CopyOp]) -> T,
     ) -> Result<T, Cause> {
-        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readings = lock(&self.readings);
         let known = readings.iter().rposition(|reading| *reading.described == *described);
         let at = match known {
             Some(at) => at,

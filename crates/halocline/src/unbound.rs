@@ -6,13 +6,14 @@ use crate::error::Error;
 use crate::exchange::{Pending, Shared};
 use crate::explain::{self, LinkCounts, LinkInfo};
 use crate::field::{Field, Number};
+use crate::lock::lock;
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
 use halocline_comm::Communicator;
 use halocline_plan::Layout;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Links that belong to patterns, made once, for fields that are given to each exchange.
 ///
@@ -90,8 +91,10 @@ impl PatternLinks {
     /// [`crate::Cause::Fields`].
     pub fn exchange(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
         // Most programs exchange the same fields again.
-        let set =
-            self.known().last().filter(|known| known.is_last(fields)).map(|known| Arc::clone(&known.set));
+        let set = lock(&self.known)
+            .last()
+            .filter(|known| known.is_last(fields))
+            .map(|known| Arc::clone(&known.set));
         let set = set.map_or_else(|| self.set_of(fields), Ok)?;
         let epoch = self.bound().begin(&set, fields)?;
         Ok(Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None })
@@ -99,10 +102,6 @@ impl PatternLinks {
 
     pub(crate) fn bound(&self) -> &Arc<Bound> {
         &self.shared.0
-    }
-
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The set of these fields: remembered, or made now.
@@ -119,7 +118,7 @@ impl PatternLinks {
             // The shared bytes are not part of a remembered combination.
             return describe();
         }
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         if let Some(at) = known.iter().rposition(|known| known.is_of(fields)) {
             let last = known.len() - 1;
             known[at..].rotate_left(usize::from(at < last));

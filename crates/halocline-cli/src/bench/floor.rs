@@ -2,8 +2,7 @@
 
 use crate::error::CommandError;
 use halocline::{Communicator, Reduce};
-use halocline_comm::Endpoint;
-use halocline_comm::{Counter, Seen, Segment, Tag};
+use halocline_comm::{Counter, Endpoint, Seen, Segment, Tag};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;

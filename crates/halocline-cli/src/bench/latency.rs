@@ -8,8 +8,7 @@ use crate::info::plural;
 use crate::ranks::{self, RankOrigin, RanksArgs, Start, in_job, no_launcher};
 use crate::stats::{median, micros};
 use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 use std::time::Instant;
 
 /// Approximate number of bytes that the iterations of one size move.

@@ -4,8 +4,7 @@
 //! rank 0. The fastest round trip gives the best bound of the offset (Cristian 1989).
 
 use halocline::{CommError, Communicator};
-use halocline_comm::Endpoint;
-use halocline_comm::{Host, System, Tag};
+use halocline_comm::{Endpoint, Host, System, Tag};
 
 /// Number of round trips for one offset.
 const ROUNDS: u64 = 32;

@@ -15,8 +15,7 @@ mod write;
 
 use clock::{Clock, Reading};
 use halocline::{CommError, Communicator, Reduce};
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 use halocline_device::file;
 use notes::Notes;
 use record::Recorder;

@@ -17,8 +17,7 @@ use halocline::{
     BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, LinkInfo, Ll, PatternLinks,
     RegularGrid, TestOptions,
 };
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 
 pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     [

@@ -7,8 +7,7 @@ use crate::{Outcome, Trouble, ensure, fail};
 use halocline::{
     BindOptions, Cause, Communicator, Error, Failure, HaloExchange, LinkChoice, Pattern, Pending, Reduce,
 };
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 use std::sync::Arc;
 use std::time::Duration;
 

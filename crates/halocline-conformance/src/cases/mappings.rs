@@ -4,9 +4,8 @@ use super::lifetimes::belongings;
 use crate::numbers::Numbers;
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline_comm::Endpoint;
-use halocline_comm::Segment;
 use halocline_comm::mappings::{DeviceId, Kind, Limits, MappingError, Mappings, Refusal, Target};
+use halocline_comm::{Endpoint, Segment};
 use std::sync::Arc;
 
 pub(crate) const CASES: &[Case] = &[

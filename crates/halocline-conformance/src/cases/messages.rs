@@ -4,8 +4,7 @@ use crate::numbers::Numbers;
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::CommError;
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "messages::arrive_in_the_order_of_their_sender", run: in_order },

@@ -7,8 +7,7 @@ use crate::scene::{Grid, Scene, by, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{Direction, Error, Field, Halo, HaloExchange, Pattern};
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "packing::packed_and_exchanged_in_turn", run: in_turn },

@@ -14,8 +14,7 @@ use crate::lifecycle::{Engine, Engines};
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
-use halocline_comm::Endpoint;
-use halocline_comm::{Communicator, Reduce, SEGMENT_ALIGN, Segment};
+use halocline_comm::{Communicator, Endpoint, Reduce, SEGMENT_ALIGN, Segment};
 use std::sync::Arc;
 use std::time::Duration;
 

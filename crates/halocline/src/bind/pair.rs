@@ -11,8 +11,7 @@ use crate::link::{
     Counters, Direction, LABELS, Link, LinkMemory, LinkPath, Mailbox, Parcels, SLOTS, Signals,
 };
 use crate::set::Part;
-use halocline_comm::Endpoint;
-use halocline_comm::{Communicator, Counter, Segment};
+use halocline_comm::{Communicator, Counter, Endpoint, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use std::ptr::NonNull;
 use std::sync::Arc;

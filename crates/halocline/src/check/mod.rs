@@ -16,17 +16,17 @@ mod tests;
 use crate::bind::Place;
 use crate::error::{Cause, Fault};
 use crate::link::{Direction, Link};
+use crate::lock::lock;
 use crate::options::BindOptions;
 use crate::pattern::DomainName;
 use crate::set::InFlight;
 use cells::Region;
-use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Communicator, Tag};
+use halocline_comm::{CommError, Communicator, Endpoint, Tag};
 use halocline_device::Variable;
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 /// The variable that asks for checked mode: on or off.
 const VARIABLE: &str = "HALOCLINE_CHECK";
@@ -422,9 +422,4 @@ impl ReceiveCheck {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No panic under these locks leaves the data half-changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,15 @@
 //! The memory of fields, and the counts of its guards and exchanges.
 
 use crate::error::Error;
-use crate::stream::{Scheduled, lock_yielding};
+use crate::lock::{lock, lock_yielding};
+use crate::stream::Scheduled;
 use halocline_comm::{Host, Segment};
 use halocline_device::{Address, Device, Place};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 /// Memory that fields lie in, and its borrow state.
 pub(crate) struct Memory {
@@ -49,7 +50,7 @@ impl OnDevice {
 
     /// Its users that still exist. Drop them under no lock: with the last handle an object ends.
     pub(crate) fn users(&self) -> Vec<Arc<Scheduled>> {
-        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let users = lock(&self.users);
         users.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -110,7 +111,7 @@ impl Memory {
     /// Registers an object that exchanges it, if it is device memory.
     pub(crate) fn add_user(&self, user: &Arc<Scheduled>) {
         if let Some(home) = &self.device {
-            let mut users = home.users.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut users = lock(&home.users);
             users.retain(|user| user.strong_count() > 0);
             users.push(Arc::downgrade(user));
             drop(users);

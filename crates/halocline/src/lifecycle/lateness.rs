@@ -1,7 +1,8 @@
 //! For how long an engine has waited for an exchange: its deadline, and a warning every 30 s.
 
+use crate::lock::lock;
 use halocline_comm::WARN_AFTER;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The clock of the exchange that an engine waits for.
@@ -34,7 +35,7 @@ impl Lateness {
 
     /// How long the clock of exchange `epoch` has run; zero if it does not.
     pub(crate) fn elapsed(&self, epoch: u64, now: Duration) -> Duration {
-        let clock = self.lock();
+        let clock = lock(&self.0);
         if clock.epoch == epoch { now.saturating_sub(clock.since) } else { Duration::ZERO }
     }
 
@@ -52,7 +53,7 @@ impl Lateness {
 
     /// When the deadline of exchange `epoch` passes and when its next warning is due, as far as its clock runs.
     pub(crate) fn due(&self, epoch: u64, deadline: Option<Duration>, warns: bool) -> Option<Duration> {
-        let clock = self.lock();
+        let clock = lock(&self.0);
         let deadline = deadline.map(|deadline| clock.since + deadline);
         let warning = clock.awaited_since.filter(|_| warns);
         let warning = warning.map(|since| since + WARN_AFTER * (clock.warnings + 1));
@@ -60,15 +61,11 @@ impl Lateness {
     }
 
     fn clock(&self, epoch: u64, now: Duration) -> MutexGuard<'_, Clock> {
-        let mut clock = self.lock();
+        let mut clock = lock(&self.0);
         if clock.epoch != epoch {
             *clock = Clock { epoch, since: now, ..Clock::default() };
         }
         clock
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Clock> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,16 +14,16 @@
 use super::{Direction, Link, SLOTS, Turn};
 use crate::bind::unbound;
 use crate::error::{Cause, Difference};
+use crate::lock::lock;
 use crate::set::{InFlight, Part, UnboundPart};
 use crate::trace;
-use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Communicator, Segment, Tag};
+use halocline_comm::{CommError, Communicator, Endpoint, Segment, Tag};
 use halocline_device::host::{self, MESSAGE_ALIGN};
 use halocline_plan::copy::{CellLayout, CopyOp};
 use halocline_plan::{ElementType, fits};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The round of messages that bring new slots: no epoch, no acknowledgement, no notice.
 const GROWN: u64 = 1 << 62;
@@ -216,10 +216,6 @@ impl Parcels {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    fn slots(&self) -> MutexGuard<'_, Vec<Slots>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn label(&self, epoch: u64) -> Option<NonNull<Label>> {
         let offset = (epoch % SLOTS) as usize * size_of::<Label>();
         self.labels.map(|labels| labels.map_addr(|first| first.saturating_add(offset)))
@@ -237,7 +233,7 @@ impl Parcels {
         let grown = comm.allocate(SLOTS as usize * capacity).map_err(|error| error.to_string());
         let posted = grown.and_then(|segment| {
             comm.link().reach(peer, &segment)?;
-            let mut slots = self.slots();
+            let mut slots = lock(&self.slots);
             let generation = slots.last().map_or(1, |newest| newest.generation + 1);
             let tag = Tag { operation: self.operation, round: GROWN };
             let payload = [generation, capacity as u64].map(u64::to_le_bytes).concat();
@@ -264,7 +260,7 @@ impl Parcels {
         bytes: usize,
     ) -> Option<MutexGuard<'_, Vec<Slots>>> {
         self.labels?;
-        let mut slots = self.slots();
+        let mut slots = lock(&self.slots);
         if bytes > self.capacity() {
             let tag = Tag { operation: self.operation, round: GROWN };
             while let Some(message) = comm.link().inbox().take(tag, Some(peer)) {
@@ -410,7 +406,7 @@ impl Link {
                 None => Received::NotYet,
             };
         }
-        let mut slots = parcels.slots();
+        let mut slots = lock(&parcels.slots);
         // The sender never goes back to an older one.
         slots.retain(|slots| slots.generation >= label.generation);
         let Some(slots) = slots.first().filter(|slots| slots.generation == label.generation) else {

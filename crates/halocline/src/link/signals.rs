@@ -2,8 +2,7 @@
 
 use super::{Direction, Link};
 use crate::error::{Cause, Failure};
-use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Communicator, Counter, Doorbell, Seen, Tag};
+use halocline_comm::{CommError, Communicator, Counter, Doorbell, Endpoint, Seen, Tag};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,7 @@
 //! A value from one of several equal messages.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use crate::lock::lock;
+use std::sync::{Mutex, OnceLock};
 
 /// Takes its value once. Of two threads that look at the same time, the second would take the message of another link.
 pub(super) struct TakeOnce<T> {
@@ -18,7 +19,7 @@ impl<T> TakeOnce<T> {
     /// The value, taken now if it was not before. Waits only for another thread that takes it.
     pub(super) fn get_or_take(&self, take: impl FnOnce() -> Option<T>) -> Option<&T> {
         if self.value.get().is_none() {
-            let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+            let _taking = lock(&self.taking);
             if self.value.get().is_none()
                 && let Some(taken) = take()
             {

@@ -1,14 +1,15 @@
 //! The begin of an exchange: the checks before it, and the work of each lane's stream.
 
-use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script, lock_yielding};
+use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script};
 use crate::error::Error;
 use crate::lifecycle::Engine;
 use crate::link::SLOTS;
+use crate::lock::{lock, lock_yielding};
 use crate::set::Set;
 use halocline_comm::Endpoint;
 use halocline_device::{DeviceError, Stream, Waiting};
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 /// Physical allocations that each call checks.
 const LOOKS: usize = 32;
@@ -45,12 +46,12 @@ impl Scheduled {
             self.host.begin(host_set, &[])?;
         }
         {
-            let mut waiting = self.waiting();
+            let mut waiting = lock(&self.waiting);
             if waiting.is_none() {
                 // Not under the lock, which looks take: this may wait for the device.
                 drop(waiting);
                 let ours = self.lanes.iter().find_map(|lane| lane.device.begin_waiting());
-                waiting = self.waiting();
+                waiting = lock(&self.waiting);
                 *waiting = ours;
             }
             // Before any work is given: from now on each look includes this exchange.
@@ -100,13 +101,9 @@ impl Scheduled {
         });
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Allows frees again, unless an exchange has begun meanwhile.
     pub(super) fn let_free(&self) {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         if self.completed() >= self.epoch() || self.quiet.load(Ordering::Acquire) {
             *waiting = None;
         }

@@ -44,13 +44,13 @@ use crate::lifecycle::{Engine, Lateness};
 use crate::link::{Link, SLOTS};
 use crate::set::Set;
 use halocline_comm::mappings::{Mappings, Pinned, Stats};
-use halocline_comm::{Communicator, Host, Segment};
+use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use message::Kept;
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Exchanges of one object that may be in flight.
@@ -123,17 +123,6 @@ impl Deref for Scheduled {
 
     fn deref(&self) -> &Parts {
         &self.parts
-    }
-}
-
-/// Locks a mutex that is held for a short time. Yields through the host meanwhile, so that a simulated thread lets others run.
-pub(crate) fn lock_yielding<'a, T>(mutex: &'a Mutex<T>, host: &dyn Host) -> MutexGuard<'a, T> {
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return guard,
-            Err(TryLockError::Poisoned(guard)) => return guard.into_inner(),
-            Err(TryLockError::WouldBlock) => host.yield_now(),
-        }
     }
 }
 

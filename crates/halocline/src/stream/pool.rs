@@ -5,12 +5,11 @@
 //! are too few queues.
 
 use crate::error::Error;
-use crate::stream::lock_yielding;
-use halocline_comm::Communicator;
-use halocline_comm::Endpoint;
+use crate::lock::{lock, lock_yielding};
+use halocline_comm::{Communicator, Endpoint};
 use halocline_device::{Device, EventPool, Priority, Stream};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The most internal streams of a rank on a device, besides the one that writes poison.
 const STREAMS: usize = 4;
@@ -69,10 +68,6 @@ impl Drop for Room {
     fn drop(&mut self) {
         lock(&TAKEN).entry(self.device).and_modify(|taken| *taken -= self.blocks);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {

@@ -8,10 +8,9 @@ use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::lifecycle::{Engine, EnginePart, Lifecycle};
 use crate::link::{Direction, Link, LinkPath, SLOTS};
-use halocline_comm::Endpoint;
-use halocline_comm::{Cores, PeerState, Serve};
+use crate::lock::lock;
+use halocline_comm::{Cores, Endpoint, PeerState, Serve};
 use halocline_device::DeviceError;
-use std::sync::PoisonError;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -118,7 +117,7 @@ impl Scheduled {
     fn ask_devices(&self, oldest: u64) -> Option<DeviceError> {
         let now = self.comm.link().host().now();
         {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = lock(&self.asked);
             if asked.0 != oldest {
                 *asked = (oldest, now);
             }
