@@ -96,10 +96,12 @@ impl Drop for Bound {
 }
 
 impl Engine for Bound {
+    #[inline]
     fn life(&self) -> &Lifecycle {
         &self.life
     }
 
+    #[inline]
     fn part(&self) -> &EnginePart {
         &self.life.host
     }

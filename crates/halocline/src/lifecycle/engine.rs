@@ -93,14 +93,15 @@ pub(crate) trait Engine: Serve {
 
     /// Fails exchange `epoch` if it has missed its deadline. If a caller waits for it, also warns every 30 s.
     fn keep_time(&self, epoch: u64, is_awaited: bool) {
-        if self.outcome(epoch).is_some() {
+        let (life, lateness) = (self.life(), &self.part().lateness);
+        let deadline = life.patience.deadline;
+        if deadline.is_none() && !is_awaited || self.outcome(epoch).is_some() {
             return;
         }
-        let (life, lateness) = (self.life(), &self.part().lateness);
         let now = life.comm.link().host().now();
         let warning = if is_awaited { lateness.warning(epoch, now) } else { None };
         let after = lateness.elapsed(epoch, now);
-        if life.patience.deadline.is_some_and(|deadline| after >= deadline) {
+        if deadline.is_some_and(|deadline| after >= deadline) {
             self.miss_deadline(epoch, after);
         }
         if let Some(warning) = warning
