@@ -48,6 +48,14 @@ fn lowest_failure(comm: &Communicator, mine: Option<String>) -> Result<Option<(u
     Ok(Some((rank, String::from_utf8_lossy(&message).into_owned())))
 }
 
+/// Compares numbers with those of rank 0, which an inner error returns. Collective.
+pub(crate) fn same_as_rank_0(comm: &Communicator, numbers: &[u64]) -> Result<Result<(), Vec<u64>>, Error> {
+    let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let first = comm.broadcast(0, mine.clone())?;
+    let numbers = || first.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    Ok(if first == mine { Ok(()) } else { Err(numbers()) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

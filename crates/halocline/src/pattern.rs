@@ -1,6 +1,6 @@
 //! Patterns that all ranks of a communicator agree on.
 
-use crate::agree::agree;
+use crate::agree::{agree, same_as_rank_0};
 use crate::directory;
 use crate::error::Error;
 use halocline_comm::{Communicator, Endpoint};
@@ -185,12 +185,8 @@ pub(crate) fn same_everywhere(
 ) -> Result<Result<(), Error>, Error> {
     let mut hasher = DefaultHasher::new();
     given.hash(&mut hasher);
-    let mine = hasher.finish().to_le_bytes();
-    let first = comm.broadcast(0, mine.to_vec())?;
-    Ok(match first == mine {
-        true => Ok(()),
-        false => Err(Error::Differs { rank: comm.rank(), what }),
-    })
+    let same = same_as_rank_0(comm, &[hasher.finish()])?;
+    Ok(same.map_err(|_| Error::Differs { rank: comm.rank(), what }))
 }
 
 /// `decomposition.pattern(&comm, halo)` for [`Pattern::regular`]; a number is a [`Halo::uniform`].

@@ -30,7 +30,7 @@ pub(crate) use offer::Offered;
 pub(crate) use ops::within;
 pub(crate) use script::Kit;
 
-use crate::agree::agree;
+use crate::agree::{agree, same_as_rank_0};
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::Field;
@@ -156,14 +156,6 @@ fn same_terms(
         }
         .into()),
     })
-}
-
-/// Compares numbers with those of rank 0, which an inner error returns. Collective.
-fn same_as_rank_0(comm: &Communicator, numbers: &[u64]) -> Result<Result<(), Vec<u64>>, Error> {
-    let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let first = comm.broadcast(0, mine.clone())?;
-    let numbers = || first.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    Ok(if first == mine { Ok(()) } else { Err(numbers()) })
 }
 
 fn build(

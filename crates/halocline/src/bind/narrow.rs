@@ -5,7 +5,7 @@ use super::further;
 use super::local::Local;
 use super::offer::Offered;
 use super::peer_view::PeerView;
-use crate::agree::agree;
+use crate::agree::{agree, same_as_rank_0};
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::link::{Direction, Link};
@@ -99,7 +99,7 @@ fn same_patterns<'a>(
     ids: impl Iterator<Item = &'a u64>,
 ) -> Result<Result<(), Error>, Error> {
     let numbers: Vec<u64> = ids.copied().chain([sets as u64]).collect();
-    let same = super::same_as_rank_0(comm, &numbers)?;
+    let same = same_as_rank_0(comm, &numbers)?;
     Ok(same.map_err(|_| BindError::NarrowedPatterns { rank: comm.rank() }.into()))
 }
 
