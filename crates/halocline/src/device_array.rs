@@ -1,7 +1,7 @@
 //! Arrays in the memory of a device.
 
 use crate::error::Error;
-use crate::field::{Field, Memory, Number, OnDevice, State};
+use crate::field::{Field, Memory, Number, OnDevice, State, layout_of};
 use halocline_device::{Address, Device, Element, Priority, Stream};
 use halocline_plan::Layout;
 use std::marker::PhantomData;
@@ -52,11 +52,7 @@ impl<T: Element> DeviceArray<T> {
     /// of `T` ([`Element::RECORD`]). Blocks until it is
     /// zeroed.
     pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
-        let size = T::TYPE.size() as isize;
-        if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
-            return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
-        }
-        let layout = if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout };
+        let layout = layout_of::<T>(layout)?;
         let span = layout.span();
         let bytes = (span.end - span.start) as usize;
         let memory = device.allocate(bytes.max(1))?;

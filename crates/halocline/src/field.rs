@@ -3,6 +3,7 @@
 mod array;
 mod memory;
 
+pub(crate) use array::layout_of;
 pub use array::{Array, ReadGuard, WriteGuard};
 pub(crate) use memory::{Blocked, Memory, OnDevice, State};
 

@@ -51,27 +51,24 @@ impl fmt::Display for Number {
     }
 }
 
-/// An exchange is being begun.
-#[inline]
-pub(crate) fn exchange(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
-    trace_span!("exchange", rank = comm.rank(), name = %object, object = %Number(object.number), epoch)
-        .entered()
+macro_rules! calls {
+    ($($(#[$what:meta])* $call:ident),* $(,)?) => {$(
+        $(#[$what])*
+        #[inline]
+        pub(crate) fn $call(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
+            let number = Number(object.number);
+            trace_span!(stringify!($call), rank = comm.rank(), name = %object, object = %number, epoch).entered()
+        }
+    )*};
 }
 
-/// A thread waits for an exchange.
-#[inline]
-pub(crate) fn wait(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
-    trace_span!("wait", rank = comm.rank(), name = %object, object = %Number(object.number), epoch).entered()
-}
-
-/// A stream is made to wait for an exchange.
-#[inline]
-pub(crate) fn schedule_wait(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
-    trace_span!(
-        "schedule_wait",
-        rank = comm.rank(), name = %object, object = %Number(object.number), epoch
-    )
-    .entered()
+calls! {
+    /// An exchange is being begun.
+    exchange,
+    /// A thread waits for an exchange.
+    wait,
+    /// A stream is made to wait for an exchange.
+    schedule_wait,
 }
 
 /// Bytes are copied between domains of this rank.

@@ -46,12 +46,7 @@ impl<T: Element> Array<T> {
     /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. A layout without a name takes that
     /// of `T` ([`Element::RECORD`]).
     pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
-        let size = T::TYPE.size() as isize;
-        if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
-            return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
-        }
-        let layout = if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout };
-        Ok(Self { field: Field::allocate(comm, layout)?, element: PhantomData })
+        Ok(Self { field: Field::allocate(comm, layout_of::<T>(layout)?)?, element: PhantomData })
     }
 
     /// The elements, lowest address first, gaps of the layout included. Fails with [`Error::ArrayInFlight`] from the begin of an
@@ -84,6 +79,15 @@ impl<T> Deref for Array<T> {
     fn deref(&self) -> &Field {
         &self.field
     }
+}
+
+/// The layout of an array of `T`, if its elements are `T` and its strides whole elements; named as `T`, unless it has a name.
+pub(crate) fn layout_of<T: Element>(layout: Layout) -> Result<Layout, Error> {
+    let size = T::TYPE.size() as isize;
+    if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
+        return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
+    }
+    Ok(if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout })
 }
 
 /// Read access to an [`Array`].
