@@ -1,0 +1,209 @@
+//! Statistics of windows that move forward: values enter at the end and leave at the begin.
+
+pub(crate) mod extreme;
+pub(crate) mod feed;
+pub(crate) mod quantile;
+pub(crate) mod sum;
+pub(crate) mod variance;
+
+use feed::Span;
+use std::ops::Range;
+
+/// A statistic of the values in a window, nulls left out.
+pub(crate) trait State<T: Copy>: Send {
+    /// The type of the result.
+    type Out: Copy + Default + Send;
+
+    /// Empties the window.
+    fn clear(&mut self);
+
+    /// The value of `row` enters, after those of all earlier rows.
+    fn add(&mut self, row: usize, value: T);
+
+    /// The value of `row` leaves: the oldest.
+    fn remove(&mut self, row: usize, value: T);
+
+    /// The statistic of `count` values. `None`: null. `window` has the values in order.
+    fn result(&mut self, count: usize, window: Stretch<'_, T>) -> Option<Self::Out>;
+}
+
+/// The rows of one window.
+#[derive(Debug, Clone)]
+pub(crate) struct Stretch<'a, T> {
+    span: &'a Span<'a, T>,
+    rows: Range<usize>,
+}
+
+impl<T: Copy> Stretch<'_, T> {
+    /// The values that are not null, in order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = T> {
+        self.rows.clone().filter_map(|row| self.span.get(row))
+    }
+}
+
+/// Moves a window over a column.
+#[derive(Debug)]
+pub(crate) struct Sliding<S> {
+    state: S,
+    /// The rows that are in the state.
+    rows: Range<usize>,
+    /// Those of them that are not null.
+    count: usize,
+    min_samples: usize,
+}
+
+impl<S> Sliding<S> {
+    pub(crate) fn new(state: S, min_samples: usize) -> Self {
+        Self { state, rows: 0..0, count: 0, min_samples }
+    }
+
+    /// The rows that [`Sliding::block`] reads for windows.
+    pub(crate) fn reads(&self, windows: &[Range<usize>]) -> Range<usize> {
+        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return 0..0 };
+        let start = if first.start < self.rows.end { self.rows.start } else { first.start };
+        start..last.end.max(self.rows.end).max(start)
+    }
+
+    /// Writes the results of consecutive windows; `span` has the rows of [`Sliding::reads`].
+    pub(crate) fn block<T: Copy>(
+        &mut self,
+        windows: &[Range<usize>],
+        span: &Span<'_, T>,
+        out: &mut [S::Out],
+        valid: &mut [bool],
+    ) where
+        S: State<T>,
+    {
+        match span.valid {
+            None => self.block_of::<T, false>(windows, span, out, valid),
+            Some(_) => self.block_of::<T, true>(windows, span, out, valid),
+        }
+    }
+
+    fn block_of<T: Copy, const NULLS: bool>(
+        &mut self,
+        windows: &[Range<usize>],
+        span: &Span<'_, T>,
+        out: &mut [S::Out],
+        valid: &mut [bool],
+    ) where
+        S: State<T>,
+    {
+        let get = |row: usize| if NULLS { span.get(row) } else { Some(span.values[row - span.first]) };
+        for ((window, out), valid) in windows.iter().zip(out).zip(valid) {
+            if window.start >= self.rows.end {
+                self.state.clear();
+                (self.rows, self.count) = (window.start..window.start, 0);
+            }
+            for row in self.rows.start..window.start {
+                if let Some(value) = get(row) {
+                    self.state.remove(row, value);
+                    self.count -= 1;
+                }
+            }
+            if self.count == 0 {
+                // Without what rounding has left behind.
+                self.state.clear();
+            }
+            for row in self.rows.end..window.end {
+                if let Some(value) = get(row) {
+                    self.state.add(row, value);
+                    self.count += 1;
+                }
+            }
+            self.rows = window.clone();
+            let result = match self.count >= self.min_samples {
+                true => self.state.result(self.count, Stretch { span, rows: window.clone() }),
+                false => None,
+            };
+            (*out, *valid) = (result.unwrap_or_default(), result.is_some());
+        }
+    }
+}
+
+/// The first or the last row of each window; null if its value is.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) is_last: bool,
+}
+
+impl End {
+    /// As [`Sliding::block`].
+    pub(crate) fn block<T: Copy + Default>(
+        &self,
+        windows: &[Range<usize>],
+        span: &Span<'_, T>,
+        out: &mut [T],
+        valid: &mut [bool],
+    ) {
+        for ((window, out), valid) in windows.iter().zip(out).zip(valid) {
+            let row = if self.is_last { window.end.wrapping_sub(1) } else { window.start };
+            let value = if window.is_empty() { None } else { span.get(row) };
+            (*out, *valid) = (value.unwrap_or_default(), value.is_some());
+        }
+    }
+}
+
+/// A single window at a time, for the tests of the statistics.
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Windows that move forward over some rows.
+    pub(crate) fn windows(rows: usize) -> impl Strategy<Value = Vec<Range<usize>>> {
+        proptest::collection::vec((0usize..4, 0usize..12), 1..60).prop_map(move |steps| {
+            let (mut start, mut end) = (0, 0);
+            let step = |(by, length): (usize, usize)| {
+                start = (start + by).min(rows);
+                end = (start + length).min(rows).max(end);
+                start..end
+            };
+            steps.into_iter().map(step).collect()
+        })
+    }
+
+    /// The results of a state over windows, and those of `plain` over the values of each window.
+    pub(crate) fn compare<S: State<f64, Out = f64>>(
+        state: S,
+        values: &[Option<f64>],
+        windows: &[Range<usize>],
+        plain: impl Fn(&[f64]) -> Option<f64>,
+        is_same: impl Fn(f64, f64, &[f64]) -> bool,
+    ) {
+        let numbers: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::MAX)).collect();
+        let present: Vec<bool> = values.iter().map(Option::is_some).collect();
+        let valid = present.iter().any(|is| !is).then_some(&present[..]);
+        let span = Span { values: &numbers, valid, first: 0 };
+        let (mut out, mut found) = (vec![0.0; windows.len()], vec![false; windows.len()]);
+        let mut sliding = Sliding::new(state, 0);
+        // In two calls, so that the state crosses from one to the next.
+        let half = windows.len() / 2;
+        sliding.block(&windows[..half], &span, &mut out[..half], &mut found[..half]);
+        sliding.block(&windows[half..], &span, &mut out[half..], &mut found[half..]);
+        for (at, window) in windows.iter().enumerate() {
+            let of_window: Vec<f64> = values[window.clone()].iter().copied().flatten().collect();
+            let expected = plain(&of_window);
+            assert_eq!(found[at], expected.is_some(), "{window:?} of {values:?}");
+            if let Some(expected) = expected {
+                assert!(
+                    is_same(out[at], expected, &of_window),
+                    "{} is not {expected}: {of_window:?}",
+                    out[at]
+                );
+            }
+        }
+    }
+
+    /// Numbers of very different sizes, with NaN, infinities and nulls.
+    pub(crate) fn values() -> impl Strategy<Value = Vec<Option<f64>>> {
+        let value = prop_oneof![
+            20 => (-1000i32..1000).prop_map(|v| Some(f64::from(v) / 8.0)),
+            4 => (-1.0f64..1.0).prop_map(Some),
+            3 => Just(None),
+            1 => (-1.0f64..1.0).prop_map(|v| Some(v * 1e15)),
+            1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(f64::NEG_INFINITY)].prop_map(Some),
+        ];
+        proptest::collection::vec(value, 60)
+    }
+}
