@@ -232,6 +232,11 @@ impl Communicator {
         Self { deadline, ..self.clone() }
     }
 
+    /// How long a collective call may take on this rank; `None`: as long as it takes.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
     /// The same communicator for the parts of a collective function of the program. Warnings, and the errors of ranks that make
     /// different calls, give the name of the function.
     pub fn within(&self, function: &'static str) -> Self {

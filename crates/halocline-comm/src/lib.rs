@@ -12,6 +12,7 @@ pub mod buffers;
 #[cfg(not(loom))]
 mod bulk;
 mod claim;
+mod completion;
 mod counter;
 mod cursors;
 mod host;
@@ -66,6 +67,7 @@ mod wait;
 pub use begin_lock::{BeginGuard, BeginLock};
 pub use bell::Doorbell;
 pub use claim::Claim;
+pub use completion::{Awaiting, Completion};
 pub use counter::{Counter, Seen};
 pub use host::Host;
 pub use memory_hold::MemoryHold;

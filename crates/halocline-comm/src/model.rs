@@ -3,6 +3,7 @@
 //! --release`; loom reports a wait that nobody ends as a deadlock.
 
 mod begin;
+mod completion;
 
 use crate::cursors::Cursors;
 use crate::{Claim, Counter, Doorbell, Host, Seen, Wakers};

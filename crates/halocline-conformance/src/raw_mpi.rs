@@ -7,6 +7,20 @@ use std::time::Duration;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type SendCall<H> = unsafe extern "C" fn(*const c_void, c_int, H, c_int, c_int, H, *mut H) -> c_int;
 type Receive<H> = unsafe extern "C" fn(*mut c_void, c_int, H, c_int, c_int, H, *mut H) -> c_int;
+type SendReceive<H> = unsafe extern "C" fn(
+    *const c_void,
+    c_int,
+    H,
+    c_int,
+    c_int,
+    *mut c_void,
+    c_int,
+    H,
+    c_int,
+    c_int,
+    H,
+    *mut c_void,
+) -> c_int;
 type WaitAll<H> = unsafe extern "C" fn(c_int, *mut H, *mut c_void) -> c_int;
 type Barrier<H> = unsafe extern "C" fn(H) -> c_int;
 
@@ -18,6 +32,7 @@ struct Pointer(*mut c_void);
 struct Raw<H> {
     send: SendCall<H>,
     receive: Receive<H>,
+    send_receive: SendReceive<H>,
     wait_all: WaitAll<H>,
     barrier: Barrier<H>,
     world: H,
@@ -46,6 +61,21 @@ pub fn both_ways(
     }
 }
 
+/// The time of one `MPI_Sendrecv` for each of these sizes, one after the other, between ranks 0 and 1: the mean of so many
+/// iterations. The MPI of this process has to be initialised, and allow calls of any thread.
+pub fn send_receive(rank: usize, sizes: &[usize], iterations: u32) -> Result<Duration, Error> {
+    let library = Library::this();
+    // SAFETY: what a library of this interface has by these names; the symbols' addresses are handles in Open MPI.
+    unsafe {
+        if let Ok(world) = library.get::<*mut c_void>(b"ompi_mpi_comm_world\0") {
+            let byte = library.get::<*mut c_void>(b"ompi_mpi_byte\0")?.into_raw();
+            Raw::of(&library, Pointer(world.into_raw()), Pointer(byte))?.send_receive(rank, sizes, iterations)
+        } else {
+            Raw::<c_int>::of(&library, 0x4400_0000, 0x4c00_010d)?.send_receive(rank, sizes, iterations)
+        }
+    }
+}
+
 impl<H: Copy + 'static> Raw<H> {
     /// # Safety
     /// Handles are of type `H`.
@@ -55,12 +85,41 @@ impl<H: Copy + 'static> Raw<H> {
             Ok(Self {
                 send: *library.get(b"MPI_Isend\0")?,
                 receive: *library.get(b"MPI_Irecv\0")?,
+                send_receive: *library.get(b"MPI_Sendrecv\0")?,
                 wait_all: *library.get(b"MPI_Waitall\0")?,
                 barrier: *library.get(b"MPI_Barrier\0")?,
                 world,
                 byte,
             })
         }
+    }
+
+    /// `MPI_STATUSES_IGNORE`: null in Open MPI, 1 in the interface of MPICH, as handles are.
+    fn ignored_status() -> *mut c_void {
+        std::ptr::without_provenance_mut(if size_of::<H>() == size_of::<c_int>() { 1 } else { 0 })
+    }
+
+    /// # Safety
+    /// MPI is up, and may be called by this thread.
+    unsafe fn send_receive(&self, rank: usize, sizes: &[usize], iterations: u32) -> Result<Duration, Error> {
+        let (peer, tag, most) = (1 - rank as c_int, 4, sizes.iter().copied().max().unwrap_or(0));
+        let (out, mut into) = (vec![rank as u8; most], vec![0u8; most]);
+        let begin = std::time::Instant::now();
+        for _ in 0..iterations {
+            for &size in sizes {
+                let (from, to) = (out.as_ptr().cast(), into.as_mut_ptr().cast());
+                let (count, byte, world) = (size as c_int, self.byte, self.world);
+                // SAFETY: the caller promises that MPI is up and may be called by this thread. Both buffers have `size` bytes,
+                // and MPI uses them during the call alone.
+                check(unsafe {
+                    let ignored = Self::ignored_status();
+                    (self.send_receive)(
+                        from, count, byte, peer, tag, to, count, byte, peer, tag, world, ignored,
+                    )
+                })?;
+            }
+        }
+        Ok(begin.elapsed() / iterations.max(1))
     }
 
     /// # Safety
@@ -95,10 +154,8 @@ impl<H: Copy + 'static> Raw<H> {
                     check((self.send)(first, count, self.byte, peer, tag, self.world, &mut request))?;
                     requests.push(request);
                 }
-                // MPI_STATUSES_IGNORE: null in Open MPI, 1 in the interface of MPICH, as handles are.
-                let ignore = if size_of::<H>() == size_of::<c_int>() { 1 } else { 0 };
-                let ignore = std::ptr::without_provenance_mut(ignore);
-                check((self.wait_all)(requests.len() as c_int, requests.as_mut_ptr(), ignore))?;
+                let count = requests.len() as c_int;
+                check((self.wait_all)(count, requests.as_mut_ptr(), Self::ignored_status()))?;
                 times.push(begin.elapsed());
             }
         }

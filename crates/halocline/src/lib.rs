@@ -53,6 +53,7 @@ mod gather;
 mod lifecycle;
 mod link;
 mod lock;
+pub mod neighbors;
 mod npy;
 mod options;
 mod overlap;
@@ -93,6 +94,11 @@ pub use redistribute::Redistribute;
 pub use stream::Cut;
 pub use unbound::PatternLinks;
 
+pub use halocline_comm::memory_resource::{
+    Buffer, HostMemory, Limited, MemoryError, MemoryKind, MemoryResource, MemoryStatistics,
+};
+pub use halocline_comm::packet::{Packet, PacketError};
+pub use halocline_comm::sparse;
 pub use halocline_comm::{CommError, Communicator, Reduce};
 /// Structs as elements of arrays:
 ///
@@ -149,6 +155,7 @@ mod documents {
         Meshes: "docs/meshes.md",
         Overlap: "docs/overlap.md",
         Options: "docs/options.md",
+        Neighbors: "docs/neighbors.md",
         Clusters: "docs/clusters.md",
         Gpus: "docs/gpus.md",
         Troubleshooting: "docs/troubleshooting.md",

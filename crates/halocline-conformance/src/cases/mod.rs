@@ -16,6 +16,7 @@ mod mappings;
 mod meshes;
 mod messages;
 mod narrowed;
+mod neighbors;
 mod owned;
 mod packing;
 mod redistribution;
@@ -40,6 +41,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     splits::CASES,
     messages::CASES,
     mappings::CASES,
+    neighbors::CASES,
     regular::CASES,
     unstructured::CASES,
     meshes::CASES,

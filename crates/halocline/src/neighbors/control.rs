@@ -1,0 +1,88 @@
+//! The messages between neighbours besides packets. Received bytes are checked.
+
+use super::Topology;
+use halocline_comm::mappings::DeviceId;
+use halocline_plan::wire::{Reader, WireError, Writer};
+
+/// A message about the exchange itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Control {
+    /// The sender's topology, and its device, which maps device memory of the receiver.
+    Hello { topology: Topology, device: Option<DeviceId> },
+    /// The sender has failed, and copies nothing any more.
+    Abort { culprit: usize, why: String },
+    /// The sender has dropped its end, and starts no round any more.
+    Closed,
+}
+
+/// The longest text of a failure.
+const LONGEST_TEXT: usize = 4096;
+
+impl Control {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        match self {
+            Self::Hello { topology, device } => {
+                w.u32(1);
+                w.u32(u32::from(*topology == Topology::Ring) | u32::from(device.is_some()) << 1);
+                w.bytes(&device.unwrap_or(DeviceId::HOST).0);
+            }
+            Self::Abort { culprit, why } => {
+                w.u32(2);
+                w.size(*culprit);
+                w.bytes(&why.as_bytes()[..why.floor_char_boundary(LONGEST_TEXT)]);
+            }
+            Self::Closed => w.u32(3),
+        }
+        w.finish()
+    }
+
+    pub(super) fn decode(message: &[u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(message);
+        let control = match r.u32()? {
+            1 => {
+                let bits = r.u32()?;
+                let id = r.bytes()?.try_into().map_err(|_| WireError::Content("a device id has 16 bytes"))?;
+                if bits > 3 || (bits & 2 == 0 && id != DeviceId::HOST.0) {
+                    return Err(WireError::Content("a greeting without a device names one"));
+                }
+                let topology = if bits & 1 == 0 { Topology::Line } else { Topology::Ring };
+                Self::Hello { topology, device: (bits & 2 != 0).then_some(DeviceId(id)) }
+            }
+            2 => {
+                let culprit = r.size()?;
+                let why = r.bytes()?;
+                if why.len() > LONGEST_TEXT {
+                    return Err(WireError::Content("the text of a failure is too long"));
+                }
+                let why = std::str::from_utf8(why).map_err(|_| WireError::Content("a text is not UTF-8"))?;
+                Self::Abort { culprit, why: why.to_owned() }
+            }
+            3 => Self::Closed,
+            _ => return Err(WireError::Content("no such kind of message")),
+        };
+        r.finish()?;
+        Ok(control)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_read_is_the_one_that_was_written_and_cut_ones_are_refused() {
+        for control in [
+            Control::Hello { topology: Topology::Ring, device: Some(DeviceId([7; 16])) },
+            Control::Hello { topology: Topology::Line, device: None },
+            Control::Abort { culprit: 3, why: "no memory".to_owned() },
+            Control::Closed,
+        ] {
+            let message = control.encode();
+            assert_eq!(Control::decode(&message).unwrap(), control);
+            (0..message.len()).for_each(|cut| drop(Control::decode(&message[..cut]).unwrap_err()));
+            Control::decode(&[&message[..], &[0]].concat()).unwrap_err();
+        }
+        Control::decode(&[9, 0, 0, 0]).unwrap_err();
+    }
+}

@@ -1,0 +1,468 @@
+//! What the threads of a rank share of a neighbour exchange. One lock, never held while a task, a callback or a wait runs.
+
+use super::control::Control;
+use super::link::{Link, Number, channel};
+use super::round::Core;
+use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Turn};
+use crate::Packet;
+use halocline_comm::mappings::DeviceId;
+use halocline_comm::memory_resource::MemoryResource;
+use halocline_comm::packet::{PacketContext, PacketSend};
+use halocline_comm::{CommError, Communicator, Endpoint, PeerState, Serve};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+pub(super) struct Shared {
+    pub(super) context: PacketContext,
+    pub(super) operation: u64,
+    pub(super) neighbors: Sides<Option<usize>>,
+    topology: Topology,
+    pub(super) deadline: Option<Duration>,
+    state: Mutex<State>,
+}
+
+/// Held by the handles of the program that can start rounds. The last one to be dropped tells the neighbours.
+pub(super) struct Owner {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    ids: BTreeMap<u32, Id>,
+    pub(super) active: Vec<Active>,
+    peers: Sides<Peer>,
+    /// Final.
+    pub(super) failure: Option<NeighborError>,
+    /// Packets of failed rounds whose memory the neighbour may still read.
+    pub(super) lingering: Vec<(Side, PacketSend)>,
+    /// No handle can start a round any more.
+    pub(super) is_detached: bool,
+    /// The neighbours know.
+    pub(super) has_closed: bool,
+    statistics: NeighborStatistics,
+}
+
+/// An operation.
+#[derive(Default)]
+struct Id {
+    /// Rounds outside of sessions, and sessions, so far.
+    epoch: u64,
+    /// The last round, until it is released.
+    open: Option<Arc<Core>>,
+    in_session: bool,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Its device, once it is known whether it has one.
+    device: Option<Option<DeviceId>>,
+    /// It starts no round any more, and reads no memory.
+    is_closed: bool,
+}
+
+/// A round in flight.
+pub(super) struct Active {
+    pub(super) core: Arc<Core>,
+    pub(super) number: Number,
+    pub(super) links: Sides<Link>,
+    pub(super) begun: Duration,
+    /// Every message wakes the progress thread.
+    pub(super) is_armed: bool,
+}
+
+/// What a round is part of.
+pub(super) enum Series {
+    OneShot,
+    Session {
+        epoch: u64,
+        round: u64,
+        /// The directions that go on.
+        sends: Sides<bool>,
+        receives: Sides<bool>,
+    },
+}
+
+/// Rounds that have become complete, to be reported without the lock.
+type Reports = Vec<(Arc<Core>, Result<(), NeighborError>)>;
+
+impl Shared {
+    pub(super) fn begin(
+        comm: &Communicator,
+        topology: Topology,
+        resource: Arc<dyn MemoryResource>,
+    ) -> Result<Arc<Owner>, NeighborError> {
+        let context = PacketContext::new(comm, resource)?;
+        let neighbors = match (topology, comm.size()) {
+            // A rank alone needs no message.
+            (_, 1) => Sides::default(),
+            (_, size) => topology.neighbors(comm.rank(), size),
+        };
+        let (operation, deadline, state) = (comm.begin(), comm.deadline(), Mutex::default());
+        let shared = Arc::new(Self { context, operation, neighbors, topology, deadline, state });
+        if comm.size() > 1 {
+            let weak: Weak<Self> = Arc::downgrade(&shared);
+            comm.register(weak);
+            shared.tell_all(&Control::Hello { topology, device: shared.context.device() })?;
+        }
+        Ok(Arc::new(Owner { shared }))
+    }
+
+    pub(super) fn comm(&self) -> &Communicator {
+        self.context.comm()
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.comm().link().host().now()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock panics half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A rank alone on a ring is its own neighbour.
+    fn is_own_neighbor(&self) -> bool {
+        self.topology == Topology::Ring && self.comm().size() == 1
+    }
+
+    pub(super) fn no_neighbor(&self, side: Side) -> NeighborError {
+        NeighborError::NoNeighbor { rank: self.comm().rank(), size: self.comm().size(), side }
+    }
+
+    pub(super) fn statistics(&self) -> NeighborStatistics {
+        self.lock().statistics
+    }
+
+    // --- starting -------------------------------------------------------------------------------------
+
+    /// Starts a round.
+    pub(super) fn start(
+        &self,
+        id: u32,
+        turns: Sides<Turn>,
+        series: Series,
+    ) -> Result<Arc<Core>, NeighborError> {
+        for side in Side::BOTH {
+            self.check_turn(side, turns.get(side))?;
+        }
+        let core = {
+            let mut state = self.lock();
+            let number = state.number(id, &series)?;
+            let core = Core::new(id);
+            state.ids.entry(id).or_default().open = Some(Arc::clone(&core));
+            if self.comm().size() == 1 {
+                core.put(self.alone(turns, &series));
+                state.statistics.rounds += 1;
+                drop(state);
+                core.completion.complete(Ok(()));
+                return Ok(core);
+            }
+            Side::BOTH.iter().for_each(|side| state.statistics.sent.add(turns.get(*side)));
+            let links = self.links(&number, turns, &series)?;
+            let (begun, is_armed) = (self.now(), false);
+            state.active.push(Active { core: Arc::clone(&core), number, links, begun, is_armed });
+            core
+        };
+        self.advance();
+        Ok(core)
+    }
+
+    fn check_turn(&self, side: Side, turn: &Turn) -> Result<(), NeighborError> {
+        let Turn::Packet(packet) = turn else { return Ok(()) };
+        let (bytes, most) = (packet.metadata.len(), Packet::MOST_METADATA);
+        if self.neighbors.get(side).is_none() && !self.is_own_neighbor() {
+            return Err(self.no_neighbor(side));
+        }
+        if bytes > most {
+            return Err(NeighborError::Metadata { side, bytes, most });
+        }
+        Ok(())
+    }
+
+    /// The result of a round of one rank.
+    fn alone(&self, turns: Sides<Turn>, series: &Series) -> Sides<Turn> {
+        match (self.is_own_neighbor(), series) {
+            // What goes to the right comes from the left.
+            (true, _) => Sides { left: turns.right, right: turns.left },
+            (false, Series::OneShot) => Sides::default(),
+            (false, Series::Session { .. }) => Sides { left: Turn::Last, right: Turn::Last },
+        }
+    }
+
+    fn links(
+        &self,
+        number: &Number,
+        turns: Sides<Turn>,
+        series: &Series,
+    ) -> Result<Sides<Link>, NeighborError> {
+        let begin = |side: Side, turn: Turn| {
+            let (sends, receives) = match series {
+                Series::OneShot => (true, true),
+                Series::Session { sends, receives, .. } => (*sends.get(side), *receives.get(side)),
+            };
+            match (self.neighbors.get(side), series) {
+                (None, Series::OneShot) => Ok(Link::absent(side)),
+                (None, Series::Session { .. }) => Ok(Link::ended(side)),
+                (Some(_), _) => Link::begin(self, side, number, sends.then_some(turn), receives),
+            }
+        };
+        Ok(Sides { left: begin(Side::Left, turns.left)?, right: begin(Side::Right, turns.right)? })
+    }
+
+    /// Opens a session: its epoch.
+    pub(super) fn open_session(&self, id: u32) -> Result<u64, NeighborError> {
+        let mut state = self.lock();
+        let epoch = state.number(id, &Series::OneShot)?.epoch;
+        state.ids.entry(id).or_default().in_session = true;
+        Ok(epoch)
+    }
+
+    /// The session is over, or was dropped before: then its neighbours wait for nothing.
+    pub(super) fn close_session(&self, id: u32, is_cut: bool) {
+        self.lock().ids.entry(id).or_default().in_session = false;
+        if is_cut {
+            let rank = self.comm().rank();
+            self.fail(NeighborError::SessionDropped { rank, id });
+        }
+    }
+
+    // --- progress -------------------------------------------------------------------------------------
+
+    /// Does what is possible now. Never waits.
+    pub(super) fn advance(&self) {
+        if self.comm().size() == 1 {
+            return;
+        }
+        let mut reports = Reports::new();
+        {
+            let mut state = self.lock();
+            if state.failure.is_none()
+                && let Err(error) = self.step(&mut state, &mut reports)
+            {
+                self.give_up(&mut state, error, &mut reports);
+            }
+            self.linger(&mut state);
+        }
+        self.report(reports);
+    }
+
+    fn report(&self, reports: Reports) {
+        for (core, outcome) in reports {
+            core.completion.complete(outcome);
+        }
+    }
+
+    fn step(&self, state: &mut State, reports: &mut Reports) -> Result<(), NeighborError> {
+        // Asked before the look: all messages of a rank that is gone are in the inbox then.
+        let gone = self.gone();
+        for side in Side::BOTH {
+            self.look(&mut state.peers, side)?;
+        }
+        let mut at = 0;
+        while let Some(active) = state.active.get_mut(at) {
+            let mut is_over = true;
+            for side in Side::BOTH {
+                let device = state.peers.get(side).device;
+                is_over &= active.links.get_mut(side).advance(self, &active.number, device)?;
+            }
+            if is_over {
+                let mut active = state.active.swap_remove(at);
+                self.disarm(&mut active);
+                let came = Sides { left: active.links.left.take(), right: active.links.right.take() };
+                Side::BOTH.iter().for_each(|side| state.statistics.received.add(came.get(*side)));
+                state.statistics.rounds += 1;
+                active.core.put(came);
+                reports.push((active.core, Ok(())));
+            } else {
+                at += 1;
+            }
+        }
+        for side in Side::BOTH {
+            self.check_present(state, side, *gone.get(side))?;
+        }
+        self.check_deadlines(state)?;
+        if state.is_detached && state.active.is_empty() && !std::mem::replace(&mut state.has_closed, true) {
+            self.tell_all(&Control::Closed)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what a neighbour says about the exchange itself.
+    fn look(&self, peers: &mut Sides<Peer>, side: Side) -> Result<(), NeighborError> {
+        let Some(from) = *self.neighbors.get(side) else { return Ok(()) };
+        let tag = channel(self.operation, 0, side.other()).control();
+        while let Some(message) = self.comm().link().inbox().take(tag, Some(from)) {
+            let malformed = |_| NeighborError::Malformed { from, what: "message between neighbours" };
+            match Control::decode(&message.payload).map_err(malformed)? {
+                Control::Hello { topology: other, .. } if other != self.topology => {
+                    let (rank, own) = (self.comm().rank(), self.topology);
+                    return Err(NeighborError::Topology { rank, own, from, other });
+                }
+                Control::Hello { device, .. } => peers.get_mut(side).device = Some(device),
+                Control::Abort { culprit, why } => {
+                    peers.get_mut(side).is_closed = true;
+                    return Err(NeighborError::Aborted { rank: culprit, why });
+                }
+                Control::Closed => peers.get_mut(side).is_closed = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// The neighbours that are gone, and how.
+    fn gone(&self) -> Sides<Option<PeerState>> {
+        let link = self.comm().link();
+        if link.departures() == 0 {
+            return Sides::default();
+        }
+        let state = |rank| Some(link.state(rank)).filter(|s| matches!(s, PeerState::Ended | PeerState::Dead));
+        self.neighbors.map(|neighbor| neighbor.and_then(state))
+    }
+
+    /// Fails if a round waits for a neighbour that does not answer any more.
+    fn check_present(&self, state: &State, side: Side, gone: Option<PeerState>) -> Result<(), NeighborError> {
+        let Some(rank) = *self.neighbors.get(side) else { return Ok(()) };
+        let is_closed = state.peers.get(side).is_closed;
+        if gone.is_none() && !is_closed {
+            return Ok(());
+        }
+        let waits = |active: &&Active| {
+            let link = active.links.get(side);
+            link.missing().is_some() && (gone.is_some() || link.expects_header())
+        };
+        let Some(active) = state.active.iter().find(waits) else { return Ok(()) };
+        let (waiting, id) = (self.comm().rank(), active.number.id);
+        let what = format!("operation {id} of a neighbour exchange");
+        match gone {
+            Some(PeerState::Dead) => Err(CommError::Died { rank, waiting, what }.into()),
+            _ if is_closed => Err(NeighborError::Dropped { rank, waiting, id }),
+            _ => Err(CommError::Left { rank, waiting, what }.into()),
+        }
+    }
+
+    fn check_deadlines(&self, state: &State) -> Result<(), NeighborError> {
+        let (Some(deadline), false) = (self.deadline, state.active.is_empty()) else { return Ok(()) };
+        let now = self.now();
+        let late = |active: &&Active| now.saturating_sub(active.begun) >= deadline;
+        let Some(active) = state.active.iter().find(late) else { return Ok(()) };
+        Err(NeighborError::Deadline {
+            waiting: self.comm().rank(),
+            id: active.number.id,
+            after: now.saturating_sub(active.begun),
+            missing: self.missing(active),
+        })
+    }
+
+    /// Which neighbours a round waits for, and what for.
+    pub(super) fn missing(&self, active: &Active) -> String {
+        let of_side = |side: &Side| {
+            let (rank, what) = (self.neighbors.get(*side).as_ref()?, active.links.get(*side).missing()?);
+            Some(format!("rank {rank}, its {side} neighbour, {what}"))
+        };
+        Side::BOTH.iter().filter_map(of_side).collect::<Vec<_>>().join(", and ")
+    }
+
+    // --- failing --------------------------------------------------------------------------------------
+
+    pub(super) fn fail(&self, error: NeighborError) {
+        let mut reports = Reports::new();
+        {
+            let mut state = self.lock();
+            if state.failure.is_none() {
+                self.give_up(&mut state, error, &mut reports);
+            }
+        }
+        self.report(reports);
+    }
+
+    /// The failure is final: ends all rounds, and tells the neighbours, who tell theirs. This rank reads no memory of others any
+    /// more.
+    fn give_up(&self, state: &mut State, error: NeighborError, reports: &mut Reports) {
+        let why = error.to_string();
+        for mut active in std::mem::take(&mut state.active) {
+            self.disarm(&mut active);
+            let Active { core, links, .. } = active;
+            for (side, link) in [(Side::Left, links.left), (Side::Right, links.right)] {
+                state.lingering.extend(link.abandon(self, &why).map(|send| (side, send)));
+            }
+            reports.push((core, Err(error.clone())));
+        }
+        let (culprit, why) = match &error {
+            NeighborError::Aborted { rank, why } => (*rank, why.clone()),
+            _ => (self.comm().rank(), why),
+        };
+        state.failure = Some(error);
+        // A neighbour that cannot be reached waits for nothing.
+        let _ = self.tell_all(&Control::Abort { culprit, why });
+    }
+
+    fn tell_all(&self, control: &Control) -> Result<(), NeighborError> {
+        for side in Side::BOTH {
+            if let Some(to) = *self.neighbors.get(side) {
+                let tag = channel(self.operation, 0, side).control();
+                let mut message = control.encode();
+                message.reserve(Communicator::SPARE);
+                self.comm().send(to, tag, message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries the packets of failed rounds on until no neighbour reads them.
+    fn linger(&self, state: &mut State) {
+        if state.failure.is_none() || state.lingering.is_empty() {
+            return;
+        }
+        let gone = self.gone();
+        for side in Side::BOTH {
+            // What it says about its failure comes too late to matter.
+            let _ = self.look(&mut state.peers, side);
+        }
+        let State { lingering, peers, .. } = state;
+        lingering.retain_mut(|(side, send)| {
+            let is_read = !peers.get(*side).is_closed && gone.get(*side).is_none();
+            is_read && matches!(send.poll(&self.context), Ok(false))
+        });
+    }
+}
+
+impl State {
+    /// The number of the next round of an operation, which begins now.
+    fn number(&mut self, id: u32, series: &Series) -> Result<Number, NeighborError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let known = self.ids.entry(id).or_default();
+        let is_open = known.open.as_ref().is_some_and(|core| !core.is_released());
+        match series {
+            Series::OneShot if is_open || known.in_session => Err(NeighborError::Busy { id }),
+            Series::OneShot => {
+                known.epoch += 1;
+                Ok(Number { id, epoch: known.epoch, round: 0 })
+            }
+            Series::Session { epoch, round, .. } => Ok(Number { id, epoch: *epoch, round: *round }),
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        if shared.comm().size() == 1 {
+            return;
+        }
+        shared.lock().is_detached = true;
+        shared.advance();
+        if !shared.is_over() {
+            let served: Arc<dyn Serve> = Arc::clone(shared) as Arc<dyn Serve>;
+            shared.comm().defer_drop(served);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.comm().link().inbox().forget(self.operation);
+    }
+}

@@ -1,0 +1,148 @@
+//! What can go wrong between neighbours.
+
+use super::Side;
+use halocline_comm::CommError;
+use halocline_comm::packet::PacketError;
+use std::time::Duration;
+
+/// Why a round has failed, or a call is refused. A failure of a round is final for its [`NeighborExchange`](super::NeighborExchange):
+/// each later call returns it, and it reaches all ranks of the line.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum NeighborError {
+    /// A packet for a neighbour that does not exist.
+    #[error("rank {rank} of {size} has no neighbour to the {side}: send nothing there, or use a ring")]
+    NoNeighbor {
+        /// This rank.
+        rank: usize,
+        /// Ranks in the communicator.
+        size: usize,
+        /// Where.
+        side: Side,
+    },
+    /// The last round of the operation is in flight, or its result was not taken.
+    #[error("operation {id} has a round that was not taken: wait for it, or start one with another id")]
+    Busy {
+        /// The operation.
+        id: u32,
+    },
+    /// The result was taken before.
+    #[error("the result of this round of operation {id} was taken before")]
+    Taken {
+        /// The operation.
+        id: u32,
+    },
+    /// The round is in flight.
+    #[error("this round of operation {id} is in flight: wait for it before its result is taken")]
+    InFlight {
+        /// The operation.
+        id: u32,
+    },
+    /// A packet in a session after the last one of this side.
+    #[error("the session of operation {id} has sent its last packet to the {side}: nothing can follow")]
+    Finished {
+        /// The operation.
+        id: u32,
+        /// Where.
+        side: Side,
+    },
+    /// More metadata than a packet may have.
+    #[error(
+        "the packet to the {side} has {bytes} bytes of metadata, and {most} is the most: send them as its payload"
+    )]
+    Metadata {
+        /// Where.
+        side: Side,
+        /// Bytes.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A session was dropped before its end.
+    #[error(
+        "rank {rank} has dropped a session of operation {id} before its end: send `Turn::Last` to both sides first"
+    )]
+    SessionDropped {
+        /// The rank.
+        rank: usize,
+        /// The operation.
+        id: u32,
+    },
+    /// A neighbour is in another round, or in a session.
+    #[error(
+        "rank {from} sent {found} of operation {id} where rank {rank} expects {expected}: start the same rounds on both"
+    )]
+    OutOfStep {
+        /// This rank.
+        rank: usize,
+        /// The neighbour.
+        from: usize,
+        /// The operation.
+        id: u32,
+        /// What came.
+        found: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// Two neighbours have made different lines.
+    #[error("rank {rank} has made {own}, its neighbour, rank {from}, {other}: make the same on all ranks")]
+    Topology {
+        /// This rank.
+        rank: usize,
+        /// What it has made.
+        own: super::Topology,
+        /// The neighbour.
+        from: usize,
+        /// What that has made.
+        other: super::Topology,
+    },
+    /// A neighbour has dropped its end.
+    #[error(
+        "rank {rank} has dropped its neighbour exchange while rank {waiting} waits for operation {id}: start as many rounds on all \
+         ranks"
+    )]
+    Dropped {
+        /// The neighbour.
+        rank: usize,
+        /// This rank.
+        waiting: usize,
+        /// The operation.
+        id: u32,
+    },
+    /// Another rank has failed first.
+    #[error("rank {rank} has given up the neighbour exchange: {why}")]
+    Aborted {
+        /// The rank that failed first.
+        rank: usize,
+        /// Its error.
+        why: String,
+    },
+    /// The deadline has passed.
+    #[error("rank {waiting} has waited {after:?} in operation {id} for {missing}; its deadline has passed")]
+    Deadline {
+        /// This rank.
+        waiting: usize,
+        /// The operation.
+        id: u32,
+        /// How long.
+        after: Duration,
+        /// Which ranks, and what for.
+        missing: String,
+    },
+    /// A message that no rank of this library sends.
+    #[error("rank {from} sent a malformed {what}; run the same version of Halocline on all ranks")]
+    Malformed {
+        /// The sender.
+        from: usize,
+        /// What it should be.
+        what: &'static str,
+    },
+    /// A packet was not sent or not received.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// An error of the communicator.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+}
+
+halocline_plan::debug_as_text!(NeighborError);

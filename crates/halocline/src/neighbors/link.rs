@@ -1,0 +1,214 @@
+//! One side of a round: what is sent there, and what comes from there.
+
+use super::engine::Shared;
+use super::{NeighborError, Packet, Side, Turn};
+use halocline_comm::mappings::DeviceId;
+use halocline_comm::memory_resource::MemoryKind;
+use halocline_comm::packet::{PacketReceive, PacketSend, PacketTag};
+
+/// The kinds of headers.
+const DATA: u8 = 1;
+const NULL: u8 = 2;
+const FIN: u8 = 3;
+
+/// Which round of which operation a header belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Number {
+    pub(super) id: u32,
+    /// Rounds outside of sessions and sessions of the id, counted from 1.
+    pub(super) epoch: u64,
+    /// The round within a session.
+    pub(super) round: u64,
+}
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "round {} of its use {}", self.round, self.epoch)
+    }
+}
+
+/// The messages that go this way along the line: to the right, or to the left.
+fn direction(to: Side) -> u64 {
+    u64::from(to == Side::Left)
+}
+
+/// The channel of an operation's headers that go to a side.
+pub(super) fn channel(operation: u64, id: u32, to: Side) -> PacketTag {
+    PacketTag { operation, channel: u64::from(id) << 1 | direction(to) }
+}
+
+pub(super) struct Link {
+    side: Side,
+    send: Sending,
+    receive: Receive,
+}
+
+enum Sending {
+    /// The packet of a device, until the neighbour's device is known.
+    Held(Packet),
+    Sent(PacketSend),
+    Over,
+}
+
+enum Receive {
+    /// The header has not come.
+    Expected,
+    /// The payload has not.
+    Coming(PacketReceive),
+    Done(Turn),
+}
+
+impl Link {
+    /// A side without a neighbour.
+    pub(super) fn absent(side: Side) -> Self {
+        Self { side, send: Sending::Over, receive: Receive::Done(Turn::Nothing) }
+    }
+
+    /// A side of a session on which both directions have ended.
+    pub(super) fn ended(side: Side) -> Self {
+        Self { side, send: Sending::Over, receive: Receive::Done(Turn::Last) }
+    }
+
+    /// `turn`: what to send; `None` if this direction has ended. `receives`: whether the other one goes on.
+    pub(super) fn begin(
+        shared: &Shared,
+        side: Side,
+        number: &Number,
+        turn: Option<Turn>,
+        receives: bool,
+    ) -> Result<Self, NeighborError> {
+        let receive = if receives { Receive::Expected } else { Receive::Done(Turn::Last) };
+        let send = match turn {
+            None => Sending::Over,
+            Some(Turn::Packet(packet)) if is_of_device(&packet) => Sending::Held(packet),
+            Some(turn) => {
+                let (kind, packet) = match turn {
+                    Turn::Packet(packet) => (DATA, packet),
+                    Turn::Nothing => (NULL, Packet::default()),
+                    Turn::Last => (FIN, Packet::default()),
+                };
+                Sending::Sent(shared.packet_to(side, number, kind, packet))
+            }
+        };
+        Ok(Self { side, send, receive })
+    }
+
+    /// Does what is possible now. True once this side of the round is over.
+    pub(super) fn advance(
+        &mut self,
+        shared: &Shared,
+        number: &Number,
+        device: Option<Option<DeviceId>>,
+    ) -> Result<bool, NeighborError> {
+        if let (Sending::Held(packet), Some(device)) = (&mut self.send, device) {
+            let packet = std::mem::take(packet);
+            let send = shared.packet_to(self.side, number, DATA, packet).to_device(device);
+            self.send = Sending::Sent(send);
+        }
+        if let Sending::Sent(send) = &mut self.send
+            && send.poll(&shared.context)?
+        {
+            self.send = Sending::Over;
+        }
+        if let Receive::Expected = self.receive {
+            self.look(shared, number)?;
+        }
+        if let Receive::Coming(coming) = &mut self.receive
+            && coming.poll(&shared.context)?
+        {
+            let packet = coming.take().unwrap_or_default();
+            self.receive = Receive::Done(Turn::Packet(packet));
+        }
+        Ok(matches!((&self.send, &self.receive), (Sending::Over, Receive::Done(_))))
+    }
+
+    /// Looks for the header.
+    fn look(&mut self, shared: &Shared, number: &Number) -> Result<(), NeighborError> {
+        let Some(from) = *shared.neighbors.get(self.side) else { return Ok(()) };
+        let tag = channel(shared.operation, number.id, self.side.other());
+        let Some(coming) = PacketReceive::next(&shared.context, from, tag)? else { return Ok(()) };
+        let [id, epoch, round, way] = coming.words();
+        let found = Number { id: id as u32, epoch, round };
+        if id != u64::from(number.id) || way != direction(self.side.other()) {
+            return Err(NeighborError::Malformed { from, what: "header between neighbours" });
+        }
+        if found != *number {
+            return Err(NeighborError::OutOfStep {
+                rank: shared.context.comm().rank(),
+                from,
+                id: number.id,
+                found: found.to_string(),
+                expected: number.to_string(),
+            });
+        }
+        self.receive = match (coming.kind(), coming.bytes()) {
+            (DATA, _) => Receive::Coming(coming),
+            (NULL, None) => Receive::Done(Turn::Nothing),
+            (FIN, None) => Receive::Done(Turn::Last),
+            _ => return Err(NeighborError::Malformed { from, what: "header between neighbours" }),
+        };
+        Ok(())
+    }
+
+    /// Whether the neighbour's header is still to come.
+    pub(super) fn expects_header(&self) -> bool {
+        matches!(self.receive, Receive::Expected)
+    }
+
+    /// What this side waits for from the neighbour.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        match (&self.receive, &self.send) {
+            (Receive::Expected, _) => Some("to start it"),
+            (Receive::Coming(_), _) => Some("to send its payload"),
+            (_, Sending::Held(_) | Sending::Sent(_)) => Some("to take the payload"),
+            _ => None,
+        }
+    }
+
+    /// When to look again although no message has come.
+    pub(super) fn due(&self, now: std::time::Duration) -> Option<std::time::Duration> {
+        let send = match &self.send {
+            Sending::Sent(send) => send.due(now),
+            _ => None,
+        };
+        let receive = match &self.receive {
+            Receive::Coming(coming) => coming.due(now),
+            _ => None,
+        };
+        [send, receive].into_iter().flatten().min()
+    }
+
+    /// What came.
+    pub(super) fn take(&mut self) -> Turn {
+        match &mut self.receive {
+            Receive::Done(turn) => std::mem::take(turn),
+            _ => Turn::Nothing,
+        }
+    }
+
+    /// Gives up: refuses what comes. Returns the packet that the neighbour may still read.
+    pub(super) fn abandon(self, shared: &Shared, why: &str) -> Option<PacketSend> {
+        if let Receive::Coming(mut coming) = self.receive {
+            coming.refuse(&shared.context, why);
+        }
+        match self.send {
+            Sending::Sent(send) if !send.is_withdrawable() => Some(send),
+            _ => None,
+        }
+    }
+}
+
+impl Shared {
+    fn packet_to(&self, side: Side, number: &Number, kind: u8, packet: Packet) -> PacketSend {
+        let to = self.neighbors.get(side).unwrap_or(self.context.comm().rank());
+        let tag = channel(self.operation, number.id, side);
+        // Two rounds of an id may be in flight between two ranks.
+        let sequence = tag.channel << 1 | ((number.epoch + number.round) & 1);
+        let words = [number.id.into(), number.epoch, number.round, direction(side)];
+        PacketSend::new(to, tag, packet).with_words(kind, words).numbered(sequence)
+    }
+}
+
+fn is_of_device(packet: &Packet) -> bool {
+    packet.payload.as_ref().is_some_and(|payload| payload.kind() == MemoryKind::Device && !payload.is_empty())
+}

@@ -1,0 +1,167 @@
+//! A round in flight, as its user holds it.
+
+use super::engine::Shared;
+use super::{NeighborError, Packet, Sides, Turn};
+use halocline_comm::{Awaiting, Completion, Endpoint};
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+/// What the handle of a round and the engine share.
+pub(super) struct Core {
+    pub(super) id: u32,
+    pub(super) completion: Completion<Result<(), NeighborError>>,
+    result: Mutex<Option<Sides<Turn>>>,
+    /// The result was taken, or nobody will take it.
+    is_released: AtomicBool,
+}
+
+impl Core {
+    pub(super) fn new(id: u32) -> Arc<Self> {
+        let (result, is_released) = (Mutex::new(None), AtomicBool::new(false));
+        Arc::new(Self { id, completion: Completion::default(), result, is_released })
+    }
+
+    /// Before the completion.
+    pub(super) fn put(&self, came: Sides<Turn>) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(came);
+    }
+
+    /// Whether the id can be used again.
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Acquire) && self.completion.outcome().is_some()
+    }
+
+    fn take(&self) -> Result<Sides<Turn>, NeighborError> {
+        match self.completion.outcome() {
+            None => return Err(NeighborError::InFlight { id: self.id }),
+            Some(outcome) => outcome?,
+        }
+        self.is_released.store(true, Ordering::Release);
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        result.ok_or(NeighborError::Taken { id: self.id })
+    }
+}
+
+/// A round in flight. Dropping it changes nothing for the neighbours: the round goes on, and its result is dropped.
+///
+/// A round can be awaited (`round.await`), which drops it with the future. [`Round::completed`] gives a future that can be dropped
+/// without it.
+#[must_use = "the packets of the neighbours come with it"]
+pub struct Round {
+    shared: Arc<Shared>,
+    core: Arc<Core>,
+}
+
+impl Round {
+    pub(super) fn new(shared: &Arc<Shared>, core: Arc<Core>) -> Self {
+        Self { shared: Arc::clone(shared), core }
+    }
+
+    /// Lets the progress thread carry the round on, so that it is over also without a wait.
+    pub(super) fn carry_on(&self) {
+        self.shared.arm(&self.core);
+    }
+
+    /// The operation.
+    pub fn id(&self) -> u32 {
+        self.core.id
+    }
+
+    /// Waits until the packets of both neighbours are here and the memory of those sent was given back, and takes the result.
+    /// Fails if the round fails, or after the communicator's deadline. An interrupted wait leaves the round in flight.
+    pub fn wait(self) -> Result<Sides<Option<Packet>>, NeighborError> {
+        Ok(self.wait_turns()?.map(Turn::packet))
+    }
+
+    /// As [`Round::wait`], without giving up the handle: [`Round::take`] has the result.
+    pub fn wait_until_complete(&self) -> Result<(), NeighborError> {
+        self.shared.wait(&self.core)
+    }
+
+    pub(super) fn wait_turns(self) -> Result<Sides<Turn>, NeighborError> {
+        self.wait_until_complete()?;
+        self.core.take()
+    }
+
+    /// Whether the round is over. Does what is possible; never blocks.
+    pub fn is_complete(&self) -> Result<bool, NeighborError> {
+        self.shared.context.comm().link().poll();
+        self.shared.advance();
+        self.core.completion.outcome().map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Takes the packets once the round is over. They are given once.
+    pub fn take(&self) -> Result<Sides<Option<Packet>>, NeighborError> {
+        Ok(self.core.take()?.map(Turn::packet))
+    }
+
+    /// Calls `callback` with the outcome, exactly once: when the round is over, on the thread that finds it over, which may be the
+    /// progress thread; at once if it is over already. The callback must not block; a panic in it is logged.
+    pub fn on_completion(&self, callback: impl FnOnce(Result<(), NeighborError>) + Send + 'static) {
+        // A panic would end the progress thread.
+        self.core.completion.on_completion(move |outcome| {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| callback(outcome))).is_err() {
+                tracing::error!("a callback of a round of a neighbour exchange has panicked");
+            }
+        });
+    }
+
+    /// Resolves once the round is over. Dropping it leaves the round in flight, and its result can still be taken.
+    pub fn completed(&self) -> Completed {
+        let (shared, core) = (Arc::clone(&self.shared), Arc::clone(&self.core));
+        Completed { shared, core, awaiting: Awaiting::default() }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        self.core.is_released.store(true, Ordering::Release);
+        self.shared.arm(&self.core);
+    }
+}
+
+impl IntoFuture for Round {
+    type Output = Result<Sides<Option<Packet>>, NeighborError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            self.completed().await?;
+            self.take()
+        })
+    }
+}
+
+/// Resolves once a round is over. It never blocks the executor, and holds no lock while it is suspended.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Completed {
+    shared: Arc<Shared>,
+    core: Arc<Core>,
+    awaiting: Awaiting,
+}
+
+impl Future for Completed {
+    type Output = Result<(), NeighborError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { shared, core, awaiting } = self.get_mut();
+        let link = shared.context.comm().link();
+        link.poll();
+        shared.advance();
+        let polled = core.completion.poll(awaiting, context.waker());
+        if polled.is_pending() && !link.is_driven() {
+            // No other thread may receive the messages.
+            context.waker().wake_by_ref();
+        }
+        polled
+    }
+}
+
+impl Drop for Completed {
+    fn drop(&mut self) {
+        self.core.completion.leave(&mut self.awaiting);
+    }
+}
