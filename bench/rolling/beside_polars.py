@@ -84,7 +84,7 @@ with tempfile.TemporaryDirectory() as folder:
                 times.append(time.perf_counter() - start)
                 answers.append(ask(f"{window} {statistic}"))
             ask(f"write {result}")
-            found = pl.read_ipc(result, memory_map=False).to_series()
+            found = pl.read_ipc(result).to_series()
             theirs = statistics.median(times)
             ours = statistics.median(answer["seconds"] for answer in answers)
             exchange = statistics.median(answer["exchange"] for answer in answers)
