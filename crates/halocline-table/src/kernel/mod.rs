@@ -44,7 +44,8 @@ impl<T: Copy> Stretch<'_, T> {
 /// Moves a window over a column.
 #[derive(Debug)]
 pub(crate) struct Sliding<S> {
-    state: S,
+    /// Taken out while windows move, so that it stays in registers.
+    state: Option<S>,
     /// The rows that are in the state.
     rows: Range<usize>,
     /// Those of them that are not null.
@@ -54,7 +55,7 @@ pub(crate) struct Sliding<S> {
 
 impl<S> Sliding<S> {
     pub(crate) fn new(state: S, min_samples: usize) -> Self {
-        Self { state, rows: 0..0, count: 0, min_samples }
+        Self { state: Some(state), rows: 0..0, count: 0, min_samples }
     }
 
     /// The rows that [`Sliding::block`] reads for windows.
@@ -90,34 +91,37 @@ impl<S> Sliding<S> {
         S: State<T>,
     {
         let get = |row: usize| if NULLS { span.get(row) } else { Some(span.values[row - span.first]) };
+        let Some(mut state) = self.state.take() else { return };
+        let (Range { start: mut from, end: mut until }, mut count) = (self.rows.clone(), self.count);
         for ((window, out), valid) in windows.iter().zip(out).zip(valid) {
-            if window.start >= self.rows.end {
-                self.state.clear();
-                (self.rows, self.count) = (window.start..window.start, 0);
+            if window.start >= until {
+                state.clear();
+                (from, until, count) = (window.start, window.start, 0);
             }
-            for row in self.rows.start..window.start {
+            for row in from..window.start {
                 if let Some(value) = get(row) {
-                    self.state.remove(row, value);
-                    self.count -= 1;
+                    state.remove(row, value);
+                    count -= 1;
                 }
             }
-            if self.count == 0 {
+            if count == 0 {
                 // Without what rounding has left behind.
-                self.state.clear();
+                state.clear();
             }
-            for row in self.rows.end..window.end {
+            for row in until..window.end {
                 if let Some(value) = get(row) {
-                    self.state.add(row, value);
-                    self.count += 1;
+                    state.add(row, value);
+                    count += 1;
                 }
             }
-            self.rows = window.clone();
-            let result = match self.count >= self.min_samples {
-                true => self.state.result(self.count, Stretch { span, rows: window.clone() }),
+            (from, until) = (window.start, window.end);
+            let result = match count >= self.min_samples {
+                true => state.result(count, Stretch { span, rows: window.clone() }),
                 false => None,
             };
             (*out, *valid) = (result.unwrap_or_default(), result.is_some());
         }
+        (self.state, self.rows, self.count) = (Some(state), from..until, count);
     }
 }
 

@@ -10,25 +10,56 @@ use super::{State, Stretch};
 pub(crate) struct Compensated {
     sum: f64,
     error: f64,
+    special: Special,
+}
+
+/// How many values are NaN, and how many are a positive or a negative infinity.
+#[derive(Debug, Clone, Copy, Default)]
+struct Special {
     nans: usize,
-    /// Positive and negative infinities.
     infinities: [usize; 2],
 }
 
+impl Special {
+    #[cold]
+    fn count(&mut self, value: f64, change: impl Fn(usize) -> usize) {
+        let counter =
+            if value.is_nan() { &mut self.nans } else { &mut self.infinities[usize::from(value < 0.0)] };
+        *counter = change(*counter);
+    }
+
+    #[inline]
+    fn is_none(&self) -> bool {
+        self.nans == 0 && self.infinities == [0, 0]
+    }
+
+    #[cold]
+    fn sum(self) -> f64 {
+        match self.infinities {
+            _ if self.nans > 0 => f64::NAN,
+            [_, 0] => f64::INFINITY,
+            [0, _] => f64::NEG_INFINITY,
+            _ => f64::NAN,
+        }
+    }
+}
+
 impl Compensated {
+    #[inline]
     pub(crate) fn add(&mut self, value: f64) {
         if value.is_finite() {
             self.shift(value);
         } else {
-            self.count(value, |count| count + 1);
+            self.special.count(value, |count| count + 1);
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, value: f64) {
         if value.is_finite() {
             self.shift(-value);
         } else {
-            self.count(value, |count| count - 1);
+            self.special.count(value, |count| count - 1);
         }
     }
 
@@ -38,13 +69,6 @@ impl Compensated {
         let part = sum - self.sum;
         self.error += (self.sum - (sum - part)) + (value - part);
         self.sum = sum;
-    }
-
-    #[cold]
-    fn count(&mut self, value: f64, change: impl Fn(usize) -> usize) {
-        let counter =
-            if value.is_nan() { &mut self.nans } else { &mut self.infinities[usize::from(value < 0.0)] };
-        *counter = change(*counter);
     }
 
     /// The sum of the finite values, without correction.
@@ -57,21 +81,7 @@ impl Compensated {
     #[inline]
     pub(crate) fn value(&self) -> Option<f64> {
         let value = self.sum + self.error;
-        if self.nans == 0 && self.infinities == [0, 0] {
-            value.is_finite().then_some(value)
-        } else {
-            self.special()
-        }
-    }
-
-    #[cold]
-    fn special(&self) -> Option<f64> {
-        Some(match self.infinities {
-            _ if self.nans > 0 => f64::NAN,
-            [_, 0] => f64::INFINITY,
-            [0, _] => f64::NEG_INFINITY,
-            _ => f64::NAN,
-        })
+        if self.special.is_none() { value.is_finite().then_some(value) } else { Some(self.special.sum()) }
     }
 }
 
