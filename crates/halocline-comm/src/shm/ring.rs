@@ -264,8 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_another_size_is_no_ring() {
+    fn memory_of_another_size_and_cursors_beyond_a_ring_are_refused() {
         let found = Ring::map(Segment::shared(4096).unwrap()).err();
         assert_eq!(found, Some(RingError::Size(4096)));
+        let ring = Ring::create().unwrap();
+        ring.overwrite(&65u64.to_le_bytes());
+        assert_eq!(ring.front(0).err(), Some(RingError::Cursor(65)));
     }
 }

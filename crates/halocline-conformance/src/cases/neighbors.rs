@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "neighbors::a_limit_below_the_payload_spills_or_fails_everywhere", run: limited },
     Case { name: "neighbors::a_rank_that_never_comes_is_named", run: deadline },
     Case { name: "neighbors::different_lines_are_found_out", run: topologies },
+    Case { name: "neighbors::what_is_dropped_too_early_is_named", run: dropped },
 ];
 
 fn line(comm: &Stage<'_>, topology: Topology) -> Result<NeighborExchange, NeighborError> {
@@ -328,6 +329,47 @@ fn topologies(comm: &Stage<'_>) -> Outcome {
     let error = (0..).find_map(|_| line.exchange(0, Sides::default()).err());
     let is_named = matches!(error, Some(NeighborError::Topology { .. } | NeighborError::Aborted { .. }));
     ensure!(is_named, "{error:?}");
+    comm.barrier()?;
+    Ok(())
+}
+
+fn dropped(comm: &Stage<'_>) -> Outcome {
+    if comm.size() < 2 {
+        return Ok(());
+    }
+    let patient = comm.with_deadline(Some(Duration::from_secs(20)));
+    let new = || NeighborExchange::line(&patient, Arc::new(HostMemory::of(comm)));
+    // Rank 0 drops its end, and rank 1 waits for a round of it.
+    let line = Some(new()?).filter(|_| comm.rank() != 0);
+    if let Some(line) = line {
+        let error = (0..).find_map(|_| line.exchange(0, Sides::default()).err());
+        let is_named =
+            matches!(error, Some(NeighborError::Dropped { rank: 0, .. } | NeighborError::Aborted { .. }));
+        ensure!(is_named, "{error:?}");
+    }
+    comm.barrier()?;
+    // Nothing follows the last turn, and rank 0 drops a session that is not over.
+    let line = new()?;
+    let mut session = line.session(2)?;
+    let right = if comm.rank() == 0 { Turn::Last } else { Turn::Nothing };
+    let turns = Sides { left: Turn::Nothing, right };
+    match session.round(turns) {
+        // Rank 0 may have dropped its session already.
+        Err(NeighborError::Aborted { rank: 0, .. }) if comm.rank() != 0 => {}
+        first => drop(first?),
+    }
+    if comm.rank() == 0 {
+        let again =
+            session.round(Sides { left: Turn::Nothing, right: Turn::Packet(Packet::default()) }).err();
+        ensure!(matches!(again, Some(NeighborError::Finished { side: Side::Right, .. })), "{again:?}");
+        ensure!(!session.is_over(), "rank 1 has not ended what it sends to the left");
+        drop(session);
+        let error = line.exchange(3, Sides::default()).err();
+        ensure!(matches!(error, Some(NeighborError::SessionDropped { rank: 0, id: 2 })), "{error:?}");
+    } else {
+        let error = (0..).find_map(|_| line.exchange(3, Sides::default()).err());
+        ensure!(matches!(error, Some(NeighborError::Aborted { rank: 0, .. })), "{error:?}");
+    }
     comm.barrier()?;
     Ok(())
 }

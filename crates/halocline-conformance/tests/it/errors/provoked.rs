@@ -4,10 +4,18 @@ use halocline::{
     Array, BindError, BindOptions, Communicator, Decomposed, DeviceArray, ElementType, Error, Field, Halo,
     HaloExchange, Layout, LayoutError, Pattern, RegularGrid,
 };
+use halocline_comm::memory_resource::{
+    Buffer, HostMemory, MemoryError, MemoryKind, MemoryResource, MemoryStatistics, Reservation,
+};
 use halocline_comm::mpi::{self, MpiError};
+use halocline_comm::packet::{HeaderError, Packet, PacketTag};
+use halocline_comm::sparse::{Role, SparseAlltoall, SparseError};
 use halocline_comm::{CommError, Endpoint};
 use halocline_device::sim::{Kernel, Options, Report, World, run};
 use halocline_device::{Priority, ValueOp};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
 
 #[test]
 fn layouts_of_wrong_strides_are_refused() {
@@ -174,4 +182,88 @@ fn ranks_on_devices_of_two_machines_have_no_direct_links() {
     };
     assert!(errors.iter().all(is_typed), "{errors:?}");
     assert!(!errors.iter().all(|error| matches!(error, Some(Error::Elsewhere { .. }))), "{errors:?}");
+}
+
+/// Runs `rank` on two threads.
+fn on_two_ranks(rank: impl Fn(Communicator) + Sync) {
+    let rank = &rank;
+    std::thread::scope(|threads| {
+        Communicator::threads(2).into_iter().for_each(|comm| drop(threads.spawn(move || rank(comm))));
+    });
+}
+
+#[test]
+fn wrong_sets_and_calls_of_a_sparse_all_to_all_are_refused() {
+    on_two_ranks(|comm| {
+        let (rank, peer) = (comm.rank(), 1 - comm.rank());
+        let new = |sources: &[usize], destinations: &[usize]| {
+            SparseAlltoall::new(&comm, sources, destinations, Arc::new(HostMemory::of(&comm)))
+        };
+        let itself = new(&[rank], &[peer]).err().unwrap();
+        assert!(matches!(itself, SparseError::Itself { role: Role::Source, .. }), "{itself}");
+        let twice = new(&[peer], &[peer, peer]).err().unwrap();
+        assert!(matches!(twice, SparseError::Duplicate { role: Role::Destination, .. }), "{twice}");
+        let exchange = new(&[peer], &[peer]).unwrap();
+        let stranger = exchange.insert(rank, Packet::default()).unwrap_err();
+        assert!(matches!(stranger, SparseError::NotNamed { role: Role::Destination, .. }), "{stranger}");
+        assert!(matches!(exchange.wait(), Err(SparseError::NotFinished)));
+        exchange.finish();
+        let late = exchange.insert(peer, Packet::default()).unwrap_err();
+        assert!(matches!(late, SparseError::Finished { .. }), "{late}");
+        exchange.wait().unwrap();
+        // Rank 0 drops the next one before it has finished.
+        let exchange = new(&[peer], &[peer]).unwrap();
+        if rank == 0 {
+            drop(exchange);
+        } else {
+            exchange.finish();
+            let dropped = exchange.wait().unwrap_err();
+            assert!(dropped.to_string().contains(&SparseError::Dropped.to_string()), "{dropped}");
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_malformed_message_of_a_sparse_all_to_all_is_named() {
+    on_two_ranks(|comm| {
+        if comm.rank() == 1 {
+            // The number of rank 0's operation.
+            let tag = PacketTag { operation: comm.begin(), channel: 0 };
+            comm.send(0, tag.control(), 99u32.to_le_bytes().to_vec()).unwrap();
+        } else {
+            let exchange = SparseAlltoall::new(&comm, &[1], &[], Arc::new(HostMemory::of(&comm))).unwrap();
+            exchange.finish();
+            let error = exchange.wait().unwrap_err();
+            let is_named = |error: &HeaderError| matches!(error, HeaderError::Field { value: 99, .. });
+            assert!(
+                matches!(&error, SparseError::Malformed { from: 1, error } if is_named(error)),
+                "{error}"
+            );
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+/// A memory resource whose buffers have another length than it was asked for.
+struct Short;
+
+impl MemoryResource for Short {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        Ok(vec![0; bytes / 2].into())
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        MemoryStatistics { kind: self.kind(), in_use: 0, peak: 0, allocations: 0, spilled: 0 }
+    }
+}
+
+#[test]
+fn a_memory_resource_that_gives_another_length_is_refused() {
+    let error = Reservation::new(8).poll(&Short, Duration::ZERO, Waker::noop()).unwrap_err();
+    assert!(matches!(error, MemoryError::Foreign { asked: 8, .. }), "{error}");
 }
