@@ -4,10 +4,8 @@
 //! lacks. MPI libraries and GPUs are searched for and tried, too.
 
 mod cuda;
-mod mappings;
 mod mpi;
 
-pub(crate) use mappings::run as mappings;
 pub(crate) use mpi::try_out;
 
 use crate::launch::{Cpu, format_list, parse_list, usable};

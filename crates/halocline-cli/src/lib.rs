@@ -60,13 +60,6 @@ enum Command {
     Plot(Plot),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
-        /// Start a few processes that map each other's host and device memory, and show the kind of mapping, times, cache
-        /// hits and free memory
-        #[arg(long)]
-        mappings: bool,
-        /// With `--mappings`: number of processes [default: 2, or the size of the job]
-        #[arg(long, value_name = "N", requires = "mappings")]
-        ranks: Option<usize>,
         /// Try one MPI library and describe it; `info` does so in a process of its own for each library
         #[arg(long, value_name = "PATH", hide = true)]
         try_mpi: Option<std::path::PathBuf>,
@@ -146,8 +139,7 @@ fn run_command(command: Command, json: bool) -> Result<u8, CommandError> {
         Command::Plot(Plot::Sizes(args)) => sizes::run(&args).map(|()| 0),
         Command::Explain(args) => explain::run(&args, json),
         Command::Bench(bench) => bench::run(&bench, json),
-        Command::Info { mappings: true, ranks, .. } => info::mappings(ranks, json),
-        Command::Info { try_mpi: Some(library), .. } => {
+        Command::Info { try_mpi: Some(library) } => {
             println!("{}", info::try_out(&library));
             Ok(0)
         }

@@ -30,7 +30,7 @@ const BAR: (f64, f64) = (1.5, 5_000.0);
 pub fn rank<R: Rig>(comm: &Communicator, device: &Device, edge: usize, repeats: usize) -> Outcome {
     ensure!(comm.size() == 2 && repeats > 0, "two ranks, each a process, and one repeat or more");
     let provider = device.driver().provider()?.ok_or_else(|| Trouble::new("memory that others can map"))?;
-    let costs = Costs { comm, device, provider, mappings: Mappings::of(comm)?, edge };
+    let costs = Costs { comm, device, provider, mappings: Mappings::of(comm), edge };
     // Modules are loaded, and devices given access to each other, only once.
     let yard = costs.yard(1)?;
     let (first, bound) = costs.timed(|| costs.bind(&yard))?;

@@ -12,7 +12,7 @@ use halocline::{
     LinkPath, Ll, Pattern, Reduce,
 };
 use halocline_comm::Segment;
-use halocline_comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target, Transfer};
+use halocline_comm::mappings::{DeviceId, MappingError, Mappings, Target, Transfer};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::ClockId;
 use std::cell::Cell;
@@ -298,7 +298,7 @@ impl Play {
         }
         println!("{RECLAIMED}");
         drop((halo, array));
-        let (mappings, until) = (Mappings::of(comm)?, now() + Duration::from_secs(10));
+        let (mappings, until) = (Mappings::of(comm), now() + Duration::from_secs(10));
         while mappings.stats().mapped > 0 || mappings.stats().bytes_held > 0 {
             ensure!(now() < until, "memory is still mapped: {:?}", mappings.stats());
             std::thread::yield_now();
@@ -311,9 +311,9 @@ impl Play {
     /// of the victim.
     fn mappings(&self) -> Result<Result<(), Error>, Trouble> {
         let (comm, size) = (&self.comm, self.comm.size());
-        let mappings = Mappings::of(comm)?;
+        let mappings = Mappings::of(comm);
         let mut numbers = Numbers::new(self.seed ^ 2);
-        mappings.set_limits(Limits { entries: numbers.below(3), ..mappings.limits() });
+        mappings.set_limit(numbers.below(3));
         let others: Vec<usize> = (0..size).filter(|rank| *rank != comm.rank()).collect();
         let mut memory = comm.allocate(5000)?;
         let turn = |memory: &Segment| -> Result<(), MappingError> {

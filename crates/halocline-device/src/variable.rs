@@ -14,11 +14,9 @@ const YES: [&str; 4] = ["1", "on", "yes", "true"];
 const NO: [&str; 4] = ["0", "off", "no", "false"];
 
 /// The variables with a restricted form, regardless of the crate, transport or device that reads them.
-const FORMS: [(&str, Form); 8] = [
+const FORMS: [(&str, Form); 6] = [
     ("HALOCLINE_CHECK", Form::Switch),
     ("HALOCLINE_LL", Form::Bytes),
-    ("HALOCLINE_MAPPINGS_BYTES", Form::Number(0)),
-    ("HALOCLINE_MAPPINGS_ENTRIES", Form::Number(0)),
     ("HALOCLINE_MPI_DEVICE", Form::SwitchOrAuto),
     ("HALOCLINE_NODE_AWARE", Form::Switch),
     ("HALOCLINE_NODE_RANKS", Form::Number(1)),
@@ -26,10 +24,13 @@ const FORMS: [(&str, Form); 8] = [
 ];
 
 /// Variables that earlier versions read.
-const FORMER: [(&str, Former); 2] = [
+const FORMER: [(&str, Former); 4] = [
     ("HALOCLINE_COPY_ENGINE", Former::Removed("kernels do all copies, which is faster than copy engines")),
     ("HALOCLINE_FLAGS", Former::Renamed("HALOCLINE_LL")),
+    ("HALOCLINE_MAPPINGS_BYTES", Former::Removed(MAPPINGS)),
+    ("HALOCLINE_MAPPINGS_ENTRIES", Former::Removed(MAPPINGS)),
 ];
+const MAPPINGS: &str = "other processes keep up to 1024 unused allocations mapped";
 
 #[derive(Debug, Clone, Copy)]
 enum Former {

@@ -272,8 +272,7 @@ impl PyCommunicator {
     #[doc = doc!("Communicator.mappings")]
     fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let comm = self.get()?;
-        let mappings = Mappings::of(&comm).map_err(|error| error::value_error(error.to_string()))?;
-        let stats = mappings.stats();
+        let stats = Mappings::of(&comm).stats();
         let counts = PyDict::new(py);
         for (name, count) in [
             ("hits", stats.hits),

@@ -3,7 +3,6 @@
 use crate::check;
 use crate::error::Error;
 use halocline_comm::CommError;
-use halocline_comm::mappings::Limits;
 use halocline_device::{Bytes, Stream, Variable, VariableError};
 use std::fmt;
 use std::sync::Arc;
@@ -226,7 +225,6 @@ impl BindOptions {
     /// These options, completed from the environment. Every bind refuses a malformed variable, even one that an option
     /// overrides or that concerns none of its fields.
     pub(crate) fn with_environment(&self) -> Result<Self, CommError> {
-        Limits::from_environment()?;
         let ll = Ll::from_environment()?;
         let stream_waits = Variable::read("HALOCLINE_STREAM_WAITS").map(Variable::switch).transpose()?;
         Ok(Self {

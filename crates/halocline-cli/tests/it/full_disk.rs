@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 fn each_command_says_that_its_report_cannot_be_written() {
     let commands: [&[&str]; 5] = [
         &["explain", "--ranks", "2", "--grid", "8x8x8"],
-        &["info", "--mappings", "--ranks", "2"],
+        &["info"],
         &["run", "heat", "--ranks", "1", "--grid", "6x6x6", "--steps", "2", "--rounds", "1"],
         &["run", "ocean", "--ranks", "1", "--steps", "2", "--no-plot"],
         &["bench", "halo", "--grid", "6x5x4", "--iters", "3", "--rounds", "2"],

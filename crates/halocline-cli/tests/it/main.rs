@@ -7,7 +7,6 @@ mod files;
 mod full_disk;
 mod heat;
 mod launch;
-mod mappings;
 mod ocean;
 mod processes;
 mod terminal;

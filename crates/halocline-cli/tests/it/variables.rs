@@ -13,12 +13,10 @@ fn halocline(arguments: &str, variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 11] = [
     "HALOCLINE_CHECK",
     "HALOCLINE_LL",
     "HALOCLINE_STREAM_WAITS",
-    "HALOCLINE_MAPPINGS_ENTRIES",
-    "HALOCLINE_MAPPINGS_BYTES",
     "HALOCLINE_MPI_DEVICE",
     "HALOCLINE_NODE_AWARE",
     "HALOCLINE_NODE_RANKS",
@@ -46,8 +44,6 @@ fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
         ("HALOCLINE_MPI_DEVICE", "perhaps"),
         ("HALOCLINE_NODE_AWARE", "maybe"),
         ("HALOCLINE_NODE_RANKS", "0"),
-        ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
-        ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),
         ("HALOCLINE_LOG", "debgu"),
         ("HALOCLINE_LOG", "loud and=clear"),
         ("HALOCLINE_LOG", "halocline=loud"),

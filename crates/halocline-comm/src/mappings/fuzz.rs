@@ -1,17 +1,17 @@
 //! What `fuzz/` reaches of the private parser and protocol. Part of no ordinary build.
 
-use super::bounds::Limits;
 use super::message::{Message, ProcessId, samples};
 use super::protocol::{Effect, Protocol, Target, Want};
 use halocline_device::remote::{Allocation, DeviceId, Kind, Refusal};
 use std::time::Duration;
 
 /// What two ranks say to one: each message behind a byte that tells who says it and another for its length. A message
-/// that is read is what was written, and whatever they say, nothing is left of it once they are gone.
+/// that is read survives encoding, and whatever they say, nothing is left of it once they are gone.
 pub fn messages(bytes: &[u8]) {
     let process = ProcessId { pid: 1, random: 0 };
     let now = Duration::ZERO;
-    let mut protocol = Protocol::new(process, Limits { entries: 1, bytes: 1 << 20 });
+    let mut protocol = Protocol::new(process);
+    protocol.set_limit(1);
     let allocation = Allocation { base: 4096, bytes: 4096, id: 1, device: DeviceId::HOST, kind: Kind::Memfd };
     let entry = protocol.insert(allocation, false);
     let target = |rank| Target { rank, device: DeviceId::HOST };
@@ -22,7 +22,7 @@ pub fn messages(bytes: &[u8]) {
         let (message, behind) = more.split_at(more.len().min(usize::from(*length)));
         rest = behind;
         if let Ok(read) = Message::decode(message) {
-            assert_eq!(read.encode(), message);
+            assert_eq!(Message::decode(&read.encode()), Ok(read.clone()));
             // An error changes nothing, and ends nothing here.
             let _ = protocol.receive(usize::from(head % 2), read, Ok(Vec::new()), now);
         }

@@ -153,7 +153,7 @@ impl Transfer {
         self.epoch
     }
 
-    /// Blocks until the bytes were read. With limits of 0 they are unmapped then, too.
+    /// Blocks until the bytes were read. With a limit of 0 they are unmapped then, too.
     pub fn wait(mut self) -> Result<(), MappingError> {
         let Some(id) = self.id else { return Ok(()) };
         let answer = self.mappings.answer(id, self.of.0, self.begun)?;

@@ -11,7 +11,7 @@
 //!
 //! # use halocline_comm::MappingError;
 //! let rank = |comm: Communicator| -> Result<(), MappingError> {
-//!     let (mappings, peer) = (Mappings::of(&comm)?, 1 - comm.rank());
+//!     let (mappings, peer) = (Mappings::of(&comm), 1 - comm.rank());
 //!     let memory = comm.allocate(1 << 20)?;
 //!     let address = memory.base().as_ptr().expose_provenance() as u64;
 //!     let pinned = mappings.map(Target { rank: peer, device: DeviceId::HOST }, address + 64, 4096)?;
@@ -30,10 +30,8 @@
 //! });
 //! ```
 //!
-//! `docs/internals/mappings.md` has the protocol. Limits: `HALOCLINE_MAPPINGS_ENTRIES` and `HALOCLINE_MAPPINGS_BYTES`, or
-//! [`Mappings::set_limits`].
+//! `docs/internals/mappings.md` has the protocol.
 
-mod bounds;
 mod error;
 #[cfg(test)]
 mod fake;
@@ -44,15 +42,16 @@ mod host;
 mod message;
 mod protocol;
 mod service;
+mod stats;
 #[cfg(test)]
 mod tests;
 
-pub use bounds::{Limits, Stats};
 pub use error::MappingError;
 pub use halocline_device::remote::{Allocation, DeviceId, Kind, Provider, Refusal};
 pub use handles::{Arrived, Mapping, Pinned, Requested, Transfer};
 pub use message::MessageError;
 pub use protocol::Target;
+pub use stats::Stats;
 
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
@@ -81,17 +80,17 @@ struct Cache(OnceLock<Arc<Service>>);
 impl Mappings {
     /// The mappings of this rank. Local; a rank maps nothing for others before it has called this. Waits have the
     /// communicator's deadline.
-    pub fn of(comm: &Communicator) -> Result<Self, MappingError> {
+    pub fn of(comm: &Communicator) -> Self {
         let process = comm.link().pretends().map_or_else(ProcessId::own, ProcessId::pretended);
-        Ok(Self::in_process(comm, process, Limits::from_environment()?))
+        Self::in_process(comm, process)
     }
 
-    fn in_process(comm: &Communicator, process: ProcessId, limits: Limits) -> Self {
+    fn in_process(comm: &Communicator, process: ProcessId) -> Self {
         let cache = comm.extension::<Cache>();
         let mut is_new = false;
         let service = cache.0.get_or_init(|| {
             is_new = true;
-            let service = Service::new(comm.weak_transport(), process, limits);
+            let service = Service::new(comm.weak_transport(), process);
             service.attach(Arc::new(host::HostMemory::default()));
             Arc::new(service)
         });
@@ -195,15 +194,16 @@ impl Mappings {
         })
     }
 
-    /// Limits how much unused memory stays mapped. Excess is unmapped at once; does not block.
-    pub fn set_limits(&self, limits: Limits) {
-        self.service.with(|protocol| protocol.set_limits(limits));
+    /// Limits how many unused allocations of this rank stay mapped by others; 1024 unless set. 0: each is unmapped when its
+    /// transfer ends. Excess is unmapped at once; does not block.
+    pub fn set_limit(&self, limit: usize) {
+        self.service.with(|protocol| protocol.set_limit(limit));
         self.drive();
     }
 
-    /// The limits.
-    pub fn limits(&self) -> Limits {
-        self.service.with(|protocol| protocol.limits())
+    /// The limit.
+    pub fn limit(&self) -> usize {
+        self.service.with(|protocol| protocol.limit())
     }
 
     /// The statistics.

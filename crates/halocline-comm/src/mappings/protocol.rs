@@ -15,8 +15,8 @@
 //! | dead | the rank is gone: for all entries at once | never |
 //!
 //! A request pins its entry: a mapping until [`Protocol::unpin`], a transfer until `DONE`. Entries that are not pinned are evicted
-//! beyond the limits, least recently used first, but none with an open offer. If the limits
-//! cannot hold an entry at all, its `DATA` is marked as the last; the importer then closes before it sends `DONE`.
+//! beyond the limit, least recently used first, but none with an open offer. If the limit
+//! is 0, the `DATA` of an entry is marked as the last; the importer then closes before it sends `DONE`.
 //!
 //! **The importer** has a table token -> mapping, without a policy. It opens on `OFFER` and closes on `UNMAP`, once
 //! its own references (resolved mappings, transfers) have ended. Offsets and lengths are checked against the table.
@@ -29,14 +29,17 @@ mod tests;
 pub(crate) use importer::{Arrival, Unusable};
 pub(crate) use owner::Unmap;
 
-use super::bounds::{Limits, Stats};
 use super::message::{Descriptor, Message, MessageError, ProcessId};
+use super::stats::Stats;
 use crate::segment::Segment;
 use halocline_device::remote::{Allocation, DeviceId, Refusal};
 use importer::{Import, Phase};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The default number of unused allocations that stay mapped.
+const LIMIT: usize = 1024;
 
 /// The importer of memory: a rank, and its device that accesses the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,7 +123,7 @@ struct Request {
 
 pub(crate) struct Protocol {
     next: u64,
-    limits: Limits,
+    limit: usize,
     stats: Stats,
     entries: BTreeMap<u64, Entry>,
     /// Transfers in flight: the entry and its target, by epoch.
@@ -137,11 +140,11 @@ fn post(to: usize, message: Message) -> Effect {
 }
 
 impl Protocol {
-    pub(crate) fn new(process: ProcessId, limits: Limits) -> Self {
+    pub(crate) fn new(process: ProcessId) -> Self {
         Self {
             // Random, so that numbers of different processes do not collide, even if a process id was reused.
             next: process.random & !0xffff_ffff,
-            limits,
+            limit: LIMIT,
             stats: Stats::default(),
             entries: BTreeMap::new(),
             transfers: BTreeMap::new(),

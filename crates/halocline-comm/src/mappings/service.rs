@@ -5,9 +5,9 @@
 
 mod drive;
 
-use super::bounds::{Limits, Stats};
 use super::message::{Message, ProcessId};
 use super::protocol::{Answer, Arrival, Effect, Protocol, Target, Unmap, Want};
+use super::stats::Stats;
 use crate::claim::Claim;
 use crate::inbox::Tag;
 use crate::progress::Serve;
@@ -91,9 +91,9 @@ struct Open {
 }
 
 impl Service {
-    pub(super) fn new(transport: Weak<dyn Transport>, process: ProcessId, limits: Limits) -> Self {
+    pub(super) fn new(transport: Weak<dyn Transport>, process: ProcessId) -> Self {
         let state = State {
-            protocol: Protocol::new(process, limits),
+            protocol: Protocol::new(process),
             providers: Vec::new(),
             opened: HashMap::new(),
             awaited: BTreeSet::new(),

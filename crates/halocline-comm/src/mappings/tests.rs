@@ -3,7 +3,6 @@
 mod ends;
 mod refusals;
 
-use super::bounds::{DEFAULT, limits_of};
 use super::fake::{Asked, Fake, World};
 use super::*;
 use crate::communicator::mix;
@@ -28,7 +27,7 @@ fn at(rank: usize) -> Target {
 /// A rank with a device, in a process of its own.
 fn process(comm: &Communicator, world: &World) -> (Mappings, Arc<Fake>) {
     let own = ProcessId { pid: 7, random: mix(comm.rank() as u64) };
-    let mappings = Mappings::in_process(comm, own, DEFAULT);
+    let mappings = Mappings::in_process(comm, own);
     let fake = Fake::new(world, comm.rank(), device(comm.rank()));
     mappings.attach(Arc::clone(&fake) as _);
     (mappings, fake)
@@ -191,7 +190,7 @@ fn sent_bytes_are_read_through_the_mapping() {
     let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
     let memory = world.allocate(0, device(0), PAGE, PAGE);
     for limit in [1024, 0] {
-        mappings.set_limits(Limits { entries: limit, ..DEFAULT });
+        mappings.set_limit(limit);
         for offset in 0..20 {
             let transfer = mappings.send(at(1), PAGE + offset, 16).unwrap();
             let arrived = theirs.receive(Some(0)).unwrap();
@@ -277,20 +276,4 @@ fn foreign_memory_that_was_freed_is_unmapped_without_a_request() {
     assert_eq!(world.held(), 1);
     let given_back = || Ok((world.held() == 0).then_some(()));
     owner.with_deadline(Some(Duration::from_secs(20))).wait_for(None, "the memory", given_back).unwrap();
-}
-
-#[test]
-fn limits_come_from_the_environment() {
-    let limits = |entries: Option<&str>, bytes: Option<&str>| {
-        limits_of(|variable| {
-            let value = if variable.ends_with("ENTRIES") { entries } else { bytes };
-            value.map(Into::into)
-        })
-    };
-    assert_eq!(limits(None, None).unwrap(), DEFAULT);
-    assert_eq!(limits(Some("0"), Some("4096")).unwrap(), Limits { entries: 0, bytes: 4096 });
-    assert_eq!(limits(Some(""), None).unwrap(), DEFAULT);
-    for wrong in ["-1", "many", "1.5"] {
-        assert_eq!(limits(Some(wrong), None).unwrap_err().name(), "HALOCLINE_MAPPINGS_ENTRIES", "{wrong}");
-    }
 }

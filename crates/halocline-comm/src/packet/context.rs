@@ -25,7 +25,7 @@ pub struct PacketContext {
 impl PacketContext {
     /// Received payloads lie in memory of `resource`. Local. The context does not keep the rank from leaving.
     pub fn new(comm: &Communicator, resource: Arc<dyn MemoryResource>) -> Result<Self, PacketError> {
-        let mappings = Mappings::of(comm)?;
+        let mappings = Mappings::of(comm);
         if let Some(device) = resource.device()
             && let Some(provider) = device.driver().provider()?
         {

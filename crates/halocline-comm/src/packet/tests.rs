@@ -152,7 +152,7 @@ fn words_and_metadata_are_known_before_the_payload() {
 fn drive(context: &PacketContext) {
     let unknown = context.mappings().resolve(1 - context.comm().rank(), 0, 0, 0);
     assert!(unknown.is_err());
-    context.mappings().set_limits(context.mappings().limits());
+    context.mappings().set_limit(context.mappings().limit());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{BindOptions, Direction, HaloExchange, LinkInfo, LinkPath, Ll};
 use halocline_comm::Endpoint;
-use halocline_comm::mappings::{Limits, Mappings, Stats};
+use halocline_comm::mappings::{Mappings, Stats};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ fn every_kind<R: Rig>(comm: &Stage<'_>) -> Outcome {
         comm.barrier()?;
         if maps(rig, comm) {
             // A pool has to be freed by its importers first.
-            let mappings = Mappings::of(comm)?;
+            let mappings = Mappings::of(comm);
             let released = || Ok(mappings.release(own.address).ok());
             comm.wait_for(None, "memory to be released", released).map_err(|why| of(why.into()))?;
         }
@@ -93,9 +93,9 @@ fn bound_again<R: Rig>(comm: &Stage<'_>) -> Outcome {
     for round in 0..4 {
         let halo = ring.bind(comm, &BindOptions::default())?;
         comm.barrier()?;
-        let bound = Mappings::of(comm)?.stats();
+        let bound = Mappings::of(comm).stats();
         (1..=20).try_for_each(|step| ring.step(&halo, 100 * round + step))?;
-        let after = Mappings::of(comm)?.stats();
+        let after = Mappings::of(comm).stats();
         // What the object of the round before had pinned may be released meanwhile.
         ensure!(
             (bound.hits, bound.opens, bound.staged) == (after.hits, after.opens, after.staged)
@@ -113,8 +113,8 @@ fn bound_again<R: Rig>(comm: &Stage<'_>) -> Outcome {
 
 /// Waits until others have unmapped all memory of this rank, but for what was in use before: other cases forget handles.
 fn nothing_more(comm: &Stage<'_>, mappings: &Mappings, before: Stats) -> Outcome {
-    let usual = mappings.limits();
-    mappings.set_limits(Limits { entries: 0, ..usual });
+    let usual = mappings.limit();
+    mappings.set_limit(0);
     let released = || {
         let now = mappings.stats();
         Ok((now.entries == now.pinned && now.pinned <= before.pinned).then_some(()))
@@ -122,15 +122,15 @@ fn nothing_more(comm: &Stage<'_>, mappings: &Mappings, before: Stats) -> Outcome
     let waited =
         comm.with_deadline(Some(Duration::from_secs(10))).wait_for(None, "memory to be unmapped", released);
     waited.map_err(|error| Trouble::new(format!("{error}: {:?}, before {before:?}", mappings.stats())))?;
-    mappings.set_limits(usual);
+    mappings.set_limit(usual);
     Ok(comm.barrier()?)
 }
 
 fn limits<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
-    let mappings = Mappings::of(comm)?;
-    let (usual, before) = (mappings.limits(), mappings.stats());
+    let mappings = Mappings::of(comm);
+    let (usual, before) = (mappings.limit(), mappings.stats());
     let ring = || -> Result<Ring, Trouble> {
         let memory = Arc::new(device.allocate(Ring::BYTES)?);
         Ring::new(comm, device, memory.at(0), memory)
@@ -142,7 +142,7 @@ fn limits<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let other = passing.bind(comm, &BindOptions::default())?;
         lasting.fill(step)?;
         let pending = halo.schedule_exchange(&[lasting.stream()])?;
-        mappings.set_limits(Limits { entries, ..usual });
+        mappings.set_limit(entries);
         pending.schedule_wait(lasting.stream())?;
         lasting.check(step)?;
         passing.step(&other, step)?;
@@ -153,7 +153,7 @@ fn limits<R: Rig>(comm: &Stage<'_>) -> Outcome {
     halo.wait()?;
     comm.barrier()?;
     drop(halo);
-    mappings.set_limits(usual);
+    mappings.set_limit(usual);
     nothing_more(comm, &mappings, before)?;
     rig.check()
 }
@@ -162,7 +162,7 @@ fn limits<R: Rig>(comm: &Stage<'_>) -> Outcome {
 fn freed<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     let before = mappings.stats();
     for round in 1..=5 {
         let memory = Arc::new(device.allocate(Ring::BYTES)?);

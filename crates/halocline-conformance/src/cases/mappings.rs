@@ -4,7 +4,7 @@ use super::lifetimes::belongings;
 use crate::numbers::Numbers;
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline_comm::mappings::{DeviceId, Kind, Limits, MappingError, Mappings, Refusal, Target};
+use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Refusal, Target};
 use halocline_comm::{Endpoint, Segment};
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn bytes_at<'a>(address: u64, length: u64) -> &'a [u8] {
 }
 
 fn read_and_written(comm: &Stage<'_>) -> Outcome {
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     let memory = filled(comm, 1)?;
     let before = mappings.stats();
     let (from, length) = (40, 8 * comm.size() as u64);
@@ -108,13 +108,11 @@ fn read_and_written(comm: &Stage<'_>) -> Outcome {
 }
 
 fn taken(comm: &Stage<'_>) -> Outcome {
-    let mappings = Mappings::of(comm)?;
-    let usual = mappings.limits();
+    let mappings = Mappings::of(comm);
+    let usual = mappings.limit();
     let memories = [filled(comm, 3)?, filled(comm, 4)?, filled(comm, 5)?];
-    let limits =
-        [usual, Limits { entries: 1, ..usual }, Limits { entries: 0, ..usual }, Limits { bytes: 1, ..usual }];
-    for limits in limits {
-        mappings.set_limits(limits);
+    for limit in [usual, 1, 0] {
+        mappings.set_limit(limit);
         let mut transfers = Vec::new();
         for (offset, memory) in (0..9).zip(memories.iter().cycle()) {
             for peer in peers(comm) {
@@ -136,17 +134,16 @@ fn taken(comm: &Stage<'_>) -> Outcome {
         }
         transfers.into_iter().try_for_each(|transfer| transfer.wait())?;
         let stats = mappings.stats();
-        let kept = if limits.bytes == 1 { 0 } else { limits.entries };
-        ensure!(stats.entries <= kept && stats.pinned == 0, "{stats:?} with {limits:?}");
+        ensure!(stats.entries <= limit && stats.pinned == 0, "{stats:?} with a limit of {limit}");
     }
-    mappings.set_limits(usual);
+    mappings.set_limit(usual);
     memories.iter().try_for_each(|memory| mappings.release(address(memory)))?;
     comm.barrier()?;
     Ok(())
 }
 
 fn allocated_again(comm: &Stage<'_>) -> Outcome {
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     for seed in 10..30 {
         // Freed without a word, and likely to come again where it was.
         let memory = filled(comm, seed)?;
@@ -163,12 +160,12 @@ fn allocated_again(comm: &Stage<'_>) -> Outcome {
 }
 
 fn released(comm: &Stage<'_>) -> Outcome {
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     // What other cases have left is unmapped: there is no room for it.
-    let usual = mappings.limits();
-    mappings.set_limits(Limits { entries: 0, ..usual });
+    let usual = mappings.limit();
+    mappings.set_limit(0);
     comm.wait_for(None, "memory to be unmapped", || Ok((mappings.stats().bytes_held == 0).then_some(())))?;
-    mappings.set_limits(usual);
+    mappings.set_limit(usual);
     comm.barrier()?;
     let before = mappings.stats();
     ensure!((before.mapped, before.entries) == (0, 0), "{before:?}");
@@ -197,7 +194,7 @@ fn nothing_left(comm: &Stage<'_>) -> Outcome {
         // All ranks count the same process.
         return Ok(());
     }
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     let turn = |seed: u64| -> Outcome {
         let memory = filled(comm, seed % 7)?;
         let sent: Vec<_> = peers(comm)
@@ -227,7 +224,7 @@ fn nothing_left(comm: &Stage<'_>) -> Outcome {
 }
 
 fn private(comm: &Stage<'_>) -> Outcome {
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     let own = [1u8; 64];
     for peer in peers(comm) {
         match mappings.map(at(peer), own.as_ptr().expose_provenance() as u64, 64).err() {

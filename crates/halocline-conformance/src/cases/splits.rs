@@ -135,7 +135,7 @@ fn beside_the_parent(comm: &Stage<'_>) -> Outcome {
 fn mappings(comm: &Stage<'_>) -> Outcome {
     use halocline::comm::mappings::{DeviceId, Target};
     let split = reversed(comm)?;
-    let mappings = Mappings::of(&split)?;
+    let mappings = Mappings::of(&split);
     let (next, before) =
         ((split.rank() + 1) % split.size(), (split.rank() + split.size() - 1) % split.size());
     let shares = |rank: usize| rank != split.rank() && split.link().bell(rank).is_some();

@@ -10,7 +10,7 @@ use crate::{Outcome, Trouble, ensure};
 use halocline::device::{Address, Priority, cuda};
 use halocline::{BindOptions, Communicator, Device, LinkChoice};
 use halocline_comm::Endpoint;
-use halocline_comm::mappings::{Kind, Limits, Mappings, Target};
+use halocline_comm::mappings::{Kind, Mappings, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,7 @@ pub(super) fn round_rank(gpus: &str, count: &str) -> Outcome {
     let comm = Communicator::init()?;
     let rig = Gpus::get()?;
     let device = device_among(rig, gpus, comm.rank())?;
-    let (raw, mappings) = (Raw::new(), Mappings::of(&comm)?);
+    let (raw, mappings) = (Raw::new(), Mappings::of(&comm));
     let round = |number: u64| -> Outcome {
         // The library's memory, and foreign memory, which is freed without notice or after a release.
         let (address, owner): (Address, Arc<dyn std::any::Any + Send + Sync>) = match number % 3 {
@@ -192,16 +192,16 @@ pub(super) fn cost_rank(gpus: &str) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_among(rig, gpus, comm.rank())?;
     let other = device_among(rig, gpus, 1 - comm.rank())?;
-    let (raw, mappings) = (Raw::new(), Mappings::of(&comm)?);
+    let (raw, mappings) = (Raw::new(), Mappings::of(&comm));
     let provider = cuda::provider(device.ordinal())?;
     mappings.attach(Arc::clone(&provider));
     let target = Target { rank: 1, device: cuda::provider(other.ordinal())?.device() };
-    let usual = mappings.limits();
+    let usual = mappings.limit();
     let nothing_left = || {
-        mappings.set_limits(Limits { entries: 0, ..usual });
+        mappings.set_limit(0);
         let left = || Ok((mappings.stats().bytes_held == 0).then_some(()));
         comm.wait_for(None, "memory to be unmapped", left)?;
-        mappings.set_limits(usual);
+        mappings.set_limit(usual);
         Ok(())
     };
     if comm.rank() == 0 {
@@ -240,8 +240,8 @@ pub(super) fn cost_rank(gpus: &str) -> Outcome {
             // Bytes that are taken: from a mapping that stays, from one for each transfer, through the host.
             let own = (comm.rank() == 1).then(|| device.allocate(bytes)).transpose()?;
             let stream = device.stream(Priority::Normal)?;
-            for limit in [usual, Limits { entries: 0, ..usual }] {
-                mappings.set_limits(limit);
+            for limit in [usual, 0] {
+                mappings.set_limit(limit);
                 comm.barrier()?;
                 let mut times = Vec::new();
                 for _ in 0..=REPEATS {
@@ -267,7 +267,7 @@ pub(super) fn cost_rank(gpus: &str) -> Outcome {
                     row.push(bytes as f64 / median(times.split_off(1)) / 1e3);
                 }
             }
-            mappings.set_limits(usual);
+            mappings.set_limit(usual);
             row.push(staged(
                 &comm,
                 device,
@@ -302,7 +302,7 @@ fn staged(
     bytes: usize,
 ) -> Result<f64, Trouble> {
     let segment = comm.allocate(bytes)?;
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     let host = Target { rank: 0, device: halocline_comm::mappings::DeviceId::HOST };
     let base = segment.base().as_ptr().expose_provenance() as Address;
     // Of rank 1, mapped by rank 0.

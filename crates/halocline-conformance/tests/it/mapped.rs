@@ -9,7 +9,7 @@ use halocline::{
     BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, LinkInfo, LinkPath,
 };
 use halocline_comm::Endpoint;
-use halocline_comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
+use halocline_comm::mappings::{DeviceId, Mappings, Refusal, Target};
 use halocline_conformance::programs::Program;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
@@ -69,12 +69,12 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
         let told = "mappings of this rank so far: 0 hits, 2 opens, 0 evictions, 0 staged;";
         ensure!(halo.explain().contains(told), "{}", halo.explain());
         comm.barrier()?;
-        let (calls, stats) = (world.mapping_calls(), Mappings::of(comm)?.stats());
+        let (calls, stats) = (world.mapping_calls(), Mappings::of(comm).stats());
         comm.barrier()?;
         (1..=5).try_for_each(|step| ring.step(&halo, step))?;
         comm.barrier()?;
         ensure!(world.mapping_calls() == calls, "{:?} after {calls:?}", world.mapping_calls());
-        ensure!(Mappings::of(comm)?.stats() == stats, "{:?} after {stats:?}", Mappings::of(comm)?.stats());
+        ensure!(Mappings::of(comm).stats() == stats, "{:?} after {stats:?}", Mappings::of(comm).stats());
         Ok(comm.barrier()?)
     });
 }
@@ -94,7 +94,7 @@ fn mailboxes_on_devices_are_mapped_instead_of_fields() {
         let through = "memory of the devices, a buffer of the receiver, mapped by simulation";
         ensure!(text.matches(through).count() == 2, "{text}");
         comm.barrier()?;
-        let (calls, stats) = (world.mapping_calls(), Mappings::of(comm)?.stats());
+        let (calls, stats) = (world.mapping_calls(), Mappings::of(comm).stats());
         ensure!(calls.opens == 2 && stats.mapped == 1, "{calls:?}, {stats:?}");
         comm.barrier()?;
         (1..=7).try_for_each(|step| ring.step(&halo, step))?;
@@ -173,7 +173,7 @@ fn memory_that_the_peer_cannot_open_uses_a_device_mailbox() {
                 comm.barrier()?;
             }
             // Remembered, not asked for again.
-            let staged = Mappings::of(comm)?.stats().staged;
+            let staged = Mappings::of(comm).stats().staged;
             ensure!(staged == if comm.rank() == 0 { 2 } else { 0 }, "{staged} requests were refused");
             Ok(comm.barrier()?)
         });
@@ -298,8 +298,7 @@ fn another_process_writes_to_a_rank_with_several_devices() {
 #[test]
 fn limits_change_while_exchanges_are_in_flight() {
     play(0..20, 2, |_, device, comm| {
-        let mappings = Mappings::of(comm)?;
-        let usual = mappings.limits();
+        let mappings = Mappings::of(comm);
         let lasting = ring(comm, device)?;
         let halo = lasting.bind(comm, &BindOptions::default())?;
         for (step, entries) in (1..).zip([1024, 1, 0, 8]) {
@@ -307,7 +306,7 @@ fn limits_change_while_exchanges_are_in_flight() {
             let other = passing.bind(comm, &BindOptions::default())?;
             lasting.fill(step)?;
             let pending = halo.schedule_exchange(&[lasting.stream()])?;
-            mappings.set_limits(Limits { entries, ..usual });
+            mappings.set_limit(entries);
             pending.schedule_wait(lasting.stream())?;
             lasting.check(step)?;
             passing.step(&other, step)?;
@@ -327,7 +326,7 @@ fn an_array_frees_its_memory_once_no_rank_maps_it() {
             let halo = ring.bind(comm, &BindOptions::default())?;
             ring.step(&halo, round)?;
         }
-        let mappings = Mappings::of(comm)?;
+        let mappings = Mappings::of(comm);
         let given_back = || {
             let stats = mappings.stats();
             Ok((stats.bytes_held == 0 && stats.mapped == 0).then_some(()))

@@ -260,8 +260,6 @@ def test_what_the_environment_says(tmp_path):
         ("HALOCLINE_LL", "garbage"),
         ("HALOCLINE_MPI", "/nowhere/libmpi.so"),
         ("HALOCLINE_STREAM_WAITS", "perhaps"),
-        ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
-        ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),
     ],
 )
 def test_a_bind_refuses_a_variable_with_garbage(binds, variable, garbage):

@@ -1,7 +1,6 @@
 //! Device memory for ranks of other processes of the node. The owner has the ranks that access it map it, pins the mappings, and
 //! sends a token and an offset, from which the importer gets an address ([`halocline_comm::mappings`]).
 
-use super::error::BindError;
 use crate::agree::agree;
 use crate::error::Error;
 use crate::field::Memory;
@@ -33,11 +32,8 @@ impl DeviceRegistry {
         // If one device's memory cannot be exported, none is: a link has one path for all fields.
         let providers: Result<Option<Vec<_>>, Error> =
             providers.map(|provider| provider.map_err(Error::from)).collect();
-        let own = providers.map(Option::unwrap_or_default).and_then(|providers| {
-            let mappings = (!providers.is_empty()).then(|| Mappings::of(comm)).transpose();
-            Ok((mappings.map_err(BindError::from)?, providers))
-        });
-        let (mappings, providers) = agree(comm, own)?;
+        let providers = agree(comm, providers)?.unwrap_or_default();
+        let mappings = (!providers.is_empty()).then(|| Mappings::of(comm));
         let own: Vec<u8> = providers.iter().flat_map(|provider| provider.device().0).collect();
         if let Some(mappings) = &mappings {
             providers.iter().for_each(|provider| mappings.attach(Arc::clone(provider)));
@@ -160,7 +156,7 @@ impl ExportHandle {
         comm: &Communicator,
         owner: usize,
     ) -> Result<(Arc<Segment>, Option<Kind>), MappingError> {
-        let mapping = Mappings::of(comm)?.resolve(owner, self.token, self.offset, self.bytes)?;
+        let mapping = Mappings::of(comm).resolve(owner, self.token, self.offset, self.bytes)?;
         let kind = mapping.kind();
         if kind == Some(Kind::Memfd) {
             return Err(MappingError::NoMapping { token: self.token, rank: owner });

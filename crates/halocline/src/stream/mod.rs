@@ -214,7 +214,7 @@ impl Scheduled {
     pub(crate) fn mappings(&self) -> Option<Stats> {
         let is_used = !self.pinned.is_empty() || self.links.iter().any(|link| !link.mapped.is_empty());
         // The cache exists then.
-        is_used.then(|| Mappings::of(&self.comm).ok()).flatten().map(|mappings| mappings.stats())
+        is_used.then(|| Mappings::of(&self.comm).stats())
     }
 
     pub(crate) fn new(parts: Parts) -> Self {

@@ -1,7 +1,6 @@
 //! The owner's side, which decides which ranks have its memory mapped.
 
 use super::{Answer, Effect, Entry, Protocol, Request, State, Target, Want, post};
-use crate::mappings::bounds::Limits;
 use crate::mappings::message::Message;
 use halocline_device::Address;
 use halocline_device::remote::{Allocation, Refusal};
@@ -116,13 +115,13 @@ impl Protocol {
         }
     }
 
-    pub(crate) fn set_limits(&mut self, limits: Limits) {
-        self.limits = limits;
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
         self.settle();
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Retires the allocation around an address, or fails with the number of its pins if it is in use. Returns the entries that are still
@@ -228,7 +227,7 @@ impl Protocol {
         self.transfers.insert(request.id, (id, request.target));
         let in_flight = self.transfers.values().filter(|(of, _)| *of == id).count();
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let last = entry.pins == in_flight && !self.limits.hold(1, entry.allocation.bytes);
+        let last = entry.pins == in_flight && self.limit == 0;
         let data = Message::Data { entry: id, token, offset, length, epoch: request.id, last };
         self.out.push_back(post(request.target.rank, data));
         if last {
@@ -289,7 +288,7 @@ impl Protocol {
         }
     }
 
-    /// Applies the consequences of a change: evicts beyond the limits, removes entries that are unmapped everywhere, makes
+    /// Applies the consequences of a change: evicts beyond the limit, removes entries that are unmapped everywhere, makes
     /// offers that waited for that.
     pub(super) fn settle(&mut self) {
         let given_up = |entry: &Entry| entry.is_given_up && entry.pins == 0 && !entry.retiring;
@@ -298,12 +297,11 @@ impl Protocol {
         ids.into_iter().for_each(|id| self.retire(id));
         let idle = |entry: &&Entry| entry.pins == 0 && !entry.retiring;
         let mut count = self.entries.values().filter(idle).count();
-        let mut bytes: u64 = self.entries.values().filter(idle).map(|entry| entry.allocation.bytes).sum();
-        while !self.limits.hold(count, bytes) {
+        while count > self.limit {
             let is_open = |entry: &Entry| entry.targets.values().any(|state| *state == State::Offered);
             let victims = self.entries.iter().filter(|(_, entry)| idle(entry) && !is_open(entry));
-            let Some((&id, entry)) = victims.min_by_key(|(id, entry)| (entry.last_use, **id)) else { break };
-            (count, bytes) = (count - 1, bytes - entry.allocation.bytes);
+            let Some((&id, _)) = victims.min_by_key(|(id, entry)| (entry.last_use, **id)) else { break };
+            count -= 1;
             self.stats.evictions += 1;
             self.retire(id);
         }

@@ -190,7 +190,7 @@ fn several_threads_map_at_once() {
         let (mappings, _fake) = process(&comm, &world);
         let me = comm.rank();
         comm.barrier().unwrap();
-        mappings.set_limits(Limits { entries: 3, ..DEFAULT });
+        mappings.set_limit(3);
         scope(|threads| {
             for thread in 0..3u64 {
                 let (mappings, world) = (mappings.clone(), world.clone());

@@ -57,8 +57,10 @@ fn memory_whose_descriptors_cannot_be_received_is_refused_with_the_reason() {
         let (mappings, _fake) = process(&owner, &world);
         world.allocate(0, device(0), PAGE, PAGE);
         let requested = mappings.request(at(1), PAGE, 8).unwrap();
+        // The owner's progress thread may be the one that sends the offer.
         let inbox = importer.link().inbox();
-        let mut offer = inbox.take(service::TAG, Some(0)).unwrap();
+        let offered = || Ok(inbox.take(service::TAG, Some(0)));
+        let mut offer = importer.wait_for(None, "the offer", offered).unwrap();
         offer.missing = Some(CommError::System { what: "receive descriptors", errno });
         let (theirs, _fake) = process(&importer, &world);
         inbox.push(offer);

@@ -27,7 +27,7 @@ pub(crate) fn rank(gpus: &str) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_among(rig, gpus, comm.rank())?;
     let other = device_among(rig, gpus, 1 - comm.rank())?;
-    let mappings = Mappings::of(&comm.with_deadline(Some(LIMIT)))?;
+    let mappings = Mappings::of(&comm.with_deadline(Some(LIMIT)));
     mappings.attach(cuda::provider(device.ordinal())?);
     let target = Target { rank: 1, device: cuda::provider(other.ordinal())?.device() };
     if comm.rank() == 0 {

@@ -20,7 +20,7 @@ pub(super) struct Remote {
 impl Remote {
     /// So many bytes of each rank's device. Collective.
     pub(super) fn new(comm: &Communicator, device: &Device, bytes: usize) -> Result<Self, Trouble> {
-        let mappings = Mappings::of(comm)?;
+        let mappings = Mappings::of(comm);
         let provider = cuda::provider(device.ordinal())?;
         let own = provider.device();
         mappings.attach(provider);

@@ -4,7 +4,7 @@ use super::*;
 
 /// The cache of this rank, for a device, and rank 1's device as its target. Collective.
 fn mappings_to_rank_1(device: &Device, comm: &Communicator) -> Result<(Mappings, Target), Trouble> {
-    let mappings = Mappings::of(comm)?;
+    let mappings = Mappings::of(comm);
     let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;
     let ids = comm.all_gather(&own.device().0)?;
     mappings.attach(own);

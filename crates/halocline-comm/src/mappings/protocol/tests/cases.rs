@@ -6,7 +6,7 @@ const PAGE: u64 = 4096;
 
 #[test]
 fn a_miss_then_a_hit() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (first, token) = sim.mapped(0, at(1), &memory);
     let request = sim.map(0, at(1), &memory);
@@ -21,7 +21,7 @@ fn a_miss_then_a_hit() {
 /// Of virtual memory any part can have an entry: who asks for bytes hits the smallest that holds them all, whatever lies around it.
 #[test]
 fn bytes_are_found_in_the_smallest_allocation_that_holds_them_all() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let part = |base, bytes, id| Allocation { base, bytes, id, device: device(0, 0), kind: Kind::Vmm };
     let protocol = &mut sim.ranks[0].protocol;
     let (all, one) = (part(PAGE, 3 * PAGE, 7), part(2 * PAGE, PAGE, 8));
@@ -42,7 +42,7 @@ fn bytes_are_found_in_the_smallest_allocation_that_holds_them_all() {
 
 #[test]
 fn two_peers_have_mappings_of_their_own_of_one_entry() {
-    let mut sim = Sim::new(3, KEEP);
+    let mut sim = Sim::new(3, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (first, second) = (sim.mapped(0, at(1), &memory), sim.mapped(0, at(2), &memory));
     assert_eq!(first.0, second.0);
@@ -52,7 +52,7 @@ fn two_peers_have_mappings_of_their_own_of_one_entry() {
 
 #[test]
 fn two_devices_of_one_importer_have_mappings_of_their_own() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (first, second) = (at(1), Target { rank: 1, device: device(1, 1) });
     let (one, other) = (sim.mapped(0, first, &memory), sim.mapped(0, second, &memory));
@@ -60,7 +60,7 @@ fn two_devices_of_one_importer_have_mappings_of_their_own() {
     sim.unpin(0, one.0);
     sim.unpin(0, other.0);
     // Each is closed on the device that has opened it: the fake looks.
-    sim.ranks[0].protocol.set_limits(keep(0));
+    sim.ranks[0].protocol.set_limit(0);
     sim.settle();
     assert_eq!(sim.world.open_of(0), 0);
 }
@@ -78,7 +78,7 @@ fn memory_allocated_again_over_freed_memory_is_mapped_anew() {
         ("within it", 18 * PAGE, PAGE),
     ];
     for (what, base, bytes) in again {
-        let mut sim = Sim::new(3, KEEP);
+        let mut sim = Sim::new(3, LIMIT);
         let memory = sim.allocate(0, old.0, old.1);
         for peer in [1, 2] {
             sim.send(0, at(peer), &memory, 8);
@@ -100,7 +100,7 @@ fn memory_allocated_again_over_freed_memory_is_mapped_anew() {
 
 #[test]
 fn many_slices_in_flight_with_room_for_one() {
-    let mut sim = Sim::new(2, keep(1));
+    let mut sim = Sim::new(2, 1);
     let memories: Vec<_> = (0..20).map(|slice| sim.allocate(0, (1 + 2 * slice) * PAGE, PAGE)).collect();
     let epochs: Vec<_> =
         memories.iter().cycle().take(60).map(|memory| sim.send(0, at(1), memory, 64)).collect();
@@ -115,7 +115,7 @@ fn many_slices_in_flight_with_room_for_one() {
 
 #[test]
 fn with_a_limit_of_zero_a_transfer_is_done_only_once_it_is_unmapped() {
-    let mut sim = Sim::new(2, keep(0));
+    let mut sim = Sim::new(2, 0);
     let memory = sim.allocate(0, PAGE, PAGE);
     for _ in 0..3 {
         let epochs = [sim.send(0, at(1), &memory, 0), sim.send(0, at(1), &memory, 8)];
@@ -135,34 +135,21 @@ fn with_a_limit_of_zero_a_transfer_is_done_only_once_it_is_unmapped() {
 
 #[test]
 fn an_entry_with_an_open_offer_is_not_evicted_before_the_answer() {
-    let mut sim = Sim::new(2, keep(0));
+    let mut sim = Sim::new(2, 0);
     let memory = sim.allocate(0, PAGE, PAGE);
     let request = sim.map(0, at(1), &memory);
     while sim.carry_out(0) {}
     assert!(sim.ranks[0].protocol.withdraw(request, sim.now));
-    sim.ranks[0].protocol.set_limits(keep(0));
+    sim.ranks[0].protocol.set_limit(0);
     assert!(sim.ranks[0].protocol.entries.values().all(|entry| !entry.retiring));
     sim.settle();
     assert_eq!((sim.world.calls(), sim.ranks[0].protocol.entries.len()), ((1, 1, 1), 0));
 }
 
-#[test]
-fn what_the_limit_of_bytes_cannot_hold_is_mapped_for_one_transfer() {
-    let mut sim = Sim::new(2, Limits { entries: 8, bytes: 4 * PAGE });
-    let (large, small) = (sim.allocate(0, PAGE, 5 * PAGE), sim.allocate(0, 10 * PAGE, 3 * PAGE));
-    let also = sim.allocate(0, 20 * PAGE, 2 * PAGE);
-    for memory in [&small, &large, &also] {
-        sim.send(0, at(1), memory, 0);
-        sim.finish();
-    }
-    let stats = sim.ranks[0].protocol.stats();
-    assert_eq!((stats.entries, stats.bytes_held, stats.evictions), (1, 2 * PAGE, 1));
-}
-
 /// A defect seen in the field: a pin that is never set, and an entry evicted under a transfer in flight.
 #[test]
 fn an_entry_is_not_evicted_under_a_transfer_in_flight() {
-    let mut sim = Sim::new(2, keep(1));
+    let mut sim = Sim::new(2, 1);
     let (first, second) = (sim.allocate(0, PAGE, PAGE), sim.allocate(0, 4 * PAGE, PAGE));
     let slow = sim.send(0, at(1), &first, 8);
     sim.settle();
@@ -174,7 +161,7 @@ fn an_entry_is_not_evicted_under_a_transfer_in_flight() {
         sim.ranks[1].protocol.taken(&newest);
         sim.settle();
     }
-    sim.ranks[0].protocol.set_limits(keep(0));
+    sim.ranks[0].protocol.set_limit(0);
     sim.settle();
     assert_eq!(sim.world.open_of(0), 1);
     // `take` looks whether its memory is still there.
@@ -186,7 +173,7 @@ fn an_entry_is_not_evicted_under_a_transfer_in_flight() {
 /// same base.
 #[test]
 fn a_late_mapped_of_a_retired_entry_touches_no_other() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let request = sim.map(0, at(1), &memory);
     while sim.carry_out(0) {}
@@ -219,7 +206,7 @@ fn a_late_mapped_of_a_retired_entry_touches_no_other() {
 /// A defect seen in the field: two sends before the first answer opening twice.
 #[test]
 fn two_sends_before_the_first_answer_open_once() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let epochs = [sim.send(0, at(1), &memory, 8), sim.send(0, at(1), &memory, 16)];
     while sim.carry_out(0) {}
@@ -232,13 +219,13 @@ fn two_sends_before_the_first_answer_open_once() {
 /// A defect seen in the field: eviction of only one entry when the limit was lowered by many.
 #[test]
 fn lowering_the_limit_evicts_all_that_is_too_much_oldest_first() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memories: Vec<_> = (0..1024).map(|slice| sim.allocate(0, (1 + 2 * slice) * PAGE, PAGE)).collect();
     memories.iter().for_each(|memory| _ = sim.send(0, at(1), memory, 0));
     sim.finish();
     assert_eq!(sim.world.open_of(0), 1024);
     let pinned = sim.mapped(0, at(1), &memories[5]);
-    sim.ranks[0].protocol.set_limits(keep(8));
+    sim.ranks[0].protocol.set_limit(8);
     sim.settle();
     assert_eq!(sim.world.open_of(0), 8 + 1);
     let kept: Vec<u64> = sim.ranks[0].protocol.entries.values().map(|entry| entry.allocation.id).collect();
@@ -252,13 +239,13 @@ fn lowering_the_limit_evicts_all_that_is_too_much_oldest_first() {
 
 #[test]
 fn shrinking_under_load_drains_at_once() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memories: Vec<_> = (0..64).map(|slice| sim.allocate(0, (1 + 2 * slice) * PAGE, PAGE)).collect();
     // What was sent when nothing could be kept is not kept, whatever the limit becomes.
     for (limit, kept) in [(1024, 64), (1, 1), (0, 0), (8, 0), (8, 8)] {
         memories.iter().for_each(|memory| _ = sim.send(0, at(1), memory, 0));
         sim.settle();
-        sim.ranks[0].protocol.set_limits(keep(limit));
+        sim.ranks[0].protocol.set_limit(limit);
         sim.finish();
         assert_eq!(sim.world.open_of(0), kept);
     }
@@ -268,7 +255,7 @@ fn shrinking_under_load_drains_at_once() {
 /// Defects seen in the field: a mapping closed on the wrong device; a table not keyed by the importer's device.
 #[test]
 fn each_mapping_is_closed_on_the_device_that_opened_it() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memories = [sim.allocate(0, PAGE, PAGE), sim.allocate(0, 4 * PAGE, PAGE)];
     for (number, memory) in [(0, &memories[0]), (1, &memories[0]), (1, &memories[1]), (0, &memories[1])] {
         sim.send(0, Target { rank: 1, device: device(1, number) }, memory, 0);
@@ -281,7 +268,7 @@ fn each_mapping_is_closed_on_the_device_that_opened_it() {
 /// A defect seen in the field: a whole block exposed although a suballocation was meant.
 #[test]
 fn offsets_beyond_a_mapping_are_refused_on_both_sides() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (entry, token) = sim.mapped(0, at(1), &memory);
     let importer = &mut sim.ranks[1].protocol;
@@ -298,7 +285,7 @@ fn offsets_beyond_a_mapping_are_refused_on_both_sides() {
 /// A defect seen in the field: memory held until exit because the free was not noticed.
 #[test]
 fn freed_memory_that_nobody_asks_for_again_is_noticed() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let (freed, kept) = (sim.allocate(0, PAGE, PAGE), sim.allocate(0, 4 * PAGE, PAGE));
     for memory in [&freed, &kept] {
         sim.send(0, at(1), memory, 0);
@@ -314,7 +301,7 @@ fn freed_memory_that_nobody_asks_for_again_is_noticed() {
 
 #[test]
 fn memory_that_was_freed_while_it_is_pinned_is_an_error_that_says_so() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (entry, _) = sim.mapped(0, at(1), &memory);
     sim.world.free(memory.id);
@@ -329,7 +316,7 @@ fn memory_that_was_freed_while_it_is_pinned_is_an_error_that_says_so() {
 
 #[test]
 fn released_memory_is_really_free_once_nobody_holds_it() {
-    let mut sim = Sim::new(3, KEEP);
+    let mut sim = Sim::new(3, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     for peer in [1, 2] {
         sim.send(0, at(peer), &memory, 0);
@@ -346,7 +333,7 @@ fn released_memory_is_really_free_once_nobody_holds_it() {
 
 #[test]
 fn memory_that_is_given_up_while_it_is_used_retires_when_it_is_not() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (entry, _) = sim.mapped(0, at(1), &memory);
     let given_up = sim.ranks[0].protocol.give_up(|other| *other == memory);
@@ -361,7 +348,7 @@ fn memory_that_is_given_up_while_it_is_used_retires_when_it_is_not() {
 
 #[test]
 fn a_mapping_is_not_closed_while_the_importer_uses_it() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (entry, token) = sim.mapped(0, at(1), &memory);
     let address = sim.ranks[1].protocol.resolve(0, token, 16, 8).unwrap();
@@ -387,7 +374,7 @@ fn each_refusal_is_remembered_and_its_bytes_are_staged() {
         Refusal::Other(-7),
     ];
     for why in all {
-        let mut sim = Sim::new(3, KEEP);
+        let mut sim = Sim::new(3, LIMIT);
         let memory = sim.allocate(0, PAGE, PAGE);
         sim.ranks[1].drivers[0].refusals.lock().unwrap().push(why);
         let first = [sim.send(0, at(1), &memory, 0), sim.map(0, at(1), &memory)];
@@ -405,7 +392,7 @@ fn each_refusal_is_remembered_and_its_bytes_are_staged() {
 
 #[test]
 fn a_device_that_is_hidden_from_a_rank_is_refused() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let request = sim.map(0, Target { rank: 1, device: device(0, 0) }, &memory);
     sim.settle();
@@ -414,7 +401,7 @@ fn a_device_that_is_hidden_from_a_rank_is_refused() {
 
 #[test]
 fn memory_of_the_same_process_is_its_own_address_and_never_opened() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     sim.ranks[1].process = sim.ranks[0].process;
     let memory = sim.allocate(0, PAGE, PAGE);
     let (_, token) = sim.mapped(0, at(1), &memory);
@@ -426,7 +413,7 @@ fn memory_of_the_same_process_is_its_own_address_and_never_opened() {
 
 #[test]
 fn forged_messages_change_nothing() {
-    let mut sim = Sim::new(3, KEEP);
+    let mut sim = Sim::new(3, LIMIT);
     let memory = sim.allocate(0, PAGE, PAGE);
     let (entry, token) = sim.mapped(0, at(1), &memory);
     let epoch = sim.send(0, at(1), &memory, 8);

@@ -8,7 +8,7 @@ const PAGE: u64 = 4096;
 #[test]
 fn a_peer_may_die_in_every_state() {
     for state in 0..7 {
-        let mut sim = Sim::new(3, KEEP);
+        let mut sim = Sim::new(3, LIMIT);
         let memory = sim.allocate(0, PAGE, PAGE);
         let request = sim.send(0, at(1), &memory, 8);
         // None, offered, opened there, mapped, under way, arrived, unmapping.
@@ -43,7 +43,7 @@ fn a_peer_may_die_in_every_state() {
 
 #[test]
 fn mappings_of_a_dead_owner_are_closed_once_nothing_uses_them() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let (used, unused) = (sim.allocate(0, PAGE, PAGE), sim.allocate(0, 4 * PAGE, PAGE));
     let (_, token) = sim.mapped(0, at(1), &used);
     sim.mapped(0, at(1), &unused);
@@ -60,7 +60,7 @@ fn mappings_of_a_dead_owner_are_closed_once_nothing_uses_them() {
 #[test]
 fn ranks_end_in_any_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let mut sim = Sim::new(3, KEEP);
+        let mut sim = Sim::new(3, LIMIT);
         for owner in 0..3 {
             let memory = sim.allocate(owner, PAGE, PAGE);
             for peer in (0..3).filter(|peer| *peer != owner) {
@@ -75,7 +75,7 @@ fn ranks_end_in_any_order() {
 
 #[test]
 fn a_rank_that_ends_begins_nothing_new() {
-    let mut sim = Sim::new(2, KEEP);
+    let mut sim = Sim::new(2, LIMIT);
     let (first, second) = (sim.allocate(0, PAGE, PAGE), sim.allocate(0, 4 * PAGE, PAGE));
     sim.mapped(0, at(1), &first);
     let requests = [sim.send(0, at(1), &first, 0), sim.send(0, at(1), &second, 0)];

@@ -42,19 +42,15 @@ fn at(rank: usize) -> Target {
     Target { rank, device: device(rank, 0) }
 }
 
-const KEEP: Limits = Limits { entries: 1024, bytes: u64::MAX };
-
-fn keep(entries: usize) -> Limits {
-    Limits { entries, ..KEEP }
-}
-
 impl Sim {
-    fn new(ranks: usize, limits: Limits) -> Self {
+    fn new(ranks: usize, limit: usize) -> Self {
         let world = World::default();
         let rank = |number: usize| {
             let process = ProcessId { pid: 100, random: mix(number as u64) };
+            let mut protocol = Protocol::new(process);
+            protocol.set_limit(limit);
             Rank {
-                protocol: Protocol::new(process, limits),
+                protocol,
                 process,
                 drivers: [0, 1].map(|device_number| Fake::new(&world, number, device(number, device_number))),
                 opened: HashMap::new(),
@@ -241,7 +237,7 @@ impl Sim {
         self.world.kill(number);
         let rank = &mut self.ranks[number];
         rank.is_dead = true;
-        rank.protocol = Protocol::new(rank.process, KEEP);
+        rank.protocol = Protocol::new(rank.process);
         rank.opened.clear();
         rank.arrivals.clear();
         self.wires.retain(|(_, to), _| *to != number);
@@ -264,10 +260,8 @@ impl Sim {
             let protocol = &rank.protocol;
             let is_offered = |entry: &Entry| entry.targets.values().any(|state| *state == State::Offered);
             let is_kept = |entry: &&Entry| !entry.retiring && entry.pins == 0 && !is_offered(entry);
-            let kept = || protocol.entries.values().filter(is_kept);
-            let bytes: u64 = kept().map(|entry| entry.allocation.bytes).sum();
-            let (count, limits) = (kept().count(), protocol.limits);
-            assert!(limits.hold(count, bytes), "{count} unused, of {bytes} bytes, with {limits:?}");
+            let (count, limit) = (protocol.entries.values().filter(is_kept).count(), protocol.limit);
+            assert!(count <= limit, "{count} unused, with a limit of {limit}");
         }
     }
 

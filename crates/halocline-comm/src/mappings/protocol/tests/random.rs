@@ -41,8 +41,7 @@ const UNIT: u64 = 1024;
 impl Play {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(mix(seed));
-        let limits = keep([0, 1, 2, 1024][dice.below(4)]);
-        let sim = Sim::new(RANKS, limits);
+        let sim = Sim::new(RANKS, [0, 1, 2, 1024][dice.below(4)]);
         let (memory, given_up, requests, pinned, held) = Default::default();
         Self { sim, dice, memory, given_up, requests, pinned, held, refused: 0 }
     }
@@ -64,7 +63,7 @@ impl Play {
             29 => self.end_use(),
             30 => match self.dice.below(3) {
                 0 => self.withdraw(),
-                _ => self.set_limits(),
+                _ => self.set_limit(),
             },
             _ => self.refuse_later(),
         }
@@ -225,12 +224,10 @@ impl Play {
         }
     }
 
-    fn set_limits(&mut self) {
-        // At most two units, or as much as there is.
-        let bytes = if self.dice.below(4) == 0 { 2 * UNIT } else { u64::MAX };
-        let limits = Limits { bytes, ..keep([0, 1, 2, 8, 1024][self.dice.below(5)]) };
+    fn set_limit(&mut self) {
+        let limit = [0, 1, 2, 8, 1024][self.dice.below(5)];
         let rank = self.dice.below(RANKS);
-        self.sim.ranks[rank].protocol.set_limits(limits);
+        self.sim.ranks[rank].protocol.set_limit(limit);
     }
 
     fn refuse_later(&mut self) {
@@ -271,7 +268,7 @@ impl Play {
             let protocol = &self.sim.ranks[owner].protocol;
             let pinned = protocol.entries.values().filter(|entry| entry.pins > 0).count();
             // Each entry may be mapped by two devices of each of the other ranks.
-            let most = 2 * (RANKS - 1) * (protocol.limits.entries + pinned);
+            let most = 2 * (RANKS - 1) * (protocol.limit + pinned);
             assert!(self.sim.world.open_of(owner) <= most);
             assert!(protocol.entries.values().all(|entry| !entry.retiring));
             let mapped = protocol.entries.values().flat_map(|entry| entry.targets.values());
