@@ -5,12 +5,13 @@ use crate::deferred_free;
 use crate::driver::Address;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A device by its UUID, which is the same in every process. Ordinals differ (`CUDA_VISIBLE_DEVICES`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceId(pub [u8; 16]);
 
 impl DeviceId {
@@ -33,7 +34,7 @@ impl fmt::Display for DeviceId {
 }
 
 /// How an allocation is shared with another process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// Host memory: a sealed memfd.
     Memfd,
@@ -63,7 +64,7 @@ impl fmt::Display for Kind {
 }
 
 /// An allocation that may be exported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Allocation {
     /// Its first byte, in its own process.
     pub base: Address,
@@ -123,7 +124,7 @@ pub struct Opened {
 }
 
 /// Why an allocation cannot be exported or opened. Its bytes are then staged.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No provider can export it.

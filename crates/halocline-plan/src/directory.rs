@@ -25,7 +25,6 @@ mod message;
 
 pub use home::Registered;
 pub use message::{Answer, Clash, Lookup, Message, Owner, OwnerRun, Reply, Request, RequestPart};
-pub(crate) use message::{ENDS, open, start};
 
 use crate::unstructured::CheckedDomain;
 use crate::wire::WireError;

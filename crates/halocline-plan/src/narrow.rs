@@ -6,11 +6,12 @@
 //! each of its domains.
 //! are: it tells its peers where, in the local order of each of its domains, the wanted depth ends.
 
-use crate::directory::{ENDS, Message, Messages, open, start};
+use crate::directory::{Message, Messages};
 use crate::wire::WireError;
 use crate::{
     Cells, Decomposition, DomainShape, Halo, PatternError, PatternPlan, Peer, Transfer, UnstructuredError,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 impl Decomposition {
@@ -141,29 +142,12 @@ fn below(transfers: &[Transfer], ends: &BTreeMap<u64, u64>) -> Vec<Transfer> {
 }
 
 /// A receiver's message: its domains, each with the end of the requested depth.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Ends(Vec<(u64, u64)>);
 
 impl Message for Ends {
     const NAME: &'static str = "ends of a depth";
-
-    fn encode(&self) -> Vec<u8> {
-        let mut writer = start(ENDS);
-        writer.size(self.0.len());
-        for &(domain, end) in &self.0 {
-            writer.u64(domain);
-            writer.u64(end);
-        }
-        writer.finish()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = open(bytes, ENDS)?;
-        let ends = (0..reader.count(16)?).map(|_| Ok((reader.u64()?, reader.u64()?)));
-        let ends = ends.collect::<Result<_, WireError>>()?;
-        reader.finish()?;
-        Ok(Self(ends))
-    }
+    const KIND: [u8; 4] = *b"ends";
 }
 
 fn wrong(from: usize, what: WireError) -> UnstructuredError {

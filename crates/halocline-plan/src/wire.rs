@@ -1,6 +1,9 @@
 //! Messages between ranks as little-endian bytes. A [`Reader`] accepts untrusted input: it never panics,
 //! and allocates at most a small multiple of the bytes given.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 /// Bytes that are not the expected message.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -30,6 +33,21 @@ pub enum WireError {
 }
 
 crate::debug_as_text!(WireError);
+
+/// A value as a message, in the format of `postcard`.
+pub fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("memory takes all that is written, and lengths are known")
+}
+
+/// A value from a message of [`encode`]. Takes at most 1 MiB, or a small multiple of the bytes given.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(WireError::Trailing(rest.len())),
+        Err(postcard::Error::DeserializeUnexpectedEnd) => Err(WireError::Content("it ends too early")),
+        Err(_) => Err(WireError::Content("it has bytes that this kind of message never has")),
+    }
+}
 
 /// Builds a message.
 #[derive(Debug, Default)]

@@ -1,23 +1,40 @@
 //! The four messages of the directory and their encoding. Decoders accept any bytes and return
 //! either a well-formed message or a [`WireError`].
 
-use crate::wire::{Reader, WireError, Writer};
+use crate::wire::{self, WireError};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// A message of one step of the directory.
-pub trait Message: Sized {
+pub trait Message: Serialize + DeserializeOwned {
     /// Name of the message in errors.
     const NAME: &'static str;
 
-    /// The message as bytes.
-    fn encode(&self) -> Vec<u8>;
+    /// The first bytes of the message, so that no step decodes a message of another step.
+    const KIND: [u8; 4];
 
-    /// Decodes a message. Memory use is proportional to the number of bytes.
-    fn decode(bytes: &[u8]) -> Result<Self, WireError>;
+    /// Refuses content that no rank sends.
+    fn check(&self) -> Result<(), WireError> {
+        Ok(())
+    }
+
+    /// The message as bytes.
+    fn encode(&self) -> Vec<u8> {
+        wire::encode(&(Self::KIND, self))
+    }
+
+    /// Decodes a message: see [`wire::decode`].
+    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let rest = bytes.strip_prefix(&Self::KIND);
+        let rest = rest.ok_or(WireError::Content("it does not begin like this kind of message"))?;
+        let message: Self = wire::decode(rest)?;
+        message.check().map(|()| message)
+    }
 }
 
 /// Step A, to the home of the ids: the cells that the sender owns, and the cells whose owners it
 /// needs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Lookup {
     /// Domains of the sender.
     pub domains: Vec<u64>,
@@ -28,7 +45,7 @@ pub struct Lookup {
 }
 
 /// The owner of a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The rank, never [`usize::MAX`].
     pub rank: usize,
@@ -37,7 +54,7 @@ pub struct Owner {
 }
 
 /// Consecutive queries with one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRun {
     /// Number of queries, at least 1.
     pub count: u64,
@@ -47,7 +64,7 @@ pub struct OwnerRun {
 
 /// A cell or domain that the receiver of a [`Reply`] claims and another rank, or the same one
 /// again, claims as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Clash {
     /// The cell `id`, which the receiver registered for `domain`.
     Cell {
@@ -68,7 +85,7 @@ pub enum Clash {
 }
 
 /// Step B, from a home: answers to the queries in their order, and at most one clash of each kind.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reply {
     /// Claims that contradict those of another rank.
     pub clashes: Vec<Clash>,
@@ -78,14 +95,14 @@ pub struct Reply {
 
 /// Step C, to an owner: the cells that the sender needs, one part for each pair of domains, in
 /// ascending order of (`to`, `from`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Request {
     /// The pairs of domains, at least one.
     pub parts: Vec<RequestPart>,
 }
 
 /// The cells that one domain of the sender needs from one domain of the receiver.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestPart {
     /// The sender's domain.
     pub to: u64,
@@ -99,195 +116,58 @@ pub struct RequestPart {
 
 /// Step D, from an owner: for each part of the request, in its order, the local indices of the cells
 /// in the owner's domain, each below [`u32::MAX`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Answer {
     /// The parts of the request.
     pub parts: Vec<Vec<u32>>,
 }
 
-// Each message starts with its own magic number, so no step decodes a message of another step.
-const LOOKUP: u32 = 0x4c41_0001;
-const REPLY: u32 = 0x4c41_0002;
-const REQUEST: u32 = 0x4c41_0003;
-const ANSWER: u32 = 0x4c41_0004;
-pub(crate) const ENDS: u32 = 0x4c41_0005;
-
-const NOBODY: u64 = u64::MAX;
-const CELL: u32 = 0;
-const DOMAIN: u32 = 1;
-
-pub(crate) fn start(kind: u32) -> Writer {
-    let mut writer = Writer::new();
-    writer.u32(kind);
-    writer
+// A domain has at most `u32::MAX` cells, so `start + len` of every run fits in 32 bits.
+fn check_indices(indices: &[u32]) -> Result<(), WireError> {
+    refuse(indices.contains(&u32::MAX), "a local index exceeds what a domain can have")
 }
 
-pub(crate) fn open(bytes: &[u8], kind: u32) -> Result<Reader<'_>, WireError> {
-    let mut reader = Reader::new(bytes);
-    if reader.u32()? == kind {
-        Ok(reader)
-    } else {
-        Err(WireError::Content("it does not begin like this kind of message"))
-    }
-}
-
-fn local_indices(reader: &mut Reader<'_>) -> Result<Vec<u32>, WireError> {
-    let indices = reader.u32s()?;
-    // A domain has at most u32::MAX cells, so `start + len` of every run fits in 32 bits.
-    if indices.contains(&u32::MAX) {
-        return Err(WireError::Content("a local index exceeds what a domain can have"));
-    }
-    Ok(indices)
+fn refuse(is_wrong: bool, why: &'static str) -> Result<(), WireError> {
+    if is_wrong { Err(WireError::Content(why)) } else { Ok(()) }
 }
 
 impl Message for Lookup {
     const NAME: &'static str = "lookup";
-
-    fn encode(&self) -> Vec<u8> {
-        let mut writer = start(LOOKUP);
-        writer.u64s(&self.domains);
-        writer.size(self.owned.len());
-        for (domain, ids) in &self.owned {
-            writer.u64(*domain);
-            writer.u64s(ids);
-        }
-        writer.u64s(&self.queries);
-        writer.finish()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = open(bytes, LOOKUP)?;
-        let domains = reader.u64s()?;
-        let owned =
-            (0..reader.count(16)?).map(|_| Ok((reader.u64()?, reader.u64s()?))).collect::<Result<_, _>>()?;
-        let queries = reader.u64s()?;
-        reader.finish()?;
-        Ok(Self { domains, owned, queries })
-    }
+    const KIND: [u8; 4] = *b"look";
 }
 
 impl Message for Reply {
     const NAME: &'static str = "reply";
+    const KIND: [u8; 4] = *b"repl";
 
-    fn encode(&self) -> Vec<u8> {
-        let mut writer = start(REPLY);
-        writer.size(self.clashes.len());
-        for clash in &self.clashes {
-            match *clash {
-                Clash::Cell { id, domain, other } => {
-                    writer.u32(CELL);
-                    writer.u64(id);
-                    writer.u64(domain);
-                    writer.size(other.rank);
-                    writer.u64(other.domain);
-                }
-                Clash::Domain { domain, other } => {
-                    writer.u32(DOMAIN);
-                    writer.u64(domain);
-                    writer.size(other);
-                }
-            }
-        }
-        writer.size(self.owners.len());
-        for run in &self.owners {
-            writer.u64(run.count);
-            writer.u64(run.owner.map_or(NOBODY, |owner| owner.rank as u64));
-            writer.u64(run.owner.map_or(0, |owner| owner.domain));
-        }
-        writer.finish()
+    fn check(&self) -> Result<(), WireError> {
+        refuse(self.owners.iter().any(|run| run.count == 0), "it answers a run of no queries")
     }
-
-    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = open(bytes, REPLY)?;
-        let clashes = (0..reader.count(20)?).map(|_| clash(&mut reader)).collect::<Result<_, _>>()?;
-        let owners = (0..reader.count(24)?).map(|_| owner_run(&mut reader)).collect::<Result<_, _>>()?;
-        reader.finish()?;
-        Ok(Self { clashes, owners })
-    }
-}
-
-fn clash(reader: &mut Reader<'_>) -> Result<Clash, WireError> {
-    match reader.u32()? {
-        CELL => {
-            let (id, domain) = (reader.u64()?, reader.u64()?);
-            Ok(Clash::Cell { id, domain, other: Owner { rank: reader.size()?, domain: reader.u64()? } })
-        }
-        DOMAIN => Ok(Clash::Domain { domain: reader.u64()?, other: reader.size()? }),
-        _ => Err(WireError::Content("it holds a clash of an unknown kind")),
-    }
-}
-
-fn owner_run(reader: &mut Reader<'_>) -> Result<OwnerRun, WireError> {
-    let (count, rank, domain) = (reader.u64()?, reader.u64()?, reader.u64()?);
-    if count == 0 {
-        return Err(WireError::Content("it answers a run of no queries"));
-    }
-    let owner = match rank {
-        NOBODY => None,
-        rank => {
-            let rank = usize::try_from(rank).map_err(|_| WireError::Content("it names no possible rank"))?;
-            Some(Owner { rank, domain })
-        }
-    };
-    Ok(OwnerRun { count, owner })
 }
 
 impl Message for Request {
     const NAME: &'static str = "request";
+    const KIND: [u8; 4] = *b"requ";
 
-    fn encode(&self) -> Vec<u8> {
-        let mut writer = start(REQUEST);
-        writer.size(self.parts.len());
-        for part in &self.parts {
-            writer.u64(part.to);
-            writer.u64(part.from);
-            writer.u64s(&part.ids);
-            writer.u32s(&part.targets);
+    fn check(&self) -> Result<(), WireError> {
+        for RequestPart { ids, targets, .. } in &self.parts {
+            check_indices(targets)?;
+            let is_odd = ids.is_empty() || ids.len() != targets.len();
+            refuse(is_odd, "it does not name one halo cell for each id")?;
+            let is_sorted = targets.is_sorted_by(|a, b| a < b);
+            refuse(!is_sorted, "its halo cells are not in ascending order")?;
         }
-        writer.finish()
+        refuse(self.parts.is_empty(), "it asks for nothing")?;
+        let is_sorted = self.parts.is_sorted_by(|a, b| (a.to, a.from) < (b.to, b.from));
+        refuse(!is_sorted, "its pairs of domains are not in ascending order")
     }
-
-    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = open(bytes, REQUEST)?;
-        let parts: Vec<RequestPart> =
-            (0..reader.count(32)?).map(|_| request_part(&mut reader)).collect::<Result<_, _>>()?;
-        reader.finish()?;
-        if parts.is_empty() {
-            return Err(WireError::Content("it asks for nothing"));
-        }
-        if !parts.is_sorted_by(|a, b| (a.to, a.from) < (b.to, b.from)) {
-            return Err(WireError::Content("its pairs of domains are not in ascending order"));
-        }
-        Ok(Self { parts })
-    }
-}
-
-fn request_part(reader: &mut Reader<'_>) -> Result<RequestPart, WireError> {
-    let (to, from) = (reader.u64()?, reader.u64()?);
-    let (ids, targets) = (reader.u64s()?, local_indices(reader)?);
-    if ids.is_empty() || ids.len() != targets.len() {
-        return Err(WireError::Content("it does not name one halo cell for each id"));
-    }
-    if !targets.is_sorted_by(|a, b| a < b) {
-        return Err(WireError::Content("its halo cells are not in ascending order"));
-    }
-    Ok(RequestPart { to, from, ids, targets })
 }
 
 impl Message for Answer {
     const NAME: &'static str = "answer";
+    const KIND: [u8; 4] = *b"answ";
 
-    fn encode(&self) -> Vec<u8> {
-        let mut writer = start(ANSWER);
-        writer.size(self.parts.len());
-        self.parts.iter().for_each(|sources| writer.u32s(sources));
-        writer.finish()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = open(bytes, ANSWER)?;
-        let parts = (0..reader.count(8)?).map(|_| local_indices(&mut reader)).collect::<Result<_, _>>()?;
-        reader.finish()?;
-        Ok(Self { parts })
+    fn check(&self) -> Result<(), WireError> {
+        self.parts.iter().try_for_each(|indices| check_indices(indices))
     }
 }
