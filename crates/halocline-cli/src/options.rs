@@ -1,6 +1,7 @@
 //! Arguments that several commands share.
 
-use halocline::{ElementType, LinkChoice};
+use crate::error::CommandError;
+use halocline::{Decomposition, ElementType, LinkChoice, RegularGrid};
 use std::fmt;
 use std::str::FromStr;
 
@@ -98,6 +99,29 @@ impl FromStr for Periodic {
         let axis = |name: &str| AXES.iter().position(|axis| name.len() == 1 && name.starts_with(*axis));
         let axes: Option<Vec<usize>> = text.split(',').map(axis).collect();
         axes.map(Self::Named).ok_or_else(wrong)
+    }
+}
+
+/// How a regular grid is divided among ranks.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Division {
+    /// Periodic axes: none, all, names such as x,y, or a digit an axis, such as 110
+    #[arg(long, value_name = "AXES", default_value = "none")]
+    pub(crate) periodic: Periodic,
+    /// Blocks along each axis instead of those that cut the fewest faces
+    #[arg(long, value_name = "AxBxC")]
+    decomposition: Option<Grid>,
+}
+
+impl Division {
+    /// The parts of a grid with these extents. The error says what does not fit it.
+    pub(crate) fn of(&self, extents: &[usize], ranks: usize) -> Result<Decomposition, CommandError> {
+        let periodic = self.periodic.flags(extents.len()).map_err(CommandError::Usage)?;
+        let grid = RegularGrid::new(extents).periodic(periodic);
+        Ok(match &self.decomposition {
+            Some(Grid(blocks)) => grid.decompose_into(&blocks[..], ranks),
+            None => grid.decompose(ranks),
+        }?)
     }
 }
 

@@ -8,6 +8,7 @@ use halocline::{CommError, Communicator, LinkCounts, Reduce};
 use halocline_comm::Endpoint;
 use halocline_device::Variable;
 use rustix::thread::CpuSet;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -269,6 +270,15 @@ pub(crate) fn sum_links(comm: &Communicator, links: LinkCounts) -> Result<LinkCo
     let LinkCounts { direct, mailbox, message } = links;
     let [direct, mailbox, message] = comm.all_reduce([direct, mailbox, message], Reduce::Sum)?;
     Ok(LinkCounts { direct, mailbox, message })
+}
+
+/// How reports write [`LinkCounts`].
+#[derive(Serialize)]
+#[serde(remote = "LinkCounts")]
+pub(crate) struct LinksAsJson {
+    direct: usize,
+    mailbox: usize,
+    message: usize,
 }
 
 /// The CPUs that any of the ranks may run on. Collective.

@@ -1,6 +1,8 @@
 //! The output of commands: tables, or JSON lines.
 
-use serde_json::Value;
+use crate::error::CommandError;
+use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::Write;
 
 /// Prints one JSON object a line, or the text where no lines are given.
@@ -12,6 +14,19 @@ pub(crate) fn print_lines(lines: Option<&Vec<Value>>, text: impl FnOnce() -> Str
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
+}
+
+/// Prints the report of a run: with `json` one JSON object, otherwise also the text before it.
+pub(crate) fn print_report(
+    report: &impl Serialize,
+    text: impl FnOnce() -> String,
+    json: bool,
+) -> Result<(), CommandError> {
+    let text = if json { String::new() } else { text() };
+    let mut stdout = std::io::stdout().lock();
+    // As a `Value`, whose keys are sorted.
+    let printed = writeln!(stdout, "{text}{}", json!(report)).and_then(|()| stdout.flush());
+    printed.map_err(CommandError::Report)
 }
 
 /// Rows of cells, the first one the header, as a table: the first column to the left, others to the right.

@@ -2,6 +2,7 @@
 
 use super::args::{self, HaloArgs, Memory, Order};
 use crate::error::CommandError;
+use crate::info::plural;
 use crate::ranks::Shortage;
 use halocline::{
     Communicator, Decomposed, Decomposition, DomainShape, Error, Field, Halo, Layout, Pattern, PatternError,
@@ -37,13 +38,12 @@ struct Cells {
 /// Describes the exchanged fields in the terms of the command line.
 pub(super) fn title(args: &HaloArgs) -> String {
     let (dtype, layout) = (args::name(&args.dtype), args::name(&args.layout).to_uppercase());
-    let fields = if args.fields == 1 { "1 field".to_owned() } else { format!("{} fields", args.fields) };
+    let fields = plural(args.fields as usize, "field");
     match args.mesh {
         Some(_) => format!(
-            "mesh {0}x{0} a rank, {1} level{2}, {fields}, {dtype}, {layout} order",
+            "mesh {0}x{0} a rank, {1}, {fields}, {dtype}, {layout} order",
             args.cells,
-            args.levels,
-            if args.levels == 1 { "" } else { "s" }
+            plural(args.levels as usize, "level")
         ),
         None => format!("{} a rank, halo {}, {fields}, {dtype}, {layout} order", args.grid, args.halo),
     }

@@ -1,7 +1,7 @@
 //! Arguments of `halocline explain`.
 
 use crate::ocean::ModelArgs;
-use crate::options::{Dtype, Grid, Link, Order, Periodic};
+use crate::options::{Division, Dtype, Grid, Link, Order};
 use crate::ranks;
 
 /// Show what an exchange moves between ranks
@@ -36,15 +36,11 @@ pub(super) struct GridArgs {
     /// The rank whose plan is shown
     #[arg(long, value_name = "R", default_value_t = 0, conflicts_with = "transport")]
     pub(super) rank: usize,
-    /// Periodic axes: none, all, names such as x,y, or a digit an axis, such as 110
-    #[arg(long, value_name = "AXES", default_value = "none")]
-    pub(super) periodic: Periodic,
     /// Width of the halo
     #[arg(long, value_name = "W", default_value_t = 1)]
     pub(super) halo: usize,
-    /// Blocks along each axis instead of those that cut the fewest faces
-    #[arg(long, value_name = "AxBxC")]
-    pub(super) decomposition: Option<Grid>,
+    #[command(flatten)]
+    pub(super) division: Division,
     /// Fields exchanged together
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) fields: u32,

@@ -6,43 +6,34 @@ use super::plan::{self, Region};
 use super::report::{self, Planned};
 use super::traffic::{MOST_RANKS, Traffic};
 use crate::error::CommandError;
-use crate::options::{self, Order};
+use crate::info::plural;
+use crate::options::{self, Grid, Order};
 use crate::ranks;
 use crate::ranks::Shortage;
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Field, Halo, HaloExchange, Layout,
-    LayoutError, Pattern, PatternError, RegularGrid,
+    LayoutError, Pattern,
 };
 
 /// Plans one rank, or starts all of them.
 pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, CommandError> {
     let count = args.ranks.unwrap_or(0);
-    let grid = grid(args)?;
     match args.transport {
-        None => plan_one(args, &grid, count, json),
+        None => plan_one(args, count, json),
         Some(transport) => ranks::run(
             &transport.of(count),
             |ranks| {
                 bound::check_ranks(ranks)?;
-                fits(args, &decompose(args, &grid, ranks)?, transport.of(ranks).transport)
+                fits(args, &decompose(args, ranks)?, transport.of(ranks).transport)
             },
             || Ok(()),
-            |comm, ()| bind(comm, args, &grid, json),
+            |comm, ()| bind(comm, args, json),
         ),
     }
 }
 
-fn grid(args: &GridArgs) -> Result<RegularGrid, CommandError> {
-    let extents = args.grid.as_ref().map(|grid| grid.0.clone()).unwrap_or_default();
-    let periodic = args.periodic.flags(extents.len()).map_err(CommandError::Usage)?;
-    Ok(RegularGrid::new(extents).periodic(periodic))
-}
-
-fn decompose(args: &GridArgs, grid: &RegularGrid, ranks: usize) -> Result<Decomposition, PatternError> {
-    match &args.decomposition {
-        Some(blocks) => grid.decompose_into(blocks.0.clone(), ranks),
-        None => grid.decompose(ranks),
-    }
+fn decompose(args: &GridArgs, ranks: usize) -> Result<Decomposition, CommandError> {
+    args.division.of(args.grid.as_ref().map_or(&[], |grid| &grid.0), ranks)
 }
 
 fn layout(args: &GridArgs, shape: &DomainShape) -> Result<Layout, LayoutError> {
@@ -54,22 +45,21 @@ fn layout(args: &GridArgs, shape: &DomainShape) -> Result<Layout, LayoutError> {
 
 /// Describes the grid and its fields.
 fn title(args: &GridArgs, decomposition: &Decomposition) -> String {
-    let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
-    let fields = if args.fields == 1 { "1 field".to_owned() } else { format!("{} fields", args.fields) };
     format!(
-        "grid {}, periodic {}, in {} blocks, halo {}, {fields}, {}, {} order",
-        list(decomposition.extents()),
-        args.periodic,
-        list(&decomposition.blocks_per_axis().unwrap_or_default()),
+        "grid {}, periodic {}, in {} blocks, halo {}, {}, {}, {} order",
+        Grid(decomposition.extents().to_vec()),
+        args.division.periodic,
+        Grid(decomposition.blocks_per_axis().unwrap_or_default()),
         args.halo,
+        plural(args.fields as usize, "field"),
         options::name(&args.dtype),
         options::name(&args.layout).to_uppercase(),
     )
 }
 
-fn plan_one(args: &GridArgs, grid: &RegularGrid, ranks: usize, json: bool) -> Result<u8, CommandError> {
+fn plan_one(args: &GridArgs, ranks: usize, json: bool) -> Result<u8, CommandError> {
     let halo = Halo::uniform(args.halo);
-    let decomposition = decompose(args, grid, ranks)?;
+    let decomposition = decompose(args, ranks)?;
     let pattern = decomposition.pattern_of(args.rank, &halo)?;
     let layout = layout(args, &pattern.domains[0].1)?;
     let regions: Vec<Region> = plan::regions(&pattern, &layout, args.fields)?;
@@ -103,8 +93,8 @@ fn fits(
 }
 
 /// Binds the fields as one of the ranks. Collective.
-fn bind(comm: &Communicator, args: &GridArgs, grid: &RegularGrid, json: bool) -> Result<u8, CommandError> {
-    let decomposition = decompose(args, grid, comm.size())?;
+fn bind(comm: &Communicator, args: &GridArgs, json: bool) -> Result<u8, CommandError> {
+    let decomposition = decompose(args, comm.size())?;
     let pattern = decomposition.pattern(comm, Halo::uniform(args.halo))?;
     let layout = layout(args, &pattern.plan().domains[0].1)?;
     let fields: Vec<Field> =
@@ -116,11 +106,7 @@ fn bind(comm: &Communicator, args: &GridArgs, grid: &RegularGrid, json: bool) ->
     let title = title(args, &decomposition);
     let said = bound::gather(comm, &[bound::describe(&title, &halo, &pattern, cell)])?;
     if comm.rank() == 0 {
-        let traffic = bound::traffic(&said);
-        report::print(|out| {
-            report::bound(out, &said, json)?;
-            report::totals(out, &traffic, json)
-        })?;
+        report::print_bound(&said, json)?;
     }
     // A rank that left earlier would hide an error of rank 0.
     comm.barrier()?;

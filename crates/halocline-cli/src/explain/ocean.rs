@@ -41,11 +41,7 @@ fn bind(comm: &Communicator, args: &OceanArgs, case: &Case, json: bool) -> Resul
     ];
     let said = bound::gather(comm, &mine)?;
     if comm.rank() == 0 {
-        let traffic = bound::traffic(&said);
-        report::print(|out| {
-            report::bound(out, &said, json)?;
-            report::totals(out, &traffic, json)
-        })?;
+        report::print_bound(&said, json)?;
     }
     comm.barrier()?;
     Ok(0)

@@ -1,10 +1,11 @@
 //! Tables for people and lines for programs.
 
+use super::bound::traffic;
 use super::plan::{Direction, Region};
 use super::traffic::Traffic;
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::options::AXES;
+use crate::options::{AXES, Grid};
 use crate::table::table;
 use halocline::DomainShape;
 use halocline::plan::PatternPlan;
@@ -76,7 +77,7 @@ pub(super) fn plan(out: &mut dyn Write, planned: &Planned<'_>, json: bool) -> io
         planned.rank,
         planned.ranks,
         ranges.join(", "),
-        shape.extents().iter().map(usize::to_string).collect::<Vec<_>>().join("x"),
+        Grid(shape.extents()),
         planned.pattern.peers.len(),
     )?;
     let header = ["link", "side", "cells from the first owned", "cells", "bytes", "blocks"];
@@ -126,8 +127,15 @@ fn region_json(region: &Region) -> Value {
     })
 }
 
-/// The tables of ranks that have bound.
-pub(super) fn bound(out: &mut dyn Write, said: &[Vec<Value>], json: bool) -> io::Result<()> {
+/// Prints the tables of ranks that have bound, and the bytes between them.
+pub(super) fn print_bound(said: &[Vec<Value>], json: bool) -> Result<(), CommandError> {
+    print(|out| {
+        bound(out, said, json)?;
+        totals(out, &traffic(said), json)
+    })
+}
+
+fn bound(out: &mut dyn Write, said: &[Vec<Value>], json: bool) -> io::Result<()> {
     for (rank, exchange) in said.iter().enumerate().flat_map(|(rank, one)| one.iter().map(move |x| (rank, x)))
     {
         if json {

@@ -1,7 +1,7 @@
 //! Arguments of `halocline run heat`.
 
 use crate::device::Kind;
-use crate::options::{Grid, Link, Periodic, Switch};
+use crate::options::{Division, Grid, Link, Switch};
 use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
 
@@ -16,15 +16,11 @@ pub(crate) struct HeatArgs {
     /// Cells of the whole grid
     #[arg(long, value_name = "NXxNYxNZ", default_value = "128x128x128")]
     pub(super) grid: Grid,
-    /// Periodic axes: none, all, names such as x,y, or a digit an axis, such as 110
-    #[arg(long, value_name = "AXES", default_value = "none")]
-    pub(super) periodic: Periodic,
     /// Width of the halo: steps from one exchange to the next
     #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) halo: u32,
-    /// Blocks along each axis instead of those that cut the fewest faces
-    #[arg(long, value_name = "AxBxC")]
-    pub(super) decomposition: Option<Grid>,
+    #[command(flatten)]
+    pub(super) division: Division,
     /// Fields, each with its own temperature, exchanged together
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) fields: u32,

@@ -5,31 +5,32 @@ use super::simulation::Heat;
 use crate::error::CommandError;
 use crate::stats::median;
 use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
+use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Times of a round: an exchange and the steps that it serves, us. Each is the median over the blocks of the slowest rank's median. If
+/// Times of a round: an exchange and the steps that it serves. Each is the median over the blocks of the slowest rank's median. If
 /// calls only queue work ([`Levels::QUEUES`]), the slowest rank's mean over rounds in a row until all are done replaces its median.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Figures {
     /// Exchange and wait only.
-    pub(super) exchange: f64,
+    pub(super) exchange_us: f64,
     /// Computation of the interior of the first step only.
-    pub(super) interior: f64,
+    pub(super) interior_us: f64,
     /// Computation of all other cells only.
-    pub(super) rest: f64,
+    pub(super) rest_us: f64,
     /// A round that computes the interior while the exchange is in flight.
-    pub(super) overlapped: f64,
-    /// The part of `overlapped` from the start of the exchange to the end of the wait; `None` if calls only queue work.
-    pub(super) in_flight: Option<f64>,
+    pub(super) overlapped_us: f64,
+    /// The part of `overlapped_us` from the start of the exchange to the end of the wait; `None` if calls only queue work.
+    pub(super) in_flight_us: Option<f64>,
     /// A round that computes the interior after the exchange.
-    pub(super) in_turn: f64,
-    /// Median over the blocks of `overlapped` to the larger of `exchange` and `interior` in the same block.
+    pub(super) in_turn_us: f64,
+    /// Median over the blocks of `overlapped_us` to the larger of `exchange_us` and `interior_us` in the same block.
     pub(super) ratio: f64,
-    /// The same for `in_flight`.
+    /// The same for `in_flight_us`.
     pub(super) ratio_in_flight: Option<f64>,
     /// Computation of interior and all other cells without an exchange; `None` unless calls only queue work.
-    pub(super) kernels: Option<f64>,
-    /// Median over the blocks of `overlapped` to `kernels`.
+    pub(super) kernels_us: Option<f64>,
+    /// Median over the blocks of `overlapped_us` to `kernels_us`.
     pub(super) ratio_to_kernels: Option<f64>,
 }
 
@@ -75,15 +76,15 @@ pub(super) fn measure<L: Levels>(
     let larger = |block: &Block| block[0].max(block[1]).max(least);
     let (seen, queued) = (!L::QUEUES, L::QUEUES);
     Ok((rounds > 0).then(|| Figures {
-        exchange: median(&|block| block[0]),
-        interior: median(&|block| block[1]),
-        rest: median(&|block| block[2]),
-        overlapped: median(&|block| block[3]),
-        in_flight: seen.then(|| median(&|block| block[4])),
-        in_turn: median(&|block| block[5]),
+        exchange_us: median(&|block| block[0]),
+        interior_us: median(&|block| block[1]),
+        rest_us: median(&|block| block[2]),
+        overlapped_us: median(&|block| block[3]),
+        in_flight_us: seen.then(|| median(&|block| block[4])),
+        in_turn_us: median(&|block| block[5]),
         ratio: median(&|block| block[3] / larger(block)),
         ratio_in_flight: seen.then(|| median(&|block| block[4] / larger(block))),
-        kernels: queued.then(|| median(&|block| block[6])),
+        kernels_us: queued.then(|| median(&|block| block[6])),
         ratio_to_kernels: queued.then(|| median(&|block| block[3] / block[6].max(least))),
     }))
 }

@@ -6,8 +6,8 @@ use super::domain::{Case, Domain};
 use super::kernels::Kernels;
 use super::levels::{Host, Levels};
 use super::measure::measure;
-use super::report::Report;
-use super::simulation::{Heat, Phases};
+use super::report::{Rates, Report};
+use super::simulation::{Heat, Micros, Phases};
 use super::stencil::Real;
 use super::verify::{Verdict, gather, verify};
 use crate::device::{Gpu, Kind};
@@ -15,9 +15,9 @@ use crate::error::CommandError;
 use crate::options::{self, Switch};
 use crate::ranks::Shortage;
 use crate::stats::slowest_median;
+use crate::table::print_report;
 use crate::{info, progress, ranks};
-use halocline::{Communicator, Reduce, RegularGrid, agree};
-use std::io::Write;
+use halocline::{Communicator, Reduce, agree};
 use std::time::{Duration, Instant};
 
 /// Runs `halocline run heat` and returns the exit code: not 0 if the check fails. With `json` it prints no summary, only the JSON line.
@@ -62,20 +62,16 @@ fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u
 
 /// The case of these arguments, or why it is invalid.
 fn case(args: &HeatArgs, ranks: usize) -> Result<Case, CommandError> {
-    let Ok([nx, ny, nz]) = <[usize; 3]>::try_from(args.grid.0.clone()) else {
+    if args.grid.0.len() != 3 {
         return Err(CommandError::usage(format!(
             "`--grid {}` has {} axes; give three, such as 128x128x128",
             args.grid,
             args.grid.0.len()
         )));
-    };
-    let flags = args.periodic.flags(3).map_err(CommandError::Usage)?;
+    }
+    let decomposition = args.division.of(&args.grid.0, ranks)?;
+    let flags = args.division.periodic.flags(3).map_err(CommandError::Usage)?;
     let periodic = [flags[0], flags[1], flags[2]];
-    let grid = RegularGrid::new([nx, ny, nz]).periodic(flags);
-    let decomposition = match &args.decomposition {
-        Some(blocks) => grid.decompose_into(blocks.0.clone(), ranks)?,
-        None => grid.decompose(ranks)?,
-    };
     let case = Case { decomposition, periodic, width: args.halo as usize };
     case.domain(0)?;
     Ok(case)
@@ -139,7 +135,7 @@ fn run_rank<L: Levels>(
     }
 
     let verdict = match skipped {
-        Some(why) => Verdict::Skipped(why),
+        Some(why) => Verdict::Skipped { why },
         None => {
             let bar = progress::bar(0, args.steps.saturating_mul(args.fields), "compare");
             let verdict = verify(case, steps, &found, |done| bar.inc(done as u64))?;
@@ -148,31 +144,34 @@ fn run_rank<L: Levels>(
         }
     };
     let good = verdict.is_good();
+    let seconds = slowest as f64 / 1e9;
+    let values = case.extents().iter().product::<usize>() as f64 * f64::from(args.fields);
     let report = Report {
+        case: "heat",
         grid: args.grid.to_string(),
-        cells: case.extents().iter().product(),
         periodic: case.periodic,
         blocks: case.decomposition.blocks_per_axis().unwrap_or_default(),
         halo: case.width,
         fields: args.fields,
         dtype: options::name(&args.dtype),
-        element: args.dtype.size(),
         ranks: comm.size(),
         transport: comm.transport(),
         device: args.device.name(),
         gpu,
         cpus,
+        free_cores: cpus >= 2 * comm.size(),
         steps: args.steps,
         overlap,
         links,
         bytes: sums[0],
         received: sums[1],
-        seconds: slowest as f64 / 1e9,
+        seconds,
+        rates: Rates::new(values, args.dtype.size(), args.steps, seconds),
         phases,
         figures,
         verdict,
     };
-    print(&report, json).map_err(CommandError::Report)?;
+    print_report(&report, || report.to_text(), json)?;
     // Report the result before an error of the trace.
     traced?;
     Ok(u8::from(!good))
@@ -197,22 +196,14 @@ fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<S
 }
 
 /// For each phase the median over the rounds on the slowest rank, us. Collective.
-fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], CommandError> {
-    let mut medians = [0.0; 4];
-    let parts: [fn(&Phases) -> Duration; 4] =
-        [|phase| phase.begin, |phase| phase.interior, |phase| phase.wait, |phase| phase.rest];
-    for (median, part) in medians.iter_mut().zip(parts) {
-        let mine: Vec<Duration> = phases.iter().map(part).collect();
-        *median = slowest_median(comm, &mine)?;
-    }
-    Ok(medians)
-}
-
-fn print(report: &Report, json: bool) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    if !json {
-        stdout.write_all(report.to_text().as_bytes())?;
-    }
-    writeln!(stdout, "{}", report.to_json())?;
-    stdout.flush()
+fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<Micros, CommandError> {
+    let median = |part: fn(&Phases) -> Duration| {
+        slowest_median(comm, &phases.iter().map(part).collect::<Vec<Duration>>())
+    };
+    Ok(Micros {
+        begin: median(|phase| phase.begin)?,
+        interior: median(|phase| phase.interior)?,
+        wait: median(|phase| phase.wait)?,
+        rest: median(|phase| phase.rest)?,
+    })
 }

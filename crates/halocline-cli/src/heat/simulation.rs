@@ -6,6 +6,7 @@ use super::stencil::{Block, Real};
 use crate::error::CommandError;
 use halocline::plan::Transfer;
 use halocline::{Array, BindOptions, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern};
+use serde::Serialize;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,15 @@ pub(super) struct Phases {
     pub(super) wait: Duration,
     /// Computation of all other cells.
     pub(super) rest: Duration,
+}
+
+/// Medians of [`Phases`], us.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Micros {
+    pub(super) begin: f64,
+    pub(super) interior: f64,
+    pub(super) wait: f64,
+    pub(super) rest: f64,
 }
 
 impl Phases {

@@ -6,9 +6,11 @@ use super::simulation::Heat;
 use super::stencil::Real;
 use crate::error::CommandError;
 use halocline::{Communicator, LinkChoice, RegularGrid};
+use serde::Serialize;
 
 /// The result of the comparison.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(super) enum Verdict {
     /// The results were compared.
     Compared {
@@ -18,7 +20,10 @@ pub(super) enum Verdict {
         different: u64,
     },
     /// The results were not compared, for this reason.
-    Skipped(String),
+    Skipped {
+        #[serde(rename = "check_skipped")]
+        why: String,
+    },
 }
 
 impl Verdict {
@@ -26,7 +31,7 @@ impl Verdict {
     pub(super) fn is_good(&self) -> bool {
         match self {
             Self::Compared { max_abs_diff, different } => *max_abs_diff == 0.0 && *different == 0,
-            Self::Skipped(_) => true,
+            Self::Skipped { .. } => true,
         }
     }
 }

@@ -6,7 +6,9 @@ use super::output::Stream;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io::Write;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
 
 /// Bytes that may wait to be printed before the ranks' pipes are left alone.
 const FULL: usize = 4 << 20;
@@ -14,131 +16,89 @@ const FULL: usize = 4 << 20;
 /// Prints what it is given, in order. Its descriptor becomes readable whenever it has printed something
 /// or found a stream broken.
 #[derive(Debug)]
-pub(super) struct Printer(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    work: Condvar,
-    progress: OwnedFd,
+pub(super) struct Printer {
+    /// The thread ends once it has written all after this end is dropped. Nothing waits for a thread that is stuck in a write.
+    queue: Sender<(Stream, Vec<u8>)>,
+    progress: Arc<Progress>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    queue: Vec<(Stream, Vec<u8>)>,
+#[derive(Debug)]
+struct Progress {
     /// Bytes queued or being written.
-    waiting: usize,
-    broken_stdout: bool,
-    broken_stderr: bool,
-    closed: bool,
+    waiting: AtomicUsize,
+    /// By [`Stream`]: it has no reader any more, or cannot be written.
+    is_broken: [AtomicBool; 2],
+    changed: OwnedFd,
 }
 
 impl Printer {
     pub(super) fn start() -> Result<Self, LaunchError> {
-        let progress = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| LaunchError::System { what: "make an eventfd", errno })?;
-        let shared = Arc::new(Shared { state: Mutex::default(), work: Condvar::new(), progress });
-        let printer = Arc::clone(&shared);
+        let progress =
+            Arc::new(Progress { waiting: AtomicUsize::new(0), is_broken: Default::default(), changed });
+        let (queue, pieces) = mpsc::channel::<(Stream, Vec<u8>)>();
+        let shared = Arc::clone(&progress);
+        let print_all = move || pieces.iter().for_each(|(stream, bytes)| shared.print(stream, &bytes));
         let thread = std::thread::Builder::new().name("halocline-print".into());
-        thread.spawn(move || printer.print_all()).map_err(LaunchError::Thread)?;
-        Ok(Self(shared))
+        thread.spawn(print_all).map_err(LaunchError::Thread)?;
+        Ok(Self { queue, progress })
     }
 
     /// Queues `bytes`; never blocks.
     pub(super) fn print(&self, stream: Stream, bytes: Vec<u8>) {
-        let mut state = self.0.lock();
-        if bytes.is_empty() || state.is_broken(stream) {
+        if bytes.is_empty() || self.is_broken(stream) {
             return;
         }
-        state.waiting += bytes.len();
-        match state.queue.last_mut() {
-            Some((last, queued)) if *last == stream => queued.extend_from_slice(&bytes),
-            _ => state.queue.push((stream, bytes)),
-        }
-        drop(state);
-        self.0.work.notify_one();
+        self.progress.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
+        // Cannot fail: the thread ends after this end of the queue.
+        let _ = self.queue.send((stream, bytes));
     }
 
     /// The queue is full: read no more output of ranks until it is shorter.
     pub(super) fn is_full(&self) -> bool {
-        self.0.lock().waiting >= FULL
+        self.progress.waiting.load(Ordering::Relaxed) >= FULL
     }
 
     /// Everything is printed.
     pub(super) fn is_idle(&self) -> bool {
-        self.0.lock().waiting == 0
+        self.progress.waiting.load(Ordering::Acquire) == 0
     }
 
     /// The stream has no reader any more, or cannot be written.
     pub(super) fn is_broken(&self, stream: Stream) -> bool {
-        self.0.lock().is_broken(stream)
+        self.progress.is_broken[stream as usize].load(Ordering::Acquire)
     }
 
     /// Makes the descriptor unreadable until there is new progress.
     pub(super) fn clear_progress(&self) {
         // Fails only if there was none.
-        let _ = rustix::io::read(&self.0.progress, &mut [0_u8; 8]);
+        let _ = rustix::io::read(&self.progress.changed, &mut [0_u8; 8]);
     }
 }
 
 impl AsFd for Printer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.progress.as_fd()
+        self.progress.changed.as_fd()
     }
 }
 
-impl Drop for Printer {
-    /// The thread ends after it has written its queue. Nobody waits for a thread that is stuck in a write.
-    fn drop(&mut self) {
-        self.0.lock().closed = true;
-        self.0.work.notify_one();
-    }
-}
-
-impl State {
-    fn is_broken(&self, stream: Stream) -> bool {
-        match stream {
-            Stream::Stdout => self.broken_stdout,
-            Stream::Stderr => self.broken_stderr,
-        }
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn print_all(&self) {
-        loop {
-            let mut state = self.lock();
-            while state.queue.is_empty() {
-                if state.closed {
-                    return;
-                }
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+impl Progress {
+    /// Writes a piece, unless its stream is broken.
+    fn print(&self, stream: Stream, bytes: &[u8]) {
+        let is_broken = &self.is_broken[stream as usize];
+        if !is_broken.load(Ordering::Relaxed)
+            && let Err(error) = write(stream, bytes)
+        {
+            is_broken.store(true, Ordering::Release);
+            // A reader that left (`| head`) did so on purpose: no message.
+            if error.kind() != std::io::ErrorKind::BrokenPipe {
+                let _ = writeln!(std::io::stderr(), "halocline: cannot write what the ranks print: {error}");
             }
-            let batch = std::mem::take(&mut state.queue);
-            drop(state);
-            for (stream, bytes) in batch {
-                let written = write(stream, &bytes);
-                let mut state = self.lock();
-                state.waiting -= bytes.len();
-                let Err(error) = written else { continue };
-                match stream {
-                    Stream::Stdout => state.broken_stdout = true,
-                    Stream::Stderr => state.broken_stderr = true,
-                }
-                drop(state);
-                // A reader that left (`| head`) did so on purpose: no message.
-                if error.kind() != std::io::ErrorKind::BrokenPipe {
-                    let _ =
-                        writeln!(std::io::stderr(), "halocline: cannot write what the ranks print: {error}");
-                }
-            }
-            // Fails only if the counter is full, and then the descriptor is readable all the same.
-            let _ = rustix::io::write(&self.progress, &1_u64.to_ne_bytes());
         }
+        self.waiting.fetch_sub(bytes.len(), Ordering::Release);
+        // Fails only if the counter is full, and then the descriptor is readable all the same.
+        let _ = rustix::io::write(&self.changed, &1_u64.to_ne_bytes());
     }
 }
 

@@ -3,8 +3,9 @@
 use super::LaunchError;
 use super::cpus::{self, Cpu};
 use super::output::{Lines, Stream, Style};
-use super::signals::{SignalMask, signal_name};
+use super::signals::signal_name;
 use halocline_comm::shm::{Job, JobError, Lifeline, Tie};
+use nix::sys::signal::SigSet;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -35,7 +36,7 @@ pub(super) struct Launcher<'a> {
     gather: Gather,
     /// The CPUs to share out; `None` to let the ranks float.
     cpus: Option<Vec<Cpu>>,
-    mask: SignalMask,
+    mask: SigSet,
     files: Rlimit,
 }
 
@@ -81,7 +82,7 @@ impl<'a> Launcher<'a> {
         args: &'a [OsString],
         gather: Gather,
         bind: bool,
-        mask: SignalMask,
+        mask: SigSet,
     ) -> Self {
         // If the mask cannot be read (the machine has more CPUs than it holds), the ranks float.
         let cpus = bind.then(|| cpus::usable().ok()).flatten();
@@ -134,7 +135,7 @@ impl<'a> Launcher<'a> {
                 rustix::thread::sched_setaffinity(None, affinity)?;
             }
             rustix::process::setrlimit(Resource::Nofile, files)?;
-            mask.restore()
+            Ok(mask.thread_set_mask()?)
         };
         // SAFETY: between fork and exec the closure makes system calls that are safe there, neither
         // allocates nor locks, and touches no memory but its own captures.

@@ -15,12 +15,12 @@ use crate::device::{Gpu, Kind};
 use crate::error::CommandError;
 use crate::info::plural;
 use crate::stats::slowest_median;
+use crate::table::print_report;
 use crate::{progress, ranks};
 use halocline::{
     Array, Communicator, Decomposed, Error, Halo, LinkCounts, Partition, Reduce, RegularGrid, Stream,
 };
 use halocline_device::file;
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -97,6 +97,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let verdict = verify(case, &potential, args.steps, &temperature, || bar.inc(1))?;
     bar.finish();
     let report = Report {
+        case: "ocean",
         ranks: comm.size(),
         transport: comm.transport(),
         device: args.device.name(),
@@ -115,7 +116,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let plot = plot_path(args)
         .map(|path| plot_surface(path, case, &partition, &temperature, &report).map(|()| path))
         .transpose();
-    print(&report, *plot.as_ref().unwrap_or(&None), json).map_err(CommandError::Report)?;
+    print_report(&report, || report.to_text(*plot.as_ref().unwrap_or(&None)), json)?;
     // Report the result before errors of the files.
     drop(temperature);
     if let Some(path) = &args.save {
@@ -187,13 +188,4 @@ fn save(path: &Path, array: &Array<f64>) -> Result<(), Error> {
     let comm = Communicator::single();
     let grid = RegularGrid::new(array.layout().extents()).decompose(1)?;
     grid.pattern(&comm, Halo::uniform(0))?.save(&comm, path, &[array])
-}
-
-fn print(report: &Report, plot: Option<&Path>, json: bool) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    if !json {
-        stdout.write_all(report.to_text(plot).as_bytes())?;
-    }
-    writeln!(stdout, "{}", report.to_json())?;
-    stdout.flush()
 }
