@@ -160,7 +160,12 @@ impl From<PyErr> for Refusal {
 /// A type that Python's arguments are converted to.
 pub(crate) trait ArgumentType<'py>: Sized {
     /// The plural, for messages about sequences of it.
-    fn plural() -> String;
+    const PLURAL: &'static str = "objects";
+
+    /// The same, for types whose plural depends on another type.
+    fn plural() -> String {
+        Self::PLURAL.to_owned()
+    }
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal>;
 }
@@ -168,9 +173,7 @@ pub(crate) trait ArgumentType<'py>: Sized {
 macro_rules! whole_numbers {
     ($($type:ty: $bits:literal),*) => {$(
         impl<'py> ArgumentType<'py> for $type {
-            fn plural() -> String {
-        "whole numbers".to_owned()
-    }
+            const PLURAL: &'static str = "whole numbers";
 
             #[inline]
             fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
@@ -187,9 +190,7 @@ macro_rules! whole_numbers {
 whole_numbers!(u8: 8, u32: 32, u64: 64, usize: 64);
 
 impl<'py> ArgumentType<'py> for isize {
-    fn plural() -> String {
-        "whole numbers".to_owned()
-    }
+    const PLURAL: &'static str = "whole numbers";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         object.extract().map_err(|error| {
@@ -219,9 +220,7 @@ fn no_whole_number(object: &Bound<'_, PyAny>, bits: u32) -> Refusal {
 }
 
 impl<'py> ArgumentType<'py> for bool {
-    fn plural() -> String {
-        "flags (True or False)".to_owned()
-    }
+    const PLURAL: &'static str = "flags (True or False)";
 
     #[inline]
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
@@ -236,9 +235,7 @@ impl<'py> ArgumentType<'py> for bool {
 }
 
 impl<'py> ArgumentType<'py> for Duration {
-    fn plural() -> String {
-        "numbers of seconds".to_owned()
-    }
+    const PLURAL: &'static str = "numbers of seconds";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         const WANTED: &str = "a number of seconds, from 0,";
@@ -253,9 +250,7 @@ impl<'py> ArgumentType<'py> for Duration {
 }
 
 impl<'py> ArgumentType<'py> for String {
-    fn plural() -> String {
-        "strings".to_owned()
-    }
+    const PLURAL: &'static str = "strings";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         match object.cast::<PyString>() {
@@ -267,10 +262,6 @@ impl<'py> ArgumentType<'py> for String {
 }
 
 impl<'py> ArgumentType<'py> for Bound<'py, PyAny> {
-    fn plural() -> String {
-        "objects".to_owned()
-    }
-
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         Ok(object.clone())
     }
@@ -371,9 +362,7 @@ pub(crate) fn entry<'py, T: ArgumentType<'py>>(
 pub(crate) struct Pair(pub(crate) usize, pub(crate) usize);
 
 impl<'py> ArgumentType<'py> for Pair {
-    fn plural() -> String {
-        "pairs of whole numbers".to_owned()
-    }
+    const PLURAL: &'static str = "pairs of whole numbers";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         match List::<usize>::of(object)?.0[..] {
@@ -386,9 +375,7 @@ impl<'py> ArgumentType<'py> for Pair {
 }
 
 impl<'py> ArgumentType<'py> for f64 {
-    fn plural() -> String {
-        "numbers".to_owned()
-    }
+    const PLURAL: &'static str = "numbers";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         match object.extract() {
@@ -405,9 +392,7 @@ pub(crate) enum Numbers {
 }
 
 impl<'py> ArgumentType<'py> for Numbers {
-    fn plural() -> String {
-        "sequences of numbers".to_owned()
-    }
+    const PLURAL: &'static str = "sequences of numbers";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let refusal = match List::of(object) {
@@ -430,9 +415,7 @@ impl<'py> ArgumentType<'py> for Numbers {
 pub(crate) struct FilePath(pub(crate) PathBuf);
 
 impl<'py> ArgumentType<'py> for FilePath {
-    fn plural() -> String {
-        "paths".to_owned()
-    }
+    const PLURAL: &'static str = "paths";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let refused = || Refusal::wanted("a str or an os.PathLike of a str", object);
@@ -449,9 +432,7 @@ impl<'py> ArgumentType<'py> for FilePath {
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl<'py> ArgumentType<'py> for Bytes {
-    fn plural() -> String {
-        "bytes".to_owned()
-    }
+    const PLURAL: &'static str = "bytes";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         if let Ok(bytes) = object.cast::<PyBytes>() {

@@ -6,7 +6,7 @@ use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::PyHaloExchange;
 use crate::grid::{PyPattern, collective};
-use crate::options::OfDevices;
+use crate::options::Keywords;
 use crate::process_local::drop_deferred;
 use crate::stream::Streams;
 use crate::tensor::Versions;
@@ -23,9 +23,7 @@ pub(crate) struct Binding<'py> {
 }
 
 impl<'py> ArgumentType<'py> for Binding<'py> {
-    fn plural() -> String {
-        "pairs (pattern, array)".to_owned()
-    }
+    const PLURAL: &'static str = "pairs (pattern, array)";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let pair = entries::<2>(object, "a pair (pattern, array)")?;
@@ -94,8 +92,7 @@ fn prepare(
     py: Python<'_>,
     comm: &PyCommunicator,
     sets: PyResult<Vec<BindingSet<'_>>>,
-    options: PyResult<BindOptions>,
-    of_devices: OfDevices,
+    options: &Keywords<'_, '_>,
 ) -> PyResult<Prepared> {
     let binding_sets = sets?;
     let mut tensors = Vec::new();
@@ -107,7 +104,7 @@ fn prepare(
         sets.push(fields.collect::<Vec<_>>());
     }
     let streams = streams_of(py, sets.iter().flatten().map(|(_, field)| field))?;
-    let options = of_devices.beside(options?, &streams)?;
+    let options = options.options_with(&streams)?;
     let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
     binding_sets
         .iter()
@@ -120,10 +117,9 @@ pub(crate) fn bind(
     py: Python<'_>,
     comm: &Py<PyCommunicator>,
     sets: PyResult<Vec<BindingSet<'_>>>,
-    options: PyResult<BindOptions>,
-    of_devices: OfDevices,
+    options: &Keywords<'_, '_>,
 ) -> PyResult<PyHaloExchange> {
-    let prepared = prepare(py, comm.get(), sets, options, of_devices);
+    let prepared = prepare(py, comm.get(), sets, options);
     let bound = collective(py, comm, "bind", prepared, |comm, prepared| {
         let Prepared { sets, options, streams, arrays } = prepared;
         let sets: Vec<Vec<(&Pattern, &Field)>> =

@@ -6,16 +6,16 @@ use crate::bind::{Binding, BindingSet, bind};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::{Widths, halo_of};
-use crate::options::{LlOption, OfDevices, direction, links, options, shown};
+use crate::options::{Keywords, direction, links, shown};
 use crate::pending::{PyPending, schedule_wait};
 use crate::process_local::{Closable, Member, drop_deferred};
 use crate::stream::{Handles, Streams};
 use crate::tensor::{Write, written};
 use halocline::device::Address;
-use halocline::{Error, HaloExchange, Ll, Pending, Stream};
+use halocline::{Error, HaloExchange, Pending, Stream};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::sync::Arc;
-use std::time::Duration;
 
 #[doc = doc!("HaloExchange")]
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
@@ -69,52 +69,34 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), ll = Argument::of(Ll::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
-    #[expect(clippy::too_many_arguments, reason = "by keyword")]
+    #[pyo3(signature = (comm, fields, **options), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
     fn new(
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,
         fields: Argument<List<Binding<'_>>>,
-        link: Argument<String>,
-        deadline: Option<Argument<Duration>>,
-        name: Option<Argument<String>>,
-        checked: Option<Argument<bool>>,
-        streams: Option<Argument<Handles>>,
-        inline: Argument<bool>,
-        stream_waits: Argument<bool>,
-        ll: Argument<LlOption>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let options = Keywords::all("HaloExchange", options)?;
         accept!(comm);
         let set = |fields: List<_>| vec![BindingSet { name: "fields".to_owned(), bindings: fields.0 }];
         let sets = fields.get("fields").map(set);
-        let options = options(link, deadline, name, checked);
-        let of_devices = OfDevices { streams, inline, stream_waits, ll };
-        bind(py, &comm, sets, options, of_devices)
+        bind(py, &comm, sets, &options)
     }
 
     #[doc = doc!("HaloExchange.alternatives")]
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), ll = Argument::of(Ll::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
-    #[expect(clippy::too_many_arguments, reason = "by keyword")]
+    #[pyo3(signature = (comm, sets, **options), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
     fn alternatives(
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,
         sets: Argument<List<List<Binding<'_>>>>,
-        link: Argument<String>,
-        deadline: Option<Argument<Duration>>,
-        name: Option<Argument<String>>,
-        checked: Option<Argument<bool>>,
-        streams: Option<Argument<Handles>>,
-        inline: Argument<bool>,
-        stream_waits: Argument<bool>,
-        ll: Argument<LlOption>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let options = Keywords::all("alternatives", options)?;
         accept!(comm);
         let set = |(at, set): (usize, List<_>)| BindingSet { name: format!("sets[{at}]"), bindings: set.0 };
         let sets = sets.get("sets").map(|sets| sets.0.into_iter().enumerate().map(set).collect());
-        let options = options(link, deadline, name, checked);
-        let of_devices = OfDevices { streams, inline, stream_waits, ll };
-        bind(py, &comm, sets, options, of_devices)
+        bind(py, &comm, sets, &options)
     }
 
     #[doc = doc!("HaloExchange.exchange")]

@@ -34,9 +34,7 @@ enum Ranks {
 }
 
 impl<'py> ArgumentType<'py> for Ranks {
-    fn plural() -> String {
-        "halocline.Communicator objects".to_owned()
-    }
+    const PLURAL: &'static str = "halocline.Communicator objects";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         if let Ok(comm) = object.cast::<PyCommunicator>() {
@@ -51,9 +49,7 @@ impl<'py> ArgumentType<'py> for Ranks {
 struct OneBox(OwnedBox);
 
 impl<'py> ArgumentType<'py> for OneBox {
-    fn plural() -> String {
-        "boxes".to_owned()
-    }
+    const PLURAL: &'static str = "boxes";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let parts = entries::<3>(object, "a box (rank, first cell, cells along each axis)")?;
@@ -259,9 +255,7 @@ impl PyDecomposition {
 pub(crate) struct Widths(pub(crate) Halo);
 
 impl<'py> ArgumentType<'py> for Widths {
-    fn plural() -> String {
-        "halos".to_owned()
-    }
+    const PLURAL: &'static str = "halos";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         const WANTED: &str = "a width (from 0), a width for each axis, or a pair (low, high) for each axis";

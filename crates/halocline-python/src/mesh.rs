@@ -253,9 +253,7 @@ struct Connectivity {
 }
 
 impl<'py> ArgumentType<'py> for Connectivity {
-    fn plural() -> String {
-        "rows of vertices".to_owned()
-    }
+    const PLURAL: &'static str = "rows of vertices";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let by_offsets = "or give connectivity flat, with offsets=";

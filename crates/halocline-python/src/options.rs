@@ -1,10 +1,11 @@
 //! Options of a bind.
 
-use crate::argument::{Argument, ArgumentType, Get, Refusal, accept, choose, shown_in_message};
+use crate::argument::{Argument, ArgumentType, Get, Refusal, choose, shown_in_message};
 use crate::stream::{Handles, Streams};
 use halocline::{BindOptions, Direction, LinkChoice, LinkCounts, LinkInfo, Ll};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 use std::time::Duration;
 
 /// The words for `link=`.
@@ -19,54 +20,70 @@ const LINKS: [(&str, LinkChoice); 5] = [
 /// The words for `direction`.
 const DIRECTIONS: [(&str, Direction); 2] = [("send", Direction::Send), ("receive", Direction::Receive)];
 
-pub(crate) fn options(
-    link: Argument<String>,
-    deadline: Option<Argument<Duration>>,
-    name: Option<Argument<String>>,
-    checked: Option<Argument<bool>>,
-) -> PyResult<BindOptions> {
-    accept!(link, deadline, name, checked);
-    let link = choose("link", &link, &LINKS)?;
-    let options = BindOptions::default().link(link).deadline(deadline).checked(checked);
-    Ok(name.into_iter().fold(options, BindOptions::name))
-}
+/// The options of host fields, and those of device fields, by their keywords.
+const PLAIN: [&str; 4] = ["link", "deadline", "name", "checked"];
+const OF_DEVICES: [&str; 4] = ["streams", "inline", "stream_waits", "ll"];
 
-/// The options for device fields.
-pub(crate) struct OfDevices {
-    pub(crate) streams: Option<Argument<Handles>>,
-    pub(crate) inline: Argument<bool>,
-    pub(crate) stream_waits: Argument<bool>,
-    pub(crate) ll: Argument<LlOption>,
-}
+/// The options of a bind as the keywords of a call.
+pub(crate) struct Keywords<'a, 'py>(Option<&'a Bound<'py, PyDict>>);
 
-impl OfDevices {
-    /// Adds these to the other options; `known` has the devices of the fields.
-    pub(crate) fn beside(self, options: BindOptions, known: &Streams) -> PyResult<BindOptions> {
-        let Self { streams, inline, stream_waits, ll } = self;
-        accept!(streams, inline, stream_waits, ll);
-        let streams = known.get(&streams.map_or_else(Vec::new, |streams| streams.0))?;
-        let LlOption(ll) = ll;
-        Ok(options
-            .streams(streams)
-            .inline(inline)
-            .stream_waits(stream_waits.then_some(true))
-            .ll((ll != Ll::Auto).then_some(ll)))
+impl<'a, 'py> Keywords<'a, 'py> {
+    /// All options. Refuses other keywords, as Python does.
+    pub(crate) fn all(call: &str, given: Option<&'a Bound<'py, PyDict>>) -> PyResult<Self> {
+        Self::among(call, given, &[PLAIN, OF_DEVICES].concat())
+    }
+
+    /// As [`Keywords::all`], without the options of device fields.
+    pub(crate) fn plain(call: &str, given: Option<&'a Bound<'py, PyDict>>) -> PyResult<Self> {
+        Self::among(call, given, &PLAIN)
+    }
+
+    fn among(call: &str, given: Option<&'a Bound<'py, PyDict>>, known: &[&str]) -> PyResult<Self> {
+        for (name, _) in given.into_iter().flatten() {
+            let name: String = name.extract()?;
+            if !known.contains(&&*name) {
+                let text = format!("{call}() got an unexpected keyword argument '{name}'");
+                return Err(PyTypeError::new_err(text));
+            }
+        }
+        Ok(Self(given))
+    }
+
+    fn get<T: ArgumentType<'py>>(&self, name: &str) -> PyResult<Option<T>> {
+        let given = self.0.map_or(Ok(None), |given| given.get_item(name))?;
+        given.map(|given| Argument::from(&given).get(name)).transpose()
+    }
+
+    /// As [`Keywords::get`], where `None` is the default.
+    fn optional<T: ArgumentType<'py>>(&self, name: &str) -> PyResult<Option<T>> {
+        let given = self.0.map_or(Ok(None), |given| given.get_item(name))?;
+        given.filter(|given| !given.is_none()).map_or(Ok(None), |_| self.get(name))
+    }
+
+    /// The options of host fields.
+    pub(crate) fn options(&self) -> PyResult<BindOptions> {
+        let link =
+            self.get("link")?.map_or(Ok(LinkChoice::Auto), |link: String| choose("link", &link, &LINKS))?;
+        let options = BindOptions::default().link(link).deadline(self.optional::<Duration>("deadline")?);
+        let (name, checked) = (self.optional::<String>("name")?, self.optional::<bool>("checked")?);
+        Ok(name.into_iter().fold(options.checked(checked), BindOptions::name))
+    }
+
+    /// All options; `known` has the devices of the fields.
+    pub(crate) fn options_with(&self, known: &Streams) -> PyResult<BindOptions> {
+        let streams = self.optional("streams")?.map_or_else(Vec::new, |Handles(streams)| streams);
+        let flag = |name| Ok::<_, PyErr>(self.get::<bool>(name)?.unwrap_or(false));
+        let ll = self.get("ll")?.map(|LlOption(ll)| ll).filter(|ll| *ll != Ll::Auto);
+        let options = self.options()?.streams(known.get(&streams)?).inline(flag("inline")?);
+        Ok(options.stream_waits(flag("stream_waits")?.then_some(true)).ll(ll))
     }
 }
 
 /// The value of `ll=`: which messages use the LL (low-latency) protocol.
-pub(crate) struct LlOption(Ll);
-
-impl From<Ll> for LlOption {
-    fn from(ll: Ll) -> Self {
-        Self(ll)
-    }
-}
+struct LlOption(Ll);
 
 impl<'py> ArgumentType<'py> for LlOption {
-    fn plural() -> String {
-        "numbers of bytes".to_owned()
-    }
+    const PLURAL: &'static str = "numbers of bytes";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         bytes_or(object, [Ll::Auto, Ll::Never], Ll::UpTo).map(Self)

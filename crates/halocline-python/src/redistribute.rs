@@ -7,15 +7,14 @@ use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::PyHaloExchange;
 use crate::grid::{PyDecomposition, PyPattern, Widths, collective};
-use crate::options::{LlOption, OfDevices, options};
+use crate::options::Keywords;
 use crate::process_local::drop_deferred;
-use crate::stream::Handles;
 use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
-use halocline::{Field, Ll, Redistribute};
+use halocline::{Field, Redistribute};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::borrow::Cow;
-use std::time::Duration;
 
 #[doc = doc!("Redistribute")]
 #[pyclass(frozen, module = "halocline", name = "Redistribute")]
@@ -28,9 +27,7 @@ pub(crate) struct PyRedistribute {
 struct RegularSide(Py<PyDecomposition>, Widths);
 
 impl<'py> ArgumentType<'py> for RegularSide {
-    fn plural() -> String {
-        "pairs (decomposition, halo)".to_owned()
-    }
+    const PLURAL: &'static str = "pairs (decomposition, halo)";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let pair = entries::<2>(object, "a pair (decomposition, halo of its arrays)")?;
@@ -88,23 +85,16 @@ impl PyRedistribute {
     }
 
     #[doc = doc!("Redistribute.bind")]
-    #[pyo3(signature = (comm, source, target, *, link = Argument::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Argument::of(false), stream_waits = Argument::of(false), ll = Argument::of(Ll::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
-    #[expect(clippy::too_many_arguments, reason = "by keyword")]
+    #[pyo3(signature = (comm, source, target, **options), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
     fn bind(
         &self,
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,
         source: Argument<List<Bound<'_, PyAny>>>,
         target: Argument<List<Bound<'_, PyAny>>>,
-        link: Argument<String>,
-        deadline: Option<Argument<Duration>>,
-        name: Option<Argument<String>>,
-        checked: Option<Argument<bool>>,
-        streams: Option<Argument<Handles>>,
-        inline: Argument<bool>,
-        stream_waits: Argument<bool>,
-        ll: Argument<LlOption>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyHaloExchange> {
+        let options = Keywords::all("bind", options)?;
         accept!(comm);
         let prepared = || {
             if self.comm.get().group() != comm.get().group() {
@@ -125,8 +115,7 @@ impl PyRedistribute {
                 }
             }
             let known = streams_of(py, fields.iter())?;
-            let of_devices = OfDevices { streams, inline, stream_waits, ll };
-            let options = of_devices.beside(options(link, deadline, name, checked)?, &known)?;
+            let options = options.options_with(&known)?;
             let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;
             let arrays = Arrays { watches, versions: Versions::new(vec![tensors]) };

@@ -158,9 +158,7 @@ impl Handles {
 }
 
 impl<'py> ArgumentType<'py> for Handles {
-    fn plural() -> String {
-        "streams".to_owned()
-    }
+    const PLURAL: &'static str = "streams";
 
     fn of(streams: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         if streams.is_instance_of::<PyList>() || streams.is_instance_of::<PyTuple>() {

@@ -6,15 +6,15 @@ use crate::bind::{Binding, BoundFields, fields_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::{PyPattern, collective};
-use crate::options::{links, options, shown};
+use crate::options::{Keywords, links, shown};
 use crate::pending::PyPending;
 use crate::process_local::{Closable, drop_deferred};
 use crate::stream::Handles;
 use crate::tensor::{Last, Write};
 use halocline::{Field, Pattern, PatternLinks};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::sync::Arc;
-use std::time::Duration;
 
 #[doc = doc!("PatternLinks")]
 #[pyclass(frozen, module = "halocline", name = "PatternLinks", weakref)]
@@ -108,16 +108,14 @@ impl PyPatternLinks {
 #[pymethods]
 impl PyPatternLinks {
     #[new]
-    #[pyo3(signature = (comm, patterns, *, link = Argument::of("auto"), deadline = None, name = None, checked = None), text_signature = "(comm, patterns, *, link='auto', deadline=None, name=None, checked=None)")]
+    #[pyo3(signature = (comm, patterns, **options), text_signature = "(comm, patterns, *, link='auto', deadline=None, name=None, checked=None)")]
     fn new(
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,
         patterns: Argument<List<Py<PyPattern>>>,
-        link: Argument<String>,
-        deadline: Option<Argument<Duration>>,
-        name: Option<Argument<String>>,
-        checked: Option<Argument<bool>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let options = Keywords::plain("PatternLinks", options)?;
         accept!(comm);
         let prepared = || {
             let List(patterns) = patterns.get("patterns")?;
@@ -127,7 +125,7 @@ impl PyPatternLinks {
             }
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
-            let options = options(link, deadline, name, checked)?;
+            let options = options.options()?;
             let is_checked = options.is_checked().map_err(error::of)?;
             Ok((patterns, options, is_checked))
         };

@@ -21,9 +21,7 @@ pub(crate) struct Indices(pub(crate) Vec<usize>);
 pub(crate) struct Vertices(pub(crate) Vec<u32>);
 
 impl<'py> ArgumentType<'py> for Ids {
-    fn plural() -> String {
-        "sequences of whole numbers".to_owned()
-    }
+    const PLURAL: &'static str = "sequences of whole numbers";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         numbers(object, 1).map(|(_, ids)| Self(ids))
@@ -31,9 +29,7 @@ impl<'py> ArgumentType<'py> for Ids {
 }
 
 impl<'py> ArgumentType<'py> for Indices {
-    fn plural() -> String {
-        Ids::plural()
-    }
+    const PLURAL: &'static str = Ids::PLURAL;
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         Ids::of(object).map(|ids| Self(ids.0.into_iter().map(|id| id as usize).collect()))
@@ -41,9 +37,7 @@ impl<'py> ArgumentType<'py> for Indices {
 }
 
 impl<'py> ArgumentType<'py> for Vertices {
-    fn plural() -> String {
-        Ids::plural()
-    }
+    const PLURAL: &'static str = Ids::PLURAL;
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         let vertex = |(at, id)| vertex(id).map_err(|refusal| refusal.at(at));
@@ -93,24 +87,9 @@ pub(crate) fn numbers(
     }
     let mut ids = try_with_capacity(count)?;
     let mut put = |address: usize| {
-        macro_rules! number {
-            ($type:ty) => {
-                // SAFETY: the array holds an element of this type there, as its owner says, and is held by the caller;
-                // it may lie at any address.
-                i128::from(unsafe { std::ptr::without_provenance::<$type>(address).read_unaligned() })
-            };
-        }
-        let id = match described.element {
-            ElementType::I8 => number!(i8),
-            ElementType::U8 => number!(u8),
-            ElementType::I16 => number!(i16),
-            ElementType::U16 => number!(u16),
-            ElementType::I32 => number!(i32),
-            ElementType::U32 => number!(u32),
-            ElementType::I64 => number!(i64),
-            ElementType::U64 => number!(u64),
-            _ => return Err(no_whole_numbers(&described)),
-        };
+        // SAFETY: the array holds an element of this type there, as its owner says, and is held by the caller.
+        let id = unsafe { number_at(address, described.element) };
+        let id = id.ok_or_else(|| no_whole_numbers(&described))?;
         let negative =
             |_| Refusal::wrong_value(format!("a whole number from 0 is wanted, not {id}")).at(ids.len());
         let id = u64::try_from(id).map_err(negative)?;
@@ -119,6 +98,30 @@ pub(crate) fn numbers(
     };
     for_each(described.base, extents, &strides, &mut put)?;
     Ok((described.extents, ids))
+}
+
+/// The whole number at an address, which may be unaligned; `None` for elements of another type.
+///
+/// # Safety
+/// An element of this type is there.
+unsafe fn number_at(address: usize, element: ElementType) -> Option<i128> {
+    macro_rules! number {
+        ($type:ty) => {
+            // SAFETY: the caller promises an element of this type.
+            i128::from(unsafe { std::ptr::without_provenance::<$type>(address).read_unaligned() })
+        };
+    }
+    Some(match element {
+        ElementType::I8 => number!(i8),
+        ElementType::U8 => number!(u8),
+        ElementType::I16 => number!(i16),
+        ElementType::U16 => number!(u16),
+        ElementType::I32 => number!(i32),
+        ElementType::U32 => number!(u32),
+        ElementType::I64 => number!(i64),
+        ElementType::U64 => number!(u64),
+        _ => return None,
+    })
 }
 
 /// What is said of an array of something else.
@@ -225,9 +228,9 @@ impl PyUnstructuredDomain {
             HaloCells::At(indices) => ("at", 0, &indices[..]),
             HaloCells::Owners { rank, owners } => ("owners", *rank, &owners[..]),
         };
-        let halo = (kind, rank, to_numpy(py, numbers.iter().map(|&number| number as u64))?);
+        let halo = to_numpy(py, numbers.iter().map(|&number| number as u64))?;
         let make = py.import("halocline._core")?.getattr("_domain")?;
-        (make, (self.0.id(), self.cells(py)?, halo, self.levels(py)?)).into_pyobject(py)
+        (make, (self.0.id(), self.cells(py)?, kind, rank, halo, self.levels(py)?)).into_pyobject(py)
     }
 
     fn __repr__(&self) -> String {
@@ -240,20 +243,20 @@ impl PyUnstructuredDomain {
 pub(crate) fn domain(
     id: Argument<u64>,
     cells: Argument<Ids>,
-    halo: (String, usize, Bound<'_, PyAny>),
+    kind: Argument<String>,
+    rank: Argument<usize>,
+    halo: Argument<Indices>,
     levels: Argument<List<usize>>,
 ) -> PyResult<PyUnstructuredDomain> {
-    accept!(id, cells, levels);
-    let (kind, rank, numbers) = halo;
-    let Indices(numbers) = Argument::from(&numbers).get("halo")?;
-    let (Ids(cells), List(levels)) = (cells, levels);
-    let domain = match (&*kind, &numbers[..]) {
+    accept!(id, cells, kind, rank, halo, levels);
+    let (Ids(cells), Indices(halo), List(levels)) = (cells, halo, levels);
+    let domain = match (&*kind, &halo[..]) {
         ("from", &[first]) if first <= cells.len() => {
             let (owned, halo) = cells.split_at(first);
             UnstructuredDomain::new(id, owned.to_vec(), halo.to_vec())
         }
         ("at", halo) => UnstructuredDomain::from_indices(id, cells, halo),
-        ("owners", _) => UnstructuredDomain::from_owners(id, rank, cells, numbers),
+        ("owners", _) => UnstructuredDomain::from_owners(id, rank, cells, halo),
         _ => return Err(error::value_error("this is no pickle of an UnstructuredDomain")),
     };
     Ok(PyUnstructuredDomain(domain.with_levels(levels)))

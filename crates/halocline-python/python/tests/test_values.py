@@ -122,4 +122,4 @@ def test_junk_for_a_pickle_is_refused():
 
     for halo in [("from", 0, [5]), ("from", 0, [1, 2]), ("other", 0, []), ("from", 0, [])]:
         with pytest.raises(hc.HaloValueError, match="no pickle"):
-            _core._domain(0, [1, 2], halo, [])
+            _core._domain(0, [1, 2], *halo, [])

@@ -3,6 +3,7 @@
 use super::{Described, element, library_of};
 use crate::argument::shown_in_message;
 use crate::error;
+use halocline::ElementType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::c_str;
 use pyo3::intern;
@@ -84,6 +85,54 @@ pub(super) fn gpu_of(array: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
 }
 
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let capsule = capsule_of(array)?;
+    let (tensor, flags) = tensor_of(&capsule)?;
+    if flags & COPIED != 0 {
+        return Err(error::type_error(
+            "DLPack gives only a copy of the array, which an exchange would write to no effect; give the array itself",
+        ));
+    }
+    let size = match (tensor.bits, tensor.lanes) {
+        (bits, 1) if bits % 8 == 0 => usize::from(bits / 8),
+        (bits, lanes) => {
+            return Err(error::type_error(format!(
+                "DLPack elements of {bits} bits in {lanes} lanes are not supported"
+            )));
+        }
+    };
+    let as_given = format!("DLPack code {} of {} bits", tensor.code, tensor.bits);
+    let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
+    let list = |first: *const i64| match dimensions {
+        0 => Vec::new(),
+        // SAFETY: by DLPack the pointer has `ndim` entries while the capsule lives, which `capsule` holds.
+        _ => unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec(),
+    };
+    let in_bytes = |stride: i64| stride as isize * size as isize;
+    let device = match tensor.device_type {
+        CPU | CUDA_HOST => None,
+        CUDA | CUDA_MANAGED => Some(u32::try_from(tensor.device_id).unwrap_or(0)),
+        other => {
+            return Err(error::type_error(format!(
+                "memory of DLPack's device type {other} is not supported; the host's and CUDA's is"
+            )));
+        }
+    };
+    Ok(Described {
+        base: tensor.data.addr().wrapping_add(tensor.byte_offset as usize),
+        element: element_of(tensor.code, size, &as_given)?,
+        extents: list(tensor.shape).into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect(),
+        strides: (!tensor.strides.is_null())
+            .then(|| list(tensor.strides).into_iter().map(in_bytes).collect()),
+        name: Some(float8(tensor.code).map_or(as_given, str::to_owned)),
+        is_writable: flags & READ_ONLY == 0,
+        device,
+        owner: Some(capsule.into_any().unbind()),
+        is_tensor: false,
+    })
+}
+
+/// The capsule of an array.
+fn capsule_of<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     let py = array.py();
     let (device, _) = device_of(array)?;
     let arguments = PyDict::new(py);
@@ -108,92 +157,44 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
             Err(error) => error,
         }
     })?;
-    let capsule =
-        capsule.cast_into::<PyCapsule>().map_err(|_| error::type_error("__dlpack__ returns no capsule"))?;
+    capsule.cast_into().map_err(|_| error::type_error("__dlpack__ returns no capsule"))
+}
+
+/// The tensor in a capsule, and its flags.
+fn tensor_of<'a>(capsule: &'a Bound<'_, PyCapsule>) -> PyResult<(&'a Tensor, u64)> {
     let versioned = c_str!("dltensor_versioned");
-    let (tensor, flags) = if capsule.is_valid_checked(Some(versioned)) {
+    if capsule.is_valid_checked(Some(versioned)) {
         let managed = capsule.pointer_checked(Some(versioned))?.cast::<Versioned>();
-        // SAFETY: by DLPack a capsule of this name points to this struct while it lives, and `capsule` holds it. The fields up to the
-        // version are the same in all versions.
-        unsafe {
-            if managed.as_ref().major != 1 {
-                return Err(error::type_error(format!(
-                    "DLPack version {} is not supported; version 1 is",
-                    managed.as_ref().major
-                )));
-            }
-            (&managed.as_ref().tensor, managed.as_ref().flags)
-        }
-    } else {
-        // A consumed capsule has another name.
-        let unversioned = c_str!("dltensor");
-        if !capsule.is_valid_checked(Some(unversioned)) {
-            return Err(error::type_error(format!(
-                "__dlpack__ returns a capsule that is no tensor, or was consumed: {capsule}"
-            )));
-        }
-        let pointer = capsule.pointer_checked(Some(unversioned))?.cast::<Tensor>();
-        // SAFETY: by DLPack a capsule of this name points to a struct that begins with the tensor, while the capsule lives, and `capsule`
-        // holds it.
-        (unsafe { pointer.as_ref() }, 0)
-    };
-    if flags & COPIED != 0 {
-        return Err(error::type_error(
-            "DLPack gives only a copy of the array, which an exchange would write to no effect; give the array itself",
-        ));
+        // SAFETY: by DLPack a capsule of this name points to this struct while it lives, and the result borrows the capsule. The
+        // fields up to the version are the same in all versions.
+        let Versioned { major, flags, tensor, .. } = unsafe { managed.as_ref() };
+        return match major {
+            1 => Ok((tensor, *flags)),
+            _ => Err(error::type_error(format!("DLPack version {major} is not supported; version 1 is"))),
+        };
     }
-    let size = match (tensor.bits, tensor.lanes) {
-        (bits, 1) if bits % 8 == 0 => usize::from(bits / 8),
-        (bits, lanes) => {
-            return Err(error::type_error(format!(
-                "DLPack elements of {bits} bits in {lanes} lanes are not supported"
-            )));
-        }
-    };
-    let as_given = || format!("DLPack code {} of {} bits", tensor.code, tensor.bits);
-    let element = match (tensor.code, size) {
-        (0, _) => element::of('i', size, &as_given())?,
-        (1, _) => element::of('u', size, &as_given())?,
-        (2, _) => element::of('f', size, &as_given())?,
-        (4, 2) => halocline::ElementType::Bf16,
-        (5, _) => element::of('c', size, &as_given())?,
-        (6, _) => element::of('b', size, &as_given())?,
-        (7..=14, 1) => halocline::ElementType::Opaque(1),
-        _ => {
-            return Err(error::type_error(format!(
-                "{} is no type of elements that can be exchanged",
-                as_given()
-            )));
-        }
-    };
-    let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
-    let list = |first: *const i64| match dimensions {
-        0 => Vec::new(),
-        // SAFETY: by DLPack the pointer has `ndim` entries while the capsule lives, which `capsule` holds.
-        _ => unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec(),
-    };
-    let extents = list(tensor.shape).into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect();
-    let in_bytes = |stride: i64| stride as isize * size as isize;
-    let strides =
-        (!tensor.strides.is_null()).then(|| list(tensor.strides).into_iter().map(in_bytes).collect());
-    let device = match tensor.device_type {
-        CPU | CUDA_HOST => None,
-        CUDA | CUDA_MANAGED => Some(u32::try_from(tensor.device_id).unwrap_or(0)),
-        other => {
-            return Err(error::type_error(format!(
-                "memory of DLPack's device type {other} is not supported; the host's and CUDA's is"
-            )));
-        }
-    };
-    Ok(Described {
-        base: tensor.data.addr().wrapping_add(tensor.byte_offset as usize),
-        element,
-        name: Some(float8(tensor.code).map_or_else(as_given, str::to_owned)),
-        extents,
-        strides,
-        is_writable: flags & READ_ONLY == 0,
-        device,
-        owner: Some(capsule.into_any().unbind()),
-        is_tensor: false,
-    })
+    // A consumed capsule has another name.
+    let unversioned = c_str!("dltensor");
+    if !capsule.is_valid_checked(Some(unversioned)) {
+        return Err(error::type_error(format!(
+            "__dlpack__ returns a capsule that is no tensor, or was consumed: {capsule}"
+        )));
+    }
+    let pointer = capsule.pointer_checked(Some(unversioned))?.cast::<Tensor>();
+    // SAFETY: by DLPack a capsule of this name points to a struct that begins with the tensor, while the capsule lives, and the result
+    // borrows the capsule.
+    Ok((unsafe { pointer.as_ref() }, 0))
+}
+
+fn element_of(code: u8, size: usize, as_given: &str) -> PyResult<ElementType> {
+    match (code, size) {
+        (0, _) => element::of('i', size, as_given),
+        (1, _) => element::of('u', size, as_given),
+        (2, _) => element::of('f', size, as_given),
+        (4, 2) => Ok(ElementType::Bf16),
+        (5, _) => element::of('c', size, as_given),
+        (6, _) => element::of('b', size, as_given),
+        (7..=14, 1) => Ok(ElementType::Opaque(1)),
+        _ => Err(error::type_error(format!("{as_given} is no type of elements that can be exchanged"))),
+    }
 }
