@@ -19,6 +19,7 @@ use halocline_conformance::yard::Rig;
 use halocline_conformance::{
     Outcome, bind_costs, gpus, host, run_all, run_fields_on_devices, seen, steady, storm, victim,
 };
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -67,7 +68,9 @@ fn ended(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
-            eprintln!("{trouble}");
+            // In one piece: launchers mix the output of ranks.
+            let text = format!("{trouble}\n");
+            let _ = std::io::stderr().write_all(text.as_bytes());
             ExitCode::FAILURE
         }
     }

@@ -12,10 +12,14 @@ use std::ffi::c_int;
 /// first; an MPI that does not accept such memory may end the process then.
 pub const DEVICE: &str = "HALOCLINE_MPI_DEVICE";
 
+/// The user's choice, if any.
+pub(super) fn chosen() -> Result<Option<bool>, CommError> {
+    Ok(Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto)?)
+}
+
 /// Whether device pointers are passed to MPI in this process, or why not.
-pub(super) fn decide(said: Option<bool>) -> Result<Result<(), String>, CommError> {
-    let chosen = Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto)?;
-    let decided = match chosen {
+pub(super) fn decide(chosen: Option<bool>, said: Option<bool>) -> Result<(), String> {
+    match chosen {
         None => match said {
             Some(true) => Ok(()),
             Some(false) => {
@@ -27,8 +31,7 @@ pub(super) fn decide(said: Option<bool>) -> Result<Result<(), String>, CommError
         },
         Some(true) => Ok(()),
         Some(false) => Err(format!("{DEVICE} is off")),
-    };
-    Ok(decided)
+    }
 }
 
 /// The report of a library: by the extensions of Open MPI and MPICH, or by the memory kinds of MPI 4.1. `None`: no report.

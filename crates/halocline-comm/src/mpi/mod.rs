@@ -79,11 +79,12 @@ pub(crate) fn join(
         Some(wanted) => wanted,
         None => node_aware_from_env()?,
     };
-    let most = node_ranks_from_env()?;
+    // Before MPI is initialised: a launcher may lose what a rank prints that ends without finalising MPI.
+    let (most, chosen) = (node_ranks_from_env()?, aware::chosen()?);
     let mpi = runtime::get(program.is_some())?;
     let ((mut wire, rank, size), _kept_up) = mpi.connect(program, &*host)?;
     let about = mpi.about();
-    let takes_devices = aware::decide(about.cuda)?;
+    let takes_devices = aware::decide(chosen, about.cuda);
     if let Some(started) = launcher::started().filter(|one| program.is_none() && size == 1 && one.ranks > 1) {
         return Err(started.mismatch(about.path.clone(), about.kind, "sees this one alone").into());
     }
