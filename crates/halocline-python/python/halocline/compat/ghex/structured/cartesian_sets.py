@@ -140,6 +140,13 @@ class Set:
         point = tuple(map(_integer, point))
         return any(all(start <= at < stop for at, (start, stop) in zip(point, box)) for box in self._boxes)
 
+    def __mul__(self, other: Set) -> Any:
+        """The tuples of a member of this set and one of the other."""
+        if not isinstance(other, Set):
+            return NotImplemented
+        boxes = (a + b for a in self._boxes for b in other._boxes)
+        return CartesianSet._of(_boxes.canonical(boxes), self._axes + other._axes)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Set):
             return NotImplemented
@@ -215,12 +222,6 @@ class IntegerSet(Set):
     def __iter__(self) -> Iterator[int]:
         return itertools.chain.from_iterable(range(*map(operator.index, box[0])) for box in self._boxes)  # type: ignore[arg-type]
 
-    def __mul__(self, other: Set) -> Any:
-        """The pairs (or longer tuples) of a number of this set and a member of the other."""
-        if not isinstance(other, Set):
-            return NotImplemented
-        return CartesianSet._product(self, other)
-
 
 class UnitRange(IntegerSet):
     """The integers from ``start`` to before ``stop``."""
@@ -288,11 +289,6 @@ class CartesianSet(Set):
         return several
 
     @staticmethod
-    def _product(one: Set, other: Set) -> Any:
-        boxes = (a + b for a in one._boxes for b in other._boxes)
-        return CartesianSet._of(_boxes.canonical(boxes), one._axes + other._axes)
-
-    @staticmethod
     def primitive_type() -> type[ProductSet]:
         return ProductSet
 
@@ -322,11 +318,6 @@ class CartesianSet(Set):
             itertools.product(*(range(*map(operator.index, axis)) for axis in box))  # type: ignore[arg-type]
             for box in self._boxes
         )
-
-    def __mul__(self, other: Set) -> Any:
-        if not isinstance(other, Set):
-            return NotImplemented
-        return CartesianSet._product(self, other)
 
 
 class ProductSet(CartesianSet):
