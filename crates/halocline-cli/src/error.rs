@@ -5,7 +5,6 @@ use crate::launch::LaunchError;
 use crate::ocean::InputError;
 use crate::trace::TraceError;
 use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
-use halocline_comm::mappings::MappingError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -49,8 +48,6 @@ pub(crate) enum CommandError {
     Trace(#[from] TraceError),
     #[error(transparent)]
     NoGpu(#[from] NoGpu),
-    #[error(transparent)]
-    Mapping(#[from] MappingError),
     #[error(transparent)]
     Exchange(#[from] halocline::Error),
     #[error(transparent)]

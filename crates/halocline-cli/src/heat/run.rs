@@ -17,7 +17,8 @@ use crate::ranks::Shortage;
 use crate::stats::slowest_median;
 use crate::table::print_report;
 use crate::{info, progress, ranks};
-use halocline::{Communicator, Reduce, agree};
+use halocline::{Communicator, HaloExchange, Reduce, agree};
+use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 
 /// Runs `halocline run heat` and returns the exit code: not 0 if the check fails. With `json` it prints no summary, only the JSON line.
@@ -106,22 +107,13 @@ fn run_rank<L: Levels>(
     make: impl FnOnce() -> Result<(Heat<L>, Option<String>), CommandError>,
 ) -> Result<u8, CommandError> {
     let trace = args.trace.begin(comm)?;
-    let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
     let bar = progress::bar(comm.rank(), args.steps, &info::plural(comm.size(), "rank"));
     let (mut heat, gpu) = make()?;
     let halo = heat.bind(comm, args.link.choice())?;
-    comm.barrier()?;
-    // The bar measures the steps only.
-    bar.reset();
-    let start = Instant::now();
-    let phases = heat.run(&halo, steps, overlap, |done| bar.inc(done as u64))?;
-    let elapsed = start.elapsed().as_nanos() as u64;
-    bar.finish();
+    let (seconds, phases) = run_steps(comm, args, &mut heat, (&halo, &bar))?;
     agree(comm, heat.write_trace())?;
     let traced = trace.finish(comm)?;
 
-    let slowest = comm.all_reduce(&[elapsed], Reduce::Max)?[0];
-    let phases = slowest_phases(comm, &phases)?;
     let skipped = skipped(comm, args, case)?;
     let found = if skipped.is_none() { gather(comm, &heat)? } else { Vec::new() };
     let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
@@ -138,13 +130,11 @@ fn run_rank<L: Levels>(
         Some(why) => Verdict::Skipped { why },
         None => {
             let bar = progress::bar(0, args.steps.saturating_mul(args.fields), "compare");
-            let verdict = verify(case, steps, &found, |done| bar.inc(done as u64))?;
+            let verdict = verify(case, args.steps as usize, &found, |done| bar.inc(done as u64))?;
             bar.finish();
             verdict
         }
     };
-    let good = verdict.is_good();
-    let seconds = slowest as f64 / 1e9;
     let values = case.extents().iter().product::<usize>() as f64 * f64::from(args.fields);
     let report = Report {
         case: "heat",
@@ -161,7 +151,7 @@ fn run_rank<L: Levels>(
         cpus,
         free_cores: cpus >= 2 * comm.size(),
         steps: args.steps,
-        overlap,
+        overlap: args.overlap == Switch::On,
         links,
         bytes: sums[0],
         received: sums[1],
@@ -174,7 +164,25 @@ fn run_rank<L: Levels>(
     print_report(&report, || report.to_text(), json)?;
     // Report the result before an error of the trace.
     traced?;
-    Ok(u8::from(!good))
+    Ok(u8::from(!report.verdict.is_good()))
+}
+
+/// Runs all steps. Returns the time on the slowest rank, s, and the medians of the phases. Collective.
+fn run_steps<L: Levels>(
+    comm: &Communicator,
+    args: &HeatArgs,
+    heat: &mut Heat<L>,
+    (halo, bar): (&HaloExchange, &ProgressBar),
+) -> Result<(f64, Micros), CommandError> {
+    comm.barrier()?;
+    // The bar measures the steps only.
+    bar.reset();
+    let start = Instant::now();
+    let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
+    let phases = heat.run(halo, steps, overlap, |done| bar.inc(done as u64))?;
+    let elapsed = start.elapsed().as_secs_f64();
+    bar.finish();
+    Ok((comm.all_reduce(elapsed, Reduce::Max)?, slowest_phases(comm, &phases)?))
 }
 
 /// Why the comparison with one rank is skipped, if it is; the same on all ranks. Collective.

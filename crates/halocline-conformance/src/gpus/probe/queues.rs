@@ -16,18 +16,28 @@ const EACH: usize = 3;
 /// How many streams wait until one more, made later, does not get on; whether it does after others were made and dropped; and whether
 /// streams hold each other that two threads make.
 pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
-    let tried = |waiting: &[Stream], last: &Stream| -> Result<bool, Trouble> {
-        gate.set(0);
-        waiting.iter().try_for_each(|stream| gate.hold(stream))?;
-        gate.open(last)?;
-        let open = gate.opens_within(Duration::from_millis(100));
-        gate.set(1);
-        waiting.iter().chain([last]).try_for_each(Stream::synchronise)?;
-        Ok(open)
-    };
-    let streams = |count: usize, priority: Priority| -> Result<Vec<Stream>, Trouble> {
-        Ok((0..count).map(|_| gate.device.stream(priority)).collect::<Result<_, _>>()?)
-    };
+    let raw = Raw::new();
+    count_beside(gate)?;
+    try_after_drops(gate, &raw)?;
+    count_shared(gate, &raw, context)
+}
+
+/// Whether one stream gets on while others wait.
+fn tried(gate: &Gate<'_>, waiting: &[Stream], last: &Stream) -> Result<bool, Trouble> {
+    gate.set(0);
+    waiting.iter().try_for_each(|stream| gate.hold(stream))?;
+    gate.open(last)?;
+    let open = gate.opens_within(Duration::from_millis(100));
+    gate.set(1);
+    waiting.iter().chain([last]).try_for_each(Stream::synchronise)?;
+    Ok(open)
+}
+
+fn streams(gate: &Gate<'_>, count: usize, priority: Priority) -> Result<Vec<Stream>, Trouble> {
+    Ok((0..count).map(|_| gate.device.stream(priority)).collect::<Result<_, _>>()?)
+}
+
+fn count_beside(gate: &Gate<'_>) -> Outcome {
     for (first, then) in [
         (Priority::Highest, Priority::Highest),
         (Priority::Highest, Priority::Normal),
@@ -35,17 +45,20 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
     ] {
         let mut most = 0;
         for count in 1..=70 {
-            let (waiting, last) = (streams(count, first)?, gate.device.stream(then)?);
-            if !tried(&waiting, &last)? {
+            let (waiting, last) = (streams(gate, count, first)?, gate.device.stream(then)?);
+            if !tried(gate, &waiting, &last)? {
                 break;
             }
             most = count;
         }
         println!("beside {most} streams that wait ({first:?}) one more ({then:?}) gets on");
     }
-    // Ours are used again; those of the driver's callers are made anew, and so take the queues in turn.
-    let waiting = streams(1, Priority::Highest)?;
-    let raw = Raw::new();
+    Ok(())
+}
+
+/// Ours are used again; those of the driver's callers are made anew, and so take the queues in turn.
+fn try_after_drops(gate: &Gate<'_>, raw: &Raw) -> Outcome {
+    let waiting = streams(gate, 1, Priority::Highest)?;
     for of_ours in [true, false] {
         let mut stuck = Vec::new();
         for between in 0..70 {
@@ -60,7 +73,7 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
                 // SAFETY: a stream that lives on.
                 false => unsafe { gate.device.borrow_stream(RawStream(raw.made("cuStreamCreate", 1, 0))) }?,
             };
-            if !tried(&waiting, &last)? {
+            if !tried(gate, &waiting, &last)? {
                 stuck.push(between);
             }
         }
@@ -69,6 +82,11 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
             "beside one that waits, one more does not get on after so many ({whose}) were made and dropped: {stuck:?}"
         );
     }
+    Ok(())
+}
+
+/// How many pairs of streams of two threads share a queue.
+fn count_shared(gate: &Gate<'_>, raw: &Raw, context: usize) -> Outcome {
     let word = gate.device.allocate_pinned(8)?;
     for (how, at_once, locked) in [
         ("by one thread", false, false),
@@ -77,7 +95,7 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
     ] {
         let mut shared = 0;
         for _ in 0..ROUNDS {
-            let made = made_by_two(&raw, (context, word.at(0) as usize), at_once, locked);
+            let made = made_by_two(raw, (context, word.at(0) as usize), at_once, locked);
             let mut streams = Vec::new();
             for &stream in made.iter().flatten() {
                 // SAFETY: a stream that lives until the end of the round.
@@ -86,7 +104,7 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
             let (ours, theirs) = streams.split_at(EACH);
             for waiting in ours {
                 for last in theirs {
-                    shared += usize::from(!tried(std::slice::from_ref(waiting), last)?);
+                    shared += usize::from(!tried(gate, std::slice::from_ref(waiting), last)?);
                 }
             }
             drop(streams);
