@@ -1,5 +1,6 @@
 //! How a host thread waits: a short spin, then sleep, with a warning when it takes long.
 
+use crate::host::Host;
 use crate::transport::Transport;
 use std::time::Duration;
 
@@ -93,11 +94,7 @@ impl Patience {
             }
         }
         let start = host.now();
-        // Ranks with the same deadline announce before it passes.
-        let announce_at = self.deadline.map_or(ANNOUNCE_AFTER, |deadline| ANNOUNCE_AFTER.min(deadline / 2));
-        let (mut announce_at, mut warn_at, mut nap) = (announce_at, WARN_AFTER, NAP.0);
-        let asks_after = host.asks_after().filter(|_| self.is_interruptible).unwrap_or(Duration::MAX);
-        let mut check_at = asks_after;
+        let (mut due, mut nap) = (Due::new(self, host), NAP.0);
         loop {
             let mut waited = host.now().saturating_sub(start);
             while waited < self.spin {
@@ -115,26 +112,8 @@ impl Patience {
                     return end;
                 }
             }
-            if waited >= announce_at {
-                announce_at = Duration::MAX;
-                if let Some(end) = late(Late::Announce) {
-                    return end;
-                }
-            }
-            if waited >= warn_at {
-                let again = warn_at > WARN_AFTER;
-                warn_at = waited + WARN_AFTER;
-                if let Some(end) = late(Late::Warn { after: waited, again }) {
-                    return end;
-                }
-            }
-            if waited >= check_at {
-                check_at = waited + asks_after;
-                if host.is_interrupted()
-                    && let Some(end) = late(Late::Interrupted)
-                {
-                    return end;
-                }
+            if let Some(end) = due.call(host, waited, &mut late) {
+                return end;
             }
             if yields && waited < YIELD {
                 host.yield_now();
@@ -144,12 +123,7 @@ impl Patience {
                 continue;
             }
             before_sleep();
-            let until = self
-                .deadline
-                .map_or(warn_at, |deadline| deadline.min(warn_at))
-                .min(check_at)
-                .min(announce_at);
-            let mut longest = until.saturating_sub(waited);
+            let mut longest = due.next().min(self.deadline.unwrap_or(Duration::MAX)).saturating_sub(waited);
             if polled {
                 longest = longest.min(nap);
                 nap = NAP.1.min(2 * nap);
@@ -163,5 +137,54 @@ impl Patience {
                 return found;
             }
         }
+    }
+}
+
+/// When the callback of a wait is due next, counted from the start of the wait.
+struct Due {
+    announce: Duration,
+    warning: Duration,
+    interrupt: Duration,
+    /// From one look for an interrupt to the next.
+    asks_after: Duration,
+}
+
+impl Due {
+    fn new(patience: &Patience, host: &dyn Host) -> Self {
+        // Ranks with the same deadline announce before it passes.
+        let announce = patience.deadline.map_or(ANNOUNCE_AFTER, |deadline| ANNOUNCE_AFTER.min(deadline / 2));
+        let asks_after = host.asks_after().filter(|_| patience.is_interruptible).unwrap_or(Duration::MAX);
+        Self { announce, warning: WARN_AFTER, interrupt: asks_after, asks_after }
+    }
+
+    fn next(&self) -> Duration {
+        self.announce.min(self.warning).min(self.interrupt)
+    }
+
+    /// Makes the calls that are due.
+    fn call<T>(
+        &mut self,
+        host: &dyn Host,
+        waited: Duration,
+        late: &mut impl FnMut(Late) -> Option<T>,
+    ) -> Option<T> {
+        if waited >= self.announce {
+            self.announce = Duration::MAX;
+            if let Some(end) = late(Late::Announce) {
+                return Some(end);
+            }
+        }
+        if waited >= self.warning {
+            let again = self.warning > WARN_AFTER;
+            self.warning = waited + WARN_AFTER;
+            if let Some(end) = late(Late::Warn { after: waited, again }) {
+                return Some(end);
+            }
+        }
+        if waited >= self.interrupt {
+            self.interrupt = waited + self.asks_after;
+            return host.is_interrupted().then(|| late(Late::Interrupted)).flatten();
+        }
+        None
     }
 }
