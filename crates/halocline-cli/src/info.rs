@@ -10,6 +10,7 @@ pub(crate) use mpi::try_out;
 
 use crate::launch::{Cpu, format_list, parse_list, usable};
 use rustix::io::Errno;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -28,7 +29,7 @@ pub(crate) struct Info {
 }
 
 /// Caches of one level, kind and size.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Cache {
     level: u32,
     kind: String,
@@ -63,7 +64,6 @@ impl Info {
     pub(crate) fn to_json(&self) -> Value {
         let usable = self.usable.as_deref().unwrap_or_default();
         let ids = usable.iter().map(|cpu| cpu.id).collect::<BTreeSet<_>>();
-        let caches: Vec<Value> = self.caches.iter().map(Cache::to_json).collect();
         let checks: Vec<Value> = self.shm.iter().map(Check::to_json).collect();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -74,7 +74,7 @@ impl Info {
                 "sockets": count(usable, |cpu| cpu.package),
                 "numa_nodes": count(usable, |cpu| cpu.node),
             },
-            "caches": caches,
+            "caches": self.caches,
             "memory": {
                 "total_bytes": self.memory.get("MemTotal"),
                 "available_bytes": self.memory.get("MemAvailable"),
@@ -156,10 +156,6 @@ impl Info {
 }
 
 impl Cache {
-    fn to_json(&self) -> Value {
-        json!({"level": self.level, "kind": self.kind, "bytes": self.bytes, "instances": self.instances})
-    }
-
     fn to_text(&self) -> String {
         let kind = match self.kind.as_str() {
             "Data" => "d",

@@ -1,7 +1,7 @@
 //! Arguments that several commands share.
 
 use crate::error::CommandError;
-use halocline::{Decomposition, ElementType, LinkChoice, RegularGrid};
+use halocline::{Decomposition, ElementType, Layout, LayoutError, LinkChoice, RegularGrid};
 use std::fmt;
 use std::str::FromStr;
 
@@ -150,6 +150,15 @@ impl Dtype {
 pub(crate) enum Order {
     C,
     F,
+}
+
+impl Order {
+    pub(crate) fn layout(self, dtype: Dtype, extents: &[usize]) -> Result<Layout, LayoutError> {
+        match self {
+            Self::C => Layout::c_order(dtype.element(), extents),
+            Self::F => Layout::fortran_order(dtype.element(), extents),
+        }
+    }
 }
 
 /// How links move their bytes.

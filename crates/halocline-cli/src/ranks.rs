@@ -10,7 +10,6 @@ use halocline_device::Variable;
 use rustix::thread::CpuSet;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// The ranks of a case.
 #[derive(Debug, Clone, clap::Args)]
@@ -162,30 +161,23 @@ pub(crate) fn is_launched() -> bool {
     in_job() || halocline_comm::mpi::launched().is_some()
 }
 
-/// Ranks need more memory than this machine has available.
-#[derive(Debug)]
-pub(crate) struct Shortage {
+/// Refuses fields for which this machine lacks memory: each rank needs `each` bytes for `what`. `advice` says what to do instead.
+pub(crate) fn check_memory(
+    transport: Transport,
     ranks: usize,
-    needed: u128,
-    available: u64,
-}
-
-impl Shortage {
-    /// The shortage, if there is one where each rank needs `each` bytes.
-    pub(crate) fn of(transport: Transport, ranks: usize, each: u128) -> Option<Self> {
-        let mpi = transport == Transport::Mpi || halocline_comm::mpi::launched().is_some();
-        // Ranks of MPI may be on other machines.
-        let ranks = if mpi { 1 } else { ranks };
-        let needed = each.saturating_mul(ranks as u128);
-        let available = info::available_memory().filter(|&available| u128::from(available) < needed)?;
-        Some(Self { ranks, needed, available })
-    }
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ranks, needed, available } = self;
-        write!(f, "{needed} bytes on {}, but {available} are available here", plural(*ranks, "rank"))
+    each: u128,
+    (what, advice): (&str, &str),
+) -> Result<(), CommandError> {
+    let mpi = transport == Transport::Mpi || halocline_comm::mpi::launched().is_some();
+    // Ranks of MPI may be on other machines.
+    let ranks = if mpi { 1 } else { ranks };
+    let needed = each.saturating_mul(ranks as u128);
+    match info::available_memory().filter(|&available| u128::from(available) < needed) {
+        None => Ok(()),
+        Some(available) => Err(CommandError::usage(format!(
+            "{what} {needed} bytes on {}, but {available} are available here; {advice}",
+            plural(ranks, "rank")
+        ))),
     }
 }
 

@@ -1,9 +1,9 @@
 //! A case: pattern and fields of one rank, and the check of their exchange.
 
-use super::args::{self, HaloArgs, Memory, Order};
+use super::args::{self, HaloArgs, Memory};
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::ranks::Shortage;
+use crate::ranks::check_memory;
 use halocline::{
     Communicator, Decomposed, Decomposition, DomainShape, Error, Field, Halo, Layout, Pattern, PatternError,
     RegularGrid, UnstructuredDomain,
@@ -59,10 +59,7 @@ impl Case {
         if args.mesh.is_some() && args.levels > 1 {
             extents.push(args.levels as usize);
         }
-        let layout = match args.layout {
-            Order::C => Layout::c_order(args.dtype.element(), &extents)?,
-            Order::F => Layout::fortran_order(args.dtype.element(), &extents)?,
-        };
+        let layout = args.layout.layout(args.dtype, &extents)?;
         let fields: Vec<Field> = (0..args.fields)
             .map(|number| field(comm, &layout, args.memory, number as usize))
             .collect::<Result<_, _>>()?;
@@ -195,12 +192,13 @@ pub(super) fn fits(args: &HaloArgs, ranks: usize) -> Result<(), CommandError> {
         }
     };
     let cell = u128::from(levels) * u128::from(args.fields) * args.dtype.element().size() as u128 + list;
-    match Shortage::of(args.transport, ranks, cells.saturating_mul(cell)) {
-        None => Ok(()),
-        Some(shortage) => Err(CommandError::usage(format!(
-            "the fields with their halos and the lists of their cells take {shortage}; use fewer cells, levels or fields"
-        ))),
-    }
+    let what = "the fields with their halos and the lists of their cells take";
+    check_memory(
+        args.transport,
+        ranks,
+        cells.saturating_mul(cell),
+        (what, "use fewer cells, levels or fields"),
+    )
 }
 
 /// The number of blocks along each axis: their product is `ranks`, and the first axis is cut first.

@@ -7,9 +7,9 @@ use super::report::{self, Planned};
 use super::traffic::{MOST_RANKS, Traffic};
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::options::{self, Grid, Order};
+use crate::options::{self, Grid};
 use crate::ranks;
-use crate::ranks::Shortage;
+use crate::ranks::check_memory;
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Field, Halo, HaloExchange, Layout,
     LayoutError, Pattern,
@@ -37,10 +37,7 @@ fn decompose(args: &GridArgs, ranks: usize) -> Result<Decomposition, CommandErro
 }
 
 fn layout(args: &GridArgs, shape: &DomainShape) -> Result<Layout, LayoutError> {
-    match args.layout {
-        Order::C => Layout::c_order(args.dtype.element(), &shape.extents()),
-        Order::F => Layout::fortran_order(args.dtype.element(), &shape.extents()),
-    }
+    args.layout.layout(args.dtype, &shape.extents())
 }
 
 /// Describes the grid and its fields.
@@ -84,12 +81,7 @@ fn fits(
     let pattern = decomposition.pattern_of(0, &Halo::uniform(args.halo))?;
     let bytes = layout(args, &pattern.domains[0].1)?.span().end as u128;
     let each = bytes * u128::from(args.fields);
-    match Shortage::of(transport, decomposition.ranks(), each) {
-        None => Ok(()),
-        Some(shortage) => {
-            Err(CommandError::usage(format!("the fields take {shortage}; leave `--transport` out")))
-        }
-    }
+    check_memory(transport, decomposition.ranks(), each, ("the fields take", "leave `--transport` out"))
 }
 
 /// Binds the fields as one of the ranks. Collective.

@@ -13,7 +13,6 @@ use super::verify::{Verdict, gather, verify};
 use crate::device::{Gpu, Kind};
 use crate::error::CommandError;
 use crate::options::{self, Switch};
-use crate::ranks::Shortage;
 use crate::stats::slowest_median;
 use crate::table::print_report;
 use crate::{info, progress, ranks};
@@ -86,16 +85,13 @@ fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), CommandError> 
     let cells: usize = case.extents().iter().product();
     let (what, bytes) = match args.device {
         Kind::Cpu => (
-            format!("{} fields of {cells} cells, twice each, with their halos", args.fields),
+            format!("{} fields of {cells} cells, twice each, with their halos take", args.fields),
             field * 2 * u128::from(args.fields),
         ),
         // Initial values, zeros and the pinned staging buffer. The driver reports a lack of device memory.
-        Kind::Cuda => (format!("a field of {cells} cells, on its way to the GPUs,"), field * 3),
+        Kind::Cuda => (format!("a field of {cells} cells, on its way to the GPUs, takes"), field * 3),
     };
-    match Shortage::of(args.ranks.transport, ranks, bytes) {
-        None => Ok(()),
-        Some(shortage) => Err(CommandError::usage(format!("{what} takes {shortage}; use a smaller grid"))),
-    }
+    ranks::check_memory(args.ranks.transport, ranks, bytes, (&what, "use a smaller grid"))
 }
 
 /// Runs one rank and returns the exit code of the process. `make` returns the initial state and the description of the GPU. Collective.
