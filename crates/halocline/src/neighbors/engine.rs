@@ -5,12 +5,13 @@ use super::link::{Link, Number, channel};
 use super::round::Core;
 use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Turn};
 use crate::Packet;
+use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
 use halocline_comm::memory_resource::MemoryResource;
 use halocline_comm::packet::{PacketContext, PacketSend};
 use halocline_comm::{CommError, Communicator, Endpoint, PeerState, Serve};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 pub(super) struct Shared {
@@ -117,8 +118,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock panics half-way through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_yielding(&self.state, self.comm().link().host())
     }
 
     /// A rank alone on a ring is its own neighbour.
