@@ -6,7 +6,7 @@ use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::mappings::{DeviceId, Mappings};
-use crate::memory_resource::{HostMemory, MemoryResource};
+use crate::memory_resource::{HostMemory, MemoryKind, MemoryResource};
 use crate::transport::Transport;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -25,6 +25,9 @@ pub struct PacketContext {
 impl PacketContext {
     /// Received payloads lie in memory of `resource`. Local. The context does not keep the rank from leaving.
     pub fn new(comm: &Communicator, resource: Arc<dyn MemoryResource>) -> Result<Self, PacketError> {
+        if resource.kind() == MemoryKind::Device {
+            return Err(no_devices(comm.rank()).into());
+        }
         let mappings = Mappings::of(comm);
         if let Some(device) = resource.device()
             && let Some(provider) = device.driver().provider()?
@@ -89,6 +92,12 @@ impl PacketContext {
         let size = self.comm.size();
         if rank < size { Ok(()) } else { Err(CommError::NoSuchRank { rank, size }) }
     }
+}
+
+/// Payloads are carried between memory of hosts only.
+pub(super) fn no_devices(rank: usize) -> CommError {
+    let why = "packets do not carry memory of devices yet; copy the payload to the host".to_owned();
+    CommError::OutOfReach { rank, why }
 }
 
 /// Wakes the threads of a rank.

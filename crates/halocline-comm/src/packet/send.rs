@@ -1,5 +1,6 @@
 //! The sender's side of a packet.
 
+use super::context::no_devices;
 use super::header::{Header, Reply, SEQUENCES, SMALL, Way};
 use super::parts::PartsSend;
 use super::{Packet, PacketContext, PacketError, PacketTag};
@@ -187,6 +188,9 @@ impl PacketSend {
             return Ok(State::Over);
         };
         let on_host = payload.kind() != MemoryKind::Device;
+        if !on_host {
+            return Err(no_devices(self.to).into());
+        }
         if on_host && self.bytes <= SMALL {
             self.post(context, Way::Message)?;
             let tag = self.tag.payload(self.header.sequence);

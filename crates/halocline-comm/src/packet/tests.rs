@@ -230,3 +230,26 @@ fn a_payload_of_another_length_than_announced_is_refused() {
         "{text}"
     );
 }
+
+/// A resource of memory of a device.
+struct OnDevice;
+
+impl MemoryResource for OnDevice {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn allocate(&self, asked: usize) -> Result<Buffer, MemoryError> {
+        Err(MemoryError::Foreign { asked, why: "it is never asked".to_owned() })
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        MemoryStatistics { kind: self.kind(), in_use: 0, peak: 0, allocations: 0, spilled: 0 }
+    }
+}
+
+#[test]
+fn memory_of_devices_is_refused_instead_of_left_unfilled() {
+    let refused = PacketContext::new(&Communicator::single(), Arc::new(OnDevice)).err().unwrap();
+    assert!(refused.to_string().contains("copy the payload to the host"), "{refused}");
+}
