@@ -1,14 +1,14 @@
 //! Times rolling statistics of a table, for `bench/rolling/beside_polars.py`, which runs polars in turn on the same rows.
 //!
 //! `rolling_times FILE THREADS RANKS` reads an Arrow IPC file with the columns `time` and `value`, and gives each rank, a thread,
-//! an equal part. Then each line `WINDOW STATISTIC` of the standard input is answered by one line of JSON: the seconds of the
+//! an equal part. Then each line `WINDOW STATISTIC [relay|direct]` of the standard input is answered by one line of JSON: the seconds of the
 //! slowest rank for the whole, and for the exchange of rows alone. A line `write FILE` stores the last result.
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::FileWriter;
 use halocline_comm::Communicator;
-use halocline_table::{Aggregation, Interpolation, Rolling, Statistic, Table, Window, rolling};
+use halocline_table::{Aggregation, Interpolation, Rolling, Route, Statistic, Table, Window, rolling};
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufRead, Write};
@@ -37,14 +37,20 @@ fn statistic(name: &str) -> Result<Statistic> {
 }
 
 fn measure(table: &Table, comm: &Communicator, line: &str, threads: usize) -> Result<Answer> {
-    let (window, name) = line.split_once(' ').ok_or("a line is WINDOW STATISTIC")?;
-    let window = match window.strip_suffix(" rows").unwrap_or(window).parse() {
+    let words: Vec<&str> = line.split(' ').collect();
+    let (window, name, route) = match words[..] {
+        [window, name] => (window, name, Route::Auto),
+        [window, name, "relay"] => (window, name, Route::Relay),
+        [window, name, "direct"] => (window, name, Route::Direct),
+        _ => return Err("a line is WINDOW STATISTIC [relay|direct]".into()),
+    };
+    let window = match window.parse() {
         Ok(rows) => Window::rows(rows)?,
         Err(_) => Window::period(window)?,
     };
     comm.barrier()?;
     let start = Instant::now();
-    let context = rolling(table, &Rolling::new("time", window), comm)?;
+    let context = rolling(table, &Rolling::new("time", window).route(route), comm)?;
     let exchange = start.elapsed();
     let result = context.aggregate(&[Aggregation::new("value", statistic(name)?)], threads)?;
     Ok(Answer { result, whole: start.elapsed(), exchange, rows_received: context.traffic().rows_received })

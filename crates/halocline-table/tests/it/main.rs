@@ -2,6 +2,7 @@
 
 mod cases;
 mod faults;
+mod golden;
 mod plain;
 mod splits;
 
