@@ -1,6 +1,7 @@
 //! Windows and statistics by their definitions, in time proportional to rows times rows.
 
-use halocline_table::{Closed, Rolling, Statistic, Window};
+use halocline_table::{Closed, Interpolation, Rolling, Statistic, Window};
+use std::cmp::Ordering;
 use std::ops::Range;
 
 /// A row of a test: group, key in microseconds, value.
@@ -91,6 +92,34 @@ pub fn statistic(of: Statistic, rows: &[Row], needs: usize) -> Option<f64> {
         Statistic::Last => rows.last()?.value,
         Statistic::Var { ddof } => variance(ddof),
         Statistic::Std { ddof } => variance(ddof).map(f64::sqrt),
-        other => panic!("the plain definition has no {other:?}"),
+        Statistic::Quantile { q, interpolation } => quantile(values, q, interpolation),
+        other => unreachable!("a new statistic, {other:?}, needs a plain definition"),
     }
+}
+
+/// The quantile `q` of values: NaN is larger than all numbers.
+fn quantile(mut values: Vec<f64>, q: f64, interpolation: Interpolation) -> Option<f64> {
+    values.sort_by(|a, b| a.is_nan().cmp(&b.is_nan()).then(a.partial_cmp(b).unwrap_or(Ordering::Equal)));
+    let last = values.len().checked_sub(1)?;
+    let place = q * last as f64;
+    let (lower, upper) = (values[place.floor() as usize], values[place.ceil() as usize]);
+    Some(match interpolation {
+        Interpolation::Nearest => values[place.round() as usize],
+        Interpolation::Lower => lower,
+        Interpolation::Higher => upper,
+        Interpolation::Midpoint => {
+            if place.fract() == 0.0 {
+                lower
+            } else {
+                (lower + upper) / 2.0
+            }
+        }
+        Interpolation::Linear if place.fract() == 0.0 => lower,
+        Interpolation::Linear => lower + (upper - lower) * place.fract(),
+        Interpolation::Equiprobable => {
+            // The first value up to which at least the part `q` of all values lies.
+            let lies = |count: usize| count as f64 >= q * values.len() as f64;
+            values[(1..values.len()).find(|&count| lies(count)).unwrap_or(values.len()) - 1]
+        }
+    })
 }

@@ -6,12 +6,12 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use halocline_comm::Communicator;
-use halocline_table::{Aggregation, Closed, Context, Route, Statistic, Table, rolling};
+use halocline_table::{Aggregation, Closed, Context, Interpolation, Route, Statistic, Table, rolling};
 use proptest::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-const STATISTICS: [Statistic; 9] = [
+const STATISTICS: [Statistic; 13] = [
     Statistic::Sum,
     Statistic::Mean,
     Statistic::Min,
@@ -21,6 +21,10 @@ const STATISTICS: [Statistic; 9] = [
     Statistic::Last,
     Statistic::Var { ddof: 1 },
     Statistic::Std { ddof: 0 },
+    Statistic::Quantile { q: 0.5, interpolation: Interpolation::Nearest },
+    Statistic::Quantile { q: 0.3, interpolation: Interpolation::Linear },
+    Statistic::Quantile { q: 0.7, interpolation: Interpolation::Midpoint },
+    Statistic::Quantile { q: 0.25, interpolation: Interpolation::Equiprobable },
 ];
 
 const NAMES: [&str; 4] = ["anvil", "bolt", "copper", "drum"];
@@ -136,6 +140,8 @@ fn is_close(found: f64, expected: f64, of: &[Row], statistic: Statistic) -> bool
     let magnitude: f64 = of.iter().filter_map(|row| row.value).map(f64::abs).sum();
     match statistic {
         Statistic::Sum | Statistic::Mean => (found - expected).abs() <= 1e-12 * magnitude,
+        // One rounding between two values, and that of their difference.
+        Statistic::Quantile { .. } => (found - expected).abs() <= 1e-15 * magnitude,
         Statistic::Var { .. } | Statistic::Std { .. } => (found - expected).abs() <= 1e-12 * expected + 1e-12,
         _ => false,
     }
