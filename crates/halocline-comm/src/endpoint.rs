@@ -264,7 +264,13 @@ impl Communicator {
                     None
                 }
                 Late::Deadline(after) => {
-                    Some(Err(CommError::Deadline { waiting: self.rank(), after, what: what.to_owned() }))
+                    let from =
+                        from.map_or(String::new(), |rank| format!(" from {}", self.describe_waits(&[rank])));
+                    Some(Err(CommError::Deadline {
+                        waiting: self.rank(),
+                        after,
+                        what: format!("{what}{from}"),
+                    }))
                 }
                 Late::Interrupted => {
                     let what = self.shared.interrupted.get_or_init(|| what.to_owned()).clone();
