@@ -15,6 +15,7 @@ use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::{Field, Schema, SchemaRef};
 use halocline_comm::Communicator;
 use std::ops::Range;
+use std::time::Instant;
 
 /// Brings the rows that the windows of this rank's rows need from other ranks. Collective: all ranks give the same window, and
 /// tables of the same columns, whose rows ascend by group and key over the ranks in order.
@@ -25,7 +26,9 @@ use std::ops::Range;
 pub fn rolling(table: &Table, spec: &Rolling, comm: &Communicator) -> Result<Context, TableError> {
     let comm = comm.within("rolling");
     let rank = comm.rank();
+    let start = Instant::now();
     let sorted = Sorted::new(table, spec, rank);
+    let checked = start.elapsed();
     let summary = Summary::new(&sorted, spec);
     let bytes = postcard::to_allocvec(&summary).map_err(|why| TableError::Arrow {
         rank,
@@ -42,7 +45,8 @@ pub fn rolling(table: &Table, spec: &Rolling, comm: &Communicator) -> Result<Con
     let key_text = |key: i64| sorted.as_ref().map_or_else(|_| key.to_string(), |own| own.key_type.text(key));
     Summary::check(&all, spec, key_text)?;
     let sorted = sorted?;
-    let received = exchange(&links, &sorted, &all, rank, spec.route)?;
+    let mut received = exchange(&links, &sorted, &all, rank, spec.route)?;
+    (received.traffic.checked, received.traffic.exchanged) = (checked, start.elapsed() - checked);
     let rows = all.iter().map(|summary| summary.rows);
     let first_row = rows.clone().take(rank).sum();
     Ok(Context::new(sorted, received, spec, (first_row, rows.sum())))

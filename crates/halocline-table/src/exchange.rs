@@ -9,6 +9,7 @@ use crate::relay::{Outgoing, Relay};
 use crate::spec::Route;
 use crate::summary::Summary;
 use crate::table::Sorted;
+use std::time::Duration;
 
 /// What an exchange of rows took on this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +26,11 @@ pub struct Traffic {
     pub bytes_sent: u64,
     /// Messages sent.
     pub messages_sent: u64,
+    /// The time in which this rank checked its own rows.
+    pub checked: Duration,
+    /// The time from then until all rows had come: the all-gather of the ends of all ranks, and the rows. Waiting for ranks that
+    /// are late counts.
+    pub exchanged: Duration,
 }
 
 /// The rows of other ranks, in order.
