@@ -21,12 +21,13 @@ const QUICKLY: Duration = Duration::from_secs(20);
 
 /// Where the victim dies: its scenario, a description, and the longest delay of the kill after the victim has reported that it is
 /// there. In `life` it does not report: the delay counts from the start of its process.
-const SCENES: [(&str, &str, Duration); 7] = [
+const SCENES: [(&str, &str, Duration); 8] = [
     ("life", "anywhere, from its start", Duration::from_millis(150)),
     ("pattern", "in collective calls", Duration::from_millis(10)),
     ("bind", "while binding", Duration::from_millis(60)),
     ("free", "while exchanging", Duration::from_millis(3)),
     ("mappings", "while others have mapped its memory", Duration::from_millis(10)),
+    ("rolling", "while rows of windows travel", Duration::from_millis(5)),
     ("mid", "in mid-exchange", Duration::ZERO),
     ("between", "between two exchanges", Duration::ZERO),
 ];

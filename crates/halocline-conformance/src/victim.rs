@@ -5,6 +5,7 @@ use crate::numbers::Numbers;
 use crate::scene::{Cloud, DomainForm, Grid, Scene, by, choices, pattern_of};
 use crate::trouble::Trouble;
 use crate::{ensure, fail};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World};
 use halocline::{
@@ -13,10 +14,12 @@ use halocline::{
 };
 use halocline_comm::Segment;
 use halocline_comm::mappings::{DeviceId, MappingError, Mappings, Target, Transfer};
+use halocline_table::{Rolling, Route, Table, TableError, Window, rolling};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::ClockId;
 use std::cell::Cell;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The exit code of a rank that ended with a typed error which names the rank at fault.
@@ -108,6 +111,7 @@ fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
         "mappings" => play.mappings()?,
         "bind" => play.bind()?,
         "pattern" => play.pattern(),
+        "rolling" => play.rolling()?,
         "starved" => play.starved()?,
         "starved-of-memory" => play.starved_of_memory()?,
         other => fail!("there is no scenario {other:?}"),
@@ -443,6 +447,30 @@ impl Play {
         self.comm.all_reduce(&[turn], Reduce::Max)?;
         self.comm.broadcast(turn as usize % size, vec![1; 100_000])?;
         Ok(self.comm.barrier()?)
+    }
+
+    /// Endless rolling windows, whose rows are relayed or sent straight; the victim dies anywhere.
+    fn rolling(&self) -> Result<Result<(), Error>, Trouble> {
+        let (rank, size) = (self.comm.rank() as i64, self.comm.size());
+        let key = Arc::new(Int64Array::from_iter_values(100 * rank..100 * (rank + 1))) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("key", key)])?;
+        let table = Table::new(batch.schema(), vec![batch])?;
+        // Of neighbours alone, or of all ranks.
+        let windows = [Window::rows_around(50, 50), Window::rows(100 * size as u32)?];
+        let ready = self.together();
+        if ready.is_err() {
+            return Ok(ready);
+        }
+        self.say_here();
+        for turn in 0.. {
+            let route = [Route::Relay, Route::Direct][turn % 2];
+            let spec = Rolling::new("key", windows[turn / 2 % 2].clone()).route(route);
+            if let Err(error) = rolling(&table, &spec, &self.comm) {
+                let TableError::Comm(error) = error else { return Err(error.into()) };
+                return Ok(self.noted(Err(error.into())));
+            }
+        }
+        Ok(Ok(()))
     }
 
     fn say_here(&self) {

@@ -25,6 +25,7 @@ mod refused_patterns;
 mod regular;
 mod scheduled;
 mod splits;
+mod tables;
 mod threads;
 mod unbound;
 mod unstructured;
@@ -42,6 +43,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     messages::CASES,
     mappings::CASES,
     neighbors::CASES,
+    tables::CASES,
     regular::CASES,
     unstructured::CASES,
     meshes::CASES,

@@ -116,6 +116,19 @@ fn a_rank_killed_while_its_memory_is_mapped_is_named() {
     }
 }
 
+/// While the rows of rolling windows travel.
+#[test]
+fn a_rank_killed_while_rows_of_windows_travel_is_named() {
+    let seed = seed();
+    for seed in (0..8).map(|turn| seed.wrapping_add(turn)) {
+        let play = Play::start("rolling", seed, 2 + seed as usize % 4);
+        play.await_victim();
+        std::thread::sleep(Duration::from_micros(seed % 7919));
+        play.signal(Signal::KILL);
+        play.end("died");
+    }
+}
+
 /// Stops the victim, by itself or anywhere in an exchange, until all others have said that it is late.
 fn stop_for_a_while(scenario: &str, seed: u64) {
     // Where one is only late, whoever waits for those that wait for it is late, too, and may be blamed by those
