@@ -12,6 +12,8 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use std::num::NonZero;
+use std::time::Duration;
 
 /// The guardian's name in `/proc`. A guardian spares other guardians: each has a job of its own to end.
 const NAME: &std::ffi::CStr = c"halocline-guard";
@@ -124,10 +126,51 @@ fn kill(pid: Pid, variable: &[u8]) -> Option<OwnedFd> {
     // Opened first: the descriptor stays that of the process whose environment is read.
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let number = pid.as_raw_nonzero();
-    let environment = std::fs::read(format!("/proc/{number}/environ")).ok()?;
+    let environment = environment(number)?;
     let name = std::fs::read(format!("/proc/{number}/comm")).ok()?;
     let is_of_job = environment.split(|&byte| byte == 0).any(|entry| entry == variable);
     (is_of_job && name.trim_ascii_end() != NAME.to_bytes()).then_some(())?;
     rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).ok()?;
     Some(pidfd)
+}
+
+/// The environment of a process. It reads as empty while the process loads a program (`execve`): then it is read again, up to 50 ms.
+fn environment(pid: NonZero<i32>) -> Option<Vec<u8>> {
+    /// As much as Linux gives a program. One call reads all: between two the process may load another program.
+    const MOST: usize = 6 << 20;
+    let mut environment = vec![0; MOST];
+    for _ in 0..50 {
+        let file = std::fs::File::open(format!("/proc/{pid}/environ")).ok()?;
+        let length = rustix::io::read(file, &mut environment[..]).ok()?;
+        // A process that has ended has no program either.
+        if length > 0 || std::fs::read_link(format!("/proc/{pid}/exe")).is_err() {
+            environment.truncate(length);
+            return Some(environment);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_that_loads_a_program_keeps_its_environment() {
+        // It loads itself again and again.
+        let again = "exec sh -c \"$AGAIN\"";
+        let variables = [("AGAIN", again), ("HALOCLINE_JOB", "a-job")];
+        let mut child = Command::new("sh").args(["-c", again]).envs(variables).spawn().unwrap();
+        let pid = Pid::from_child(&child).as_raw_nonzero();
+        let has_variable = |_| {
+            let environment = environment(pid).unwrap_or_default();
+            environment.split(|&byte| byte == 0).any(|entry| entry == b"HALOCLINE_JOB=a-job")
+        };
+        let always = (0..2000).all(has_variable);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(always);
+    }
 }
