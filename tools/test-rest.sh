@@ -38,6 +38,12 @@ ocean() {
 check "halocline info" "$halocline" info
 check "kill storm, shm" tools/kill-storm --kills 50
 check "kill storm, mpi" tools/kill-storm --kills 50 --transport mpi
+check "kill storm of packets, shm" tools/kill-storm --of packets --kills 50
+check "kill storm of packets, mpi" tools/kill-storm --of packets --kills 30 --transport mpi
+# The storm has built the program.
+large=$target/release/halocline-conformance
+check "a payload of over 2 GiB, shm" "$halocline" launch -n 2 -- "$large" large
+check "a payload of over 2 GiB, MPI" env HALOCLINE_NODE_AWARE=off "${open_mpi[@]}" -n 2 "$large" large
 check "fuzzing" tools/fuzz --seconds 10
 for transport in thread shm; do
   for ranks in 1 2 3 4 5 6 7 8; do

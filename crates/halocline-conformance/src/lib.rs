@@ -13,6 +13,7 @@ pub mod gpus;
 pub mod holding;
 pub mod host;
 pub mod instant;
+pub mod large;
 pub mod launchers;
 pub mod numbers;
 pub mod processes;

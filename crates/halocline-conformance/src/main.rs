@@ -7,9 +7,10 @@
 //! | `bind-costs` | the cost of a bind of device fields |
 //! | `seen` | the devices of the peers, as this rank sees them |
 //! | `victim SCENARIO SEED` | a rank that is killed, or survives a peer that is |
-//! | `storm shm\|mpi KILLS [SEED]` | kills ranks of many jobs |
+//! | `storm shm\|mpi halos\|packets KILLS [SEED]` | kills ranks of many jobs |
 //! | `host SCENARIO LIBRARY` | a program that uses MPI itself |
 //! | `steady thread\|shm` | counts the system calls of exchanges |
+//! | `large` | a payload of over 2 GiB between two ranks |
 //! | `gpus ...` | the suite on GPUs |
 
 use halocline::Communicator;
@@ -17,7 +18,7 @@ use halocline_conformance::simulated::Simulation;
 use halocline_conformance::watchdog::LIMIT;
 use halocline_conformance::yard::Rig;
 use halocline_conformance::{
-    Outcome, bind_costs, gpus, host, run_all, run_fields_on_devices, seen, steady, storm, victim,
+    Outcome, bind_costs, gpus, host, large, run_all, run_fields_on_devices, seen, steady, storm, victim,
 };
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,13 +35,15 @@ fn main() -> ExitCode {
         ["seen"] => ended(seen::rank::<Simulation>()),
         ["host", scenario, library] => host::main(scenario, library),
         ["victim", scenario, seed] => victim::main(scenario, seed),
-        ["storm", transport @ ("shm" | "mpi"), kills] => storm::main(transport, kills, None),
-        ["storm", transport @ ("shm" | "mpi"), kills, seed] => storm::main(transport, kills, Some(seed)),
+        ["storm", transport @ ("shm" | "mpi"), what @ ("halos" | "packets"), kills, ref seed @ ..] => {
+            storm::main(transport, what, kills, seed.first().copied())
+        }
         ["gpus", ref rest @ ..] => gpus::program::main(rest),
+        ["large"] => ended(Communicator::init().map_err(Into::into).and_then(|comm| large::rank(&comm))),
         ["steady", transport] => steady::main(transport),
         _ => {
             eprintln!(
-                "usage: halocline-conformance suite [FILTER] | fields [FILTER] | bind-costs | seen | victim SCENARIO SEED | storm shm|mpi KILLS [SEED] | host SCENARIO LIBRARY | steady thread|shm | gpus ..."
+                "usage: halocline-conformance suite [FILTER] | fields [FILTER] | bind-costs | seen | victim SCENARIO SEED | storm shm|mpi halos|packets KILLS [SEED] | host SCENARIO LIBRARY | steady thread|shm | large | gpus ..."
             );
             ExitCode::from(2)
         }

@@ -21,19 +21,39 @@ const QUICKLY: Duration = Duration::from_secs(20);
 
 /// Where the victim dies: its scenario, a description, and the longest delay of the kill after the victim has reported that it is
 /// there. In `life` it does not report: the delay counts from the start of its process.
-const SCENES: [(&str, &str, Duration); 8] = [
+type Scene = (&'static str, &'static str, Duration);
+
+const HALOS: [Scene; 7] = [
     ("life", "anywhere, from its start", Duration::from_millis(150)),
     ("pattern", "in collective calls", Duration::from_millis(10)),
     ("bind", "while binding", Duration::from_millis(60)),
     ("free", "while exchanging", Duration::from_millis(3)),
     ("mappings", "while others have mapped its memory", Duration::from_millis(10)),
-    ("rolling", "while rows of windows travel", Duration::from_millis(5)),
     ("mid", "in mid-exchange", Duration::ZERO),
     ("between", "between two exchanges", Duration::ZERO),
 ];
 
-/// Makes `kills` kills over `shm` or `mpi`, determined by `seed`. Fails if any outcome is wrong.
-pub fn main(transport: &str, kills: &str, seed: Option<&str>) -> ExitCode {
+const PACKETS: [Scene; 8] = [
+    ("rounds", "in rounds between neighbours", Duration::from_millis(3)),
+    ("rounds-before", "before it starts a round", Duration::ZERO),
+    ("rounds-within", "in a round, its packets sent", Duration::ZERO),
+    ("session", "in a session of rounds", Duration::from_millis(3)),
+    ("sparse", "in sparse all-to-alls", Duration::from_millis(3)),
+    ("sparse-before", "before it starts a sparse all-to-all", Duration::ZERO),
+    ("sparse-within", "in a sparse all-to-all, before finish", Duration::ZERO),
+    ("rolling", "while rows of windows travel", Duration::from_millis(5)),
+];
+
+/// The scenes of halo exchanges or of packets.
+fn scenes(what: &str) -> &'static [Scene] {
+    match what {
+        "packets" => &PACKETS,
+        _ => &HALOS,
+    }
+}
+
+/// Makes `kills` kills over `shm` or `mpi` in exchanges of `halos` or `packets`, determined by `seed`. Fails if any outcome is wrong.
+pub fn main(transport: &str, what: &str, kills: &str, seed: Option<&str>) -> ExitCode {
     let drawn = || std::time::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_nanos() as u64);
     let (Ok(kills), Ok(seed)) = (kills.parse::<u64>(), seed.map_or_else(|| Ok(drawn()), str::parse)) else {
         eprintln!("kills and seed are whole numbers");
@@ -49,8 +69,11 @@ pub fn main(transport: &str, kills: &str, seed: Option<&str>) -> ExitCode {
     for turn in 0..kills {
         let seed = seed.wrapping_add(turn);
         let strike = match transport {
-            "mpi" => under_mpirun(&program, &launchers[turn as usize % launchers.len()], turn, seed),
-            _ => over_shm(&program, seed),
+            "mpi" => {
+                let launcher = &launchers[turn as usize % launchers.len()];
+                under_mpirun(&program, launcher, scenes(what), turn, seed)
+            }
+            _ => over_shm(&program, scenes(what), seed),
         };
         strike.wrongs.iter().for_each(|wrong| println!("WRONG: {wrong}, seed {seed}\n{}", strike.output));
         tally.add(strike);
@@ -59,7 +82,7 @@ pub fn main(transport: &str, kills: &str, seed: Option<&str>) -> ExitCode {
             let _ = write!(std::io::stderr(), "\r{} of {kills} ", turn + 1);
         }
     }
-    println!("kill storm over {transport}, seed {seed}");
+    println!("kill storm of {what} over {transport}, seed {seed}");
     let new: Vec<String> = shared_files().difference(&before).cloned().collect();
     print!("{}", tally.table(&new));
     ExitCode::from(u8::from(!tally.is_good()))
@@ -112,10 +135,10 @@ impl Strike {
 }
 
 /// Kills one of a few ranks of a job in a scenario and waits for the others to end.
-fn over_shm(program: &Path, seed: u64) -> Strike {
+fn over_shm(program: &Path, scenes: &[Scene], seed: u64) -> Strike {
     let mut numbers = Numbers::new(seed ^ 2);
     let size = 2 + numbers.below(4);
-    let (scene, kind, later) = SCENES[numbers.below(SCENES.len())];
+    let (scene, kind, later) = scenes[numbers.below(scenes.len())];
     let victim = victim_of(seed, size);
     let mut strike = Strike { kind: kind.to_owned(), ..Strike::default() };
     let mut ranks = Ranks::start(program, size, &["victim", scene, &seed.to_string()]);
@@ -149,7 +172,7 @@ fn over_shm(program: &Path, seed: u64) -> Strike {
 }
 
 /// Kills one of three ranks under an MPI launcher. Every other time the launcher lets the others live.
-fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
+fn under_mpirun(program: &Path, mpi: &Mpi, scenes: &[Scene], turn: u64, seed: u64) -> Strike {
     const RANKS: usize = 3;
     let before = shared_files();
     let mut numbers = Numbers::new(seed ^ 2);
@@ -157,8 +180,9 @@ fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
     let mpi = Mpi { lets_live, ..mpi.clone() };
     // Ranks connected by MPI alone do not detect a death, and a wait inside MPI cannot be ended. So survivors share
     // memory with the victim, which has joined.
-    let (scenes, nodes) = if lets_live { (&SCENES[1..], 1) } else { (&SCENES[..], 3) };
-    let (scene, _, later) = scenes[numbers.below(scenes.len())];
+    let nodes = if lets_live { 1 } else { 3 };
+    let scenes: Vec<&Scene> = scenes.iter().filter(|(scene, ..)| !lets_live || *scene != "life").collect();
+    let &(scene, _, later) = scenes[numbers.below(scenes.len())];
     // Ranks connected by MPI alone map no memory.
     let nodes = if scene == "mappings" { 1 } else { nodes };
     let node =

@@ -1,6 +1,8 @@
 //! The ranks of [`crate::storm`] and `tests/it/faults.rs`: one is killed or stopped from outside; the others must end by
 //! themselves and name it.
 
+mod packets;
+
 use crate::numbers::Numbers;
 use crate::scene::{Cloud, DomainForm, Grid, Scene, by, choices, pattern_of};
 use crate::trouble::Trouble;
@@ -15,6 +17,7 @@ use halocline::{
 use halocline_comm::Segment;
 use halocline_comm::mappings::{DeviceId, MappingError, Mappings, Target, Transfer};
 use halocline_table::{Rolling, Route, Table, TableError, Window, rolling};
+use packets::Place;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::ClockId;
 use std::cell::Cell;
@@ -89,7 +92,7 @@ struct End {
     how: &'static str,
     /// When the error came, by [`now`].
     at: Duration,
-    error: Error,
+    error: String,
 }
 
 fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
@@ -114,13 +117,20 @@ fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
         "rolling" => play.rolling()?,
         "starved" => play.starved()?,
         "starved-of-memory" => play.starved_of_memory()?,
+        "rounds" => return play.neighbors(Place::Anywhere),
+        "rounds-before" => return play.neighbors(Place::Before),
+        "rounds-within" => return play.neighbors(Place::Within),
+        "session" => return play.session(),
+        "sparse" => return play.sparse(Place::Anywhere),
+        "sparse-before" => return play.sparse(Place::Before),
+        "sparse-within" => return play.sparse(Place::Within),
         other => fail!("there is no scenario {other:?}"),
     };
     let Err(error) = ended else { fail!("the scenario ended without an error") };
     let at = play.ended.get().unwrap_or_else(now);
     if scenario.starts_with("starved") {
         // Chance decides which resource runs out first: accept any error, but require one.
-        return Ok(End { rank: play.victim, how: "starved", at, error });
+        return Ok(End { rank: play.victim, how: "starved", at, error: error.to_string() });
     }
     named(at, error)
 }
@@ -132,7 +142,7 @@ fn named(at: Duration, error: Error) -> Result<End, Trouble> {
         Error::Comm(CommError::Died { rank, .. } | CommError::NeverJoined { rank }) => (*rank, "died"),
         _ => return Err(Trouble::new(format!("the error names no rank: {error}"))),
     };
-    Ok(End { rank, how, at, error })
+    Ok(End { rank, how, at, error: error.to_string() })
 }
 
 struct Play {

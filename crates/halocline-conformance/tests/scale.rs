@@ -2,7 +2,10 @@
 //!
 //!     cargo test --release -p halocline-conformance --test scale -- --include-ignored --nocapture --test-threads 1
 
-use halocline::{Communicator, Halo, Mesh, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain};
+use halocline::neighbors::{NeighborExchange, Sides};
+use halocline::{
+    Communicator, Halo, HostMemory, Mesh, Packet, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain,
+};
 use halocline_comm::{CommError, Cores, Doorbell, Endpoint, Host, Inbox, PeerState, Segment, Tag, Transport};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -251,5 +254,45 @@ fn messages_of_the_directory_are_of_the_order_of_neighbours_and_log_ranks() {
     let _alone = alone();
     for (rows, columns) in [(4, 4), (8, 8), (16, 16), (32, 32)] {
         assert_few_messages(rows, columns);
+    }
+}
+
+/// Most messages that a rank of a ring sends in a few rounds with its neighbours.
+fn messages_of_rounds(ranks: usize) -> u64 {
+    const ROUNDS: u64 = 3;
+    let counted = on_threads(Communicator::threads(ranks), |inner| {
+        let sent = Arc::new(AtomicU64::new(0));
+        let rank = inner.rank();
+        let comm = Communicator::over(Arc::new(Counted { inner, sent: Arc::clone(&sent) }));
+        let ring = NeighborExchange::ring(&comm, Arc::new(HostMemory::of(&comm))).expect("a ring");
+        let before = sent.load(Ordering::Relaxed);
+        for round in 0..ROUNDS {
+            let packet =
+                || Some(Packet::new(rank.to_le_bytes().to_vec(), Some(vec![round as u8; 100].into())));
+            let came = ring.exchange(0, Sides { left: packet(), right: packet() }).expect("a round");
+            let [left, right] = [came.left, came.right].map(|packet| packet.expect("a packet").metadata);
+            assert_eq!(left, ((rank + ranks - 1) % ranks).to_le_bytes());
+            assert_eq!(right, ((rank + 1) % ranks).to_le_bytes());
+        }
+        sent.load(Ordering::Relaxed) - before
+    });
+    counted.into_iter().max().unwrap_or(0)
+}
+
+#[test]
+fn messages_of_a_round_between_neighbours_do_not_grow_with_the_ranks() {
+    let _alone = alone();
+    // A header and a payload to each side in each of three rounds.
+    for ranks in [2, 10, 100, 1000] {
+        assert_eq!(messages_of_rounds(ranks), 12, "{ranks} ranks");
+    }
+}
+
+#[test]
+#[ignore = "a payload of over 2 GiB: run it in a release build"]
+fn a_payload_of_over_two_gibibytes_reaches_a_neighbour() {
+    let _alone = alone();
+    for outcome in on_threads(Communicator::threads(2), |comm| halocline_conformance::large::rank(&comm)) {
+        outcome.expect("the payload arrives");
     }
 }

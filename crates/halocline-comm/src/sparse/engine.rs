@@ -15,6 +15,9 @@ use std::time::Duration;
 const DATA: u8 = 0;
 const LAST: u8 = 1;
 
+/// What a rank waits for.
+const WHAT: &str = "its part of a sparse all-to-all";
+
 /// Packets of one source that are received at once.
 const WINDOW: usize = 4;
 
@@ -93,11 +96,23 @@ impl Engine {
             _ => self.wind_up(shared),
         };
         if let Err(error) = advanced {
-            self.fail(shared, error);
+            let cause = self.cause_of(shared, error);
+            self.fail(shared, cause);
             // Its peers may have nothing in flight.
             let _ = self.wind_up(shared);
         }
         self.phase != before || (before == Phase::Closed && self.is_over())
+    }
+
+    /// The failure behind an error: memory of a rank that has failed or died is gone, too.
+    fn cause_of(&mut self, shared: &Shared, error: SparseError) -> SparseError {
+        let SparseError::Packet(_) = error else { return error };
+        let comm = shared.context.comm();
+        self.note_departures(shared);
+        comm.link().poll();
+        let reported = self.take_controls(shared).err();
+        let died = || comm.departed(self.gone.iter().copied().find(|rank| self.needs(*rank)), WHAT);
+        reported.or_else(|| Some(died()?.into())).unwrap_or(error)
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -157,8 +172,7 @@ impl Engine {
         match self.gone.iter().find(|rank| self.needs(**rank)) {
             Some(&rank) => {
                 let comm = shared.context.comm();
-                let what = "its part of a sparse all-to-all";
-                comm.departed(Some(rank), what).map_or(Ok(()), |error| Err(error.into()))
+                comm.departed(Some(rank), WHAT).map_or(Ok(()), |error| Err(error.into()))
             }
             None => Ok(()),
         }

@@ -130,6 +130,19 @@ fn a_rank_killed_while_rows_of_windows_travel_is_named() {
 }
 
 /// Stops the victim, by itself or anywhere in an exchange, until all others have said that it is late.
+#[test]
+fn a_rank_killed_while_others_exchange_packets_with_it_is_named() {
+    let seed = seed();
+    let scenarios = ["rounds", "rounds-within", "session", "sparse", "sparse-within"];
+    for (turn, scenario) in scenarios.into_iter().cycle().take(15).enumerate() {
+        let play = Play::start(scenario, seed.wrapping_add(turn as u64), 2 + turn % 4);
+        play.await_victim();
+        std::thread::sleep(Duration::from_micros(seed % 2999));
+        play.signal(Signal::KILL);
+        play.end("died");
+    }
+}
+
 fn stop_for_a_while(scenario: &str, seed: u64) {
     // Where one is only late, whoever waits for those that wait for it is late, too, and may be blamed by those
     // further away: so few that all are its neighbours.

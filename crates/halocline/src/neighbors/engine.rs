@@ -3,7 +3,7 @@
 use super::control::Control;
 use super::link::{Link, Number, channel};
 use super::round::Core;
-use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Turn};
+use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Turn, trace};
 use crate::Packet;
 use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
@@ -49,6 +49,8 @@ pub(super) struct State {
 struct Id {
     /// Rounds outside of sessions, and sessions, so far.
     epoch: u64,
+    /// Rounds so far, in sessions and outside.
+    rounds: u64,
     /// The last round, until it is released.
     open: Option<Arc<Core>>,
     in_session: bool,
@@ -149,8 +151,10 @@ impl Shared {
         let core = {
             let mut state = self.lock();
             let number = state.number(id, &series)?;
-            let core = Core::new(id);
-            state.ids.entry(id).or_default().open = Some(Arc::clone(&core));
+            let known = state.ids.entry(id).or_default();
+            known.rounds += 1;
+            let core = Core::new(id, known.rounds);
+            known.open = Some(Arc::clone(&core));
             if self.comm().size() == 1 {
                 core.put(self.alone(turns, &series));
                 state.statistics.rounds += 1;
@@ -164,6 +168,8 @@ impl Shared {
             state.active.push(Active { core: Arc::clone(&core), number, links, begun, is_armed });
             core
         };
+        let _span = trace::exchange(self, &core);
+        trace::flight(self, &core, false);
         self.advance();
         Ok(core)
     }
@@ -240,7 +246,8 @@ impl Shared {
             if state.failure.is_none()
                 && let Err(error) = self.step(&mut state, &mut reports)
             {
-                self.give_up(&mut state, error, &mut reports);
+                let cause = self.cause_of(&mut state, error);
+                self.give_up(&mut state, cause, &mut reports);
             }
             self.linger(&mut state);
         }
@@ -249,6 +256,7 @@ impl Shared {
 
     fn report(&self, reports: Reports) {
         for (core, outcome) in reports {
+            trace::flight(self, &core, true);
             core.completion.complete(outcome);
         }
     }
@@ -308,6 +316,18 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// The failure behind an error: memory of a neighbour that has failed or died is gone, too.
+    fn cause_of(&self, state: &mut State, error: NeighborError) -> NeighborError {
+        let NeighborError::Packet(_) = error else { return error };
+        let gone = self.gone();
+        self.comm().link().poll();
+        let mut known = Side::BOTH.iter().map(|&side| {
+            self.look(&mut state.peers, side)?;
+            self.check_present(state, side, *gone.get(side))
+        });
+        known.find_map(Result::err).unwrap_or(error)
     }
 
     /// The neighbours that are gone, and how.

@@ -31,6 +31,7 @@ mod error;
 mod link;
 mod round;
 mod session;
+mod trace;
 mod wait;
 
 pub use error::NeighborError;

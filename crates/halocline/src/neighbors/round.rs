@@ -12,6 +12,8 @@ use std::task::{Context, Poll};
 /// What the handle of a round and the engine share.
 pub(super) struct Core {
     pub(super) id: u32,
+    /// Rounds of the operation so far, this one included.
+    pub(super) count: u64,
     pub(super) completion: Completion<Result<(), NeighborError>>,
     result: Mutex<Option<Sides<Turn>>>,
     /// The result was taken, or nobody will take it.
@@ -19,9 +21,9 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(id: u32) -> Arc<Self> {
+    pub(super) fn new(id: u32, count: u64) -> Arc<Self> {
         let (result, is_released) = (Mutex::new(None), AtomicBool::new(false));
-        Arc::new(Self { id, completion: Completion::default(), result, is_released })
+        Arc::new(Self { id, count, completion: Completion::default(), result, is_released })
     }
 
     /// Before the completion.

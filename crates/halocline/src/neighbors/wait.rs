@@ -2,7 +2,7 @@
 
 use super::engine::{Active, Shared};
 use super::round::Core;
-use super::{NeighborError, Side};
+use super::{NeighborError, Side, trace};
 use halocline_comm::{CommError, Endpoint, Late, Patience, Serve};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,7 @@ impl Shared {
         if let Some(outcome) = core.completion.outcome() {
             return outcome;
         }
+        let _span = trace::wait(self, core);
         let link = self.comm().link();
         link.check()?;
         let was_armed = {
