@@ -3,8 +3,10 @@
 use crate::device::NoGpu;
 use crate::launch::LaunchError;
 use crate::ocean::InputError;
+use crate::rolling;
 use crate::trace::TraceError;
 use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
+use halocline_table::TableError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +45,10 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
+    TableInput(#[from] rolling::TableInputError),
+    #[error(transparent)]
+    Table(#[from] TableError),
+    #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -80,7 +86,7 @@ impl CommandError {
     /// Whether the error may be a consequence of another rank's error.
     pub(crate) fn is_consequence(&self) -> bool {
         match self {
-            Self::Exchange(_) | Self::Comm(_) | Self::RankLeft => true,
+            Self::Exchange(_) | Self::Comm(_) | Self::Table(TableError::Comm(_)) | Self::RankLeft => true,
             Self::Trace(error) => error.is_consequence(),
             _ => false,
         }

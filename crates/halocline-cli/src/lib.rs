@@ -16,6 +16,7 @@ mod plot;
 mod progress;
 mod ranks;
 mod results;
+mod rolling;
 mod sizes;
 mod stats;
 mod table;
@@ -70,6 +71,7 @@ enum Command {
 enum Case {
     Ocean(ocean::OceanArgs),
     Heat(heat::HeatArgs),
+    Rolling(rolling::RollingArgs),
 }
 
 /// Pictures of data files.
@@ -86,7 +88,11 @@ impl Command {
             Self::Run(Case::Ocean(args)) => args.trace.is_wanted(),
             Self::Run(Case::Heat(args)) => args.trace.is_wanted(),
             Self::Bench(bench) => bench.trace().is_some_and(trace::TraceArgs::is_wanted),
-            Self::Launch(_) | Self::Explain(_) | Self::Plot(_) | Self::Info { .. } => false,
+            Self::Run(Case::Rolling(_))
+            | Self::Launch(_)
+            | Self::Explain(_)
+            | Self::Plot(_)
+            | Self::Info { .. } => false,
         }
     }
 }
@@ -134,6 +140,7 @@ fn run_command(command: Command, json: bool) -> Result<u8, CommandError> {
     match command {
         Command::Run(Case::Ocean(args)) => ocean::run(&args, json),
         Command::Run(Case::Heat(args)) => heat::run(&args, json),
+        Command::Run(Case::Rolling(args)) => rolling::run(&args, json),
         Command::Launch(args) => Ok(launch::run(&args, json)?),
         Command::Plot(Plot::Trace(args)) => timeline::run(&args).map(|()| 0),
         Command::Plot(Plot::Sizes(args)) => sizes::run(&args).map(|()| 0),

@@ -1,0 +1,151 @@
+//! Arguments of `halocline run rolling`.
+
+use crate::error::CommandError;
+use crate::ranks::RanksArgs;
+use halocline_table::{Aggregation, Interpolation, Rolling, Statistic, TableError, Window};
+use std::path::{Path, PathBuf};
+
+/// Compute rolling windows over a table whose rows are sorted over several ranks
+///
+/// Each rank reads its part of the table. Windows near its border need rows of other ranks, which the ranks exchange. The default is a year
+/// of temperatures in Seattle. The result is compared with that of one rank. The last line on standard output is a JSON object with the
+/// figures of the run.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct RollingArgs {
+    #[command(flatten)]
+    pub(super) ranks: RanksArgs,
+    /// Read a CSV file with a header instead of the built-in data; a line is a row
+    #[arg(long, value_name = "FILE", conflicts_with = "parquet", requires_all = ["by", "value"])]
+    pub(super) csv: Option<PathBuf>,
+    /// Read a Parquet file instead of the built-in data
+    #[arg(long, value_name = "FILE", requires_all = ["by", "value"])]
+    pub(super) parquet: Option<PathBuf>,
+    /// Column that windows follow, ascending: times, dates or integers [default: date, in the built-in data]
+    #[arg(long, value_name = "COLUMN")]
+    by: Option<String>,
+    /// Column of numbers [default: temp, in the built-in data]
+    #[arg(long, value_name = "COLUMN")]
+    value: Option<String>,
+    /// Length of a window, up to its row: a duration such as 5d or 1h30m, units of an integer key such as 5i, or a number of rows
+    #[arg(long, value_name = "LENGTH", default_value = "5d")]
+    window: String,
+    /// Put each window around its row instead of before it
+    #[arg(long)]
+    center: bool,
+    /// Ends that belong to a window
+    #[arg(long, value_enum, default_value_t = Closed::Right)]
+    closed: Closed,
+    /// Statistic of the values in a window
+    #[arg(long, value_enum, default_value_t = Kind::Mean)]
+    pub(super) statistic: Kind,
+    /// How rows travel: from neighbour to neighbour, or straight to the ranks that need them; auto takes the cheaper one
+    #[arg(long, value_enum, default_value_t = Route::Auto)]
+    route: Route,
+    /// File for the plot (.png or .svg)
+    #[arg(long, value_name = "FILE", default_value = "rolling.png")]
+    plot: PathBuf,
+    /// Draw no plot
+    #[arg(long, conflicts_with = "plot")]
+    no_plot: bool,
+    /// Do not compare with a run on one rank
+    #[arg(long)]
+    pub(super) no_check: bool,
+}
+
+/// Ends of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Closed {
+    Left,
+    Right,
+    Both,
+    None,
+}
+
+/// Statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Kind {
+    Mean,
+    Sum,
+    Min,
+    Max,
+    Std,
+    Median,
+}
+
+/// Routes of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Route {
+    Auto,
+    Relay,
+    Direct,
+}
+
+impl RollingArgs {
+    /// The key.
+    pub(super) fn by(&self) -> &str {
+        self.by.as_deref().unwrap_or("date")
+    }
+
+    /// The column of values.
+    pub(super) fn value(&self) -> &str {
+        self.value.as_deref().unwrap_or("temp")
+    }
+
+    pub(super) fn plot(&self) -> Option<&Path> {
+        (!self.no_plot).then_some(self.plot.as_path())
+    }
+
+    /// What to compute windows over.
+    pub(super) fn rolling(&self) -> Result<Rolling, CommandError> {
+        let window = self.window().map_err(|error| {
+            CommandError::usage(format!(
+                "`--window {}`: {error}; or give a number of rows, such as 120",
+                self.window
+            ))
+        })?;
+        let closed = match self.closed {
+            Closed::Left => halocline_table::Closed::Left,
+            Closed::Right => halocline_table::Closed::Right,
+            Closed::Both => halocline_table::Closed::Both,
+            Closed::None => halocline_table::Closed::None,
+        };
+        let route = match self.route {
+            Route::Auto => halocline_table::Route::Auto,
+            Route::Relay => halocline_table::Route::Relay,
+            Route::Direct => halocline_table::Route::Direct,
+        };
+        Ok(Rolling::new(self.by(), window.closed(closed)).columns([self.value()]).route(route))
+    }
+
+    fn window(&self) -> Result<Window, TableError> {
+        let window = match self.window.parse() {
+            Ok(rows) => Window::rows(rows)?,
+            Err(_) => Window::period(&self.window)?,
+        };
+        Ok(if self.center { window.centered() } else { window })
+    }
+
+    /// The statistic of the values. Also of windows with fewer rows than they may have, at the ends of the table.
+    pub(super) fn aggregation(&self) -> Aggregation {
+        let statistic = match self.statistic {
+            Kind::Mean => Statistic::Mean,
+            Kind::Sum => Statistic::Sum,
+            Kind::Min => Statistic::Min,
+            Kind::Max => Statistic::Max,
+            Kind::Std => Statistic::Std { ddof: 1 },
+            Kind::Median => Statistic::Quantile { q: 0.5, interpolation: Interpolation::Linear },
+        };
+        Aggregation::new(self.value(), statistic).min_samples(1)
+    }
+
+    pub(super) fn is_sum(&self) -> bool {
+        self.statistic == Kind::Sum
+    }
+
+    /// The window for reports: `5d (closed right)`.
+    pub(super) fn window_text(&self) -> String {
+        let rows = if self.window.parse::<u32>().is_ok() { " rows" } else { "" };
+        let center = if self.center { ", centred" } else { "" };
+        format!("{}{rows} (closed {}{center})", self.window, crate::options::name(&self.closed))
+    }
+}

@@ -1,0 +1,128 @@
+//! Reads a rank's rows of a Parquet file.
+
+use super::input::{Columns, Part, TableInputError, batch, open};
+use crate::error::CommandError;
+use ::parquet::arrow::ProjectionMask;
+use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, Float64Array, new_empty_array};
+use arrow_schema::DataType;
+use halocline_table::Table;
+use std::fmt::Display;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Rows of a batch.
+const BATCH: usize = 1 << 16;
+
+fn damaged(path: &Path) -> impl Fn(&dyn Display) -> TableInputError {
+    let file = path.display().to_string();
+    move |why| TableInputError::Parquet { file: file.clone(), why: why.to_string() }
+}
+
+/// The indices of the key and the value among the columns of the file.
+fn begin(
+    path: &Path,
+    columns: Columns<'_>,
+) -> Result<(ParquetRecordBatchReaderBuilder<File>, [usize; 2]), TableInputError> {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(open(path)?).map_err(|why| damaged(path)(&why))?;
+    let schema = builder.schema();
+    let find = |column: &str| {
+        schema.index_of(column).map_err(|_| TableInputError::NoColumn {
+            file: path.display().to_string(),
+            column: column.to_owned(),
+            columns: schema
+                .fields()
+                .iter()
+                .map(|field| format!("{:?}", field.name()))
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+    };
+    let indices = [find(columns.by)?, find(columns.value)?];
+    Ok((builder, indices))
+}
+
+/// The rows of the file. Checks its columns.
+pub(super) fn rows(path: &Path, columns: Columns<'_>) -> Result<u64, TableInputError> {
+    let (builder, [_, value]) = begin(path, columns)?;
+    let data_type = builder.schema().field(value).data_type().clone();
+    floats(&new_empty_array(&data_type)).ok_or_else(|| value_type(path, columns, &data_type))?;
+    match builder.metadata().file_metadata().num_rows() {
+        0 => Err(TableInputError::Empty { file: path.display().to_string(), what: "rows" }),
+        rows => u64::try_from(rows).map_err(|why| damaged(path)(&why)),
+    }
+}
+
+fn value_type(path: &Path, columns: Columns<'_>, found: &DataType) -> TableInputError {
+    let (file, column) = (path.display().to_string(), columns.value.to_owned());
+    TableInputError::ValueType { file, column, found: found.to_string() }
+}
+
+/// Reads a part.
+pub(super) fn read(
+    path: &Path,
+    columns: Columns<'_>,
+    part: Part,
+    mut tick: impl FnMut(u64),
+) -> Result<Table, CommandError> {
+    let damaged = damaged(path);
+    let [start, end] = part.of(rows(path, columns)?);
+    let (builder, [by, value]) = begin(path, columns)?;
+    // The groups of rows that the part overlaps; others are not read.
+    let (mut groups, mut first, mut skipped) = (Vec::new(), 0, None);
+    for (index, group) in builder.metadata().row_groups().iter().enumerate() {
+        let after = first + group.num_rows().unsigned_abs();
+        if first < end && start < after {
+            groups.push(index);
+            skipped.get_or_insert(start - first.min(start));
+        }
+        first = after;
+    }
+    let schema = builder.schema().clone();
+    let mask = ProjectionMask::roots(builder.parquet_schema(), [by, value]);
+    let builder = builder.with_row_groups(groups).with_projection(mask).with_batch_size(BATCH);
+    let builder = builder.with_offset(skipped.unwrap_or(0) as usize).with_limit((end - start) as usize);
+    let mut batches = Vec::new();
+    // Columns come in the order of the file.
+    let [by_place, value_place] = if by < value { [0, 1] } else { [1, 0] };
+    let convert = |by: &ArrayRef, value: &ArrayRef| {
+        let found = floats(value).ok_or_else(|| value_type(path, columns, value.data_type()))?;
+        batch(columns, by.clone(), Arc::new(found))
+    };
+    for rows in builder.build().map_err(|why| damaged(&why))? {
+        let rows = rows.map_err(|why| damaged(&why))?;
+        batches.push(convert(rows.column(by_place), rows.column(value_place.min(rows.num_columns() - 1)))?);
+        tick(rows.num_rows() as u64);
+    }
+    let [by, value] = [by, value].map(|index| new_empty_array(schema.field(index).data_type()));
+    Ok(Table::new(convert(&by, &value)?.schema(), batches)?)
+}
+
+/// A column of numbers as `f64`; `None` if it holds others.
+fn floats(column: &ArrayRef) -> Option<Float64Array> {
+    fn of<T: ArrowPrimitiveType>(
+        column: &ArrayRef,
+        convert: impl Fn(T::Native) -> f64,
+    ) -> Option<Float64Array> {
+        Some(column.as_primitive::<T>().unary(convert))
+    }
+    match column.data_type() {
+        DataType::Float64 => Some(column.as_primitive::<Float64Type>().clone()),
+        DataType::Float32 => of::<Float32Type>(column, f64::from),
+        DataType::Int8 => of::<Int8Type>(column, f64::from),
+        DataType::Int16 => of::<Int16Type>(column, f64::from),
+        DataType::Int32 => of::<Int32Type>(column, f64::from),
+        DataType::Int64 => of::<Int64Type>(column, |value| value as f64),
+        DataType::UInt8 => of::<UInt8Type>(column, f64::from),
+        DataType::UInt16 => of::<UInt16Type>(column, f64::from),
+        DataType::UInt32 => of::<UInt32Type>(column, f64::from),
+        DataType::UInt64 => of::<UInt64Type>(column, |value| value as f64),
+        _ => None,
+    }
+}

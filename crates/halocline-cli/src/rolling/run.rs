@@ -1,0 +1,218 @@
+//! A run from its arguments to its report.
+
+use super::args::RollingArgs;
+use super::axis;
+use super::input::{Columns, Extent, Part, Source};
+use super::picture::{Envelope, Plot};
+use super::report::{Report, Times, Travelled};
+use super::verify::{Verdict, gather, skipped, verify};
+use crate::error::CommandError;
+use crate::info::plural;
+use crate::table::print_report;
+use crate::{options, plot, progress, ranks};
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use halocline::{Communicator, Reduce};
+use halocline_table::{Context, Table, TableError, Traffic, rolling};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Runs `halocline run rolling` and returns the exit code: not 0 if the check fails. With `json` it prints no summary, only the JSON line.
+///
+/// Call it while no other thread runs ([`ranks::run`] requires that).
+pub(crate) fn run(args: &RollingArgs, json: bool) -> Result<u8, CommandError> {
+    ranks::run(&args.ranks, |ranks| check(args, ranks), || Ok(()), |comm, ()| run_rank(comm, args, json))
+}
+
+/// Refuses invalid arguments, files that cannot be read, and plots that cannot be written.
+fn check(args: &RollingArgs, ranks: usize) -> Result<(), CommandError> {
+    args.rolling()?;
+    let Columns { by, value } = args.columns();
+    if by == value {
+        return Err(CommandError::usage(format!(
+            "`--by {by}` and `--value {value}` name one column; give the one that windows follow, and the one with the values"
+        )));
+    }
+    let source = args.source();
+    if let Extent::Rows(rows) = source.extent(args.columns(), Part::WHOLE)? {
+        // Key, value and result, and a part of the file that is decoded.
+        let each = u128::from(rows.div_ceil(ranks as u64)) * 8 * 4;
+        let what = format!("{rows} rows of {} take", source.name());
+        ranks::check_memory(
+            args.ranks.transport,
+            ranks,
+            each,
+            (&what, "use a smaller table, or more machines"),
+        )?;
+    }
+    plot::check(args.plot().map(ToOwned::to_owned).as_ref())
+}
+
+impl RollingArgs {
+    pub(super) fn source(&self) -> Source {
+        match (&self.csv, &self.parquet) {
+            (Some(path), _) => Source::Csv(path.clone()),
+            (None, Some(path)) => Source::Parquet(path.clone()),
+            (None, None) => Source::Embedded,
+        }
+    }
+
+    pub(super) fn columns(&self) -> Columns<'_> {
+        Columns { by: self.by(), value: self.value() }
+    }
+}
+
+/// Runs one rank and returns the exit code of the process. Collective.
+fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, CommandError> {
+    let (source, start) = (args.source(), Instant::now());
+    let read = read(comm, &source, args);
+    let read_time = start.elapsed();
+    if comm.all_reduce(u64::from(read.is_err()), Reduce::Max)? > 0 {
+        // The ranks that cannot read their parts say why.
+        return read.map(|_| 1);
+    }
+    let (table, threads) = (read?, (ranks::cpus(comm)?.len() / comm.size()).max(1));
+    comm.barrier()?;
+    let start = Instant::now();
+    let context = match rolling(&table, &args.rolling()?, comm) {
+        // All ranks have the same error; rank 0 says it.
+        Err(error) if comm.rank() > 0 && !matches!(error, TableError::Comm(_)) => return Ok(1),
+        result => result?,
+    };
+    let results = context.aggregate(&[args.aggregation()], threads)?;
+    let (whole, traffic) = (start.elapsed(), context.traffic());
+    drop(table);
+
+    let times = times(comm, [read_time, whole], traffic)?;
+    let travelled = travelled(comm, traffic)?;
+    let rows = context.total_rows();
+    let skipped = skipped(comm, args, rows)?;
+    let found = if skipped.is_none() { gather(comm, &results)? } else { Vec::new() };
+    let plot = match args.plot() {
+        Some(path) => Some((path, draw(comm, args, &context, &results)?)),
+        None => None,
+    };
+    drop((context, results));
+    if comm.rank() != 0 {
+        return Ok(0);
+    }
+    let report = Report {
+        case: "rolling",
+        data: source.name(),
+        by: args.by().to_owned(),
+        value: args.value().to_owned(),
+        window: args.window_text(),
+        statistic: options::name(&args.statistic),
+        rows,
+        ranks: comm.size(),
+        transport: comm.transport(),
+        threads,
+        route: if traffic.is_relayed { "relay" } else { "direct" },
+        travelled,
+        times,
+        verdict: compare(&source, args, skipped, &found)?,
+    };
+    let drawn = plot.map(|(path, plot)| save(path, plot, &report).map(|()| path)).transpose();
+    print_report(&report, || report.to_text(*drawn.as_ref().unwrap_or(&None)), json)?;
+    // Report the result before an error of the plot.
+    drawn?;
+    Ok(u8::from(!report.verdict.is_good()))
+}
+
+/// The times of the slowest rank. Collective.
+fn times(comm: &Communicator, [read, whole]: [Duration; 2], traffic: Traffic) -> Result<Times, CommandError> {
+    let own = [read, whole, traffic.checked, traffic.exchanged].map(|time| time.as_secs_f64());
+    let [_, whole, _, exchange] = comm.all_reduce(own, Reduce::Sum)?;
+    let [read_seconds, seconds, check_seconds, exchange_seconds] = comm.all_reduce(own, Reduce::Max)?;
+    let exchange_share = exchange / whole.max(f64::MIN_POSITIVE);
+    Ok(Times { read_seconds, seconds, check_seconds, exchange_seconds, exchange_share })
+}
+
+/// What travelled between all ranks. Collective.
+fn travelled(comm: &Communicator, traffic: Traffic) -> Result<Travelled, CommandError> {
+    let own = [traffic.rows_sent, traffic.bytes_sent, traffic.messages_sent];
+    let [rows_sent, bytes_sent, messages_sent] = comm.all_reduce(own, Reduce::Sum)?;
+    Ok(Travelled { rows_sent, bytes_sent, messages_sent })
+}
+
+/// Compares with one rank, unless that is skipped.
+fn compare(
+    source: &Source,
+    args: &RollingArgs,
+    skipped: Option<String>,
+    found: &[u64],
+) -> Result<Verdict, CommandError> {
+    if let Some(why) = skipped {
+        return Ok(Verdict::Skipped { why });
+    }
+    let bar = progress::extent(0, source.extent(args.columns(), Part::WHOLE)?, "compare");
+    let verdict = verify(source, args, found, |done| bar.inc(done))?;
+    bar.finish();
+    Ok(verdict)
+}
+
+/// Writes the picture, with what the report says.
+fn save(path: &Path, plot: Plot, report: &Report) -> Result<(), CommandError> {
+    let below = format!(
+        "{} on {} ({}); {} travelled; {}",
+        plural(report.rows as usize, "row"),
+        plural(report.ranks, "rank"),
+        report.transport,
+        report.traffic(),
+        report.check().split(" (max").next().unwrap_or_default()
+    );
+    plot::save(path, &Plot { title: format!("R{}", &report.headline()[1..]), below, ..plot })
+}
+
+/// Reads this rank's part.
+fn read(comm: &Communicator, source: &Source, args: &RollingArgs) -> Result<Table, CommandError> {
+    let part = Part { rank: comm.rank(), size: comm.size() };
+    let bar =
+        progress::extent(comm.rank(), source.extent(args.columns(), part)?, &plural(comm.size(), "rank"));
+    let table = source.read(args.columns(), part, |done| bar.inc(done))?;
+    bar.finish();
+    Ok(table)
+}
+
+/// The picture of values and results, without titles. Collective.
+fn draw(
+    comm: &Communicator,
+    args: &RollingArgs,
+    context: &Context,
+    results: &RecordBatch,
+) -> Result<Plot, CommandError> {
+    let Columns { by, value } = args.columns();
+    let column = |batch: &RecordBatch, name: &str| batch.column_by_name(name).cloned();
+    let keys = |batch: &RecordBatch| column(batch, by).map(|keys| axis::positions(&keys)).unwrap_or_default();
+    let (mut first, mut last) = (f64::INFINITY, f64::NEG_INFINITY);
+    if let (Some(head), Some(tail)) = (context.own().first(), context.own().last()) {
+        first = keys(&head.slice(0, 1)).first().copied().unwrap_or(first);
+        last = keys(&tail.slice(tail.num_rows() - 1, 1)).first().copied().unwrap_or(last);
+    }
+    let firsts = comm.all_gather(first)?;
+    let range = [comm.all_reduce(first, Reduce::Min)?, comm.all_reduce(last, Reduce::Max)?];
+    let (mut values, mut rolled) = (Envelope::new(), Envelope::new());
+    let mut results = results.column(0).as_primitive::<Float64Type>().iter();
+    for batch in context.own() {
+        let Some(numbers) = column(batch, value) else { continue };
+        let numbers = numbers.as_primitive::<Float64Type>();
+        for ((key, number), result) in keys(batch).into_iter().zip(numbers).zip(results.by_ref()) {
+            values.add(range, key, number.unwrap_or(f64::NAN));
+            rolled.add(range, key, result.unwrap_or(f64::NAN));
+        }
+    }
+    let is_time = context.schema().field_with_name(by).is_ok_and(|field| axis::is_time(field.data_type()));
+    Ok(Plot {
+        title: String::new(),
+        below: String::new(),
+        by: by.to_owned(),
+        value: value.to_owned(),
+        result: format!("{} over {}", options::name(&args.statistic), args.window_text()),
+        is_time,
+        range,
+        firsts,
+        values: values.of_all(comm)?,
+        results: rolled.of_all(comm)?,
+    })
+}

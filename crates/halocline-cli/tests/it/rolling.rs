@@ -1,0 +1,232 @@
+//! `halocline run rolling` as its users meet it: equal to one rank, files of all kinds, and what is said of bad input.
+
+use arrow_array::{ArrayRef, Date32Array, Float32Array, Int64Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use serde_json::Value;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+/// Runs in a folder of its own: the plot lies there by default.
+fn run(folder: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+    let command = command.args(["run", "rolling"]).args(args.split_whitespace()).current_dir(folder);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// The JSON object in the last line of a run that must succeed.
+fn report(folder: &Path, args: &str) -> Value {
+    let output = run(folder, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args}: {stderr}");
+    assert_eq!(stderr, "", "{args}: quiet where standard error is no terminal");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
+}
+
+/// The error of a run that must fail with this code.
+fn refused(folder: &Path, args: &str, code: i32) -> String {
+    let output = run(folder, args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
+    assert!(output.stdout.is_empty(), "{args}");
+    stderr
+}
+
+#[test]
+fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    for transport in ["thread", "shm"] {
+        for ranks in [1, 2, 3, 4, 5, 8] {
+            let window =
+                ["--window 5d", "--window 200 --statistic median", "--window 90d --center --statistic sum"]
+                    [ranks % 3];
+            let route = ["auto", "relay", "direct"][ranks / 2 % 3];
+            let args =
+                format!("--ranks {ranks} --transport {transport} {window} --route {route} --no-plot --json");
+            let report = report(folder.path(), &args);
+            assert!(report["max_abs_diff"].as_f64() <= report["tolerance"].as_f64(), "{args}: {report}");
+            assert_eq!((&report["rows"], &report["ranks"]), (&Value::from(8759), &Value::from(ranks)));
+            assert_eq!(report["transport"], transport);
+            assert_eq!(report["rows_sent"].as_u64() > Some(0), ranks > 1, "{args}: {report}");
+        }
+    }
+}
+
+#[test]
+fn only_rows_that_windows_need_travel() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = report(folder.path(), "--ranks 4 --transport thread --window 24 --no-plot --json");
+    // Each of three borders: the 23 rows before it.
+    assert_eq!((&report["rows_sent"], &report["route"]), (&Value::from(3 * 23), &Value::from("relay")));
+    assert_eq!(report["different"], 0);
+}
+
+#[test]
+fn plots_are_drawn_where_they_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), "--ranks 3 --transport thread");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("plot       rolling.png"), "{text}");
+    assert!(text.contains("rolling mean of temp over 5d (closed right) by date"), "{text}");
+    assert!(std::fs::read(folder.path().join("rolling.png")).unwrap().starts_with(b"\x89PNG"));
+    report(folder.path(), "--ranks 3 --transport thread --no-check --plot a.svg");
+    let picture = std::fs::read_to_string(folder.path().join("a.svg")).unwrap();
+    for text in ["rank 0", "rank 2", "2010-03", "temp", "mean over 5d (closed right)", "NOT compared"] {
+        assert!(picture.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn rows_of_csv_files_are_read_wherever_a_part_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    // Lines of many lengths, so that parts of the bytes begin anywhere in them; quotes, missing values, an unused column.
+    let lines = (0..100).map(|row| match row % 4 {
+        0 => format!("{row},,\"a, b\"\r\n"),
+        1 => format!("{row}, {}.25 ,x\n", row * row * row),
+        2 => format!("\"{row}\",nan,\n"),
+        _ => format!("{row},-{row}e-1,{}\n", "y".repeat(row)),
+    });
+    let text: String = std::iter::once("key,\"the value\",other\n".to_owned()).chain(lines).collect();
+    let text = text.replace("the value", "value");
+    std::fs::write(folder.path().join("a.csv"), &text).unwrap();
+    std::fs::write(folder.path().join("b.csv"), format!("\u{feff}{}", text.trim_end())).unwrap();
+    for file in ["a.csv", "b.csv"] {
+        for ranks in [1, 2, 7, 200] {
+            let args = format!(
+                "--csv {file} --by key --value value --window 5i --ranks {ranks} --transport thread --no-plot --json"
+            );
+            let report = report(folder.path(), &args);
+            assert_eq!(
+                (&report["rows"], &report["different"]),
+                (&Value::from(100), &Value::from(0)),
+                "{args}"
+            );
+        }
+    }
+}
+
+fn write_parquet(
+    path: &Path,
+    rows: &RecordBatch,
+    rows_of_a_group: usize,
+    compression: parquet::basic::Compression,
+) {
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(rows_of_a_group));
+    let properties = properties.set_compression(compression).build();
+    let mut writer =
+        ArrowWriter::try_new(File::create(path).unwrap(), rows.schema(), Some(properties)).unwrap();
+    writer.write(rows).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn rows_of_parquet_files_are_read_wherever_a_part_begins() {
+    use parquet::basic::{Compression, ZstdLevel};
+    let folder = tempfile::tempdir().unwrap();
+    let value = Arc::new(Float32Array::from_iter((0..1000).map(|row| (row % 7 > 0).then_some(row as f32))))
+        as ArrayRef;
+    let day = Arc::new(Date32Array::from_iter_values((0..1000).map(|row| row / 3))) as ArrayRef;
+    let count = Arc::new(Int64Array::from_iter_values(0..1000)) as ArrayRef;
+    let rows = RecordBatch::try_from_iter_with_nullable([
+        ("value", value, true),
+        ("count", count, true),
+        ("day", day, true),
+    ])
+    .unwrap();
+    for (group, compression) in [
+        (1000, Compression::SNAPPY),
+        (170, Compression::ZSTD(ZstdLevel::default())),
+        (1, Compression::UNCOMPRESSED),
+    ] {
+        write_parquet(&folder.path().join("a.parquet"), &rows, group, compression);
+        for ranks in [1, 3, 8] {
+            let common =
+                format!("--parquet a.parquet --by day --ranks {ranks} --transport thread --no-plot --json");
+            let of_floats =
+                report(folder.path(), &format!("{common} --value value --window 36h --closed both"));
+            assert_eq!(
+                (&of_floats["rows"], &of_floats["different"]),
+                (&Value::from(1000), &Value::from(0)),
+                "{common}"
+            );
+            let of_integers =
+                report(folder.path(), &format!("{common} --value count --window 40 --statistic max"));
+            assert_eq!(of_integers["different"], 0, "{common}");
+        }
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, message) in [
+        ("--window 0", "the window 0 rows has no length"),
+        ("--window -5d", "unexpected argument '-5'"),
+        ("--window 5mo", "is no duration"),
+        ("--window 5d --closed up", "invalid value 'up'"),
+        ("--csv a.csv", "--by <COLUMN>"),
+        ("--csv a.csv --parquet b --by x --value y", "cannot be used with"),
+        ("--by date --value date", "name one column"),
+        ("--ranks 0", "0 ranks"),
+    ] {
+        let stderr = refused(folder.path(), args, 2);
+        assert!(stderr.contains(message), "{args}: {stderr}");
+    }
+    for (args, message) in [
+        (
+            "--by time",
+            "seattle-temps.csv (built in) has no column \"time\"; its columns are \"date\", \"temp\"",
+        ),
+        ("--csv none.csv --by x --value y", "cannot read none.csv: No such file"),
+        ("--plot a.pdf", "a plot is a PNG or SVG file"),
+    ] {
+        let stderr = refused(folder.path(), args, 1);
+        assert!(stderr.contains(message), "{args}: {stderr}");
+    }
+}
+
+#[test]
+fn bad_files_are_named_with_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = "2010-01-01,1\n".repeat(40);
+    for (text, message) in [
+        ("", "a.csv has no header"),
+        ("t,v\n", "a.csv has no rows"),
+        (
+            &format!("t,v\n{rows}2010-13-01,1\n"),
+            "line 42 of a.csv has \"2010-13-01\" in column \"t\", which is no time",
+        ),
+        (
+            &format!("t,v\n{rows}2010-01-01,one\n{rows}"),
+            "line 42 of a.csv has \"one\" in column \"v\", which is no number",
+        ),
+        (&format!("t,v\n{rows}2010-01-01\n{rows}"), "line 42 of a.csv has 1 fields, its header has 2"),
+        (&format!("t,v\n{rows},1\n"), "of rank 3 has no \"t\" (null)"),
+        (&format!("t,v\n{rows}2009-01-01,1\n"), "rows are not sorted: row"),
+        ("t,v\n1,1\n2010-01-01,2\n", "which is no integer"),
+    ] {
+        std::fs::write(folder.path().join("a.csv"), text).unwrap();
+        for transport in ["thread", "shm"] {
+            let args = format!(
+                "--csv a.csv --by t --value v --ranks 4 --transport {transport} --no-plot --window 3"
+            );
+            let stderr = refused(folder.path(), &args, 1);
+            assert!(stderr.contains(message), "{args}, {text}: {stderr}");
+            assert_eq!(stderr.matches("error").count(), 1, "said once: {stderr}");
+        }
+    }
+    std::fs::write(folder.path().join("b.parquet"), rows).unwrap();
+    let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
+    assert!(stderr.contains("cannot read b.parquet as Parquet"), "{stderr}");
+    let names = Arc::new(arrow_array::StringArray::from(vec!["x"])) as ArrayRef;
+    let key = Arc::new(Int64Array::from(vec![1])) as ArrayRef;
+    let rows = RecordBatch::try_from_iter([("t", key), ("v", names)]).unwrap();
+    write_parquet(&folder.path().join("c.parquet"), &rows, 1, parquet::basic::Compression::UNCOMPRESSED);
+    let stderr = refused(folder.path(), "--parquet c.parquet --by t --value v", 1);
+    assert!(stderr.contains("column \"v\" of c.parquet is Utf8; choose a column"), "{stderr}");
+    let stderr = refused(folder.path(), "--parquet c.parquet --by t --value w", 1);
+    assert!(stderr.contains("c.parquet has no column \"w\""), "{stderr}");
+}
