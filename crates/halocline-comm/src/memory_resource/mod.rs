@@ -77,7 +77,8 @@ pub trait MemoryResource: Send + Sync {
         None
     }
 
-    /// Allocates a buffer of so many bytes with any content. Never waits.
+    /// Allocates a buffer of so many bytes with any content. Never waits. May be called on any thread, also on the progress thread;
+    /// after [`MemoryError::Postponed`] the caller calls [`MemoryResource::watch`] and tries again later, however long that takes.
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError>;
 
     /// Allocates a buffer elsewhere after a shortage; `None` if the resource has no other memory. Never waits.
@@ -90,8 +91,8 @@ pub trait MemoryResource: Send + Sync {
         Duration::ZERO
     }
 
-    /// Wakes `waker` once, when memory is given back after this call. A resource without [`MemoryResource::patience`] need
-    /// not.
+    /// Wakes `waker` once, when memory is given back after this call, or when a postponed request can be tried again. A resource
+    /// without [`MemoryResource::patience`] need not.
     fn watch(&self, _waker: &Waker) {}
 
     /// The statistics.
@@ -140,6 +141,14 @@ pub enum MemoryError {
         /// What it said.
         why: String,
     },
+    /// A resource of the program allocates in threads of the program alone, and this is another one.
+    #[error(
+        "the memory resource allocates within calls of the program only: the next one allocates the {asked} bytes that are asked for"
+    )]
+    Postponed {
+        /// Bytes asked for.
+        asked: usize,
+    },
     /// Host memory could not be allocated.
     #[error(transparent)]
     Comm(#[from] CommError),
@@ -151,10 +160,16 @@ pub enum MemoryError {
 halocline_plan::debug_as_text!(MemoryError);
 
 impl MemoryError {
+    /// Whether the resource waits for a call of the program.
+    fn is_postponed(&self) -> bool {
+        matches!(self, Self::Postponed { .. })
+    }
+
     /// Whether memory that is given back may let the same request succeed.
     pub fn is_shortage(&self) -> bool {
         match self {
             Self::Shortage { .. } | Self::Foreign { .. } => true,
+            Self::Postponed { .. } => false,
             Self::Comm(error) => matches!(error, CommError::OutOfMemory(_) | CommError::Memory { .. }),
             Self::Device(error) => matches!(error, DeviceError::OutOfMemory { .. }),
         }

@@ -18,8 +18,8 @@ impl Reservation {
         Self { bytes, until: None }
     }
 
-    /// The buffer; `None` while the resource is short of memory and its patience lasts: then `waker` is woken when memory is
-    /// given back. `now`: any clock that never goes back.
+    /// The buffer; `None` while the resource is short of memory and its patience lasts, or postpones the request: then `waker` is
+    /// woken when memory is given back, or the request can be tried again. `now`: any clock that never goes back.
     pub fn poll(
         &mut self,
         resource: &dyn MemoryResource,
@@ -28,6 +28,10 @@ impl Reservation {
     ) -> Result<Option<Buffer>, MemoryError> {
         let allocate = || resource.allocate(self.bytes).and_then(|buffer| buffer.checked(self.bytes));
         let shortage = match allocate() {
+            Err(error) if error.is_postponed() => {
+                resource.watch(waker);
+                return Ok(None);
+            }
             Err(error) if error.is_shortage() => error,
             done => return done.map(Some),
         };
@@ -36,7 +40,7 @@ impl Reservation {
             resource.watch(waker);
             // Memory may have been given back just before.
             match allocate() {
-                Err(error) if error.is_shortage() => return Ok(None),
+                Err(error) if error.is_shortage() || error.is_postponed() => return Ok(None),
                 done => return done.map(Some),
             }
         }

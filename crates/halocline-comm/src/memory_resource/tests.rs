@@ -84,3 +84,46 @@ fn the_bytes_of_foreign_memory_are_read_only_and_its_owner_is_dropped_with_the_b
     drop(buffer);
     assert_eq!(Arc::strong_count(&owner), 1);
 }
+
+/// Allocates once it is told to.
+struct Postponing {
+    memory: HostMemory,
+    may_allocate: std::sync::atomic::AtomicBool,
+    waiting: std::sync::Mutex<Vec<Waker>>,
+}
+
+impl MemoryResource for Postponing {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        match self.may_allocate.load(Ordering::Relaxed) {
+            true => self.memory.allocate(bytes),
+            false => Err(MemoryError::Postponed { asked: bytes }),
+        }
+    }
+
+    fn watch(&self, waker: &Waker) {
+        self.waiting.lock().unwrap().push(waker.clone());
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        self.memory.statistics()
+    }
+}
+
+#[test]
+fn a_postponed_reservation_waits_without_an_end() {
+    let memory = HostMemory::of(&Communicator::single());
+    let resource = Postponing { memory, may_allocate: Default::default(), waiting: Default::default() };
+    let (woken, mut reservation) = (Arc::<Woken>::default(), Reservation::new(50));
+    let waker = Waker::from(Arc::clone(&woken));
+    for hours in 0..3 {
+        let now = Duration::from_secs(3600 * hours);
+        assert!(reservation.poll(&resource, now, &waker).unwrap().is_none());
+    }
+    assert_eq!((reservation.due(), resource.waiting.lock().unwrap().len()), (None, 3));
+    resource.may_allocate.store(true, Ordering::Relaxed);
+    assert_eq!(reservation.poll(&resource, Duration::ZERO, &waker).unwrap().unwrap().len(), 50);
+}
