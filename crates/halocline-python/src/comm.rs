@@ -1,21 +1,22 @@
 //! Communicators: of this process's job, of mpi4py, of threads.
 
-use crate::argument::{Argument, Bytes, Get, Numbers, accept, choose, shown_in_message};
+use crate::argument::{Argument, Bytes, Get, List, Numbers, accept, choose, shown_in_message};
 use crate::array::is_instance;
 use crate::call_lock::CallLock;
 use crate::command::listen;
 use crate::error;
 use crate::grid::collective;
 use crate::host;
-use crate::host::{FastClock, PythonHost};
+use crate::host::PythonHost;
+use crate::memory_resource::Memory;
+use crate::neighbors::{self, PyNeighborExchange};
 use crate::process_local::{Closable, Member, ProcessLocal};
-use halocline::comm::Host;
+use crate::sparse;
 use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList};
-use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -37,7 +38,7 @@ static ALL: Mutex<Vec<Weak<Member>>> = Mutex::new(Vec::new());
 
 impl PyCommunicator {
     /// The first communicator of a group.
-    fn first(comm: Communicator, group: u64) -> Self {
+    pub(crate) fn first(comm: Communicator, group: u64) -> Self {
         let member = Arc::new(Member::default());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|member| member.strong_count() > 0);
@@ -85,7 +86,7 @@ impl PyCommunicator {
     }
 }
 
-fn new_group() -> u64 {
+pub(crate) fn new_group() -> u64 {
     static GROUPS: AtomicU64 = AtomicU64::new(0);
     GROUPS.fetch_add(1, Ordering::Relaxed)
 }
@@ -101,7 +102,7 @@ fn close_all(py: Python<'_>) {
 
 /// Call it before the first communicator is made. Installs a listener for warnings, and leaves all groups at the end of the interpreter:
 /// Python does not drop all objects there, and peers would wait for them.
-fn prepare(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     static ONCE: pyo3::sync::PyOnceLock<()> = pyo3::sync::PyOnceLock::new();
     ONCE.get_or_try_init(py, || {
         let at_exit = pyo3::types::PyCFunction::new_closure(py, None, None, |args, _| close_all(args.py()))?;
@@ -269,6 +270,30 @@ impl PyCommunicator {
         collective(py, &this, "agree", given, |_, ()| Ok(()))
     }
 
+    #[doc = doc!("Communicator.neighbor_exchange")]
+    #[pyo3(signature = (periodic = Argument::of(false), *, memory = None, deadline = None), text_signature = "($self, periodic=False, *, memory=None, deadline=None)")]
+    fn neighbor_exchange(
+        &self,
+        py: Python<'_>,
+        periodic: Argument<bool>,
+        memory: Option<Argument<Memory>>,
+        deadline: Option<Argument<Duration>>,
+    ) -> PyResult<PyNeighborExchange> {
+        neighbors::begin(py, self, neighbors::Wanted { periodic, memory, deadline })
+    }
+
+    #[doc = doc!("Communicator.sparse_alltoall")]
+    #[pyo3(signature = (sends, *, sources = None, memory = None))]
+    fn sparse_alltoall<'py>(
+        this: Py<Self>,
+        py: Python<'py>,
+        sends: &Bound<'py, PyAny>,
+        sources: Option<Argument<List<usize>>>,
+        memory: Option<Argument<Memory>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        sparse::alltoall(py, &this, sends, sources, memory)
+    }
+
     #[doc = doc!("Communicator.mappings")]
     fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let comm = self.get()?;
@@ -411,60 +436,4 @@ fn of_process(
     let comm = join(py, transport, is_child)?;
     *found = Some((transport.to_owned(), comm.clone_ref(py)));
     Ok(comm)
-}
-
-/// The most ranks of a thread group: far more than a process can have threads.
-const MOST_THREADS: usize = 1 << 16;
-
-/// Ranks that are threads.
-#[pyclass(frozen, module = "halocline")]
-pub(crate) struct ThreadGroup {
-    members: Vec<Weak<Member>>,
-    /// Empty once they were handed out.
-    ranks: Mutex<Vec<Py<PyCommunicator>>>,
-}
-
-#[pymethods]
-impl ThreadGroup {
-    /// `clock_speed`: for tests, how much faster the clock of waits runs.
-    #[new]
-    #[pyo3(signature = (n, *, clock_speed = None))]
-    fn new(py: Python<'_>, n: Argument<usize>, clock_speed: Option<NonZero<u32>>) -> PyResult<Self> {
-        let size = n.get("n")?;
-        if size == 0 {
-            return Err(error::value_error("n: a group of 0 threads; it needs at least 1"));
-        }
-        if size > MOST_THREADS {
-            return Err(error::value_error(format!(
-                "n: {size} threads are too many; a group has at most {MOST_THREADS}"
-            )));
-        }
-        prepare(py)?;
-        let host: Arc<dyn Host> = match clock_speed {
-            None => Arc::new(PythonHost),
-            Some(speed) => Arc::new(FastClock { speed: speed.get() }),
-        };
-        let group = new_group();
-        let ranks = Communicator::threads_on(size, host);
-        let ranks: Vec<_> = ranks.into_iter().map(|comm| PyCommunicator::first(comm, group)).collect();
-        let members = ranks.iter().map(|rank| Arc::downgrade(&rank.member)).collect();
-        let ranks = ranks.into_iter().map(|rank| Py::new(py, rank)).collect::<PyResult<_>>()?;
-        Ok(Self { members, ranks: Mutex::new(ranks) })
-    }
-
-    /// The ranks at the first call, an empty list later and after an interrupt. A rank leaves the group when its last reference goes.
-    #[getter]
-    fn ranks(&self) -> Vec<Py<PyCommunicator>> {
-        std::mem::take(&mut *self.ranks.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Closes all ranks; their present and later calls raise `KeyboardInterrupt`. Returns whether the ranks had been handed out.
-    fn interrupt(&self, py: Python<'_>) -> bool {
-        let kept = self.ranks();
-        let members: Vec<_> = self.members.iter().filter_map(Weak::upgrade).collect();
-        // Mark all ranks first: closing one ends waits of the others.
-        members.iter().for_each(|member| member.interrupt());
-        members.iter().for_each(|member| member.close(py));
-        kept.is_empty()
-    }
 }

@@ -107,7 +107,7 @@ pub(crate) fn closed(why: &str) -> PyErr {
 }
 
 /// Names of Rust in the library's messages, and what Python's messages say instead.
-const IN_PYTHON: [(&str, &str); 11] = [
+const IN_PYTHON: [(&str, &str); 13] = [
     ("`Field::on_domain`", "Field(domain=...)"),
     ("`with_axes`", "Field(axes=...)"),
     ("`with_axes(&[", "`halocline.Field(array, axes=["),
@@ -119,6 +119,8 @@ const IN_PYTHON: [(&str, &str); 11] = [
     ("`Halo::uniform(depth)`", "as narrowed(depth)"),
     ("`LinkChoice::Mailbox` or `Message`", "link='mailbox' or link='message'"),
     ("as an `Array`", "with halocline.zeros"),
+    ("`Turn::Last`", "'last'"),
+    ("or use a ring", "or make the exchange with periodic=True"),
 ];
 
 /// Replaces names of Rust in a message by those of Python.
@@ -134,12 +136,7 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
     if matches!(error, Error::Comm(CommError::Interrupted { .. })) {
         return host::interruption();
     }
-    if let Some(raised) = host::raised_first() {
-        return raised;
-    }
-    if is_departure(&error)
-        && let Some(raised) = host::raised_within_grace()
-    {
+    if let Some(raised) = raised_instead(is_departure(&error)) {
         return raised;
     }
     let class = match &error {
@@ -168,6 +165,20 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         Some(name) => of_class(class, &format!("{name}: {text}")),
         None => of_class(class, &text),
     }
+}
+
+/// What a signal handler or an interrupt raises instead of an error. `is_departure`: the error may come of a signal for the whole job.
+fn raised_instead(is_departure: bool) -> Option<PyErr> {
+    host::raised_first().or_else(|| if is_departure { host::raised_within_grace() } else { None })
+}
+
+/// The exception of a class of the package, unless a signal is pending; as [`of`].
+pub(crate) fn of_text(class: &str, name: Option<&str>, text: String, is_departure: bool) -> PyErr {
+    let text = in_python(text);
+    raised_instead(is_departure).unwrap_or_else(|| match name {
+        Some(name) => of_class(class, &format!("{name}: {text}")),
+        None => of_class(class, &text),
+    })
 }
 
 /// Whether the error is that another rank has left or died, perhaps by a signal that this rank is about to receive.

@@ -6,7 +6,7 @@ use crate::ghex::ScheduledState;
 use crate::host::{self, DepartureRef};
 use crate::process_local::{ProcessLocal, drop_deferred};
 use crate::stream::{Handles, Streams};
-use crate::task::Waiting;
+use crate::task::{Waiting, coroutine};
 use crate::tensor::Write;
 use halocline::{Pending, Stream};
 use pyo3::prelude::*;
@@ -149,11 +149,7 @@ impl PyPending {
     /// Implements `await`; see `halocline/_async.py`.
     fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let waiting = Waiting::new(self.pending.get()?.clone(), self.write.clone());
-        static FINISHED: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
-        let finished = FINISHED.get_or_try_init(py, || {
-            Ok::<_, PyErr>(py.import("halocline._async")?.getattr("finished")?.unbind())
-        })?;
-        finished.bind(py).call1((Py::new(py, waiting)?,))?.call_method0("__await__")
+        coroutine(py, "finished", (Py::new(py, waiting)?,))?.call_method0("__await__")
     }
 
     fn __repr__(&self) -> String {

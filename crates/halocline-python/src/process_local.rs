@@ -13,6 +13,11 @@ use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
 /// The number of forks between the process that imported the package and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// Differs in a forked child.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
 /// A value whose drop may block, so that it must not happen while the GIL is held.
 pub(crate) trait DropMayBlock: Send + Sized {
     /// Drops everything but the parts whose drop may block, and returns these.
@@ -183,6 +188,17 @@ impl KeepAlive {
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> Self {
         let weak = PyWeakrefReference::new(object).ok().map(|weak| weak.into_any().unbind());
         Self([weak, Some(object.clone().unbind())])
+    }
+
+    /// The object.
+    pub(crate) fn object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let object = self.0[1].as_ref().map(|object| object.bind(py).clone());
+        object.ok_or_else(|| error::value_error("the object was dropped"))
+    }
+
+    /// The same without a weak reference.
+    pub(crate) fn plain(object: &Bound<'_, PyAny>) -> Self {
+        Self([None, Some(object.clone().unbind())])
     }
 }
 

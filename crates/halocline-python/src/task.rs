@@ -1,17 +1,25 @@
-//! asyncio tasks that wait for an exchange.
+//! Awaiting an operation in a task of asyncio; see `halocline/_async.py`.
 //!
-//! The thread that completes an exchange may not be attached to Python. It wakes the task by an eventfd that the event loop watches, which
-//! needs neither the GIL nor a lock nor a running interpreter.
+//! The thread that completes an operation, a wait of another thread or the progress thread, may not be attached to Python. It wakes the
+//! task by an eventfd that the event loop watches, which needs neither the GIL nor a lock nor a running interpreter.
 
+use crate::call::in_library;
+use crate::callbacks::run_callbacks;
 use crate::error;
+use crate::host::DepartureRef;
+use crate::memory_resource::Resource;
+use crate::packet_error::{of_neighbor, of_sparse};
 use crate::process_local::{ProcessLocal, drop_deferred};
 use crate::tensor::Write;
-use halocline::{Exchanging, Pending};
+use halocline::Pending;
+use halocline::neighbors::NeighborError;
+use halocline::sparse::SparseError;
 use pyo3::prelude::*;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -25,26 +33,90 @@ impl Wake for EventFd {
     }
 }
 
-/// A task's wait for one exchange.
+/// An operation of the library that ends.
+pub(crate) type Operation = Pin<Box<dyn Future<Output = Result<(), Failed>> + Send>>;
+
+/// How an operation has failed. It becomes an exception without a lock: that may run signal handlers of the program.
+pub(crate) enum Failed {
+    Fields(halocline::Error),
+    Neighbor(NeighborError),
+    Sparse(SparseError),
+}
+
+impl Failed {
+    fn exception(self) -> PyErr {
+        match self {
+            Self::Fields(error) => error::of(error),
+            Self::Neighbor(error) => of_neighbor(error),
+            Self::Sparse(error) => of_sparse(error),
+        }
+    }
+}
+
+/// How an operation is polled.
+enum Kind {
+    /// An exchange of fields.
+    Fields { write: Option<Arc<Write>> },
+    /// An exchange of packets.
+    Packets { memory: Resource, left: DepartureRef },
+}
+
+/// A task's wait for one operation.
 #[pyclass(frozen, module = "halocline")]
 pub(crate) struct Waiting {
     state: ProcessLocal<Mutex<State>>,
-    write: Option<Arc<Write>>,
+    kind: Kind,
+    /// Set once the callback of this wait was queued.
+    is_queued: Arc<AtomicBool>,
 }
 
 struct State {
     /// None once the task no longer waits.
-    exchanging: Option<Exchanging>,
+    operation: Option<Operation>,
     event_fd: Option<Arc<EventFd>>,
 }
 
 impl Waiting {
     pub(crate) fn new(pending: Pending, write: Option<Arc<Write>>) -> Self {
         let exchanging = pending.into_future();
-        Self {
-            state: ProcessLocal::new(Mutex::new(State { exchanging: Some(exchanging), event_fd: None })),
-            write,
+        Self::on(Box::pin(async move { exchanging.await.map_err(Failed::Fields) }), Kind::Fields { write })
+    }
+
+    /// For an exchange of packets.
+    pub(crate) fn of_packets(operation: Operation, memory: Resource, left: DepartureRef) -> Self {
+        Self::on(operation, Kind::Packets { memory, left })
+    }
+
+    fn on(operation: Operation, kind: Kind) -> Self {
+        let state = State { operation: Some(operation), event_fd: None };
+        Self { state: ProcessLocal::new(Mutex::new(state)), kind, is_queued: Arc::default() }
+    }
+
+    /// To be set when the callback is queued.
+    pub(crate) fn is_queued(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_queued)
+    }
+}
+
+/// Does what is possible. True once the operation is over.
+fn poll(state: &Mutex<State>, memory: Option<&Resource>) -> Result<bool, Failed> {
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let State { operation, event_fd } = &mut *state;
+    let waker = match event_fd {
+        Some(event_fd) => {
+            // This poll answers all earlier wakes.
+            let _ = rustix::io::read(&event_fd.0, &mut [0u8; 8]);
+            Waker::from(Arc::clone(event_fd))
         }
+        None => Waker::noop().clone(),
+    };
+    let Some(operation) = operation else { return Ok(true) };
+    if let Some(on_calls) = memory.and_then(|memory| memory.on_calls.as_ref()) {
+        on_calls.notify(&waker);
+    }
+    match operation.as_mut().poll(&mut Context::from_waker(&waker)) {
+        Poll::Pending => Ok(false),
+        Poll::Ready(outcome) => outcome.map(|()| true),
     }
 }
 
@@ -64,38 +136,47 @@ impl Waiting {
         Ok(event_fd.0.as_raw_fd())
     }
 
-    /// Whether the exchange is over; if not, poll again when the descriptor is readable.
+    /// Whether the operation is over; if not, poll again when the descriptor is readable.
     fn poll(&self, py: Python<'_>) -> PyResult<bool> {
         let state = self.state.get()?;
-        let outcome = py.detach(|| {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let State { exchanging, event_fd } = &mut *state;
-            let waker = match event_fd {
-                Some(event_fd) => {
-                    // This poll answers all earlier wakes.
-                    let _ = rustix::io::read(&event_fd.0, &mut [0u8; 8]);
-                    Waker::from(Arc::clone(event_fd))
-                }
-                None => Waker::noop().clone(),
-            };
-            let Some(exchanging) = exchanging else { return Ok(true) };
-            match Pin::new(exchanging).poll(&mut Context::from_waker(&waker)) {
-                Poll::Pending => Ok(false),
-                Poll::Ready(outcome) => outcome.map(|()| true),
+        match &self.kind {
+            Kind::Packets { memory, left } => {
+                in_library(py, memory, left, || poll(state, Some(memory)))?.map_err(Failed::exception)
             }
-        });
-        drop_deferred(py);
-        match outcome.map_err(error::of) {
-            Ok(false) => Ok(false),
-            over => Write::end(self.write.as_ref(), py, over),
+            Kind::Fields { write } => {
+                let outcome = py.detach(|| poll(state, None));
+                drop_deferred(py);
+                match outcome.map_err(Failed::exception) {
+                    Ok(false) => Ok(false),
+                    over => Write::end(write.as_ref(), py, over),
+                }
+            }
         }
     }
 
-    /// Stops waiting; the exchange continues.
+    /// Runs the callbacks that are due. Whether that of this wait was among them, now or before.
+    fn deliver(&self, py: Python<'_>) -> PyResult<bool> {
+        let is_queued = self.is_queued.load(Ordering::Acquire);
+        run_callbacks(py)?;
+        Ok(is_queued)
+    }
+
+    /// Stops waiting; the operation continues.
     fn leave(&self, py: Python<'_>) {
         // A forked child has no waiting task.
         if let Ok(state) = self.state.get() {
-            py.detach(|| state.lock().unwrap_or_else(PoisonError::into_inner).exchanging = None);
+            py.detach(|| state.lock().unwrap_or_else(PoisonError::into_inner).operation = None);
         }
     }
+}
+
+/// A coroutine of `halocline/_async.py`.
+pub(crate) fn coroutine<'py>(
+    py: Python<'py>,
+    name: &str,
+    arguments: impl pyo3::call::PyCallArgs<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static MODULE: pyo3::sync::PyOnceLock<Py<PyModule>> = pyo3::sync::PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || py.import("halocline._async").map(Bound::unbind))?;
+    module.bind(py).getattr(name)?.call1(arguments)
 }

@@ -48,25 +48,35 @@ __all__ = [
     "ExchangeFailedError",
     "ExchangeTimeoutError",
     "Field",
+    "ForeignMemory",
     "ForkedError",
     "Graph",
     "HaloError",
     "HaloExchange",
     "HaloTypeError",
     "HaloValueError",
+    "HostMemory",
     "InFlightError",
+    "MemoryShortageError",
     "Mesh",
     "MeshDomains",
     "MeshHalos",
     "MeshPart",
     "MpiError",
+    "NeighborExchange",
+    "NeighborRound",
+    "NeighborSession",
+    "Packet",
+    "PacketExchangeError",
     "Partition",
     "Pattern",
     "PatternLinks",
+    "Payload",
     "Pending",
     "Redistribute",
     "RefusedElsewhereError",
     "RegularGrid",
+    "SparseAlltoall",
     "Stream",
     "UnstructuredDomain",
     "empty",
@@ -131,8 +141,27 @@ class ExchangeFailedError(HaloError):
 class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
     """A rank missed a deadline."""
 
+class PacketExchangeError(HaloError):
+    """A neighbour exchange or a sparse all-to-all has failed on all ranks that it connects, and is of no more use: a rank has dropped it
+    or given it up, or ranks have started different operations. The text names the rank."""
+
+class MemoryShortageError(HaloError, MemoryError):
+    """There is no memory for a payload: the limit of a memory resource is reached, or an allocator of the program has failed, whose
+    exception is the ``__cause__``. The operation has failed on all ranks."""
+
 class DeviceError(HaloError):
     """A device refused a call or has failed."""
+
+class _Resource(Protocol):
+    def allocate(self, size: int, /) -> int: ...
+    def deallocate(self, address: int, size: int, /) -> object: ...
+
+class _Pointer(Protocol):
+    @property
+    def ptr(self) -> int: ...
+
+_PacketLike: TypeAlias = Packet | Buffer | Any
+"""A packet, or an object with bytes: the packet with that payload and without metadata."""
 
 # --- communicators -----------------------------------------------------------------------------------------------
 
@@ -194,6 +223,30 @@ class Communicator:
         """Reports whether a local step has failed on any rank. A rank that passes an error raises it here; all other ranks then raise
         ``RefusedElsewhereError``. Use it after a local call that may fail on some ranks only, as ``MeshPart.halos``. Collective;
         blocks.
+        """
+    def neighbor_exchange(
+        self, periodic: bool = False, *, memory: _Memory | None = None, deadline: float | None = None
+    ) -> NeighborExchange:
+        """The exchange of packets with the rank before and the rank after this one. Collective; does not block.
+
+        ``periodic``: whether rank 0 and the last rank are neighbours, too. ``memory``: where received payloads lie, by default a
+        ``HostMemory`` without a limit; each rank chooses its own. ``deadline``: seconds for each round, by default the
+        communicator's. If one rank refuses its arguments, its neighbours get ``PacketExchangeError`` in their first round.
+        """
+    def sparse_alltoall(
+        self,
+        sends: Mapping[int, _PacketLike | Sequence[_PacketLike]],
+        *,
+        sources: _NumbersLike | None = None,
+        memory: _Memory | None = None,
+    ) -> dict[int, list[Packet]]:
+        """Sends packets to a few ranks, and returns those of its sources: for each source a list, in the order in which the source
+        has them. Collective; blocks.
+
+        ``sends``: for each destination one packet or a list of them; a list may be empty. An object with bytes (``bytes``, an
+        array) stands for ``Packet(payload=...)``. A rank does not send to itself. ``sources``: the ranks that have this rank among
+        their destinations. ``None`` discovers them, which costs some messages and a barrier more; all ranks give sources, or none
+        does. ``memory``: as for ``neighbor_exchange``. ``SparseAlltoall`` is the same in steps.
         """
     def mappings(self) -> dict[str, int]:
         """Counters of this rank's mapping cache: mappings of other ranks' memory here, and of this rank's memory elsewhere."""
@@ -963,6 +1016,226 @@ class Redistribute:
         """Binds fields: an exchange copies from the fields ``source`` to the fields ``target``. Options as for ``HaloExchange``.
         Collective; blocks.
         """
+
+# --- packets -----------------------------------------------------------------------------------------------------
+
+@final
+class Packet:
+    """Metadata, and perhaps a payload: what a rank sends to another in a neighbour exchange or a sparse all-to-all.
+
+    ``metadata``: bytes. ``payload``: a bytes-like object or an array (NumPy, CuPy, PyTorch, ...), contiguous, in memory of the host
+    or of a GPU. It is sent from where it lies, and the packet keeps it alive. An empty payload is not ``None``: the receiver gets
+    the same. Do not write to the payload until the operation that sends it is over. A packet can be sent several times.
+
+    ``stream``: for a payload in GPU memory the stream that writes it, or several; by default the null stream. A call that sends the
+    packet sends what the payload holds after the work that the streams have then.
+
+    The payload of a received packet is a ``Payload``. It can be sent on as it is.
+    """
+
+    def __new__(cls, metadata: bytes = b"", payload: Any = None, *, stream: object = None) -> Packet: ...
+    @property
+    def metadata(self) -> bytes:
+        """The metadata."""
+    @property
+    def payload(self) -> Any:
+        """The object that the packet was made with, or ``None``; in a received packet a ``Payload``, or ``None``."""
+
+@final
+class Payload:
+    """The payload of a received packet: bytes without a type. ``numpy.asarray(payload)`` (host memory) or ``cupy.asarray(payload)``
+    (GPU memory) is a view of them with element type ``uint8``; its method ``view`` gives it another one. The memory goes back to
+    its resource once the packet and all views are gone."""
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes, as ``len``."""
+    @property
+    def device(self) -> int | None:
+        """The number of the GPU whose memory it is in; ``None``: memory of the host."""
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The array interface of host memory."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The array interface of GPU memory. It names the stream in whose order the content is there, where it is not yet."""
+    def __bytes__(self) -> bytes:
+        """A copy of the bytes, from host memory."""
+    def __len__(self) -> int: ...
+
+@final
+class HostMemory:
+    """Host memory for received payloads, which the ranks of a node can map: a payload that lies in such memory is copied once, from
+    the sender's memory to the receiver's.
+
+    ``limit``: the most bytes in use at once. On shortage a receiver waits ``patience`` seconds for payloads to be dropped; not at
+    all if the limit is smaller than the payload. Then, with ``spill=True``, it takes host memory beyond the limit and counts it as
+    spilled. Otherwise the operation fails with ``MemoryShortageError``.
+    """
+
+    def __new__(
+        cls, comm: Communicator, *, limit: int | None = None, spill: bool = False, patience: float = 1.0
+    ) -> HostMemory: ...
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """``kind`` (``host``); bytes ``in_use``, their ``peak``, bytes ``spilled`` so far; the number of ``allocations``."""
+
+@final
+class ForeignMemory:
+    """Memory of an allocator of the program for received payloads. ``memory=allocator`` stands for ``ForeignMemory(comm, allocator)``.
+
+    ``allocator``: an object with ``allocate(bytes)``, which returns an address, and ``deallocate(address, bytes)``, as the memory
+    resources of RMM; or a callable that takes a number of bytes and returns an object with the address at ``.ptr``, which frees the
+    memory when it is dropped, as the allocators of CuPy. The memory must be host memory (pinned memory is). It belongs to the payload
+    alone until it is freed.
+
+    The allocator is called within calls of the package alone: those that start, wait, await or ask ``is_ready``. A payload that
+    arrives while the program computes waits for the next one. ``deallocate`` is called in a later call of the package. The allocator
+    must not use a neighbour exchange or a sparse all-to-all (``HaloValueError``). If it raises, the operation fails with
+    ``MemoryShortageError``, after ``patience`` seconds where there is a ``limit``. ``limit``, ``spill``, ``patience``: as for
+    ``HostMemory``; it spills to that.
+    """
+
+    def __new__(
+        cls,
+        comm: Communicator,
+        allocator: _Resource | Callable[[int], _Pointer],
+        *,
+        limit: int | None = None,
+        spill: bool = False,
+        patience: float = 1.0,
+    ) -> ForeignMemory: ...
+    @property
+    def allocator(self) -> Any:
+        """The allocator."""
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """As ``HostMemory.statistics``."""
+
+_Memory: TypeAlias = HostMemory | ForeignMemory | _Resource | Callable[[int], _Pointer]
+
+@final
+class NeighborExchange:
+    """Packets between neighbours on a line of ranks, made by ``Communicator.neighbor_exchange``.
+
+    In a round each rank sends its neighbours a packet or nothing (``None``), and gets what they send. An object with bytes (``bytes``, an
+    array) stands for ``Packet(payload=...)``. Both neighbours take part in each round, also if they send nothing. ``id`` (0 to 2**32 - 1)
+    numbers the operation that a round belongs to. Rounds of different operations are independent of each other, and ranks may start them in
+    different orders. An id can be used again once the result of its last round was taken, or the round was dropped; before,
+    ``InFlightError`` is raised.
+
+    All methods may be called from several threads. A failure is final: every later call raises it, and it reaches all ranks.
+    """
+
+    def exchange(
+        self, left: _PacketLike | None = None, right: _PacketLike | None = None, id: int = 0
+    ) -> tuple[Packet | None, Packet | None]:
+        """One round: sends a packet to each side, and returns those ``(from_left, from_right)``. Blocks until the neighbours have
+        sent theirs, and the memory of the payloads that were sent can be written again. A deadline that passes raises
+        ``CommunicatorTimeoutError``, which names the missing neighbour."""
+    def start(self, left: _PacketLike | None = None, right: _PacketLike | None = None, id: int = 0) -> NeighborRound:
+        """Starts a round. Never blocks."""
+    def session(self, id: int = 0) -> NeighborSession:
+        """A series of rounds that either side may end. The neighbours open one of the same id, too. Does not communicate."""
+    @property
+    def neighbors(self) -> tuple[int | None, int | None]:
+        """The ranks to the left and to the right. A rank alone has none, also where it sends to itself (``periodic``)."""
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """The number of ``rounds``; ``sent`` and ``received``: numbers of ``headers`` and ``packets``; bytes of ``metadata``, of payloads
+        in memory of the ``host`` and of a ``device``."""
+
+@final
+class NeighborRound:
+    """A round in flight. ``await round`` in a task of asyncio returns what ``wait()`` does. Cancelling the task leaves the round in flight.
+
+    Dropping it changes nothing for the neighbours: they get their packets, and what comes is dropped."""
+
+    def wait(self) -> tuple[Packet | None, Packet | None]:
+        """Blocks until the round is over, and returns the packets ``(from_left, from_right)``. Later calls return the same."""
+    def is_ready(self) -> bool:
+        """Whether the round is over. Never blocks. Raises if the round has failed."""
+    def add_done_callback(self, function: Callable[[NeighborRound], object], /) -> None:
+        """Calls ``function(round)`` once, when the round is over, also if it has failed. The library runs no Python code on its own
+        threads, so the callback runs within a call from Python: at the end of the next call of any packet exchange, in the thread of
+        that call. In a thread with a running loop of asyncio the loop makes that call as soon as the round is over. If the round is
+        over already, the callback runs at once. An exception of a callback goes to ``sys.unraisablehook``.
+        """
+    @property
+    def id(self) -> int:
+        """The operation."""
+    def __await__(self) -> Generator[Any, None, tuple[Packet | None, Packet | None]]: ...
+
+@final
+class NeighborSession:
+    """A series of rounds of one operation (``NeighborExchange.session``). Each direction of each link ends on its own: a rank that has sent
+    ``"last"`` to a side sends nothing more there. Rounds go on until all have ended.
+
+    As a context manager it finishes at the end of the block. If the block raises, or the session is dropped before its end, the
+    exchange fails for all ranks (``PacketExchangeError``)."""
+
+    def round(
+        self, left: _PacketLike | Literal["last"] | None = None, right: _PacketLike | Literal["last"] | None = None
+    ) -> tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]:
+        """One round: sends to each side a packet, nothing (``None``) or ``"last"``, and returns what comes from the left and from the right,
+        in the same terms: ``"last"`` from a side that has ended, or is missing. Blocks."""
+    def finish(self) -> None:
+        """Ends what this rank sends, and receives until the neighbours have ended, too; what they still send is dropped. Blocks. Repeated
+        calls do nothing."""
+    @property
+    def is_over(self) -> bool:
+        """Whether all directions have ended. Then the id can be used again."""
+    @property
+    def id(self) -> int:
+        """The operation."""
+    def __enter__(self) -> NeighborSession: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+@final
+class SparseAlltoall:
+    """Packets from each rank to a few ranks, in steps: ``insert`` packets, ``finish``, ``wait``, ``extract``. For one exchange.
+
+    ``destinations``: the ranks that this one sends to. ``sources``: those that send to it. The sets need not be equal. Collective. With
+    ``sources=None`` the sources are discovered, which blocks until all ranks have called it; all ranks give sources, or none does. Sets that
+    do not match those of other ranks raise ``PacketExchangeError``. ``memory``: where received payloads lie, as for
+    ``Communicator.neighbor_exchange``.
+
+    Packets to one rank arrive in the order of their insertion. All methods may be called from several threads. ``await exchange`` waits in a
+    task of asyncio. A failure is final: every later call raises it, and it reaches the ranks that are named.
+    """
+
+    def __new__(
+        cls,
+        comm: Communicator,
+        destinations: _NumbersLike,
+        *,
+        sources: _NumbersLike | None = None,
+        memory: _Memory | None = None,
+    ) -> SparseAlltoall: ...
+    def insert(self, destination: int, packet: _PacketLike) -> None:
+        """Adds a packet for a destination. Never blocks: the packet leaves once its payload is ready and those before it have left."""
+    def finish(self) -> None:
+        """Says that this rank inserts no more packets. Repeated calls do nothing."""
+    def wait(self) -> None:
+        """Blocks until all packets of all sources are here, and the memory of those that were sent can be written again. After
+        ``finish``."""
+    def is_ready(self) -> bool:
+        """Whether ``wait`` would return at once. Never blocks."""
+    def extract(self, source: int) -> list[Packet]:
+        """The packets of a source, in the order of their insertion there; once ``wait`` has returned. They are given once."""
+    @property
+    def sources(self) -> list[int]:
+        """The sources, in ascending order."""
+    @property
+    def destinations(self) -> list[int]:
+        """The destinations, in ascending order."""
+    @property
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """``sent`` and ``received``: the number of ``packets``; bytes of ``metadata``, of payloads in ``host`` memory, in ``pinned`` host
+        memory and in memory of a ``device``."""
+    def __await__(self) -> Generator[Any, None, None]: ...
 
 # --- traces ------------------------------------------------------------------------------------------------------
 

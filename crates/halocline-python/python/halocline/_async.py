@@ -1,4 +1,4 @@
-"""Waiting for an exchange in a task of asyncio."""
+"""Waiting for an exchange of fields or packets in a task of asyncio."""
 
 import asyncio
 
@@ -37,3 +37,35 @@ async def _finished(waiting):
                 loop.remove_reader(descriptor)
     finally:
         waiting.leave()
+
+
+async def result(waiting, take):
+    """Returns what ``take()`` does once the operation of a ``Waiting`` is over."""
+    await finished(waiting)
+    return take()
+
+
+_deliveries = set()
+
+
+def deliver(waiting):
+    """In a thread with a running loop: runs the callback of an operation there, once it is over."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    task = loop.create_task(_deliver(waiting))
+    # The loop itself refers weakly to its tasks.
+    _deliveries.add(task)
+    task.add_done_callback(_deliveries.discard)
+
+
+async def _deliver(waiting):
+    try:
+        await finished(waiting)
+    except Exception:
+        # The callback asks for the outcome.
+        pass
+    # The thread that completes the operation wakes this task shortly before it queues the callback.
+    while not waiting.deliver():
+        await asyncio.sleep(0)

@@ -60,6 +60,16 @@ class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
     """A rank missed a deadline."""
 
 
+class PacketExchangeError(HaloError):
+    """A neighbour exchange or a sparse all-to-all has failed on all ranks that it connects, and is of no more use: a rank has dropped it
+    or given it up, or ranks have started different operations. The text names the rank."""
+
+
+class MemoryShortageError(HaloError, MemoryError):
+    """There is no memory for a payload: the limit of a memory resource is reached, or an allocator of the program has failed, whose
+    exception is the ``__cause__``. The operation has failed on all ranks."""
+
+
 class DeviceError(HaloError):
     """A device refused a call or has failed."""
 

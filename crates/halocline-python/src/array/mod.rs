@@ -5,9 +5,11 @@ mod dlpack;
 mod element;
 mod interface;
 mod memory;
+mod payload;
 mod watch;
 
 pub(crate) use memory::PyMemory;
+pub(crate) use payload::{PayloadMemory, payload_of};
 pub(crate) use watch::{Arrays, Watches};
 
 use crate::argument::{Argument, Get, List, accept, class_of, shown_in_message};
@@ -374,17 +376,11 @@ pub(crate) fn bytes_anywhere(
 ) -> PyResult<(NonNull<u8>, usize, Described)> {
     let of_message = |error| error::prefixed(array.py(), error, "message");
     let described = describe(array).map_err(of_message)?;
-    let layout = described.layout().map_err(of_message)?;
-    let contiguous = Layout::c_order(described.element, &described.extents).map_err(error::of)?;
-    if layout.span() != contiguous.span()
-        || described.strides.as_ref().is_some_and(|s| s.iter().any(|s| *s < 0))
-    {
-        return Err(error::value_error("message: the array is not contiguous; give a contiguous one"));
-    }
+    let bytes = payload::contiguous_bytes(&described).map_err(of_message)?;
     if to_write && !described.is_writable {
         return Err(error::value_error("message: the array is read-only; `pack` writes it"));
     }
     let base =
         NonNull::new(std::ptr::without_provenance_mut::<u8>(described.base)).unwrap_or(NonNull::dangling());
-    Ok((base, layout.span().len(), described))
+    Ok((base, bytes, described))
 }

@@ -1,0 +1,175 @@
+"""The sparse all-to-all: both forms, orders, discovery, failures."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+import halocline as hc
+
+
+def test_packets_come_from_known_and_from_discovered_sources(ranks):
+    def run(comm):
+        # To the next rank and to the one after that.
+        steps = [step for step in (1, 2) if step < comm.size]
+        for known in (True, False):
+            for size in (0, 1, 65537, 2_000_001):
+                sends = {
+                    (comm.rank + step) % comm.size: [
+                        hc.Packet(bytes([part]), np.full(size, comm.rank, "u1")) for part in range(step + 1)
+                    ]
+                    for step in steps
+                }
+                sources = sorted((comm.rank - step) % comm.size for step in steps)
+                came = comm.sparse_alltoall(sends, sources=sources if known else None)
+                assert list(came) == sources
+                for source, packets in came.items():
+                    step = (comm.rank - source) % comm.size
+                    assert [packet.metadata for packet in packets] == [bytes([part]) for part in range(step + 1)]
+                    for packet in packets:
+                        np.testing.assert_array_equal(np.asarray(packet.payload), np.full(size, source))
+
+    hc.run_threads(ranks, run)
+
+
+def test_a_single_packet_bare_bytes_and_edges_without_packets():
+    def run(comm):
+        if comm.rank == 0:
+            assert comm.sparse_alltoall({1: b"bare", 2: []}, sources=[]) == {}
+        else:
+            came = comm.sparse_alltoall({}, sources=np.array([0]))
+            assert [bytes(packet.payload) for packet in came[0]] == ([b"bare"] if comm.rank == 1 else [])
+
+    hc.run_threads(3, run)
+
+
+def test_the_steps():
+    def run(comm):
+        other = 1 - comm.rank
+        exchange = hc.SparseAlltoall(comm, [other], sources=[other])
+        assert exchange.sources == exchange.destinations == [other]
+        assert repr(exchange) == f"SparseAlltoall(sources=[{other}], destinations=[{other}])"
+        with pytest.raises(hc.HaloValueError, match="call `finish` before `wait`"):
+            exchange.wait()
+        with pytest.raises(hc.InFlightError, match="the operation is not complete"):
+            exchange.extract(other)
+        with pytest.raises(hc.HaloValueError, match=rf"^destination: rank {comm.rank} is no destination"):
+            exchange.insert(comm.rank, b"x")
+        with pytest.raises(hc.HaloValueError, match=rf"^source: rank {comm.rank} is no source"):
+            exchange.extract(comm.rank)
+
+        def insert(first):
+            for number in range(first, 40, 2):
+                exchange.insert(other, hc.Packet(bytes([number]), b"x" * number))
+
+        threads = [threading.Thread(target=insert, args=(first,)) for first in range(2)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        exchange.finish()
+        with pytest.raises(hc.HaloValueError, match="^destination: a packet for rank . was inserted after `finish`"):
+            exchange.insert(other, b"late")
+        exchange.wait()
+        assert exchange.is_ready()
+        packets = exchange.extract(other)
+        order = [packet.metadata[0] for packet in packets]
+        # Each thread's in its order.
+        assert [n for n in order if n % 2 == 0] == list(range(0, 40, 2)) and [n for n in order if n % 2] == list(range(1, 40, 2))
+        assert all(len(packet.payload) == packet.metadata[0] for packet in packets)
+        assert exchange.extract(other) == []
+        counts = exchange.statistics
+        assert counts["sent"] == counts["received"] == {
+            "packets": 40, "metadata": 40, "host": sum(range(40)), "pinned": 0, "device": 0,
+        }
+
+    hc.run_threads(2, run)
+
+
+def test_a_task_awaits_it():
+    def run(comm):
+        other = 1 - comm.rank
+
+        async def main():
+            for turn in range(50):
+                exchange = hc.SparseAlltoall(comm, [other], sources=[other])
+                exchange.insert(other, b"%d" % turn)
+                exchange.finish()
+                await exchange
+                assert [bytes(packet.payload) for packet in exchange.extract(other)] == [b"%d" % turn]
+
+        asyncio.run(main())
+
+    hc.run_threads(2, run)
+
+
+def test_wrong_ranks_are_named():
+    comm = hc.init()
+    for call, text in [
+        (lambda: comm.sparse_alltoall({0: b"x"}), "^destinations: rank 0 names itself as a destination"),
+        (lambda: comm.sparse_alltoall({5: b"x"}), "^destinations: rank 5 is named as a destination, but"),
+        (lambda: comm.sparse_alltoall({}, sources=[7]), "^sources: rank 7 is named as a source, but"),
+        (lambda: comm.sparse_alltoall({-1: b"x"}), "^sends: a whole number from 0 is wanted, not -1$"),
+    ]:
+        with pytest.raises(hc.HaloValueError, match=text):
+            call()
+    for call, text in [
+        (lambda: comm.sparse_alltoall([b"x"]), "^sends: a mapping from destinations to packets is wanted"),
+        (lambda: comm.sparse_alltoall({1: None}), r"^sends\[1\]: a packet or an object with bytes is wanted, not None$"),
+        (lambda: comm.sparse_alltoall({1: [b"x", "y"]}), r"^sends\[1\]\[1\]: an array .* is wanted, not 'y'$"),
+        (lambda: hc.SparseAlltoall(comm, 3), "^destinations: a sequence of whole numbers is wanted, not 3"),
+        (lambda: hc.SparseAlltoall(comm, []).insert(1, None), "^packet: a packet or an object with bytes is wanted, not None$"),
+    ]:
+        with pytest.raises(hc.HaloTypeError, match=text):
+            call()
+
+
+def test_sets_that_do_not_match_are_found_out():
+    def run(comm):
+        exchange = hc.SparseAlltoall(comm, [1] if comm.rank == 0 else [], sources=[])
+        exchange.finish()
+        with pytest.raises(hc.PacketExchangeError, match="mismatched sets: rank 0 names rank 1 as a destination|given up"):
+            exchange.wait()
+
+    hc.run_threads(2, run)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_rank_whose_arguments_are_refused_hangs_nobody(known):
+    def run(comm):
+        if comm.rank == 1:
+            with pytest.raises(hc.HaloTypeError, match="^sends"):
+                comm.sparse_alltoall("wrong", sources=[] if known else None)
+        else:
+            assert comm.sparse_alltoall({}, sources=[] if known else None) == {}
+        assert list(comm.sparse_alltoall({1 - comm.rank: b"x"})) == [1 - comm.rank]
+
+    hc.run_threads(2, run)
+
+
+def test_an_operation_that_is_dropped_is_an_error_for_those_that_wait():
+    def run(comm):
+        other = 1 - comm.rank
+        exchange = hc.SparseAlltoall(comm, [other], sources=[other])
+        if comm.rank == 0:
+            del exchange
+            comm.barrier()
+            return
+        exchange.finish()
+        with pytest.raises(hc.PacketExchangeError, match="rank 0 has given up the operation: .*dropped before `finish`"):
+            exchange.wait()
+        comm.barrier()
+
+    hc.run_threads(2, run)
+
+
+def test_a_deadline_names_the_missing_rank():
+    def run(comm):
+        within = comm.with_deadline(0.2)
+        if comm.rank == 0:
+            exchange = hc.SparseAlltoall(within, [], sources=[1])
+            exchange.finish()
+            with pytest.raises(hc.CommunicatorTimeoutError, match="rank 0 has waited .* in a sparse all-to-all for"):
+                exchange.wait()
+        comm.barrier()
+
+    hc.run_threads(2, run)

@@ -1,0 +1,300 @@
+//! Allocators of the program: memory resources of RMM, allocators of CuPy. They are code of Python, so only a thread that is in a call
+//! of the package runs them. Any other thread, the progress thread above all, postpones the request until the next call.
+
+use crate::argument::{Refusal, class_of, shown_in_message};
+use crate::error;
+use crate::process_local::{KeepAlive, drop_deferred};
+use halocline::device::{Address, MemorySpace, Place, cuda};
+use halocline::{Buffer, Device, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
+use pyo3::intern;
+use pyo3::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+thread_local! {
+    /// Calls of the package that this thread is in.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+    /// Whether this thread runs an allocator.
+    static ALLOCATES: Cell<bool> = const { Cell::new(false) };
+    /// What an allocator of this thread raised last.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Marks a call of the package in which allocators of the program may run.
+pub(crate) struct CallScope(());
+
+impl CallScope {
+    /// Enters a call. An error within an allocator: the operation that asks for memory is locked.
+    pub(crate) fn enter() -> PyResult<Self> {
+        if ALLOCATES.get() {
+            return Err(error::value_error(
+                "an allocator that receives payloads cannot use neighbour exchanges or sparse all-to-alls itself; do that after \
+                 `allocate` has returned",
+            ));
+        }
+        if CALLS.replace(CALLS.get() + 1) == 0 {
+            RAISED.take();
+        }
+        Ok(Self(()))
+    }
+}
+
+impl Drop for CallScope {
+    fn drop(&mut self) {
+        CALLS.set(CALLS.get() - 1);
+    }
+}
+
+/// What an allocator raised in this call.
+pub(crate) fn raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// How an allocator is called.
+#[derive(Clone, Copy)]
+enum Interface {
+    /// `allocate(bytes)` returns an address, `deallocate(address, bytes)` frees it (RMM).
+    Resource,
+    /// A call with the number of bytes returns an object that holds memory at `.ptr` (CuPy).
+    Callable,
+}
+
+/// An allocator of the program.
+pub(super) struct Allocator {
+    object: KeepAlive,
+    interface: Interface,
+    in_use: Arc<AtomicUsize>,
+    peak: AtomicUsize,
+    allocations: AtomicU64,
+}
+
+/// A block of an RMM-like resource. Python drops it in a thread that may run Python code.
+#[pyclass(frozen, module = "halocline")]
+struct Block {
+    resource: Py<PyAny>,
+    address: usize,
+    bytes: usize,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        Python::attach(|py| {
+            let freed = self.resource.bind(py).call_method1("deallocate", (self.address, self.bytes));
+            if let Err(error) = freed {
+                error.write_unraisable(py, Some(self.resource.bind(py)));
+            }
+        });
+    }
+}
+
+/// Holds the memory of a buffer, and counts it.
+struct Held {
+    #[expect(dead_code, reason = "held for its drop")]
+    memory: KeepAlive,
+    bytes: usize,
+    in_use: Arc<AtomicUsize>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Allocator {
+    /// Refuses an object that is no allocator.
+    pub(super) fn check(object: &Bound<'_, PyAny>) -> Result<(), Refusal> {
+        Self::interface(object).map(drop)
+    }
+
+    fn interface(object: &Bound<'_, PyAny>) -> Result<Interface, Refusal> {
+        let py = object.py();
+        let has = |name| Ok::<_, PyErr>(object.getattr_opt(name)?.is_some_and(|method| method.is_callable()));
+        match (has(intern!(py, "allocate"))?, has(intern!(py, "deallocate"))?) {
+            (true, true) => Ok(Interface::Resource),
+            (true, false) => Err(Refusal::wrong_type(format!(
+                "{} has `allocate`, but no `deallocate(address, bytes)`",
+                class_of(object)
+            ))),
+            _ if object.is_callable() && !object.is_instance_of::<pyo3::types::PyType>() => {
+                Ok(Interface::Callable)
+            }
+            _ => Err(Refusal::wanted(
+                "a halocline.HostMemory or ForeignMemory, an object with allocate(bytes) and deallocate(address, bytes) (RMM), or a \
+                 callable that returns an object with .ptr (CuPy)",
+                object,
+            )),
+        }
+    }
+
+    pub(super) fn new(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
+        let interface = Self::interface(object)?;
+        let (in_use, peak, allocations) = Default::default();
+        Ok(Self { object: KeepAlive::plain(object), interface, in_use, peak, allocations })
+    }
+
+    /// The address of new memory, and what holds it.
+    fn call<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<(usize, Bound<'py, PyAny>)> {
+        let object = self.object.object(py)?;
+        let number = |given: &Bound<'py, PyAny>, what: &str| {
+            given.extract::<usize>().map_err(|_| {
+                error::type_error(format!("{what}: an address is wanted, not {}", shown_in_message(given)))
+            })
+        };
+        match self.interface {
+            Interface::Resource => {
+                let given = object.call_method1(intern!(py, "allocate"), (bytes,))?;
+                let address = number(&given, "allocate")?;
+                let block = Block { resource: object.unbind(), address, bytes };
+                Ok((address, Bound::new(py, block)?.into_any()))
+            }
+            Interface::Callable => {
+                let held = object.call1((bytes,))?;
+                Ok((number(&held.getattr(intern!(py, "ptr"))?, ".ptr")?, held))
+            }
+        }
+    }
+
+    fn allocate_in(&self, py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
+        // What was freed since is free for the allocator, too.
+        drop_deferred(py);
+        let (address, memory) = self.call(py, bytes)?;
+        let Some(first) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)) else {
+            return Err(error::value_error("it returned address 0"));
+        };
+        if let Some(gpu) = gpu_of(py, address)? {
+            return Err(error::value_error(format!(
+                "it returned memory of GPU {gpu}, and payloads arrive in host memory: give a resource of host memory (in RMM, \
+                 rmm.mr.PinnedHostMemoryResource), and copy from there"
+            )));
+        }
+        let in_use = self.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(in_use, Ordering::Relaxed);
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        let held = Held { memory: KeepAlive::plain(&memory), bytes, in_use: Arc::clone(&self.in_use) };
+        // SAFETY: the allocator has given these bytes to this caller alone, until `held` is dropped; the documentation of the
+        // package says so. Memory from another language counts as initialised.
+        Ok(unsafe { Buffer::foreign_mut(first, bytes, held) })
+    }
+}
+
+/// The GPU whose memory an address is; none on a machine without one.
+fn gpu_of(py: Python<'_>, address: usize) -> PyResult<Option<u32>> {
+    let of = |error: halocline::DeviceError| error::of(halocline::Error::from(error));
+    let find = || {
+        if cuda::inventory().map_or(0, |inventory| inventory.gpus.len()) == 0 {
+            return Ok(None);
+        }
+        let place = cuda::device(0)?.place_of(address as Address);
+        Ok(match place {
+            Ok(Place { space: MemorySpace::Device(ordinal), .. }) => Some(ordinal),
+            // The driver does not know memory that it has not allocated.
+            _ => None,
+        })
+    };
+    py.detach(find).map_err(of)
+}
+
+impl MemoryResource for Allocator {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        if bytes == 0 {
+            return Ok(Buffer::default());
+        }
+        Python::attach(|py| {
+            ALLOCATES.set(true);
+            let allocated = self.allocate_in(py, bytes);
+            ALLOCATES.set(false);
+            allocated.map_err(|error| {
+                let class =
+                    error.get_type(py).name().map_or_else(|_| "an error".into(), |name| name.to_string());
+                let why = format!("{class}: {}", error.value(py));
+                RAISED.set(Some(error));
+                MemoryError::Foreign { asked: bytes, why }
+            })
+        })
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        let [in_use, peak] = [&*self.in_use, &self.peak].map(|count| count.load(Ordering::Relaxed));
+        let allocations = self.allocations.load(Ordering::Relaxed);
+        MemoryStatistics { kind: self.kind(), in_use, peak, allocations, spilled: 0 }
+    }
+}
+
+/// A resource that allocates in calls of the package alone.
+pub(crate) struct OnCalls {
+    inner: Arc<dyn MemoryResource>,
+    /// Tasks and waits that allocate when they are woken.
+    waiting: Mutex<Vec<Waker>>,
+    /// They know of a postponed request. Without it the progress thread and a waiting one would wake each other for ever.
+    is_told: AtomicBool,
+}
+
+impl OnCalls {
+    pub(super) fn new(inner: Arc<dyn MemoryResource>) -> Self {
+        Self { inner, waiting: Mutex::default(), is_told: AtomicBool::new(false) }
+    }
+
+    /// Wakes a task at the next request that is postponed.
+    pub(crate) fn notify(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.iter().any(|known| known.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+    }
+
+    /// A call begins: the next postponed request is news.
+    pub(crate) fn begin_call(&self) {
+        self.is_told.store(false, Ordering::Relaxed);
+    }
+}
+
+impl MemoryResource for OnCalls {
+    fn kind(&self) -> MemoryKind {
+        self.inner.kind()
+    }
+
+    fn device(&self) -> Option<&Device> {
+        self.inner.device()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        if CALLS.get() == 0 {
+            return Err(MemoryError::Postponed { asked: bytes });
+        }
+        self.is_told.store(false, Ordering::Relaxed);
+        self.inner.allocate(bytes)
+    }
+
+    fn spill(&self, bytes: usize) -> Option<Result<Buffer, MemoryError>> {
+        self.inner.spill(bytes)
+    }
+
+    fn patience(&self, bytes: usize) -> Duration {
+        self.inner.patience(bytes)
+    }
+
+    fn watch(&self, waker: &Waker) {
+        if CALLS.get() > 0 {
+            return self.inner.watch(waker);
+        }
+        // Wakes the waits of this rank, and its tasks.
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            waker.wake_by_ref();
+            let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        self.inner.statistics()
+    }
+}
