@@ -172,10 +172,10 @@ fn raised_instead(is_departure: bool) -> Option<PyErr> {
     host::raised_first().or_else(|| if is_departure { host::raised_within_grace() } else { None })
 }
 
-/// The exception of a class of the package, unless a signal is pending; as [`of`].
+/// The exception of a class of the package, unless a signal is pending, as [`of`], or the rank has left.
 pub(crate) fn of_text(class: &str, name: Option<&str>, text: String, is_departure: bool) -> PyErr {
     let text = in_python(text);
-    raised_instead(is_departure).unwrap_or_else(|| match name {
+    raised_instead(is_departure).or_else(host::departure).unwrap_or_else(|| match name {
         Some(name) => of_class(class, &format!("{name}: {text}")),
         None => of_class(class, &text),
     })

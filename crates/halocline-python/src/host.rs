@@ -198,6 +198,11 @@ pub(crate) fn interruption() -> PyErr {
     left.unwrap_or_else(|| PyKeyboardInterrupt::new_err("the wait was interrupted"))
 }
 
+/// The exception for calls of the rank that this thread waits for, if it has left. An operation may fail first because of that.
+pub(crate) fn departure() -> Option<PyErr> {
+    WAITS_FOR.with_borrow(|left| left.as_ref()?.error())
+}
+
 /// The exception that replaces any error of the library: of a signal handler, or of an interrupted thread group.
 pub(crate) fn raised_first() -> Option<PyErr> {
     raised_by_signal().or_else(raised_by_interrupt)

@@ -7,7 +7,7 @@ use super::{Packet, PacketContext, PacketError, PacketTag};
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::mappings::{DeviceId, MappingError, Pinned, Requested, Target};
-use crate::memory_resource::{Buffer, MemoryKind, MemoryResource, Reservation};
+use crate::memory_resource::{Buffer, MemoryKind, Reservation};
 use std::time::Duration;
 
 /// A packet on its way to a rank. Poll it until it is over; then the payload's memory was given back.
@@ -250,11 +250,9 @@ impl PacketSend {
         payload: &Buffer,
         memory: &mut Reservation,
     ) -> Result<Option<Buffer>, PacketError> {
-        let resource: &dyn MemoryResource = match context.resource().kind() {
-            MemoryKind::Host => context.resource(),
-            _ => context.host(),
-        };
-        let reserved = memory.poll(resource, context.now(), context.waker());
+        // The resource of the operation is for what it receives. If copies of what two ranks send each other took its limit, each
+        // would wait for the other to give memory back.
+        let reserved = memory.poll(context.host(), context.now(), context.waker());
         let from = context.comm().rank();
         let no_memory = |error| PacketError::Memory { from, bytes: self.bytes, error };
         let Some(mut copy) = reserved.map_err(no_memory)? else { return Ok(None) };

@@ -339,15 +339,20 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
     }
     let patient = comm.with_deadline(Some(Duration::from_secs(20)));
     let new = || NeighborExchange::line(&patient, Arc::new(HostMemory::of(comm)));
-    // Rank 0 drops its end, and rank 1 waits for a round of it.
-    let line = Some(new()?).filter(|_| comm.rank() != 0);
-    if let Some(line) = line {
-        let error = (0..).find_map(|_| line.exchange(0, Sides::default()).err());
-        let is_named =
-            matches!(error, Some(NeighborError::Dropped { rank: 0, .. } | NeighborError::Aborted { .. }));
-        ensure!(is_named, "{error:?}");
+    // Rank 0 drops its end, without and with a round in flight, and rank 1 waits for another round of it.
+    for in_flight in [false, true] {
+        let line = new()?;
+        if comm.rank() == 0 {
+            drop(in_flight.then(|| line.start(7, Sides::default())).transpose()?);
+            drop(line);
+        } else {
+            let error = (0..).find_map(|_| line.exchange(0, Sides::default()).err());
+            let is_named =
+                matches!(error, Some(NeighborError::Dropped { rank: 0, .. } | NeighborError::Aborted { .. }));
+            ensure!(is_named, "{error:?}");
+        }
+        comm.barrier()?;
     }
-    comm.barrier()?;
     // Nothing follows the last turn, and rank 0 drops a session that is not over.
     let line = new()?;
     let mut session = line.session(2)?;

@@ -114,7 +114,10 @@ def test_a_receiver_waits_for_memory_to_be_given_back():
 @pytest.mark.parametrize("payload", [4096, SIZE])
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_a_resource_of_the_program_allocates_in_calls_from_python(wrapped, payload):
+    of_ranks = set()
+
     def run(comm):
+        of_ranks.add(threading.get_ident())
         resource = Resource()
         memory = hc.ForeignMemory(comm, resource) if wrapped else resource
         line = comm.neighbor_exchange(memory=memory)
@@ -139,8 +142,8 @@ def test_a_resource_of_the_program_allocates_in_calls_from_python(wrapped, paylo
         line.exchange()
         line.exchange()
         assert not resource.blocks and resource.freed == 40
-        # Never a thread of the library.
-        assert resource.threads <= {thread.ident for thread in threading.enumerate()}
+        # Never a thread of the library. A call of the other rank may free memory.
+        assert resource.threads <= of_ranks
         if wrapped:
             counts = memory.statistics
             assert (counts["allocations"], counts["in_use"], counts["peak"]) == (40, 0, payload)

@@ -170,6 +170,12 @@ def test_a_deadline_names_the_missing_rank():
             exchange.finish()
             with pytest.raises(hc.CommunicatorTimeoutError, match="rank 0 has waited .* in a sparse all-to-all for"):
                 exchange.wait()
+        else:
+            late = hc.SparseAlltoall(comm, [0], sources=[])
         comm.barrier()
+        if comm.rank == 1:
+            late.finish()
+            with pytest.raises(hc.PacketExchangeError, match="rank 0 has given up the operation"):
+                late.wait()
 
     hc.run_threads(2, run)

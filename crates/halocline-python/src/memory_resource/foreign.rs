@@ -114,15 +114,14 @@ impl Allocator {
     fn interface(object: &Bound<'_, PyAny>) -> Result<Interface, Refusal> {
         let py = object.py();
         let has = |name| Ok::<_, PyErr>(object.getattr_opt(name)?.is_some_and(|method| method.is_callable()));
+        let is_class = object.is_instance_of::<pyo3::types::PyType>();
         match (has(intern!(py, "allocate"))?, has(intern!(py, "deallocate"))?) {
-            (true, true) => Ok(Interface::Resource),
-            (true, false) => Err(Refusal::wrong_type(format!(
+            (true, true) if !is_class => Ok(Interface::Resource),
+            (true, false) if !is_class => Err(Refusal::wrong_type(format!(
                 "{} has `allocate`, but no `deallocate(address, bytes)`",
                 class_of(object)
             ))),
-            _ if object.is_callable() && !object.is_instance_of::<pyo3::types::PyType>() => {
-                Ok(Interface::Callable)
-            }
+            _ if object.is_callable() && !is_class => Ok(Interface::Callable),
             _ => Err(Refusal::wanted(
                 "a halocline.HostMemory or ForeignMemory, an object with allocate(bytes) and deallocate(address, bytes) (RMM), or a \
                  callable that returns an object with .ptr (CuPy)",
@@ -140,10 +139,13 @@ impl Allocator {
     /// The address of new memory, and what holds it.
     fn call<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<(usize, Bound<'py, PyAny>)> {
         let object = self.object.object(py)?;
-        let number = |given: &Bound<'py, PyAny>, what: &str| {
-            given.extract::<usize>().map_err(|_| {
-                error::type_error(format!("{what}: an address is wanted, not {}", shown_in_message(given)))
-            })
+        let number = |given: &Bound<'py, PyAny>, what: &str| match given.extract::<usize>() {
+            Ok(0) => Err(error::value_error("it returned address 0")),
+            Ok(address) => Ok(address),
+            Err(_) => Err(error::type_error(format!(
+                "{what}: an address is wanted, not {}",
+                shown_in_message(given)
+            ))),
         };
         match self.interface {
             Interface::Resource => {

@@ -60,8 +60,10 @@ struct Id {
 struct Peer {
     /// Its device, once it is known whether it has one.
     device: Option<Option<DeviceId>>,
-    /// It starts no round any more, and reads no memory.
+    /// It starts no round any more; those in flight go on.
     is_closed: bool,
+    /// It reads no memory of this rank any more.
+    has_failed: bool,
 }
 
 /// A round in flight.
@@ -290,7 +292,12 @@ impl Shared {
             self.check_present(state, side, *gone.get(side))?;
         }
         self.check_deadlines(state)?;
-        if state.is_detached && state.active.is_empty() && !std::mem::replace(&mut state.has_closed, true) {
+        // Rounds in flight go on. A neighbour that waits for another one would wait for ever.
+        let is_posted = |active: &Active| Side::BOTH.iter().all(|side| active.links.get(*side).is_posted());
+        if state.is_detached
+            && state.active.iter().all(is_posted)
+            && !std::mem::replace(&mut state.has_closed, true)
+        {
             self.tell_all(&Control::Closed)?;
         }
         Ok(())
@@ -309,7 +316,7 @@ impl Shared {
                 }
                 Control::Hello { device, .. } => peers.get_mut(side).device = Some(device),
                 Control::Abort { culprit, why } => {
-                    peers.get_mut(side).is_closed = true;
+                    peers.get_mut(side).has_failed = true;
                     return Err(NeighborError::Aborted { rank: culprit, why });
                 }
                 Control::Closed => peers.get_mut(side).is_closed = true,
@@ -441,7 +448,7 @@ impl Shared {
         }
         let State { lingering, peers, .. } = state;
         lingering.retain_mut(|(side, send)| {
-            let is_read = !peers.get(*side).is_closed && gone.get(*side).is_none();
+            let is_read = !peers.get(*side).has_failed && gone.get(*side).is_none();
             is_read && matches!(send.poll(&self.context), Ok(false))
         });
     }

@@ -150,6 +150,15 @@ impl Link {
         Ok(())
     }
 
+    /// Whether the neighbour has the header of this side, or gets none.
+    pub(super) fn is_posted(&self) -> bool {
+        match &self.send {
+            Sending::Held(_) => false,
+            Sending::Sent(send) => send.is_posted(),
+            Sending::Over => true,
+        }
+    }
+
     /// Whether the neighbour's header is still to come.
     pub(super) fn expects_header(&self) -> bool {
         matches!(self.receive, Receive::Expected)

@@ -55,12 +55,13 @@ def test_a_session(comm):
     line = comm.neighbor_exchange()
     got = []
     with line.session(1) as session:
-        turn, came = 0, None
-        while came != "last":
-            came, _ = session.round(left="last" if turn == 0 else None, right=b"%d" % turn if turn < 5 and comm.rank + 1 < comm.size else "last")
+        # Nothing goes to the left, five packets go to the right.
+        for turn in range(6):
+            right = "last" if turn == 5 or comm.rank + 1 == comm.size else b"%d" % turn
+            came, _ = session.round(left="last" if turn == 0 else None, right=right if turn == 0 or comm.rank + 1 < comm.size else None)
             if came not in ("last", None):
                 got.append(int(bytes(came.payload)))
-            turn += 1
+        assert came == "last"
     assert got == ([] if comm.rank == 0 else [0, 1, 2, 3, 4])
 
 
