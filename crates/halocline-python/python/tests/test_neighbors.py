@@ -129,6 +129,18 @@ def test_sessions_end_each_direction_on_its_own():
     hc.run_threads(2, run)
 
 
+def test_a_session_of_a_rank_alone_on_a_ring():
+    ring = hc.init().neighbor_exchange(periodic=True)
+    for _ in range(2):
+        with ring.session(4) as session:
+            from_left, from_right = session.round(left=b"l", right=b"r")
+            assert (bytes(from_left.payload), bytes(from_right.payload)) == (b"r", b"l")
+            assert session.round(left=None, right="last") == ("last", None)
+            from_left, from_right = session.round(left=b"more")
+            assert from_left == "last" and bytes(from_right.payload) == b"more"
+            assert session.round(left="last") == ("last", "last")
+
+
 def test_a_session_that_is_given_up_is_an_error_for_the_neighbours():
     def run(comm):
         line = comm.neighbor_exchange()

@@ -126,7 +126,7 @@ impl Shared {
     }
 
     /// A rank alone on a ring is its own neighbour.
-    fn is_own_neighbor(&self) -> bool {
+    pub(super) fn is_own_neighbor(&self) -> bool {
         self.topology == Topology::Ring && self.comm().size() == 1
     }
 

@@ -44,7 +44,8 @@ pub struct Session {
 impl Session {
     pub(super) fn open(owner: &Arc<Owner>, id: u32) -> Result<Self, NeighborError> {
         let epoch = owner.shared.open_session(id)?;
-        let ended = owner.shared.neighbors.map(|neighbor| neighbor.is_none());
+        let has_itself = owner.shared.is_own_neighbor();
+        let ended = owner.shared.neighbors.map(|neighbor| neighbor.is_none() && !has_itself);
         Ok(Self { owner: Arc::clone(owner), id, epoch, next: 0, sent: ended, received: ended })
     }
 
@@ -69,8 +70,11 @@ impl Session {
         };
         let core = shared.start(self.id, turns, series)?;
         self.next += 1;
-        let came = Round::new(shared, core).wait_turns()?;
+        let mut came = Round::new(shared, core).wait_turns()?;
         for side in Side::BOTH {
+            if *self.received.get(side) {
+                *came.get_mut(side) = Turn::Last;
+            }
             *self.sent.get_mut(side) |= *ends.get(side);
             *self.received.get_mut(side) |= matches!(came.get(side), Turn::Last);
         }
