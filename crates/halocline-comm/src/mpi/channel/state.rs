@@ -8,7 +8,9 @@ use crate::inbox::Tag;
 use crate::lent::{Lent, Payload};
 use crate::mpi::engine::{Came, Wire};
 use crate::mpi::error::MpiError;
-use crate::mpi::frame::{Assembly, Kind, LONGEST, NUMBERS, TRAILER, announce, announced, split, trailer};
+use crate::mpi::frame::{
+    Assembly, Kind, LONGEST, NUMBERS, TRAILER, announce, announced, longest, split, trailer,
+};
 use crate::mpi::posted::PostedReceives;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,7 +68,8 @@ impl State {
             Payload::Lent(lent) => lent.copied(),
             Payload::Owned(bytes) => bytes,
         };
-        for (kind, part) in split(tag, payload, LONGEST) {
+        let longest = longest(payload.len() + TRAILER);
+        for (kind, part) in split(tag, payload, longest) {
             // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
             unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }
