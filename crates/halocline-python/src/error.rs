@@ -181,6 +181,18 @@ pub(crate) fn of_text(class: &str, name: Option<&str>, text: String, is_departur
     })
 }
 
+/// A `RowError`, unless a signal is pending.
+pub(crate) fn of_row(text: &str, rank: usize, row: u64, column: &str) -> PyErr {
+    let made = |py: Python<'_>| {
+        let error = instance(py, "RowError", text)?;
+        error.setattr("rank", rank)?;
+        error.setattr("row", row)?;
+        error.setattr("column", column)?;
+        Ok(PyErr::from_value(error))
+    };
+    raised_instead(false).unwrap_or_else(|| Python::attach(|py| made(py).unwrap_or_else(|error| error)))
+}
+
 /// Whether the error is that another rank has left or died, perhaps by a signal that this rank is about to receive.
 fn is_departure(error: &Error) -> bool {
     match error {

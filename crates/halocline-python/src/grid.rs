@@ -308,7 +308,19 @@ pub(crate) fn collective<A: Send, T: Send>(
     given: PyResult<A>,
     call: impl FnOnce(&halocline::Communicator, A) -> Result<T, halocline::Error> + Send,
 ) -> PyResult<T> {
-    let comm = comm.get().get()?.within(name);
+    let comm = comm.get().get()?;
+    collective_on(py, &comm, name, given, call)
+}
+
+/// As [`collective`], on a communicator with a deadline of the call.
+pub(crate) fn collective_on<A: Send, T: Send>(
+    py: Python<'_>,
+    comm: &halocline::Communicator,
+    name: &'static str,
+    given: PyResult<A>,
+    call: impl FnOnce(&halocline::Communicator, A) -> Result<T, halocline::Error> + Send,
+) -> PyResult<T> {
+    let comm = comm.within(name);
     let (given, refusal) = match given {
         Ok(given) => (Ok(given), None),
         Err(error) => (Err(halocline::Error::RefusedArguments(error.value(py).to_string())), Some(error)),

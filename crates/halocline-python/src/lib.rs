@@ -29,6 +29,7 @@ mod packet_error;
 mod pending;
 mod process_local;
 mod redistribute;
+mod rolling;
 mod sparse;
 mod stream;
 mod task;
@@ -103,5 +104,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<neighbors::PyNeighborRound>()?;
     module.add_class::<neighbors::PyNeighborSession>()?;
     module.add_class::<sparse::PySparseAlltoall>()?;
+    module.add_function(wrap_pyfunction!(rolling::rolling, module)?)?;
+    module.add_class::<rolling::PyStatistic>()?;
+    module.add_class::<rolling::PyRollingContext>()?;
     Ok(())
 }

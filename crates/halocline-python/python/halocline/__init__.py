@@ -25,12 +25,15 @@ from ._core import (
     Pending,
     Redistribute,
     RegularGrid,
+    RollingContext,
     SparseAlltoall,
+    Statistic,
     Stream,
     UnstructuredDomain,
     __doc__,
     __version__,
     init,
+    rolling,
     trace,
 )
 from ._arrays import empty, zeros
@@ -50,6 +53,7 @@ from ._errors import (
     MpiError,
     PacketExchangeError,
     RefusedElsewhereError,
+    RowError,
 )
 from ._threads import run_threads
 
@@ -93,17 +97,21 @@ __all__ = [
     "Redistribute",
     "RefusedElsewhereError",
     "RegularGrid",
+    "RollingContext",
+    "RowError",
     "SparseAlltoall",
+    "Statistic",
     "Stream",
     "UnstructuredDomain",
     "empty",
     "init",
+    "rolling",
     "run_threads",
     "trace",
     "zeros",
 ]
 
 # Their public module, for pickle and help().
-for _function in (empty, init, run_threads, zeros):
+for _function in (empty, init, rolling, run_threads, zeros):
     _function.__module__ = __name__
 del _function

@@ -19,10 +19,11 @@ holds for signals that reach this rank at most 200 ms after that news. Python ra
 then is, as it does with any signal.
 """
 
+import datetime
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final, overload
+from types import GenericAlias, TracebackType
+from typing import Any, Generic, Literal, Protocol, SupportsIndex, TypeVar, final, overload
 
 from typing_extensions import Buffer, TypeAlias, disjoint_base
 
@@ -30,6 +31,7 @@ import numpy
 import numpy.typing
 
 _T = TypeVar("_T")
+_TableT = TypeVar("_TableT")
 
 _NumbersLike: TypeAlias = Sequence[SupportsIndex] | numpy.typing.NDArray[Any]
 """Whole numbers: a sequence or a one-dimensional array. Values such as 64.0, which ``operator.index`` refuses, are refused."""
@@ -76,11 +78,15 @@ __all__ = [
     "Redistribute",
     "RefusedElsewhereError",
     "RegularGrid",
+    "RollingContext",
+    "RowError",
     "SparseAlltoall",
+    "Statistic",
     "Stream",
     "UnstructuredDomain",
     "empty",
     "init",
+    "rolling",
     "run_threads",
     "trace",
     "zeros",
@@ -148,6 +154,16 @@ class PacketExchangeError(HaloError):
 class MemoryShortageError(HaloError, MemoryError):
     """There is no memory for a payload: the limit of a memory resource is reached, or an allocator of the program has failed, whose
     exception is the ``__cause__``. The operation has failed on all ranks."""
+
+class RowError(HaloValueError):
+    """A row of a table that is not sorted, or has no key. The text has the values.
+
+    Attributes: ``rank``, ``row`` (of that rank's table, counted from 0), ``column``.
+    """
+
+    rank: int
+    row: int
+    column: str
 
 class DeviceError(HaloError):
     """A device refused a call or has failed."""
@@ -1155,7 +1171,7 @@ class NeighborRound:
         """Blocks until the round is over, and returns the packets ``(from_left, from_right)``. Later calls return the same."""
     def is_ready(self) -> bool:
         """Whether the round is over. Never blocks. Raises if the round has failed."""
-    def add_done_callback(self, function: Callable[[NeighborRound], object], /) -> None:
+    def add_done_callback(self, function: Callable[[NeighborRound], object]) -> None:
         """Calls ``function(round)`` once, when the round is over, also if it has failed. The library runs no Python code on its own
         threads, so the callback runs within a call from Python: at the end of the next call of any packet exchange, in the thread of
         that call. In a thread with a running loop of asyncio the loop makes that call as soon as the round is over. If the round is
@@ -1236,6 +1252,164 @@ class SparseAlltoall:
         """``sent`` and ``received``: the number of ``packets``; bytes of ``metadata``, of payloads in ``host`` memory, in ``pinned`` host
         memory and in memory of a ``device``."""
     def __await__(self) -> Generator[Any, None, None]: ...
+
+# --- rolling windows ---------------------------------------------------------------------------------------------
+
+_Length: TypeAlias = str | int | datetime.timedelta | numpy.timedelta64
+_StatisticLike: TypeAlias = str | Statistic
+_Statistics: TypeAlias = _StatisticLike | Sequence[_StatisticLike] | Mapping[str, _StatisticLike | Sequence[_StatisticLike]]
+_Closed: TypeAlias = Literal["left", "right", "both", "none"]
+_Route: TypeAlias = Literal["auto", "relay", "direct"]
+
+@overload
+def rolling(
+    table: _TableT,
+    by: str,
+    window: _Length | tuple[_Length, _Length],
+    *,
+    closed: _Closed = "right",
+    center: bool = False,
+    offset: _Length | None = None,
+    group: str | Sequence[str] | None = None,
+    aggregate: None = None,
+    columns: str | Sequence[str] | None = None,
+    min_samples: int | None = None,
+    threads: int | None = None,
+    route: _Route = "auto",
+    deadline: float | None = None,
+    comm: Communicator | None = None,
+) -> RollingContext[_TableT]: ...
+@overload
+def rolling(
+    table: _TableT,
+    by: str,
+    window: _Length | tuple[_Length, _Length],
+    *,
+    closed: _Closed = "right",
+    center: bool = False,
+    offset: _Length | None = None,
+    group: str | Sequence[str] | None = None,
+    aggregate: Callable[[_TableT], _T],
+    columns: str | Sequence[str] | None = None,
+    min_samples: int | None = None,
+    threads: int | None = None,
+    route: _Route = "auto",
+    deadline: float | None = None,
+    comm: Communicator | None = None,
+) -> _T: ...
+@overload
+def rolling(
+    table: _TableT,
+    by: str,
+    window: _Length | tuple[_Length, _Length],
+    *,
+    closed: _Closed = "right",
+    center: bool = False,
+    offset: _Length | None = None,
+    group: str | Sequence[str] | None = None,
+    aggregate: _Statistics,
+    columns: str | Sequence[str] | None = None,
+    min_samples: int | None = None,
+    threads: int | None = None,
+    route: _Route = "auto",
+    deadline: float | None = None,
+    comm: Communicator | None = None,
+) -> _TableT:
+    """Rolling windows over a table whose rows are sorted over the ranks: rank 0 has the first rows, rank 1 the rows after them. Brings
+    the rows of other ranks that the windows of this rank's rows need, and computes. Collective; blocks, without the GIL.
+
+    ``table``: this rank's rows, perhaps none; a table of pyarrow, polars, pandas or cuDF, or an object with ``__arrow_c_stream__``.
+    Rows are not copied (pandas and cuDF convert theirs). The result is of the same kind; of other Arrow tables a ``pyarrow.Table``.
+
+    ``by``: the key that rows ascend by: timestamps, dates or integers, without nulls. For pandas it may be a level of the index.
+    ``group``: columns that rows are sorted by before that; windows do not cross from one group to another.
+
+    ``window``: of the row with key ``t``
+
+    - ``"5s"`` or a ``timedelta``: keys in (t - 5 s, t]. Units ``ns``, ``us``, ``ms``, ``s``, ``m``, ``h``, ``d``, ``w``, which add
+      up; ``"5i"``: units of an integer key;
+    - ``10``: 10 rows, the last of them the row itself;
+    - ``("5s", "2s")``: keys in (t - 5 s, t + 2 s]; ``(3, 2)``: 3 rows before it, itself, 2 rows after it.
+
+    ``closed``: which ends belong to the window. ``center``: the row is in the middle. ``offset``: the window begins at that length
+    from ``t``, as in polars; a window of rows moves by that many rows.
+
+    ``aggregate``: what to compute.
+
+    - The name of a statistic (``sum``, ``mean``, ``min``, ``max``, ``count``, ``var``, ``std``, ``first``, ``last``, ``median``), a
+      ``Statistic``, or a list of them: of all columns but the key and the groups. A mapping from columns to these: of those columns.
+      The result has the groups, the key, and columns ``COLUMN_STATISTIC``: a row for each own row, in order.
+    - A function: it is called with a table of all rows (``RollingContext.table``), and returns a table, a column or an array with a
+      row for each. The own rows of that are returned.
+    - ``None``: the ``RollingContext`` is returned.
+
+    ``columns``: those that travel besides the key and the groups, by default all that may be needed. ``min_samples``: windows with
+    fewer values that are not null give null; by default 1, and in windows of rows the number of their rows. ``threads``: that compute
+    statistics; by default the processors of this process divided by the number of ranks. ``route``: how rows travel; the result does
+    not depend on it. ``deadline``: seconds, by default the communicator's. ``comm``: by default that of ``init()``.
+
+    A row that is not sorted, or has no key, is a ``RowError`` on all ranks, which names the rank, the row and the values.
+    """
+
+@final
+class Statistic:
+    """A statistic of ``rolling`` with its parameters.
+
+    ``name``: as in ``rolling``, or ``quantile`` with ``q`` from 0 to 1. ``interpolation`` of a quantile between two values: ``linear``
+    (the default), ``nearest``, ``lower``, ``higher``, ``midpoint`` or ``equiprobable``. ``ddof``: what is subtracted from the number of
+    values in the denominator of ``var`` and ``std``, by default 1. ``result``: the name of the result's column.
+    """
+
+    def __new__(
+        cls,
+        name: str,
+        *,
+        q: float | None = None,
+        interpolation: Literal["linear", "nearest", "lower", "higher", "midpoint", "equiprobable"] | None = None,
+        ddof: int | None = None,
+        result: str | None = None,
+    ) -> Statistic: ...
+
+@final
+class RollingContext(Generic[_TableT]):
+    """This rank's rows, with the rows of other ranks that their windows need before and after them, returned by ``rolling``. Local: no
+    method communicates. Any engine can compute windows on ``table``; ``own`` takes the rows of this rank from the result.
+
+    An offset may leave out rows between those of other ranks and the own rows.
+    """
+
+    @property
+    def table(self) -> _TableT:
+        """All rows in order, as a table of the kind that was given."""
+    @property
+    def own_rows(self) -> slice:
+        """Where this rank's rows are in ``table``."""
+    @property
+    def mask(self) -> numpy.ndarray[Any, Any]:
+        """For each row of ``table`` whether it is this rank's."""
+    @property
+    def first_row(self) -> int:
+        """The number of this rank's first row in the whole table, counted from 0."""
+    @property
+    def total_rows(self) -> int:
+        """Rows of the whole table."""
+    @property
+    def traffic(self) -> dict[str, Any]:
+        """The ``route`` (``relay``, ``direct``); ``rows_received``, ``rows_sent``, ``bytes_received``, ``bytes_sent``,
+        ``messages_sent``."""
+    def windows(self) -> numpy.ndarray[Any, Any]:
+        """The window of each own row: the first row in ``table``, and the row after the last. Empty windows may lie anywhere."""
+    def own(self, values: _T) -> _T:
+        """The own rows of a table, a column or an array with a row for each row of ``table``. pandas objects get the index of the table
+        that was given."""
+    def aggregate(
+        self, aggregate: _Statistics, *, min_samples: int | None = None, threads: int | None = None
+    ) -> _TableT:
+        """Statistics of the windows, as those of ``rolling``."""
+    def __class_getitem__(cls, key: Any) -> GenericAlias: ...
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All rows in order, as a stream of Arrow record batches."""
+    def __len__(self) -> int: ...
 
 # --- traces ------------------------------------------------------------------------------------------------------
 

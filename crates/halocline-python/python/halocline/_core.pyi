@@ -50,6 +50,9 @@ __all__ = [
     "NeighborRound",
     "NeighborSession",
     "SparseAlltoall",
+    "rolling",
+    "Statistic",
+    "RollingContext",
 ]
 
 from halocline import (
@@ -77,11 +80,14 @@ from halocline import (
     Pending as Pending,
     Redistribute as Redistribute,
     RegularGrid as RegularGrid,
+    RollingContext as RollingContext,
     SparseAlltoall as SparseAlltoall,
+    Statistic as Statistic,
     Stream as Stream,
     UnstructuredDomain as UnstructuredDomain,
     __version__ as __version__,
     init as init,
+    rolling as rolling,
     trace as trace,
 )
 

@@ -70,6 +70,17 @@ class MemoryShortageError(HaloError, MemoryError):
     exception is the ``__cause__``. The operation has failed on all ranks."""
 
 
+class RowError(HaloValueError):
+    """A row of a table that is not sorted, or has no key. The text has the values.
+
+    Attributes: ``rank``, ``row`` (of that rank's table, counted from 0), ``column``.
+    """
+
+    rank: int
+    row: int
+    column: str
+
+
 class DeviceError(HaloError):
     """A device refused a call or has failed."""
 

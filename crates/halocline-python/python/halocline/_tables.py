@@ -1,0 +1,179 @@
+"""Tables of pyarrow, polars, pandas and cuDF: to Arrow for ``halocline.rolling``, and back."""
+
+import datetime
+
+from ._errors import HaloTypeError, HaloValueError
+
+ACCEPTED = "a table of pyarrow, polars, pandas or cuDF, or an object with __arrow_c_stream__"
+
+
+def source(table, keys, needed):
+    """The table of the program. ``keys``: its groups and its key. ``needed``: the other columns that are needed; ``None``: all."""
+    for kind in type(table).__mro__:
+        library, name = kind.__module__.partition(".")[0], kind.__name__
+        if (library, name) == ("polars", "DataFrame"):
+            return PolarsFrame(table, keys, needed)
+        if (library, name) == ("pandas", "DataFrame"):
+            return PandasFrame(table, keys, needed)
+        if (library, name) == ("cudf", "DataFrame"):
+            return CudfFrame(table, keys, needed)
+        if (library, name) == ("polars", "LazyFrame"):
+            raise HaloTypeError("table: a LazyFrame has no rows before it is computed; give table.collect()")
+        if name in ("Series", "Array", "ChunkedArray"):
+            raise HaloTypeError(f"table: {ACCEPTED} is wanted, not a single column ({library}.{name})")
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise HaloTypeError(f"table: {ACCEPTED} is wanted, not {type(table).__name__}")
+    pyarrow = pyarrow_for("a table of Arrow")
+    try:
+        rows = pyarrow.table(table)
+    except (TypeError, ValueError, pyarrow.ArrowException) as refused:
+        raise HaloTypeError(f"table: it cannot be read: {refused}") from refused
+    return ArrowTable(rows, keys, needed)
+
+
+def pyarrow_for(what):
+    try:
+        import pyarrow
+    except ImportError as missing:
+        raise HaloTypeError(f"table: {what} needs pyarrow; pip install pyarrow") from missing
+    return pyarrow
+
+
+def wanted(columns, keys, needed):
+    """Those of a table's columns that are needed; all if one is missing, so that the error can name them."""
+    twice = next((column for at, column in enumerate(columns) if column in columns[:at]), None)
+    if twice is not None:
+        raise HaloValueError(f"table: two columns are named {twice!r}; give each a name of its own")
+    some = {*keys, *columns} if needed is None else {*keys, *needed}
+    return [column for column in columns if column in some] if some <= set(columns) else list(columns)
+
+
+class ArrowTable:
+    """A ``pyarrow.Table``. A source has the rows as ``stream``, and makes tables of its kind."""
+
+    def __init__(self, table, keys, needed):
+        self.stream = self.rows = table.select(wanted(table.column_names, keys, needed))
+        self.keys = keys
+
+    def table(self, stream):
+        """The rows of a stream."""
+        return pyarrow_for("this table").table(stream)
+
+    def result(self, stream):
+        """The keys of the own rows, and the columns of a stream."""
+        result, columns = self.rows.select(self.keys), self.table(stream)
+        for name in columns.column_names:
+            result = result.append_column(name, columns[name])
+        return result
+
+    def own(self, values, rows, own):
+        """The own rows of values that have a row for each of ``rows``."""
+        try:
+            count = len(values)
+        except TypeError:
+            raise HaloTypeError(
+                f"aggregate: a table, a column or an array with a row for each of {rows} rows is wanted, not {type(values).__name__}"
+            ) from None
+        if count != rows:
+            raise HaloValueError(
+                f"aggregate: {count} rows for the {rows} rows of the context; give a row for each, in the same order"
+            )
+        if hasattr(values, "iloc"):
+            return values.iloc[own]
+        if callable(getattr(values, "slice", None)):
+            return values.slice(own.start, own.stop - own.start)
+        return values[own]
+
+
+class PolarsFrame(ArrowTable):
+    """A ``polars.DataFrame``."""
+
+    def __init__(self, frame, keys, needed):
+        import polars
+
+        self.stream = self.rows = frame.select(wanted(frame.columns, keys, needed))
+        self.keys = keys
+        for name, kind in self.rows.schema.items():
+            if kind == polars.Object:
+                raise HaloTypeError(f"table: column {name!r} has objects of Python, which do not travel; drop it")
+
+    def table(self, stream):
+        import polars
+
+        return polars.DataFrame(stream)
+
+    def result(self, stream):
+        return self.rows.select(self.keys).hstack(self.table(stream))
+
+
+class PandasFrame(ArrowTable):
+    """A ``pandas.DataFrame``. Keys may be levels of its index."""
+
+    def __init__(self, frame, keys, needed):
+        pyarrow = pyarrow_for("a table of pandas")
+        columns = set(map(str, frame.columns))
+        self.levels = [name for name in frame.index.names if isinstance(name, str) and name in keys and name not in columns]
+        self.index = frame.index
+        flat = frame.reset_index(level=self.levels) if self.levels else frame
+        self.flat = flat[wanted(list(flat.columns), keys, needed)]
+        try:
+            rows = pyarrow.Table.from_pandas(self.flat, preserve_index=False)
+        except (pyarrow.ArrowException, ValueError, TypeError) as refused:
+            raise HaloTypeError(f"table: pandas cannot give it to Arrow: {refused}") from refused
+        super().__init__(rows, keys, needed)
+
+    def table(self, stream):
+        frame = pyarrow_for("this table").table(stream).to_pandas()
+        return frame.set_index(self.levels) if self.levels else frame
+
+    def result(self, stream):
+        label = dict(zip(self.rows.column_names, self.flat.columns))
+        result = self.flat[[label[key] for key in self.keys if key not in self.levels]].copy()
+        result.index = self.index
+        columns = pyarrow_for("this table").table(stream).to_pandas()
+        for name in columns:
+            result[name] = columns[name].array
+        return result
+
+    def own(self, values, rows, own):
+        cut = super().own(values, rows, own)
+        if hasattr(cut, "iloc") and len(cut) == len(self.index):
+            cut = cut.copy()
+            cut.index = self.index
+        return cut
+
+
+class CudfFrame(ArrowTable):
+    """A ``cudf.DataFrame``: its rows travel through host memory."""
+
+    def __init__(self, frame, keys, needed):
+        self.kind = type(frame)
+        super().__init__(frame.to_arrow(preserve_index=False), keys, needed)
+
+    def table(self, stream):
+        return self.kind.from_arrow(super().table(stream))
+
+    def result(self, stream):
+        columns = pyarrow_for("this table").table(stream)
+        result = self.rows.select(self.keys)
+        for name in columns.column_names:
+            result = result.append_column(name, columns[name])
+        return self.kind.from_arrow(result)
+
+
+def duration(length):
+    """The text of a timedelta (of Python, pandas or NumPy); ``None`` for other objects."""
+    if isinstance(length, datetime.timedelta):
+        whole = (length.days * 86400 + length.seconds) * 10**9 + length.microseconds * 1000
+        return text_of(whole + getattr(length, "nanoseconds", 0))
+    if type(length).__module__ == "numpy" and type(length).__name__ == "timedelta64":
+        return text_of(int(length.astype("timedelta64[ns]").astype("int64")))
+    return None
+
+
+def text_of(nanoseconds):
+    """A length in the largest unit that divides it."""
+    for unit, size in [("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 1000)]:
+        if nanoseconds % size == 0:
+            return f"{nanoseconds // size}{unit}"
+    return f"{nanoseconds}ns"
