@@ -1,5 +1,6 @@
 """Each Python block of the README and the guide runs as it stands."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -11,6 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGES = [ROOT / "README.md", ROOT / "crates/halocline-python/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+LIBRARIES = ["pandas", "polars", "pyarrow"]
+"""What does not exist for every Python."""
 
 
 def blocks(page):
@@ -24,7 +28,9 @@ def programs():
         for number, (words, program) in enumerate(blocks(page)):
             # A block marked `notest` needs a GPU, or a package that is not installed.
             if "notest" not in words:
-                yield pytest.param(program, id=f"{page.relative_to(ROOT)} {number}")
+                missing = [name for name in LIBRARIES if f"import {name} " in program and importlib.util.find_spec(name) is None]
+                marks = pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} is not installed")
+                yield pytest.param(program, id=f"{page.relative_to(ROOT)} {number}", marks=marks)
 
 
 LAUNCHERS = {

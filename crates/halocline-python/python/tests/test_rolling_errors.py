@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from child import ends_well
 
 import halocline as hc
 
@@ -167,3 +168,20 @@ def test_a_closed_communicator_and_one_of_another_kind():
             hc.rolling(FRAME, "t", "5i", comm=comm)
 
     hc.run_threads(1, run)
+
+
+def test_ctrl_c_ends_a_wait():
+    ends_well(
+        """
+        import os, signal, threading
+        import polars as pl
+        from halocline._core import ThreadGroup
+        comm, other = ThreadGroup(2).ranks
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            hc.rolling(pl.DataFrame({"t": [1]}), "t", 3, comm=comm)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """,
+        says="interrupted",
+    )
