@@ -88,7 +88,7 @@ pub(super) struct WindowArguments<'a, 'py> {
 }
 
 /// A name, or a sequence of names.
-pub(super) struct Names(pub(super) Vec<String>);
+pub(crate) struct Names(pub(super) Vec<String>);
 
 impl<'py> ArgumentType<'py> for Names {
     const PLURAL: &'static str = "names";
