@@ -25,6 +25,12 @@ pub(crate) trait State<T: Copy>: Send {
 
     /// The statistic of `count` values. `None`: null. `window` has the values in order.
     fn result(&mut self, count: usize, window: Stretch<'_, T>) -> Option<Self::Out>;
+
+    /// Moves a window of `count` values, at least one, by a value at a time: a value of `leaving` leaves, one of `entering` enters, and
+    /// the statistic goes to `out`. All have the same length. `false`: this state does not do so; nothing has changed.
+    fn slide(&mut self, _leaving: &[T], _entering: &[T], _count: usize, _out: &mut [Self::Out]) -> bool {
+        false
+    }
 }
 
 /// The rows of one window.
@@ -90,8 +96,54 @@ impl<S> Sliding<S> {
     ) where
         S: State<T>,
     {
-        let get = |row: usize| if NULLS { span.get(row) } else { Some(span.values[row - span.first]) };
         let Some(mut state) = self.state.take() else { return };
+        let is_slid = !NULLS && self.slide(&mut state, windows, span, out, valid);
+        let rest = if is_slid { windows.len() } else { 0 };
+        self.move_over::<T, NULLS>(&mut state, &windows[rest..], span, &mut out[rest..], &mut valid[rest..]);
+        self.state = Some(state);
+    }
+
+    /// Moves over windows that each begin and end a row after the one before, the first one after that of the last call. `false`:
+    /// these are others, or the state cannot; nothing has changed.
+    fn slide<T: Copy>(
+        &mut self,
+        state: &mut S,
+        windows: &[Range<usize>],
+        span: &Span<'_, T>,
+        out: &mut [S::Out],
+        valid: &mut [bool],
+    ) -> bool
+    where
+        S: State<T>,
+    {
+        let Range { start, end } = self.rows;
+        let is_next = |(at, window): (usize, &Range<usize>)| {
+            window.start == start + at + 1 && window.end == end + at + 1
+        };
+        let is_full = self.count > 0 && self.count >= self.min_samples;
+        if !is_full || !windows.iter().enumerate().all(is_next) {
+            return false;
+        }
+        let values = |from: usize| &span.values[from - span.first..][..windows.len()];
+        if !state.slide(values(start), values(end), self.count, out) {
+            return false;
+        }
+        valid.fill(true);
+        self.rows = start + windows.len()..end + windows.len();
+        true
+    }
+
+    fn move_over<T: Copy, const NULLS: bool>(
+        &mut self,
+        state: &mut S,
+        windows: &[Range<usize>],
+        span: &Span<'_, T>,
+        out: &mut [S::Out],
+        valid: &mut [bool],
+    ) where
+        S: State<T>,
+    {
+        let get = |row: usize| if NULLS { span.get(row) } else { Some(span.values[row - span.first]) };
         let (Range { start: mut from, end: mut until }, mut count) = (self.rows.clone(), self.count);
         for ((window, out), valid) in windows.iter().zip(out).zip(valid) {
             if window.start >= until {
@@ -121,7 +173,7 @@ impl<S> Sliding<S> {
             };
             (*out, *valid) = (result.unwrap_or_default(), result.is_some());
         }
-        (self.state, self.rows, self.count) = (Some(state), from..until, count);
+        (self.rows, self.count) = (from..until, count);
     }
 }
 

@@ -44,6 +44,14 @@ impl Special {
     }
 }
 
+/// The sum of two numbers, and its rounding error.
+#[inline]
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let part = sum - a;
+    (sum, (a - (sum - part)) + (b - part))
+}
+
 impl Compensated {
     #[inline]
     pub(crate) fn add(&mut self, value: f64) {
@@ -65,10 +73,39 @@ impl Compensated {
 
     #[inline]
     fn shift(&mut self, value: f64) {
-        let sum = self.sum + value;
-        let part = sum - self.sum;
-        self.error += (self.sum - (sum - part)) + (value - part);
-        self.sum = sum;
+        let (sum, error) = two_sum(self.sum, value);
+        (self.sum, self.error) = (sum, self.error + error);
+    }
+
+    /// Adds and removes values, a pair at a time, and writes `result` of each sum. `false`: a value or a sum is not finite; nothing has
+    /// changed then.
+    #[inline]
+    fn slide(
+        &mut self,
+        leaving: &[f64],
+        entering: &[f64],
+        out: &mut [f64],
+        result: impl Fn(f64) -> f64,
+    ) -> bool {
+        // Without an early end the compiler makes it a loop over vectors.
+        let are_finite = |values: &[f64]| values.iter().fold(true, |all, value| all & value.is_finite());
+        if !self.special.is_none() || !are_finite(leaving) || !are_finite(entering) {
+            return false;
+        }
+        let Self { mut sum, mut error, .. } = *self;
+        for ((&old, &new), out) in leaving.iter().zip(entering).zip(out) {
+            let (change, change_error) = two_sum(new, -old);
+            let (next, sum_error) = two_sum(sum, change);
+            error += change_error + sum_error;
+            sum = next;
+            *out = result(sum + error);
+        }
+        // A sum that exceeded the type stays infinite or NaN.
+        let is_finite = (sum + error).is_finite();
+        if is_finite {
+            (self.sum, self.error) = (sum, error);
+        }
+        is_finite
     }
 
     /// The sum of the finite values, without correction.
@@ -123,6 +160,14 @@ impl State<f64> for FloatSum {
             (false, _) => Some(sum),
             (true, 0) => None,
             (true, count) => Some(sum / count as f64),
+        }
+    }
+
+    fn slide(&mut self, leaving: &[f64], entering: &[f64], count: usize, out: &mut [f64]) -> bool {
+        let count = count as f64;
+        match self.is_mean {
+            true => self.total.slide(leaving, entering, out, |sum| sum / count),
+            false => self.total.slide(leaving, entering, out, |sum| sum),
         }
     }
 }
@@ -205,6 +250,24 @@ mod tests {
         fn means_equal_those_of_each_window(values in values(), windows in windows(60)) {
             let mean = |of: &[f64]| (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64);
             compare(FloatSum::mean(), &values, &windows, mean, is_close);
+        }
+    }
+
+    #[test]
+    fn windows_that_move_by_a_row_give_the_same_wherever_values_are_not_finite() {
+        let mut values: Vec<Option<f64>> =
+            (0..400u32).map(|row| Some(f64::from(row * 7919 % 640) / 64.0 - 5.0)).collect();
+        (values[200], values[217], values[300]) = (Some(f64::NAN), Some(f64::INFINITY), Some(f64::MAX));
+        (values[301], values[370]) = (Some(f64::MAX), Some(1e300));
+        for length in [1, 2, 10] {
+            let windows: Vec<_> = (0..=400 - length).map(|row| row..row + length).collect();
+            // The windows are moved in two calls, of which the second one slides where it can.
+            for part in windows.chunks(40) {
+                let sum = |of: &[f64]| Some(of.iter().sum());
+                compare(FloatSum::default(), &values, part, sum, is_close);
+                let mean = |of: &[f64]| Some(of.iter().sum::<f64>() / of.len() as f64);
+                compare(FloatSum::mean(), &values, part, mean, is_close);
+            }
         }
     }
 
