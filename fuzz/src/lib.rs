@@ -10,7 +10,9 @@ mod simulated;
 pub use bind::bind;
 pub use halocline_comm::mappings::fuzz::messages as mappings;
 pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages as mpi_messages};
+pub use halocline_comm::packet::fuzz::messages as packets;
 pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames, ring as shm_ring};
+pub use halocline_comm::sparse::fuzz::controls as sparse_controls;
 pub use mesh::mesh;
 pub use messages::{collectives, directory, wire};
 
@@ -40,6 +42,8 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "shm_control" => vec![vec![0; 4096 + 128]],
         "mpi_messages" => halocline_comm::mpi::fuzz::sent(),
         "mpi_introductions" => halocline_comm::mpi::fuzz::introduced(),
+        "packets" => halocline_comm::packet::fuzz::sent(),
+        "sparse_controls" => halocline_comm::sparse::fuzz::sent(),
         "bind" => bind::seeds(),
         "mappings" => halocline_comm::mappings::fuzz::conversations(),
         other => panic!("there is no target {other}"),

@@ -46,6 +46,11 @@ impl<'a> Stage<'a> {
         self.device.is_some()
     }
 
+    /// The device in whose memory fields lie.
+    pub fn device(&self) -> Option<&'static Device> {
+        self.device
+    }
+
     /// Where fields lie.
     pub fn home(&self) -> Home {
         self.device.map_or(Home::Own, Home::Device)

@@ -95,7 +95,8 @@ pub use stream::Cut;
 pub use unbound::PatternLinks;
 
 pub use halocline_comm::memory_resource::{
-    Buffer, HostMemory, Limited, MemoryError, MemoryKind, MemoryResource, MemoryStatistics,
+    Buffer, DeviceMemory, HostMemory, Limited, MemoryError, MemoryKind, MemoryResource, MemoryStatistics,
+    PinnedMemory,
 };
 pub use halocline_comm::packet::{Packet, PacketError};
 pub use halocline_comm::sparse;
@@ -156,6 +157,7 @@ mod documents {
         Overlap: "docs/overlap.md",
         Options: "docs/options.md",
         Neighbors: "docs/neighbors.md",
+        SparseAlltoall: "docs/sparse-alltoall.md",
         Clusters: "docs/clusters.md",
         Gpus: "docs/gpus.md",
         Troubleshooting: "docs/troubleshooting.md",

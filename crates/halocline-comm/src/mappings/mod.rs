@@ -234,8 +234,11 @@ impl Mappings {
         self.comm.link().host().now()
     }
 
-    /// Leaves the work to the progress thread: dropping a handle does not call the driver.
+    /// Leaves the work to the progress thread, if there is any: dropping a handle does not call the driver.
     fn demand(&self) {
+        if !self.service.has_work() {
+            return;
+        }
         self.comm.link().own_bell().demand(self.comm.link().host());
     }
 

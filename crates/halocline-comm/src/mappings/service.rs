@@ -71,6 +71,8 @@ struct State {
     contacted: BTreeSet<usize>,
     departures: u64,
     sweep_at: Duration,
+    /// The progress thread wakes at `sweep_at`.
+    is_sweep_due: bool,
     /// Messages that were sent, and received ones that no rank sends.
     messages: u64,
     malformed: u64,
@@ -104,6 +106,7 @@ impl Service {
             contacted: BTreeSet::new(),
             departures: 0,
             sweep_at: Duration::ZERO,
+            is_sweep_due: false,
             messages: 0,
             malformed: 0,
         };
@@ -208,6 +211,13 @@ impl Service {
         self.lock().opened.get(&token).map(|open| open.kind)
     }
 
+    /// Whether the progress thread has something to do: messages to send, mappings to close, memory to free or to check.
+    pub(super) fn has_work(&self) -> bool {
+        let state = self.lock();
+        let is_unswept = !state.is_sweep_due && state.protocol.has_unused();
+        !state.protocol.out.is_empty() || !state.freeing.is_empty() || is_unswept
+    }
+
     /// Runs a step of the protocol.
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut Protocol) -> T) -> T {
         change(&mut self.lock().protocol)
@@ -250,11 +260,11 @@ impl Serve for Service {
         let now = transport.host().now();
         let is_due = {
             let mut state = self.lock();
-            let is_due = now >= state.sweep_at && state.protocol.has_unused();
+            let is_due = now >= state.sweep_at;
             if is_due {
                 state.sweep_at = now + SWEEP_EVERY;
             }
-            is_due
+            is_due && state.protocol.has_unused()
         };
         if is_due {
             self.sweep();
@@ -267,8 +277,10 @@ impl Serve for Service {
     }
 
     fn due(&self) -> Option<Duration> {
-        let state = self.lock();
-        let sweep = state.protocol.has_unused().then_some(state.sweep_at);
+        let mut state = self.lock();
+        // Memory in use may be unused then: its drop need not wake the progress thread.
+        state.is_sweep_due = state.protocol.has_foreign();
+        let sweep = state.is_sweep_due.then_some(state.sweep_at);
         state.freeing.iter().filter_map(|deferred| deferred.until).chain(sweep).min()
     }
 }

@@ -48,6 +48,14 @@ impl Kept {
     }
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Owner::Vec(vec) = &mut self.owner {
+            crate::buffers::put(std::mem::take(vec));
+        }
+    }
+}
+
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer({} bytes of {} memory)", self.len, self.kind)
@@ -191,6 +199,7 @@ impl Buffer {
             return Some(&[]);
         }
         let is_there = self.kind != MemoryKind::Device && self.is_ready() == Ok(true);
+        self.note_access(is_there, false);
         // SAFETY: memory of the host, initialised and held by `self.held`, as the constructors require. Its device writes it
         // no more.
         is_there.then(|| unsafe { std::slice::from_raw_parts(self.pointer(), self.len) })
@@ -203,9 +212,17 @@ impl Buffer {
         }
         let is_there = self.kind != MemoryKind::Device && self.is_ready() == Ok(true) && self.is_writable;
         let is_mine = is_there && Arc::get_mut(&mut self.held).is_some();
+        self.note_access(is_mine, true);
         // SAFETY: memory of the host, initialised and held by `self.held`, as the constructors require. No transfer holds it,
         // and a writable buffer is accessed through this value alone.
         is_mine.then(|| unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.len) })
+    }
+
+    /// Simulated devices check the order of accesses to pinned memory.
+    fn note_access(&self, is_allowed: bool, writes: bool) {
+        if let Some(device) = self.device.as_ref().filter(|_| is_allowed) {
+            device.driver().host_access(self.address, self.len, writes);
+        }
     }
 
     fn pointer(&self) -> *mut u8 {

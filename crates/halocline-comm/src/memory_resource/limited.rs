@@ -52,6 +52,13 @@ impl MemoryResource for Limited {
         Ok(self.inner.allocate(bytes)?.charged(charge))
     }
 
+    fn adopt(&self, message: Vec<u8>) -> Result<Buffer, Vec<u8>> {
+        match self.account.charge(message.len()) {
+            Ok(charge) => Ok(self.inner.adopt(message)?.charged(charge)),
+            Err(_) => Err(message),
+        }
+    }
+
     fn spill(&self, bytes: usize) -> Option<Result<Buffer, MemoryError>> {
         let spilled = self.spill.as_ref()?.allocate(bytes);
         if spilled.is_ok() {

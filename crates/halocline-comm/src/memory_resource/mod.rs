@@ -1,7 +1,7 @@
 //! Where payloads lie: buffers of host and device memory, and the resources that allocate them.
 //!
 //! A [`MemoryResource`] is an argument of every operation that receives payloads. [`HostMemory`] is host memory that the
-//! ranks of a node can map. [`Limited`] puts a limit on another resource: on shortage its user waits until buffers are given
+//! ranks of a node can map, [`DeviceMemory`] that of a device, [`PinnedMemory`] what both reach. [`Limited`] puts a limit on another resource: on shortage its user waits until buffers are given
 //! back, then spills to a second resource if there is one, then fails with [`MemoryError::Shortage`].
 //!
 //! ```
@@ -21,6 +21,7 @@
 
 mod account;
 mod buffer;
+mod device;
 mod host;
 mod limited;
 mod pool;
@@ -29,6 +30,8 @@ mod reserve;
 mod tests;
 
 pub use buffer::Buffer;
+pub(crate) use buffer::Kept;
+pub use device::{DeviceMemory, PinnedMemory};
 pub use host::HostMemory;
 pub(crate) use host::SMALL;
 pub use limited::Limited;
@@ -80,6 +83,12 @@ pub trait MemoryResource: Send + Sync {
     /// Allocates a buffer of so many bytes with any content. Never waits. May be called on any thread, also on the progress thread;
     /// after [`MemoryError::Postponed`] the caller calls [`MemoryResource::watch`] and tries again later, however long that takes.
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError>;
+
+    /// Takes a message of the host as a buffer without a copy, counted as if it was allocated. Gives it back if it is short
+    /// of memory or has other memory. Never waits.
+    fn adopt(&self, message: Vec<u8>) -> Result<Buffer, Vec<u8>> {
+        Err(message)
+    }
 
     /// Allocates a buffer elsewhere after a shortage; `None` if the resource has no other memory. Never waits.
     fn spill(&self, _bytes: usize) -> Option<Result<Buffer, MemoryError>> {

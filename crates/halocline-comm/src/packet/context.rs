@@ -1,14 +1,16 @@
 //! What the packets of an operation share.
 
 use super::PacketError;
+use super::copy::Copier;
 use super::parts::PART;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::mappings::{DeviceId, Mappings};
-use crate::memory_resource::{HostMemory, MemoryKind, MemoryResource};
+use crate::memory_resource::{HostMemory, MemoryResource};
 use crate::transport::Transport;
-use std::sync::{Arc, Weak};
+use halocline_device::{Device, DeviceError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -20,14 +22,12 @@ pub struct PacketContext {
     host: HostMemory,
     waker: Waker,
     part: usize,
+    copiers: Mutex<Vec<Arc<Copier>>>,
 }
 
 impl PacketContext {
     /// Received payloads lie in memory of `resource`. Local. The context does not keep the rank from leaving.
     pub fn new(comm: &Communicator, resource: Arc<dyn MemoryResource>) -> Result<Self, PacketError> {
-        if resource.kind() == MemoryKind::Device {
-            return Err(no_devices(comm.rank()).into());
-        }
         let mappings = Mappings::of(comm);
         if let Some(device) = resource.device()
             && let Some(provider) = device.driver().provider()?
@@ -36,7 +36,7 @@ impl PacketContext {
         }
         let waker = Waker::from(Arc::new(Bell(comm.weak_transport())));
         let (comm, host) = (comm.detached(), HostMemory::of(comm));
-        Ok(Self { comm, mappings, resource, host, waker, part: PART })
+        Ok(Self { comm, mappings, resource, host, waker, part: PART, copiers: Mutex::default() })
     }
 
     /// The communicator.
@@ -74,6 +74,18 @@ impl PacketContext {
         &self.mappings
     }
 
+    /// The copies of a device, made at first use.
+    pub(super) fn copier(&self, device: &Device) -> Result<Arc<Copier>, DeviceError> {
+        // Only one thread at a time polls packets, and the list is always whole.
+        let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = copiers.iter().find(|copier| copier.is_of(device)) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(Copier::new(device, &self.host)?);
+        copiers.push(Arc::clone(&made));
+        Ok(made)
+    }
+
     /// Rings this rank when memory is given back.
     pub(super) fn waker(&self) -> &Waker {
         &self.waker
@@ -92,12 +104,6 @@ impl PacketContext {
         let size = self.comm.size();
         if rank < size { Ok(()) } else { Err(CommError::NoSuchRank { rank, size }) }
     }
-}
-
-/// Payloads are carried between memory of hosts only.
-pub(super) fn no_devices(rank: usize) -> CommError {
-    let why = "packets do not carry memory of devices yet; copy the payload to the host".to_owned();
-    CommError::OutOfReach { rank, why }
 }
 
 /// Wakes the threads of a rank.

@@ -7,7 +7,7 @@
 //!
 //! | payload | travels |
 //! | --- | --- |
-//! | at most 64 KiB of host memory | as a second message, at once |
+//! | at most 16 KiB of host memory | as a second message, at once; the receiver keeps the message if its resource adopts it |
 //! | larger, and both ranks reach one memory | the receiver reserves memory, copies it from the sender's mapped memory, and replies |
 //! | larger, messages alone | the receiver reserves memory and replies; then it comes in parts of at most 1 GiB |
 //!
@@ -51,6 +51,7 @@
 //! ```
 
 mod context;
+mod copy;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;

@@ -1,11 +1,13 @@
 //! The receiver's side of a packet.
 
-use super::header::{Header, Reply, Way};
+use super::copy::{Copying, Source, Target};
+use super::header::{Header, HeaderError, Reply, Way};
 use super::parts::PartsReceive;
 use super::send::EVENT_POLL;
 use super::{Packet, PacketContext, PacketError, PacketTag};
 use crate::endpoint::Endpoint;
-use crate::memory_resource::{Buffer, MemoryError, Reservation};
+use crate::mappings::{Kind, Mapping};
+use crate::memory_resource::{Buffer, MemoryError, MemoryKind, Reservation};
 use std::time::Duration;
 
 /// A packet that is being received: its header has come. Poll it until it is over.
@@ -15,20 +17,24 @@ pub struct PacketReceive {
     header: Header,
     metadata: Vec<u8>,
     payload: Option<Buffer>,
+    is_ready: bool,
+    is_taken: bool,
     state: State,
 }
 
 enum State {
-    /// Waits for memory.
-    Reserving(Reservation),
-    /// Has memory; the payload is the next message.
-    Message(Buffer),
-    /// The payload comes in parts.
-    Parts(PartsReceive),
-    /// The payload is there.
-    Ready,
-    /// The packet was taken.
-    Taken,
+    /// The payload is a message that has not come yet.
+    Message,
+    /// Waits for memory; the payload, if it is a message.
+    Reserving {
+        memory: Reservation,
+        message: Option<Vec<u8>>,
+    },
+    /// The payload comes in parts; the memory that they are copied to afterwards, unless they come there.
+    Parts(PartsReceive, Option<Buffer>),
+    /// A device copies the payload.
+    Copying(Copying),
+    Over,
 }
 
 impl PacketReceive {
@@ -42,13 +48,15 @@ impl PacketReceive {
         let mut metadata = message.payload;
         metadata.drain(..behind);
         let (payload, state) = match (header.payload, header.way) {
-            (payload, Way::Nothing) => (payload.map(|_| Buffer::default()), State::Ready),
+            (payload, Way::Nothing) => (payload.map(|_| Buffer::default()), State::Over),
+            (_, Way::Message) => (None, State::Message),
             (length, _) => {
                 let bytes = usize::try_from(length.unwrap_or(0)).unwrap_or(usize::MAX);
-                (None, State::Reserving(Reservation::new(bytes)))
+                (None, State::Reserving { memory: Reservation::new(bytes), message: None })
             }
         };
-        Ok(Some(Self { from, tag, header, metadata, payload, state }))
+        let is_ready = matches!(state, State::Over);
+        Ok(Some(Self { from, tag, header, metadata, payload, is_ready, is_taken: false, state }))
     }
 
     /// The sender.
@@ -83,32 +91,35 @@ impl PacketReceive {
 
     /// Whether the packet can be taken, or was.
     pub fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready | State::Taken)
+        self.is_ready
     }
 
     /// Whether the packet was taken.
     pub fn is_taken(&self) -> bool {
-        matches!(self.state, State::Taken)
+        self.is_taken
     }
 
     /// Whether nothing of it is in flight any more.
     pub fn is_over(&self) -> bool {
-        self.is_ready()
+        matches!(self.state, State::Over)
     }
 
     /// Takes the packet once it is ready. Keep polling until it is over.
     pub fn take(&mut self) -> Option<Packet> {
-        let State::Ready = self.state else { return None };
-        self.state = State::Taken;
+        if !self.is_ready || std::mem::replace(&mut self.is_taken, true) {
+            return None;
+        }
         Some(Packet { metadata: std::mem::take(&mut self.metadata), payload: self.payload.take() })
     }
 
     /// When to poll again although no message has come.
     pub fn due(&self, now: Duration) -> Option<Duration> {
         match &self.state {
-            State::Reserving(memory) => memory.due(),
-            State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
-            _ => None,
+            State::Reserving { memory, .. } => memory.due(),
+            State::Parts(parts, _) => parts.is_lending().then_some(now + EVENT_POLL),
+            // No bell rings when an event happens.
+            State::Copying(_) => Some(now + EVENT_POLL),
+            State::Message | State::Over => None,
         }
     }
 
@@ -121,90 +132,209 @@ impl PacketReceive {
         polled
     }
 
-    /// Tells the sender that this rank gives up, and withdraws what waits for the payload.
+    /// Tells the sender that this rank gives up, and withdraws what waits for the payload. A copy in flight goes on: keep
+    /// polling until it is over.
     pub fn refuse(&mut self, context: &PacketContext, why: &str) {
-        if let State::Parts(parts) = &self.state {
+        if let State::Copying(_) = self.state {
+            return;
+        }
+        if let State::Parts(parts, _) = &self.state {
             parts.withdraw(context, self.tag.payload(self.header.sequence));
         }
-        let is_awaited = matches!(self.header.way, Way::Mapped { .. } | Way::Parts) && !self.is_ready();
-        if is_awaited {
+        if matches!(self.header.way, Way::Mapped { .. } | Way::Parts) && !self.is_ready {
             // A sender that cannot be reached waits no more.
             let _ = self.reply(context, &Reply::Refused(why.to_owned()));
         }
-        self.state = State::Taken;
+        (self.is_ready, self.is_taken, self.state) = (true, true, State::Over);
     }
 
     fn advance(&mut self, context: &PacketContext) -> Result<bool, PacketError> {
         loop {
-            match &mut self.state {
-                State::Reserving(memory) => {
+            self.state = match std::mem::replace(&mut self.state, State::Over) {
+                State::Reserving { mut memory, message } => {
                     let reserved = memory.poll(context.resource(), context.now(), context.waker());
-                    let bytes = self.header.payload.unwrap_or(0);
-                    let no_memory =
-                        |error: MemoryError| PacketError::Memory { from: self.from, bytes, error };
-                    let Some(buffer) = reserved.map_err(no_memory)? else { return Ok(false) };
-                    self.state = self.start(context, buffer)?;
+                    match (reserved.map_err(|error| self.no_memory(error))?, message) {
+                        (Some(buffer), None) => self.start(context, buffer)?,
+                        (Some(buffer), Some(message)) => {
+                            let next = self.fill(context, buffer, &message)?;
+                            crate::buffers::put(message);
+                            next
+                        }
+                        (None, message) => {
+                            self.state = State::Reserving { memory, message };
+                            return Ok(false);
+                        }
+                    }
                 }
-                State::Message(buffer) => {
+                State::Message => {
                     let tag = self.tag.payload(self.header.sequence);
                     let inbox = context.comm().link().inbox();
-                    let Some(message) = inbox.take(tag, Some(self.from)) else { return Ok(false) };
-                    let (announced, found) = (buffer.len() as u64, message.payload.len() as u64);
-                    if announced != found {
-                        return Err(PacketError::Length { from: self.from, announced, found });
-                    }
-                    if let Some(to) = buffer.bytes_mut() {
-                        to.copy_from_slice(&message.payload);
-                    }
-                    crate::buffers::put(message.payload);
-                    self.payload = Some(std::mem::take(buffer));
-                    self.state = State::Ready;
-                }
-                State::Parts(parts) => {
-                    let tag = self.tag.payload(self.header.sequence);
-                    let (to, ready) = (self.from, self.tag.reply(self.header.sequence));
-                    let ready = || Ok(context.comm().send(to, ready, Reply::Ready.encode())?);
-                    if !parts.step(context, self.from, tag, ready)? {
-                        return Ok(false);
-                    }
-                    let State::Parts(parts) = std::mem::replace(&mut self.state, State::Ready) else {
+                    let Some(message) = inbox.take(tag, Some(self.from)) else {
+                        self.state = State::Message;
                         return Ok(false);
                     };
-                    self.payload = Some(parts.into_buffer());
+                    let (announced, found) = (self.header.payload, message.payload.len() as u64);
+                    if let Some(announced) = announced.filter(|announced| *announced != found) {
+                        return Err(PacketError::Length { from: self.from, announced, found });
+                    }
+                    match context.resource().adopt(message.payload) {
+                        Ok(payload) => self.ready(payload),
+                        Err(message) => {
+                            let memory = Reservation::new(message.len());
+                            State::Reserving { memory, message: Some(message) }
+                        }
+                    }
                 }
-                State::Ready | State::Taken => return Ok(true),
+                State::Parts(mut parts, target) => {
+                    let tag = self.tag.payload(self.header.sequence);
+                    let ready = || self.reply(context, &Reply::Ready);
+                    match (parts.step(context, self.from, tag, ready), target) {
+                        (Ok(true), None) => self.ready(parts.into_buffer()),
+                        (Ok(true), Some(target)) => self.upload(context, parts.into_buffer(), target)?,
+                        (Ok(false), target) => {
+                            self.state = State::Parts(parts, target);
+                            return Ok(false);
+                        }
+                        (Err(error), target) => {
+                            self.state = State::Parts(parts, target);
+                            return Err(error);
+                        }
+                    }
+                }
+                State::Copying(copying) => {
+                    if !copying.is_done()? {
+                        self.state = State::Copying(copying);
+                        return Ok(false);
+                    }
+                    let is_mapped = matches!(copying.source, Source::Mapped(_));
+                    let payload = copying.finish();
+                    if is_mapped {
+                        self.reply(context, &Reply::Copied)?;
+                    }
+                    payload.map_or(State::Over, |payload| self.ready(payload))
+                }
+                State::Over => return Ok(true),
+            };
+        }
+    }
+
+    fn no_memory(&self, error: MemoryError) -> PacketError {
+        PacketError::Memory { from: self.from, bytes: self.header.payload.unwrap_or(0), error }
+    }
+
+    fn ready(&mut self, payload: Buffer) -> State {
+        (self.payload, self.is_ready) = (Some(payload), true);
+        State::Over
+    }
+
+    /// Begins to receive into reserved memory.
+    fn start(&mut self, context: &PacketContext, buffer: Buffer) -> Result<State, PacketError> {
+        let Way::Mapped { token, offset, on_device } = self.header.way else {
+            return self.in_parts(context, buffer);
+        };
+        if on_device && context.resource().device().is_none() {
+            self.reply(context, &Reply::Unmapped)?;
+            return self.in_parts(context, buffer);
+        }
+        let length = self.header.payload.unwrap_or(0);
+        let mapping = context.mappings().resolve(self.from, token, offset, length)?;
+        let is_host = mapping.kind().map(|kind| kind == Kind::Memfd);
+        if is_host == Some(on_device) {
+            let error = HeaderError::Field { field: "kind of memory", value: on_device.into() };
+            return Err(PacketError::Malformed { from: self.from, what: "header of a packet", error });
+        }
+        if on_device {
+            return self.download(context, mapping, buffer);
+        }
+        let from = std::ptr::with_exposed_provenance::<u8>(mapping.address() as usize);
+        // SAFETY: the sender has pinned the mapping of `length` bytes of host memory, and does not write them until it gets the
+        // reply. `mapping` keeps them mapped here.
+        let bytes = unsafe { std::slice::from_raw_parts(from, buffer.len()) };
+        let next = self.fill(context, buffer, bytes)?;
+        drop(mapping);
+        self.reply(context, &Reply::Copied)?;
+        Ok(next)
+    }
+
+    fn in_parts(&self, context: &PacketContext, buffer: Buffer) -> Result<State, PacketError> {
+        match buffer.device().filter(|_| buffer.kind() == MemoryKind::Device) {
+            None => Ok(State::Parts(PartsReceive::new(buffer), None)),
+            Some(device) => {
+                let staging = context.copier(device)?.stage(buffer.len());
+                let staging = staging.map_err(|error| self.no_memory(error))?;
+                Ok(State::Parts(PartsReceive::new(staging), Some(buffer)))
             }
         }
     }
 
-    /// Begins to receive into reserved memory.
-    fn start(&mut self, context: &PacketContext, mut buffer: Buffer) -> Result<State, PacketError> {
-        match self.header.way {
-            Way::Message | Way::Nothing => Ok(State::Message(buffer)),
-            Way::Parts => Ok(State::Parts(PartsReceive::new(buffer))),
-            Way::Mapped { token, offset, on_device } => {
-                let length = self.header.payload.unwrap_or(0);
-                let mapping = context.mappings().resolve(self.from, token, offset, length);
-                let mapping = match mapping {
-                    Ok(mapping) if !on_device => mapping,
-                    Ok(_) => {
-                        self.reply(context, &Reply::Unmapped)?;
-                        return Ok(State::Parts(PartsReceive::new(buffer)));
-                    }
-                    Err(error) => return Err(error.into()),
-                };
-                if let Some(to) = buffer.bytes_mut() {
-                    let from = std::ptr::with_exposed_provenance::<u8>(mapping.address() as usize);
-                    // SAFETY: the sender has pinned the mapping of `to.len()` bytes and does not write them until it gets
-                    // the reply. `mapping` keeps them mapped here, and `to` is memory of this rank.
-                    unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
-                }
-                drop(mapping);
-                self.reply(context, &Reply::Copied)?;
-                self.payload = Some(buffer);
-                Ok(State::Ready)
-            }
+    /// Copies bytes of the host to the payload.
+    fn fill(
+        &mut self,
+        context: &PacketContext,
+        mut buffer: Buffer,
+        bytes: &[u8],
+    ) -> Result<State, PacketError> {
+        if let Some(to) = buffer.bytes_mut() {
+            to.copy_from_slice(bytes);
+            return Ok(self.ready(buffer));
         }
+        let Some(device) = buffer.device().cloned() else {
+            let why = "it gave a buffer of the host that cannot be written".to_owned();
+            return Err(self.no_memory(MemoryError::Foreign { asked: bytes.len(), why }));
+        };
+        let staging = context.copier(&device)?.stage(bytes.len());
+        let mut staging = staging.map_err(|error| self.no_memory(error))?;
+        if let Some(to) = staging.bytes_mut() {
+            to.copy_from_slice(bytes);
+        }
+        self.upload(context, staging, buffer)
+    }
+
+    /// Copies pinned memory to the payload on a device; the user gets that with the event of the copy.
+    fn upload(
+        &mut self,
+        context: &PacketContext,
+        staging: Buffer,
+        buffer: Buffer,
+    ) -> Result<State, PacketError> {
+        let Some(device) = buffer.device() else { return Ok(self.ready(staging)) };
+        // SAFETY: pinned memory and memory of the device of one length, both fresh; the state keeps them until the event has
+        // happened, and the user reads the payload after the event.
+        let event =
+            unsafe { context.copier(device)?.copy(buffer.address(), staging.address(), buffer.len()) }?;
+        let copying = Copying::new(event.clone(), Source::Own(staging), Target::Given(buffer.kept()));
+        let _ = self.ready(buffer.with_event(event));
+        Ok(State::Copying(copying))
+    }
+
+    /// Copies mapped memory of a device to the payload, wherever that lies.
+    fn download(
+        &mut self,
+        context: &PacketContext,
+        mapping: Mapping,
+        buffer: Buffer,
+    ) -> Result<State, PacketError> {
+        let Some(device) = context.resource().device() else { return Ok(State::Over) };
+        let copier = context.copier(device)?;
+        let staging = match buffer.kind() {
+            MemoryKind::Host => Some(copier.stage(buffer.len()).map_err(|error| self.no_memory(error))?),
+            MemoryKind::Pinned | MemoryKind::Device => None,
+        };
+        let target = staging.as_ref().unwrap_or(&buffer).address();
+        // SAFETY: the sender has pinned the mapping of so many bytes, and neither writes nor frees them until it gets the reply.
+        // The target is fresh memory of the device or pinned memory. The state keeps both until the event has happened, and the
+        // user reads the payload after the event.
+        let event = unsafe { copier.copy(target, mapping.address(), buffer.len()) }?;
+        let target = match (staging, buffer.kind()) {
+            (Some(staging), _) => Target::Staged { staging, payload: buffer },
+            (None, MemoryKind::Device) => {
+                let kept = buffer.kept();
+                let _ = self.ready(buffer.with_event(event.clone()));
+                Target::Given(kept)
+            }
+            (None, _) => Target::Payload(buffer),
+        };
+        Ok(State::Copying(Copying::new(event, Source::Mapped(mapping), target)))
     }
 
     fn reply(&self, context: &PacketContext, reply: &Reply) -> Result<(), PacketError> {

@@ -1,6 +1,5 @@
 //! The sender's side of a packet.
 
-use super::context::no_devices;
 use super::header::{Header, Reply, SEQUENCES, SMALL, Way};
 use super::parts::PartsSend;
 use super::{Packet, PacketContext, PacketError, PacketTag};
@@ -8,6 +7,8 @@ use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::mappings::{DeviceId, MappingError, Pinned, Requested, Target};
 use crate::memory_resource::{Buffer, MemoryKind, Reservation};
+use halocline_device::Event;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A packet on its way to a rank. Poll it until it is over; then the payload's memory was given back.
@@ -27,6 +28,7 @@ pub struct PacketSend {
     is_posted: bool,
     /// The payload was copied to memory that the receiver may reach.
     is_staged: bool,
+    is_withdrawn: bool,
     state: State,
 }
 
@@ -37,6 +39,12 @@ enum State {
     Staging {
         payload: Buffer,
         memory: Reservation,
+    },
+    /// A device copies it to memory of the host.
+    Copying {
+        payload: Buffer,
+        copy: Buffer,
+        event: Arc<Event>,
     },
     /// The receiver maps it.
     Mapping {
@@ -61,8 +69,8 @@ impl PacketSend {
         let length = payload.as_ref().map(|_| bytes);
         let header = Header { kind: 0, sequence: 0, words: [0; 4], payload: length, way: Way::Nothing };
         let (device, state) = (None, State::Waiting(payload));
-        let (is_posted, is_staged) = (false, false);
-        Self { to, from: to, tag, header, metadata, bytes, device, is_posted, is_staged, state }
+        let (is_posted, is_staged, is_withdrawn) = (false, false, false);
+        Self { to, from: to, tag, header, metadata, bytes, device, is_posted, is_staged, is_withdrawn, state }
     }
 
     /// What the operation means by the packet, and words of its own: the receiver gets both.
@@ -104,9 +112,25 @@ impl PacketSend {
         matches!(self.state, State::Over)
     }
 
-    /// Whether the receiver does not know of it, so that it can be dropped.
+    /// Whether it can be dropped at once: the receiver does not know of it, and no device copies it.
     pub fn is_withdrawable(&self) -> bool {
-        !self.is_posted || self.is_over()
+        self.is_over() || !self.is_posted && !matches!(self.state, State::Copying { .. })
+    }
+
+    /// Withdraws a packet of which the receiver does not know yet; any other is sent as usual. Poll it until it is over: a
+    /// device may be copying it.
+    pub fn withdraw(&mut self) {
+        if !self.is_posted {
+            self.abandon();
+        }
+    }
+
+    /// Gives up a packet whose receiver has died, or has said that it copies nothing any more. Poll it until it is over.
+    pub fn abandon(&mut self) {
+        match &self.state {
+            State::Copying { .. } => self.is_withdrawn = true,
+            _ => self.state = State::Over,
+        }
     }
 
     /// When to poll again although no message has come.
@@ -115,6 +139,7 @@ impl PacketSend {
             // No bell rings when an event happens.
             State::Waiting(Some(payload)) if payload.is_ready() == Ok(false) => Some(now + EVENT_POLL),
             State::Staging { memory, .. } => memory.due(),
+            State::Copying { .. } => Some(now + EVENT_POLL),
             State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
             _ => None,
         }
@@ -139,6 +164,16 @@ impl PacketSend {
                         }
                     }
                 }
+                State::Copying { payload, copy, event } => match event.query()? {
+                    true if self.is_withdrawn => State::Over,
+                    // The receiver could not map what the header named.
+                    true if self.is_posted => State::Parts(PartsSend::new(copy)),
+                    true => State::Waiting(Some(copy)),
+                    false => {
+                        self.state = State::Copying { payload, copy, event };
+                        return Ok(false);
+                    }
+                },
                 State::Mapping { payload, mut requested } => match requested.poll() {
                     Some(outcome) => self.mapped(context, payload, outcome)?,
                     None => {
@@ -148,7 +183,7 @@ impl PacketSend {
                 },
                 State::Mapped { payload, pinned } => match self.reply(context)? {
                     Some(Reply::Copied) => State::Over,
-                    Some(Reply::Unmapped) => State::Parts(PartsSend::new(payload)),
+                    Some(Reply::Unmapped) => self.unmapped(context, payload)?,
                     Some(other) => return Err(self.unexpected(other)),
                     None => {
                         self.state = State::Mapped { payload, pinned };
@@ -188,9 +223,6 @@ impl PacketSend {
             return Ok(State::Over);
         };
         let on_host = payload.kind() != MemoryKind::Device;
-        if !on_host {
-            return Err(no_devices(self.to).into());
-        }
         if on_host && self.bytes <= SMALL {
             self.post(context, Way::Message)?;
             let tag = self.tag.payload(self.header.sequence);
@@ -208,7 +240,7 @@ impl PacketSend {
                 }
             }
             None if on_host => self.in_parts(context, payload),
-            None => Ok(self.stage(payload)),
+            None => self.stage(context, payload),
         }
     }
 
@@ -227,10 +259,18 @@ impl PacketSend {
                 Ok(State::Mapped { payload, pinned })
             }
             Err(MappingError::Refused { .. } | MappingError::Apart { .. }) => match self.is_staged {
-                false => Ok(self.stage(payload)),
+                false => self.stage(context, payload),
                 true => self.in_parts(context, payload),
             },
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The receiver asks for the parts of a payload that it cannot map.
+    fn unmapped(&mut self, context: &PacketContext, payload: Buffer) -> Result<State, PacketError> {
+        match payload.kind() {
+            MemoryKind::Device => self.stage(context, payload),
+            MemoryKind::Host | MemoryKind::Pinned => Ok(State::Parts(PartsSend::new(payload))),
         }
     }
 
@@ -239,8 +279,20 @@ impl PacketSend {
         Ok(State::Parts(PartsSend::new(payload)))
     }
 
-    fn stage(&self, payload: Buffer) -> State {
-        State::Staging { memory: Reservation::new(payload.len()), payload }
+    /// Begins a copy to memory of the host that peers may reach.
+    fn stage(&mut self, context: &PacketContext, payload: Buffer) -> Result<State, PacketError> {
+        let Some(device) = payload.device().filter(|_| payload.kind() == MemoryKind::Device) else {
+            return Ok(State::Staging { memory: Reservation::new(payload.len()), payload });
+        };
+        let (from, bytes) = (self.from, self.bytes);
+        let copier = context.copier(device)?;
+        let copy = copier.stage(payload.len());
+        let copy = copy.map_err(|error| PacketError::Memory { from, bytes, error })?;
+        // SAFETY: the content of the payload is there, and fresh pinned memory of its length is the target. The state keeps both
+        // until the event has happened.
+        let event = unsafe { copier.copy(copy.address(), payload.address(), payload.len()) }?;
+        self.is_staged = true;
+        Ok(State::Copying { payload, copy, event })
     }
 
     /// A copy in memory that peers may reach.

@@ -103,7 +103,7 @@ fn buffers(comm: &Communicator, length: usize) -> Vec<Buffer> {
 
 #[test]
 fn payloads_of_every_length_and_owner_arrive() {
-    let lengths = [1, 4096, 65_536, 65_537, 1_000_001];
+    let lengths = [1, 4096, 16_384, 16_385, 1_000_001];
     for (name, pair) in [
         ("mapped", Pair::on_host()),
         ("in one part", Pair::new(|_| Arc::new(Private))),
@@ -231,25 +231,49 @@ fn a_payload_of_another_length_than_announced_is_refused() {
     );
 }
 
-/// A resource of memory of a device.
-struct OnDevice;
+/// A resource of the program that has nothing, or gives another length.
+struct Wrong(Option<usize>);
 
-impl MemoryResource for OnDevice {
+impl MemoryResource for Wrong {
     fn kind(&self) -> MemoryKind {
-        MemoryKind::Device
+        MemoryKind::Host
     }
 
     fn allocate(&self, asked: usize) -> Result<Buffer, MemoryError> {
-        Err(MemoryError::Foreign { asked, why: "it is never asked".to_owned() })
+        let why = "the allocator is closed".to_owned();
+        self.0.map(|bytes| vec![0; bytes].into()).ok_or(MemoryError::Foreign { asked, why })
     }
 
     fn statistics(&self) -> MemoryStatistics {
-        MemoryStatistics { kind: self.kind(), in_use: 0, peak: 0, allocations: 0, spilled: 0 }
+        Private.statistics()
     }
 }
 
 #[test]
-fn memory_of_devices_is_refused_instead_of_left_unfilled() {
-    let refused = PacketContext::new(&Communicator::single(), Arc::new(OnDevice)).err().unwrap();
-    assert!(refused.to_string().contains("copy the payload to the host"), "{refused}");
+fn errors_of_a_memory_resource_of_the_program_are_those_of_the_packet() {
+    for (gives, why) in [(None, "the allocator is closed"), (Some(7), "it gave a buffer of 7 bytes")] {
+        let pair = Pair::new(|_| Arc::new(Wrong(gives)));
+        let [_, receiver] = pair.pass(send(Some(bytes(8).into()))).unwrap_err();
+        let is_foreign = |error: &MemoryError| matches!(error, MemoryError::Foreign { asked: 8, why: found } if found == why);
+        assert!(
+            matches!(&receiver, Some(PacketError::Memory { from: 0, bytes: 8, error }) if is_foreign(error)),
+            "{receiver:?}"
+        );
+    }
+}
+
+#[test]
+fn a_header_that_contradicts_itself_is_refused() {
+    let pair = Pair::on_host();
+    let mut header = Vec::new();
+    let way = header::Way::Message;
+    header::Header { kind: 0, sequence: 9, words: [0; 4], payload: Some(8), way }.write(&[], &mut header);
+    header[3] = 0;
+    pair.ends[0].comm().send(1, TAG.header(), header).unwrap();
+    let found = PacketReceive::next(&pair.ends[1], 0, TAG).err();
+    let is_path = matches!(
+        found,
+        Some(PacketError::Malformed { from: 0, error: HeaderError::Field { field: "path", value: 0 }, .. })
+    );
+    assert!(is_path, "{found:?}");
 }

@@ -1,6 +1,7 @@
 //! The state machine of one rank in a sparse all-to-all. One thread at a time drives it; it never waits.
 
 use super::control::{Control, Hello};
+use super::registry::{self, Registry};
 use super::shared::Shared;
 use super::{Role, SparseError};
 use crate::endpoint::Endpoint;
@@ -28,6 +29,8 @@ pub(super) struct Engine {
     gone: BTreeSet<usize>,
     departures: u64,
     is_greeted: bool,
+    /// When to ask the ranks whose hello is missing, and how long to wait then.
+    ask: Option<(Duration, Duration)>,
     phase: Phase,
 }
 
@@ -81,6 +84,7 @@ impl Engine {
             gone: BTreeSet::new(),
             departures: 0,
             is_greeted: false,
+            ask: None,
             phase: Phase::Running,
         }
     }
@@ -133,7 +137,8 @@ impl Engine {
         let sends = queued.map(|(send, _)| send).chain(self.outgoing.iter().flat_map(|out| &out.flight));
         let receives = self.incoming.iter().flat_map(|source| &source.window);
         let receives = receives.filter_map(|receive| receive.due(now));
-        sends.filter_map(|send| send.due(now)).chain(receives).min()
+        let ask = self.ask.filter(|_| self.phase == Phase::Running).map(|(at, _)| at);
+        sends.filter_map(|send| send.due(now)).chain(receives).chain(ask).min()
     }
 
     /// Ranks that are gone; all their messages are in the inbox.
@@ -169,6 +174,7 @@ impl Engine {
             shared.outcome().is_complete = true;
             return Ok(());
         }
+        self.ask(shared);
         match self.gone.iter().find(|rank| self.needs(**rank)) {
             Some(&rank) => {
                 let comm = shared.context.comm();
@@ -252,6 +258,25 @@ impl Engine {
         }
     }
 
+    /// Asks ranks that have not begun for long whether the operation is over there.
+    fn ask(&mut self, shared: &Shared) {
+        let comm = shared.context.comm();
+        let silent = |peer: &Peer| peer.hello.is_none();
+        if !self.peers.values().any(silent) {
+            self.ask = None;
+            return;
+        }
+        let now = comm.link().host().now();
+        let (at, interval) = *self.ask.get_or_insert((now + registry::ASK.0, registry::ASK.0));
+        if now >= at {
+            let interval = registry::ASK.1.min(2 * interval);
+            self.ask = Some((now + interval, interval));
+            for (&rank, _) in self.peers.iter().filter(|(_, peer)| silent(peer)) {
+                Registry::ask(comm, rank, shared.tag.operation);
+            }
+        }
+    }
+
     /// Whether the operation cannot complete without a rank.
     fn needs(&self, rank: usize) -> bool {
         self.peers.get(&rank).is_some_and(|peer| peer.hello.is_none())
@@ -273,7 +298,12 @@ impl Engine {
             // A rank that cannot be reached needs no word.
             let _ = shared.post(rank, &Control::Abort { culprit, why: why.clone() });
         }
-        self.outgoing.iter_mut().for_each(|out| out.queue.clear());
+        for Outgoing { queue, flight, .. } in &mut self.outgoing {
+            flight.extend(queue.drain(..).map(|(mut send, _)| {
+                send.withdraw();
+                send
+            }));
+        }
         let receives = self.incoming.iter_mut().flat_map(|source| &mut source.window);
         receives.for_each(|receive| receive.refuse(&shared.context, &why));
         shared.outcome().error = Some(error);
@@ -301,14 +331,20 @@ impl Engine {
         }
         for out in &mut self.outgoing {
             let is_gone = self.gone.contains(&out.rank);
-            out.flight.retain_mut(|send| !is_gone && matches!(send.poll(&shared.context), Ok(false)));
+            out.flight.retain_mut(|send| {
+                if is_gone {
+                    send.abandon();
+                }
+                matches!(send.poll(&shared.context), Ok(false))
+            });
         }
         Ok(())
     }
 
     /// A rank copies nothing of this one any more.
     fn closed(&mut self, rank: usize) {
-        self.outgoing.iter_mut().filter(|out| out.rank == rank).for_each(|out| out.flight.clear());
+        let sends = self.outgoing.iter_mut().filter(|out| out.rank == rank).flat_map(|out| &mut out.flight);
+        sends.for_each(PacketSend::abandon);
     }
 
     /// What the operation waits for.

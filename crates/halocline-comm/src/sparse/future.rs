@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Resolves once the operation is complete or has failed. It never blocks the executor, and holds no lock while it is
+/// Resolves once the operation is complete or has failed, also by the communicator's deadline. It never blocks the executor, and holds no lock while it is
 /// suspended. Dropping it leaves the operation as it is.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Completion {
@@ -36,7 +36,10 @@ impl Future for Completion {
         if let Ok(false) = outcome {
             match self.ticket {
                 Some(ticket) => self.shared.wakers.renew(ticket, context.waker()),
-                None => self.ticket = Some(self.shared.wakers.enter(1, context.waker())),
+                None => {
+                    self.ticket = Some(self.shared.wakers.enter(1, context.waker()));
+                    self.shared.note_task();
+                }
             }
             // It may have completed just before.
             outcome = self.shared.is_complete();

@@ -35,6 +35,7 @@ mod error;
 mod future;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod registry;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //! engine (one thread at a time drives it), the outcome.
 
 use super::engine::Engine;
+use super::registry::Registry;
 use super::{Role, SparseError, SparseStatistics};
 use crate::claim::Claim;
 use crate::endpoint::Endpoint;
@@ -27,6 +28,9 @@ pub(super) struct Shared {
     outcome: Mutex<Outcome>,
     pub(super) wakers: Wakers,
     arming: Mutex<Arming>,
+    registry: Arc<Registry>,
+    /// When the first task began to wait.
+    task_since: Mutex<Option<Duration>>,
 }
 
 /// Packets that the engine has not taken yet.
@@ -87,8 +91,14 @@ impl Shared {
         let (rank, size) = (comm.rank(), comm.size());
         // A rank whose sets are refused has taken part in the count of operations.
         let tag = PacketTag { operation: comm.begin(), channel: 0 };
-        let sources = checked(sources, Role::Source, rank, size)?;
-        let destinations = checked(destinations, Role::Destination, rank, size)?;
+        let registry = Registry::of(comm);
+        let checked = |named, role| {
+            let checked = checked(named, role, rank, size);
+            // The ranks that name this one wait for it.
+            checked.inspect_err(|error| registry.note(tag.operation, Some((rank, error.to_string()))))
+        };
+        let sources = checked(sources, Role::Source)?;
+        let destinations = checked(destinations, Role::Destination)?;
         let packets = sources.iter().map(|_| Vec::new()).collect();
         let shared = Arc::new(Self {
             engine: Mutex::new(Engine::new(&sources, &destinations)),
@@ -102,6 +112,8 @@ impl Shared {
             inserts: Mutex::default(),
             wakers: Wakers::default(),
             arming: Mutex::default(),
+            registry,
+            task_since: Mutex::default(),
         });
         let weak: Weak<Self> = Arc::downgrade(&shared);
         shared.context.comm().register(weak);
@@ -136,17 +148,42 @@ impl Shared {
             inserts.packets.push_back((index, packet));
         }
         self.drive();
+        self.demand_if_due();
         Ok(())
     }
 
     pub(super) fn finish(&self) {
         self.inserts().is_finished = true;
         self.drive();
+        self.demand_if_due();
+    }
+
+    /// No bell rings when a device has done its work or a time has come: the progress thread looks.
+    pub(super) fn demand_if_due(&self) {
+        if self.due().is_some() {
+            let link = self.context.comm().link();
+            link.own_bell().demand(link.host());
+        }
     }
 
     pub(super) fn is_complete(&self) -> Result<bool, SparseError> {
         self.drive();
         self.status()
+    }
+
+    /// A task waits from now on: the deadline counts for it, too.
+    pub(super) fn note_task(&self) {
+        if self.deadline.is_some() {
+            let now = self.context.comm().link().host().now();
+            lock(&self.task_since).get_or_insert(now);
+        }
+        self.demand_if_due();
+    }
+
+    /// The end of the deadline of a waiting task.
+    fn task_deadline(&self) -> Option<Duration> {
+        let since = (*lock(&self.task_since))?;
+        Some(since.saturating_add(self.deadline?)).filter(|_| !self.wakers.is_empty())
     }
 
     fn status(&self) -> Result<bool, SparseError> {
@@ -179,11 +216,12 @@ impl Shared {
         let patience = Patience { deadline: self.deadline, ..Patience::of(link) };
         self.arm(|arming| arming.waiters += 1);
         let poll = || self.is_complete().map(|complete| complete.then_some(())).transpose();
-        let ended = patience.wait(link, poll, || {}, |late| self.late(late));
+        let ended = patience.wait(link, poll, || self.demand_if_due(), |late| self.late(late));
         self.arm(|arming| arming.waiters -= 1);
         if ended.is_err() {
             // What came while nothing was armed.
             self.drive();
+            self.demand_if_due();
         }
         ended
     }
@@ -269,6 +307,10 @@ impl Shared {
 impl Serve for Shared {
     fn serve(&self) {
         self.drive();
+        let Some(end) = self.task_deadline() else { return };
+        if self.context.comm().link().host().now() >= end && matches!(self.status(), Ok(false)) {
+            self.late(Late::Deadline(self.deadline.unwrap_or_default()));
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -276,7 +318,9 @@ impl Serve for Shared {
     }
 
     fn due(&self) -> Option<Duration> {
-        lock(&self.engine).due(self.context.comm().link().host().now())
+        let due = lock(&self.engine).due(self.context.comm().link().host().now());
+        let deadline = self.task_deadline().filter(|_| matches!(self.status(), Ok(false)));
+        due.into_iter().chain(deadline).min()
     }
 }
 
@@ -284,5 +328,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.arm(|arming| arming.is_over = true);
         self.context.comm().link().inbox().forget(self.tag.operation);
+        self.registry.note(self.tag.operation, None);
     }
 }

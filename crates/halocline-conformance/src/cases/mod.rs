@@ -24,6 +24,7 @@ mod refusals;
 mod refused_patterns;
 mod regular;
 mod scheduled;
+mod sparse;
 mod splits;
 mod tables;
 mod threads;
@@ -44,6 +45,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     mappings::CASES,
     neighbors::CASES,
     tables::CASES,
+    sparse::CASES,
     regular::CASES,
     unstructured::CASES,
     meshes::CASES,
@@ -76,6 +78,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
 
 /// Those whose fields may lie in memory of devices, too.
 pub(crate) const OF_FIELDS: &[&[Case]] = &[
+    sparse::CASES,
     regular::CASES,
     unstructured::CASES,
     meshes::CASES,

@@ -176,6 +176,11 @@ impl Protocol {
         self.entries.values().any(|entry| entry.pins == 0 && !entry.retiring && !entry.is_own)
     }
 
+    /// Whether there is an entry of memory that another owner may free.
+    pub(crate) fn has_foreign(&self) -> bool {
+        self.entries.values().any(|entry| !entry.retiring && !entry.is_own)
+    }
+
     /// All entries.
     pub(crate) fn entries(&self) -> Vec<u64> {
         self.entries.keys().copied().collect()

@@ -1,0 +1,163 @@
+//! Memory of a device, and host memory that it accesses directly.
+
+use super::account::Account;
+use super::host::{HostMemory, Pages};
+use super::pool::{Pool, class};
+use super::{Buffer, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
+use crate::communicator::Communicator;
+use crate::endpoint::Endpoint;
+use crate::error::CommError;
+use halocline_device::{Device, Memory};
+use std::sync::Arc;
+
+/// The most idle bytes of device memory that a resource keeps.
+const KEEP: usize = 1 << 30;
+
+/// The smallest block of device memory.
+const LEAST: usize = 512;
+
+/// Memory of a device. Clones share one pool of blocks, so that repeated rounds call no driver and map nothing anew.
+#[derive(Debug, Clone)]
+pub struct DeviceMemory {
+    device: Device,
+    pool: Arc<Pool<Memory>>,
+    account: Arc<Account>,
+}
+
+/// A block of device memory, put back into its pool when it is dropped.
+struct Block {
+    pool: Arc<Pool<Memory>>,
+    class: usize,
+    memory: Option<Memory>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            drop(self.pool.put(self.class, memory));
+        }
+    }
+}
+
+impl DeviceMemory {
+    /// Memory of this device.
+    pub fn new(device: &Device) -> Self {
+        let account = Account::new(MemoryKind::Device, usize::MAX);
+        Self { device: device.clone(), pool: Arc::new(Pool::new(KEEP)), account }
+    }
+
+    /// Frees the idle memory of the pool.
+    pub fn trim(&self) {
+        drop(self.pool.drain());
+    }
+}
+
+impl MemoryResource for DeviceMemory {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn device(&self) -> Option<&Device> {
+        Some(&self.device)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        let charge = self.account.charge(bytes)?;
+        let class = class(bytes, LEAST).ok_or(CommError::OutOfMemory(bytes))?;
+        let memory = match self.pool.take(class) {
+            Some(memory) => memory,
+            None => self.device.allocate(class).or_else(|_| {
+                // Idle blocks of other sizes may be what is missing.
+                self.trim();
+                self.device.allocate(class)
+            })?,
+        };
+        let (address, pool) = (memory.at(0), Arc::clone(&self.pool));
+        let block = Block { pool, class, memory: Some(memory) };
+        // SAFETY: the block has `class` bytes of memory of the device, which only this buffer uses until it drops the block.
+        let buffer = unsafe { Buffer::foreign_device(address, bytes, &self.device, block) };
+        Ok(buffer.charged(charge))
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        self.account.statistics()
+    }
+}
+
+/// Host memory that a device accesses directly and that the ranks of a node can map.
+#[derive(Debug, Clone)]
+pub struct PinnedMemory {
+    host: HostMemory,
+    device: Device,
+    pool: Arc<Pool<PinnedPages>>,
+    account: Arc<Account>,
+}
+
+/// Registered pages; the registration ends first.
+#[derive(Debug)]
+struct PinnedPages {
+    #[expect(dead_code, reason = "held for its drop")]
+    registration: Memory,
+    pages: Arc<Pages>,
+}
+
+struct PinnedBlock {
+    pool: Arc<Pool<PinnedPages>>,
+    class: usize,
+    pages: Option<PinnedPages>,
+}
+
+impl Drop for PinnedBlock {
+    fn drop(&mut self) {
+        if let Some(pages) = self.pages.take() {
+            drop(self.pool.put(self.class, pages));
+        }
+    }
+}
+
+impl PinnedMemory {
+    /// Memory of this rank that is pinned for a device.
+    pub fn of(comm: &Communicator, device: &Device) -> Self {
+        Self::over(HostMemory::of(comm), device)
+    }
+
+    pub(crate) fn over(host: HostMemory, device: &Device) -> Self {
+        let account = Account::new(MemoryKind::Pinned, usize::MAX);
+        Self { host, device: device.clone(), pool: Arc::new(Pool::new(KEEP / 4)), account }
+    }
+
+    fn pin(&self, class: usize) -> Result<PinnedPages, MemoryError> {
+        let pages = Arc::new(self.host.pages(class)?);
+        let owner = Arc::clone(&pages);
+        // SAFETY: the pages stay valid as long as they are held: by the registration, as its owner.
+        let registration = unsafe { self.device.register(pages.address(), class, owner) }?;
+        Ok(PinnedPages { registration, pages })
+    }
+}
+
+impl MemoryResource for PinnedMemory {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Pinned
+    }
+
+    fn device(&self) -> Option<&Device> {
+        Some(&self.device)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        let charge = self.account.charge(bytes)?;
+        let with_spare = bytes.checked_add(Communicator::SPARE).and_then(|bytes| class(bytes, 4096));
+        let class = with_spare.ok_or(CommError::OutOfMemory(bytes))?;
+        let pages = self.pool.take(class).map_or_else(|| self.pin(class), Ok)?;
+        let (address, pool) = (pages.pages.address(), Arc::clone(&self.pool));
+        let block = PinnedBlock { pool, class, pages: Some(pages) };
+        // SAFETY: the pages have `class` initialised bytes, which only this buffer accesses until it drops the block.
+        let buffer =
+            unsafe { Buffer::owned(address, (bytes, class - bytes), MemoryKind::Pinned, Box::new(block)) };
+        Ok(buffer.on(self.device.clone()).charged(charge))
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        self.account.statistics()
+    }
+}

@@ -1,0 +1,99 @@
+//! Copies of payloads on a device, in the order of a stream of the library's own.
+
+use super::PacketError;
+use crate::mappings::Mapping;
+use crate::memory_resource::{Buffer, HostMemory, MemoryError, MemoryResource, PinnedMemory};
+use halocline_device::{Address, Device, DeviceError, Event, EventPool, Priority, Stream};
+use std::sync::Arc;
+
+/// The stream for copies of one device, and the host memory that they pass through.
+pub(super) struct Copier {
+    device: Device,
+    stream: Stream,
+    events: EventPool,
+    pinned: PinnedMemory,
+}
+
+impl Copier {
+    pub(super) fn new(device: &Device, host: &HostMemory) -> Result<Self, DeviceError> {
+        let stream = device.stream(Priority::Normal)?;
+        let (events, pinned) = (device.events(), PinnedMemory::over(host.clone(), device));
+        Ok(Self { device: device.clone(), stream, events, pinned })
+    }
+
+    pub(super) fn is_of(&self, device: &Device) -> bool {
+        self.device == *device
+    }
+
+    /// Pinned memory, which peers of the node can map.
+    pub(super) fn stage(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        self.pinned.allocate(bytes)
+    }
+
+    /// Begins a copy. The returned event happens once it is done.
+    ///
+    /// # Safety
+    /// The contract of [`halocline_device::Driver::copy`] holds for both ranges.
+    pub(super) unsafe fn copy(
+        &self,
+        target: Address,
+        source: Address,
+        bytes: usize,
+    ) -> Result<Arc<Event>, DeviceError> {
+        let event = self.events.take()?;
+        // SAFETY: the caller keeps the contract.
+        unsafe { self.stream.copy(target, source, bytes) }?;
+        self.stream.record(&event)?;
+        Ok(Arc::new(event))
+    }
+}
+
+/// A copy in flight with all that it uses.
+pub(super) struct Copying {
+    event: Arc<Event>,
+    /// Where the bytes come from, and where they go to.
+    pub(super) source: Source,
+    pub(super) target: Target,
+}
+
+/// The source of a copy.
+pub(super) enum Source {
+    /// Memory of the sender, who waits for the end of the copy.
+    Mapped(#[expect(dead_code, reason = "held for its drop")] Mapping),
+    /// Memory of this rank.
+    Own(#[expect(dead_code, reason = "held for its drop")] Buffer),
+}
+
+/// The target of a copy.
+pub(super) enum Target {
+    /// The packet's payload: device memory, given to the user with the event, and kept here.
+    Given(#[expect(dead_code, reason = "held for its drop")] crate::memory_resource::Kept),
+    /// The packet's payload, which the host reads once the copy is done.
+    Payload(Buffer),
+    /// Pinned memory, from which the host copies to the payload afterwards.
+    Staged { staging: Buffer, payload: Buffer },
+}
+
+impl Copying {
+    pub(super) fn new(event: Arc<Event>, source: Source, target: Target) -> Self {
+        Self { event, source, target }
+    }
+
+    pub(super) fn is_done(&self) -> Result<bool, PacketError> {
+        Ok(self.event.query()?)
+    }
+
+    /// The payload, if the user does not have it yet. The copy is done.
+    pub(super) fn finish(self) -> Option<Buffer> {
+        match self.target {
+            Target::Given(_) => None,
+            Target::Payload(payload) => Some(payload),
+            Target::Staged { staging, mut payload } => {
+                if let (Some(to), Some(from)) = (payload.bytes_mut(), staging.bytes()) {
+                    to.copy_from_slice(from);
+                }
+                Some(payload)
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Refused calls, contradicting sets, ranks that fail, leave or never come.
+
+use super::*;
+use crate::memory_resource::Limited;
+use crate::{CommError, Endpoint};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+fn new(
+    comm: &Communicator,
+    sources: &[usize],
+    destinations: &[usize],
+) -> Result<SparseAlltoall, SparseError> {
+    SparseAlltoall::new(comm, sources, destinations, host(comm))
+}
+
+fn text<T>(result: Result<T, SparseError>) -> String {
+    result.err().map_or_else(|| "no error".to_owned(), |error| error.to_string())
+}
+
+#[test]
+fn wrong_sets_are_refused_on_all_ranks_that_name_each_other() {
+    let wrong: [(&[usize], &[usize], &str); 4] = [
+        (&[1], &[0], "rank 0 names itself as a destination; keep its own packets instead of sending them"),
+        (&[0], &[1], "rank 0 names itself as a source; keep its own packets instead of sending them"),
+        (
+            &[1, 1],
+            &[1],
+            "rank 1 is named as a source twice; name each rank once, several packets may go to it",
+        ),
+        (&[1], &[2], "rank 2 is named as a destination, but the communicator has ranks 0 to 1"),
+    ];
+    on_ranks(2, |comm| {
+        for (sources, destinations, expected) in wrong {
+            if comm.rank() == 0 {
+                assert_eq!(text(new(&comm, sources, destinations)), expected);
+            } else {
+                let exchange = new(&comm, &[0], &[0]).unwrap();
+                exchange.finish();
+                assert_eq!(text(exchange.wait()), format!("rank 0 has given up the operation: {expected}"));
+            }
+        }
+        // The communicator goes on.
+        let other = 1 - comm.rank();
+        let exchange = new(&comm, &[other], &[other]).unwrap();
+        exchange.finish();
+        exchange.wait().unwrap();
+    });
+}
+
+#[test]
+fn calls_out_of_turn_are_refused() {
+    on_ranks(2, |comm| {
+        let other = 1 - comm.rank();
+        let exchange = new(&comm, &[other], &[other]).unwrap();
+        assert!(matches!(exchange.wait(), Err(SparseError::NotFinished)));
+        let none = text(exchange.insert(7, Packet::default()));
+        assert_eq!(
+            none,
+            format!(
+                "rank 7 is no destination of this operation, which has [{other}]; name it when the operation is made"
+            )
+        );
+        comm.barrier().unwrap();
+        let early = text(exchange.extract(other));
+        assert!(early.starts_with("the operation is not complete, it waits for "), "{early}");
+        assert!(matches!(exchange.extract(7), Err(SparseError::NotNamed { role: Role::Source, .. })));
+        comm.barrier().unwrap();
+        exchange.finish();
+        let late = text(exchange.insert(other, Packet::default()));
+        assert_eq!(
+            late,
+            format!("a packet for rank {other} was inserted after `finish`; insert all packets before")
+        );
+        exchange.wait().unwrap();
+        assert!(exchange.extract(other).unwrap().is_empty());
+    });
+}
+
+/// Whoever finds it out, both ranks are named.
+#[test]
+fn sets_that_contradict_each_other_are_found_out() {
+    // Sources and destinations of rank 0; rank 1 names nobody, or only one way.
+    let cases: [(&[usize], &[usize], &[usize], &[usize]); 4] =
+        [(&[], &[1], &[], &[]), (&[1], &[], &[], &[]), (&[1], &[1], &[0], &[]), (&[], &[1], &[0], &[0])];
+    for (sources, destinations, others_sources, others_destinations) in cases {
+        let errors = on_ranks(2, |comm| {
+            let exchange = match comm.rank() {
+                0 => new(&comm, sources, destinations).unwrap(),
+                _ => new(&comm, others_sources, others_destinations).unwrap(),
+            };
+            exchange.finish();
+            let outcome = exchange.wait();
+            drop(exchange);
+            comm.barrier().unwrap();
+            outcome.err()
+        });
+        // A rank that names nobody has nothing to wait for.
+        let found: Vec<&SparseError> = errors.iter().flatten().collect();
+        assert!(!found.is_empty() && (found.len() == 2 || others_sources.is_empty()), "{found:?}");
+        let is_named = |error: &&SparseError| {
+            matches!(error, SparseError::Mismatch { .. })
+                || error.to_string().contains("mismatched sets: rank ")
+        };
+        assert!(found.iter().all(is_named), "{found:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named_by_the_deadline() {
+    let barrier = Barrier::new(3);
+    on_ranks(3, |comm| {
+        if comm.rank() != 2 {
+            let comm = comm.with_deadline(Some(Duration::from_millis(150)));
+            let other = 1 - comm.rank();
+            let exchange = new(&comm, &[other, 2], &[other, 2]).unwrap();
+            exchange.finish();
+            let error = exchange.wait().unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("for rank 2 to begin the operation"), "{text}");
+            assert!(matches!(error, SparseError::Deadline { .. } | SparseError::Aborted { .. }), "{text}");
+            assert!(text.starts_with("rank "), "{text}");
+            // The failure is final.
+            assert_eq!(exchange.wait().unwrap_err().to_string(), text);
+            assert_eq!(exchange.insert(other, Packet::default()).unwrap_err().to_string(), text);
+        }
+        barrier.wait();
+    });
+}
+
+#[test]
+fn a_rank_that_leaves_before_its_last_packet_is_named() {
+    let errors = on_ranks(3, |comm| {
+        if comm.rank() == 2 {
+            return None;
+        }
+        let exchange = new(&comm, &[2], &[2]).unwrap();
+        exchange.finish();
+        exchange.wait().err()
+    });
+    for error in &errors[..2] {
+        assert!(matches!(error, Some(SparseError::Comm(CommError::Left { rank: 2, .. }))), "{error:?}");
+    }
+}
+
+#[test]
+fn an_operation_that_is_dropped_early_ends_the_others() {
+    on_ranks(3, |comm| {
+        let others: Vec<usize> = (0..3).filter(|rank| *rank != comm.rank()).collect();
+        let exchange = new(&comm, &others, &others).unwrap();
+        // Another rank may have dropped its own already.
+        let is_early = exchange.insert(others[0], packet(0, 1, 1)).is_err();
+        assert!(!is_early || comm.rank() != 1);
+        if comm.rank() == 1 {
+            drop(exchange);
+        } else {
+            exchange.finish();
+            let why = "the operation was dropped before `finish`; call it on all ranks, also without packets";
+            assert_eq!(text(exchange.wait()), format!("rank 1 has given up the operation: {why}"));
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_finished_operation_delivers_its_packets_after_its_drop() {
+    on_ranks(2, |comm| {
+        let other = 1 - comm.rank();
+        let sources: &[usize] = if comm.rank() == 1 { &[0] } else { &[] };
+        let destinations: &[usize] = if comm.rank() == 0 { &[1] } else { &[] };
+        let exchange = new(&comm, sources, destinations).unwrap();
+        if comm.rank() == 0 {
+            (0..9).for_each(|number| exchange.insert(1, packet(0, 1, number)).unwrap());
+            exchange.finish();
+            drop(exchange);
+            drop(comm);
+        } else {
+            exchange.finish();
+            exchange.wait().unwrap();
+            assert_received(&exchange.extract(other).unwrap(), 0, 1, 9);
+        }
+    });
+}
+
+/// The packets that are too large are mapped memory: nothing but the error ends them.
+#[test]
+fn a_limit_below_a_payload_fails_all_ranks_and_frees_all_memory() {
+    on_ranks(3, |comm| {
+        let others: Vec<usize> = (0..3).filter(|rank| *rank != comm.rank()).collect();
+        let memory = HostMemory::of(&comm);
+        let bytes = if comm.rank() == 0 { 100_000 } else { usize::MAX };
+        let limited = Limited::new(Arc::new(memory.clone()), bytes);
+        let exchange = SparseAlltoall::new(&comm, &others, &others, Arc::new(limited.clone())).unwrap();
+        for &to in &others {
+            let packet = Packet::new(Vec::new(), Some(memory.allocate(200_000).unwrap()));
+            // Another rank may have failed already.
+            let is_early = exchange.insert(to, packet).is_err();
+            assert!(!is_early || exchange.is_complete().is_err());
+        }
+        exchange.finish();
+        let text = text(exchange.wait());
+        let why = "200000 bytes of host memory were asked for, and 0 of at most 100000 are in use";
+        assert!(text.contains(why), "{text}");
+        drop(exchange);
+        // The progress threads end what is in flight.
+        let begun = Instant::now();
+        while memory.statistics().in_use + limited.statistics().in_use > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", memory.statistics());
+            std::thread::yield_now();
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn malformed_messages_end_the_operation() {
+    let forged: [(bool, &[u8], &str); 3] = [
+        (false, &[1, 2], "rank 0 sent a malformed header of a packet: it ends 70 bytes too early"),
+        (true, &[9, 0, 0, 0], "rank 0 sent a malformed message of a sparse all-to-all: its kind is 9"),
+        (true, &[], "rank 0 sent a malformed message of a sparse all-to-all: it ends 4 bytes too early"),
+    ];
+    for (is_control, bytes, expected) in forged {
+        on_ranks(2, |comm| {
+            if comm.rank() == 0 {
+                let tag = crate::packet::PacketTag { operation: comm.begin(), channel: 0 };
+                // The round of headers, as `PacketTag` has it.
+                let header = crate::Tag { operation: tag.operation, round: 0 };
+                comm.send(1, if is_control { tag.control() } else { header }, bytes.to_vec()).unwrap();
+            } else {
+                let exchange = new(&comm, &[0], &[0]).unwrap();
+                exchange.finish();
+                let text = text(exchange.wait());
+                assert!(text.starts_with(expected), "{text}");
+            }
+            comm.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_failure_travels_to_ranks_that_do_not_name_the_culprit() {
+    // A chain: 0 - 1 - 2 - 3, where 3 gives up.
+    on_ranks(4, |comm| {
+        let rank = comm.rank();
+        let others: Vec<usize> =
+            [rank.checked_sub(1), Some(rank + 1).filter(|next| *next < 4)].into_iter().flatten().collect();
+        let exchange = new(&comm, &others, &others).unwrap();
+        if rank == 3 {
+            drop(exchange);
+        } else {
+            // No rank but 0 is finished, so that none can complete.
+            while rank != 0 && exchange.is_complete().is_ok() {
+                std::thread::yield_now();
+            }
+            exchange.finish();
+            let text = text(exchange.wait());
+            assert!(
+                text.starts_with("rank 3 has given up the operation: the operation was dropped"),
+                "{text}"
+            );
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn the_deadline_counts_for_a_waiting_task() {
+    use std::future::Future;
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::{Context, Poll, Wake, Waker};
+    struct Notify(Sender<()>);
+    impl Wake for Notify {
+        fn wake(self: Arc<Self>) {
+            // The test may have ended.
+            let _ = self.0.send(());
+        }
+    }
+    let barrier = Barrier::new(2);
+    on_ranks(2, |comm| {
+        if comm.rank() == 0 {
+            let comm = comm.with_deadline(Some(Duration::from_millis(100)));
+            let exchange = new(&comm, &[1], &[1]).unwrap();
+            exchange.finish();
+            let (notify, woken) = channel();
+            let waker = Waker::from(Arc::new(Notify(notify)));
+            let mut completion = std::pin::pin!(exchange.completion());
+            let mut poll = || completion.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(poll().is_pending());
+            woken.recv_timeout(Duration::from_secs(60)).unwrap();
+            let Poll::Ready(Err(error)) = poll() else { panic!("the task was woken for nothing") };
+            let text = error.to_string();
+            let expected = "rank 0 has waited 100ms in a sparse all-to-all for rank 1 to begin the operation; its deadline has passed";
+            assert_eq!(text, expected);
+        }
+        barrier.wait();
+    });
+}

@@ -1,0 +1,227 @@
+//! Sparse all-to-all: packets of every length between some of the ranks, in memory of the host or of devices.
+
+use crate::numbers::Numbers;
+use crate::stage::Stage;
+use crate::{Case, Outcome, Trouble, ensure, fail};
+use halocline::device::Priority;
+use halocline::{Device, Stream};
+use halocline_comm::memory_resource::{
+    Buffer, DeviceMemory, HostMemory, Limited, MemoryKind, MemoryResource,
+};
+use halocline_comm::packet::Packet;
+use halocline_comm::sparse::{SparseAlltoall, SparseError};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "sparse::packets_of_every_length_arrive_in_order", run: every_length },
+    Case { name: "sparse::every_rank_sends_to_every_other", run: dense },
+    Case { name: "sparse::sources_are_discovered", run: discovered },
+    Case { name: "sparse::a_limit_below_the_payload_spills", run: spilled },
+    Case { name: "sparse::operations_follow_each_other_while_a_rank_is_late", run: late },
+    Case { name: "sparse::sets_that_contradict_each_other_are_found_out", run: contradicting },
+];
+
+/// Lengths of payloads: messages, mapped memory, nothing.
+const LENGTHS: [usize; 7] = [1, 4096, 16_384, 16_385, 0, 3_000_001, 100];
+
+fn bytes(from: usize, to: usize, number: usize) -> Vec<u8> {
+    Numbers::new((1000 * from + 10 * to + number) as u64).bytes(LENGTHS[number % LENGTHS.len()])
+}
+
+fn metadata(from: usize, number: usize) -> Vec<u8> {
+    [from as u64, number as u64].map(u64::to_le_bytes).concat()
+}
+
+/// Memory for packets where the stage has its fields.
+struct Memory {
+    resource: Arc<dyn MemoryResource>,
+    stream: Option<(&'static Device, Stream)>,
+}
+
+impl Memory {
+    fn of(comm: &Stage<'_>) -> Result<Self, Trouble> {
+        Ok(match comm.device() {
+            None => Self { resource: Arc::new(HostMemory::of(comm)), stream: None },
+            Some(device) => {
+                let stream = device.stream(Priority::Normal)?;
+                Self { resource: Arc::new(DeviceMemory::new(device)), stream: Some((device, stream)) }
+            }
+        })
+    }
+
+    /// A payload with some content, which a stream may still copy.
+    fn payload(&self, bytes: &[u8]) -> Result<Buffer, Trouble> {
+        let mut buffer = self.resource.allocate(bytes.len())?;
+        let Some((device, stream)) = self.stream.as_ref().filter(|_| !bytes.is_empty()) else {
+            if let Some(to) = buffer.bytes_mut() {
+                to.copy_from_slice(bytes);
+            }
+            return Ok(buffer);
+        };
+        let staging = device.allocate_pinned(bytes.len())?;
+        // SAFETY: fresh memory that nothing else uses; the stream is synchronised before the staging memory is dropped.
+        unsafe {
+            staging.bytes_mut(0..bytes.len()).copy_from_slice(bytes);
+            stream.copy(buffer.address(), staging.at(0), bytes.len())?;
+        }
+        let buffer = buffer.ready_after(stream)?;
+        stream.synchronise()?;
+        Ok(buffer)
+    }
+
+    fn read(&self, payload: &Buffer) -> Result<Vec<u8>, Trouble> {
+        if payload.kind() != MemoryKind::Device {
+            return payload.to_vec().ok_or_else(|| Trouble::new("a payload of the host is not there"));
+        }
+        let (Some((device, stream)), true) = (&self.stream, !payload.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let target = device.allocate_pinned(payload.len())?;
+        payload.order(stream)?;
+        // SAFETY: the payload and fresh memory, both of which live until the stream is synchronised.
+        unsafe { stream.copy(target.at(0), payload.address(), payload.len()) }?;
+        stream.synchronise()?;
+        // SAFETY: the copy is done.
+        Ok(unsafe { target.bytes(0..payload.len()) }.to_vec())
+    }
+}
+
+fn insert(exchange: &SparseAlltoall, memory: &Memory, to: usize, from: usize, count: usize) -> Outcome {
+    for number in 0..count {
+        let payload = memory.payload(&bytes(from, to, number))?;
+        exchange.insert(to, Packet::new(metadata(from, number), Some(payload)))?;
+    }
+    Ok(())
+}
+
+fn check(exchange: &SparseAlltoall, memory: &Memory, from: usize, to: usize, count: usize) -> Outcome {
+    let packets = exchange.extract(from)?;
+    ensure!(packets.len() == count, "{} of {count} packets of rank {from}", packets.len());
+    for (number, packet) in packets.into_iter().enumerate() {
+        ensure!(packet.metadata == metadata(from, number), "packet {number} of rank {from} is out of order");
+        let Some(payload) = packet.payload else { fail!("packet {number} of rank {from} has no payload") };
+        ensure!(
+            memory.read(&payload)? == bytes(from, to, number),
+            "packet {number} of rank {from} is damaged"
+        );
+    }
+    Ok(())
+}
+
+/// The next two ranks, and the last two.
+fn neighbours(comm: &Stage<'_>) -> (Vec<usize>, Vec<usize>) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let steps = (1..3).filter(|step| *step < size);
+    (
+        steps.clone().map(|step| (rank + size - step) % size).collect(),
+        steps.map(|step| (rank + step) % size).collect(),
+    )
+}
+
+fn every_length(comm: &Stage<'_>) -> Outcome {
+    let memory = Memory::of(comm)?;
+    let (sources, destinations) = neighbours(comm);
+    for round in 0..3 {
+        let resource = Arc::clone(&memory.resource);
+        let exchange = SparseAlltoall::new(comm, &sources, &destinations, resource)?;
+        // Some edges have no packet.
+        let count = |from: usize| (from + round) % 3 * LENGTHS.len() / 2;
+        destinations
+            .iter()
+            .try_for_each(|&to| insert(&exchange, &memory, to, comm.rank(), count(comm.rank())))?;
+        exchange.finish();
+        exchange.wait()?;
+        sources.iter().try_for_each(|&from| check(&exchange, &memory, from, comm.rank(), count(from)))?;
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn dense(comm: &Stage<'_>) -> Outcome {
+    let memory = Memory::of(comm)?;
+    let others: Vec<usize> = (0..comm.size()).filter(|rank| *rank != comm.rank()).collect();
+    let exchange = SparseAlltoall::new(comm, &others, &others, Arc::clone(&memory.resource))?;
+    others.iter().try_for_each(|&to| insert(&exchange, &memory, to, comm.rank(), LENGTHS.len()))?;
+    exchange.finish();
+    exchange.wait()?;
+    others.iter().try_for_each(|&from| check(&exchange, &memory, from, comm.rank(), LENGTHS.len()))?;
+    comm.barrier()?;
+    Ok(())
+}
+
+fn discovered(comm: &Stage<'_>) -> Outcome {
+    let memory = Memory::of(comm)?;
+    let (sources, destinations) = neighbours(comm);
+    let resource = Arc::clone(&memory.resource);
+    let exchange = SparseAlltoall::discover(comm, &destinations, resource)?;
+    let mut expected = sources.clone();
+    expected.sort_unstable();
+    ensure!(exchange.sources() == expected, "sources {:?} instead of {expected:?}", exchange.sources());
+    destinations.iter().try_for_each(|&to| insert(&exchange, &memory, to, comm.rank(), 2))?;
+    exchange.finish();
+    exchange.wait()?;
+    sources.iter().try_for_each(|&from| check(&exchange, &memory, from, comm.rank(), 2))
+}
+
+fn spilled(comm: &Stage<'_>) -> Outcome {
+    let memory = Memory::of(comm)?;
+    let (sources, destinations) = neighbours(comm);
+    let limited = Limited::new(Arc::clone(&memory.resource), 1 << 20)
+        .with_patience(Duration::ZERO)
+        .spilling(Arc::new(HostMemory::of(comm)));
+    let resource = Arc::new(limited.clone());
+    let exchange = SparseAlltoall::new(comm, &sources, &destinations, resource)?;
+    destinations.iter().try_for_each(|&to| insert(&exchange, &memory, to, comm.rank(), LENGTHS.len()))?;
+    exchange.finish();
+    exchange.wait()?;
+    let spilled = limited.statistics().spilled;
+    ensure!(spilled >= 3_000_001 * sources.len() as u64, "only {spilled} bytes were spilled");
+    sources.iter().try_for_each(|&from| check(&exchange, &memory, from, comm.rank(), LENGTHS.len()))?;
+    drop(exchange);
+    ensure!(limited.statistics().in_use == 0, "{} bytes are still in use", limited.statistics().in_use);
+    Ok(())
+}
+
+/// Operations of one rank begin and end while others have not begun them.
+fn late(comm: &Stage<'_>) -> Outcome {
+    let memory = Memory::of(comm)?;
+    let (sources, destinations) = neighbours(comm);
+    let make = || SparseAlltoall::new(comm, &sources, &destinations, Arc::clone(&memory.resource));
+    let mut exchanges = Vec::new();
+    for _ in 0..4 {
+        let exchange = make()?;
+        destinations.iter().try_for_each(|&to| insert(&exchange, &memory, to, comm.rank(), 4))?;
+        exchange.finish();
+        exchanges.push(exchange);
+    }
+    if comm.rank() % 2 == 1 {
+        exchanges.reverse();
+    }
+    for exchange in exchanges {
+        exchange.wait()?;
+        sources.iter().try_for_each(|&from| check(&exchange, &memory, from, comm.rank(), 4))?;
+    }
+    Ok(())
+}
+
+/// Rank 0 names rank 1 as a source, which names nobody.
+fn contradicting(comm: &Stage<'_>) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let memory = Memory::of(comm)?;
+    let sources: &[usize] = if comm.rank() == 0 { &[1] } else { &[] };
+    let exchange = SparseAlltoall::new(comm, sources, &[], memory.resource)?;
+    exchange.finish();
+    let found = exchange.wait().err();
+    drop(exchange);
+    comm.barrier()?;
+    match (comm.rank(), found) {
+        (0, Some(SparseError::Mismatch { rank: 0, peer: 1, .. } | SparseError::Aborted { rank: 1, .. })) => {
+            Ok(())
+        }
+        (0, found) => fail!("rank 0 found {found:?}"),
+        _ => Ok(()),
+    }
+}
