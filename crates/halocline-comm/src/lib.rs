@@ -38,6 +38,8 @@ mod inbox;
 #[cfg(not(loom))]
 mod lent;
 #[cfg(not(loom))]
+mod lock;
+#[cfg(not(loom))]
 pub mod mappings;
 #[cfg(not(loom))]
 pub mod memory_resource;
@@ -83,6 +85,7 @@ pub use {
     host::System,
     inbox::{Inbox, Message, Tag},
     lent::Lent,
+    lock::lock_yielding,
     mappings::{MappingError, Mappings},
     progress::Serve,
     segment::{SEGMENT_ALIGN, Segment},

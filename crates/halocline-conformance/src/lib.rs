@@ -16,6 +16,7 @@ pub mod instant;
 pub mod large;
 pub mod launchers;
 pub mod numbers;
+pub mod payloads;
 pub mod processes;
 pub mod programs;
 pub mod raw_mpi;

@@ -391,12 +391,15 @@ impl Stream {
         unsafe { self.device.0.values(self.raw, ops) }
     }
 
-    /// Copies bytes between any two memories.
+    /// Copies bytes between any two memories. 0 bytes may have any address.
     ///
     /// # Safety
     /// The contract of [`Driver::copy`] holds for both ranges.
     #[inline]
     pub unsafe fn copy(&self, target: Address, source: Address, bytes: usize) -> Result<(), DeviceError> {
+        if bytes == 0 {
+            return Ok(());
+        }
         // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::copy`.
         unsafe { self.device.0.copy(self.raw, target, source, bytes) }
     }

@@ -1,7 +1,7 @@
 //! A range of bytes on the host or a device that gives its memory back when it is dropped.
 
 use super::account::Charge;
-use super::{MemoryError, MemoryKind};
+use super::{MemoryError, MemoryKind, MemoryResource};
 use halocline_device::{Address, Device, DeviceError, Event, Stream};
 use std::any::Any;
 use std::fmt;
@@ -111,6 +111,11 @@ impl Buffer {
             device: Some(device.clone()),
             ..Self::of_owner(address, len, MemoryKind::Device, Box::new(owner))
         }
+    }
+
+    /// A buffer without bytes, of the kind that a resource allocates.
+    pub(crate) fn empty_of(resource: &dyn MemoryResource) -> Self {
+        Self { kind: resource.kind(), device: resource.device().cloned(), ..Self::default() }
     }
 
     fn of_owner(address: Address, len: usize, kind: MemoryKind, owner: Box<dyn Any + Send + Sync>) -> Self {

@@ -63,6 +63,9 @@ impl MemoryResource for DeviceMemory {
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
         let charge = self.account.charge(bytes)?;
+        if bytes == 0 {
+            return Ok(Buffer::empty_of(self).charged(charge));
+        }
         let class = class(bytes, LEAST).ok_or(CommError::OutOfMemory(bytes))?;
         let memory = match self.pool.take(class) {
             Some(memory) => memory,

@@ -9,10 +9,14 @@ use crate::error::CommError;
 use crate::mappings::{DeviceId, Mappings};
 use crate::memory_resource::{HostMemory, MemoryResource};
 use crate::transport::Transport;
+use crate::wait::Patience;
 use halocline_device::{Device, DeviceError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
+
+/// How long a wait polls the events of a device before it sleeps: as long as copies of some 100 MiB between devices take.
+const DEVICE_SPIN: Duration = Duration::from_millis(1);
 
 /// The communicator, the memory for received payloads and the mappings that the packets of an operation use.
 pub struct PacketContext {
@@ -53,6 +57,16 @@ impl PacketContext {
     /// ([`PacketSend::to_device`](crate::packet::PacketSend::to_device)).
     pub fn device(&self) -> Option<DeviceId> {
         self.resource.device()?.driver().uuid()
+    }
+
+    /// How a wait for packets goes, with a deadline. It polls for longer where a device may copy payloads: no bell rings when an
+    /// event has happened.
+    pub fn patience(&self, deadline: Option<Duration>) -> Patience {
+        let patience = Patience { deadline, ..Patience::of(self.comm.link()) };
+        match self.resource.device() {
+            Some(_) if !patience.spin.is_zero() => Patience { spin: DEVICE_SPIN, ..patience },
+            _ => patience,
+        }
     }
 
     /// The same with other parts, on all ranks.

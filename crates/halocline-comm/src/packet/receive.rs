@@ -48,7 +48,7 @@ impl PacketReceive {
         let mut metadata = message.payload;
         metadata.drain(..behind);
         let (payload, state) = match (header.payload, header.way) {
-            (payload, Way::Nothing) => (payload.map(|_| Buffer::default()), State::Over),
+            (payload, Way::Nothing) => (payload.map(|_| Buffer::empty_of(context.resource())), State::Over),
             (_, Way::Message) => (None, State::Message),
             (length, _) => {
                 let bytes = usize::try_from(length.unwrap_or(0)).unwrap_or(usize::MAX);

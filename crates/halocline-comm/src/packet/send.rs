@@ -112,13 +112,22 @@ impl PacketSend {
         matches!(self.state, State::Over)
     }
 
-    /// Whether it can be dropped at once: the receiver does not know of it, and no device copies it.
+    /// Whether it can be dropped at once: the receiver does not know of it, and no device writes or copies its payload.
     pub fn is_withdrawable(&self) -> bool {
-        self.is_over() || !self.is_posted && !matches!(self.state, State::Copying { .. })
+        self.is_over() || !self.is_posted && !self.is_in_use()
+    }
+
+    /// Whether a device still writes the payload, or copies it.
+    fn is_in_use(&self) -> bool {
+        match &self.state {
+            State::Waiting(Some(payload)) => payload.is_ready() == Ok(false),
+            State::Copying { .. } => true,
+            _ => false,
+        }
     }
 
     /// Withdraws a packet of which the receiver does not know yet; any other is sent as usual. Poll it until it is over: a
-    /// device may be copying it.
+    /// device may be writing or copying it.
     pub fn withdraw(&mut self) {
         if !self.is_posted {
             self.abandon();
@@ -127,9 +136,9 @@ impl PacketSend {
 
     /// Gives up a packet whose receiver has died, or has said that it copies nothing any more. Poll it until it is over.
     pub fn abandon(&mut self) {
-        match &self.state {
-            State::Copying { .. } => self.is_withdrawn = true,
-            _ => self.state = State::Over,
+        match self.is_in_use() {
+            true => self.is_withdrawn = true,
+            false => self.state = State::Over,
         }
     }
 
@@ -154,6 +163,7 @@ impl PacketSend {
                     self.state = State::Waiting(Some(payload));
                     return Ok(false);
                 }
+                State::Waiting(_) if self.is_withdrawn => State::Over,
                 State::Waiting(payload) => self.start(context, payload)?,
                 State::Staging { payload, mut memory } => {
                     match self.staged(context, &payload, &mut memory)? {

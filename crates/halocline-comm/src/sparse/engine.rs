@@ -298,20 +298,26 @@ impl Engine {
             // A rank that cannot be reached needs no word.
             let _ = shared.post(rank, &Control::Abort { culprit, why: why.clone() });
         }
+        self.withdraw();
+        let receives = self.incoming.iter_mut().flat_map(|source| &mut source.window);
+        receives.for_each(|receive| receive.refuse(&shared.context, &why));
+        shared.outcome().error = Some(error);
+    }
+
+    /// Withdraws the packets that no header was sent for: a stream may still write their payloads.
+    fn withdraw(&mut self) {
         for Outgoing { queue, flight, .. } in &mut self.outgoing {
             flight.extend(queue.drain(..).map(|(mut send, _)| {
                 send.withdraw();
                 send
             }));
         }
-        let receives = self.incoming.iter_mut().flat_map(|source| &mut source.window);
-        receives.for_each(|receive| receive.refuse(&shared.context, &why));
-        shared.outcome().error = Some(error);
     }
 
     /// After a failure: ends what is in flight.
     fn wind_up(&mut self, shared: &Shared) -> Result<(), SparseError> {
-        drop(std::mem::take(&mut shared.inserts().packets));
+        self.take_inserts(shared);
+        self.withdraw();
         for source in &mut self.incoming {
             // The failure is known.
             source.window.retain_mut(|receive| matches!(receive.poll(&shared.context), Ok(false)));

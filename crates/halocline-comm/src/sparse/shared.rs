@@ -7,9 +7,10 @@ use super::{Role, SparseError, SparseStatistics};
 use crate::claim::Claim;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
+use crate::lock::lock_yielding;
 use crate::packet::{Packet, PacketContext, PacketTag};
 use crate::progress::Serve;
-use crate::wait::{Late, Patience};
+use crate::wait::Late;
 use crate::wakers::Wakers;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -130,6 +131,11 @@ impl Shared {
         lock(&self.outcome)
     }
 
+    /// Its holder may yield through the host.
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        lock_yielding(&self.engine, self.context.comm().link().host())
+    }
+
     fn named(&self, peer: usize, role: Role) -> Result<usize, SparseError> {
         let known = if role == Role::Source { &self.sources } else { &self.destinations };
         known.binary_search(&peer).map_err(|_| SparseError::NotNamed { peer, role, known: known.clone() })
@@ -204,7 +210,7 @@ impl Shared {
     }
 
     pub(super) fn missing(&self) -> String {
-        lock(&self.engine).missing()
+        self.engine().missing()
     }
 
     pub(super) fn wait(&self) -> Result<(), SparseError> {
@@ -213,7 +219,7 @@ impl Shared {
         }
         let link = self.context.comm().link();
         self.context.comm().check()?;
-        let patience = Patience { deadline: self.deadline, ..Patience::of(link) };
+        let patience = self.context.patience(self.deadline);
         self.arm(|arming| arming.waiters += 1);
         let poll = || self.is_complete().map(|complete| complete.then_some(())).transpose();
         let ended = patience.wait(link, poll, || self.demand_if_due(), |late| self.late(late));
@@ -253,7 +259,7 @@ impl Shared {
 
     /// Fails unless it is complete.
     fn fail(&self, error: SparseError) {
-        lock(&self.engine).fail(self, error);
+        self.engine().fail(self, error);
         self.settle();
         self.drive();
     }
@@ -263,7 +269,7 @@ impl Shared {
         let link = self.context.comm().link();
         let mut has_settled = false;
         let owes = || link.own_bell().demand(link.host());
-        self.claim.turn(owes, || has_settled |= lock(&self.engine).step(self));
+        self.claim.turn(owes, || has_settled |= self.engine().step(self));
         if has_settled {
             self.settle();
         }
@@ -271,7 +277,7 @@ impl Shared {
 
     /// Wakes those that wait for the end.
     fn settle(&self) {
-        let is_over = lock(&self.engine).is_over();
+        let is_over = self.engine().is_over();
         self.arm(|arming| arming.is_over |= is_over);
         let link = self.context.comm().link();
         link.own_bell().changed(link.host());
@@ -314,11 +320,11 @@ impl Serve for Shared {
     }
 
     fn is_over(&self) -> bool {
-        lock(&self.engine).is_over()
+        self.engine().is_over()
     }
 
     fn due(&self) -> Option<Duration> {
-        let due = lock(&self.engine).due(self.context.comm().link().host().now());
+        let due = self.engine().due(self.context.comm().link().host().now());
         let deadline = self.task_deadline().filter(|_| matches!(self.status(), Ok(false)));
         due.into_iter().chain(deadline).min()
     }

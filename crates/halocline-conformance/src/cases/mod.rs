@@ -78,6 +78,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
 
 /// Those whose fields may lie in memory of devices, too.
 pub(crate) const OF_FIELDS: &[&[Case]] = &[
+    neighbors::CASES,
     sparse::CASES,
     regular::CASES,
     unstructured::CASES,

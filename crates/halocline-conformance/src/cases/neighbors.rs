@@ -1,11 +1,13 @@
 //! Rounds between neighbours: presence, order, sessions, failure, on lines and rings of any length.
 
 use crate::numbers::{Numbers, mix};
+use crate::payloads::Payloads;
 use crate::stage::Stage;
-use crate::{Case, Outcome, ensure};
+use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::neighbors::{NeighborError, NeighborExchange, Side, Sides, Topology, Turn};
-use halocline::{HostMemory, Limited, MemoryError, MemoryResource, Packet};
+use halocline::{Buffer, HostMemory, Limited, MemoryError, MemoryResource, Packet};
 use halocline_comm::packet::PacketError;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -27,80 +29,148 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "neighbors::what_is_dropped_too_early_is_named", run: dropped },
 ];
 
-fn line(comm: &Stage<'_>, topology: Topology) -> Result<NeighborExchange, NeighborError> {
-    NeighborExchange::new(comm, topology, Arc::new(HostMemory::of(comm)))
+/// A line of ranks, and memory for its payloads where the stage has its fields.
+struct Line {
+    exchange: NeighborExchange,
+    memory: Payloads,
+    rank: usize,
 }
 
-/// The packet of a round from a rank to a side.
-fn packet(rank: usize, to: Side, round: u64, bytes: usize) -> Packet {
+impl Deref for Line {
+    type Target = NeighborExchange;
+
+    fn deref(&self) -> &NeighborExchange {
+        &self.exchange
+    }
+}
+
+/// The content of a packet of a round from a rank to a side.
+fn content(rank: usize, to: Side, round: u64, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let seed = mix((rank as u64) << 32 | round << 1 | u64::from(to == Side::Left));
     let metadata = format!("round {round} of rank {rank} to the {to}").into_bytes();
-    Packet::new(metadata, Some(Numbers::new(seed).bytes(bytes).into()))
+    (metadata, Numbers::new(seed).bytes(bytes))
 }
 
-/// A packet for each neighbour that exists.
-fn packets(line: &NeighborExchange, rank: usize, round: u64, bytes: usize) -> Sides<Option<Packet>> {
-    let neighbors = line.neighbors();
-    let to = |side: Side| neighbors.get(side).map(|_| packet(rank, side, round, bytes));
-    Sides { left: to(Side::Left), right: to(Side::Right) }
-}
-
-/// Checks what came in a round.
-fn check(line: &NeighborExchange, came: &Sides<Option<Packet>>, round: u64, bytes: usize) -> Outcome {
-    for side in Side::BOTH {
-        let expected = line.neighbors().get(side).map(|from| packet(from, side.other(), round, bytes));
-        let read = |packet: &Packet| {
-            let payload = packet.payload.as_ref().and_then(|payload| payload.to_vec());
-            (String::from_utf8_lossy(&packet.metadata).into_owned(), payload)
-        };
-        let (found, expected) = (came.get(side).as_ref().map(read), expected.as_ref().map(read));
-        ensure!(
-            found == expected,
-            "from the {side} came {:?} instead of {:?}",
-            found.as_ref().map(|(text, bytes)| (text, bytes.as_ref().map(Vec::len))),
-            expected.as_ref().map(|(text, bytes)| (text, bytes.as_ref().map(Vec::len)))
-        );
+impl Line {
+    fn new(comm: &Stage<'_>, topology: Topology) -> Result<Self, Trouble> {
+        Self::over(comm, topology, |resource| resource)
     }
-    Ok(())
+
+    /// Received payloads lie in another resource that is made of the stage's.
+    fn over(
+        comm: &Stage<'_>,
+        topology: Topology,
+        resource: impl FnOnce(Arc<dyn MemoryResource>) -> Arc<dyn MemoryResource>,
+    ) -> Result<Self, Trouble> {
+        let memory = Payloads::of(comm)?;
+        let exchange = NeighborExchange::new(comm, topology, resource(memory.resource()))?;
+        Ok(Self { exchange, memory, rank: comm.rank() })
+    }
+
+    /// The packet of a round to a side.
+    fn packet(&self, to: Side, round: u64, bytes: usize) -> Result<Packet, Trouble> {
+        let (metadata, payload) = content(self.rank, to, round, bytes);
+        Ok(Packet::new(metadata, Some(self.memory.make(&payload)?)))
+    }
+
+    /// A packet for each neighbour that exists.
+    fn packets(&self, round: u64, bytes: usize) -> Result<Sides<Option<Packet>>, Trouble> {
+        let neighbors = self.neighbors();
+        let to = |side: Side| neighbors.get(side).map(|_| self.packet(side, round, bytes)).transpose();
+        Ok(Sides { left: to(Side::Left)?, right: to(Side::Right)? })
+    }
+
+    /// The same in memory of the host that no other rank can map.
+    fn private(&self, round: u64, bytes: usize) -> Sides<Option<Packet>> {
+        let neighbors = self.neighbors();
+        let to = |side: Side| {
+            let (metadata, payload) = content(self.rank, side, round, bytes);
+            neighbors.get(side).map(|_| Packet::new(metadata, Some(payload.into())))
+        };
+        Sides { left: to(Side::Left), right: to(Side::Right) }
+    }
+
+    /// Checks what came in a round.
+    fn check(&self, came: &Sides<Option<Packet>>, round: u64, bytes: usize) -> Outcome {
+        for side in Side::BOTH {
+            let expected = self.neighbors().get(side).map(|from| content(from, side.other(), round, bytes));
+            let found = came.get(side).as_ref().map(|packet| -> Result<_, Trouble> {
+                let payload = packet.payload.as_ref().map(|payload| self.memory.read(payload)).transpose()?;
+                Ok((packet.metadata.clone(), payload.unwrap_or_default()))
+            });
+            let found = found.transpose()?;
+            ensure!(
+                found == expected,
+                "from the {side} came {:?} instead of {:?}",
+                found.as_ref().map(|(text, bytes)| (String::from_utf8_lossy(text), bytes.len())),
+                expected.as_ref().map(|(text, bytes)| (String::from_utf8_lossy(text), bytes.len()))
+            );
+        }
+        Ok(())
+    }
+
+    /// A round of packets for each neighbour.
+    fn round(&self, id: u32, round: u64, bytes: usize) -> Outcome {
+        let came = self.exchange.exchange(id, self.packets(round, bytes)?)?;
+        self.check(&came, round, bytes)
+    }
+
+    /// The error of the first round that fails: ranks further away learn of a failure in a later round.
+    fn failure(&self, id: u32) -> Option<NeighborError> {
+        (0..).find_map(|_| self.exchange.exchange(id, Sides::default()).err())
+    }
 }
 
 fn sides(comm: &Stage<'_>) -> Outcome {
     for topology in [Topology::Line, Topology::Ring] {
-        let line = line(comm, topology)?;
-        let came = line.exchange(7, packets(&line, comm.rank(), 0, 100))?;
-        check(&line, &came, 0, 100)?;
+        let line = Line::new(comm, topology)?;
+        line.round(7, 0, 100)?;
     }
     // A rank alone on a ring is its own neighbour; its neighbours are not named then.
     if comm.size() == 1 {
-        let ring = line(comm, Topology::Ring)?;
-        let to = |side| Some(packet(0, side, 3, 10));
-        let came = ring.exchange(0, Sides { left: to(Side::Left), right: to(Side::Right) })?;
-        let text = |packet: &Option<Packet>| packet.as_ref().map(|packet| packet.metadata.clone());
-        ensure!(text(&came.left) == text(&to(Side::Right)), "from the left came {:?}", came.left);
-        ensure!(text(&came.right) == text(&to(Side::Left)), "from the right came {:?}", came.right);
+        let ring = Line::new(comm, Topology::Ring)?;
+        let to = |side| ring.packet(side, 3, 10).map(Some);
+        let came = ring.exchange(0, Sides { left: to(Side::Left)?, right: to(Side::Right)? })?;
+        for (side, packet) in [(Side::Left, came.left), (Side::Right, came.right)] {
+            let Some(Packet { metadata, payload: Some(payload) }) = packet else {
+                fail!("no payload came from the {side}");
+            };
+            let found = (metadata, ring.memory.read(&payload)?);
+            ensure!(found == content(0, side.other(), 3, 10), "from the {side} came another packet");
+        }
     }
     comm.barrier()?;
     Ok(())
 }
 
 fn presence(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Line)?;
-    let kinds: [fn() -> Option<Packet>; 4] = [
-        || None,
-        || Some(Packet::default()),
-        || Some(Packet::new(b"rows".to_vec(), None)),
-        || Some(Packet::new(Vec::new(), Some(Vec::new().into()))),
-    ];
-    let shape =
-        |packet: &Packet| (packet.metadata.len(), packet.payload.as_ref().map(|payload| payload.len()));
-    for round in 0..kinds.len() {
-        let made = |rank: usize| kinds[(rank + round) % kinds.len()]();
-        let sends = line.neighbors().map(|neighbor| neighbor.and_then(|_| made(comm.rank())));
-        let came = line.exchange(1, sends)?;
+    let line = Line::new(comm, Topology::Line)?;
+    const KINDS: usize = 5;
+    let kind = |rank: usize, round: usize| -> Result<Option<Packet>, Trouble> {
+        let of_host = Buffer::default();
+        Ok(match (rank + round) % KINDS {
+            0 => None,
+            1 => Some(Packet::default()),
+            2 => Some(Packet::new(b"rows".to_vec(), None)),
+            3 => Some(Packet::new(Vec::new(), Some(of_host))),
+            _ => Some(Packet::new(b"no rows".to_vec(), Some(line.memory.make(&[])?))),
+        })
+    };
+    let shape = |packet: &Packet| {
+        let payload = packet.payload.as_ref().map(|payload| (payload.len(), payload.bytes().is_some()));
+        (packet.metadata.clone(), payload)
+    };
+    for round in 0..KINDS {
+        let to = |side: Side| line.neighbors().get(side).map_or(Ok(None), |_| kind(comm.rank(), round));
+        let came = line.exchange(1, Sides { left: to(Side::Left)?, right: to(Side::Right)? })?;
         for side in Side::BOTH {
-            let expected = line.neighbors().get(side).and_then(made);
+            let expected = line.neighbors().get(side).map_or(Ok(None), |from| kind(from, round))?;
             let (found, expected) = (came.get(side).as_ref().map(shape), expected.as_ref().map(shape));
             ensure!(found == expected, "round {round}, {side}: {found:?} instead of {expected:?}");
+            // An empty payload is of the receiver's memory, as any other.
+            let payload = came.get(side).as_ref().and_then(|packet| packet.payload.as_ref());
+            let (found, expected) = (payload.map(Buffer::kind), line.memory.resource().kind());
+            ensure!(found.is_none_or(|kind| kind == expected), "an empty payload of {found:?} memory");
         }
     }
     comm.barrier()?;
@@ -108,50 +178,40 @@ fn presence(comm: &Stage<'_>) -> Outcome {
 }
 
 fn sizes(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Ring)?;
-    for (round, bytes) in
-        [1, 4096, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 3_000_001].into_iter().enumerate()
-    {
-        let round = round as u64;
-        let came = line.exchange(0, packets(&line, comm.rank(), round, bytes))?;
-        check(&line, &came, round, bytes)?;
-        // From memory of the library, which peers may map.
-        let memory = HostMemory::of(comm);
-        let own = packets(&line, comm.rank(), round, bytes).map(|packet| {
-            packet.map(|packet| -> Result<Packet, MemoryError> {
-                let mut payload = memory.allocate(bytes)?;
-                if let (Some(to), Some(from)) = (payload.bytes_mut(), packet.payload.and_then(|p| p.to_vec()))
-                {
-                    to.copy_from_slice(&from);
-                }
-                Ok(Packet::new(packet.metadata, Some(payload)))
-            })
-        });
-        let own = Sides { left: own.left.transpose()?, right: own.right.transpose()? };
-        check(&line, &line.exchange(0, own)?, round, bytes)?;
+    let line = Line::new(comm, Topology::Ring)?;
+    let lengths = [1, 4096, (16 << 10) + 1, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 3_000_001];
+    for (round, bytes) in (0..).zip(lengths) {
+        line.round(0, round, bytes)?;
+        let came = line.exchange(0, line.private(round, bytes))?;
+        line.check(&came, round, bytes)?;
     }
     let statistics = line.statistics();
-    ensure!(statistics.rounds == 12, "{} rounds", statistics.rounds);
+    let rounds = 2 * lengths.len() as u64;
+    ensure!(statistics.rounds == rounds, "{} rounds", statistics.rounds);
+    let (of_host, of_device) = (statistics.received.host, statistics.received.device);
+    let expected = if comm.size() == 1 { 0 } else { 4 * lengths.iter().sum::<usize>() as u64 };
+    let expected = if comm.is_on_device() { (0, expected) } else { (expected, 0) };
+    ensure!((of_host, of_device) == expected, "{of_host} and {of_device} bytes instead of {expected:?}");
     comm.barrier()?;
     Ok(())
 }
 
 fn rounds(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Ring)?;
+    let line = Line::new(comm, Topology::Ring)?;
     for round in 0..100 {
         // A rank that is late in one round is early in another.
         if mix(round << 8 | comm.rank() as u64).is_multiple_of(20) {
             std::thread::sleep(Duration::from_micros(300));
         }
         let bytes = if round.is_multiple_of(25) { 200_000 } else { 50 };
-        check(&line, &line.exchange(0, packets(&line, comm.rank(), round, bytes))?, round, bytes)?;
+        line.round(0, round, bytes)?;
     }
     comm.barrier()?;
     Ok(())
 }
 
 fn opposite_orders(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Line)?;
+    let line = Line::new(comm, Topology::Line)?;
     let mut ids: Vec<u32> = (0..6).collect();
     if comm.rank().is_multiple_of(2) {
         ids.reverse();
@@ -159,44 +219,44 @@ fn opposite_orders(comm: &Stage<'_>) -> Outcome {
     let mut rounds = Vec::new();
     for id in &ids {
         let bytes = if id.is_multiple_of(2) { 100 } else { 100_000 };
-        rounds.push((*id, bytes, line.start(*id, packets(&line, comm.rank(), (*id).into(), bytes))?));
+        rounds.push((*id, bytes, line.start(*id, line.packets((*id).into(), bytes)?)?));
     }
     for (id, bytes, round) in rounds {
-        check(&line, &round.wait()?, id.into(), bytes)?;
+        line.check(&round.wait()?, id.into(), bytes)?;
     }
     comm.barrier()?;
     Ok(())
 }
 
 fn reused(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Line)?;
+    let line = Line::new(comm, Topology::Line)?;
     for round in 0..3 {
         if comm.rank() == 1 {
             std::thread::sleep(Duration::from_millis(100));
         }
-        let flight = line.start(5, packets(&line, comm.rank(), round, 100_000))?;
+        let flight = line.start(5, line.packets(round, 100_000)?)?;
         let again = line.start(5, Sides::default());
         let is_over = flight.is_complete()?;
         ensure!(
             matches!(again.err(), Some(NeighborError::Busy { id: 5 })) || is_over,
             "an id was used twice"
         );
-        check(&line, &flight.wait()?, round, 100_000)?;
+        line.check(&flight.wait()?, round, 100_000)?;
     }
     comm.barrier()?;
     Ok(())
 }
 
 fn callbacks(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Ring)?;
+    let line = Line::new(comm, Topology::Ring)?;
     let calls = Arc::<AtomicU32>::default();
     for round in 0..10 {
-        let flight = line.start(0, packets(&line, comm.rank(), round, 100))?;
+        let flight = line.start(0, line.packets(round, 100)?)?;
         let counts = Arc::clone(&calls);
         flight.on_completion(move |outcome| {
             counts.fetch_add(u32::from(outcome.is_ok()), Ordering::AcqRel);
         });
-        check(&line, &flight.wait()?, round, 100)?;
+        line.check(&flight.wait()?, round, 100)?;
         let count = calls.load(Ordering::Acquire);
         ensure!(count <= round as u32 + 1, "{count} calls after round {round}");
     }
@@ -213,24 +273,24 @@ fn callbacks(comm: &Stage<'_>) -> Outcome {
 fn cancelled(comm: &Stage<'_>) -> Outcome {
     use std::future::Future;
     use std::task::{Context, Waker};
-    let line = line(comm, Topology::Ring)?;
-    let flight = line.start(0, packets(&line, comm.rank(), 0, 100_000))?;
+    let line = Line::new(comm, Topology::Ring)?;
+    let flight = line.start(0, line.packets(0, 100_000)?)?;
     let mut completed = Box::pin(flight.completed());
     let _ = completed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     drop(completed);
     flight.wait_until_complete()?;
-    check(&line, &flight.take()?, 0, 100_000)?;
+    line.check(&flight.take()?, 0, 100_000)?;
     ensure!(matches!(flight.take(), Err(NeighborError::Taken { .. })) || comm.size() == 1, "taken twice");
     // A round whose handle is dropped goes on for the neighbours.
-    drop(line.start(1, packets(&line, comm.rank(), 1, 100_000))?);
-    let next = line.start(2, packets(&line, comm.rank(), 2, 10))?;
-    check(&line, &next.wait()?, 2, 10)?;
+    drop(line.start(1, line.packets(1, 100_000)?)?);
+    let next = line.start(2, line.packets(2, 10)?)?;
+    line.check(&next.wait()?, 2, 10)?;
     comm.barrier()?;
     Ok(())
 }
 
 fn session(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Line)?;
+    let line = Line::new(comm, Topology::Line)?;
     for _ in 0..2 {
         let mut session = line.session(3)?;
         // Each rank sends as many packets to a side as its number says, then ends that direction.
@@ -238,10 +298,10 @@ fn session(comm: &Stage<'_>) -> Outcome {
         let mut round = 0;
         while !session.is_over() {
             let turn = |side: Side| match (line.neighbors().get(side), sends(comm.rank(), round)) {
-                (Some(_), true) => Turn::Packet(packet(comm.rank(), side, round, 64)),
-                _ => Turn::Last,
+                (Some(_), true) => line.packet(side, round, 64).map(Turn::Packet),
+                _ => Ok(Turn::Last),
             };
-            let came = session.round(Sides { left: turn(Side::Left), right: turn(Side::Right) })?;
+            let came = session.round(Sides { left: turn(Side::Left)?, right: turn(Side::Right)? })?;
             for side in Side::BOTH {
                 let expected = line.neighbors().get(side).is_some_and(|from| sends(from, round));
                 let is_packet = matches!(came.get(side), Turn::Packet(_));
@@ -253,13 +313,13 @@ fn session(comm: &Stage<'_>) -> Outcome {
         ensure!(matches!(busy.err(), Some(NeighborError::Busy { id: 3 })), "a session's id was used");
     }
     // Rounds outside of sessions follow.
-    check(&line, &line.exchange(3, packets(&line, comm.rank(), 9, 10))?, 9, 10)?;
+    line.round(3, 9, 10)?;
     comm.barrier()?;
     Ok(())
 }
 
 fn refused(comm: &Stage<'_>) -> Outcome {
-    let line = line(comm, Topology::Line)?;
+    let line = Line::new(comm, Topology::Line)?;
     let packet = || Some(Packet::default());
     if comm.rank() == 0 {
         let error = line.exchange(0, Sides { left: packet(), right: None }).err();
@@ -270,26 +330,29 @@ fn refused(comm: &Stage<'_>) -> Outcome {
         ensure!(matches!(error, Some(NeighborError::NoNeighbor { side: Side::Right, .. })), "{error:?}");
     }
     // A refused call counts for nothing.
-    check(&line, &line.exchange(0, packets(&line, comm.rank(), 0, 10))?, 0, 10)?;
+    line.round(0, 0, 10)?;
     comm.barrier()?;
     Ok(())
 }
 
 fn limited(comm: &Stage<'_>) -> Outcome {
     const LIMIT: usize = 1 << 20;
-    let host: Arc<dyn MemoryResource> = Arc::new(HostMemory::of(comm));
-    let limited = || Limited::new(Arc::clone(&host), LIMIT).with_patience(Duration::from_millis(20));
-    let spilling = Arc::new(limited().spilling(Arc::clone(&host)));
-    let ring = NeighborExchange::ring(comm, Arc::clone(&spilling) as _)?;
-    check(&ring, &ring.exchange(0, packets(&ring, comm.rank(), 0, 2 * LIMIT))?, 0, 2 * LIMIT)?;
-    let spilled = spilling.statistics().spilled;
-    ensure!(comm.size() == 1 || spilled >= 4 * LIMIT as u64, "{spilled} bytes were spilled");
+    let limited = |resource| Limited::new(resource, LIMIT).with_patience(Duration::from_millis(20));
+    let mut made = None;
+    let ring = Line::over(comm, Topology::Ring, |resource| {
+        let spilling = limited(resource).spilling(Arc::new(HostMemory::of(comm)));
+        Arc::new(made.insert(spilling).clone())
+    })?;
+    let spilled = || made.as_ref().map_or(0, |made| made.statistics().spilled);
+    ring.round(0, 0, 2 * LIMIT)?;
+    ensure!(comm.size() == 1 || spilled() >= 4 * LIMIT as u64, "{} bytes were spilled", spilled());
+    ring.check(&ring.exchange(0, ring.private(1, 2 * LIMIT))?, 1, 2 * LIMIT)?;
     comm.barrier()?;
     if comm.size() == 1 {
         return Ok(());
     }
-    let line = NeighborExchange::line(comm, Arc::new(limited()))?;
-    let failed = line.exchange(0, packets(&line, comm.rank(), 0, 2 * LIMIT)).err();
+    let line = Line::over(comm, Topology::Line, |resource| Arc::new(limited(resource)))?;
+    let failed = line.exchange(0, line.packets(0, 2 * LIMIT)?).err();
     let is_shortage = |error: &MemoryError| matches!(error, MemoryError::Shortage { limit: LIMIT, .. });
     match &failed {
         Some(NeighborError::Packet(PacketError::Memory { error, .. })) if is_shortage(error) => {}
@@ -307,12 +370,12 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
         return Ok(());
     }
     let patient = comm.with_deadline(Some(Duration::from_millis(200)));
-    let line = NeighborExchange::line(&patient, Arc::new(HostMemory::of(comm)))?;
+    let line = Line::new(&comm.of(&patient), Topology::Line)?;
     // Rank 1 starts another operation.
     let id = if comm.rank() == 1 { 9 } else { 0 };
-    // Ranks further away learn of it in a later round.
-    let fails = |_| line.exchange(id, packets(&line, comm.rank(), 0, 10)).err();
-    let error = (0..).find_map(fails).map(|error: NeighborError| error.to_string()).unwrap_or_default();
+    // With payloads, of which some stay in flight.
+    let first = line.exchange(id, line.packets(0, 10)?).err();
+    let error = first.or_else(|| line.failure(id)).map(|error| error.to_string()).unwrap_or_default();
     ensure!(error.contains("rank"), "{error:?} names no rank");
     comm.barrier()?;
     Ok(())
@@ -324,9 +387,7 @@ fn topologies(comm: &Stage<'_>) -> Outcome {
     }
     let patient = comm.with_deadline(Some(Duration::from_secs(20)));
     let topology = if comm.rank() == 0 { Topology::Ring } else { Topology::Line };
-    let line = NeighborExchange::new(&patient, topology, Arc::new(HostMemory::of(comm)))?;
-    // Ranks further away learn of it in a later round.
-    let error = (0..).find_map(|_| line.exchange(0, Sides::default()).err());
+    let error = Line::new(&comm.of(&patient), topology)?.failure(0);
     let is_named = matches!(error, Some(NeighborError::Topology { .. } | NeighborError::Aborted { .. }));
     ensure!(is_named, "{error:?}");
     comm.barrier()?;
@@ -338,7 +399,7 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
         return Ok(());
     }
     let patient = comm.with_deadline(Some(Duration::from_secs(20)));
-    let new = || NeighborExchange::line(&patient, Arc::new(HostMemory::of(comm)));
+    let new = || Line::new(&comm.of(&patient), Topology::Line);
     // Rank 0 drops its end, without and with a round in flight, and rank 1 waits for another round of it.
     for in_flight in [false, true] {
         let line = new()?;
@@ -346,7 +407,7 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
             drop(in_flight.then(|| line.start(7, Sides::default())).transpose()?);
             drop(line);
         } else {
-            let error = (0..).find_map(|_| line.exchange(0, Sides::default()).err());
+            let error = line.failure(0);
             let is_named =
                 matches!(error, Some(NeighborError::Dropped { rank: 0, .. } | NeighborError::Aborted { .. }));
             ensure!(is_named, "{error:?}");
@@ -372,7 +433,7 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
         let error = line.exchange(3, Sides::default()).err();
         ensure!(matches!(error, Some(NeighborError::SessionDropped { rank: 0, id: 2 })), "{error:?}");
     } else {
-        let error = (0..).find_map(|_| line.exchange(3, Sides::default()).err());
+        let error = line.failure(3);
         ensure!(matches!(error, Some(NeighborError::Aborted { rank: 0, .. })), "{error:?}");
     }
     comm.barrier()?;

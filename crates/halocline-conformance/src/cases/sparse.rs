@@ -1,13 +1,10 @@
 //! Sparse all-to-all: packets of every length between some of the ranks, in memory of the host or of devices.
 
 use crate::numbers::Numbers;
+use crate::payloads::Payloads;
 use crate::stage::Stage;
-use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::device::Priority;
-use halocline::{Device, Stream};
-use halocline_comm::memory_resource::{
-    Buffer, DeviceMemory, HostMemory, Limited, MemoryKind, MemoryResource,
-};
+use crate::{Case, Outcome, ensure, fail};
+use halocline_comm::memory_resource::{HostMemory, Limited, MemoryResource};
 use halocline_comm::packet::Packet;
 use halocline_comm::sparse::{SparseAlltoall, SparseError};
 use std::sync::Arc;
@@ -33,69 +30,15 @@ fn metadata(from: usize, number: usize) -> Vec<u8> {
     [from as u64, number as u64].map(u64::to_le_bytes).concat()
 }
 
-/// Memory for packets where the stage has its fields.
-struct Memory {
-    resource: Arc<dyn MemoryResource>,
-    stream: Option<(&'static Device, Stream)>,
-}
-
-impl Memory {
-    fn of(comm: &Stage<'_>) -> Result<Self, Trouble> {
-        Ok(match comm.device() {
-            None => Self { resource: Arc::new(HostMemory::of(comm)), stream: None },
-            Some(device) => {
-                let stream = device.stream(Priority::Normal)?;
-                Self { resource: Arc::new(DeviceMemory::new(device)), stream: Some((device, stream)) }
-            }
-        })
-    }
-
-    /// A payload with some content, which a stream may still copy.
-    fn payload(&self, bytes: &[u8]) -> Result<Buffer, Trouble> {
-        let mut buffer = self.resource.allocate(bytes.len())?;
-        let Some((device, stream)) = self.stream.as_ref().filter(|_| !bytes.is_empty()) else {
-            if let Some(to) = buffer.bytes_mut() {
-                to.copy_from_slice(bytes);
-            }
-            return Ok(buffer);
-        };
-        let staging = device.allocate_pinned(bytes.len())?;
-        // SAFETY: fresh memory that nothing else uses; the stream is synchronised before the staging memory is dropped.
-        unsafe {
-            staging.bytes_mut(0..bytes.len()).copy_from_slice(bytes);
-            stream.copy(buffer.address(), staging.at(0), bytes.len())?;
-        }
-        let buffer = buffer.ready_after(stream)?;
-        stream.synchronise()?;
-        Ok(buffer)
-    }
-
-    fn read(&self, payload: &Buffer) -> Result<Vec<u8>, Trouble> {
-        if payload.kind() != MemoryKind::Device {
-            return payload.to_vec().ok_or_else(|| Trouble::new("a payload of the host is not there"));
-        }
-        let (Some((device, stream)), true) = (&self.stream, !payload.is_empty()) else {
-            return Ok(Vec::new());
-        };
-        let target = device.allocate_pinned(payload.len())?;
-        payload.order(stream)?;
-        // SAFETY: the payload and fresh memory, both of which live until the stream is synchronised.
-        unsafe { stream.copy(target.at(0), payload.address(), payload.len()) }?;
-        stream.synchronise()?;
-        // SAFETY: the copy is done.
-        Ok(unsafe { target.bytes(0..payload.len()) }.to_vec())
-    }
-}
-
-fn insert(exchange: &SparseAlltoall, memory: &Memory, to: usize, from: usize, count: usize) -> Outcome {
+fn insert(exchange: &SparseAlltoall, memory: &Payloads, to: usize, from: usize, count: usize) -> Outcome {
     for number in 0..count {
-        let payload = memory.payload(&bytes(from, to, number))?;
+        let payload = memory.make(&bytes(from, to, number))?;
         exchange.insert(to, Packet::new(metadata(from, number), Some(payload)))?;
     }
     Ok(())
 }
 
-fn check(exchange: &SparseAlltoall, memory: &Memory, from: usize, to: usize, count: usize) -> Outcome {
+fn check(exchange: &SparseAlltoall, memory: &Payloads, from: usize, to: usize, count: usize) -> Outcome {
     let packets = exchange.extract(from)?;
     ensure!(packets.len() == count, "{} of {count} packets of rank {from}", packets.len());
     for (number, packet) in packets.into_iter().enumerate() {
@@ -120,10 +63,10 @@ fn neighbours(comm: &Stage<'_>) -> (Vec<usize>, Vec<usize>) {
 }
 
 fn every_length(comm: &Stage<'_>) -> Outcome {
-    let memory = Memory::of(comm)?;
+    let memory = Payloads::of(comm)?;
     let (sources, destinations) = neighbours(comm);
     for round in 0..3 {
-        let resource = Arc::clone(&memory.resource);
+        let resource = memory.resource();
         let exchange = SparseAlltoall::new(comm, &sources, &destinations, resource)?;
         // Some edges have no packet.
         let count = |from: usize| (from + round) % 3 * LENGTHS.len() / 2;
@@ -139,9 +82,9 @@ fn every_length(comm: &Stage<'_>) -> Outcome {
 }
 
 fn dense(comm: &Stage<'_>) -> Outcome {
-    let memory = Memory::of(comm)?;
+    let memory = Payloads::of(comm)?;
     let others: Vec<usize> = (0..comm.size()).filter(|rank| *rank != comm.rank()).collect();
-    let exchange = SparseAlltoall::new(comm, &others, &others, Arc::clone(&memory.resource))?;
+    let exchange = SparseAlltoall::new(comm, &others, &others, memory.resource())?;
     others.iter().try_for_each(|&to| insert(&exchange, &memory, to, comm.rank(), LENGTHS.len()))?;
     exchange.finish();
     exchange.wait()?;
@@ -151,9 +94,9 @@ fn dense(comm: &Stage<'_>) -> Outcome {
 }
 
 fn discovered(comm: &Stage<'_>) -> Outcome {
-    let memory = Memory::of(comm)?;
+    let memory = Payloads::of(comm)?;
     let (sources, destinations) = neighbours(comm);
-    let resource = Arc::clone(&memory.resource);
+    let resource = memory.resource();
     let exchange = SparseAlltoall::discover(comm, &destinations, resource)?;
     let mut expected = sources.clone();
     expected.sort_unstable();
@@ -165,9 +108,9 @@ fn discovered(comm: &Stage<'_>) -> Outcome {
 }
 
 fn spilled(comm: &Stage<'_>) -> Outcome {
-    let memory = Memory::of(comm)?;
+    let memory = Payloads::of(comm)?;
     let (sources, destinations) = neighbours(comm);
-    let limited = Limited::new(Arc::clone(&memory.resource), 1 << 20)
+    let limited = Limited::new(memory.resource(), 1 << 20)
         .with_patience(Duration::ZERO)
         .spilling(Arc::new(HostMemory::of(comm)));
     let resource = Arc::new(limited.clone());
@@ -185,9 +128,9 @@ fn spilled(comm: &Stage<'_>) -> Outcome {
 
 /// Operations of one rank begin and end while others have not begun them.
 fn late(comm: &Stage<'_>) -> Outcome {
-    let memory = Memory::of(comm)?;
+    let memory = Payloads::of(comm)?;
     let (sources, destinations) = neighbours(comm);
-    let make = || SparseAlltoall::new(comm, &sources, &destinations, Arc::clone(&memory.resource));
+    let make = || SparseAlltoall::new(comm, &sources, &destinations, memory.resource());
     let mut exchanges = Vec::new();
     for _ in 0..4 {
         let exchange = make()?;
@@ -210,9 +153,9 @@ fn contradicting(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
-    let memory = Memory::of(comm)?;
+    let memory = Payloads::of(comm)?;
     let sources: &[usize] = if comm.rank() == 0 { &[1] } else { &[] };
-    let exchange = SparseAlltoall::new(comm, sources, &[], memory.resource)?;
+    let exchange = SparseAlltoall::new(comm, sources, &[], memory.resource())?;
     exchange.finish();
     let found = exchange.wait().err();
     drop(exchange);

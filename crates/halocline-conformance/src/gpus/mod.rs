@@ -5,6 +5,7 @@ mod cases;
 mod kinds;
 mod mapped;
 pub mod meter;
+pub mod packets;
 mod probe;
 pub mod program;
 #[path = "../../../halocline-device/tests/cuda/gpu/raw.rs"]

@@ -12,6 +12,7 @@ mod mapped;
 mod messages;
 mod mpi;
 mod narrowed;
+mod packets;
 mod queues;
 mod random;
 mod refused;

@@ -9,10 +9,12 @@ use halocline_plan::wire::{Reader, WireError, Writer};
 pub(super) enum Control {
     /// The sender's topology, and its device, which maps device memory of the receiver.
     Hello { topology: Topology, device: Option<DeviceId> },
-    /// The sender has failed, and copies nothing any more.
+    /// The sender has failed. It may still copy memory of the receiver.
     Abort { culprit: usize, why: String },
-    /// The sender has dropped its end, and starts no round any more.
+    /// The sender has dropped its end, and starts no round any more. Those in flight go on.
     Closed,
+    /// The sender has failed, and copies nothing any more.
+    Ended,
 }
 
 /// The longest text of a failure.
@@ -33,6 +35,7 @@ impl Control {
                 w.bytes(&why.as_bytes()[..why.floor_char_boundary(LONGEST_TEXT)]);
             }
             Self::Closed => w.u32(3),
+            Self::Ended => w.u32(4),
         }
         w.finish()
     }
@@ -59,6 +62,7 @@ impl Control {
                 Self::Abort { culprit, why: why.to_owned() }
             }
             3 => Self::Closed,
+            4 => Self::Ended,
             _ => return Err(WireError::Content("no such kind of message")),
         };
         r.finish()?;
@@ -77,6 +81,7 @@ mod tests {
             Control::Hello { topology: Topology::Line, device: None },
             Control::Abort { culprit: 3, why: "no memory".to_owned() },
             Control::Closed,
+            Control::Ended,
         ] {
             let message = control.encode();
             assert_eq!(Control::decode(&message).unwrap(), control);

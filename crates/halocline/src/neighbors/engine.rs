@@ -1,14 +1,14 @@
 //! What the threads of a rank share of a neighbour exchange. One lock, never held while a task, a callback or a wait runs.
 
 use super::control::Control;
-use super::link::{Link, Number, channel};
+use super::link::{Lingering, Link, Number, channel};
 use super::round::Core;
 use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Turn, trace};
 use crate::Packet;
 use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
 use halocline_comm::memory_resource::MemoryResource;
-use halocline_comm::packet::{PacketContext, PacketSend};
+use halocline_comm::packet::PacketContext;
 use halocline_comm::{CommError, Communicator, Endpoint, PeerState, Serve};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -35,12 +35,14 @@ pub(super) struct State {
     peers: Sides<Peer>,
     /// Final.
     pub(super) failure: Option<NeighborError>,
-    /// Packets of failed rounds whose memory the neighbour may still read.
-    pub(super) lingering: Vec<(Side, PacketSend)>,
+    /// What is left of failed rounds.
+    pub(super) lingering: Vec<Lingering>,
     /// No handle can start a round any more.
     pub(super) is_detached: bool,
-    /// The neighbours know.
+    /// The neighbours know that this rank starts no round any more.
     pub(super) has_closed: bool,
+    /// The neighbours know that this rank, which has failed, reads none of their memory any more.
+    pub(super) has_ended: bool,
     statistics: NeighborStatistics,
 }
 
@@ -62,8 +64,8 @@ struct Peer {
     device: Option<Option<DeviceId>>,
     /// It starts no round any more; those in flight go on.
     is_closed: bool,
-    /// It reads no memory of this rank any more.
-    has_failed: bool,
+    /// It has failed, and reads no memory of this rank any more.
+    has_ended: bool,
 }
 
 /// A round in flight.
@@ -315,11 +317,9 @@ impl Shared {
                     return Err(NeighborError::Topology { rank, own, from, other });
                 }
                 Control::Hello { device, .. } => peers.get_mut(side).device = Some(device),
-                Control::Abort { culprit, why } => {
-                    peers.get_mut(side).has_failed = true;
-                    return Err(NeighborError::Aborted { rank: culprit, why });
-                }
+                Control::Abort { culprit, why } => return Err(NeighborError::Aborted { rank: culprit, why }),
                 Control::Closed => peers.get_mut(side).is_closed = true,
+                Control::Ended => peers.get_mut(side).has_ended = true,
             }
         }
         Ok(())
@@ -399,20 +399,18 @@ impl Shared {
             if state.failure.is_none() {
                 self.give_up(&mut state, error, &mut reports);
             }
+            self.linger(&mut state);
         }
         self.report(reports);
     }
 
-    /// The failure is final: ends all rounds, and tells the neighbours, who tell theirs. This rank reads no memory of others any
-    /// more.
+    /// The failure is final: ends all rounds, and tells the neighbours, who tell theirs.
     fn give_up(&self, state: &mut State, error: NeighborError, reports: &mut Reports) {
         let why = error.to_string();
         for mut active in std::mem::take(&mut state.active) {
             self.disarm(&mut active);
-            let Active { core, links, .. } = active;
-            for (side, link) in [(Side::Left, links.left), (Side::Right, links.right)] {
-                state.lingering.extend(link.abandon(self, &why).map(|send| (side, send)));
-            }
+            let Active { core, links, number, .. } = active;
+            state.lingering.extend([links.left, links.right].map(|link| link.abandon(self, &number, &why)));
             reports.push((core, Err(error.clone())));
         }
         let (culprit, why) = match &error {
@@ -420,6 +418,8 @@ impl Shared {
             _ => (self.comm().rank(), why),
         };
         state.failure = Some(error);
+        // No call waits for the rest any more: the progress thread looks.
+        self.comm().link().own_bell().demand(self.comm().link().host());
         // A neighbour that cannot be reached waits for nothing.
         let _ = self.tell_all(&Control::Abort { culprit, why });
     }
@@ -436,21 +436,26 @@ impl Shared {
         Ok(())
     }
 
-    /// Carries the packets of failed rounds on until no neighbour reads them.
+    /// Carries the packets of failed rounds on until no device copies them and no neighbour reads them.
     fn linger(&self, state: &mut State) {
-        if state.failure.is_none() || state.lingering.is_empty() {
+        if state.failure.is_none() || (state.has_ended && state.lingering.is_empty()) {
             return;
         }
         let gone = self.gone();
         for side in Side::BOTH {
-            // What it says about its failure comes too late to matter.
-            let _ = self.look(&mut state.peers, side);
+            // What it says about its failure comes too late to matter: only whether it has ended is of interest.
+            while self.look(&mut state.peers, side).is_err() {}
         }
         let State { lingering, peers, .. } = state;
-        lingering.retain_mut(|(side, send)| {
-            let is_read = !peers.get(*side).has_failed && gone.get(*side).is_none();
-            is_read && matches!(send.poll(&self.context), Ok(false))
+        lingering.retain_mut(|rest| {
+            let is_unread = peers.get(rest.side()).has_ended || gone.get(rest.side()).is_some();
+            !rest.advance(self, is_unread)
         });
+        let is_copying = lingering.iter().any(Lingering::is_copying);
+        if !is_copying && !std::mem::replace(&mut state.has_ended, true) {
+            // A neighbour that cannot be reached reads nothing.
+            let _ = self.tell_all(&Control::Ended);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::{NeighborError, Packet, Side, Turn};
 use halocline_comm::mappings::DeviceId;
 use halocline_comm::memory_resource::MemoryKind;
 use halocline_comm::packet::{PacketReceive, PacketSend, PacketTag};
+use std::time::Duration;
 
 /// The kinds of headers.
 const DATA: u8 = 1;
@@ -175,7 +176,7 @@ impl Link {
     }
 
     /// When to look again although no message has come.
-    pub(super) fn due(&self, now: std::time::Duration) -> Option<std::time::Duration> {
+    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
         let send = match &self.send {
             Sending::Sent(send) => send.due(now),
             _ => None,
@@ -195,15 +196,65 @@ impl Link {
         }
     }
 
-    /// Gives up: refuses what comes. Returns the packet that the neighbour may still read.
-    pub(super) fn abandon(self, shared: &Shared, why: &str) -> Option<PacketSend> {
-        if let Receive::Coming(mut coming) = self.receive {
-            coming.refuse(&shared.context, why);
-        }
-        match self.send {
-            Sending::Sent(send) if !send.is_withdrawable() => Some(send),
+    /// Gives up: refuses what comes, and withdraws what the neighbour does not know of.
+    pub(super) fn abandon(self, shared: &Shared, number: &Number, why: &str) -> Lingering {
+        let receive = match self.receive {
+            Receive::Coming(mut coming) => {
+                coming.refuse(&shared.context, why);
+                Some(coming)
+            }
             _ => None,
-        }
+        };
+        let send = match self.send {
+            Sending::Sent(send) => Some(send),
+            // A stream may still write it.
+            Sending::Held(packet) => Some(shared.packet_to(self.side, number, DATA, packet)),
+            Sending::Over => None,
+        };
+        let send = send.map(|mut send| {
+            send.withdraw();
+            send
+        });
+        Lingering { side: self.side, send, receive }
+    }
+}
+
+/// What is left of one side of a failed round.
+pub(super) struct Lingering {
+    side: Side,
+    /// The neighbour may still read its memory, or a device writes or copies it.
+    send: Option<PacketSend>,
+    /// A device may still copy memory of the neighbour.
+    receive: Option<PacketReceive>,
+}
+
+impl Lingering {
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Does what is possible now. `is_unread`: the neighbour reads no memory of this rank any more. True once it is over.
+    pub(super) fn advance(&mut self, shared: &Shared, is_unread: bool) -> bool {
+        // The failure is known.
+        self.receive.take_if(|receive| !matches!(receive.poll(&shared.context), Ok(false)));
+        self.send.take_if(|send| {
+            if is_unread {
+                send.abandon();
+            }
+            !matches!(send.poll(&shared.context), Ok(false))
+        });
+        self.receive.is_none() && self.send.is_none()
+    }
+
+    /// Whether a device may still copy memory of the neighbour.
+    pub(super) fn is_copying(&self) -> bool {
+        self.receive.is_some()
+    }
+
+    /// When to look again although no message has come.
+    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+        let send = self.send.as_ref().and_then(|send| send.due(now));
+        send.into_iter().chain(self.receive.as_ref().and_then(|receive| receive.due(now))).min()
     }
 }
 

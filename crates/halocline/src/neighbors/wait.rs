@@ -1,9 +1,9 @@
 //! Waiting for rounds, and what carries them on meanwhile.
 
-use super::engine::{Active, Shared};
+use super::engine::{Active, Shared, State};
 use super::round::Core;
 use super::{NeighborError, Side, trace};
-use halocline_comm::{CommError, Endpoint, Late, Patience, Serve};
+use halocline_comm::{CommError, Endpoint, Late, Serve};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Shared {
             self.advance();
             core.completion.outcome()
         };
-        let patience = Patience { deadline: self.deadline, ..Patience::of(link) };
+        let patience = self.context.patience(self.deadline);
         let ended = patience.wait(link, poll, || self.demand(core), |late| self.late(core, late));
         if was_armed && core.completion.outcome().is_none() {
             self.arm(core);
@@ -58,10 +58,14 @@ impl Shared {
         ended
     }
 
-    /// Asks the neighbours that a round waits for to carry it on while their programs compute.
+    /// Before a wait sleeps: asks the neighbours that a round waits for to carry it on while their programs compute.
     fn demand(&self, core: &Arc<Core>) {
         let link = self.comm().link();
         let state = self.lock();
+        if state.due(self.now()).is_some() {
+            // No bell rings then: the progress thread looks.
+            link.own_bell().demand(link.host());
+        }
         let Some(active) = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core)) else { return };
         for side in Side::BOTH {
             if let (Some(rank), Some(_)) = (*self.neighbors.get(side), active.links.get(side).missing())
@@ -107,18 +111,23 @@ impl Serve for Shared {
 
     fn is_over(&self) -> bool {
         let state = self.lock();
-        state.active.is_empty() && state.lingering.is_empty() && (state.has_closed || state.failure.is_some())
+        let has_told = if state.failure.is_some() { state.has_ended } else { state.has_closed };
+        state.active.is_empty() && state.lingering.is_empty() && has_told
     }
 
     fn due(&self) -> Option<Duration> {
         let (state, now) = (self.lock(), self.now());
-        let of_round = |active: &Active| {
-            let ends = self.deadline.map(|deadline| active.begun + deadline);
-            let [left, right] = Side::BOTH.map(|side| active.links.get(side).due(now));
-            [ends, left, right].into_iter().flatten().min()
-        };
-        let rounds = state.active.iter().filter(|active| active.is_armed || state.is_detached);
-        let lingering = state.lingering.iter().filter_map(|(_, send)| send.due(now));
-        rounds.filter_map(of_round).chain(lingering).min()
+        let carried_on = state.active.iter().filter(|active| active.is_armed || state.is_detached);
+        let ends = carried_on.filter_map(|active| Some(active.begun + self.deadline?)).min();
+        ends.into_iter().chain(state.due(now)).min()
+    }
+}
+
+impl State {
+    /// When to look again at what is in flight, although no message has come.
+    fn due(&self, now: Duration) -> Option<Duration> {
+        let sides = self.active.iter().flat_map(|active| Side::BOTH.map(|side| active.links.get(side)));
+        let rest = self.lingering.iter().filter_map(|rest| rest.due(now));
+        sides.filter_map(|link| link.due(now)).chain(rest).min()
     }
 }

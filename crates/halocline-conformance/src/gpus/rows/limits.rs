@@ -10,7 +10,7 @@ use halocline_comm::mappings::{Mapping, Mappings, Pinned, Target};
 pub(super) const SHARES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 /// Memory of the next rank, mapped here, and memory of this rank that the previous one has mapped.
-pub(super) struct Remote {
+pub(in super::super) struct Remote {
     source: Memory,
     mapping: Mapping,
     _pinned: Pinned,
@@ -19,7 +19,7 @@ pub(super) struct Remote {
 
 impl Remote {
     /// So many bytes of each rank's device. Collective.
-    pub(super) fn new(comm: &Communicator, device: &Device, bytes: usize) -> Result<Self, Trouble> {
+    pub(in super::super) fn new(comm: &Communicator, device: &Device, bytes: usize) -> Result<Self, Trouble> {
         let mappings = Mappings::of(comm);
         let provider = cuda::provider(device.ordinal())?;
         let own = provider.device();
@@ -67,9 +67,15 @@ impl Remote {
     }
 
     /// Gives a stream a copy of so many bytes to the next rank's memory.
-    pub(super) fn copy(&self, stream: &Stream, bytes: usize) -> Outcome {
+    pub(in super::super) fn copy(&self, stream: &Stream, bytes: usize) -> Outcome {
         // SAFETY: both ends have as many bytes as were mapped, and live until the stream is through. The target is
         // there for this alone.
         Ok(unsafe { stream.copy(self.mapping.address(), self.source.at(0), bytes) }?)
+    }
+    /// Gives a stream a copy of so many bytes from the next rank's memory.
+    pub(in super::super) fn fetch(&self, stream: &Stream, bytes: usize) -> Outcome {
+        // SAFETY: both ends have as many bytes as were mapped, and live until the stream is through. Both are there for
+        // this alone.
+        Ok(unsafe { stream.copy(self.source.at(0), self.mapping.address(), bytes) }?)
     }
 }

@@ -3,7 +3,7 @@
 
 mod capture;
 mod cases;
-mod limits;
+pub(super) mod limits;
 mod nccl;
 mod report;
 mod rival;

@@ -1,0 +1,99 @@
+//! Packets with payloads in memory of simulated devices, each run under a schedule of its own: between neighbours and in the sparse
+//! all-to-all. `HALOCLINE_SEED` runs one seed only; `HALOCLINE_SEEDS` sets their number.
+
+use halocline::device::sim::{Options, World, explore};
+use halocline::neighbors::{NeighborError, NeighborExchange, Sides, Turn};
+use halocline::{Buffer, Communicator, Packet, Stream};
+use halocline_conformance::payloads::Payloads;
+use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
+use halocline_conformance::stage::Stage;
+use halocline_conformance::{Case, Outcome, Trouble, cases_of_fields, ensure};
+
+/// Cases that sleep, or wait by other means than the library's, for which the schedule of a world does not account.
+const LEFT_OUT: [&str; 3] = ["a_hundred_rounds", "an_id_is_used_again", "callbacks_are_called_once"];
+
+fn limited(exports: bool) -> Options {
+    Options { devices: 3, depth: 1024, steps: 5_000_000, exports, ..options() }
+}
+
+fn cases(topic: &str) -> Vec<Case> {
+    let is_wanted = |case: &Case| case.topic() == topic && !LEFT_OUT.iter().any(|it| case.name.contains(it));
+    cases_of_fields().into_iter().filter(is_wanted).collect()
+}
+
+/// One case under each seed, each rank with a device of its own.
+fn rank(world: &World, comm: &Communicator, topic: &str) -> Outcome {
+    let all = cases(topic);
+    let case = &all[world.seed() as usize / 2 % all.len()];
+    // A stage keeps its device for good: it ends with this process.
+    let device = Box::leak(Box::new(world.device(comm.rank() as u32)?));
+    let own = comm.duplicate()?;
+    (case.run)(&Stage::on_device(&own, device))
+        .map_err(|trouble| Trouble::new(format!("{}: {trouble}", case.name)))
+}
+
+#[test]
+fn between_ranks_that_share_their_devices() {
+    for topic in ["neighbors", "sparse"] {
+        explore(0..48, &limited(false), |world| {
+            run_ranks(world, 2 + world.seed() as usize % 2, |comm| rank(world, comm, topic));
+        });
+    }
+}
+
+#[test]
+fn between_ranks_that_map_the_memory_of_devices() {
+    for topic in ["neighbors", "sparse"] {
+        explore(0..48, &limited(true), |world| {
+            run_ranks_apart(world, 2 + world.seed() as usize % 2, |comm| rank(world, comm, topic));
+        });
+    }
+}
+
+/// Memory of a payload goes back to its pool when the exchange fails, and the next payload is written there: not before the
+/// neighbour's device has copied it.
+fn fail_in_flight(world: &World, comm: &Communicator) -> Outcome {
+    const BYTES: usize = 100_000;
+    let device = world.device(comm.rank() as u32)?;
+    let memory = Payloads::new(comm, Some(&device))?;
+    let line = NeighborExchange::line(comm, memory.resource())?;
+    let payload = || memory.make(&[comm.rank() as u8; BYTES]);
+    let packets = |payload: Buffer| {
+        let packet = Some(Packet::new(Vec::new(), Some(payload)));
+        match comm.rank() {
+            0 => Sides { left: None, right: packet },
+            _ => Sides { left: packet, right: None },
+        }
+    };
+    line.exchange(0, packets(payload()?))?;
+    let mut session = Some(line.session(2)?);
+    if let Some(session) = &mut session {
+        session.round(Sides { left: Turn::Nothing, right: Turn::Nothing })?;
+    }
+    let flight = line.start(1, packets(payload()?))?;
+    for _ in 0..world.seed() % 32 {
+        world.pause();
+    }
+    // It is not over: that fails here and at the neighbour.
+    session.take_if(|_| comm.rank() == 0);
+    // The round may have been over before.
+    let ended = flight.wait();
+    for _ in 0..3 {
+        let _again = payload()?;
+        memory.streams().iter().try_for_each(Stream::synchronise)?;
+    }
+    let failed = (0..).find_map(|_| line.exchange(3, Sides::default()).err());
+    ensure!(
+        matches!(failed, Some(NeighborError::SessionDropped { .. } | NeighborError::Aborted { .. })),
+        "{failed:?}"
+    );
+    drop((ended, session, line));
+    Ok(comm.barrier()?)
+}
+
+#[test]
+fn a_failure_gives_no_memory_back_that_a_neighbour_copies() {
+    explore(0..120, &limited(true), |world| {
+        run_ranks_apart(world, 2, |comm| fail_in_flight(world, comm));
+    });
+}
