@@ -3,6 +3,7 @@
 use super::PacketError;
 use super::copy::Copier;
 use super::parts::PART;
+use super::staged::STAGED_PART;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
@@ -78,6 +79,11 @@ impl PacketContext {
     /// Bytes of a part of a payload that messages carry.
     pub(super) fn part(&self) -> usize {
         self.part
+    }
+
+    /// Bytes of a part of a payload on a device that messages carry.
+    pub(super) fn staged_part(&self) -> usize {
+        self.part.min(STAGED_PART)
     }
 
     pub(super) fn host(&self) -> &HostMemory {

@@ -61,7 +61,7 @@ pub(super) enum Source {
     /// Memory of the sender, who waits for the end of the copy.
     Mapped(#[expect(dead_code, reason = "held for its drop")] Mapping),
     /// Memory of this rank.
-    Own(#[expect(dead_code, reason = "held for its drop")] Buffer),
+    Own(#[expect(dead_code, reason = "held for its drop")] Vec<Buffer>),
 }
 
 /// The target of a copy.

@@ -1,5 +1,6 @@
 //! The messages of packets as bytes. Received bytes are checked: every field is validated before use.
 
+use super::parts::PART;
 use halocline_plan::wire::{Reader, WireError};
 
 /// The version of the format.
@@ -30,7 +31,10 @@ pub(super) enum Way {
         on_device: bool,
     },
     /// In parts, each once the receiver has said that it is ready.
-    Parts,
+    Parts {
+        /// Bytes of each but the last.
+        part: u64,
+    },
 }
 
 /// The header of a packet, without its metadata.
@@ -85,7 +89,7 @@ impl Header {
             Way::Nothing => (0, 0, 0),
             Way::Message => (1, 0, 0),
             Way::Mapped { token, offset, on_device } => (2 + u8::from(on_device), token, offset),
-            Way::Parts => (4, 0, 0),
+            Way::Parts { part } => (4, part, 0),
         };
         let flags = if self.payload.is_some() { PRESENT } else { 0 };
         message.extend_from_slice(&[VERSION, self.kind, flags, way]);
@@ -129,9 +133,13 @@ impl Header {
         if length > longest {
             return Err(field("payload length", length));
         }
-        let is_mapped = matches!(way, 2 | 3);
-        if !is_mapped && (token, offset) != (0, 0) {
-            return Err(field("mapping", token.max(offset)));
+        let is_known = match way {
+            2 | 3 => true,
+            4 => (1..=PART as u64).contains(&token) && offset == 0,
+            _ => (token, offset) == (0, 0),
+        };
+        if !is_known {
+            return Err(field("mapping or part", token.max(offset)));
         }
         if offset.checked_add(length).is_none() {
             return Err(field("offset", offset));
@@ -140,7 +148,7 @@ impl Header {
             (0, 0) => Way::Nothing,
             (1, 1..=SMALL) => Way::Message,
             (2 | 3, 1..) => Way::Mapped { token, offset, on_device: way == 3 },
-            (4, 1..) => Way::Parts,
+            (4, 1..) => Way::Parts { part: token },
             _ => return Err(field("path", way.into())),
         };
         let payload = is_present.then_some(length);
@@ -210,7 +218,8 @@ pub(super) fn samples() -> Vec<Vec<u8>> {
         (Some(SMALL), Way::Message),
         (Some(SMALL + 1), Way::Mapped { token: 7, offset: 64, on_device: true }),
         (Some(1 << 20), Way::Mapped { token: u64::MAX, offset: 0, on_device: false }),
-        (Some(1 << 33), Way::Parts),
+        (Some(1 << 33), Way::Parts { part: PART as u64 }),
+        (Some(1 << 33), Way::Parts { part: 1 }),
     ];
     let header = |(payload, way)| {
         let mut message = Vec::new();
@@ -262,7 +271,8 @@ mod tests {
             ("sequence number", forged(8, &[0xff; 8])),
             ("payload length", forged(16, &[0xff; 8])),
             ("path", forged(16, &[0; 8])),
-            ("mapping", forged(56, &[1])),
+            ("mapping or part", forged(56, &[1])),
+            ("mapping or part", forged(3, &[4])),
         ];
         for (field, text) in refused {
             assert!(text.starts_with(&format!("its {field} is ")), "{field}: {text}");

@@ -15,11 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes of a part; with its trailer it fits into one MPI message.
 pub(super) const PART: usize = (1 << 30) - 4096;
 
-/// The bytes of the part that begins at `first`.
-fn part(context: &PacketContext, first: usize, len: usize) -> Range<usize> {
-    first..len.min(first + context.part())
-}
-
 /// A transport may write a trailer behind each part: over the first bytes of the next part, or over spare bytes.
 fn has_space(buffer: &Buffer, part: &Range<usize>) -> bool {
     buffer.len() + buffer.spare() >= part.end + TRAILER && buffer.kind() != MemoryKind::Device
@@ -43,6 +38,8 @@ unsafe fn lend(buffer: &Buffer, part: &Range<usize>, out: &Arc<AtomicUsize>) -> 
 /// The sender's side; its payload lies on the host.
 pub(super) struct PartsSend {
     payload: Buffer,
+    /// Bytes of each part but the last.
+    part: usize,
     sent: usize,
     /// Buffers that are lent to the transport.
     out: Arc<AtomicUsize>,
@@ -51,8 +48,9 @@ pub(super) struct PartsSend {
 }
 
 impl PartsSend {
-    pub(super) fn new(payload: Buffer) -> Self {
-        Self { payload, sent: 0, out: Arc::default(), saved: None }
+    /// In parts of so many bytes, as the receiver knows.
+    pub(super) fn new(payload: Buffer, part: usize) -> Self {
+        Self { payload, part, sent: 0, out: Arc::default(), saved: None }
     }
 
     /// Whether the transport still uses the payload.
@@ -77,7 +75,7 @@ impl PartsSend {
 
     fn send(&mut self, context: &PacketContext, to: usize, tag: Tag) -> Result<(), PacketError> {
         let len = self.payload.len();
-        let part = part(context, self.sent, len);
+        let part = self.sent..len.min(self.sent + self.part);
         self.sent = part.end;
         if part.len() == len
             && let Some(vec) = self.payload.take_vec()
@@ -115,6 +113,8 @@ impl PartsSend {
 /// The receiver's side; its memory lies on the host.
 pub(super) struct PartsReceive {
     buffer: Buffer,
+    /// Bytes of each part but the last.
+    part: usize,
     received: usize,
     is_posted: bool,
     out: Arc<AtomicUsize>,
@@ -128,8 +128,9 @@ enum Arrived {
 }
 
 impl PartsReceive {
-    pub(super) fn new(buffer: Buffer) -> Self {
-        Self { buffer, received: 0, is_posted: false, out: Arc::default(), message: None }
+    /// In parts of so many bytes, as the sender knows.
+    pub(super) fn new(buffer: Buffer, part: usize) -> Self {
+        Self { buffer, part, received: 0, is_posted: false, out: Arc::default(), message: None }
     }
 
     /// The received payload.
@@ -156,7 +157,7 @@ impl PartsReceive {
         ready: impl Fn() -> Result<(), PacketError>,
     ) -> Result<bool, PacketError> {
         loop {
-            let part = part(context, self.received, self.buffer.len());
+            let part = self.received..self.buffer.len().min(self.received + self.part);
             if part.is_empty() {
                 return Ok(true);
             }

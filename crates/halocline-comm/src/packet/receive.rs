@@ -4,6 +4,7 @@ use super::copy::{Copying, Source, Target};
 use super::header::{Header, HeaderError, Reply, Way};
 use super::parts::PartsReceive;
 use super::send::EVENT_POLL;
+use super::staged::StagedReceive;
 use super::{Packet, PacketContext, PacketError, PacketTag};
 use crate::endpoint::Endpoint;
 use crate::mappings::{Kind, Mapping};
@@ -30,8 +31,10 @@ enum State {
         memory: Reservation,
         message: Option<Vec<u8>>,
     },
-    /// The payload comes in parts; the memory that they are copied to afterwards, unless they come there.
-    Parts(PartsReceive, Option<Buffer>),
+    /// The payload comes in parts.
+    Parts(PartsReceive),
+    /// The same for memory of a device, through the host.
+    Staged(StagedReceive),
     /// A device copies the payload.
     Copying(Copying),
     Over,
@@ -116,9 +119,10 @@ impl PacketReceive {
     pub fn due(&self, now: Duration) -> Option<Duration> {
         match &self.state {
             State::Reserving { memory, .. } => memory.due(),
-            State::Parts(parts, _) => parts.is_lending().then_some(now + EVENT_POLL),
-            // No bell rings when an event happens.
-            State::Copying(_) => Some(now + EVENT_POLL),
+            State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
+            // No bell rings when an event happens, which is soon.
+            State::Staged(staged) => staged.is_busy().then_some(now),
+            State::Copying(_) => Some(now),
             State::Message | State::Over => None,
         }
     }
@@ -138,14 +142,23 @@ impl PacketReceive {
         if let State::Copying(_) = self.state {
             return;
         }
-        if let State::Parts(parts, _) = &self.state {
-            parts.withdraw(context, self.tag.payload(self.header.sequence));
-        }
-        if matches!(self.header.way, Way::Mapped { .. } | Way::Parts) && !self.is_ready {
+        let tag = self.tag.payload(self.header.sequence);
+        if matches!(self.header.way, Way::Mapped { .. } | Way::Parts { .. }) && !self.is_ready {
             // A sender that cannot be reached waits no more.
             let _ = self.reply(context, &Reply::Refused(why.to_owned()));
         }
-        (self.is_ready, self.is_taken, self.state) = (true, true, State::Over);
+        (self.is_ready, self.is_taken) = (true, true);
+        self.state = match std::mem::replace(&mut self.state, State::Over) {
+            State::Parts(parts) => {
+                parts.withdraw(context, tag);
+                State::Over
+            }
+            State::Staged(staged) => {
+                staged.withdraw(context, tag);
+                staged.into_payload().1.map_or(State::Over, State::Copying)
+            }
+            _ => State::Over,
+        };
     }
 
     fn advance(&mut self, context: &PacketContext) -> Result<bool, PacketError> {
@@ -185,21 +198,25 @@ impl PacketReceive {
                         }
                     }
                 }
-                State::Parts(mut parts, target) => {
+                State::Parts(mut parts) => {
                     let tag = self.tag.payload(self.header.sequence);
-                    let ready = || self.reply(context, &Reply::Ready);
-                    match (parts.step(context, self.from, tag, ready), target) {
-                        (Ok(true), None) => self.ready(parts.into_buffer()),
-                        (Ok(true), Some(target)) => self.upload(context, parts.into_buffer(), target)?,
-                        (Ok(false), target) => {
-                            self.state = State::Parts(parts, target);
-                            return Ok(false);
-                        }
-                        (Err(error), target) => {
-                            self.state = State::Parts(parts, target);
-                            return Err(error);
-                        }
-                    }
+                    let stepped = parts.step(context, self.from, tag, || self.reply(context, &Reply::Ready));
+                    let Ok(true) = stepped else {
+                        self.state = State::Parts(parts);
+                        return stepped;
+                    };
+                    self.ready(parts.into_buffer())
+                }
+                State::Staged(mut staged) => {
+                    let tag = self.tag.payload(self.header.sequence);
+                    let stepped = staged.step(context, self.from, tag, || self.reply(context, &Reply::Ready));
+                    let Ok(true) = stepped else {
+                        self.state = State::Staged(staged);
+                        return stepped;
+                    };
+                    let (payload, copying) = staged.into_payload();
+                    let over = self.ready(payload);
+                    copying.map_or(over, State::Copying)
                 }
                 State::Copying(copying) => {
                     if !copying.is_done()? {
@@ -230,11 +247,11 @@ impl PacketReceive {
     /// Begins to receive into reserved memory.
     fn start(&mut self, context: &PacketContext, buffer: Buffer) -> Result<State, PacketError> {
         let Way::Mapped { token, offset, on_device } = self.header.way else {
-            return self.in_parts(context, buffer);
+            return Ok(self.in_parts(context, buffer));
         };
         if on_device && context.resource().device().is_none() {
             self.reply(context, &Reply::Unmapped)?;
-            return self.in_parts(context, buffer);
+            return Ok(self.in_parts(context, buffer));
         }
         let length = self.header.payload.unwrap_or(0);
         let mapping = context.mappings().resolve(self.from, token, offset, length)?;
@@ -256,14 +273,15 @@ impl PacketReceive {
         Ok(next)
     }
 
-    fn in_parts(&self, context: &PacketContext, buffer: Buffer) -> Result<State, PacketError> {
-        match buffer.device().filter(|_| buffer.kind() == MemoryKind::Device) {
-            None => Ok(State::Parts(PartsReceive::new(buffer), None)),
-            Some(device) => {
-                let staging = context.copier(device)?.stage(buffer.len());
-                let staging = staging.map_err(|error| self.no_memory(error))?;
-                Ok(State::Parts(PartsReceive::new(staging), Some(buffer)))
-            }
+    fn in_parts(&self, context: &PacketContext, buffer: Buffer) -> State {
+        let part = match self.header.way {
+            Way::Parts { part } => usize::try_from(part).unwrap_or(usize::MAX),
+            // The sender has heard that its memory cannot be mapped.
+            _ => context.part(),
+        };
+        match buffer.device().filter(|_| buffer.kind() == MemoryKind::Device).cloned() {
+            Some(device) => State::Staged(StagedReceive::new(buffer, device, part)),
+            None => State::Parts(PartsReceive::new(buffer, part)),
         }
     }
 
@@ -302,7 +320,7 @@ impl PacketReceive {
         // happened, and the user reads the payload after the event.
         let event =
             unsafe { context.copier(device)?.copy(buffer.address(), staging.address(), buffer.len()) }?;
-        let copying = Copying::new(event.clone(), Source::Own(staging), Target::Given(buffer.kept()));
+        let copying = Copying::new(event.clone(), Source::Own(vec![staging]), Target::Given(buffer.kept()));
         let _ = self.ready(buffer.with_event(event));
         Ok(State::Copying(copying))
     }

@@ -2,6 +2,7 @@
 
 use super::header::{Header, Reply, SEQUENCES, SMALL, Way};
 use super::parts::PartsSend;
+use super::staged::StagedSend;
 use super::{Packet, PacketContext, PacketError, PacketTag};
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
@@ -58,6 +59,8 @@ enum State {
     },
     /// The receiver asks for one part after the other.
     Parts(PartsSend),
+    /// The same from a device, through the host.
+    Staged(StagedSend),
     Over,
 }
 
@@ -122,6 +125,7 @@ impl PacketSend {
         match &self.state {
             State::Waiting(Some(payload)) => payload.is_ready() == Ok(false),
             State::Copying { .. } => true,
+            State::Staged(staged) => staged.is_copying(),
             _ => false,
         }
     }
@@ -145,10 +149,11 @@ impl PacketSend {
     /// When to poll again although no message has come.
     pub fn due(&self, now: Duration) -> Option<Duration> {
         match &self.state {
-            // No bell rings when an event happens.
+            // No bell rings when an event happens. A copy of the library's is over soon.
             State::Waiting(Some(payload)) if payload.is_ready() == Ok(false) => Some(now + EVENT_POLL),
             State::Staging { memory, .. } => memory.due(),
-            State::Copying { .. } => Some(now + EVENT_POLL),
+            State::Copying { .. } => Some(now),
+            State::Staged(staged) => staged.is_busy().then_some(now),
             State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
             _ => None,
         }
@@ -176,8 +181,6 @@ impl PacketSend {
                 }
                 State::Copying { payload, copy, event } => match event.query()? {
                     true if self.is_withdrawn => State::Over,
-                    // The receiver could not map what the header named.
-                    true if self.is_posted => State::Parts(PartsSend::new(copy)),
                     true => State::Waiting(Some(copy)),
                     false => {
                         self.state = State::Copying { payload, copy, event };
@@ -193,7 +196,8 @@ impl PacketSend {
                 },
                 State::Mapped { payload, pinned } => match self.reply(context)? {
                     Some(Reply::Copied) => State::Over,
-                    Some(Reply::Unmapped) => self.unmapped(context, payload)?,
+                    // It cannot map what the header named.
+                    Some(Reply::Unmapped) => parts_of(payload, context.part()),
                     Some(other) => return Err(self.unexpected(other)),
                     None => {
                         self.state = State::Mapped { payload, pinned };
@@ -212,6 +216,13 @@ impl PacketSend {
                     let tag = self.tag.payload(self.header.sequence);
                     if !parts.step(context, self.to, tag, is_asked)? {
                         self.state = State::Parts(parts);
+                        return Ok(false);
+                    }
+                    State::Over
+                }
+                State::Staged(mut staged) => {
+                    if !self.advance_staged(context, &mut staged)? {
+                        self.state = State::Staged(staged);
                         return Ok(false);
                     }
                     State::Over
@@ -249,7 +260,7 @@ impl PacketSend {
                     Err(error) => self.mapped(context, payload, Err(error)),
                 }
             }
-            None if on_host => self.in_parts(context, payload),
+            None if on_host || !context.shares_memory(self.to) => self.in_parts(context, payload),
             None => self.stage(context, payload),
         }
     }
@@ -276,17 +287,33 @@ impl PacketSend {
         }
     }
 
-    /// The receiver asks for the parts of a payload that it cannot map.
-    fn unmapped(&mut self, context: &PacketContext, payload: Buffer) -> Result<State, PacketError> {
-        match payload.kind() {
-            MemoryKind::Device => self.stage(context, payload),
-            MemoryKind::Host | MemoryKind::Pinned => Ok(State::Parts(PartsSend::new(payload))),
+    /// True once all parts are sent, or after a withdrawal. An error waits for the copies in flight.
+    fn advance_staged(&self, context: &PacketContext, staged: &mut StagedSend) -> Result<bool, PacketError> {
+        if self.is_withdrawn {
+            return Ok(!staged.is_copying());
         }
+        let reply = if staged.copy(context)? { self.reply(context) } else { Ok(None) };
+        let is_asked = match reply {
+            Ok(Some(Reply::Ready)) => Ok(true),
+            Ok(Some(other)) => Err(self.unexpected(other)),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        let tag = self.tag.payload(self.header.sequence);
+        is_asked.and_then(|is_asked| staged.step(context, self.to, tag, is_asked)).or_else(|error| {
+            staged.fail(error);
+            Ok(false)
+        })
     }
 
+    /// One part travels while a device copies the next one.
     fn in_parts(&mut self, context: &PacketContext, payload: Buffer) -> Result<State, PacketError> {
-        self.post(context, Way::Parts)?;
-        Ok(State::Parts(PartsSend::new(payload)))
+        let part = match payload.kind() {
+            MemoryKind::Device => context.staged_part(),
+            MemoryKind::Host | MemoryKind::Pinned => context.part(),
+        };
+        self.post(context, Way::Parts { part: part as u64 })?;
+        Ok(parts_of(payload, part))
     }
 
     /// Begins a copy to memory of the host that peers may reach.
@@ -355,6 +382,14 @@ impl PacketSend {
 
 /// How often an event, or a buffer that is lent to the transport, is polled.
 pub(super) const EVENT_POLL: Duration = Duration::from_micros(20);
+
+/// Sends a payload from where it lies, in parts that the receiver asks for.
+fn parts_of(payload: Buffer, part: usize) -> State {
+    match payload.device().filter(|_| payload.kind() == MemoryKind::Device).cloned() {
+        Some(device) => State::Staged(StagedSend::new(payload, device, part)),
+        None => State::Parts(PartsSend::new(payload, part)),
+    }
+}
 
 /// The bytes as a message: the vector itself, or a copy.
 fn into_message(mut payload: Buffer) -> Vec<u8> {

@@ -1,3 +1,5 @@
+mod devices;
+
 use super::*;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;

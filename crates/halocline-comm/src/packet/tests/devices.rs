@@ -1,0 +1,117 @@
+//! Payloads of simulated devices in parts through the host, whose world reports accesses without order.
+
+use super::*;
+use crate::memory_resource::DeviceMemory;
+use halocline_device::sim::{Live, Options, World};
+use halocline_device::{Device, Priority};
+
+const PART: usize = 30_000;
+
+fn live() -> Live {
+    World::live(11, &Options { exports: true, ..Options::default() }).unwrap()
+}
+
+/// A payload of some bytes, which a stream still copies to a device.
+fn on_device(device: &Device, length: usize) -> Buffer {
+    let (memory, staging) = (device.allocate(length).unwrap(), device.allocate_pinned(length).unwrap());
+    let (stream, address) = (device.stream(Priority::Normal).unwrap(), memory.at(0));
+    // SAFETY: fresh memory that nothing else uses, held by the payload.
+    unsafe {
+        staging.bytes_mut(0..length).copy_from_slice(&bytes(length));
+        stream.copy(address, staging.at(0), length).unwrap();
+    }
+    // SAFETY: memory of the device, held by its owner; only the stream writes it.
+    let payload = unsafe { Buffer::foreign_device(address, length, device, (memory, staging)) };
+    payload.ready_after(&stream).unwrap()
+}
+
+fn read(payload: &Buffer, device: &Device) -> Vec<u8> {
+    let stream = device.stream(Priority::Normal).unwrap();
+    let target = device.allocate_pinned(payload.len()).unwrap();
+    payload.order(&stream).unwrap();
+    // SAFETY: both are memory that lives until the stream is synchronised.
+    unsafe { stream.copy(target.at(0), payload.address(), payload.len()) }.unwrap();
+    stream.synchronise().unwrap();
+    // SAFETY: the copy is done.
+    unsafe { target.bytes(0..payload.len()) }.to_vec()
+}
+
+/// The receiver has no device, although the sender believes so: it cannot map what the header names.
+fn to_a_host(live: &Live, resource: impl Fn(&Communicator) -> Arc<dyn MemoryResource>) -> (Pair, Device) {
+    let device = live.world().device(0).unwrap();
+    let pair = Pair::in_parts(resource, PART);
+    // The receiver's mappings know the device.
+    PacketContext::new(pair.ends[1].comm(), Arc::new(DeviceMemory::new(&device))).unwrap();
+    (pair, device)
+}
+
+#[test]
+fn parts_leave_a_device_one_after_the_other() {
+    let live = live();
+    let (pair, device) = to_a_host(&live, |comm| Arc::new(HostMemory::of(comm)));
+    for length in [1, PART, PART + 1, 7 * PART + 5] {
+        let send = send(Some(on_device(&device, length))).to_device(device.driver().uuid());
+        let payload = pair.pass(send).unwrap().payload.unwrap();
+        assert!(payload.bytes() == Some(&bytes(length)[..]), "{length} bytes");
+    }
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}
+
+#[test]
+fn a_refusal_waits_for_the_copies_of_the_sender() {
+    let live = live();
+    let limited = |comm: &Communicator| -> Arc<dyn MemoryResource> {
+        Arc::new(Limited::new(Arc::new(HostMemory::of(comm)), 4 * PART))
+    };
+    let (pair, device) = to_a_host(&live, limited);
+    let send = send(Some(on_device(&device, 5 * PART))).to_device(device.driver().uuid());
+    let [sender, receiver] = pair.pass(send).unwrap_err();
+    assert!(matches!(sender, Some(PacketError::Refused { bytes: 150_000, .. })), "{sender:?}");
+    assert!(matches!(receiver, Some(PacketError::Memory { bytes: 150_000, .. })), "{receiver:?}");
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}
+
+#[test]
+fn parts_arrive_on_a_device_one_after_the_other() {
+    let live = live();
+    let device = live.world().device(0).unwrap();
+    let pair = Pair::in_parts(
+        |comm| match comm.rank() {
+            0 => Arc::new(Private),
+            _ => Arc::new(DeviceMemory::new(&device)),
+        },
+        PART,
+    );
+    for length in [PART + 1, 7 * PART + 5] {
+        let payload = pair.pass(send(Some(bytes(length).into()))).unwrap().payload.unwrap();
+        assert_eq!(payload.kind(), MemoryKind::Device);
+        assert!(read(&payload, &device) == bytes(length), "{length} bytes");
+    }
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}
+
+/// The second part is longer than announced while the device copies the first one.
+#[test]
+fn a_part_of_another_length_is_refused_once_the_copies_are_over() {
+    let live = live();
+    let device = live.world().device(0).unwrap();
+    let pair = Pair::new(|_| Arc::new(DeviceMemory::new(&device)));
+    let [from, to] = &pair.ends;
+    let (mut header, way) = (Vec::new(), header::Way::Parts { part: PART as u64 });
+    let payload = Some(3 * PART as u64);
+    header::Header { kind: 0, sequence: 9, words: [0; 4], payload, way }.write(&[], &mut header);
+    from.comm().send(1, TAG.header(), header).unwrap();
+    for length in [PART, PART + 1] {
+        from.comm().send(1, TAG.payload(9), vec![7; length]).unwrap();
+    }
+    let mut receive = PacketReceive::next(to, 0, TAG).unwrap().unwrap();
+    let error = (0..).find_map(|_| receive.poll(to).err()).unwrap();
+    let is_length =
+        matches!(error, PacketError::Length { from: 0, announced, found } if found == announced + 1);
+    assert!(is_length && receive.is_taken(), "{error}");
+    while !receive.is_over() {
+        receive.poll(to).unwrap();
+    }
+    drop(receive);
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}
