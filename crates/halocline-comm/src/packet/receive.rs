@@ -97,6 +97,11 @@ impl PacketReceive {
         self.is_ready
     }
 
+    /// Whether this rank has no memory for the payload so far.
+    pub fn is_short_of_memory(&self) -> bool {
+        matches!(self.state, State::Reserving { .. })
+    }
+
     /// Whether the packet was taken.
     pub fn is_taken(&self) -> bool {
         self.is_taken

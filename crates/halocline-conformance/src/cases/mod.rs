@@ -11,6 +11,7 @@ mod foreign;
 mod futures;
 mod layouts;
 mod lifetimes;
+mod line;
 mod mapped;
 mod mappings;
 mod meshes;

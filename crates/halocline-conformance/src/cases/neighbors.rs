@@ -1,13 +1,13 @@
 //! Rounds between neighbours: presence, order, sessions, failure, on lines and rings of any length.
 
-use crate::numbers::{Numbers, mix};
-use crate::payloads::Payloads;
+use super::line::{Line, content};
+use crate::numbers::mix;
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::neighbors::{NeighborError, NeighborExchange, Side, Sides, Topology, Turn};
+use halocline::neighbors::{NeighborError, Side, Sides, Topology, Turn};
 use halocline::{Buffer, HostMemory, Limited, MemoryError, MemoryResource, Packet};
+use halocline_comm::Endpoint;
 use halocline_comm::packet::PacketError;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "neighbors::each_side_gets_what_its_neighbor_sent", run: sides },
     Case { name: "neighbors::nothing_and_an_empty_payload_differ", run: presence },
     Case { name: "neighbors::payloads_of_any_size", run: sizes },
-    Case { name: "neighbors::a_hundred_rounds_with_delays", run: rounds },
+    Case { name: "neighbors::a_thousand_rounds_with_delays", run: rounds },
     Case { name: "neighbors::operations_start_in_opposite_orders", run: opposite_orders },
     Case { name: "neighbors::an_id_is_used_again_while_the_neighbor_is_late", run: reused },
     Case { name: "neighbors::callbacks_are_called_once", run: callbacks },
@@ -27,99 +27,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "neighbors::a_rank_that_never_comes_is_named", run: deadline },
     Case { name: "neighbors::different_lines_are_found_out", run: topologies },
     Case { name: "neighbors::what_is_dropped_too_early_is_named", run: dropped },
+    Case { name: "neighbors::a_session_ends_by_its_last_turns_or_by_its_drop", run: sessions_end },
+    Case { name: "neighbors::memory_of_a_dropped_round_is_given_back", run: forgotten },
 ];
-
-/// A line of ranks, and memory for its payloads where the stage has its fields.
-struct Line {
-    exchange: NeighborExchange,
-    memory: Payloads,
-    rank: usize,
-}
-
-impl Deref for Line {
-    type Target = NeighborExchange;
-
-    fn deref(&self) -> &NeighborExchange {
-        &self.exchange
-    }
-}
-
-/// The content of a packet of a round from a rank to a side.
-fn content(rank: usize, to: Side, round: u64, bytes: usize) -> (Vec<u8>, Vec<u8>) {
-    let seed = mix((rank as u64) << 32 | round << 1 | u64::from(to == Side::Left));
-    let metadata = format!("round {round} of rank {rank} to the {to}").into_bytes();
-    (metadata, Numbers::new(seed).bytes(bytes))
-}
-
-impl Line {
-    fn new(comm: &Stage<'_>, topology: Topology) -> Result<Self, Trouble> {
-        Self::over(comm, topology, |resource| resource)
-    }
-
-    /// Received payloads lie in another resource that is made of the stage's.
-    fn over(
-        comm: &Stage<'_>,
-        topology: Topology,
-        resource: impl FnOnce(Arc<dyn MemoryResource>) -> Arc<dyn MemoryResource>,
-    ) -> Result<Self, Trouble> {
-        let memory = Payloads::of(comm)?;
-        let exchange = NeighborExchange::new(comm, topology, resource(memory.resource()))?;
-        Ok(Self { exchange, memory, rank: comm.rank() })
-    }
-
-    /// The packet of a round to a side.
-    fn packet(&self, to: Side, round: u64, bytes: usize) -> Result<Packet, Trouble> {
-        let (metadata, payload) = content(self.rank, to, round, bytes);
-        Ok(Packet::new(metadata, Some(self.memory.make(&payload)?)))
-    }
-
-    /// A packet for each neighbour that exists.
-    fn packets(&self, round: u64, bytes: usize) -> Result<Sides<Option<Packet>>, Trouble> {
-        let neighbors = self.neighbors();
-        let to = |side: Side| neighbors.get(side).map(|_| self.packet(side, round, bytes)).transpose();
-        Ok(Sides { left: to(Side::Left)?, right: to(Side::Right)? })
-    }
-
-    /// The same in memory of the host that no other rank can map.
-    fn private(&self, round: u64, bytes: usize) -> Sides<Option<Packet>> {
-        let neighbors = self.neighbors();
-        let to = |side: Side| {
-            let (metadata, payload) = content(self.rank, side, round, bytes);
-            neighbors.get(side).map(|_| Packet::new(metadata, Some(payload.into())))
-        };
-        Sides { left: to(Side::Left), right: to(Side::Right) }
-    }
-
-    /// Checks what came in a round.
-    fn check(&self, came: &Sides<Option<Packet>>, round: u64, bytes: usize) -> Outcome {
-        for side in Side::BOTH {
-            let expected = self.neighbors().get(side).map(|from| content(from, side.other(), round, bytes));
-            let found = came.get(side).as_ref().map(|packet| -> Result<_, Trouble> {
-                let payload = packet.payload.as_ref().map(|payload| self.memory.read(payload)).transpose()?;
-                Ok((packet.metadata.clone(), payload.unwrap_or_default()))
-            });
-            let found = found.transpose()?;
-            ensure!(
-                found == expected,
-                "from the {side} came {:?} instead of {:?}",
-                found.as_ref().map(|(text, bytes)| (String::from_utf8_lossy(text), bytes.len())),
-                expected.as_ref().map(|(text, bytes)| (String::from_utf8_lossy(text), bytes.len()))
-            );
-        }
-        Ok(())
-    }
-
-    /// A round of packets for each neighbour.
-    fn round(&self, id: u32, round: u64, bytes: usize) -> Outcome {
-        let came = self.exchange.exchange(id, self.packets(round, bytes)?)?;
-        self.check(&came, round, bytes)
-    }
-
-    /// The error of the first round that fails: ranks further away learn of a failure in a later round.
-    fn failure(&self, id: u32) -> Option<NeighborError> {
-        (0..).find_map(|_| self.exchange.exchange(id, Sides::default()).err())
-    }
-}
 
 fn sides(comm: &Stage<'_>) -> Outcome {
     for topology in [Topology::Line, Topology::Ring] {
@@ -202,12 +112,14 @@ fn sizes(comm: &Stage<'_>) -> Outcome {
 
 fn rounds(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm, Topology::Ring)?;
-    for round in 0..100 {
+    // Simulated devices take their time.
+    let rounds = if comm.is_on_device() { 100 } else { 1000 };
+    for round in 0..rounds {
         // A rank that is late in one round is early in another.
-        if mix(round << 8 | comm.rank() as u64).is_multiple_of(20) {
+        if mix(round << 8 | comm.rank() as u64).is_multiple_of(100) {
             std::thread::sleep(Duration::from_micros(300));
         }
-        let bytes = if round.is_multiple_of(25) { 200_000 } else { 50 };
+        let bytes = if round.is_multiple_of(250) { 200_000 } else { 50 };
         line.round(0, round, bytes)?;
     }
     comm.barrier()?;
@@ -235,8 +147,8 @@ fn opposite_orders(comm: &Stage<'_>) -> Outcome {
 fn reused(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm, Topology::Line)?;
     for round in 0..3 {
-        if comm.rank() == 1 {
-            std::thread::sleep(Duration::from_millis(100));
+        if comm.rank() == 1 && round == 1 {
+            std::thread::sleep(Duration::from_millis(500));
         }
         let flight = line.start(5, line.packets(round, 100_000)?)?;
         let again = line.start(5, Sides::default());
@@ -265,11 +177,7 @@ fn callbacks(comm: &Stage<'_>) -> Outcome {
         ensure!(count <= round as u32 + 1, "{count} calls after round {round}");
     }
     // The progress thread may call the last one a little after the wait.
-    let start = std::time::Instant::now();
-    while calls.load(Ordering::Acquire) < 10 && start.elapsed() < Duration::from_secs(10) {
-        std::thread::yield_now();
-    }
-    ensure!(calls.load(Ordering::Acquire) == 10, "{} calls in 10 rounds", calls.load(Ordering::Acquire));
+    await_count(comm, &calls, 10)?;
     comm.barrier()?;
     Ok(())
 }
@@ -289,6 +197,22 @@ fn cancelled(comm: &Stage<'_>) -> Outcome {
     drop(line.start(1, line.packets(1, 100_000)?)?);
     let next = line.start(2, line.packets(2, 10)?)?;
     line.check(&next.wait()?, 2, 10)?;
+    comm.barrier()?;
+    Ok(())
+}
+
+fn forgotten(comm: &Stage<'_>) -> Outcome {
+    const BYTES: usize = 100_000;
+    let mut made = None;
+    let ring = Line::over(comm, Topology::Ring, |resource| {
+        Arc::new(made.insert(Limited::new(resource, 6 * BYTES)).clone())
+    })?;
+    // Each id keeps its last round, whose packets nobody takes.
+    for id in 0..20 {
+        drop(ring.start(id, ring.private(0, BYTES))?);
+        let next = ring.start(100, ring.private(1, 10))?;
+        ring.check(&next.wait()?, 1, 10)?;
+    }
     comm.barrier()?;
     Ok(())
 }
@@ -382,6 +306,30 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
     let error = first.or_else(|| line.failure(id)).map(|error| error.to_string()).unwrap_or_default();
     ensure!(error.contains("rank"), "{error:?} names no rank");
     comm.barrier()?;
+    // The same where nobody waits: the callback gets the error.
+    let line = Line::new(&comm.of(&patient), Topology::Line)?;
+    if comm.rank() != 1 {
+        let calls = Arc::<AtomicU32>::default();
+        let counts = Arc::clone(&calls);
+        let flight = line.start(0, line.packets(0, 10)?)?;
+        flight.on_completion(move |_| _ = counts.fetch_add(1, Ordering::AcqRel));
+        await_count(comm, &calls, 1)?;
+        // The neighbours of rank 1 wait for it.
+        ensure!(comm.rank() > 2 || flight.take().is_err(), "a round is over without a packet of rank 1");
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// Waits, without a call of the exchange, until so many callbacks were called.
+fn await_count(comm: &Stage<'_>, calls: &AtomicU32, expected: u32) -> Outcome {
+    let host = comm.link().host();
+    let start = host.now();
+    while calls.load(Ordering::Acquire) < expected && host.now() - start < Duration::from_secs(10) {
+        host.park(&AtomicU32::new(0), 0, Some(Duration::from_millis(1)));
+    }
+    let count = calls.load(Ordering::Acquire);
+    ensure!(count == expected, "{count} calls instead of {expected}");
     Ok(())
 }
 
@@ -418,28 +366,56 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
         }
         comm.barrier()?;
     }
-    // Nothing follows the last turn, and rank 0 drops a session that is not over.
-    let line = new()?;
+    Ok(())
+}
+
+fn sessions_end(comm: &Stage<'_>) -> Outcome {
+    let patient = comm.with_deadline(Some(Duration::from_secs(20)));
+    let line = Line::new(&comm.of(&patient), Topology::Line)?;
+    let nothing = || Sides { left: Turn::Nothing, right: Turn::Nothing };
+    // Nothing follows the last turn.
     let mut session = line.session(2)?;
-    let right = if comm.rank() == 0 { Turn::Last } else { Turn::Nothing };
-    let turns = Sides { left: Turn::Nothing, right };
-    match session.round(turns) {
-        // Rank 0 may have dropped its session already.
-        Err(NeighborError::Aborted { rank: 0, .. }) if comm.rank() != 0 => {}
-        first => drop(first?),
+    session.round(Sides { left: Turn::Nothing, right: Turn::Last })?;
+    let again = session.start(Sides { left: Turn::Nothing, right: Turn::Packet(Packet::default()) }).err();
+    let is_refused = match comm.rank() + 1 == comm.size() {
+        true => matches!(again, Some(NeighborError::NoNeighbor { side: Side::Right, .. })),
+        false => matches!(again, Some(NeighborError::Finished { side: Side::Right, .. })),
+    };
+    ensure!(is_refused, "{again:?}");
+    ensure!(session.is_over() == (comm.size() == 1), "what goes to the left has not ended");
+    // A round that was started is in flight until it is taken.
+    session.start(Sides { left: Turn::Last, right: Turn::Nothing })?;
+    ensure!(
+        matches!(session.start(nothing()).err(), Some(NeighborError::Busy { id: 2 })),
+        "two rounds at once"
+    );
+    session.wait()?;
+    ensure!(session.is_over() && session.completed().is_none(), "all directions have ended");
+    if comm.size() == 1 {
+        return Ok(());
     }
+    // Rank 0 drops a session that is not over: it ends on all ranks, one after the other. Other operations go on.
+    let mut session = line.session(3)?;
+    let flight = line.start(4, line.packets(0, 100_000)?)?;
+    session.round(nothing())?;
+    if comm.rank() > 0 {
+        let error = (0..).find_map(|_| session.round(nothing()).err());
+        let from = comm.rank() - 1;
+        let is_named = matches!(error, Some(NeighborError::SessionDropped { rank, id: 3 }) if rank == from);
+        ensure!(is_named, "{error:?}");
+    }
+    drop(session);
+    line.check(&flight.wait()?, 0, 100_000)?;
+    line.round(5, 1, 10)?;
+    comm.barrier()?;
+    // A rank gives up: all others learn it.
     if comm.rank() == 0 {
-        let again =
-            session.round(Sides { left: Turn::Nothing, right: Turn::Packet(Packet::default()) }).err();
-        ensure!(matches!(again, Some(NeighborError::Finished { side: Side::Right, .. })), "{again:?}");
-        ensure!(!session.is_over(), "rank 1 has not ended what it sends to the left");
-        drop(session);
-        let error = line.exchange(3, Sides::default()).err();
-        ensure!(matches!(error, Some(NeighborError::SessionDropped { rank: 0, id: 2 })), "{error:?}");
-    } else {
-        let error = line.failure(3);
-        ensure!(matches!(error, Some(NeighborError::Aborted { rank: 0, .. })), "{error:?}");
+        line.abort("its input ends early");
     }
+    let error = line.failure(6);
+    let is_named =
+        matches!(&error, Some(NeighborError::Aborted { rank: 0, why }) if why == "its input ends early");
+    ensure!(is_named, "{error:?}");
     comm.barrier()?;
     Ok(())
 }

@@ -1187,14 +1187,17 @@ class NeighborSession:
     """A series of rounds of one operation (``NeighborExchange.session``). Each direction of each link ends on its own: a rank that has sent
     ``"last"`` to a side sends nothing more there. Rounds go on until all have ended.
 
-    As a context manager it finishes at the end of the block. If the block raises, or the session is dropped before its end, the
-    exchange fails for all ranks (``PacketExchangeError``)."""
+    As a context manager it finishes at the end of the block. If the block raises, or the session is dropped before its end, the rounds of
+    the neighbours raise ``PacketExchangeError``. Other operations go on."""
 
     def round(
         self, left: _PacketLike | Literal["last"] | None = None, right: _PacketLike | Literal["last"] | None = None
     ) -> tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]:
         """One round: sends to each side a packet, nothing (``None``) or ``"last"``, and returns what comes from the left and from the right,
-        in the same terms: ``"last"`` from a side that has ended, or is missing. Blocks."""
+        in the same terms: ``"last"`` from a side that has ended, or is missing. Blocks. A round that was interrupted (``KeyboardInterrupt``)
+        is still in flight: ``wait`` waits for it again."""
+    def wait(self) -> tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]:
+        """What ``round`` returns, of the round whose call was interrupted. Blocks."""
     def finish(self) -> None:
         """Ends what this rank sends, and receives until the neighbours have ended, too; what they still send is dropped. Blocks. Repeated
         calls do nothing."""

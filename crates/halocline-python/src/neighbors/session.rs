@@ -49,6 +49,21 @@ impl PyNeighborSession {
         drop(inside);
         outcome?.map_err(of_neighbor)
     }
+
+    /// Makes a call that returns what came in a round.
+    fn turns<'py>(
+        &self,
+        py: Python<'py>,
+        call: impl FnOnce(&mut Session) -> Result<Sides<Turn>, NeighborError> + Send,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(sides) = self.call(py, |session| session.as_mut().map(call).transpose())? else {
+            return Err(error::value_error(format!(
+                "the session of operation {} was finished; open another one",
+                self.id
+            )));
+        };
+        tuple(py, Sides { left: came(py, sides.left)?, right: came(py, sides.right)? })
+    }
 }
 
 #[pymethods]
@@ -62,23 +77,21 @@ impl PyNeighborSession {
         right: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let turns = Sides { left: turn(left, "left")?, right: turn(right, "right")? };
-        let came_in = self.call(py, |session| match session {
-            Some(session) => session.round(turns).map(Some),
-            None => Ok(None),
-        })?;
-        let Some(sides) = came_in else {
-            return Err(error::value_error(format!(
-                "the session of operation {} was finished; open another one",
-                self.id
-            )));
-        };
-        tuple(py, Sides { left: came(py, sides.left)?, right: came(py, sides.right)? })
+        self.turns(py, |session| session.round(turns))
+    }
+
+    #[doc = doc!("NeighborSession.wait")]
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.turns(py, Session::wait)
     }
 
     #[doc = doc!("NeighborSession.finish")]
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, |session| {
             let Some(open) = session else { return Ok(()) };
+            if open.completed().is_some() {
+                open.wait()?;
+            }
             while !open.is_over() {
                 open.round(Sides { left: Turn::Last, right: Turn::Last })?;
             }
@@ -112,7 +125,7 @@ impl PyNeighborSession {
     ) -> PyResult<()> {
         match class.is_none() {
             true => self.finish(py),
-            // The neighbours learn that this rank has given up.
+            // The neighbours learn it.
             false => self.call(py, |session| {
                 *session = None;
                 Ok(())

@@ -1,7 +1,7 @@
 //! What the threads of a rank share of a neighbour exchange. One lock, never held while a task, a callback or a wait runs.
 
 use super::control::Control;
-use super::link::{Lingering, Link, Number, channel};
+use super::link::{Lingering, Link, Missing, Number, channel};
 use super::round::Core;
 use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Turn, trace};
 use crate::Packet;
@@ -32,7 +32,7 @@ pub(super) struct Owner {
 pub(super) struct State {
     ids: BTreeMap<u32, Id>,
     pub(super) active: Vec<Active>,
-    peers: Sides<Peer>,
+    pub(super) peers: Sides<Peer>,
     /// Final.
     pub(super) failure: Option<NeighborError>,
     /// What is left of failed rounds.
@@ -59,13 +59,13 @@ struct Id {
 }
 
 #[derive(Default)]
-struct Peer {
+pub(super) struct Peer {
     /// Its device, once it is known whether it has one.
     device: Option<Option<DeviceId>>,
     /// It starts no round any more; those in flight go on.
     is_closed: bool,
     /// It has failed, and reads no memory of this rank any more.
-    has_ended: bool,
+    pub(super) has_ended: bool,
 }
 
 /// A round in flight.
@@ -84,14 +84,13 @@ pub(super) enum Series {
     Session {
         epoch: u64,
         round: u64,
-        /// The directions that go on.
-        sends: Sides<bool>,
-        receives: Sides<bool>,
+        /// The sides that have not ended in both directions.
+        goes_on: Sides<bool>,
     },
 }
 
 /// Rounds that have become complete, to be reported without the lock.
-type Reports = Vec<(Arc<Core>, Result<(), NeighborError>)>;
+pub(super) type Reports = Vec<(Arc<Core>, Result<(), NeighborError>)>;
 
 impl Shared {
     pub(super) fn begin(
@@ -99,13 +98,16 @@ impl Shared {
         topology: Topology,
         resource: Arc<dyn MemoryResource>,
     ) -> Result<Arc<Owner>, NeighborError> {
+        comm.link().check()?;
+        // Counted also where this rank fails: its later operations are those of the others.
+        let operation = comm.begin();
         let context = PacketContext::new(comm, resource)?;
         let neighbors = match (topology, comm.size()) {
             // A rank alone needs no message.
             (_, 1) => Sides::default(),
             (_, size) => topology.neighbors(comm.rank(), size),
         };
-        let (operation, deadline, state) = (comm.begin(), comm.deadline(), Mutex::default());
+        let (deadline, state) = (comm.deadline(), Mutex::default());
         let shared = Arc::new(Self { context, operation, neighbors, topology, deadline, state });
         if comm.size() > 1 {
             let weak: Weak<Self> = Arc::downgrade(&shared);
@@ -167,7 +169,7 @@ impl Shared {
                 return Ok(core);
             }
             Side::BOTH.iter().for_each(|side| state.statistics.sent.add(turns.get(*side)));
-            let links = self.links(&number, turns, &series)?;
+            let links = self.links(&number, turns, &series);
             let (begun, is_armed) = (self.now(), false);
             state.active.push(Active { core: Arc::clone(&core), number, links, begun, is_armed });
             core
@@ -200,24 +202,16 @@ impl Shared {
         }
     }
 
-    fn links(
-        &self,
-        number: &Number,
-        turns: Sides<Turn>,
-        series: &Series,
-    ) -> Result<Sides<Link>, NeighborError> {
-        let begin = |side: Side, turn: Turn| {
-            let (sends, receives) = match series {
-                Series::OneShot => (true, true),
-                Series::Session { sends, receives, .. } => (*sends.get(side), *receives.get(side)),
-            };
-            match (self.neighbors.get(side), series) {
-                (None, Series::OneShot) => Ok(Link::absent(side)),
-                (None, Series::Session { .. }) => Ok(Link::ended(side)),
-                (Some(_), _) => Link::begin(self, side, number, sends.then_some(turn), receives),
+    fn links(&self, number: &Number, turns: Sides<Turn>, series: &Series) -> Sides<Link> {
+        let begin = |side: Side, turn: Turn| match (self.neighbors.get(side), series) {
+            (None, Series::OneShot) => Link::absent(side),
+            (Some(_), Series::OneShot) => Link::begin(self, side, number, turn),
+            (Some(_), Series::Session { goes_on, .. }) if *goes_on.get(side) => {
+                Link::begin(self, side, number, turn)
             }
+            (_, Series::Session { .. }) => Link::ended(side),
         };
-        Ok(Sides { left: begin(Side::Left, turns.left)?, right: begin(Side::Right, turns.right)? })
+        Sides { left: begin(Side::Left, turns.left), right: begin(Side::Right, turns.right) }
     }
 
     /// Opens a session: its epoch.
@@ -228,13 +222,13 @@ impl Shared {
         Ok(epoch)
     }
 
-    /// The session is over, or was dropped before: then its neighbours wait for nothing.
-    pub(super) fn close_session(&self, id: u32, is_cut: bool) {
+    /// The id can be used again.
+    pub(super) fn close_session(&self, id: u32) {
         self.lock().ids.entry(id).or_default().in_session = false;
-        if is_cut {
-            let rank = self.comm().rank();
-            self.fail(NeighborError::SessionDropped { rank, id });
-        }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
     }
 
     // --- progress -------------------------------------------------------------------------------------
@@ -258,7 +252,7 @@ impl Shared {
         self.report(reports);
     }
 
-    fn report(&self, reports: Reports) {
+    pub(super) fn report(&self, reports: Reports) {
         for (core, outcome) in reports {
             trace::flight(self, &core, true);
             core.completion.complete(outcome);
@@ -266,8 +260,10 @@ impl Shared {
     }
 
     fn step(&self, state: &mut State, reports: &mut Reports) -> Result<(), NeighborError> {
+        // Of this rank's own transport, whose peers may seem to be dead.
+        self.comm().link().check()?;
         // Asked before the look: all messages of a rank that is gone are in the inbox then.
-        let gone = self.gone();
+        let gone = self.gone(&state.peers);
         for side in Side::BOTH {
             self.look(&mut state.peers, side)?;
         }
@@ -279,7 +275,7 @@ impl Shared {
                 is_over &= active.links.get_mut(side).advance(self, &active.number, device)?;
             }
             if is_over {
-                let mut active = state.active.swap_remove(at);
+                let mut active = state.active.remove(at);
                 self.disarm(&mut active);
                 let came = Sides { left: active.links.left.take(), right: active.links.right.take() };
                 Side::BOTH.iter().for_each(|side| state.statistics.received.add(came.get(*side)));
@@ -306,7 +302,7 @@ impl Shared {
     }
 
     /// Reads what a neighbour says about the exchange itself.
-    fn look(&self, peers: &mut Sides<Peer>, side: Side) -> Result<(), NeighborError> {
+    pub(super) fn look(&self, peers: &mut Sides<Peer>, side: Side) -> Result<(), NeighborError> {
         let Some(from) = *self.neighbors.get(side) else { return Ok(()) };
         let tag = channel(self.operation, 0, side.other()).control();
         while let Some(message) = self.comm().link().inbox().take(tag, Some(from)) {
@@ -317,6 +313,9 @@ impl Shared {
                     return Err(NeighborError::Topology { rank, own, from, other });
                 }
                 Control::Hello { device, .. } => peers.get_mut(side).device = Some(device),
+                Control::Abort { culprit, .. } if culprit >= self.comm().size() => {
+                    return Err(NeighborError::Malformed { from, what: "message between neighbours" });
+                }
                 Control::Abort { culprit, why } => return Err(NeighborError::Aborted { rank: culprit, why }),
                 Control::Closed => peers.get_mut(side).is_closed = true,
                 Control::Ended => peers.get_mut(side).has_ended = true,
@@ -328,7 +327,7 @@ impl Shared {
     /// The failure behind an error: memory of a neighbour that has failed or died is gone, too.
     fn cause_of(&self, state: &mut State, error: NeighborError) -> NeighborError {
         let NeighborError::Packet(_) = error else { return error };
-        let gone = self.gone();
+        let gone = self.gone(&state.peers);
         self.comm().link().poll();
         let mut known = Side::BOTH.iter().map(|&side| {
             self.look(&mut state.peers, side)?;
@@ -337,14 +336,20 @@ impl Shared {
         known.find_map(Result::err).unwrap_or(error)
     }
 
-    /// The neighbours that are gone, and how.
-    fn gone(&self) -> Sides<Option<PeerState>> {
+    /// The neighbours that are gone, and how. A rank that has left the communicator is gone if it has never begun the exchange;
+    /// otherwise it has said what it does.
+    pub(super) fn gone(&self, peers: &Sides<Peer>) -> Sides<Option<PeerState>> {
         let link = self.comm().link();
         if link.departures() == 0 {
             return Sides::default();
         }
-        let state = |rank| Some(link.state(rank)).filter(|s| matches!(s, PeerState::Ended | PeerState::Dead));
-        self.neighbors.map(|neighbor| neighbor.and_then(state))
+        let of_side = |side: Side| {
+            let state = link.state((*self.neighbors.get(side))?);
+            let has_begun = peers.get(side).device.is_some();
+            (matches!(state, PeerState::Ended | PeerState::Dead) || state == PeerState::Left && !has_begun)
+                .then_some(state)
+        };
+        Sides { left: of_side(Side::Left), right: of_side(Side::Right) }
     }
 
     /// Fails if a round waits for a neighbour that does not answer any more.
@@ -381,81 +386,16 @@ impl Shared {
         })
     }
 
-    /// Which neighbours a round waits for, and what for.
+    /// What a round waits for, of which neighbour or of this rank itself.
     pub(super) fn missing(&self, active: &Active) -> String {
         let of_side = |side: &Side| {
-            let (rank, what) = (self.neighbors.get(*side).as_ref()?, active.links.get(*side).missing()?);
-            Some(format!("rank {rank}, its {side} neighbour, {what}"))
+            let (rank, missing) = (self.neighbors.get(*side).as_ref()?, active.links.get(*side).missing()?);
+            Some(match missing {
+                Missing::OfNeighbor(what) => format!("rank {rank}, its {side} neighbour, {what}"),
+                Missing::Own(what) => format!("{what} rank {rank}, its {side} neighbour"),
+            })
         };
         Side::BOTH.iter().filter_map(of_side).collect::<Vec<_>>().join(", and ")
-    }
-
-    // --- failing --------------------------------------------------------------------------------------
-
-    pub(super) fn fail(&self, error: NeighborError) {
-        let mut reports = Reports::new();
-        {
-            let mut state = self.lock();
-            if state.failure.is_none() {
-                self.give_up(&mut state, error, &mut reports);
-            }
-            self.linger(&mut state);
-        }
-        self.report(reports);
-    }
-
-    /// The failure is final: ends all rounds, and tells the neighbours, who tell theirs.
-    fn give_up(&self, state: &mut State, error: NeighborError, reports: &mut Reports) {
-        let why = error.to_string();
-        for mut active in std::mem::take(&mut state.active) {
-            self.disarm(&mut active);
-            let Active { core, links, number, .. } = active;
-            state.lingering.extend([links.left, links.right].map(|link| link.abandon(self, &number, &why)));
-            reports.push((core, Err(error.clone())));
-        }
-        let (culprit, why) = match &error {
-            NeighborError::Aborted { rank, why } => (*rank, why.clone()),
-            _ => (self.comm().rank(), why),
-        };
-        state.failure = Some(error);
-        // No call waits for the rest any more: the progress thread looks.
-        self.comm().link().own_bell().demand(self.comm().link().host());
-        // A neighbour that cannot be reached waits for nothing.
-        let _ = self.tell_all(&Control::Abort { culprit, why });
-    }
-
-    fn tell_all(&self, control: &Control) -> Result<(), NeighborError> {
-        for side in Side::BOTH {
-            if let Some(to) = *self.neighbors.get(side) {
-                let tag = channel(self.operation, 0, side).control();
-                let mut message = control.encode();
-                message.reserve(Communicator::SPARE);
-                self.comm().send(to, tag, message)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Carries the packets of failed rounds on until no device copies them and no neighbour reads them.
-    fn linger(&self, state: &mut State) {
-        if state.failure.is_none() || (state.has_ended && state.lingering.is_empty()) {
-            return;
-        }
-        let gone = self.gone();
-        for side in Side::BOTH {
-            // What it says about its failure comes too late to matter: only whether it has ended is of interest.
-            while self.look(&mut state.peers, side).is_err() {}
-        }
-        let State { lingering, peers, .. } = state;
-        lingering.retain_mut(|rest| {
-            let is_unread = peers.get(rest.side()).has_ended || gone.get(rest.side()).is_some();
-            !rest.advance(self, is_unread)
-        });
-        let is_copying = lingering.iter().any(Lingering::is_copying);
-        if !is_copying && !std::mem::replace(&mut state.has_ended, true) {
-            // A neighbour that cannot be reached reads nothing.
-            let _ = self.tell_all(&Control::Ended);
-        }
     }
 }
 

@@ -58,12 +58,12 @@ pub enum NeighborError {
         /// The most.
         most: usize,
     },
-    /// A session was dropped before its end.
+    /// A neighbour has dropped its session before its end, or another rank beyond it has. Other operations go on.
     #[error(
-        "rank {rank} has dropped a session of operation {id} before its end: send `Turn::Last` to both sides first"
+        "rank {rank} has dropped its session of operation {id} before its end: end it with `Turn::Last` to both sides"
     )]
     SessionDropped {
-        /// The rank.
+        /// The neighbour.
         rank: usize,
         /// The operation.
         id: u32,

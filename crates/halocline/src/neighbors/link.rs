@@ -11,6 +11,7 @@ use std::time::Duration;
 const DATA: u8 = 1;
 const NULL: u8 = 2;
 const FIN: u8 = 3;
+const DROPPED: u8 = 4;
 
 /// Which round of which operation a header belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,13 @@ pub(super) struct Number {
     pub(super) epoch: u64,
     /// The round within a session.
     pub(super) round: u64,
+}
+
+impl Number {
+    /// The number of the packet of this round in a channel. Two rounds of an id may be in flight between two ranks.
+    fn sequence(&self, tag: PacketTag) -> u64 {
+        tag.channel << 1 | ((self.epoch + self.round) & 1)
+    }
 }
 
 impl std::fmt::Display for Number {
@@ -59,6 +67,12 @@ enum Receive {
     Done(Turn),
 }
 
+/// What a side of a round waits for.
+pub(super) enum Missing {
+    OfNeighbor(&'static str),
+    Own(&'static str),
+}
+
 impl Link {
     /// A side without a neighbour.
     pub(super) fn absent(side: Side) -> Self {
@@ -70,28 +84,15 @@ impl Link {
         Self { side, send: Sending::Over, receive: Receive::Done(Turn::Last) }
     }
 
-    /// `turn`: what to send; `None` if this direction has ended. `receives`: whether the other one goes on.
-    pub(super) fn begin(
-        shared: &Shared,
-        side: Side,
-        number: &Number,
-        turn: Option<Turn>,
-        receives: bool,
-    ) -> Result<Self, NeighborError> {
-        let receive = if receives { Receive::Expected } else { Receive::Done(Turn::Last) };
+    pub(super) fn begin(shared: &Shared, side: Side, number: &Number, turn: Turn) -> Self {
         let send = match turn {
-            None => Sending::Over,
-            Some(Turn::Packet(packet)) if is_of_device(&packet) => Sending::Held(packet),
-            Some(turn) => {
-                let (kind, packet) = match turn {
-                    Turn::Packet(packet) => (DATA, packet),
-                    Turn::Nothing => (NULL, Packet::default()),
-                    Turn::Last => (FIN, Packet::default()),
-                };
-                Sending::Sent(shared.packet_to(side, number, kind, packet))
-            }
+            Turn::Packet(packet) if is_of_device(&packet) => Sending::Held(packet),
+            Turn::Packet(packet) => Sending::Sent(shared.packet_to(side, number, DATA, packet)),
+            Turn::Nothing => Sending::Sent(shared.packet_to(side, number, NULL, Packet::default())),
+            Turn::Last => Sending::Sent(shared.packet_to(side, number, FIN, Packet::default())),
+            Turn::Dropped => Sending::Sent(shared.packet_to(side, number, DROPPED, Packet::default())),
         };
-        Ok(Self { side, send, receive })
+        Self { side, send, receive: Receive::Expected }
     }
 
     /// Does what is possible now. True once this side of the round is over.
@@ -130,8 +131,9 @@ impl Link {
         let Some(coming) = PacketReceive::next(&shared.context, from, tag)? else { return Ok(()) };
         let [id, epoch, round, way] = coming.words();
         let found = Number { id: id as u32, epoch, round };
+        let malformed = NeighborError::Malformed { from, what: "header between neighbours" };
         if id != u64::from(number.id) || way != direction(self.side.other()) {
-            return Err(NeighborError::Malformed { from, what: "header between neighbours" });
+            return Err(malformed);
         }
         if found != *number {
             return Err(NeighborError::OutOfStep {
@@ -142,11 +144,16 @@ impl Link {
                 expected: number.to_string(),
             });
         }
-        self.receive = match (coming.kind(), coming.bytes()) {
-            (DATA, _) => Receive::Coming(coming),
-            (NULL, None) => Receive::Done(Turn::Nothing),
-            (FIN, None) => Receive::Done(Turn::Last),
-            _ => return Err(NeighborError::Malformed { from, what: "header between neighbours" }),
+        if coming.sequence() != number.sequence(tag) {
+            return Err(malformed);
+        }
+        let is_bare = coming.bytes().is_none() && coming.metadata().is_empty();
+        self.receive = match coming.kind() {
+            DATA => Receive::Coming(coming),
+            NULL if is_bare => Receive::Done(Turn::Nothing),
+            FIN if is_bare => Receive::Done(Turn::Last),
+            DROPPED if is_bare => Receive::Done(Turn::Dropped),
+            _ => return Err(malformed),
         };
         Ok(())
     }
@@ -165,13 +172,20 @@ impl Link {
         matches!(self.receive, Receive::Expected)
     }
 
-    /// What this side waits for from the neighbour.
-    pub(super) fn missing(&self) -> Option<&'static str> {
+    /// What this side waits for.
+    pub(super) fn missing(&self) -> Option<Missing> {
         match (&self.receive, &self.send) {
-            (Receive::Expected, _) => Some("to start it"),
-            (Receive::Coming(_), _) => Some("to send its payload"),
-            (_, Sending::Held(_) | Sending::Sent(_)) => Some("to take the payload"),
-            _ => None,
+            (Receive::Coming(coming), _) if coming.is_short_of_memory() => {
+                Some(Missing::Own("its own memory for the payload of"))
+            }
+            (_, Sending::Sent(send)) if !send.is_posted() => {
+                Some(Missing::Own("the content of its own packet for"))
+            }
+            (Receive::Expected, _) => Some(Missing::OfNeighbor("to start it")),
+            (Receive::Coming(_), _) => Some(Missing::OfNeighbor("to send its payload")),
+            (_, Sending::Held(_)) => Some(Missing::OfNeighbor("to begin the exchange")),
+            (_, Sending::Sent(_)) => Some(Missing::OfNeighbor("to take the payload")),
+            (Receive::Done(_), Sending::Over) => None,
         }
     }
 
@@ -262,8 +276,7 @@ impl Shared {
     fn packet_to(&self, side: Side, number: &Number, kind: u8, packet: Packet) -> PacketSend {
         let to = self.neighbors.get(side).unwrap_or(self.context.comm().rank());
         let tag = channel(self.operation, number.id, side);
-        // Two rounds of an id may be in flight between two ranks.
-        let sequence = tag.channel << 1 | ((number.epoch + number.round) & 1);
+        let sequence = number.sequence(tag);
         let words = [number.id.into(), number.epoch, number.round, direction(side)];
         PacketSend::new(to, tag, packet).with_words(kind, words).numbered(sequence)
     }

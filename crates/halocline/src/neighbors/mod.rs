@@ -28,6 +28,7 @@
 mod control;
 mod engine;
 mod error;
+mod failure;
 mod link;
 mod round;
 mod session;
@@ -195,6 +196,12 @@ impl NeighborExchange {
     /// A series of rounds of operation `id`. The neighbours open one, too. Does not communicate.
     pub fn session(&self, id: u32) -> Result<Session, NeighborError> {
         Session::open(&self.owner, id)
+    }
+
+    /// Gives up: all rounds of all ranks fail with [`NeighborError::Aborted`], which has this rank and the reason. Does not block.
+    pub fn abort(&self, why: &str) {
+        let (rank, why) = (self.owner.shared.comm().rank(), why.to_owned());
+        self.owner.shared.fail(NeighborError::Aborted { rank, why });
     }
 
     /// The neighbours.

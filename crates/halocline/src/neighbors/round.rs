@@ -26,9 +26,24 @@ impl Core {
         Arc::new(Self { id, count, completion: Completion::default(), result, is_released })
     }
 
-    /// Before the completion.
+    /// Before the completion. Nobody takes the result of a round whose handle was dropped.
     pub(super) fn put(&self, came: Sides<Turn>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(came);
+        let unwanted = {
+            let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+            match self.is_released.load(Ordering::Acquire) {
+                true => Some(came),
+                false => result.replace(came),
+            }
+        };
+        // Outside of the lock: memory of the program is given back.
+        drop(unwanted);
+    }
+
+    /// The handle is dropped.
+    fn release(&self) {
+        self.is_released.store(true, Ordering::Release);
+        let unwanted = self.result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(unwanted);
     }
 
     /// Whether the id can be used again.
@@ -75,7 +90,8 @@ impl Round {
     /// Waits until the packets of both neighbours are here and the memory of those sent was given back, and takes the result.
     /// Fails if the round fails, or after the communicator's deadline. An interrupted wait leaves the round in flight.
     pub fn wait(self) -> Result<Sides<Option<Packet>>, NeighborError> {
-        Ok(self.wait_turns()?.map(Turn::packet))
+        self.wait_until_complete()?;
+        self.take()
     }
 
     /// As [`Round::wait`], without giving up the handle: [`Round::take`] has the result.
@@ -83,8 +99,7 @@ impl Round {
         self.shared.wait(&self.core)
     }
 
-    pub(super) fn wait_turns(self) -> Result<Sides<Turn>, NeighborError> {
-        self.wait_until_complete()?;
+    pub(super) fn take_turns(&self) -> Result<Sides<Turn>, NeighborError> {
         self.core.take()
     }
 
@@ -120,7 +135,7 @@ impl Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
-        self.core.is_released.store(true, Ordering::Release);
+        self.core.release();
         self.shared.arm(&self.core);
     }
 }

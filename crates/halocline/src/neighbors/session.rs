@@ -1,8 +1,9 @@
 //! A series of rounds that either side may end.
 
 use super::engine::{Owner, Series};
-use super::{NeighborError, Packet, Round, Side, Sides};
-use std::sync::Arc;
+use super::{Completed, NeighborError, Packet, Round, Side, Sides};
+use halocline_comm::{Endpoint, Serve};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What goes one way in a round.
 #[derive(Debug, Default)]
@@ -14,31 +15,49 @@ pub enum Turn {
     Nothing,
     /// The sender sends nothing any more in this session.
     Last,
+    /// As `Last`, of a session that was dropped before its end. [`Session::round`] gives it as an error.
+    #[doc(hidden)]
+    Dropped,
 }
 
 impl Turn {
+    fn is_end(&self) -> bool {
+        matches!(self, Self::Last | Self::Dropped)
+    }
+
     /// The packet, if it is one.
     pub fn packet(self) -> Option<Packet> {
         match self {
             Self::Packet(packet) => Some(packet),
-            Self::Nothing | Self::Last => None,
+            Self::Nothing | Self::Last | Self::Dropped => None,
         }
     }
 }
 
-/// A series of rounds of one operation. Each direction of each link ends on its own, with [`Turn::Last`]; then no header goes that
-/// way any more. Where a side does not exist, or has ended, a round has [`Turn::Last`] from it.
+/// A series of rounds of one operation. Each direction of each link ends on its own, with [`Turn::Last`]. Headers go both ways until
+/// both have ended, so that no rank is more than one round ahead of a neighbour. Where a side does not exist, or has ended, a round has
+/// [`Turn::Last`] from it.
 ///
-/// The session is over once all directions have ended ([`Session::is_over`]); then the id can be used again.
+/// The session is over once all directions have ended ([`Session::is_over`]); then the id can be used again. If it is dropped before, the
+/// neighbours to which this rank has not sent its last turn get [`NeighborError::SessionDropped`]; what they still send is dropped. Other
+/// operations go on.
 pub struct Session {
     owner: Arc<Owner>,
     id: u32,
     epoch: u64,
     next: u64,
+    flight: Option<Flight>,
     /// Whether this rank has sent its last packet to a side.
     sent: Sides<bool>,
     /// Whether a side has sent its last packet.
     received: Sides<bool>,
+}
+
+/// The round in flight.
+struct Flight {
+    round: Round,
+    /// Where it ends what this rank sends.
+    ends: Sides<bool>,
 }
 
 impl Session {
@@ -46,39 +65,85 @@ impl Session {
         let epoch = owner.shared.open_session(id)?;
         let has_itself = owner.shared.is_own_neighbor();
         let ended = owner.shared.neighbors.map(|neighbor| neighbor.is_none() && !has_itself);
-        Ok(Self { owner: Arc::clone(owner), id, epoch, next: 0, sent: ended, received: ended })
+        let (owner, flight) = (Arc::clone(owner), None);
+        Ok(Self { owner, id, epoch, next: 0, flight, sent: ended, received: ended })
     }
 
-    /// Exchanges one round. Blocks until the neighbours that have not ended have sent theirs.
+    /// Exchanges one round. Blocks until the neighbours that have not ended have sent theirs. After an interrupted wait the round is still
+    /// in flight: [`Session::wait`] waits for it again.
     pub fn round(&mut self, turns: Sides<Turn>) -> Result<Sides<Turn>, NeighborError> {
-        let shared = &self.owner.shared;
+        self.begin(turns)?;
+        self.wait()
+    }
+
+    /// Starts a round. Never blocks. [`Session::wait`] or [`Session::completed`] follows.
+    pub fn start(&mut self, turns: Sides<Turn>) -> Result<(), NeighborError> {
+        self.begin(turns)?;
+        self.flight.iter().for_each(|flight| flight.round.carry_on());
+        Ok(())
+    }
+
+    fn begin(&mut self, mut turns: Sides<Turn>) -> Result<(), NeighborError> {
+        let (shared, id) = (&self.owner.shared, self.id);
+        if self.flight.is_some() {
+            return Err(NeighborError::Busy { id });
+        }
         for side in Side::BOTH {
-            let (id, is_packet) = (self.id, matches!(turns.get(side), Turn::Packet(_)));
-            if is_packet && *self.sent.get(side) {
+            if matches!(turns.get(side), Turn::Packet(_)) && *self.sent.get(side) {
                 return Err(match shared.neighbors.get(side) {
                     Some(_) => NeighborError::Finished { id, side },
                     None => shared.no_neighbor(side),
                 });
             }
         }
-        let ends = Sides { left: matches!(turns.left, Turn::Last), right: matches!(turns.right, Turn::Last) };
-        let series = Series::Session {
-            epoch: self.epoch,
-            round: self.next,
-            sends: self.sent.map(|ended| !ended),
-            receives: self.received.map(|ended| !ended),
-        };
-        let core = shared.start(self.id, turns, series)?;
-        self.next += 1;
-        let mut came = Round::new(shared, core).wait_turns()?;
+        let ends = Sides { left: turns.left.is_end(), right: turns.right.is_end() };
+        let mut goes_on = Sides::<bool>::default();
         for side in Side::BOTH {
-            if *self.received.get(side) {
-                *came.get_mut(side) = Turn::Last;
+            *goes_on.get_mut(side) = !(*self.sent.get(side) && *self.received.get(side));
+            if *self.sent.get(side) {
+                // The end was said before.
+                *turns.get_mut(side) = Turn::Nothing;
             }
-            *self.sent.get_mut(side) |= *ends.get(side);
-            *self.received.get_mut(side) |= matches!(came.get(side), Turn::Last);
         }
-        Ok(came)
+        let series = Series::Session { epoch: self.epoch, round: self.next, goes_on };
+        let core = shared.start(id, turns, series)?;
+        self.next += 1;
+        self.flight = Some(Flight { round: Round::new(shared, core), ends });
+        Ok(())
+    }
+
+    /// Waits for the round that was started, and takes what came. Blocks. Fails as [`Round::wait`]; an interrupted wait leaves
+    /// the round in flight.
+    pub fn wait(&mut self) -> Result<Sides<Turn>, NeighborError> {
+        let Some(flight) = &self.flight else { return Err(NeighborError::Taken { id: self.id }) };
+        flight.round.wait_until_complete()?;
+        self.take()
+    }
+
+    /// Resolves once the round that was started is over; [`Session::wait`] returns at once then. `None` without a round in flight.
+    pub fn completed(&self) -> Option<Completed> {
+        self.flight.as_ref().map(|flight| flight.round.completed())
+    }
+
+    /// Takes what came in a round that is over.
+    fn take(&mut self) -> Result<Sides<Turn>, NeighborError> {
+        let Some(Flight { round, ends }) = self.flight.take() else {
+            return Err(NeighborError::Taken { id: self.id });
+        };
+        let (shared, mut dropped) = (&self.owner.shared, None);
+        let mut came = round.take_turns()?;
+        for side in Side::BOTH {
+            *self.sent.get_mut(side) |= *ends.get(side);
+            match (*self.received.get(side), came.get(side)) {
+                (true, Turn::Packet(_)) => return Err(shared.fail_malformed(side)),
+                (true, _) => *came.get_mut(side) = Turn::Last,
+                (false, turn) => *self.received.get_mut(side) = turn.is_end(),
+            }
+            if let (Turn::Dropped, Some(rank)) = (came.get(side), *shared.neighbors.get(side)) {
+                dropped = Some(NeighborError::SessionDropped { rank, id: self.id });
+            }
+        }
+        dropped.map_or(Ok(came), Err)
     }
 
     /// Whether all directions have ended.
@@ -86,18 +151,64 @@ impl Session {
         self.sent.left && self.sent.right && self.received.left && self.received.right
     }
 
-    /// Ends what this rank sends, and receives until the neighbours have ended, too; what they still send is dropped.
+    /// Ends what this rank sends, and receives until the neighbours have ended, too; what they still send is dropped. Blocks.
     pub fn finish(mut self) -> Result<(), NeighborError> {
+        if self.flight.is_some() {
+            self.wait()?;
+        }
         while !self.is_over() {
             self.round(Sides { left: Turn::Last, right: Turn::Last })?;
         }
         Ok(())
     }
+
+    /// Ends it without blocking, after it was dropped. True once the session is over, or the exchange has failed.
+    fn wind_up(&mut self) -> bool {
+        loop {
+            let is_complete = self.flight.as_ref().map(|flight| flight.round.is_complete());
+            let went_on = match is_complete {
+                Some(Ok(false)) => return false,
+                Some(Ok(true)) => self.take().map(drop),
+                Some(Err(error)) => Err(error),
+                None if self.is_over() => return true,
+                None => self.start(Sides { left: Turn::Dropped, right: Turn::Dropped }),
+            };
+            match went_on {
+                Ok(()) | Err(NeighborError::SessionDropped { .. }) => {}
+                Err(_) => return true,
+            }
+        }
+    }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let is_cut = self.next > 0 && !self.is_over();
-        self.owner.shared.close_session(self.id, is_cut);
+        let shared = &self.owner.shared;
+        if self.is_over() || shared.has_failed() || shared.comm().size() == 1 {
+            return shared.close_session(self.id);
+        }
+        let ended = Sides { left: true, right: true };
+        let (owner, flight) = (Arc::clone(&self.owner), self.flight.take());
+        let (sent, received) =
+            (std::mem::replace(&mut self.sent, ended), std::mem::replace(&mut self.received, ended));
+        let rest = Self { owner, id: self.id, epoch: self.epoch, next: self.next, flight, sent, received };
+        self.owner.shared.comm().defer_drop(Arc::new(Dropped(Mutex::new(Some(rest)))));
+    }
+}
+
+/// A session that the program has dropped before its end. The progress thread ends it.
+struct Dropped(Mutex<Option<Session>>);
+
+impl Serve for Dropped {
+    fn serve(&self) {
+        let mut rest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A failure ends it, too; the exchange has it.
+        if rest.as_mut().is_some_and(Session::wind_up) {
+            *rest = None;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 }

@@ -16,10 +16,15 @@ impl Shared {
             active.filter(|active| !active.is_armed).map(|active| active.is_armed = true)
         };
         if armed.is_some() {
-            self.comm().link().own_bell().arm();
+            let link = self.comm().link();
+            link.own_bell().arm();
             // What has come before.
-            self.comm().link().poll();
+            link.poll();
             self.advance();
+            if self.due().is_some() {
+                // No message announces that time: the progress thread, which may sleep, has to know it.
+                link.own_bell().demand(link.host());
+            }
         }
     }
 
