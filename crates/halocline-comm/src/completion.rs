@@ -110,6 +110,11 @@ impl<O: Clone> Completion<O> {
         Poll::Pending
     }
 
+    /// Whether a task waits.
+    pub fn is_awaited(&self) -> bool {
+        !self.lock().tasks.is_empty()
+    }
+
     /// The task waits no more. The operation goes on.
     pub fn leave(&self, awaiting: &mut Awaiting) {
         let Some(number) = awaiting.0.take() else { return };
@@ -160,6 +165,7 @@ mod tests {
             assert_eq!(completion.poll(&mut goes, &waker), Poll::Pending);
         }
         completion.leave(&mut goes);
+        assert!(completion.is_awaited());
         assert!(completion.complete(3) && !completion.complete(5));
         completion.on_completion(call(&called));
         assert_eq!((called.0.load(Ordering::Relaxed), woken.0.load(Ordering::Relaxed)), (6, 1));

@@ -1,5 +1,6 @@
 //! The messages of packets as bytes. Received bytes are checked: every field is validated before use.
 
+use super::failure;
 use super::parts::PART;
 use halocline_plan::wire::{Reader, WireError};
 
@@ -169,16 +170,13 @@ pub(super) enum Reply {
     Refused(String),
 }
 
-/// The longest text of a refusal.
-const LONGEST_TEXT: usize = 4096;
-
 impl Reply {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, text) = match self {
             Self::Ready => (1, ""),
             Self::Copied => (2, ""),
             Self::Unmapped => (3, ""),
-            Self::Refused(text) => (4, &text[..text.floor_char_boundary(LONGEST_TEXT)]),
+            Self::Refused(text) => (4, failure::cut(text)),
         };
         let mut message = Vec::with_capacity(2 + text.len() + crate::mpi::TRAILER);
         message.extend_from_slice(&[VERSION, kind]);
@@ -200,10 +198,7 @@ impl Reply {
             1 => Ok(Self::Ready),
             2 => Ok(Self::Copied),
             3 => Ok(Self::Unmapped),
-            4 if text.len() <= LONGEST_TEXT => {
-                let text = std::str::from_utf8(text);
-                Ok(Self::Refused(text.map_err(|_| WireError::Content("a text is not UTF-8"))?.to_owned()))
-            }
+            4 => Ok(Self::Refused(failure::text(text)?.to_owned())),
             _ => Err(field("reply", (*kind).into())),
         }
     }

@@ -55,6 +55,7 @@
 mod context;
 mod copy;
 mod error;
+mod failure;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod header;
@@ -67,6 +68,7 @@ mod tests;
 
 pub use context::PacketContext;
 pub use error::PacketError;
+pub use failure::Failure;
 pub use header::HeaderError;
 pub use receive::PacketReceive;
 pub use send::PacketSend;

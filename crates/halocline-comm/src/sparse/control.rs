@@ -3,7 +3,7 @@
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::mappings::DeviceId;
-use crate::packet::HeaderError;
+use crate::packet::{Failure, HeaderError};
 use halocline_plan::wire::{Reader, WireError, Writer};
 
 /// A message about the operation itself.
@@ -12,7 +12,7 @@ pub(super) enum Control {
     /// What the sender of the message names the receiver as, and the device that maps the receiver's memory.
     Hello(Hello),
     /// The sender has failed, or heard that this rank has.
-    Abort { culprit: usize, why: String },
+    Abort(Failure),
     /// The sender has failed and copies nothing any more.
     Closed,
 }
@@ -25,9 +25,6 @@ pub(super) struct Hello {
     pub(super) device: Option<DeviceId>,
 }
 
-/// The longest text of a failure.
-const LONGEST_TEXT: usize = 4096;
-
 impl Control {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
@@ -38,10 +35,9 @@ impl Control {
                 w.u32(bits.iter().enumerate().map(|(at, bit)| u32::from(*bit) << at).sum());
                 w.bytes(&device.unwrap_or(DeviceId::HOST).0);
             }
-            Self::Abort { culprit, why } => {
+            Self::Abort(failure) => {
                 w.u32(2);
-                w.size(*culprit);
-                w.bytes(&why.as_bytes()[..why.floor_char_boundary(LONGEST_TEXT)]);
+                failure.write(&mut w);
             }
             Self::Closed => w.u32(3),
         }
@@ -64,15 +60,7 @@ impl Control {
                 let device = (bits & 4 != 0).then_some(DeviceId(id));
                 Self::Hello(Hello { is_destination: bits & 1 != 0, is_source: bits & 2 != 0, device })
             }
-            2 => {
-                let culprit = r.size()?;
-                let why = r.bytes()?;
-                if why.len() > LONGEST_TEXT {
-                    return Err(HeaderError::Field { field: "length of the text", value: why.len() as u64 });
-                }
-                let why = std::str::from_utf8(why).map_err(|_| WireError::Content("a text is not UTF-8"))?;
-                Self::Abort { culprit, why: why.to_owned() }
-            }
+            2 => Self::Abort(Failure::read(&mut r)?),
             3 => Self::Closed,
             _ => return Err(HeaderError::Field { field: "kind", value: kind.into() }),
         };
@@ -88,7 +76,7 @@ pub(super) fn samples() -> Vec<Vec<u8>> {
     let controls = [
         Control::Hello(hello),
         Control::Hello(Hello { is_source: true, ..Hello::default() }),
-        Control::Abort { culprit: 3, why: "no memory".to_owned() },
+        Control::Abort(Failure { rank: 3, why: "no memory".to_owned() }),
         Control::Closed,
     ];
     controls.iter().map(Control::encode).collect()

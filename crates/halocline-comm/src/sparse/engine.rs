@@ -7,7 +7,7 @@ use super::{Role, SparseError};
 use crate::endpoint::Endpoint;
 use crate::mappings::DeviceId;
 use crate::memory_resource::MemoryKind;
-use crate::packet::{HeaderError, Packet, PacketReceive, PacketSend};
+use crate::packet::{Failure, HeaderError, Packet, PacketReceive, PacketSend};
 use crate::transport::PeerState;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -223,11 +223,11 @@ impl Engine {
             let malformed = |error| SparseError::Malformed { from, error };
             match Control::decode(&message.payload).map_err(malformed)? {
                 Control::Hello(hello) => self.greeted(shared, from, hello)?,
-                Control::Abort { culprit, why } if self.peers.contains_key(&from) => {
-                    return Err(SparseError::Aborted { rank: culprit, why });
+                Control::Abort(Failure { rank, why }) if self.peers.contains_key(&from) => {
+                    return Err(SparseError::Aborted { rank, why });
                 }
                 Control::Closed => self.closed(from),
-                Control::Abort { .. } => {}
+                Control::Abort(_) => {}
             }
         }
         Ok(())
@@ -290,13 +290,14 @@ impl Engine {
             return;
         }
         self.phase = Phase::Failed;
-        let (culprit, why) = match &error {
-            SparseError::Aborted { rank, why } => (*rank, why.clone()),
-            other => (shared.context.comm().rank(), other.to_string()),
+        let failure = match &error {
+            SparseError::Aborted { rank, why } => Failure { rank: *rank, why: why.clone() },
+            other => Failure { rank: shared.context.comm().rank(), why: other.to_string() },
         };
+        let (why, abort) = (failure.why.clone(), Control::Abort(failure));
         for &rank in self.peers.keys() {
             // A rank that cannot be reached needs no word.
-            let _ = shared.post(rank, &Control::Abort { culprit, why: why.clone() });
+            let _ = shared.post(rank, &abort);
         }
         self.withdraw();
         let receives = self.incoming.iter_mut().flat_map(|source| &mut source.window);

@@ -2,60 +2,43 @@
 
 use super::SparseError;
 use super::shared::Shared;
-use crate::wakers::Ticket;
+use crate::completion::Awaiting;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Resolves once the operation is complete or has failed, also by the communicator's deadline. It never blocks the executor, and holds no lock while it is
-/// suspended. Dropping it leaves the operation as it is.
+/// Resolves once the operation is complete or has failed, also by the communicator's deadline. It never blocks the executor, and
+/// holds no lock while it is suspended. Dropping it leaves the operation as it is.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Completion {
     shared: Arc<Shared>,
-    ticket: Option<Ticket>,
+    awaiting: Awaiting,
 }
 
 impl Completion {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, ticket: None }
-    }
-
-    fn leave(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.shared.wakers.leave(ticket);
-        }
+        Self { shared, awaiting: Awaiting::default() }
     }
 }
 
 impl Future for Completion {
     type Output = Result<(), SparseError>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut outcome = self.shared.is_complete();
-        if let Ok(false) = outcome {
-            match self.ticket {
-                Some(ticket) => self.shared.wakers.renew(ticket, context.waker()),
-                None => {
-                    self.ticket = Some(self.shared.wakers.enter(1, context.waker()));
-                    self.shared.note_task();
-                }
-            }
-            // It may have completed just before.
-            outcome = self.shared.is_complete();
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { shared, awaiting } = self.get_mut();
+        shared.drive();
+        let is_new = !awaiting.is_entered();
+        let polled = shared.completion.poll(awaiting, context.waker());
+        if is_new && polled.is_pending() {
+            shared.note_task();
         }
-        match outcome {
-            Ok(false) => Poll::Pending,
-            done => {
-                self.leave();
-                Poll::Ready(done.map(drop))
-            }
-        }
+        polled
     }
 }
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        self.leave();
+        self.shared.completion.leave(&mut self.awaiting);
     }
 }

@@ -7,7 +7,7 @@ use super::control::{Control, Hello};
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
-use crate::packet::PacketTag;
+use crate::packet::{Failure, PacketTag};
 use crate::progress::Serve;
 use crate::transport::Transport;
 use std::collections::VecDeque;
@@ -53,9 +53,9 @@ impl Registry {
     }
 
     /// Remembers an operation that is over, or that this rank could not begin.
-    pub(super) fn note(&self, operation: u64, failure: Option<(usize, String)>) {
+    pub(super) fn note(&self, operation: u64, failure: Option<Failure>) {
         let hello = Control::Hello(Hello::default());
-        let answer = failure.map_or(hello, |(culprit, why)| Control::Abort { culprit, why });
+        let answer = failure.map_or(hello, Control::Abort);
         {
             let mut over = self.over();
             over.truncate(MOST - 1);

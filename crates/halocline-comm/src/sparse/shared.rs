@@ -5,16 +5,15 @@ use super::engine::Engine;
 use super::registry::Registry;
 use super::{Role, SparseError, SparseStatistics};
 use crate::claim::Claim;
+use crate::completion::Completion;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::lock::lock_yielding;
-use crate::packet::{Packet, PacketContext, PacketTag};
+use crate::packet::{Failure, Packet, PacketContext, PacketTag};
 use crate::progress::Serve;
 use crate::wait::Late;
-use crate::wakers::Wakers;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
 use std::time::Duration;
 
 pub(super) struct Shared {
@@ -27,7 +26,8 @@ pub(super) struct Shared {
     inserts: Mutex<Inserts>,
     engine: Mutex<Engine>,
     outcome: Mutex<Outcome>,
-    pub(super) wakers: Wakers,
+    /// What [`Shared::settle`] has found in the outcome.
+    pub(super) completion: Completion<Result<(), SparseError>>,
     arming: Mutex<Arming>,
     registry: Arc<Registry>,
     /// When the first task began to wait.
@@ -96,7 +96,10 @@ impl Shared {
         let checked = |named, role| {
             let checked = checked(named, role, rank, size);
             // The ranks that name this one wait for it.
-            checked.inspect_err(|error| registry.note(tag.operation, Some((rank, error.to_string()))))
+            checked.inspect_err(|error| {
+                let why = error.to_string();
+                registry.note(tag.operation, Some(Failure { rank, why }));
+            })
         };
         let sources = checked(sources, Role::Source)?;
         let destinations = checked(destinations, Role::Destination)?;
@@ -111,7 +114,7 @@ impl Shared {
             destinations,
             claim: Claim::default(),
             inserts: Mutex::default(),
-            wakers: Wakers::default(),
+            completion: Completion::default(),
             arming: Mutex::default(),
             registry,
             task_since: Mutex::default(),
@@ -189,7 +192,7 @@ impl Shared {
     /// The end of the deadline of a waiting task.
     fn task_deadline(&self) -> Option<Duration> {
         let since = (*lock(&self.task_since))?;
-        Some(since.saturating_add(self.deadline?)).filter(|_| !self.wakers.is_empty())
+        Some(since.saturating_add(self.deadline?)).filter(|_| self.completion.is_awaited())
     }
 
     fn status(&self) -> Result<bool, SparseError> {
@@ -281,8 +284,11 @@ impl Shared {
         self.arm(|arming| arming.is_over |= is_over);
         let link = self.context.comm().link();
         link.own_bell().changed(link.host());
-        while let Some(waker) = self.wakers.take(1) {
-            Waker::wake(waker);
+        match self.status() {
+            Ok(false) => {}
+            ended => {
+                self.completion.complete(ended.map(drop));
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Topology;
 use halocline_comm::mappings::DeviceId;
+use halocline_comm::packet::Failure;
 use halocline_plan::wire::{Reader, WireError, Writer};
 
 /// A message about the exchange itself.
@@ -10,15 +11,12 @@ pub(super) enum Control {
     /// The sender's topology, and its device, which maps device memory of the receiver.
     Hello { topology: Topology, device: Option<DeviceId> },
     /// The sender has failed. It may still copy memory of the receiver.
-    Abort { culprit: usize, why: String },
+    Abort(Failure),
     /// The sender has dropped its end, and starts no round any more. Those in flight go on.
     Closed,
     /// The sender has failed, and copies nothing any more.
     Ended,
 }
-
-/// The longest text of a failure.
-const LONGEST_TEXT: usize = 4096;
 
 impl Control {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -29,10 +27,9 @@ impl Control {
                 w.u32(u32::from(*topology == Topology::Ring) | u32::from(device.is_some()) << 1);
                 w.bytes(&device.unwrap_or(DeviceId::HOST).0);
             }
-            Self::Abort { culprit, why } => {
+            Self::Abort(failure) => {
                 w.u32(2);
-                w.size(*culprit);
-                w.bytes(&why.as_bytes()[..why.floor_char_boundary(LONGEST_TEXT)]);
+                failure.write(&mut w);
             }
             Self::Closed => w.u32(3),
             Self::Ended => w.u32(4),
@@ -52,15 +49,7 @@ impl Control {
                 let topology = if bits & 1 == 0 { Topology::Line } else { Topology::Ring };
                 Self::Hello { topology, device: (bits & 2 != 0).then_some(DeviceId(id)) }
             }
-            2 => {
-                let culprit = r.size()?;
-                let why = r.bytes()?;
-                if why.len() > LONGEST_TEXT {
-                    return Err(WireError::Content("the text of a failure is too long"));
-                }
-                let why = std::str::from_utf8(why).map_err(|_| WireError::Content("a text is not UTF-8"))?;
-                Self::Abort { culprit, why: why.to_owned() }
-            }
+            2 => Self::Abort(Failure::read(&mut r)?),
             3 => Self::Closed,
             4 => Self::Ended,
             _ => return Err(WireError::Content("no such kind of message")),
@@ -79,7 +68,7 @@ mod tests {
         for control in [
             Control::Hello { topology: Topology::Ring, device: Some(DeviceId([7; 16])) },
             Control::Hello { topology: Topology::Line, device: None },
-            Control::Abort { culprit: 3, why: "no memory".to_owned() },
+            Control::Abort(Failure { rank: 3, why: "no memory".to_owned() }),
             Control::Closed,
             Control::Ended,
         ] {

@@ -8,7 +8,7 @@ use crate::Packet;
 use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
 use halocline_comm::memory_resource::MemoryResource;
-use halocline_comm::packet::PacketContext;
+use halocline_comm::packet::{Failure, PacketContext};
 use halocline_comm::{CommError, Communicator, Endpoint, PeerState, Serve};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -313,10 +313,10 @@ impl Shared {
                     return Err(NeighborError::Topology { rank, own, from, other });
                 }
                 Control::Hello { device, .. } => peers.get_mut(side).device = Some(device),
-                Control::Abort { culprit, .. } if culprit >= self.comm().size() => {
+                Control::Abort(Failure { rank, .. }) if rank >= self.comm().size() => {
                     return Err(NeighborError::Malformed { from, what: "message between neighbours" });
                 }
-                Control::Abort { culprit, why } => return Err(NeighborError::Aborted { rank: culprit, why }),
+                Control::Abort(Failure { rank, why }) => return Err(NeighborError::Aborted { rank, why }),
                 Control::Closed => peers.get_mut(side).is_closed = true,
                 Control::Ended => peers.get_mut(side).has_ended = true,
             }

@@ -4,6 +4,7 @@ use super::control::Control;
 use super::engine::{Active, Reports, Shared, State};
 use super::link::{Lingering, channel};
 use super::{NeighborError, Side};
+use halocline_comm::packet::Failure;
 use halocline_comm::{Communicator, Endpoint};
 
 impl Shared {
@@ -36,15 +37,15 @@ impl Shared {
             state.lingering.extend([links.left, links.right].map(|link| link.abandon(self, &number, &why)));
             reports.push((core, Err(error.clone())));
         }
-        let (culprit, why) = match &error {
-            NeighborError::Aborted { rank, why } => (*rank, why.clone()),
-            _ => (self.comm().rank(), why),
+        let failure = match &error {
+            NeighborError::Aborted { rank, why } => Failure { rank: *rank, why: why.clone() },
+            _ => Failure { rank: self.comm().rank(), why },
         };
         state.failure = Some(error);
         // No call waits for the rest any more: the progress thread looks.
         self.comm().link().own_bell().demand(self.comm().link().host());
         // A neighbour that cannot be reached waits for nothing.
-        let _ = self.tell_all(&Control::Abort { culprit, why });
+        let _ = self.tell_all(&Control::Abort(failure));
     }
 
     pub(super) fn tell_all(&self, control: &Control) -> Result<(), NeighborError> {
