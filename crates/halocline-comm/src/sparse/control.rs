@@ -15,6 +15,8 @@ pub(super) enum Control {
     Abort(Failure),
     /// The sender has failed and copies nothing any more.
     Closed,
+    /// The answer to a question: the operation is over at the sender. If that has named the receiver, its hello came before.
+    Over,
 }
 
 /// What one rank tells another at the begin.
@@ -40,6 +42,7 @@ impl Control {
                 failure.write(&mut w);
             }
             Self::Closed => w.u32(3),
+            Self::Over => w.u32(4),
         }
         let mut message = w.finish();
         message.reserve(Communicator::SPARE);
@@ -62,6 +65,7 @@ impl Control {
             }
             2 => Self::Abort(Failure::read(&mut r)?),
             3 => Self::Closed,
+            4 => Self::Over,
             _ => return Err(HeaderError::Field { field: "kind", value: kind.into() }),
         };
         r.finish()?;
@@ -78,6 +82,7 @@ pub(super) fn samples() -> Vec<Vec<u8>> {
         Control::Hello(Hello { is_source: true, ..Hello::default() }),
         Control::Abort(Failure { rank: 3, why: "no memory".to_owned() }),
         Control::Closed,
+        Control::Over,
     ];
     controls.iter().map(Control::encode).collect()
 }

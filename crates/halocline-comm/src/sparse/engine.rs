@@ -227,7 +227,11 @@ impl Engine {
                     return Err(SparseError::Aborted { rank, why });
                 }
                 Control::Closed => self.closed(from),
-                Control::Abort(_) => {}
+                // It was asked before its hello came.
+                Control::Over if self.peers.get(&from).is_some_and(|peer| peer.hello.is_none()) => {
+                    self.greeted(shared, from, Hello::default())?;
+                }
+                Control::Over | Control::Abort(_) => {}
             }
         }
         Ok(())

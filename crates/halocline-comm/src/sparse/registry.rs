@@ -3,7 +3,7 @@
 //! A rank that names this one, but is not named by it, waits for its hello. Once it has waited for a while, it asks here. If the
 //! operation goes on here, its own messages tell the answer.
 
-use super::control::{Control, Hello};
+use super::control::Control;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
@@ -54,8 +54,7 @@ impl Registry {
 
     /// Remembers an operation that is over, or that this rank could not begin.
     pub(super) fn note(&self, operation: u64, failure: Option<Failure>) {
-        let hello = Control::Hello(Hello::default());
-        let answer = failure.map_or(hello, Control::Abort);
+        let answer = failure.map_or(Control::Over, Control::Abort);
         {
             let mut over = self.over();
             over.truncate(MOST - 1);

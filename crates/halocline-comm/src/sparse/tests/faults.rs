@@ -106,6 +106,23 @@ fn sets_that_contradict_each_other_are_found_out() {
     }
 }
 
+/// A rank asks another one whose hello is late; the answer comes behind the hello, when the operation may be over there.
+#[test]
+fn an_answer_behind_the_hello_contradicts_nothing() {
+    on_ranks(2, |comm| {
+        let other = [1 - comm.rank()];
+        let exchange = SparseAlltoall::new(&comm, &other, &other, host(&comm)).unwrap();
+        exchange.insert(other[0], packet(comm.rank(), other[0], 1)).unwrap();
+        let tag = exchange.shared.tag.control();
+        comm.send(other[0], tag, control::Control::Over.encode()).unwrap();
+        comm.barrier().unwrap();
+        exchange.finish();
+        exchange.wait().unwrap();
+        assert_eq!(exchange.extract(other[0]).unwrap().len(), 1);
+        comm.barrier().unwrap();
+    });
+}
+
 #[test]
 fn a_rank_that_never_comes_is_named_by_the_deadline() {
     let barrier = Barrier::new(3);
