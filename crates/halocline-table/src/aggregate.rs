@@ -207,7 +207,7 @@ fn kind(aggregation: &Aggregation, data_type: &DataType) -> Result<Kind, TableEr
     }
 }
 
-/// The type of a result, as in polars, where sums of integers have 64 bits.
+/// The type of a result: sums of integers have 64 bits.
 fn result_type(aggregation: &Aggregation, data_type: &DataType) -> DataType {
     match (aggregation.statistic, data_type) {
         (Statistic::Count, _) => DataType::UInt64,

@@ -96,7 +96,7 @@ impl Window {
         self
     }
 
-    /// The window's row in the middle, half of the window on each side, as in pandas. Of an even number of rows, the row is the
+    /// The window's row in the middle, half of the window on each side, as in pandas. It replaces an offset and a shift. Of an even number of rows, the row is the
     /// first of the second half.
     pub fn centered(mut self) -> Self {
         self.text = format!("{}, centred", self.text);
@@ -129,7 +129,7 @@ impl Window {
         Ok(self)
     }
 
-    /// The window begins at `offset` from the row's key, as in polars.
+    /// The window begins at `offset` from the row's key, as in polars. It replaces a centre and a shift.
     pub fn offset(self, offset: &str) -> Result<Self, TableError> {
         let length = Length::parse(offset)?;
         let text = format!("{}, offset {offset}", self.text);

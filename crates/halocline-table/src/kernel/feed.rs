@@ -6,6 +6,7 @@ use arrow_array::types::{
     UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType};
+use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 use std::ops::Range;
 
@@ -79,6 +80,8 @@ pub(crate) struct Feed<'a, T> {
     pieces: &'a [ArrayRef],
     /// The first row of each piece, then the number of rows.
     starts: Vec<usize>,
+    /// The nulls of each piece, also those of values that a dictionary or a run refers to.
+    nulls: Vec<Option<NullBuffer>>,
     has_nulls: bool,
     /// Copied values, of rows from `first` on.
     values: Vec<T>,
@@ -93,8 +96,9 @@ impl<'a, T: Value> Feed<'a, T> {
         for piece in pieces {
             starts.push(starts[starts.len() - 1] + piece.len());
         }
-        let has_nulls = pieces.iter().any(|piece| piece.null_count() > 0);
-        Self { pieces, starts, has_nulls, values: Vec::new(), valid: Vec::new(), first: 0 }
+        let nulls: Vec<_> = pieces.iter().map(|piece| piece.logical_nulls()).collect();
+        let has_nulls = nulls.iter().flatten().any(|nulls| nulls.null_count() > 0);
+        Self { pieces, starts, nulls, has_nulls, values: Vec::new(), valid: Vec::new(), first: 0 }
     }
 
     /// The values of some rows. They are in place if they lie in one piece, have the right type, and no column has nulls.
@@ -133,7 +137,7 @@ impl<'a, T: Value> Feed<'a, T> {
             let within = end - self.starts[piece]..stop - self.starts[piece];
             T::append(column, within.clone(), &mut self.values);
             if self.has_nulls {
-                match column.nulls() {
+                match &self.nulls[piece] {
                     Some(nulls) => self.valid.extend(within.map(|row| nulls.is_valid(row))),
                     None => self.valid.extend(within.map(|_| true)),
                 }

@@ -5,9 +5,10 @@ use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int8Type, Int32Type, Int64Type, UInt64Type};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Date32Array, Date64Array, Float32Array, Float64Array, Int8Array,
-    Int16Array, Int64Array, LargeStringArray, RecordBatch, StringArray, StringViewArray,
-    TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Date32Array, Date64Array, DictionaryArray, Float32Array, Float64Array,
+    Int8Array, Int16Array, Int32Array, Int64Array, LargeStringArray, NullArray, RecordBatch, RunArray,
+    StringArray, StringViewArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
+    UInt8Array, UInt64Array,
 };
 use arrow_schema::DataType;
 use halocline_comm::Communicator;
@@ -158,4 +159,25 @@ fn statistics_have_the_types_of_polars() {
     assert_eq!(found.column(4).as_primitive::<UInt64Type>(), &UInt64Array::from(vec![1, u64::MAX, 5, 10]));
     assert_eq!(found.column(5).data_type(), &DataType::Float32);
     assert_eq!(found.column(6).as_primitive::<UInt64Type>(), &UInt64Array::from(vec![1, 1, 0, 1]));
+}
+
+#[test]
+fn counts_leave_out_nulls_of_every_type() {
+    let texts = StringArray::from(vec![Some("x"), None]);
+    let of_values = DictionaryArray::new(Int8Array::from(vec![0, 1, 0, 1]), Arc::new(texts.clone()));
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![3, 4]), &texts).unwrap();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("key", Arc::new(Int64Array::from(vec![1, 2, 3, 4]))),
+        ("null", Arc::new(NullArray::new(4))),
+        ("dictionary", Arc::new(of_values)),
+        ("runs", Arc::new(runs)),
+    ];
+    let spec = Rolling::new("key", Window::period("2i").unwrap());
+    let context = rolling(&table(columns), &spec, &Communicator::single()).unwrap();
+    let counts = ["null", "dictionary", "runs"].map(|name| Aggregation::new(name, Statistic::Count));
+    let found = context.aggregate(&counts, 1).unwrap();
+    let expected = [[0, 0, 0, 0], [1, 1, 1, 1], [1, 2, 2, 1]];
+    for (column, expected) in found.columns().iter().zip(expected) {
+        assert_eq!(column.as_primitive::<UInt64Type>(), &UInt64Array::from(expected.to_vec()));
+    }
 }

@@ -11,8 +11,9 @@ use crate::{Outcome, Trouble, ensure};
 use halocline::Communicator;
 use halocline_comm::mappings::{DeviceId, Mappings};
 use halocline_comm::packet::{Packet, PacketContext, PacketError, PacketReceive, PacketSend, PacketTag};
-use halocline_comm::{CommError, Endpoint};
+use halocline_comm::{CommError, Endpoint, Patience};
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// Compares values, measures, and prints a table on rank 0. Collective over two ranks.
 pub fn run(comm: &Communicator) -> Outcome {
@@ -73,7 +74,8 @@ impl<'a> Bench<'a> {
         let to_peer = |packet| PacketSend::new(self.peer, self.tag, packet).to_device(self.peer_device);
         let mut send = send.map(|packet| to_peer(packet).numbered(number));
         let (mut receive, mut packet) = (None::<PacketReceive>, None);
-        let patience = self.context.patience(None);
+        // No bell rings when a copy of the GPU is over: this rank polls.
+        let patience = Patience { spin: Duration::from_secs(600), ..self.context.patience(None) };
         let mut step = || -> Result<bool, PacketError> {
             let is_sent = send.as_mut().map_or(Ok(true), |send| send.poll(&self.context))?;
             if receive.is_none() && receives {
