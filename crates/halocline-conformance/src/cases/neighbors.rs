@@ -357,6 +357,8 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
         let line = new()?;
         if comm.rank() == 0 {
             drop(in_flight.then(|| line.start(7, Sides::default())).transpose()?);
+            // A session that its neighbour never opens does not keep the end.
+            drop(in_flight.then(|| line.session(8)).transpose()?);
             drop(line);
         } else {
             let error = line.failure(0);

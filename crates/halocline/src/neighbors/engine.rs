@@ -227,6 +227,11 @@ impl Shared {
         self.lock().ids.entry(id).or_default().in_session = false;
     }
 
+    /// Whether the program has dropped its end.
+    pub(super) fn is_detached(&self) -> bool {
+        self.lock().is_detached
+    }
+
     pub(super) fn has_failed(&self) -> bool {
         self.lock().failure.is_some()
     }

@@ -1,6 +1,6 @@
 //! A series of rounds that either side may end.
 
-use super::engine::{Owner, Series};
+use super::engine::{Owner, Series, Shared};
 use super::{Completed, NeighborError, Packet, Round, Side, Sides};
 use halocline_comm::{Endpoint, Serve};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,9 @@ impl Turn {
 /// neighbours to which this rank has not sent its last turn get [`NeighborError::SessionDropped`]; what they still send is dropped. Other
 /// operations go on.
 pub struct Session {
-    owner: Arc<Owner>,
+    shared: Arc<Shared>,
+    /// None once the program has dropped the session: what is left of it does not keep the program's end of the exchange.
+    owner: Option<Arc<Owner>>,
     id: u32,
     epoch: u64,
     next: u64,
@@ -65,8 +67,8 @@ impl Session {
         let epoch = owner.shared.open_session(id)?;
         let has_itself = owner.shared.is_own_neighbor();
         let ended = owner.shared.neighbors.map(|neighbor| neighbor.is_none() && !has_itself);
-        let (owner, flight) = (Arc::clone(owner), None);
-        Ok(Self { owner, id, epoch, next: 0, flight, sent: ended, received: ended })
+        let (shared, owner, flight) = (Arc::clone(&owner.shared), Some(Arc::clone(owner)), None);
+        Ok(Self { shared, owner, id, epoch, next: 0, flight, sent: ended, received: ended })
     }
 
     /// Exchanges one round. Blocks until the neighbours that have not ended have sent theirs. After an interrupted wait the round is still
@@ -84,7 +86,7 @@ impl Session {
     }
 
     fn begin(&mut self, mut turns: Sides<Turn>) -> Result<(), NeighborError> {
-        let (shared, id) = (&self.owner.shared, self.id);
+        let (shared, id) = (&self.shared, self.id);
         if self.flight.is_some() {
             return Err(NeighborError::Busy { id });
         }
@@ -130,7 +132,7 @@ impl Session {
         let Some(Flight { round, ends }) = self.flight.take() else {
             return Err(NeighborError::Taken { id: self.id });
         };
-        let (shared, mut dropped) = (&self.owner.shared, None);
+        let (shared, mut dropped) = (&self.shared, None);
         let mut came = round.take_turns()?;
         for side in Side::BOTH {
             *self.sent.get_mut(side) |= *ends.get(side);
@@ -170,7 +172,8 @@ impl Session {
                 Some(Ok(false)) => return false,
                 Some(Ok(true)) => self.take().map(drop),
                 Some(Err(error)) => Err(error),
-                None if self.is_over() => return true,
+                // A dropped exchange tells the neighbours itself.
+                None if self.is_over() || self.shared.is_detached() => return true,
                 None => self.start(Sides { left: Turn::Dropped, right: Turn::Dropped }),
             };
             match went_on {
@@ -183,16 +186,29 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let shared = &self.owner.shared;
-        if self.is_over() || shared.has_failed() || shared.comm().size() == 1 {
+        let shared = Arc::clone(&self.shared);
+        let was_wound_up = self.owner.is_none();
+        if was_wound_up || self.is_over() || shared.has_failed() || shared.comm().size() == 1 {
             return shared.close_session(self.id);
         }
         let ended = Sides { left: true, right: true };
-        let (owner, flight) = (Arc::clone(&self.owner), self.flight.take());
+        let flight = self.flight.take();
         let (sent, received) =
             (std::mem::replace(&mut self.sent, ended), std::mem::replace(&mut self.received, ended));
-        let rest = Self { owner, id: self.id, epoch: self.epoch, next: self.next, flight, sent, received };
-        self.owner.shared.comm().defer_drop(Arc::new(Dropped(Mutex::new(Some(rest)))));
+        let mut rest = Self {
+            shared: Arc::clone(&shared),
+            owner: None,
+            id: self.id,
+            epoch: self.epoch,
+            next: self.next,
+            flight,
+            sent,
+            received,
+        };
+        // Before the exchange may be dropped: the neighbours learn first that the session was.
+        if !rest.wind_up() {
+            shared.comm().defer_drop(Arc::new(Dropped(Mutex::new(Some(rest)))));
+        }
     }
 }
 
