@@ -17,36 +17,64 @@ pub(super) struct PostedReceive {
     place: Lent,
 }
 
-/// Posted receives, in the order of posting.
+/// Posted receives.
 #[derive(Debug, Default)]
-pub(super) struct PostedReceives(Mutex<Vec<PostedReceive>>);
+pub(super) struct PostedReceives(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the order of posting.
+    waiting: Vec<PostedReceive>,
+    /// The tags of those that MPI is writing to, unless they were cancelled meanwhile.
+    taken: Vec<Tag>,
+}
+
+impl State {
+    /// MPI writes to it no more: whether it was not cancelled meanwhile.
+    fn untake(&mut self, tag: Tag) -> bool {
+        let at = self.taken.iter().position(|other| *other == tag);
+        at.map(|at| self.taken.swap_remove(at)).is_some()
+    }
+}
 
 impl PostedReceives {
     /// Posts a buffer for a message of `tag` from a rank, as long as the buffer.
     pub(super) fn add(&self, from: usize, tag: Tag, place: Lent) {
-        self.lock().push(PostedReceive { from, tag, place });
+        self.lock().waiting.push(PostedReceive { from, tag, place });
     }
 
-    /// Cancels the receives of these tags, except one that MPI is writing to.
+    /// Cancels the receives of these tags. One that MPI is writing to is not posted again, if the message has another tag.
     pub(super) fn remove(&self, which: impl Fn(Tag) -> bool) {
-        let taken: Vec<PostedReceive> = self.lock().extract_if(.., |receive| which(receive.tag)).collect();
+        let cancelled: Vec<PostedReceive> = {
+            let mut state = self.lock();
+            state.taken.retain(|tag| !which(*tag));
+            state.waiting.extract_if(.., |receive| which(receive.tag)).collect()
+        };
         // Outside the lock: this may drop the owner of the memory.
-        drop(taken);
+        drop(cancelled);
     }
 
     /// Takes a buffer for a message of so many bytes, trailer included.
     pub(super) fn take(&self, from: usize, bytes: usize) -> Option<PostedReceive> {
-        let mut waiting = self.lock();
+        let mut state = self.lock();
         let fits = |receive: &PostedReceive| receive.from == from && receive.place.len() + TRAILER == bytes;
-        waiting.iter().position(fits).map(|at| waiting.remove(at))
+        let receive = state.waiting.iter().position(fits).map(|at| state.waiting.remove(at))?;
+        state.taken.push(receive.tag);
+        Some(receive)
     }
 
-    /// Posts it again, before all others.
+    /// Posts it again, before all others, unless it was cancelled meanwhile.
     fn put_back(&self, receive: PostedReceive) {
-        self.lock().insert(0, receive);
+        let mut state = self.lock();
+        if state.untake(receive.tag) {
+            state.waiting.insert(0, receive);
+        } else {
+            // Dropped outside the lock, as its memory may be.
+            drop(state);
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<PostedReceive>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // The list is whole whenever the lock is released.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,6 +90,7 @@ impl PostedReceive {
     pub(super) fn complete(self, posted: &PostedReceives) -> Result<Tag, Vec<u8>> {
         let (payload, trailer) = self.place.parts();
         if frame::read(trailer) == (self.tag, payload.len() as u64) {
+            posted.lock().untake(self.tag);
             return Ok(self.tag);
         }
         let mut bytes = crate::buffers::take(payload.len() + TRAILER);
@@ -111,7 +140,12 @@ mod tests {
         write(&receive, tag(5), *b"expected");
         assert_eq!(receive.complete(&posted).unwrap(), tag(5));
         assert_eq!(out.load(Ordering::Acquire), 1);
+        // Cancelled while MPI writes another message there.
+        let receive = posted.take(1, LEN + TRAILER).unwrap();
+        write(&receive, tag(4), *b"another!");
         posted.remove(|other| other == tag(6));
+        assert_eq!(out.load(Ordering::Acquire), 1);
+        receive.complete(&posted).unwrap_err();
         assert!(out.load(Ordering::Acquire) == 0 && posted.take(1, LEN + TRAILER).is_none());
     }
 }
