@@ -265,13 +265,16 @@ impl Buffer {
         }
     }
 
-    /// The error of a resource that gave another length.
-    pub(crate) fn checked(self, asked: usize) -> Result<Self, MemoryError> {
-        match self.len == asked {
-            true => Ok(self),
-            false => {
-                Err(MemoryError::Foreign { asked, why: format!("it gave a buffer of {} bytes", self.len) })
+    /// The error of a resource that gave another length, or memory of the host that cannot be written.
+    pub(crate) fn checked(mut self, asked: usize) -> Result<Self, MemoryError> {
+        let why = match self.len == asked {
+            false => format!("it gave a buffer of {} bytes", self.len),
+            true if asked > 0 && self.kind() != MemoryKind::Device && self.bytes_mut().is_none() => {
+                "it gave a buffer of the host that cannot be written: make it by `Buffer::foreign_mut`"
+                    .to_owned()
             }
-        }
+            true => return Ok(self),
+        };
+        Err(MemoryError::Foreign { asked, why })
     }
 }

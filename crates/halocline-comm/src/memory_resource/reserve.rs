@@ -1,6 +1,7 @@
 //! A request for memory that waits on shortage, then spills, then fails.
 
 use super::{Buffer, MemoryError, MemoryResource};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -10,12 +11,14 @@ pub struct Reservation {
     bytes: usize,
     /// When the wait for memory ends; set on the first shortage.
     until: Option<Duration>,
+    /// The resource said that it will wake the waker.
+    is_postponed: bool,
 }
 
 impl Reservation {
     /// A request for so many bytes.
     pub fn new(bytes: usize) -> Self {
-        Self { bytes, until: None }
+        Self { bytes, until: None, is_postponed: false }
     }
 
     /// The buffer; `None` while the resource is short of memory and its patience lasts, or postpones the request: then `waker` is
@@ -26,9 +29,12 @@ impl Reservation {
         now: Duration,
         waker: &Waker,
     ) -> Result<Option<Buffer>, MemoryError> {
-        let allocate = || resource.allocate(self.bytes).and_then(|buffer| buffer.checked(self.bytes));
-        let shortage = match allocate() {
-            Err(error) if error.is_postponed() => {
+        let bytes = self.bytes;
+        let allocate = || without_panic(bytes, || resource.allocate(bytes));
+        let allocated = allocate();
+        self.is_postponed = matches!(&allocated, Err(error) if error.is_postponed());
+        let shortage = match allocated {
+            Err(_) if self.is_postponed => {
                 resource.watch(waker);
                 return Ok(None);
             }
@@ -44,14 +50,21 @@ impl Reservation {
                 done => return done.map(Some),
             }
         }
-        match resource.spill(self.bytes) {
-            Some(spilled) => spilled.and_then(|buffer| buffer.checked(self.bytes)).map(Some),
-            None => Err(shortage),
-        }
+        let spill = || resource.spill(bytes).unwrap_or(Err(shortage));
+        without_panic(bytes, spill).map(Some)
     }
 
     /// When to poll again at the latest, by the clock of [`Reservation::poll`].
     pub fn due(&self) -> Option<Duration> {
-        self.until
+        self.until.filter(|_| !self.is_postponed)
     }
+}
+
+/// What a resource of the program gives. A panic in it would end the progress thread.
+fn without_panic(
+    asked: usize,
+    give: impl FnOnce() -> Result<Buffer, MemoryError>,
+) -> Result<Buffer, MemoryError> {
+    let panicked = |_| Err(MemoryError::Foreign { asked, why: "it panicked".to_owned() });
+    catch_unwind(AssertUnwindSafe(give)).unwrap_or_else(panicked)?.checked(asked)
 }

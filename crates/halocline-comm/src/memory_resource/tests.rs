@@ -127,3 +127,39 @@ fn a_postponed_reservation_waits_without_an_end() {
     resource.may_allocate.store(true, Ordering::Relaxed);
     assert_eq!(reservation.poll(&resource, Duration::ZERO, &waker).unwrap().unwrap().len(), 50);
 }
+
+/// A resource of the program with a fault.
+struct Faulty(fn(usize) -> Buffer);
+
+impl MemoryResource for Faulty {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        Ok(self.0(bytes))
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        HostMemory::of(&Communicator::single()).statistics()
+    }
+}
+
+#[test]
+fn faults_of_a_resource_of_the_program_are_errors() {
+    let read_only = |bytes: usize| {
+        let owner = Arc::new(vec![0u8; bytes]);
+        let first = std::ptr::NonNull::new(owner.as_ptr().cast_mut()).unwrap();
+        // SAFETY: the vector holds the bytes, which nothing writes.
+        unsafe { Buffer::foreign(first, bytes, owner) }
+    };
+    for (fault, said) in [
+        (read_only as fn(usize) -> Buffer, "cannot be written"),
+        (|_| vec![0; 3].into(), "it gave a buffer of 3 bytes"),
+        (|_| panic!("a fault"), "it panicked"),
+    ] {
+        let reserved = Reservation::new(50).poll(&Faulty(fault), Duration::ZERO, Waker::noop());
+        let error = reserved.unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}

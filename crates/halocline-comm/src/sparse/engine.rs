@@ -115,7 +115,8 @@ impl Engine {
         self.note_departures(shared);
         comm.link().poll();
         let reported = self.take_controls(shared).err();
-        let died = || comm.departed(self.gone.iter().copied().find(|rank| self.needs(*rank)), WHAT);
+        let needed = self.gone.iter().copied().find(|rank| self.needs(*rank));
+        let died = || comm.departed(Some(needed?), WHAT);
         reported.or_else(|| Some(died()?.into())).unwrap_or(error)
     }
 
