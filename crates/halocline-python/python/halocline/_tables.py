@@ -1,6 +1,7 @@
 """Tables of pyarrow, polars, pandas and cuDF: to Arrow for ``halocline.rolling``, and back."""
 
 import datetime
+import sys
 
 from ._errors import HaloTypeError, HaloValueError
 
@@ -167,13 +168,19 @@ def duration(length):
         whole = (length.days * 86400 + length.seconds) * 10**9 + length.microseconds * 1000
         return text_of(whole + getattr(length, "nanoseconds", 0))
     if type(length).__module__ == "numpy" and type(length).__name__ == "timedelta64":
-        return text_of(int(length.astype("timedelta64[ns]").astype("int64")))
+        unit, step = sys.modules["numpy"].datetime_data(length.dtype)
+        size = {"W": 7 * 86400 * 10**9, "D": 86400 * 10**9, **{unit: size for unit, size in UNITS}}.get(unit)
+        if size is None or length != length:
+            raise HaloValueError(f"{length!r} is no length of a window: give weeks, days, h, m, s, ms, us or ns")
+        # NumPy's own conversion to nanoseconds overflows without a word.
+        return text_of(int(length.astype("int64")) * step * size)
     return None
+
+
+UNITS = [("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 1000), ("ns", 1)]
+"""Units of lengths, and their nanoseconds."""
 
 
 def text_of(nanoseconds):
     """A length in the largest unit that divides it."""
-    for unit, size in [("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 1000)]:
-        if nanoseconds % size == 0:
-            return f"{nanoseconds // size}{unit}"
-    return f"{nanoseconds}ns"
+    return next(f"{nanoseconds // size}{unit}" for unit, size in UNITS if nanoseconds % size == 0)

@@ -1,7 +1,9 @@
 """What ``halocline.rolling`` refuses: on all ranks, with the rank, the row and the values."""
 
+import datetime
 import threading
 
+import numpy as np
 import pytest
 from child import ends_well
 
@@ -67,6 +69,9 @@ def test_keys_without_a_value_are_named_on_all_ranks():
         (("t", (1, None)), {}, hc.HaloTypeError, r"^window\[1\]: a duration .* is wanted, not None$"),
         (("t", "5i"), {"offset": "1s"}, hc.HaloValueError, "^offset: the window 5i, offset 1s mixes"),
         (("t", 5), {"offset": 1 << 40}, hc.HaloValueError, "^offset: .* rows are too many"),
+        (("t", "5i"), {"offset": "1i", "center": True}, hc.HaloValueError, "^offset: a centred window .* give an offset or center=True$"),
+        (("t", np.timedelta64(1, "M")), {}, hc.HaloValueError, "timedelta64.* is no length of a window: give weeks, days"),
+        (("t", np.timedelta64("NaT", "s")), {}, hc.HaloValueError, "timedelta64.*NaT.* is no length of a window"),
         (("t", 5), {"closed": "neither"}, hc.HaloValueError, "^closed: there is no 'neither'; choose 'left', 'right', 'both' or 'none'$"),
         (("t", 5), {"route": "air"}, hc.HaloValueError, "^route: there is no 'air'"),
         (("t", 5), {"center": "yes"}, hc.HaloTypeError, "^center: True or False is wanted, not 'yes'$"),
@@ -185,3 +190,10 @@ def test_ctrl_c_ends_a_wait():
         """,
         says="interrupted",
     )
+
+
+def test_lengths_of_numpy_are_exact():
+    days = [datetime.datetime(year, 1, 1) for year in (1700, 2000, 2020)]
+    frame = pl.DataFrame({"t": pl.Series(days, dtype=pl.Datetime("ms")), "v": [1, 2, 4]})
+    for window in (np.timedelta64(219000, "D"), datetime.timedelta(days=219000), "219000d"):
+        assert hc.rolling(frame, "t", window, aggregate={"v": "sum"})["v_sum"].to_list() == [1, 3, 7]

@@ -126,6 +126,11 @@ impl WindowArguments<'_, '_> {
         if let Some(offset) = offset {
             const NAME: &str = "offset";
             let moved = match Length::new(offset, NAME)? {
+                Length::Text(_) if center => {
+                    return Err(error::value_error(format!(
+                        "{NAME}: a centred window begins half its length before the row; give an offset or center=True"
+                    )));
+                }
                 Length::Text(text) => window.offset(&text),
                 Length::Rows(rows) => {
                     let rows = i32::try_from(rows).map_err(|_| {
