@@ -30,7 +30,9 @@ impl Failure {
 
 /// The begin of a text that is too long.
 pub(super) fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+    let most = text.len().min(LONGEST_TEXT);
+    let end = (0..=most).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    &text[..end]
 }
 
 /// A received text.

@@ -52,6 +52,7 @@ pub(super) struct Link {
     receive: Receive,
 }
 
+#[expect(clippy::large_enum_variant, reason = "in a box, each packet would cost an allocation")]
 enum Sending {
     /// The packet of a device, until the neighbour's device is known.
     Held(Packet),
@@ -59,6 +60,7 @@ enum Sending {
     Over,
 }
 
+#[expect(clippy::large_enum_variant, reason = "in a box, each packet would cost an allocation")]
 enum Receive {
     /// The header has not come.
     Expected,
