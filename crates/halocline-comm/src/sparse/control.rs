@@ -95,7 +95,7 @@ mod tests {
     fn a_control_message_that_is_read_is_the_one_that_was_written_and_cut_ones_are_refused() {
         for message in samples() {
             assert_eq!(Control::decode(&message).unwrap().encode(), message);
-            (0..message.len()).for_each(|cut| drop(Control::decode(&message[..cut]).unwrap_err()));
+            (0..message.len()).for_each(|cut| _ = Control::decode(&message[..cut]).unwrap_err());
             Control::decode(&[&message[..], &[0]].concat()).unwrap_err();
         }
         Control::decode(&[9, 0, 0, 0]).unwrap_err();

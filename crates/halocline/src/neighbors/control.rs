@@ -74,7 +74,7 @@ mod tests {
         ] {
             let message = control.encode();
             assert_eq!(Control::decode(&message).unwrap(), control);
-            (0..message.len()).for_each(|cut| drop(Control::decode(&message[..cut]).unwrap_err()));
+            (0..message.len()).for_each(|cut| _ = Control::decode(&message[..cut]).unwrap_err());
             Control::decode(&[&message[..], &[0]].concat()).unwrap_err();
         }
         Control::decode(&[9, 0, 0, 0]).unwrap_err();

@@ -159,7 +159,7 @@ fn operations_do_not_block_each_other() {
 #[test]
 fn a_task_is_woken_once_all_packets_are_here() {
     use std::future::Future;
-    use std::task::{Context, Poll, Wake, Waker};
+    use std::task::{Context, Wake, Waker};
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -178,7 +178,7 @@ fn a_task_is_woken_once_all_packets_are_here() {
             let mut context = Context::from_waker(&waker);
             let _ = std::pin::pin!(exchange.completion()).poll(&mut context);
             let mut completion = std::pin::pin!(exchange.completion());
-            while let Poll::Pending = completion.as_mut().poll(&mut context).map(Result::unwrap) {
+            while completion.as_mut().poll(&mut context).map(Result::unwrap).is_pending() {
                 std::thread::park();
             }
             assert_eq!(exchange.extract(last).unwrap()[0].metadata, packet(last, rank, number).metadata);
