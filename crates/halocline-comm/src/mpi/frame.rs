@@ -79,8 +79,8 @@ pub(super) fn announced(payload: &mut Vec<u8>) -> Option<(u32, usize)> {
 /// that many tags. An object has few bulks in flight.
 pub(super) const NUMBERS: u32 = 1 << 15;
 
-/// The longest MPI message that MPI libraries send at once between ranks of a node: 4 KiB with their own header in Open MPI. A longer one
-/// waits for the receiver, who asks the system for its bytes.
+/// The longest MPI message that MPI libraries send at once between ranks of a node: 4 KiB with their own header in Open MPI. For a longer one
+/// the receiver makes a system call.
 const PROMPT: usize = 4032;
 
 /// The most bytes of the MPI messages of a message of so many bytes, its trailer included. Up to four short MPI messages are faster than

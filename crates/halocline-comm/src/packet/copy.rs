@@ -58,7 +58,7 @@ pub(super) struct Copying {
 
 /// The source of a copy.
 pub(super) enum Source {
-    /// Memory of the sender, who waits for the end of the copy.
+    /// Memory of the sender. It is not written before the copy ends.
     Mapped(#[expect(dead_code, reason = "held for its drop")] Mapping),
     /// Memory of this rank.
     Own(#[expect(dead_code, reason = "held for its drop")] Vec<Buffer>),
