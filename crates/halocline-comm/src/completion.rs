@@ -2,6 +2,7 @@
 
 use crate::sync::Mutex;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::{Poll, Waker};
 
@@ -11,7 +12,7 @@ type Callback<O> = Box<dyn FnOnce(O) + Send>;
 /// The outcome of one operation, and who waits for it. The first outcome counts.
 ///
 /// Each callback is called exactly once, outside of any lock: by the thread that completes the operation, or at once if the
-/// operation is complete already.
+/// operation is complete already. A panic in one of them, or of an executor, is logged: the others are called all the same.
 pub struct Completion<O> {
     state: Mutex<State<O>>,
 }
@@ -63,8 +64,8 @@ impl<O: Clone> Completion<O> {
             state.outcome = Some(outcome.clone());
             (std::mem::take(&mut state.callbacks), std::mem::take(&mut state.tasks))
         };
-        tasks.into_iter().for_each(|task| task.waker.wake());
-        callbacks.into_iter().for_each(|callback| callback(outcome.clone()));
+        tasks.into_iter().for_each(|task| logged(|| task.waker.wake()));
+        callbacks.into_iter().for_each(|callback| logged(|| callback(outcome.clone())));
         true
     }
 
@@ -82,7 +83,7 @@ impl<O: Clone> Completion<O> {
                 None => return state.callbacks.push(Box::new(callback)),
             }
         };
-        callback(outcome);
+        logged(|| callback(outcome));
     }
 
     /// The outcome, or the task is woken once it is there.
@@ -131,6 +132,13 @@ impl<O: Clone> Completion<O> {
     }
 }
 
+/// Calls code of the program. Its panic would end the thread of the library that completes the operation.
+fn logged(call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!("a callback of an operation, or the waker of its task, has panicked");
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -170,5 +178,26 @@ mod tests {
         completion.on_completion(call(&called));
         assert_eq!((called.0.load(Ordering::Relaxed), woken.0.load(Ordering::Relaxed)), (6, 1));
         assert_eq!(completion.poll(&mut stays, &waker), Poll::Ready(3));
+    }
+
+    #[test]
+    fn a_panic_of_the_program_keeps_no_other_callback_from_its_outcome() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("an executor that panics");
+            }
+        }
+        let (completion, called) = (Completion::default(), Arc::<AtomicU32>::default());
+        let poll = completion.poll(&mut Awaiting::default(), &Waker::from(Arc::new(Panics)));
+        assert_eq!(poll, Poll::Pending);
+        completion.on_completion(|_| panic!("a callback that panics"));
+        let counted = Arc::clone(&called);
+        completion.on_completion(move |outcome: u32| {
+            counted.fetch_add(outcome, Ordering::Relaxed);
+        });
+        assert!(completion.complete(3));
+        completion.on_completion(|_| panic!("a late callback that panics"));
+        assert_eq!(called.load(Ordering::Relaxed), 3);
     }
 }

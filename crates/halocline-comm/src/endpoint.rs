@@ -68,9 +68,10 @@ pub trait Endpoint: Sized {
         self.link().land(from, tag, place);
     }
 
-    /// Withdraws receive buffers. One that is being written to is dropped when its message is complete.
-    fn take_back(&self, which: impl Fn(Tag) -> bool) {
-        self.link().take_back(&which);
+    /// Withdraws receive buffers for messages from a rank, or from all. One that is being written to is dropped when its message is
+    /// complete.
+    fn take_back(&self, from: Option<usize>, which: impl Fn(Tag) -> bool) {
+        self.link().take_back(from, &which);
     }
 
     /// Waits for a message of `tag`. `what` appears in errors and warnings. Fails when the sender is
@@ -245,7 +246,10 @@ impl Communicator {
                 let gone = self.link().check().err().or_else(|| self.departed(from, what))?;
                 Some(poll().and_then(|found| found.ok_or(gone)).map_err(cause))
             },
-            || failed.set(call.and_then(|call| call.check(self).err())),
+            || {
+                failed.set(call.and_then(|call| call.check(self).err()));
+                true
+            },
             |late| match late {
                 Late::Announce => {
                     call?.announce(self, from?);

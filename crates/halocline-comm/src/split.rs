@@ -132,8 +132,13 @@ unsafe impl Transport for SplitTransport {
         }
     }
 
-    fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
-        self.whole.take_back(which);
+    fn take_back(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
+        match from.map(|from| self.members.outer(from)) {
+            None => self.whole.take_back(None, which),
+            Some(Some(from)) => self.whole.take_back(Some(from), which),
+            // Nothing was posted for it.
+            Some(None) => {}
+        }
     }
 
     fn takes_devices(&self, peer: usize) -> Result<(), String> {

@@ -87,9 +87,9 @@ pub unsafe trait Transport: Send + Sync {
         let _ = (from, tag, place);
     }
 
-    /// Cancels the receives of these tags, except one whose buffer is being written to.
-    fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
-        let _ = which;
+    /// Cancels the receives of these tags from a rank, or from all, except one whose buffer is being written to.
+    fn take_back(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
+        let _ = (from, which);
     }
 
     /// Whether [`Transport::post_bulk`] accepts memory of devices for a rank, as far as is known without a trial, or why

@@ -65,13 +65,13 @@ impl Patience {
         }
     }
 
-    /// Waits until `poll` or `late` returns a value. `before_sleep` is called once
-    /// before each sleep. Every change that `poll` depends on must ring the rank's bell.
+    /// Waits until `poll` or `late` returns a value. `may_sleep` is called before each sleep; if it returns false, the wait looks
+    /// again at once. Every other change that `poll` depends on must ring the rank's bell.
     pub fn wait<T>(
         &self,
         transport: &dyn Transport,
         mut poll: impl FnMut() -> Option<T>,
-        mut before_sleep: impl FnMut(),
+        mut may_sleep: impl FnMut() -> bool,
         mut late: impl FnMut(Late) -> Option<T>,
     ) -> T {
         if let Some(found) = poll() {
@@ -115,14 +115,15 @@ impl Patience {
             if let Some(end) = due.call(host, waited, &mut late) {
                 return end;
             }
-            if yields && waited < YIELD {
+            // Messages in flight move only while somebody polls. With a core for each rank that may be this thread.
+            let is_carried = !self.spin.is_zero() && transport.is_carrying();
+            if yields && waited < YIELD || is_carried || !may_sleep() {
                 host.yield_now();
                 if let Some(found) = look() {
                     return found;
                 }
                 continue;
             }
-            before_sleep();
             let mut longest = due.next().min(self.deadline.unwrap_or(Duration::MAX)).saturating_sub(waited);
             if polled {
                 longest = longest.min(nap);

@@ -18,6 +18,8 @@ struct State {
     peak: usize,
     allocations: u64,
     spilled: u64,
+    /// Requests that the limit refused.
+    refusals: u64,
     waiting: Vec<Waker>,
 }
 
@@ -26,6 +28,8 @@ struct State {
 pub(super) struct Charge {
     account: Arc<Account>,
     bytes: usize,
+    /// Until a buffer has the bytes: the refusals before.
+    reserved_at: Option<u64>,
 }
 
 impl Account {
@@ -42,18 +46,17 @@ impl Account {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes so many bytes, unless the limit is reached.
+    /// Reserves so many bytes for a buffer, unless the limit is reached.
     pub(super) fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, MemoryError> {
         let mut state = self.lock();
         let total = state.in_use.checked_add(bytes).filter(|total| *total <= self.limit);
         let Some(total) = total else {
+            state.refusals += 1;
             let (kind, in_use, limit) = (self.kind, state.in_use, self.limit);
             return Err(MemoryError::Shortage { kind, asked: bytes, in_use, limit });
         };
         state.in_use = total;
-        state.peak = state.peak.max(total);
-        state.allocations += 1;
-        Ok(Charge { account: Arc::clone(self), bytes })
+        Ok(Charge { account: Arc::clone(self), bytes, reserved_at: Some(state.refusals) })
     }
 
     pub(super) fn add_spilled(&self, bytes: usize) {
@@ -75,11 +78,26 @@ impl Account {
     }
 }
 
+impl Charge {
+    /// A buffer has the bytes.
+    pub(super) fn count(&mut self) {
+        self.reserved_at = None;
+        let mut state = self.account.lock();
+        state.peak = state.peak.max(state.in_use);
+        state.allocations += 1;
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         let waiting = {
             let mut state = self.account.lock();
             state.in_use -= self.bytes;
+            // Without a buffer, the bytes were missing for requests that came meanwhile only. Others would try in vain again, also
+            // the one that could not make this buffer.
+            if self.reserved_at == Some(state.refusals) {
+                return;
+            }
             std::mem::take(&mut state.waiting)
         };
         waiting.into_iter().for_each(Waker::wake);

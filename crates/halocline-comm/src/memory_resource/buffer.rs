@@ -144,8 +144,9 @@ impl Buffer {
     }
 
     /// Counts the buffer in an account until it is dropped. Only for a new buffer.
-    pub(super) fn charged(mut self, charge: Charge) -> Self {
+    pub(super) fn charged(mut self, mut charge: Charge) -> Self {
         if let Some(held) = Arc::get_mut(&mut self.held) {
+            charge.count();
             held.charges.push(charge);
         }
         self

@@ -73,6 +73,8 @@ impl MemoryResource for Limited {
 
     fn watch(&self, waker: &Waker) {
         self.account.watch(waker);
+        // The shortage may be its own.
+        self.inner.watch(waker);
     }
 
     fn statistics(&self) -> MemoryStatistics {

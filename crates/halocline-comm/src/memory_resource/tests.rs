@@ -128,6 +128,53 @@ fn a_postponed_reservation_waits_without_an_end() {
     assert_eq!(reservation.poll(&resource, Duration::ZERO, &waker).unwrap().unwrap().len(), 50);
 }
 
+/// Has no memory of its own at first.
+struct Exhausted {
+    memory: HostMemory,
+    is_exhausted: std::sync::atomic::AtomicBool,
+    waiting: std::sync::Mutex<Vec<Waker>>,
+}
+
+impl MemoryResource for Exhausted {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        match self.is_exhausted.load(Ordering::Relaxed) {
+            true => Err(CommError::OutOfMemory(bytes).into()),
+            false => self.memory.allocate(bytes),
+        }
+    }
+
+    fn watch(&self, waker: &Waker) {
+        self.waiting.lock().unwrap().push(waker.clone());
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        self.memory.statistics()
+    }
+}
+
+#[test]
+fn a_shortage_below_the_limit_wakes_nobody_and_is_not_counted() {
+    let memory = HostMemory::of(&Communicator::single());
+    let inner = Arc::new(Exhausted { memory, is_exhausted: true.into(), waiting: Default::default() });
+    let (woken, mut reservation) = (Arc::<Woken>::default(), Reservation::new(50));
+    let (limited, waker) = (Limited::new(inner.clone(), 100), Waker::from(Arc::clone(&woken)));
+    for _ in 0..3 {
+        assert!(reservation.poll(&limited, Duration::ZERO, &waker).unwrap().is_none());
+    }
+    let statistics = limited.statistics();
+    assert_eq!((statistics.in_use, statistics.peak, statistics.allocations), (0, 0, 0));
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+    // The inner resource has memory again.
+    inner.is_exhausted.store(false, Ordering::Relaxed);
+    inner.waiting.lock().unwrap().drain(..).for_each(Waker::wake);
+    assert!(woken.0.load(Ordering::Relaxed) > 0);
+    assert_eq!(reservation.poll(&limited, Duration::ZERO, &waker).unwrap().unwrap().len(), 50);
+}
+
 /// A resource of the program with a fault.
 struct Faulty(fn(usize) -> Buffer);
 

@@ -335,8 +335,8 @@ unsafe impl Transport for MpiTransport {
         }
     }
 
-    fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
-        self.shared.channel.posted().remove(which);
+    fn take_back(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
+        self.shared.channel.posted().remove(from, which);
     }
 
     fn takes_devices(&self, peer: usize) -> Result<(), String> {

@@ -25,14 +25,14 @@ pub(super) struct PostedReceives(Mutex<State>);
 struct State {
     /// In the order of posting.
     waiting: Vec<PostedReceive>,
-    /// The tags of those that MPI is writing to, unless they were cancelled meanwhile.
-    taken: Vec<Tag>,
+    /// Senders and tags of those that MPI is writing to, unless they were cancelled meanwhile.
+    taken: Vec<(usize, Tag)>,
 }
 
 impl State {
     /// MPI writes to it no more: whether it was not cancelled meanwhile.
-    fn untake(&mut self, tag: Tag) -> bool {
-        let at = self.taken.iter().position(|other| *other == tag);
+    fn untake(&mut self, from: usize, tag: Tag) -> bool {
+        let at = self.taken.iter().position(|other| *other == (from, tag));
         at.map(|at| self.taken.swap_remove(at)).is_some()
     }
 }
@@ -43,12 +43,14 @@ impl PostedReceives {
         self.lock().waiting.push(PostedReceive { from, tag, place });
     }
 
-    /// Cancels the receives of these tags. One that MPI is writing to is not posted again, if the message has another tag.
-    pub(super) fn remove(&self, which: impl Fn(Tag) -> bool) {
+    /// Cancels the receives of these tags from a rank, or from all. One that MPI is writing to is not posted again, if the message
+    /// has another tag.
+    pub(super) fn remove(&self, from: Option<usize>, which: impl Fn(Tag) -> bool) {
+        let is_meant = |sender: usize, tag: Tag| from.is_none_or(|from| from == sender) && which(tag);
         let cancelled: Vec<PostedReceive> = {
             let mut state = self.lock();
-            state.taken.retain(|tag| !which(*tag));
-            state.waiting.extract_if(.., |receive| which(receive.tag)).collect()
+            state.taken.retain(|(from, tag)| !is_meant(*from, *tag));
+            state.waiting.extract_if(.., |receive| is_meant(receive.from, receive.tag)).collect()
         };
         // Outside the lock: this may drop the owner of the memory.
         drop(cancelled);
@@ -59,14 +61,14 @@ impl PostedReceives {
         let mut state = self.lock();
         let fits = |receive: &PostedReceive| receive.from == from && receive.place.len() + TRAILER == bytes;
         let receive = state.waiting.iter().position(fits).map(|at| state.waiting.remove(at))?;
-        state.taken.push(receive.tag);
+        state.taken.push((receive.from, receive.tag));
         Some(receive)
     }
 
     /// Posts it again, before all others, unless it was cancelled meanwhile.
     fn put_back(&self, receive: PostedReceive) {
         let mut state = self.lock();
-        if state.untake(receive.tag) {
+        if state.untake(receive.from, receive.tag) {
             state.waiting.insert(0, receive);
         } else {
             // Dropped outside the lock, as its memory may be.
@@ -90,7 +92,7 @@ impl PostedReceive {
     pub(super) fn complete(self, posted: &PostedReceives) -> Result<Tag, Vec<u8>> {
         let (payload, trailer) = self.place.parts();
         if frame::read(trailer) == (self.tag, payload.len() as u64) {
-            posted.lock().untake(self.tag);
+            posted.lock().untake(self.from, self.tag);
             return Ok(self.tag);
         }
         let mut bytes = crate::buffers::take(payload.len() + TRAILER);
@@ -143,9 +145,24 @@ mod tests {
         // Cancelled while MPI writes another message there.
         let receive = posted.take(1, LEN + TRAILER).unwrap();
         write(&receive, tag(4), *b"another!");
-        posted.remove(|other| other == tag(6));
+        posted.remove(Some(1), |other| other == tag(6));
         assert_eq!(out.load(Ordering::Acquire), 1);
         receive.complete(&posted).unwrap_err();
         assert!(out.load(Ordering::Acquire) == 0 && posted.take(1, LEN + TRAILER).is_none());
+    }
+
+    #[test]
+    fn a_receive_is_cancelled_for_its_sender_alone() {
+        let (out, posted) = (Arc::default(), PostedReceives::default());
+        let tag = Tag { operation: 7, round: 5 };
+        [1, 2, 3].into_iter().for_each(|from| posted.add(from, tag, place(&out)));
+        let writing = posted.take(3, LEN + TRAILER).unwrap();
+        posted.remove(Some(1), |other| other == tag);
+        assert_eq!(out.load(Ordering::Acquire), 2);
+        // The one that MPI was writing to stays posted.
+        write(&writing, Tag { operation: 7, round: 4 }, *b"another!");
+        writing.complete(&posted).unwrap_err();
+        assert!(posted.take(1, LEN + TRAILER).is_none());
+        assert!(posted.take(2, LEN + TRAILER).is_some() && posted.take(3, LEN + TRAILER).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! What the packets of an operation share.
 
 use super::PacketError;
-use super::copy::Copier;
+use super::copy::{Copier, Copiers};
 use super::parts::PART;
 use super::staged::STAGED_PART;
 use crate::communicator::Communicator;
@@ -12,7 +12,7 @@ use crate::memory_resource::{HostMemory, MemoryResource};
 use crate::transport::Transport;
 use crate::wait::Patience;
 use halocline_device::{Device, DeviceError};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct PacketContext {
     host: HostMemory,
     waker: Waker,
     part: usize,
-    copiers: Mutex<Vec<Arc<Copier>>>,
+    copiers: Arc<Copiers>,
 }
 
 impl PacketContext {
@@ -40,8 +40,8 @@ impl PacketContext {
             mappings.attach(provider);
         }
         let waker = Waker::from(Arc::new(Bell(comm.weak_transport())));
-        let (comm, host) = (comm.detached(), HostMemory::of(comm));
-        Ok(Self { comm, mappings, resource, host, waker, part: PART, copiers: Mutex::default() })
+        let (copiers, host) = (comm.extension(), HostMemory::of(comm));
+        Ok(Self { comm: comm.detached(), mappings, resource, host, waker, part: PART, copiers })
     }
 
     /// The communicator.
@@ -94,16 +94,9 @@ impl PacketContext {
         &self.mappings
     }
 
-    /// The copies of a device, made at first use.
+    /// The copies of a device.
     pub(super) fn copier(&self, device: &Device) -> Result<Arc<Copier>, DeviceError> {
-        // Only one thread at a time polls packets, and the list is always whole.
-        let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = copiers.iter().find(|copier| copier.is_of(device)) {
-            return Ok(Arc::clone(known));
-        }
-        let made = Arc::new(Copier::new(device, &self.host)?);
-        copiers.push(Arc::clone(&made));
-        Ok(made)
+        self.copiers.of(device, &self.host)
     }
 
     /// Rings this rank when memory is given back.

@@ -4,7 +4,7 @@ use super::PacketError;
 use crate::mappings::Mapping;
 use crate::memory_resource::{Buffer, HostMemory, MemoryError, MemoryResource, PinnedMemory};
 use halocline_device::{Address, Device, DeviceError, Event, EventPool, Priority, Stream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The stream for copies of one device, and the host memory that they pass through.
 pub(super) struct Copier {
@@ -14,15 +14,30 @@ pub(super) struct Copier {
     pinned: PinnedMemory,
 }
 
+/// The copies of each device that a rank has used. All operations share them: a new stream and newly pinned memory cost more than
+/// most copies.
+#[derive(Default)]
+pub(super) struct Copiers(Mutex<Vec<Arc<Copier>>>);
+
+impl Copiers {
+    /// Those of a device, made at first use.
+    pub(super) fn of(&self, device: &Device, host: &HostMemory) -> Result<Arc<Copier>, DeviceError> {
+        // The list is always whole.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(copier) = known.iter().find(|copier| copier.device == *device) {
+            return Ok(Arc::clone(copier));
+        }
+        let made = Arc::new(Copier::new(device, host)?);
+        known.push(Arc::clone(&made));
+        Ok(made)
+    }
+}
+
 impl Copier {
-    pub(super) fn new(device: &Device, host: &HostMemory) -> Result<Self, DeviceError> {
+    fn new(device: &Device, host: &HostMemory) -> Result<Self, DeviceError> {
         let stream = device.stream(Priority::Normal)?;
         let (events, pinned) = (device.events(), PinnedMemory::over(host.clone(), device));
         Ok(Self { device: device.clone(), stream, events, pinned })
-    }
-
-    pub(super) fn is_of(&self, device: &Device) -> bool {
-        self.device == *device
     }
 
     /// Pinned memory, which peers of the node can map.

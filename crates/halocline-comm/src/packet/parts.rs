@@ -139,13 +139,18 @@ impl PartsReceive {
     }
 
     /// Whether the transport may still write into the memory.
-    pub(super) fn is_lending(&self) -> bool {
+    fn is_lending(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0
     }
 
+    /// Whether the message has come, and the transport gives the memory back soon. No bell rings then.
+    pub(super) fn is_settling(&self) -> bool {
+        self.message.is_some() && self.is_lending()
+    }
+
     /// Withdraws the posted memory.
-    pub(super) fn withdraw(&self, context: &PacketContext, tag: Tag) {
-        context.comm().take_back(|posted| posted == tag);
+    pub(super) fn withdraw(&self, context: &PacketContext, from: usize, tag: Tag) {
+        context.comm().take_back(Some(from), |posted| posted == tag);
     }
 
     /// Does what is possible now. `ready` tells the sender that memory for the next part is posted. True once all is there.
@@ -178,7 +183,7 @@ impl PartsReceive {
                     true => Arrived::Landed,
                     false => Arrived::Bytes(message.payload),
                 });
-                self.withdraw(context, tag);
+                self.withdraw(context, from, tag);
             }
             if self.is_lending() {
                 return Ok(false);

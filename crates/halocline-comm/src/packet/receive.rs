@@ -3,7 +3,6 @@
 use super::copy::{Copying, Source, Target};
 use super::header::{Header, HeaderError, Reply, Way};
 use super::parts::PartsReceive;
-use super::send::EVENT_POLL;
 use super::staged::StagedReceive;
 use super::{Packet, PacketContext, PacketError, PacketTag};
 use crate::endpoint::Endpoint;
@@ -35,10 +34,25 @@ enum State {
     Parts(PartsReceive),
     /// The same for memory of a device, through the host.
     Staged(StagedReceive),
+    /// This rank copies the payload from mapped memory of the host.
+    Filling(Filling),
     /// A device copies the payload.
     Copying(Copying),
     Over,
 }
+
+/// A copy from mapped memory of the host, some bytes in each poll: others may wait for the lock of the operation.
+struct Filling {
+    mapping: Mapping,
+    /// The payload, or pinned memory that is copied to it.
+    target: Buffer,
+    /// A payload on a device.
+    beyond: Option<Buffer>,
+    filled: usize,
+}
+
+/// The most bytes that the host copies in one poll: as many as take about a millisecond.
+const FILL: usize = 8 << 20;
 
 impl PacketReceive {
     /// The next packet of a channel from a rank, if its header has come. Never waits.
@@ -124,10 +138,10 @@ impl PacketReceive {
     pub fn due(&self, now: Duration) -> Option<Duration> {
         match &self.state {
             State::Reserving { memory, .. } => memory.due(),
-            State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
+            State::Parts(parts) => parts.is_settling().then_some(now),
+            State::Staged(staged) => staged.due(now),
             // No bell rings when an event happens, which is soon.
-            State::Staged(staged) => staged.is_busy().then_some(now),
-            State::Copying(_) => Some(now),
+            State::Filling(_) | State::Copying(_) => Some(now),
             State::Message | State::Over => None,
         }
     }
@@ -155,11 +169,11 @@ impl PacketReceive {
         (self.is_ready, self.is_taken) = (true, true);
         self.state = match std::mem::replace(&mut self.state, State::Over) {
             State::Parts(parts) => {
-                parts.withdraw(context, tag);
+                parts.withdraw(context, self.from, tag);
                 State::Over
             }
             State::Staged(staged) => {
-                staged.withdraw(context, tag);
+                staged.withdraw(context, self.from, tag);
                 staged.into_payload().1.map_or(State::Over, State::Copying)
             }
             _ => State::Over,
@@ -223,6 +237,18 @@ impl PacketReceive {
                     let over = self.ready(payload);
                     copying.map_or(over, State::Copying)
                 }
+                State::Filling(mut filling) => {
+                    if !filling.step() {
+                        self.state = State::Filling(filling);
+                        return Ok(false);
+                    }
+                    drop(filling.mapping);
+                    self.reply(context, &Reply::Copied)?;
+                    match filling.beyond {
+                        Some(payload) => self.upload(context, filling.target, payload)?,
+                        None => self.ready(filling.target),
+                    }
+                }
                 State::Copying(copying) => {
                     if !copying.is_done()? {
                         self.state = State::Copying(copying);
@@ -268,14 +294,25 @@ impl PacketReceive {
         if on_device {
             return self.download(context, mapping, buffer);
         }
-        let from = std::ptr::with_exposed_provenance::<u8>(mapping.address() as usize);
-        // SAFETY: the sender has pinned the mapping of `length` bytes of host memory, and does not write them until it gets the
-        // reply. `mapping` keeps them mapped here.
-        let bytes = unsafe { std::slice::from_raw_parts(from, buffer.len()) };
-        let next = self.fill(context, buffer, bytes)?;
-        drop(mapping);
-        self.reply(context, &Reply::Copied)?;
-        Ok(next)
+        let (target, beyond) = self.writable(context, buffer)?;
+        Ok(State::Filling(Filling { mapping, target, beyond, filled: 0 }))
+    }
+
+    /// Memory that the host writes: the payload, or pinned memory and the payload on a device that it is copied to.
+    fn writable(
+        &self,
+        context: &PacketContext,
+        mut payload: Buffer,
+    ) -> Result<(Buffer, Option<Buffer>), PacketError> {
+        if payload.bytes_mut().is_some() {
+            return Ok((payload, None));
+        }
+        let Some(device) = payload.device().cloned() else {
+            let why = "it gave a buffer of the host that cannot be written".to_owned();
+            return Err(self.no_memory(MemoryError::Foreign { asked: payload.len(), why }));
+        };
+        let staging = context.copier(&device)?.stage(payload.len());
+        Ok((staging.map_err(|error| self.no_memory(error))?, Some(payload)))
     }
 
     fn in_parts(&self, context: &PacketContext, buffer: Buffer) -> State {
@@ -294,23 +331,17 @@ impl PacketReceive {
     fn fill(
         &mut self,
         context: &PacketContext,
-        mut buffer: Buffer,
+        buffer: Buffer,
         bytes: &[u8],
     ) -> Result<State, PacketError> {
-        if let Some(to) = buffer.bytes_mut() {
-            to.copy_from_slice(bytes);
-            return Ok(self.ready(buffer));
-        }
-        let Some(device) = buffer.device().cloned() else {
-            let why = "it gave a buffer of the host that cannot be written".to_owned();
-            return Err(self.no_memory(MemoryError::Foreign { asked: bytes.len(), why }));
-        };
-        let staging = context.copier(&device)?.stage(bytes.len());
-        let mut staging = staging.map_err(|error| self.no_memory(error))?;
-        if let Some(to) = staging.bytes_mut() {
+        let (mut target, beyond) = self.writable(context, buffer)?;
+        if let Some(to) = target.bytes_mut() {
             to.copy_from_slice(bytes);
         }
-        self.upload(context, staging, buffer)
+        match beyond {
+            Some(payload) => self.upload(context, target, payload),
+            None => Ok(self.ready(target)),
+        }
     }
 
     /// Copies pinned memory to the payload on a device; the user gets that with the event of the copy.
@@ -363,5 +394,21 @@ impl PacketReceive {
     fn reply(&self, context: &PacketContext, reply: &Reply) -> Result<(), PacketError> {
         let tag = self.tag.reply(self.header.sequence);
         Ok(context.comm().send(self.from, tag, reply.encode())?)
+    }
+}
+
+impl Filling {
+    /// Copies some bytes. True once all are copied.
+    fn step(&mut self) -> bool {
+        let from = std::ptr::with_exposed_provenance::<u8>(self.mapping.address() as usize);
+        // SAFETY: the sender has pinned the mapping of as many bytes of host memory as the target has, and does not write them until
+        // it gets the reply. `mapping` keeps them mapped here.
+        let bytes = unsafe { std::slice::from_raw_parts(from, self.target.len()) };
+        let part = self.filled..bytes.len().min(self.filled + FILL);
+        if let Some(to) = self.target.bytes_mut() {
+            to[part.clone()].copy_from_slice(&bytes[part.clone()]);
+        }
+        self.filled = part.end;
+        part.end == bytes.len()
     }
 }

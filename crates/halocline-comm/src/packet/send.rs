@@ -153,7 +153,7 @@ impl PacketSend {
             State::Waiting(Some(payload)) if payload.is_ready() == Ok(false) => Some(now + EVENT_POLL),
             State::Staging { memory, .. } => memory.due(),
             State::Copying { .. } => Some(now),
-            State::Staged(staged) => staged.is_busy().then_some(now),
+            State::Staged(staged) => staged.due(now),
             State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
             _ => None,
         }

@@ -2,12 +2,14 @@
 
 use super::copy::{Copying, Source, Target};
 use super::parts::{PartsReceive, PartsSend};
+use super::send::EVENT_POLL;
 use super::{PacketContext, PacketError};
 use crate::inbox::Tag;
 use crate::memory_resource::Buffer;
 use halocline_device::{Device, Event};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of a part that is staged: large beside the latency of a message, small beside a payload for which bandwidth counts.
 /// With its trailer it fits into a size class of memory.
@@ -41,9 +43,11 @@ impl StagedSend {
         Self { payload, device, part, begun: 0, copies: VecDeque::new(), travelling: None, failed: None }
     }
 
-    /// Whether a device copies a part, or the transport uses one.
-    pub(super) fn is_busy(&self) -> bool {
-        self.is_copying() || self.travelling.as_ref().is_some_and(PartsSend::is_lending)
+    /// When to look again although no message has come.
+    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+        let is_lending = self.travelling.as_ref().is_some_and(PartsSend::is_lending);
+        // No bell rings when an event happens, which is soon.
+        self.is_copying().then_some(now).or(is_lending.then_some(now + EVENT_POLL))
     }
 
     /// Whether a device copies a part.
@@ -127,9 +131,12 @@ impl StagedReceive {
         Self { target, device, part, received: 0, arriving: None, copies: VecDeque::new() }
     }
 
-    /// Whether a device copies a part, or the transport may write one.
-    pub(super) fn is_busy(&self) -> bool {
-        !self.copies.is_empty() || self.arriving.as_ref().is_some_and(PartsReceive::is_lending)
+    /// When to look again although no message has come.
+    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+        // A part is received while the ones before are copied. No bell rings when an event happens, which is soon.
+        let is_held_up = self.arriving.is_none() && !self.copies.is_empty();
+        let is_settling = self.arriving.as_ref().is_some_and(PartsReceive::is_settling);
+        (is_held_up || is_settling).then_some(now)
     }
 
     /// Does what is possible now. `ready` tells the sender that there is memory for the next part. True once all have come.
@@ -174,9 +181,9 @@ impl StagedReceive {
     }
 
     /// Withdraws the posted memory.
-    pub(super) fn withdraw(&self, context: &PacketContext, tag: Tag) {
+    pub(super) fn withdraw(&self, context: &PacketContext, from: usize, tag: Tag) {
         if let Some(arriving) = &self.arriving {
-            arriving.withdraw(context, tag);
+            arriving.withdraw(context, from, tag);
         }
     }
 

@@ -175,6 +175,15 @@ impl Shared {
         }
     }
 
+    /// Before a wait sleeps: false if there is something to do at once.
+    fn may_sleep(&self) -> bool {
+        let is_due = self.due().is_some_and(|due| due <= self.context.comm().link().host().now());
+        if !is_due {
+            self.demand_if_due();
+        }
+        !is_due
+    }
+
     pub(super) fn is_complete(&self) -> Result<bool, SparseError> {
         self.drive();
         self.status()
@@ -225,7 +234,7 @@ impl Shared {
         let patience = self.context.patience(self.deadline);
         self.arm(|arming| arming.waiters += 1);
         let poll = || self.is_complete().map(|complete| complete.then_some(())).transpose();
-        let ended = patience.wait(link, poll, || self.demand_if_due(), |late| self.late(late));
+        let ended = patience.wait(link, poll, || self.may_sleep(), |late| self.late(late));
         self.arm(|arming| arming.waiters -= 1);
         if ended.is_err() {
             // What came while nothing was armed.

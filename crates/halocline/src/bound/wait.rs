@@ -73,7 +73,10 @@ impl Bound {
                 self.look_for_departed_peers();
                 self.final_outcome(epoch)
             },
-            || self.demand(epoch),
+            || {
+                self.demand(epoch);
+                true
+            },
             |late| match late {
                 Late::Announce => {
                     notified = self.missing_ranks(epoch, Duration::ZERO);

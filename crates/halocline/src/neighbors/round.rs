@@ -118,12 +118,7 @@ impl Round {
     /// Calls `callback` with the outcome, exactly once: when the round is over, on the thread that finds it over, which may be the
     /// progress thread; at once if it is over already. The callback must not block; a panic in it is logged.
     pub fn on_completion(&self, callback: impl FnOnce(Result<(), NeighborError>) + Send + 'static) {
-        // A panic would end the progress thread.
-        self.core.completion.on_completion(move |outcome| {
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| callback(outcome))).is_err() {
-                tracing::error!("a callback of a round of a neighbour exchange has panicked");
-            }
-        });
+        self.core.completion.on_completion(callback);
     }
 
     /// Resolves once the round is over. Dropping it leaves the round in flight, and its result can still be taken.

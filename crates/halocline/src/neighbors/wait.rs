@@ -56,22 +56,27 @@ impl Shared {
             core.completion.outcome()
         };
         let patience = self.context.patience(self.deadline);
-        let ended = patience.wait(link, poll, || self.demand(core), |late| self.late(core, late));
+        let ended = patience.wait(link, poll, || self.may_sleep(core), |late| self.late(core, late));
         if was_armed && core.completion.outcome().is_none() {
             self.arm(core);
         }
         ended
     }
 
-    /// Before a wait sleeps: asks the neighbours that a round waits for to carry it on while their programs compute.
-    fn demand(&self, core: &Arc<Core>) {
+    /// Before a wait sleeps: asks the neighbours that a round waits for to carry it on while their programs compute. False if there
+    /// is something to do at once.
+    fn may_sleep(&self, core: &Arc<Core>) -> bool {
         let link = self.comm().link();
-        let state = self.lock();
-        if state.due(self.now()).is_some() {
+        let (state, now) = (self.lock(), self.now());
+        match state.due(now) {
+            Some(due) if due <= now => return false,
             // No bell rings then: the progress thread looks.
-            link.own_bell().demand(link.host());
+            Some(_) => link.own_bell().demand(link.host()),
+            None => {}
         }
-        let Some(active) = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core)) else { return };
+        let Some(active) = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core)) else {
+            return true;
+        };
         for side in Side::BOTH {
             if let (Some(rank), Some(_)) = (*self.neighbors.get(side), active.links.get(side).missing())
                 && let Some(bell) = link.bell(rank)
@@ -79,6 +84,7 @@ impl Shared {
                 bell.demand(link.host());
             }
         }
+        true
     }
 
     fn late(&self, core: &Arc<Core>, late: Late) -> Option<Result<(), NeighborError>> {

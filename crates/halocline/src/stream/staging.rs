@@ -121,7 +121,7 @@ impl Staging {
     /// Discards the messages that are left in the inbox, and waits for no others.
     pub(super) fn forget(&self, comm: &Communicator) {
         if !self.stages.is_empty() {
-            comm.take_back(|tag| tag.operation == self.operation);
+            comm.take_back(None, |tag| tag.operation == self.operation);
             comm.link().inbox().forget(self.operation);
         }
     }
@@ -308,7 +308,7 @@ impl Scheduled {
             if inbox.probe(tag, Some(stage.peer)).is_none() {
                 return Ok(None);
             }
-            self.comm.take_back(|other| other == tag);
+            self.comm.take_back(Some(stage.peer), |other| other == tag);
             // Otherwise the transport is writing another message there, and will copy it away.
             if stage.is_lent(now, at) {
                 return Ok(None);
