@@ -2,7 +2,7 @@
 
 use super::PacketError;
 use crate::mappings::Mapping;
-use crate::memory_resource::{Buffer, HostMemory, MemoryError, MemoryResource, PinnedMemory};
+use crate::memory_resource::{Buffer, DeviceMemory, HostMemory, MemoryError, MemoryResource, PinnedMemory};
 use halocline_device::{Address, Device, DeviceError, Event, EventPool, Priority, Stream};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +12,7 @@ pub(super) struct Copier {
     stream: Stream,
     events: EventPool,
     pinned: PinnedMemory,
+    mailboxes: DeviceMemory,
 }
 
 /// The copies of each device that a rank has used. All operations share them: a new stream and newly pinned memory cost more than
@@ -37,12 +38,23 @@ impl Copier {
     fn new(device: &Device, host: &HostMemory) -> Result<Self, DeviceError> {
         let stream = device.stream(Priority::Normal)?;
         let (events, pinned) = (device.events(), PinnedMemory::over(host.clone(), device));
-        Ok(Self { device: device.clone(), stream, events, pinned })
+        Ok(Self { device: device.clone(), stream, events, pinned, mailboxes: DeviceMemory::new(device) })
     }
 
     /// Pinned memory, which peers of the node can map.
     pub(super) fn stage(&self, bytes: usize) -> Result<Buffer, MemoryError> {
         self.pinned.allocate(bytes)
+    }
+
+    /// Memory of the device that peers of the node can map; of the host if the device has none left.
+    pub(super) fn mailbox(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+        self.mailboxes.allocate(bytes).or_else(|_| self.stage(bytes))
+    }
+
+    /// Buffers made so far: mailboxes, and pinned memory.
+    #[cfg(test)]
+    pub(super) fn allocations(&self) -> [u64; 2] {
+        [self.mailboxes.statistics(), self.pinned.statistics()].map(|statistics| statistics.allocations)
     }
 
     /// Begins a copy. The returned event happens once it is done.

@@ -328,12 +328,7 @@ impl PacketReceive {
     }
 
     /// Copies bytes of the host to the payload.
-    fn fill(
-        &mut self,
-        context: &PacketContext,
-        buffer: Buffer,
-        bytes: &[u8],
-    ) -> Result<State, PacketError> {
+    fn fill(&mut self, context: &PacketContext, buffer: Buffer, bytes: &[u8]) -> Result<State, PacketError> {
         let (mut target, beyond) = self.writable(context, buffer)?;
         if let Some(to) = target.bytes_mut() {
             to.copy_from_slice(bytes);

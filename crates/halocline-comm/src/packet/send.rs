@@ -27,10 +27,18 @@ pub struct PacketSend {
     bytes: u64,
     device: Option<DeviceId>,
     is_posted: bool,
-    /// The payload was copied to memory that the receiver may reach.
-    is_staged: bool,
+    copied: Copied,
     is_withdrawn: bool,
     state: State,
+}
+
+/// Where the payload was copied, so that the receiver may reach it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    Nowhere,
+    /// To memory of its device that can be mapped.
+    ToDevice,
+    ToHost,
 }
 
 enum State {
@@ -41,7 +49,7 @@ enum State {
         payload: Buffer,
         memory: Reservation,
     },
-    /// A device copies it to memory of the host.
+    /// A device copies it to memory of the library.
     Copying {
         payload: Buffer,
         copy: Buffer,
@@ -72,8 +80,8 @@ impl PacketSend {
         let length = payload.as_ref().map(|_| bytes);
         let header = Header { kind: 0, sequence: 0, words: [0; 4], payload: length, way: Way::Nothing };
         let (device, state) = (None, State::Waiting(payload));
-        let (is_posted, is_staged, is_withdrawn) = (false, false, false);
-        Self { to, from: to, tag, header, metadata, bytes, device, is_posted, is_staged, is_withdrawn, state }
+        let (is_posted, copied, is_withdrawn) = (false, Copied::Nowhere, false);
+        Self { to, from: to, tag, header, metadata, bytes, device, is_posted, copied, is_withdrawn, state }
     }
 
     /// What the operation means by the packet, and words of its own: the receiver gets both.
@@ -261,7 +269,7 @@ impl PacketSend {
                 }
             }
             None if on_host || !context.shares_memory(self.to) => self.in_parts(context, payload),
-            None => self.stage(context, payload),
+            None => self.stage(context, payload, Copied::ToHost),
         }
     }
 
@@ -279,9 +287,12 @@ impl PacketSend {
                 self.post(context, Way::Mapped { token, offset, on_device })?;
                 Ok(State::Mapped { payload, pinned })
             }
-            Err(MappingError::Refused { .. } | MappingError::Apart { .. }) => match self.is_staged {
-                false => self.stage(context, payload),
-                true => self.in_parts(context, payload),
+            Err(MappingError::Refused { .. } | MappingError::Apart { .. }) => match self.copied {
+                Copied::Nowhere if payload.kind() == MemoryKind::Device => {
+                    self.stage(context, payload, Copied::ToDevice)
+                }
+                Copied::Nowhere | Copied::ToDevice => self.stage(context, payload, Copied::ToHost),
+                Copied::ToHost => self.in_parts(context, payload),
             },
             Err(error) => Err(error.into()),
         }
@@ -316,19 +327,27 @@ impl PacketSend {
         Ok(parts_of(payload, part))
     }
 
-    /// Begins a copy to memory of the host that peers may reach.
-    fn stage(&mut self, context: &PacketContext, payload: Buffer) -> Result<State, PacketError> {
+    /// Begins a copy to memory that peers may reach.
+    fn stage(
+        &mut self,
+        context: &PacketContext,
+        payload: Buffer,
+        copied: Copied,
+    ) -> Result<State, PacketError> {
         let Some(device) = payload.device().filter(|_| payload.kind() == MemoryKind::Device) else {
             return Ok(State::Staging { memory: Reservation::new(payload.len()), payload });
         };
         let (from, bytes) = (self.from, self.bytes);
         let copier = context.copier(device)?;
-        let copy = copier.stage(payload.len());
+        let copy = match copied {
+            Copied::ToDevice => copier.mailbox(payload.len()),
+            Copied::Nowhere | Copied::ToHost => copier.stage(payload.len()),
+        };
         let copy = copy.map_err(|error| PacketError::Memory { from, bytes, error })?;
-        // SAFETY: the content of the payload is there, and fresh pinned memory of its length is the target. The state keeps both
-        // until the event has happened.
+        // SAFETY: the content of the payload is there, and fresh memory of its length is the target. The state keeps both until the
+        // event has happened.
         let event = unsafe { copier.copy(copy.address(), payload.address(), payload.len()) }?;
-        self.is_staged = true;
+        self.copied = copied;
         Ok(State::Copying { payload, copy, event })
     }
 
@@ -348,7 +367,7 @@ impl PacketSend {
         if let (Some(to), Some(bytes)) = (copy.bytes_mut(), payload.bytes()) {
             to.copy_from_slice(bytes);
         }
-        self.is_staged = true;
+        self.copied = Copied::ToHost;
         Ok(Some(copy))
     }
 

@@ -1,7 +1,9 @@
 //! Payloads of simulated devices in parts through the host, whose world reports accesses without order.
 
 use super::*;
+use crate::mappings::Mappings;
 use crate::memory_resource::DeviceMemory;
+use halocline_device::remote::Refusal;
 use halocline_device::sim::{Live, Options, World};
 use halocline_device::{Device, Priority};
 
@@ -113,5 +115,20 @@ fn a_part_of_another_length_is_refused_once_the_copies_are_over() {
         receive.poll(to).unwrap();
     }
     drop(receive);
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}
+
+/// Memory of the program that no process can map, for instance of a stream-ordered pool.
+#[test]
+fn a_payload_that_nobody_can_map_leaves_through_memory_of_its_device() {
+    let live = live();
+    let device = live.world().device(0).unwrap();
+    let pair = Pair::new(|_| Arc::new(DeviceMemory::new(&device)));
+    let payload = on_device(&device, 70_000);
+    live.world().refuse_export(payload.address(), Refusal::Private).unwrap();
+    let payload = pair.pass(send(Some(payload)).to_device(device.driver().uuid())).unwrap().payload.unwrap();
+    assert!(payload.kind() == MemoryKind::Device && read(&payload, &device) == bytes(70_000));
+    assert_eq!(Mappings::of(pair.ends[0].comm()).stats().staged, 1);
+    assert_eq!(pair.ends[0].copier(&device).unwrap().allocations(), [1, 0]);
     assert!(live.reports().is_empty(), "{:?}", live.reports());
 }
