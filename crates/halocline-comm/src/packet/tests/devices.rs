@@ -67,7 +67,7 @@ fn a_refusal_waits_for_the_copies_of_the_sender() {
     };
     let (pair, device) = to_a_host(&live, limited);
     let send = send(Some(on_device(&device, 5 * PART))).to_device(device.driver().uuid());
-    let [sender, receiver] = pair.pass(send).unwrap_err();
+    let [sender, receiver] = *pair.pass(send).unwrap_err();
     assert!(matches!(sender, Some(PacketError::Refused { bytes: 150_000, .. })), "{sender:?}");
     assert!(matches!(receiver, Some(PacketError::Memory { bytes: 150_000, .. })), "{receiver:?}");
     assert!(live.reports().is_empty(), "{:?}", live.reports());

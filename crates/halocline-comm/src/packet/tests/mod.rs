@@ -51,10 +51,10 @@ impl Pair {
     }
 
     /// Polls both sides until the packet is there and the sender's memory is free.
-    fn pass(&self, send: PacketSend) -> Result<Packet, [Option<PacketError>; 2]> {
+    fn pass(&self, send: PacketSend) -> Result<Packet, Box<[Option<PacketError>; 2]>> {
         let [from, to] = &self.ends;
         let (mut send, mut receive, mut packet) = (Some(send), None::<PacketReceive>, None);
-        let mut errors = [None, None];
+        let mut errors = Box::new([None, None]);
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
             if let Some(sending) = &mut send {
@@ -255,7 +255,7 @@ impl MemoryResource for Wrong {
 fn errors_of_a_memory_resource_of_the_program_are_those_of_the_packet() {
     for (gives, why) in [(None, "the allocator is closed"), (Some(7), "it gave a buffer of 7 bytes")] {
         let pair = Pair::new(|_| Arc::new(Wrong(gives)));
-        let [_, receiver] = pair.pass(send(Some(bytes(8).into()))).unwrap_err();
+        let [_, receiver] = *pair.pass(send(Some(bytes(8).into()))).unwrap_err();
         let is_foreign = |error: &MemoryError| matches!(error, MemoryError::Foreign { asked: 8, why: found } if found == why);
         assert!(
             matches!(&receiver, Some(PacketError::Memory { from: 0, bytes: 8, error }) if is_foreign(error)),
