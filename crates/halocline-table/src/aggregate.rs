@@ -7,7 +7,7 @@ use crate::kernel::feed::{Feed, Value};
 use crate::kernel::quantile::{Interpolation, Quantile};
 use crate::kernel::sum::{Count, FloatSum, IntegerSum};
 use crate::kernel::variance::Variance;
-use crate::kernel::{End, Sliding, State};
+use crate::kernel::{Block, End, Kernel, Sliding, State};
 use crate::output::{Kind, Output, Part, Target};
 use arrow_array::ArrayRef;
 use arrow_schema::DataType;
@@ -234,7 +234,7 @@ fn job<'a>(aggregation: &Aggregation, pieces: &'a [ArrayRef], needs: usize, part
             Statistic::Var { ddof } => sliding(Variance::new(ddof, false), needs, pieces, to),
             Statistic::Std { ddof } => sliding(Variance::new(ddof, true), needs, pieces, to),
             Statistic::Quantile { q, interpolation } => {
-                sliding(Quantile::new(q, interpolation), needs, pieces, to)
+                run(Quantile::new(q, interpolation, needs), pieces, to)
             }
             statistic => ordered(statistic, needs, pieces, to),
         },
@@ -250,7 +250,7 @@ fn ordered<'a, T: Value + Ordered>(
     match statistic {
         Statistic::Min => sliding(Extreme::<T, false>::default(), needs, pieces, to),
         Statistic::Max => sliding(Extreme::<T, true>::default(), needs, pieces, to),
-        statistic => end(matches!(statistic, Statistic::Last), pieces, to),
+        statistic => run(End { is_last: matches!(statistic, Statistic::Last) }, pieces, to),
     }
 }
 
@@ -258,20 +258,23 @@ fn sliding<'a, T: Value, S: State<T> + 'a>(
     state: S,
     needs: usize,
     pieces: &'a [ArrayRef],
-    mut to: Target<'a, S::Out>,
+    to: Target<'a, S::Out>,
 ) -> Job<'a> {
-    let (mut feed, mut sliding) = (Feed::<T>::new(pieces), Sliding::new(state, needs));
-    Box::new(move |windows| {
-        let span = feed.span(sliding.reads(windows));
-        to.fill(windows.len(), |out, valid| sliding.block(windows, &span, out, valid));
-    })
+    run(Sliding::new(state, needs), pieces, to)
 }
 
-fn end<'a, T: Value>(is_last: bool, pieces: &'a [ArrayRef], mut to: Target<'a, T>) -> Job<'a> {
-    let (mut feed, end) = (Feed::<T>::new(pieces), End { is_last });
+fn run<'a, T: Value, K: Kernel<T> + 'a>(
+    mut kernel: K,
+    pieces: &'a [ArrayRef],
+    mut to: Target<'a, K::Out>,
+) -> Job<'a>
+where
+    K::Out: Send,
+{
+    let mut feed = Feed::<T>::new(pieces);
     Box::new(move |windows| {
-        let ends = windows.first().zip(windows.last());
-        let span = feed.span(ends.map_or(0..0, |(first, last)| first.start..last.end));
-        to.fill(windows.len(), |out, valid| end.block(windows, &span, out, valid));
+        let reads = kernel.reads(windows, feed.rows());
+        let span = &feed.span(reads.clone());
+        to.fill(windows.len(), |out, valid| kernel.run(Block { windows, reads, span, out, valid }));
     })
 }

@@ -101,6 +101,11 @@ impl<'a, T: Value> Feed<'a, T> {
         Self { pieces, starts, nulls, has_nulls, values: Vec::new(), valid: Vec::new(), first: 0 }
     }
 
+    /// The rows of all pieces.
+    pub(crate) fn rows(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
     /// The values of some rows. They are in place if they lie in one piece, have the right type, and no column has nulls.
     pub(crate) fn span(&mut self, rows: Range<usize>) -> Span<'_, T> {
         let piece = self.starts.partition_point(|&start| start <= rows.start).saturating_sub(1);

@@ -3,6 +3,7 @@
 pub(crate) mod extreme;
 pub(crate) mod feed;
 pub(crate) mod quantile;
+mod ranks;
 pub(crate) mod sum;
 pub(crate) mod variance;
 
@@ -47,6 +48,32 @@ impl<T: Copy> Stretch<'_, T> {
     }
 }
 
+/// Consecutive windows, and where their results go.
+#[derive(Debug)]
+pub(crate) struct Block<'a, T, Out> {
+    pub(crate) windows: &'a [Range<usize>],
+    /// What [`Kernel::reads`] returned for these windows.
+    pub(crate) reads: Range<usize>,
+    /// These rows, or more.
+    pub(crate) span: &'a Span<'a, T>,
+    /// The result of each window.
+    pub(crate) out: &'a mut [Out],
+    /// Whether it is not null.
+    pub(crate) valid: &'a mut [bool],
+}
+
+/// Computes a statistic of windows whose ends only move forward, block by block.
+pub(crate) trait Kernel<T>: Send {
+    /// The type of the result.
+    type Out;
+
+    /// The rows of the column that [`Kernel::run`] reads for these windows, of `rows` rows in all.
+    fn reads(&self, windows: &[Range<usize>], rows: usize) -> Range<usize>;
+
+    /// Writes the results of the windows that follow those of the last call.
+    fn run(&mut self, block: Block<'_, T, Self::Out>);
+}
+
 /// Moves a window over a column.
 #[derive(Debug)]
 pub(crate) struct Sliding<S> {
@@ -59,91 +86,67 @@ pub(crate) struct Sliding<S> {
     min_samples: usize,
 }
 
+impl<T: Copy + Send, S: State<T>> Kernel<T> for Sliding<S> {
+    type Out = S::Out;
+
+    fn reads(&self, windows: &[Range<usize>], _: usize) -> Range<usize> {
+        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return 0..0 };
+        // Also where a window of one row moves by a row: `slide` reads the value that leaves.
+        let start = if first.start <= self.rows.end { self.rows.start } else { first.start };
+        start..last.end.max(self.rows.end).max(start)
+    }
+
+    fn run(&mut self, mut block: Block<'_, T, S::Out>) {
+        let Some(mut state) = self.state.take() else { return };
+        let span = block.span;
+        if span.valid.is_some() {
+            self.move_over(&mut state, block, |row| span.get(row));
+        } else if !self.slide(&mut state, &mut block) {
+            self.move_over(&mut state, block, |row| Some(span.values[row - span.first]));
+        }
+        self.state = Some(state);
+    }
+}
+
 impl<S> Sliding<S> {
     pub(crate) fn new(state: S, min_samples: usize) -> Self {
         Self { state: Some(state), rows: 0..0, count: 0, min_samples }
     }
 
-    /// The rows that [`Sliding::block`] reads for windows.
-    pub(crate) fn reads(&self, windows: &[Range<usize>]) -> Range<usize> {
-        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return 0..0 };
-        let start = if first.start < self.rows.end { self.rows.start } else { first.start };
-        start..last.end.max(self.rows.end).max(start)
-    }
-
-    /// Writes the results of consecutive windows; `span` has the rows of [`Sliding::reads`].
-    pub(crate) fn block<T: Copy>(
-        &mut self,
-        windows: &[Range<usize>],
-        span: &Span<'_, T>,
-        out: &mut [S::Out],
-        valid: &mut [bool],
-    ) where
-        S: State<T>,
-    {
-        match span.valid {
-            None => self.block_of::<T, false>(windows, span, out, valid),
-            Some(_) => self.block_of::<T, true>(windows, span, out, valid),
-        }
-    }
-
-    fn block_of<T: Copy, const NULLS: bool>(
-        &mut self,
-        windows: &[Range<usize>],
-        span: &Span<'_, T>,
-        out: &mut [S::Out],
-        valid: &mut [bool],
-    ) where
-        S: State<T>,
-    {
-        let Some(mut state) = self.state.take() else { return };
-        let is_slid = !NULLS && self.slide(&mut state, windows, span, out, valid);
-        let rest = if is_slid { windows.len() } else { 0 };
-        self.move_over::<T, NULLS>(&mut state, &windows[rest..], span, &mut out[rest..], &mut valid[rest..]);
-        self.state = Some(state);
-    }
-
     /// Moves over windows that each begin and end a row after the one before, the first one after that of the last call. `false`:
     /// these are others, or the state cannot; nothing has changed.
-    fn slide<T: Copy>(
-        &mut self,
-        state: &mut S,
-        windows: &[Range<usize>],
-        span: &Span<'_, T>,
-        out: &mut [S::Out],
-        valid: &mut [bool],
-    ) -> bool
+    fn slide<T: Copy>(&mut self, state: &mut S, block: &mut Block<'_, T, S::Out>) -> bool
     where
         S: State<T>,
     {
         let Range { start, end } = self.rows;
+        let (span, length) = (block.span, block.windows.len());
         let is_next = |(at, window): (usize, &Range<usize>)| {
             window.start == start + at + 1 && window.end == end + at + 1
         };
         let is_full = self.count > 0 && self.count >= self.min_samples;
-        if !is_full || !windows.iter().enumerate().all(is_next) {
+        if !is_full || !block.windows.iter().enumerate().all(is_next) {
             return false;
         }
-        let values = |from: usize| &span.values[from - span.first..][..windows.len()];
-        if !state.slide(values(start), values(end), self.count, out) {
+        let values = |from: usize| &span.values[from - span.first..][..length];
+        if !state.slide(values(start), values(end), self.count, block.out) {
             return false;
         }
-        valid.fill(true);
-        self.rows = start + windows.len()..end + windows.len();
+        block.valid.fill(true);
+        self.rows = start + length..end + length;
         true
     }
 
-    fn move_over<T: Copy, const NULLS: bool>(
+    /// Moves over any windows; `get` is the value of a row, unless it is null.
+    fn move_over<T: Copy>(
         &mut self,
         state: &mut S,
-        windows: &[Range<usize>],
-        span: &Span<'_, T>,
-        out: &mut [S::Out],
-        valid: &mut [bool],
+        block: Block<'_, T, S::Out>,
+        get: impl Fn(usize) -> Option<T>,
     ) where
         S: State<T>,
     {
-        let get = |row: usize| if NULLS { span.get(row) } else { Some(span.values[row - span.first]) };
+        let Block { windows, span, out, valid, .. } = block;
         let (Range { start: mut from, end: mut until }, mut count) = (self.rows.clone(), self.count);
         for ((window, out), valid) in windows.iter().zip(out).zip(valid) {
             if window.start >= until {
@@ -183,15 +186,15 @@ pub(crate) struct End {
     pub(crate) is_last: bool,
 }
 
-impl End {
-    /// As [`Sliding::block`].
-    pub(crate) fn block<T: Copy + Default>(
-        &self,
-        windows: &[Range<usize>],
-        span: &Span<'_, T>,
-        out: &mut [T],
-        valid: &mut [bool],
-    ) {
+impl<T: Copy + Default> Kernel<T> for End {
+    type Out = T;
+
+    fn reads(&self, windows: &[Range<usize>], _: usize) -> Range<usize> {
+        windows.first().zip(windows.last()).map_or(0..0, |(first, last)| first.start..last.end)
+    }
+
+    fn run(&mut self, block: Block<'_, T, T>) {
+        let Block { windows, span, out, valid, .. } = block;
         for ((window, out), valid) in windows.iter().zip(out).zip(valid) {
             let row = if self.is_last { window.end.wrapping_sub(1) } else { window.start };
             let value = if window.is_empty() { None } else { span.get(row) };
@@ -227,16 +230,31 @@ pub(crate) mod tests {
         plain: impl Fn(&[f64]) -> Option<f64>,
         is_same: impl Fn(f64, f64, &[f64]) -> bool,
     ) {
+        compare_kernel(Sliding::new(state, 0), values, windows, plain, is_same);
+    }
+
+    /// As [`compare`], of a kernel.
+    pub(crate) fn compare_kernel(
+        mut kernel: impl Kernel<f64, Out = f64>,
+        values: &[Option<f64>],
+        windows: &[Range<usize>],
+        plain: impl Fn(&[f64]) -> Option<f64>,
+        is_same: impl Fn(f64, f64, &[f64]) -> bool,
+    ) {
         let numbers: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::MAX)).collect();
         let present: Vec<bool> = values.iter().map(Option::is_some).collect();
         let valid = present.iter().any(|is| !is).then_some(&present[..]);
-        let span = Span { values: &numbers, valid, first: 0 };
         let (mut out, mut found) = (vec![0.0; windows.len()], vec![false; windows.len()]);
-        let mut sliding = Sliding::new(state, 0);
-        // In two calls, so that the state crosses from one to the next.
-        let half = windows.len() / 2;
-        sliding.block(&windows[..half], &span, &mut out[..half], &mut found[..half]);
-        sliding.block(&windows[half..], &span, &mut out[half..], &mut found[half..]);
+        // In several calls, so that the state crosses from one to the next.
+        let each = windows.len().div_ceil(3).max(1);
+        for ((windows, out), found) in
+            windows.chunks(each).zip(out.chunks_mut(each)).zip(found.chunks_mut(each))
+        {
+            let reads = kernel.reads(windows, values.len());
+            let (numbers, valid) = (&numbers[reads.clone()], valid.map(|valid| &valid[reads.clone()]));
+            let span = Span { values: numbers, valid, first: reads.start };
+            kernel.run(Block { windows, reads, span: &span, out, valid: found });
+        }
         for (at, window) in windows.iter().enumerate() {
             let of_window: Vec<f64> = values[window.clone()].iter().copied().flatten().collect();
             let expected = plain(&of_window);

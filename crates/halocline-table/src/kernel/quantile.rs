@@ -1,8 +1,9 @@
-//! Quantiles: the values of a window, sorted.
+//! Quantiles of windows.
 
-use super::{State, Stretch};
-use std::cmp::Ordering;
+use super::ranks::{RankSet, Ranks};
+use super::{Block, Kernel};
 use std::fmt;
+use std::ops::Range;
 
 /// Which value a quantile is that lies between two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,110 +36,126 @@ impl fmt::Display for Interpolation {
     }
 }
 
-/// The most values of a bucket.
-const BUCKET: usize = 512;
-
-/// Sorted values in buckets, so that a value enters and leaves by moving a bucket's values only.
-#[derive(Debug, Default)]
-struct Sorted {
-    buckets: Vec<Vec<f64>>,
+/// Where a quantile lies in the order of a number of values.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    /// The number of values.
+    count: usize,
+    /// The values before the one at its place, or before the lower one of two.
+    before: usize,
+    between: Option<Between>,
 }
 
-/// NaN is larger than all numbers.
-fn compare(a: f64, b: f64) -> Ordering {
-    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+/// What lies between two values.
+#[derive(Debug, Clone, Copy)]
+enum Between {
+    Middle,
+    Part(f64),
 }
 
-impl Sorted {
-    /// The first bucket that has a value of at least `value`; else the last.
-    fn bucket(&self, value: f64) -> usize {
-        let is_before = |bucket: &Vec<f64>| bucket.last().is_some_and(|&last| compare(last, value).is_lt());
-        self.buckets.partition_point(is_before).min(self.buckets.len().saturating_sub(1))
-    }
-
-    fn insert(&mut self, value: f64) {
-        let at = self.bucket(value);
-        let Some(bucket) = self.buckets.get_mut(at) else {
-            self.buckets.push(vec![value]);
-            return;
+impl Place {
+    /// `count` is at least 1.
+    fn of(q: f64, interpolation: Interpolation, count: usize) -> Self {
+        let last = count - 1;
+        let exact = q * last as f64;
+        let (before, between) = match interpolation {
+            Interpolation::Nearest => (exact.round(), None),
+            Interpolation::Lower => (exact.floor(), None),
+            Interpolation::Higher => (exact.ceil(), None),
+            Interpolation::Midpoint => (exact.floor(), Some(Between::Middle)),
+            Interpolation::Linear => (exact.floor(), Some(Between::Part(exact.fract()))),
+            Interpolation::Equiprobable => ((q * count as f64).ceil().max(1.0) - 1.0, None),
         };
-        let place = bucket.partition_point(|&other| compare(other, value).is_lt());
-        bucket.insert(place, value);
-        if bucket.len() > BUCKET {
-            let upper = bucket.split_off(BUCKET / 2);
-            self.buckets.insert(at + 1, upper);
-        }
-    }
-
-    fn remove(&mut self, value: f64) {
-        let at = self.bucket(value);
-        let Some(bucket) = self.buckets.get_mut(at) else { return };
-        let place = bucket.partition_point(|&other| compare(other, value).is_lt());
-        if place < bucket.len() {
-            bucket.remove(place);
-        }
-        if bucket.is_empty() {
-            self.buckets.remove(at);
-        }
-    }
-
-    /// The value at a place of the order, and the one after it if that exists.
-    fn pair(&self, mut place: usize) -> Option<(f64, f64)> {
-        for (at, bucket) in self.buckets.iter().enumerate() {
-            if let Some(&value) = bucket.get(place) {
-                let next = bucket.get(place + 1).or_else(|| self.buckets.get(at + 1)?.first());
-                return Some((value, next.copied().unwrap_or(value)));
-            }
-            place -= bucket.len();
-        }
-        None
+        let is_between = exact.fract() > 0.0;
+        Self { count, before: (before as usize).min(last), between: between.filter(|_| is_between) }
     }
 }
 
-/// The quantile `q` of a window, from 0 to 1.
+/// The fewest rows that are ranked beyond those of some windows.
+const AHEAD: usize = 4096;
+
+/// The quantile `q` of a window, from 0 to 1. The rows of many windows are ranked together, so each row is sorted about once, whatever
+/// the length of windows.
 #[derive(Debug)]
 pub(crate) struct Quantile {
-    sorted: Sorted,
     q: f64,
     interpolation: Interpolation,
+    min_samples: usize,
+    ranks: Ranks,
+    /// The ranks of the window.
+    window: RankSet,
+    /// The rows of the window.
+    rows: Range<usize>,
+    /// Of the number of values last asked for.
+    place: Place,
 }
 
 impl Quantile {
-    pub(crate) fn new(q: f64, interpolation: Interpolation) -> Self {
-        Self { sorted: Sorted::default(), q, interpolation }
+    /// Windows with fewer values than `min_samples` give null.
+    pub(crate) fn new(q: f64, interpolation: Interpolation, min_samples: usize) -> Self {
+        let (ranks, window) = Default::default();
+        Self { q, interpolation, min_samples, ranks, window, rows: 0..0, place: Place::default() }
+    }
+
+    fn move_to(&mut self, window: &Range<usize>) {
+        for row in self.rows.start..self.rows.end.min(window.start) {
+            if let Some(rank) = self.ranks.of_row(row) {
+                self.window.remove(rank);
+            }
+        }
+        for row in self.rows.end.max(window.start)..window.end {
+            if let Some(rank) = self.ranks.of_row(row) {
+                self.window.insert(rank);
+            }
+        }
+        self.rows = window.clone();
+    }
+
+    fn result(&mut self) -> Option<f64> {
+        let count = self.window.count();
+        if count < self.min_samples.max(1) {
+            return None;
+        }
+        if count != self.place.count {
+            self.place = Place::of(self.q, self.interpolation, count);
+        }
+        let rank = self.window.at(self.place.before);
+        let lower = self.ranks.value(rank);
+        let upper = || self.ranks.value(self.window.after(rank));
+        Some(match self.place.between {
+            None => lower,
+            Some(Between::Middle) => (lower + upper()) / 2.0,
+            Some(Between::Part(part)) => (upper() - lower) * part + lower,
+        })
     }
 }
 
-impl State<f64> for Quantile {
+impl Kernel<f64> for Quantile {
     type Out = f64;
 
-    fn clear(&mut self) {
-        self.sorted.buckets.clear();
+    /// No rows while those of the windows are ranked, else many rows beyond them.
+    fn reads(&self, windows: &[Range<usize>], rows: usize) -> Range<usize> {
+        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return 0..0 };
+        if self.ranks.has(first.start..last.end) {
+            return first.start..first.start;
+        }
+        let longest = windows.iter().map(Range::len).max().unwrap_or(0);
+        let ahead = longest.saturating_mul(3).max(AHEAD);
+        first.start..last.end.saturating_add(ahead).min(rows).max(first.start)
     }
 
-    fn add(&mut self, _: usize, value: f64) {
-        self.sorted.insert(value);
-    }
-
-    fn remove(&mut self, _: usize, value: f64) {
-        self.sorted.remove(value);
-    }
-
-    fn result(&mut self, count: usize, _: Stretch<'_, f64>) -> Option<f64> {
-        let last = count.checked_sub(1)?;
-        let place = self.q * last as f64;
-        let at = |place: f64| self.sorted.pair((place as usize).min(last));
-        let (lower, upper) = at(place.floor())?;
-        let is_between = place.fract() > 0.0;
-        Some(match self.interpolation {
-            Interpolation::Nearest => at(place.round())?.0,
-            Interpolation::Lower => lower,
-            Interpolation::Higher => at(place.ceil())?.0,
-            Interpolation::Midpoint if is_between => (lower + upper) / 2.0,
-            Interpolation::Linear if is_between => (upper - lower) * place.fract() + lower,
-            Interpolation::Midpoint | Interpolation::Linear => lower,
-            Interpolation::Equiprobable => at((self.q * count as f64).ceil().max(1.0) - 1.0)?.0,
-        })
+    fn run(&mut self, block: Block<'_, f64, f64>) {
+        let Block { windows, span, reads, out, valid } = block;
+        if !reads.is_empty() {
+            self.rows = reads.start..reads.start;
+            self.ranks.rank(span, reads);
+            self.window.reset(self.ranks.count());
+        }
+        for ((window, out), valid) in windows.iter().zip(out).zip(valid) {
+            self.move_to(window);
+            let result = self.result();
+            (*out, *valid) = (result.unwrap_or_default(), result.is_some());
+        }
     }
 }
 
@@ -147,6 +164,12 @@ mod tests {
     use super::super::tests::{self as kernels, values, windows};
     use super::*;
     use proptest::prelude::*;
+    use std::cmp::Ordering;
+
+    /// NaN is larger than all numbers.
+    fn compare(a: f64, b: f64) -> Ordering {
+        a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+    }
 
     const ALL: [Interpolation; 6] = [
         Interpolation::Nearest,
@@ -171,9 +194,9 @@ mod tests {
         ] {
             for (interpolation, expected) in ALL.into_iter().zip(expected) {
                 let is_same = |found: f64, _: f64, _: &[f64]| (found - expected).abs() < 1e-12;
-                let state = Quantile::new(q, interpolation);
-                kernels::compare(
-                    state,
+                let kernel = Quantile::new(q, interpolation, 0);
+                kernels::compare_kernel(
+                    kernel,
                     &[1.0, 2.0, 3.0, 4.0].map(Some),
                     std::slice::from_ref(&(0..4)),
                     |_| Some(expected),
@@ -192,22 +215,30 @@ mod tests {
                 sorted.get((q * sorted.len().saturating_sub(1) as f64).round() as usize).copied()
             };
             let is_same = |a: f64, b: f64, _: &[f64]| a == b || a.is_nan() && b.is_nan();
-            kernels::compare(Quantile::new(q, Interpolation::Nearest), &values, &windows, plain, is_same);
+            kernels::compare_kernel(Quantile::new(q, Interpolation::Nearest, 0), &values, &windows, plain, is_same);
         }
     }
 
     #[test]
-    fn many_values_are_kept_in_several_buckets() {
-        let values: Vec<Option<f64>> = (0..5000u64).map(|row| Some((row * 7919 % 5000) as f64)).collect();
-        let windows: Vec<_> = (0..2000).map(|row| row..row + 3000).collect();
+    fn long_windows_are_ranked_several_times() {
+        let values: Vec<Option<f64>> = (0..50_000u64).map(|row| Some((row * 7919 % 5003) as f64)).collect();
+        let windows: Vec<_> = (0..40_000).step_by(37).map(|row| row..row + 3000 + row / 20).collect();
         let plain = |of: &[f64]| {
-            let mut sorted = of.to_vec();
-            sorted.select_nth_unstable_by(1500, |&a, &b| compare(a, b));
-            Some(sorted[1500])
+            let (mut sorted, middle) = (of.to_vec(), (of.len() - 1).div_ceil(2));
+            sorted.select_nth_unstable_by(middle, |&a, &b| compare(a, b));
+            Some(sorted[middle])
         };
-        let windows: Vec<_> = windows.into_iter().step_by(37).collect();
-        kernels::compare(Quantile::new(0.5, Interpolation::Nearest), &values, &windows, plain, |a, b, _| {
-            a == b
-        });
+        let kernel = Quantile::new(0.5, Interpolation::Nearest, 0);
+        kernels::compare_kernel(kernel, &values, &windows, plain, |a, b, _| a == b);
+    }
+
+    #[test]
+    fn windows_that_jump_far_and_empty_ones_have_their_quantiles() {
+        let values: Vec<Option<f64>> = (0..30_000u64).map(|row| Some((row * 31 % 977) as f64)).collect();
+        let windows =
+            [0..3, 3..3, 4..9, 9..9, 6000..6000, 6000..6004, 20_000..20_001, 29_999..30_000, 30_000..30_000];
+        let plain = |of: &[f64]| of.iter().copied().reduce(f64::max);
+        let kernel = Quantile::new(1.0, Interpolation::Linear, 0);
+        kernels::compare_kernel(kernel, &values, &windows, plain, |a, b, _| a == b);
     }
 }
