@@ -130,7 +130,8 @@ fn received(py: Python<'_>, packets: Vec<Packet>) -> PyResult<Vec<Py<PyPacket>>>
     packets.into_iter().map(|packet| PyPacket::received(py, packet)).collect()
 }
 
-fn traffic<'py>(py: Python<'py>, of: Traffic) -> PyResult<Bound<'py, PyDict>> {
+/// Statistics of one direction.
+pub(crate) fn traffic<'py>(py: Python<'py>, of: Traffic) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     for (name, count) in [
         ("packets", of.packets),

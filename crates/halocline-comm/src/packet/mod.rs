@@ -75,7 +75,7 @@ pub use receive::PacketReceive;
 pub use send::PacketSend;
 
 use crate::inbox::Tag;
-use crate::memory_resource::Buffer;
+use crate::memory_resource::{Buffer, MemoryKind};
 
 /// Metadata and an optional payload. `Some` of an empty buffer is not `None`: the receiver gets the same.
 #[derive(Debug, Default)]
@@ -93,6 +93,36 @@ impl Packet {
     /// A packet.
     pub fn new(metadata: Vec<u8>, payload: Option<Buffer>) -> Self {
         Self { metadata, payload }
+    }
+}
+
+/// Packets and their bytes in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of metadata.
+    pub metadata: u64,
+    /// Bytes of payloads in host memory.
+    pub host: u64,
+    /// Bytes of payloads in pinned host memory.
+    pub pinned: u64,
+    /// Bytes of payloads in device memory.
+    pub device: u64,
+}
+
+impl Traffic {
+    /// Counts a packet.
+    pub fn add(&mut self, packet: &Packet) {
+        self.packets += 1;
+        self.metadata += packet.metadata.len() as u64;
+        let Some(payload) = &packet.payload else { return };
+        let bytes = match payload.kind() {
+            MemoryKind::Device => &mut self.device,
+            MemoryKind::Pinned => &mut self.pinned,
+            MemoryKind::Host => &mut self.host,
+        };
+        *bytes += payload.len() as u64;
     }
 }
 

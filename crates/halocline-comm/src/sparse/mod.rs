@@ -40,11 +40,12 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+pub use crate::packet::Traffic;
 pub use error::{Role, SparseError};
 pub use future::Completion;
 
 use crate::communicator::Communicator;
-use crate::memory_resource::{MemoryKind, MemoryResource};
+use crate::memory_resource::MemoryResource;
 use crate::packet::{Packet, PacketContext};
 use shared::Shared;
 use std::sync::Arc;
@@ -157,33 +158,4 @@ pub struct SparseStatistics {
     pub sent: Traffic,
     /// Packets received by this rank.
     pub received: Traffic,
-}
-
-/// Packets and their bytes in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Traffic {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of metadata.
-    pub metadata: u64,
-    /// Bytes of payloads in host memory.
-    pub host: u64,
-    /// Bytes of payloads in pinned host memory.
-    pub pinned: u64,
-    /// Bytes of payloads in device memory.
-    pub device: u64,
-}
-
-impl Traffic {
-    fn add(&mut self, packet: &Packet) {
-        self.packets += 1;
-        self.metadata += packet.metadata.len() as u64;
-        let Some(payload) = &packet.payload else { return };
-        let bytes = match payload.kind() {
-            MemoryKind::Device => &mut self.device,
-            MemoryKind::Pinned => &mut self.pinned,
-            MemoryKind::Host => &mut self.host,
-        };
-        *bytes += payload.len() as u64;
-    }
 }

@@ -1158,8 +1158,7 @@ class NeighborExchange:
         """The ranks to the left and to the right. A rank alone has none, also where it sends to itself (``periodic``)."""
     @property
     def statistics(self) -> dict[str, Any]:
-        """The number of ``rounds``; ``sent`` and ``received``: numbers of ``headers`` and ``packets``; bytes of ``metadata``, of payloads
-        in memory of the ``host`` and of a ``device``."""
+        """The number of ``rounds``; ``sent`` and ``received`` as those of ``SparseAlltoall.statistics``."""
 
 @final
 class NeighborRound:

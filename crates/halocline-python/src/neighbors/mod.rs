@@ -14,7 +14,8 @@ use crate::memory_resource::{Memory, Resource};
 use crate::packet::{PyPacket, packet_of};
 use crate::packet_error::of_neighbor;
 use crate::process_local::{Closable, Member};
-use halocline::neighbors::{NeighborError, NeighborExchange, NeighborTraffic, Sides, Topology, Turn};
+use crate::sparse::traffic;
+use halocline::neighbors::{NeighborError, NeighborExchange, Sides, Topology, Turn};
 use halocline::{HostMemory, Packet};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -100,20 +101,6 @@ fn turn(given: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Turn> {
         ))),
         Err(_) => Ok(packet_of(given, name)?.map_or(Turn::Nothing, Turn::Packet)),
     }
-}
-
-fn traffic<'py>(py: Python<'py>, of: NeighborTraffic) -> PyResult<Bound<'py, PyDict>> {
-    let counts = PyDict::new(py);
-    for (name, count) in [
-        ("headers", of.headers),
-        ("packets", of.packets),
-        ("metadata", of.metadata),
-        ("host", of.host),
-        ("device", of.device),
-    ] {
-        counts.set_item(name, count)?;
-    }
-    Ok(counts)
 }
 
 impl PyNeighborExchange {

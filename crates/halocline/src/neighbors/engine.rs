@@ -3,7 +3,7 @@
 use super::control::Control;
 use super::link::{Lingering, Link, Missing, Number, channel};
 use super::round::Core;
-use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Turn, trace};
+use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Traffic, Turn, trace};
 use crate::Packet;
 use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
@@ -168,7 +168,7 @@ impl Shared {
                 core.completion.complete(Ok(()));
                 return Ok(core);
             }
-            Side::BOTH.iter().for_each(|side| state.statistics.sent.add(turns.get(*side)));
+            count(&mut state.statistics.sent, &turns);
             let links = self.links(&number, turns, &series);
             let (begun, is_armed) = (self.now(), false);
             state.active.push(Active { core: Arc::clone(&core), number, links, begun, is_armed });
@@ -283,7 +283,7 @@ impl Shared {
                 let mut active = state.active.remove(at);
                 self.disarm(&mut active);
                 let came = Sides { left: active.links.left.take(), right: active.links.right.take() };
-                Side::BOTH.iter().for_each(|side| state.statistics.received.add(came.get(*side)));
+                count(&mut state.statistics.received, &came);
                 state.statistics.rounds += 1;
                 active.core.put(came);
                 reports.push((active.core, Ok(())));
@@ -441,5 +441,13 @@ impl Drop for Owner {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.comm().link().inbox().forget(self.operation);
+    }
+}
+
+fn count(traffic: &mut Traffic, turns: &Sides<Turn>) {
+    for turn in [&turns.left, &turns.right] {
+        if let Turn::Packet(packet) = turn {
+            traffic.add(packet);
+        }
     }
 }

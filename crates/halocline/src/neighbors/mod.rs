@@ -36,13 +36,14 @@ mod trace;
 mod wait;
 
 pub use error::NeighborError;
+pub use halocline_comm::packet::Traffic;
 pub use round::{Completed, Round};
 pub use session::{Session, Turn};
 
 use crate::Packet;
 use engine::{Owner, Series, Shared};
 use halocline_comm::Communicator;
-use halocline_comm::memory_resource::{MemoryKind, MemoryResource};
+use halocline_comm::memory_resource::MemoryResource;
 use std::fmt;
 use std::sync::Arc;
 
@@ -221,37 +222,7 @@ pub struct NeighborStatistics {
     /// Rounds completed.
     pub rounds: u64,
     /// Sent by this rank.
-    pub sent: NeighborTraffic,
+    pub sent: Traffic,
     /// Received by this rank.
-    pub received: NeighborTraffic,
-}
-
-/// Packets of one direction, and their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NeighborTraffic {
-    /// Headers, also those without a packet.
-    pub headers: u64,
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of metadata.
-    pub metadata: u64,
-    /// Bytes of payloads in host memory, pinned or not.
-    pub host: u64,
-    /// Bytes of payloads in device memory.
-    pub device: u64,
-}
-
-impl NeighborTraffic {
-    fn add(&mut self, turn: &Turn) {
-        self.headers += 1;
-        let Turn::Packet(packet) = turn else { return };
-        self.packets += 1;
-        self.metadata += packet.metadata.len() as u64;
-        let Some(payload) = &packet.payload else { return };
-        let bytes = match payload.kind() {
-            MemoryKind::Device => &mut self.device,
-            _ => &mut self.host,
-        };
-        *bytes += payload.len() as u64;
-    }
+    pub received: Traffic,
 }

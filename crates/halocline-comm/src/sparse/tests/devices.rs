@@ -1,7 +1,7 @@
 //! Payloads on simulated devices, whose world reports accesses without order.
 
 use super::*;
-use crate::memory_resource::{DeviceMemory, Limited, PinnedMemory};
+use crate::memory_resource::{DeviceMemory, Limited, MemoryKind, PinnedMemory};
 use halocline_device::sim::{Kernel, Live, Options, World};
 use halocline_device::{Device, Priority, Stream};
 
