@@ -8,7 +8,7 @@ use crate::error;
 use crate::grid::collective;
 use crate::host;
 use crate::host::PythonHost;
-use crate::memory_resource::Memory;
+use crate::memory_resource::{Memory, refuse_in_allocator};
 use crate::neighbors::{self, PyNeighborExchange};
 use crate::process_local::{Closable, Member, ProcessLocal};
 use crate::sparse;
@@ -317,8 +317,10 @@ impl PyCommunicator {
     }
 
     #[doc = doc!("Communicator.close")]
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        refuse_in_allocator("close a communicator")?;
         self.member.close(py);
+        Ok(())
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -326,8 +328,8 @@ impl PyCommunicator {
     }
 
     #[pyo3(signature = (*_of))]
-    fn __exit__(&self, py: Python<'_>, _of: &Bound<'_, pyo3::types::PyTuple>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _of: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+        self.close(py)
     }
 
     fn __repr__(&self) -> String {

@@ -103,6 +103,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<neighbors::PyNeighborExchange>()?;
     module.add_class::<neighbors::PyNeighborRound>()?;
     module.add_class::<neighbors::PyNeighborSession>()?;
+    module.add_class::<neighbors::PySessionRound>()?;
     module.add_class::<sparse::PySparseAlltoall>()?;
     module.add_function(wrap_pyfunction!(rolling::rolling, module)?)?;
     module.add_class::<rolling::PyStatistic>()?;

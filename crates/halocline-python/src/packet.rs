@@ -145,7 +145,7 @@ impl PyPacket {
 }
 
 impl DropMayBlock for Buffer {
-    fn let_go(self) -> Option<impl Send> {
+    fn let_go(self) -> Option<impl Send + 'static> {
         // Gives memory back to its pool or its owner.
         drop(self);
         None::<()>

@@ -4,8 +4,11 @@
 use crate::comm::JOINING;
 use crate::error;
 use crate::host::{self, DepartureRef};
+use crate::memory_resource::is_allocating;
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
+use std::any::Any;
+use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
@@ -19,23 +22,23 @@ pub(crate) fn generation() -> u32 {
 }
 
 /// A value whose drop may block, so that it must not happen while the GIL is held.
-pub(crate) trait DropMayBlock: Send + Sized {
+pub(crate) trait DropMayBlock: Send + Sized + 'static {
     /// Drops everything but the parts whose drop may block, and returns these.
-    fn let_go(self) -> Option<impl Send> {
+    fn let_go(self) -> Option<impl Send + 'static> {
         Some(self)
     }
 }
 
 impl DropMayBlock for halocline::Pending {
-    fn let_go(self) -> Option<impl Send> {
+    fn let_go(self) -> Option<impl Send + 'static> {
         halocline::Pending::let_go(self)
     }
 }
 
 impl DropMayBlock for halocline::Field {}
-impl<T: Send + Sync> DropMayBlock for Arc<T> {}
-impl<T: Send> DropMayBlock for Mutex<T> {}
-impl<T: Send + Sync> DropMayBlock for RwLock<T> {}
+impl<T: Send + Sync + 'static> DropMayBlock for Arc<T> {}
+impl<T: Send + 'static> DropMayBlock for Mutex<T> {}
+impl<T: Send + Sync + 'static> DropMayBlock for RwLock<T> {}
 
 /// A value of the process that made it. A forked child can neither use nor drop it: the child lacks the threads that serve the value, and
 /// peers communicate with the parent.
@@ -66,6 +69,10 @@ impl<T: DropMayBlock> Drop for ProcessLocal<T> {
             // SAFETY: only this line takes `value`, and a drop happens once.
             let value = unsafe { ManuallyDrop::take(&mut self.value) };
             if let Some(end) = value.let_go() {
+                if is_allocating() {
+                    // A garbage collection within an allocator. The operation that asks for memory is locked by this very thread.
+                    return postpone(Box::new(end), self.born);
+                }
                 Python::attach(|py| {
                     // Dropping a communicator joins its threads.
                     py.detach(|| drop(end));
@@ -76,13 +83,35 @@ impl<T: DropMayBlock> Drop for ProcessLocal<T> {
     }
 }
 
+thread_local! {
+    /// What this thread drops at the end of its call of the package, and the process that it belongs to.
+    static POSTPONED: RefCell<Vec<(Box<dyn Any + Send>, u32)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn postpone(value: Box<dyn Any + Send>, born: u32) {
+    POSTPONED.with_borrow_mut(|postponed| postponed.push((value, born)));
+}
+
+/// Drops what was to be dropped while an allocator ran in this thread, which holds no lock of the library now.
+#[inline]
+pub(crate) fn drop_postponed(py: Python<'_>) {
+    let postponed = POSTPONED.take();
+    if postponed.is_empty() {
+        return;
+    }
+    let (own, of_parent): (Vec<_>, Vec<_>) =
+        postponed.into_iter().partition(|(_, born)| *born == generation());
+    std::mem::forget(of_parent);
+    py.detach(|| drop(own));
+}
+
 /// A value that is dropped when its rank leaves, although Python objects still refer to it.
-pub(crate) struct Closable<T: Send + Sync> {
+pub(crate) struct Closable<T: Send + Sync + 'static> {
     value: ProcessLocal<RwLock<Option<Arc<T>>>>,
     left: DepartureRef,
 }
 
-impl<T: Send + Sync> Closable<T> {
+impl<T: Send + Sync + 'static> Closable<T> {
     /// The value; an error if it was closed or this is a forked child. Later waits of this thread end when it is closed.
     #[inline]
     pub(crate) fn get(&self) -> PyResult<Arc<T>> {
@@ -114,7 +143,7 @@ trait Close: Send + Sync {
     fn close(&self);
 }
 
-impl<T: Send + Sync> Close for Closable<T> {
+impl<T: Send + Sync + 'static> Close for Closable<T> {
     fn close(&self) {
         // A forked child has nothing to close.
         if let Ok(value) = self.value.get() {

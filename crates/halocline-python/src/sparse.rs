@@ -1,27 +1,33 @@
 //! Sparse all-to-all: packets from each rank to a few ranks.
 
 use crate::argument::{Argument, Get, List, accept, shown_in_message};
-use crate::call::in_library;
+use crate::call::{in_library, without_callbacks};
+use crate::callbacks::run_callbacks;
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::memory_resource::{Memory, Resource};
 use crate::packet::{PyPacket, packet_of};
 use crate::packet_error::of_sparse;
 use crate::process_local::Closable;
-use crate::task::{Failed, Waiting, coroutine};
+use crate::task::{self, Failed, Waiting, coroutine};
 use halocline::sparse::{SparseAlltoall, SparseError, Traffic};
 use halocline::{Communicator, HostMemory, Packet};
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[doc = doc!("SparseAlltoall")]
-#[pyclass(frozen, module = "halocline", name = "SparseAlltoall")]
+#[pyclass(frozen, module = "halocline", name = "SparseAlltoall", weakref)]
 pub(crate) struct PySparseAlltoall {
     exchange: Arc<Closable<SparseAlltoall>>,
     memory: Resource,
     sources: Vec<usize>,
     destinations: Vec<usize>,
+    /// Callbacks that were added before `finish`; none afterwards. The library, which refers to this object for a callback, gets them
+    /// then: an operation that is dropped before ends.
+    early: Mutex<Option<Vec<Py<PyAny>>>>,
 }
 
 /// The ranks of an operation. Without sources they are discovered.
@@ -56,7 +62,7 @@ fn begin(
     let exchange = begun.map_err(of_sparse)?;
     let (sources, destinations) = (exchange.sources().to_vec(), exchange.destinations().to_vec());
     let exchange = comm.get().member().hold(exchange);
-    Ok(PySparseAlltoall { exchange, memory, sources, destinations })
+    Ok(PySparseAlltoall { exchange, memory, sources, destinations, early: Mutex::new(Some(Vec::new())) })
 }
 
 /// The packets of one entry of `sends`.
@@ -108,20 +114,18 @@ pub(crate) fn alltoall<'py>(
     };
     let (sends, peers, memory) = arguments().inspect_err(|_: &PyErr| take_part(py, &of, discovers))?;
     let begun = begin(py, comm, peers, memory)?;
-    let came = begun.call(py, |exchange| {
+    begun.call(py, |exchange| {
         for (destination, packets) in sends {
             for packet in packets {
                 exchange.insert(destination, packet)?;
             }
         }
         exchange.finish();
-        exchange.wait()?;
-        exchange.sources().iter().map(|&source| Ok((source, exchange.extract(source)?))).collect()
-    });
+        exchange.wait()
+    })?;
     let by_source = PyDict::new(py);
-    let came: Vec<(usize, Vec<Packet>)> = came?;
-    for (source, packets) in came {
-        by_source.set_item(source, received(py, packets)?)?;
+    for &source in &begun.sources {
+        by_source.set_item(source, begun.take(py, source)?)?;
     }
     Ok(by_source)
 }
@@ -146,6 +150,36 @@ pub(crate) fn traffic<'py>(py: Python<'py>, of: Traffic) -> PyResult<Bound<'py, 
 }
 
 impl PySparseAlltoall {
+    fn early(&self) -> MutexGuard<'_, Option<Vec<Py<PyAny>>>> {
+        // No code of Python runs while it is held.
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call_when_done(this: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, exchange) = (this.py(), this.get());
+        task::add_done_callback(function, this, exchange.waiting()?, |done| {
+            exchange.call(py, |exchange| {
+                exchange.on_completion(|_| done());
+                Ok(())
+            })
+        })
+    }
+
+    /// The packets of a source. No callback can raise once they are taken.
+    fn take(&self, py: Python<'_>, source: usize) -> PyResult<Vec<Py<PyPacket>>> {
+        let exchange = self.exchange.get()?;
+        let take = move || exchange.extract(source);
+        without_callbacks(py, &self.memory, &self.exchange.left(), take, |came| {
+            received(py, came.map_err(of_sparse)?)
+        })
+    }
+
+    fn waiting(&self) -> PyResult<Waiting> {
+        let completion = self.exchange.get()?.completion();
+        let operation = Box::pin(async move { completion.await.map_err(Failed::Sparse) });
+        Ok(Waiting::of_packets(operation, self.memory.clone(), self.exchange.left()))
+    }
+
     /// Makes a call that may wait.
     fn call<T: Send>(
         &self,
@@ -155,7 +189,7 @@ impl PySparseAlltoall {
         let exchange = self.exchange.get()?;
         // The last reference may go here, if the communicator is closed meanwhile; dropping it may block.
         let call = move || call(&exchange);
-        in_library(py, &self.memory, &self.exchange.left(), call)?.map_err(of_sparse)
+        in_library(py, &self.memory, &self.exchange.left(), call, |outcome| outcome.map_err(of_sparse))
     }
 }
 
@@ -196,11 +230,24 @@ impl PySparseAlltoall {
     }
 
     #[doc = doc!("SparseAlltoall.finish")]
-    fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, |exchange| {
+    fn finish(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, exchange) = (this.py(), this.get());
+        exchange.call(py, |exchange| {
             exchange.finish();
             Ok(())
-        })
+        })?;
+        let early = exchange.early().take();
+        early.into_iter().flatten().try_for_each(|function| Self::call_when_done(this, function.bind(py)))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(early) = self.early.try_lock() else { return Ok(()) };
+        early.iter().flatten().try_for_each(|function| visit.call(function))
+    }
+
+    fn __clear__(&self) {
+        let early = self.early().as_mut().map(std::mem::take);
+        drop(early);
     }
 
     #[doc = doc!("SparseAlltoall.wait")]
@@ -214,16 +261,24 @@ impl PySparseAlltoall {
     }
 
     fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let completion = self.exchange.get()?.completion();
-        let operation = Box::pin(async move { completion.await.map_err(Failed::Sparse) });
-        let waiting = Waiting::of_packets(operation, self.memory.clone(), self.exchange.left());
-        coroutine(py, "finished", (Py::new(py, waiting)?,))?.call_method0("__await__")
+        coroutine(py, "finished", (Py::new(py, self.waiting()?)?,))?.call_method0("__await__")
+    }
+
+    #[doc = doc!("SparseAlltoall.add_done_callback")]
+    fn add_done_callback(this: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        task::check_callback(function)?;
+        if let Some(early) = this.get().early().as_mut() {
+            early.push(function.clone().unbind());
+            return Ok(());
+        }
+        Self::call_when_done(this, function)
     }
 
     #[doc = doc!("SparseAlltoall.extract")]
     fn extract(&self, py: Python<'_>, source: Argument<usize>) -> PyResult<Vec<Py<PyPacket>>> {
         accept!(source);
-        received(py, self.call(py, |exchange| exchange.extract(source))?)
+        run_callbacks(py)?;
+        self.take(py, source)
     }
 
     #[doc = doc!("SparseAlltoall.sources")]

@@ -3,8 +3,9 @@
 //! The thread that completes an operation, a wait of another thread or the progress thread, may not be attached to Python. It wakes the
 //! task by an eventfd that the event loop watches, which needs neither the GIL nor a lock nor a running interpreter.
 
+use crate::argument::shown_in_message;
 use crate::call::in_library;
-use crate::callbacks::run_callbacks;
+use crate::callbacks::{Callback, run_callbacks};
 use crate::error;
 use crate::host::DepartureRef;
 use crate::memory_resource::Resource;
@@ -71,7 +72,7 @@ pub(crate) struct Waiting {
 }
 
 struct State {
-    /// None once the task no longer waits.
+    /// None once it is over, or the task no longer waits.
     operation: Option<Operation>,
     event_fd: Option<Arc<EventFd>>,
 }
@@ -91,11 +92,35 @@ impl Waiting {
         let state = State { operation: Some(operation), event_fd: None };
         Self { state: ProcessLocal::new(Mutex::new(state)), kind, is_queued: Arc::default() }
     }
+}
 
-    /// To be set when the callback is queued.
-    pub(crate) fn is_queued(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.is_queued)
+/// Refuses what is no callback.
+pub(crate) fn check_callback(function: &Bound<'_, PyAny>) -> PyResult<()> {
+    match function.is_callable() {
+        true => Ok(()),
+        false => {
+            let shown = shown_in_message(function);
+            Err(error::type_error(format!("function: a callable is wanted, not {shown}")))
+        }
     }
+}
+
+/// Calls `function(argument)` once the operation of `waiting` is over. `register` gives the library what to call then, on any thread.
+pub(crate) fn add_done_callback(
+    function: &Bound<'_, PyAny>,
+    argument: &Bound<'_, PyAny>,
+    waiting: Waiting,
+    register: impl FnOnce(Box<dyn FnOnce() + Send>) -> PyResult<()>,
+) -> PyResult<()> {
+    let is_queued = Arc::clone(&waiting.is_queued);
+    check_callback(function)?;
+    let callback = Callback { function: function.clone().unbind(), argument: argument.clone().unbind() };
+    register(Box::new(move || {
+        callback.queue();
+        is_queued.store(true, Ordering::Release);
+    }))?;
+    let py = function.py();
+    coroutine(py, "deliver", (Py::new(py, waiting)?,)).map(drop)
 }
 
 /// Does what is possible. True once the operation is over.
@@ -110,14 +135,15 @@ fn poll(state: &Mutex<State>, memory: Option<&Resource>) -> Result<bool, Failed>
         }
         None => Waker::noop().clone(),
     };
-    let Some(operation) = operation else { return Ok(true) };
+    let Some(running) = operation else { return Ok(true) };
     if let Some(on_calls) = memory.and_then(|memory| memory.on_calls.as_ref()) {
         on_calls.notify(&waker);
     }
-    match operation.as_mut().poll(&mut Context::from_waker(&waker)) {
-        Poll::Pending => Ok(false),
-        Poll::Ready(outcome) => outcome.map(|()| true),
-    }
+    let Poll::Ready(outcome) = running.as_mut().poll(&mut Context::from_waker(&waker)) else {
+        return Ok(false);
+    };
+    *operation = None;
+    outcome.map(|()| true)
 }
 
 #[pymethods]
@@ -141,7 +167,8 @@ impl Waiting {
         let state = self.state.get()?;
         match &self.kind {
             Kind::Packets { memory, left } => {
-                in_library(py, memory, left, || poll(state, Some(memory)))?.map_err(Failed::exception)
+                let poll = || poll(state, Some(memory));
+                in_library(py, memory, left, poll, |outcome| outcome.map_err(Failed::exception))
             }
             Kind::Fields { write } => {
                 let outcome = py.detach(|| poll(state, None));

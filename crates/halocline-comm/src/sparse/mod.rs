@@ -124,6 +124,12 @@ impl SparseAlltoall {
         Completion::new(Arc::clone(&self.shared))
     }
 
+    /// Calls `callback` with the outcome, exactly once: when [`SparseAlltoall::is_complete`] has one, on the thread that finds it,
+    /// which may be the progress thread; at once if it is there already. The callback must not block; a panic in it is logged.
+    pub fn on_completion(&self, callback: impl FnOnce(Result<(), SparseError>) + Send + 'static) {
+        self.shared.completion.on_completion(callback);
+    }
+
     /// The packets of a source, in the order of their insertion there; once the operation is complete. They are given once.
     pub fn extract(&self, source: usize) -> Result<Vec<Packet>, SparseError> {
         self.shared.extract(source)

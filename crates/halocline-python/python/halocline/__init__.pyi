@@ -21,7 +21,7 @@ then is, as it does with any signal.
 
 import datetime
 import os
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from types import GenericAlias, TracebackType
 from typing import Any, Generic, Literal, Protocol, SupportsIndex, TypeVar, final, overload
 
@@ -80,6 +80,7 @@ __all__ = [
     "RegularGrid",
     "RollingContext",
     "RowError",
+    "SessionRound",
     "SparseAlltoall",
     "Statistic",
     "Stream",
@@ -1107,7 +1108,8 @@ class ForeignMemory:
 
     The allocator is called within calls of the package alone: those that start, wait, await or ask ``is_ready``. A payload that
     arrives while the program computes waits for the next one. ``deallocate`` is called in a later call of the package. The allocator
-    must not use a neighbour exchange or a sparse all-to-all (``HaloValueError``). If it raises, the operation fails with
+    must not use a neighbour exchange or a sparse all-to-all, nor close a communicator (``HaloValueError``). It may drop objects of the
+    package, as a garbage collection does: they are dropped once the call of the package is over. If it raises, the operation fails with
     ``MemoryShortageError``, after ``patience`` seconds where there is a ``limit``. ``limit``, ``spill``, ``patience``: as for
     ``HostMemory``; it spills to that.
     """
@@ -1148,7 +1150,8 @@ class NeighborExchange:
     ) -> tuple[Packet | None, Packet | None]:
         """One round: sends a packet to each side, and returns those ``(from_left, from_right)``. Blocks until the neighbours have
         sent theirs, and the memory of the payloads that were sent can be written again. A deadline that passes raises
-        ``CommunicatorTimeoutError``, which names the missing neighbour."""
+        ``CommunicatorTimeoutError``, which names the missing neighbour. If Ctrl-C or a callback raises ``KeyboardInterrupt``, the
+        round goes on, and what comes is dropped; with ``start`` it can still be had."""
     def start(self, left: _PacketLike | None = None, right: _PacketLike | None = None, id: int = 0) -> NeighborRound:
         """Starts a round. Never blocks."""
     def session(self, id: int = 0) -> NeighborSession:
@@ -1172,9 +1175,10 @@ class NeighborRound:
         """Whether the round is over. Never blocks. Raises if the round has failed."""
     def add_done_callback(self, function: Callable[[NeighborRound], object]) -> None:
         """Calls ``function(round)`` once, when the round is over, also if it has failed. The library runs no Python code on its own
-        threads, so the callback runs within a call from Python: at the end of the next call of any packet exchange, in the thread of
-        that call. In a thread with a running loop of asyncio the loop makes that call as soon as the round is over. If the round is
-        over already, the callback runs at once. An exception of a callback goes to ``sys.unraisablehook``.
+        threads, so the callback runs within the next call of any packet exchange, in the thread of that call. In a thread with a
+        running loop of asyncio the loop makes that call as soon as the round is over. If the round is over already, the callback runs
+        at once. An ``Exception`` of a callback goes to ``sys.unraisablehook``; others, as ``KeyboardInterrupt``, end that call, and the
+        packets of its operation can still be had.
         """
     @property
     def id(self) -> int:
@@ -1186,20 +1190,30 @@ class NeighborSession:
     """A series of rounds of one operation (``NeighborExchange.session``). Each direction of each link ends on its own: a rank that has sent
     ``"last"`` to a side sends nothing more there. Rounds go on until all have ended.
 
-    As a context manager it finishes at the end of the block. If the block raises, or the session is dropped before its end, the rounds of
-    the neighbours raise ``PacketExchangeError``. Other operations go on."""
+    As a context manager (``with`` or ``async with``) it finishes at the end of the block. If the block raises, or the session is dropped
+    before its end, the rounds of the neighbours raise ``PacketExchangeError``. Other operations go on.
+
+    A rank that only receives iterates (``for`` or ``async for``): each step is ``round("last", "last")``, until the session is over. A step
+    that was interrupted or cancelled leaves its round in flight, and the next step returns its packets."""
 
     def round(
         self, left: _PacketLike | Literal["last"] | None = None, right: _PacketLike | Literal["last"] | None = None
     ) -> tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]:
         """One round: sends to each side a packet, nothing (``None``) or ``"last"``, and returns what comes from the left and from the right,
-        in the same terms: ``"last"`` from a side that has ended, or is missing. Blocks. A round that was interrupted (``KeyboardInterrupt``)
-        is still in flight: ``wait`` waits for it again."""
+        in the same terms: ``"last"`` from a side that has ended, or is missing. Blocks. After ``KeyboardInterrupt`` ``wait`` has its
+        packets."""
+    def start(
+        self, left: _PacketLike | Literal["last"] | None = None, right: _PacketLike | Literal["last"] | None = None
+    ) -> SessionRound:
+        """Starts a round. Never blocks. A session has one round at a time: before the packets of this one were taken, the next one raises
+        ``InFlightError``."""
     def wait(self) -> tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]:
-        """What ``round`` returns, of the round whose call was interrupted. Blocks."""
+        """What ``round`` returns, of the round that was started, or whose call was interrupted. Blocks."""
     def finish(self) -> None:
         """Ends what this rank sends, and receives until the neighbours have ended, too; what they still send is dropped. Blocks. Repeated
         calls do nothing."""
+    def finish_async(self) -> Coroutine[Any, Any, None]:
+        """The same in a task of asyncio."""
     @property
     def is_over(self) -> bool:
         """Whether all directions have ended. Then the id can be used again."""
@@ -1210,6 +1224,30 @@ class NeighborSession:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, NeighborSession]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[Any, Any, None]: ...
+    def __iter__(self) -> NeighborSession: ...
+    def __next__(self) -> tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]: ...
+    def __aiter__(self) -> NeighborSession: ...
+    def __anext__(self) -> Coroutine[Any, Any, tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]]: ...
+
+@final
+class SessionRound:
+    """A round of a session (``NeighborSession.start``). ``await round`` in a task of asyncio returns what ``wait()`` does. Cancelling the task
+    leaves the round in flight. If it is dropped, ``NeighborSession.wait`` has its packets."""
+
+    def wait(self) -> tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]:
+        """What ``NeighborSession.round`` returns. Blocks until the round is over. Later calls return the same."""
+    def is_ready(self) -> bool:
+        """Whether the round is over. Never blocks. Raises if the round has failed."""
+    def add_done_callback(self, function: Callable[[SessionRound], object]) -> None:
+        """Calls ``function(round)`` once, as ``NeighborRound.add_done_callback``. The callback may start the next round."""
+    @property
+    def session(self) -> NeighborSession:
+        """The session."""
+    def __await__(self) -> Generator[Any, None, tuple[Packet | Literal["last"] | None, Packet | Literal["last"] | None]]: ...
 
 @final
 class SparseAlltoall:
@@ -1241,6 +1279,9 @@ class SparseAlltoall:
         ``finish``."""
     def is_ready(self) -> bool:
         """Whether ``wait`` would return at once. Never blocks."""
+    def add_done_callback(self, function: Callable[[SparseAlltoall], object]) -> None:
+        """Calls ``function(exchange)`` once, when the exchange is over after ``finish``, also if it has failed: where and when, as
+        ``NeighborRound.add_done_callback`` says."""
     def extract(self, source: int) -> list[Packet]:
         """The packets of a source, in the order of their insertion there; once ``wait`` has returned. They are given once."""
     @property

@@ -69,3 +69,30 @@ async def _deliver(waiting):
     # The thread that completes the operation wakes this task shortly before it queues the callback.
     while not waiting.deliver():
         await asyncio.sleep(0)
+
+
+async def next_round(session):
+    """What comes in a round of a session in which this rank sends nothing."""
+    round = session._next_round()
+    if round is None:
+        raise StopAsyncIteration
+    return await round
+
+
+async def finish(session):
+    """Ends what this rank sends in a session, and receives until the neighbours have ended."""
+    while (round := session._next_round()) is not None:
+        await round
+    session.finish()
+
+
+async def entered(session):
+    return session
+
+
+async def left(session, kind):
+    """The end of a block of ``async with``."""
+    if kind is None:
+        await finish(session)
+    else:
+        session._give_up()

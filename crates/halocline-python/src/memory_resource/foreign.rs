@@ -28,14 +28,9 @@ thread_local! {
 pub(crate) struct CallScope(());
 
 impl CallScope {
-    /// Enters a call. An error within an allocator: the operation that asks for memory is locked.
+    /// Enters a call. An error within an allocator.
     pub(crate) fn enter() -> PyResult<Self> {
-        if ALLOCATES.get() {
-            return Err(error::value_error(
-                "an allocator that receives payloads cannot use neighbour exchanges or sparse all-to-alls itself; do that after \
-                 `allocate` has returned",
-            ));
-        }
+        refuse_in_allocator("use neighbour exchanges or sparse all-to-alls")?;
         if CALLS.replace(CALLS.get() + 1) == 0 {
             RAISED.take();
         }
@@ -46,6 +41,37 @@ impl CallScope {
 impl Drop for CallScope {
     fn drop(&mut self) {
         CALLS.set(CALLS.get() - 1);
+    }
+}
+
+/// Whether this thread runs an allocator: the operation that asks for memory is locked.
+pub(crate) fn is_allocating() -> bool {
+    ALLOCATES.get()
+}
+
+/// An error within an allocator, which cannot do `what`.
+pub(crate) fn refuse_in_allocator(what: &str) -> PyResult<()> {
+    match is_allocating() {
+        false => Ok(()),
+        true => Err(error::value_error(format!(
+            "an allocator that receives payloads cannot {what} itself; do that after `allocate` has returned"
+        ))),
+    }
+}
+
+/// Marks the run of an allocator.
+struct Allocating(());
+
+impl Allocating {
+    fn begin() -> Self {
+        ALLOCATES.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Allocating {
+    fn drop(&mut self) {
+        ALLOCATES.set(false);
     }
 }
 
@@ -211,10 +237,9 @@ impl MemoryResource for Allocator {
             return Ok(Buffer::default());
         }
         Python::attach(|py| {
-            ALLOCATES.set(true);
-            let allocated = self.allocate_in(py, bytes);
-            ALLOCATES.set(false);
-            allocated.map_err(|error| {
+            // Until the text of an exception is made, too: it is code of the program.
+            let _allocating = Allocating::begin();
+            self.allocate_in(py, bytes).map_err(|error| {
                 let class =
                     error.get_type(py).name().map_or_else(|_| "an error".into(), |name| name.to_string());
                 let why = format!("{class}: {}", error.value(py));

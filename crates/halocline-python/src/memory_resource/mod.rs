@@ -2,7 +2,7 @@
 
 mod foreign;
 
-pub(crate) use foreign::{CallScope, OnCalls, raised};
+pub(crate) use foreign::{CallScope, OnCalls, is_allocating, raised, refuse_in_allocator};
 
 use crate::argument::{Argument, ArgumentType, Get, Refusal, accept};
 use crate::comm::PyCommunicator;

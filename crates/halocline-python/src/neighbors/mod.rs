@@ -2,12 +2,15 @@
 
 mod round;
 mod session;
+mod session_round;
 
 pub(crate) use round::PyNeighborRound;
 pub(crate) use session::PyNeighborSession;
+pub(crate) use session_round::PySessionRound;
 
 use crate::argument::{Argument, Get, accept, shown_in_message};
-use crate::call::in_library;
+use crate::call::{in_library, without_callbacks};
+use crate::callbacks::run_callbacks;
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::memory_resource::{Memory, Resource};
@@ -113,7 +116,20 @@ impl PyNeighborExchange {
         let exchange = self.exchange.get()?;
         // The last reference may go here, if the communicator is closed meanwhile; dropping it may block.
         let call = move || call(&exchange);
-        in_library(py, &self.memory, &self.exchange.left(), call)?.map_err(of_neighbor)
+        in_library(py, &self.memory, &self.exchange.left(), call, |outcome| outcome.map_err(of_neighbor))
+    }
+
+    /// Makes a call that begins what its handle alone can end. A callback that raises does so before.
+    fn begin<T: Send>(
+        &self,
+        py: Python<'_>,
+        begin: impl FnOnce(&NeighborExchange) -> Result<T, NeighborError> + Send,
+    ) -> PyResult<T> {
+        run_callbacks(py)?;
+        let exchange = self.exchange.get()?;
+        let begin = move || begin(&exchange);
+        let begun = |begun: Result<T, NeighborError>| begun.map_err(of_neighbor);
+        without_callbacks(py, &self.memory, &self.exchange.left(), begin, begun)
     }
 }
 
@@ -146,7 +162,7 @@ impl PyNeighborExchange {
     ) -> PyResult<PyNeighborRound> {
         accept!(id);
         let packets = packets(left, right)?;
-        let round = self.call(py, |exchange| exchange.start(id, packets))?;
+        let round = self.begin(py, |exchange| exchange.start(id, packets))?;
         Ok(PyNeighborRound::new(round, self.memory.clone(), self.exchange.left()))
     }
 
@@ -154,7 +170,7 @@ impl PyNeighborExchange {
     #[pyo3(signature = (id = Argument::of(0u32)), text_signature = "($self, id=0)")]
     fn session(&self, py: Python<'_>, id: Argument<u32>) -> PyResult<PyNeighborSession> {
         accept!(id);
-        let session = self.call(py, |exchange| exchange.session(id))?;
+        let session = self.begin(py, |exchange| exchange.session(id))?;
         Ok(PyNeighborSession::new(session, &self.member, self.memory.clone(), id))
     }
 

@@ -2,19 +2,16 @@
 
 use super::{received, tuple};
 use crate::call::in_library;
-use crate::callbacks::Callback;
-use crate::error;
 use crate::host::DepartureRef;
 use crate::memory_resource::Resource;
 use crate::packet_error::of_neighbor;
 use crate::process_local::{DropMayBlock, ProcessLocal};
-use crate::task::{Failed, Waiting, coroutine};
+use crate::task::{self, Failed, Waiting, coroutine};
 use halocline::Packet;
 use halocline::neighbors::{NeighborError, Round, Sides};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 #[doc = doc!("NeighborRound")]
 #[pyclass(frozen, module = "halocline", name = "NeighborRound", weakref)]
@@ -38,8 +35,18 @@ impl PyNeighborRound {
         py: Python<'_>,
         call: impl FnOnce(&Round) -> Result<T, NeighborError> + Send,
     ) -> PyResult<T> {
+        self.call_and_keep(py, call, Ok)
+    }
+
+    /// Makes a call, and `keep` with its result, before a callback can raise.
+    fn call_and_keep<T: Send, K>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Round) -> Result<T, NeighborError> + Send,
+        keep: impl FnOnce(T) -> PyResult<K>,
+    ) -> PyResult<K> {
         let round = self.round.get()?;
-        in_library(py, &self.memory, &self.left, || call(round))?.map_err(of_neighbor)
+        in_library(py, &self.memory, &self.left, || call(round), |done| keep(done.map_err(of_neighbor)?))
     }
 
     fn waiting(&self) -> PyResult<Waiting> {
@@ -64,16 +71,17 @@ impl PyNeighborRound {
             if let Some(result) = self.result.get() {
                 return Ok(result.clone_ref(py));
             }
-            let taken = self.call(py, |round| {
+            let take = |round: &Round| {
                 round.wait_until_complete()?;
                 match round.take() {
                     // Another thread that waits has it, and is about to keep it.
                     Err(NeighborError::Taken { .. }) => Ok(None),
                     taken => taken.map(Some),
                 }
-            })?;
-            if let Some(came) = taken {
-                return self.keep(py, came);
+            };
+            let keep = |came: Option<_>| came.map(|came| self.keep(py, came)).transpose();
+            if let Some(result) = self.call_and_keep(py, take, keep)? {
+                return Ok(result);
             }
             py.detach(std::thread::yield_now);
             py.check_signals()?;
@@ -87,23 +95,13 @@ impl PyNeighborRound {
 
     #[doc = doc!("NeighborRound.add_done_callback")]
     fn add_done_callback(this: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
-        if !function.is_callable() {
-            let shown = crate::argument::shown_in_message(function);
-            return Err(error::type_error(format!("function: a callable is wanted, not {shown}")));
-        }
         let (py, round) = (this.py(), this.get());
-        let waiting = round.waiting()?;
-        let is_queued = waiting.is_queued();
-        let (function, argument) = (function.clone().unbind(), this.clone().into_any().unbind());
-        let callback = Callback { function, argument };
-        round.call(py, |round| {
-            round.on_completion(move |_| {
-                callback.queue();
-                is_queued.store(true, Ordering::Release);
-            });
-            Ok(())
-        })?;
-        coroutine(py, "deliver", (Py::new(py, waiting)?,)).map(drop)
+        task::add_done_callback(function, this, round.waiting()?, |done| {
+            round.call(py, |round| {
+                round.on_completion(|_| done());
+                Ok(())
+            })
+        })
     }
 
     #[doc = doc!("NeighborRound.id")]

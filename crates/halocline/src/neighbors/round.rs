@@ -155,6 +155,21 @@ pub struct Completed {
     awaiting: Awaiting,
 }
 
+impl Completed {
+    /// As [`Round::on_completion`].
+    pub fn on_completion(&self, callback: impl FnOnce(Result<(), NeighborError>) + Send + 'static) {
+        self.core.completion.on_completion(callback);
+    }
+}
+
+/// A clone is a future of its own.
+impl Clone for Completed {
+    fn clone(&self) -> Self {
+        let (shared, core) = (Arc::clone(&self.shared), Arc::clone(&self.core));
+        Self { shared, core, awaiting: Awaiting::default() }
+    }
+}
+
 impl Future for Completed {
     type Output = Result<(), NeighborError>;
 
