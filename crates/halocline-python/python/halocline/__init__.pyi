@@ -1298,7 +1298,7 @@ class SparseAlltoall:
 
 # --- rolling windows ---------------------------------------------------------------------------------------------
 
-_Length: TypeAlias = str | int | datetime.timedelta | numpy.timedelta64
+_Length: TypeAlias = str | SupportsIndex | datetime.timedelta | numpy.timedelta64
 _StatisticLike: TypeAlias = str | Statistic
 _Statistics: TypeAlias = _StatisticLike | Sequence[_StatisticLike] | Mapping[str, _StatisticLike | Sequence[_StatisticLike]]
 _Closed: TypeAlias = Literal["left", "right", "both", "none"]
@@ -1369,8 +1369,8 @@ def rolling(
 
     ``window``: of the row with key ``t``
 
-    - ``"5s"`` or a ``timedelta``: keys in (t - 5 s, t]. Units ``ns``, ``us``, ``ms``, ``s``, ``m``, ``h``, ``d``, ``w``, which add
-      up; ``"5i"``: units of an integer key;
+    - ``"5s"`` or a ``timedelta`` of Python, NumPy or pandas: keys in (t - 5 s, t]. Units ``ns``, ``us``, ``ms``, ``s``, ``m``, ``h``,
+      ``d``, ``w``, which add up; ``"5i"``: units of an integer key;
     - ``10``: 10 rows, the last of them the row itself;
     - ``("5s", "2s")``: keys in (t - 5 s, t + 2 s]; ``(3, 2)``: 3 rows before it, itself, 2 rows after it.
 
@@ -1398,8 +1398,9 @@ def rolling(
 class Statistic:
     """A statistic of ``rolling`` with its parameters.
 
-    ``name``: as in ``rolling``, or ``quantile`` with ``q`` from 0 to 1. ``interpolation`` of a quantile between two values: ``linear``
-    (the default), ``nearest``, ``lower``, ``higher``, ``midpoint`` or ``equiprobable``. ``ddof``: what is subtracted from the number of
+    ``name``: as in ``rolling``, or ``quantile`` with ``q`` from 0 to 1. ``interpolation`` of a quantile between two values: ``nearest``
+    (the default, as in polars), ``linear`` (the default of pandas), ``lower``, ``higher``, ``midpoint`` or ``equiprobable``. ``median``
+    lies in the middle of two values. ``ddof``: what is subtracted from the number of
     values in the denominator of ``var`` and ``std``, by default 1. ``result``: the name of the result's column.
     """
 

@@ -60,8 +60,8 @@ class ArrowTable:
         """The rows of a stream."""
         return pyarrow_for("this table").table(stream)
 
-    def result(self, stream):
-        """The keys of the own rows, and the columns of a stream."""
+    def result(self, stream, of):
+        """The keys of the own rows, and the columns of a stream, each computed of that column of the table that ``of`` names."""
         result, columns = self.rows.select(self.keys), self.table(stream)
         for name in columns.column_names:
             result = result.append_column(name, columns[name])
@@ -103,7 +103,7 @@ class PolarsFrame(ArrowTable):
 
         return polars.DataFrame(stream)
 
-    def result(self, stream):
+    def result(self, stream, of):
         return self.rows.select(self.keys).hstack(self.table(stream))
 
 
@@ -115,6 +115,13 @@ class PandasFrame(ArrowTable):
         columns = set(map(str, frame.columns))
         self.levels = [name for name in frame.index.names if isinstance(name, str) and name in keys and name not in columns]
         self.index = frame.index
+        if None in frame.index.names:
+            missing = next((key for key in keys if key not in columns and key not in self.levels), None)
+            if missing is not None:
+                raise HaloValueError(
+                    f"table: it has no column {missing!r}, and its index has no name; if that is meant, name the index: "
+                    f"frame.rename_axis({missing!r})"
+                )
         flat = frame.reset_index(level=self.levels) if self.levels else frame
         self.flat = flat[wanted(list(flat.columns), keys, needed)]
         try:
@@ -123,15 +130,22 @@ class PandasFrame(ArrowTable):
             raise HaloTypeError(f"table: pandas cannot give it to Arrow: {refused}") from refused
         super().__init__(rows, keys, needed)
 
+    def dtype(self, name):
+        """The type of a column of the frame."""
+        return self.flat.dtypes.iloc[self.rows.column_names.index(name)]
+
     def table(self, stream):
-        frame = pyarrow_for("this table").table(stream).to_pandas()
+        rows = pyarrow_for("this table").table(stream)
+        frame = to_pandas(rows, {name: arrow_type(self.dtype(name)) for name in rows.column_names})
         return frame.set_index(self.levels) if self.levels else frame
 
-    def result(self, stream):
+    def result(self, stream, of):
         label = dict(zip(self.rows.column_names, self.flat.columns))
         result = self.flat[[label[key] for key in self.keys if key not in self.levels]].copy()
         result.index = self.index
-        columns = pyarrow_for("this table").table(stream).to_pandas()
+        rows = pyarrow_for("this table").table(stream)
+        kinds = zip(rows.schema, of)
+        columns = to_pandas(rows, {field.name: type_of_result(field.type, self.dtype(name)) for field, name in kinds})
         for name in columns:
             result[name] = columns[name].array
         return result
@@ -144,6 +158,53 @@ class PandasFrame(ArrowTable):
         return cut
 
 
+def arrow_type(dtype):
+    """A type of pandas that takes columns of Arrow as they are, with their nulls; ``None`` for the others, such as those of NumPy."""
+    return dtype if hasattr(dtype, "__from_arrow__") else None
+
+
+def type_of_result(kind, dtype):
+    """The type of pandas for a result of the Arrow type ``kind``, computed of a column of the type ``dtype``."""
+    import pandas
+
+    if isinstance(dtype, getattr(pandas, "ArrowDtype", ())):
+        return pandas.ArrowDtype(kind)
+    return nullable(kind) if type(dtype).__name__.removesuffix("Dtype") in MASKED else None
+
+
+def nullable(kind):
+    """The nullable type of pandas for an Arrow type; ``None`` if there is none."""
+    import pandas
+
+    name = {"bool": "Boolean", "float": "Float32", "double": "Float64"}.get(str(kind), str(kind).title().replace("Ui", "UI"))
+    dtype = getattr(pandas, f"{name}Dtype", None) if name in MASKED else None
+    return dtype and dtype()
+
+
+MASKED = ("Boolean", "Float32", "Float64", *(f"{sign}nt{bits}" for sign in ("I", "UI") for bits in (8, 16, 32, 64)))
+"""Nullable types of pandas."""
+
+
+def to_pandas(rows, types):
+    """A frame of pandas. ``types``: of some columns. Whole numbers and truth values beside nulls get a nullable type: the numbers would
+    become ``float64`` otherwise, and lose digits."""
+    import pandas
+
+    exact = {}
+    for name in rows.column_names:
+        kind = types.get(name)
+        if kind is None and rows[name].null_count and str(rows[name].type) not in ("float", "double", "halffloat"):
+            kind = nullable(rows[name].type)
+        if kind is not None:
+            exact[name] = kind
+    plain = [name for name in rows.column_names if name not in exact]
+    frame = rows.select(plain).to_pandas() if plain else pandas.DataFrame(index=pandas.RangeIndex(len(rows)))
+    for at, name in enumerate(rows.column_names):
+        if name in exact:
+            frame.insert(at, name, exact[name].__from_arrow__(rows[name]))
+    return frame
+
+
 class CudfFrame(ArrowTable):
     """A ``cudf.DataFrame``: its rows travel through host memory."""
 
@@ -154,7 +215,7 @@ class CudfFrame(ArrowTable):
     def table(self, stream):
         return self.kind.from_arrow(super().table(stream))
 
-    def result(self, stream):
+    def result(self, stream, of):
         columns = pyarrow_for("this table").table(stream)
         result = self.rows.select(self.keys)
         for name in columns.column_names:

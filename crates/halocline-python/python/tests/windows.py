@@ -15,7 +15,7 @@ STATISTICS = {
     "first": lambda column: column.first(),
     "last": lambda column: column.last(),
     "median": lambda column: column.median(),
-    "quantile_0.3": lambda column: column.quantile(0.3, "linear"),
+    "quantile_0.3": lambda column: column.quantile(0.3),
 }
 
 

@@ -11,12 +11,12 @@ use crate::argument::{Argument, Get};
 use crate::comm::{PyCommunicator, init};
 use crate::grid::collective_on;
 use arrow::{ArrowStream, table_of};
-use halocline_table::{Aggregation, Context, Rolling, Table};
+use halocline_table::{Context, Rolling, Table};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyCapsule, PyDict, PySlice};
 use spec::{Names, Spec, WindowArguments};
-use statistic::Wanted;
+use statistic::{Statistics, Wanted};
 use std::time::Duration;
 use table_error::of_table;
 
@@ -33,7 +33,7 @@ enum Aggregate {
     Context,
     /// What a function of the program returns for the rows of the context.
     Function(Py<PyAny>),
-    Statistics(Vec<Aggregation>),
+    Statistics(Statistics),
 }
 
 /// The other arguments of `rolling`.
@@ -121,7 +121,7 @@ impl Arguments<'_, '_> {
 pub(crate) fn rolling<'py>(
     py: Python<'py>,
     table: &Bound<'py, PyAny>,
-    by: Argument<String>,
+    by: &Bound<'py, PyAny>,
     window: &Bound<'py, PyAny>,
     closed: Argument<String>,
     center: Argument<bool>,
@@ -181,13 +181,13 @@ impl PyRollingContext {
     fn statistics<'py>(
         &self,
         py: Python<'py>,
-        of: &[Aggregation],
+        of: &Statistics,
         threads: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let computed = py.detach(|| self.context.aggregate(of, threads));
+        let computed = py.detach(|| self.context.aggregate(&of.aggregations, threads));
         let batch = computed.map_err(|why| of_table(why, "aggregate"))?;
         let stream = ArrowStream::new(batch.schema(), vec![batch]);
-        self.of.source.bind(py).call_method1("result", (stream,))
+        self.of.source.bind(py).call_method1("result", (stream, &of.columns))
     }
 }
 

@@ -5,6 +5,7 @@ use super::tables;
 use crate::argument::{Argument, ArgumentType, Get, Refusal, accept, choose, shown_in_message};
 use crate::error;
 use halocline_table::{Closed, Rolling, Route, TableError, Window};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString, PyTuple};
 
@@ -22,8 +23,8 @@ impl Length {
         if let Ok(text) = object.cast::<PyString>() {
             return Ok(Self::Text(text.to_string_lossy().into_owned()));
         }
-        if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
-            return object.extract().map(Self::Rows).map_err(|_| {
+        if let Some(rows) = whole_number(object) {
+            return rows.extract().map(Self::Rows).map_err(|_| {
                 error::value_error(format!("{name}: {} rows are too many", shown_in_message(object)))
             });
         }
@@ -44,6 +45,29 @@ impl Length {
             Self::Rows(rows) => Window::rows(count(rows, name)?).map_err(|why| of_table(why, name)),
         }
     }
+}
+
+/// The `int` that an object is or stands for, as NumPy's integers do. Truth values are none.
+fn whole_number<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    if object.is_instance_of::<PyBool>() {
+        return None;
+    }
+    if object.is_instance_of::<PyInt>() {
+        return Some(object.clone());
+    }
+    // NumPy's truth values and arrays of more than one number refuse.
+    object.getattr_opt(intern!(object.py(), "__index__")).ok()??.call0().ok()
+}
+
+/// `by`: the name of the key.
+fn key(by: &Bound<'_, PyAny>) -> PyResult<String> {
+    if by.is_none() {
+        return Err(error::type_error(
+            "by: the name of the key is wanted, not None; give the index of a pandas frame a name: \
+             frame.rename_axis(\"time\"), by=\"time\"",
+        ));
+    }
+    Argument::<String>::from(by).get("by")
 }
 
 /// A number of rows of a window.
@@ -78,7 +102,7 @@ fn extent(object: &Bound<'_, PyAny>) -> PyResult<Window> {
 
 /// The arguments of `rolling` that say what the windows are.
 pub(super) struct WindowArguments<'a, 'py> {
-    pub(super) by: Argument<String>,
+    pub(super) by: &'a Bound<'py, PyAny>,
     pub(super) window: &'a Bound<'py, PyAny>,
     pub(super) closed: Argument<String>,
     pub(super) center: Argument<bool>,
@@ -111,7 +135,8 @@ pub(super) struct Spec {
 impl WindowArguments<'_, '_> {
     pub(super) fn spec(self) -> PyResult<Spec> {
         let Self { by, window, closed, center, offset, group, route } = self;
-        accept!(by, closed, center, group, route);
+        accept!(closed, center, group, route);
+        let by = key(by)?;
         let ends = [
             ("left", Closed::Left),
             ("right", Closed::Right),

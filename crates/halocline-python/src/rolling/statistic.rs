@@ -91,11 +91,11 @@ impl PyStatistic {
                     return Err(error::value_error(format!("q: a number from 0 to 1 is wanted, not {q}")));
                 }
                 word = format!("quantile_{q}");
-                let interpolation = interpolation.as_deref().unwrap_or("linear");
-                Statistic::Quantile {
-                    q,
-                    interpolation: choose("interpolation", interpolation, &INTERPOLATIONS)?,
-                }
+                let interpolation = match interpolation {
+                    Some(name) => choose("interpolation", &name, &INTERPOLATIONS)?,
+                    None => Interpolation::default(),
+                };
+                Statistic::Quantile { q, interpolation }
             }
             _ if q.is_some() => return foreign("q", "'quantile'"),
             _ if interpolation.is_some() => return foreign("interpolation", "'quantile'"),
@@ -153,6 +153,12 @@ fn statistics(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Vec<PyStati
     all.iter().enumerate().map(named).collect()
 }
 
+/// What to compute of each window, and of which columns.
+pub(super) struct Statistics {
+    pub(super) aggregations: Vec<Aggregation>,
+    pub(super) columns: Vec<String>,
+}
+
 /// What is computed of each window.
 pub(super) enum Wanted {
     /// Statistics of all columns but the key and the groups.
@@ -193,7 +199,7 @@ impl Wanted {
         columns: impl Iterator<Item = &'a str>,
         keys: &[String],
         min_samples: Option<usize>,
-    ) -> PyResult<Vec<Aggregation>> {
+    ) -> PyResult<Statistics> {
         let pairs = match self {
             Self::Of(pairs) => pairs,
             Self::OfAll(all) => columns
@@ -214,6 +220,9 @@ impl Wanted {
             }
             names.push(name);
         }
-        Ok(pairs.into_iter().map(|(column, one)| one.of_column(&column, min_samples)).collect())
+        let columns = pairs.iter().map(|(column, _)| column.clone()).collect();
+        let aggregations =
+            pairs.into_iter().map(|(column, one)| one.of_column(&column, min_samples)).collect();
+        Ok(Statistics { aggregations, columns })
     }
 }
