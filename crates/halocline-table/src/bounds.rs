@@ -11,6 +11,37 @@ pub(crate) struct Rows {
     /// The row after the last of each group.
     pub(crate) group_ends: Vec<usize>,
     pub(crate) offsets: Offsets,
+    /// Where rows of the whole table are missing that no window needs, ascending. Only windows of rows heed them.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// Rows of the whole table that are missing before a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gap {
+    pub(crate) row: usize,
+    pub(crate) missing: usize,
+}
+
+impl Rows {
+    /// The place of a row if none were missing.
+    fn place(&self, row: usize) -> usize {
+        row + self.gaps.iter().filter(|gap| gap.row <= row).map(|gap| gap.missing).sum::<usize>()
+    }
+
+    /// The first row whose place is at least `place`.
+    fn row_at(&self, place: usize) -> usize {
+        let mut missing = 0;
+        for gap in &self.gaps {
+            if place < gap.row + missing {
+                break;
+            }
+            if place < gap.row + missing + gap.missing {
+                return gap.row;
+            }
+            missing += gap.missing;
+        }
+        place - missing
+    }
 }
 
 /// Finds the windows of consecutive rows, in time proportional to the rows that it passes.
@@ -84,12 +115,23 @@ impl<'a> Sweep<'a> {
     }
 
     fn numbers(&mut self, from: i64, until: i64, stop: usize, windows: &mut Vec<Range<usize>>) {
+        let rows = self.rows;
         let Range { start, end } = self.group_rows;
+        // The place after the last row: a gap may follow it.
+        let (first, after) =
+            (rows.place(start), if start < end { rows.place(end - 1) + 1 } else { rows.place(end) });
         let moved = |row: usize, by: i64| match by {
-            0.. => row.saturating_add(by as usize).clamp(start, end),
-            _ => row.saturating_sub(by.unsigned_abs() as usize).clamp(start, end),
+            0.. => row.saturating_add(by as usize).clamp(first, after),
+            _ => row.saturating_sub(by.unsigned_abs() as usize).clamp(first, after),
         };
-        windows.extend((self.at.row..stop).map(|row| moved(row, from)..moved(row, until)));
+        if rows.gaps.is_empty() {
+            windows.extend((self.at.row..stop).map(|row| moved(row, from)..moved(row, until)));
+        } else {
+            windows.extend((self.at.row..stop).map(|row| {
+                let place = rows.place(row);
+                rows.row_at(moved(place, from))..rows.row_at(moved(place, until))
+            }));
+        }
         // Skips keys that it does not need; `enter` finds the next cursor positions.
         self.at = self.rows.keys.cursor(stop);
     }
@@ -137,6 +179,31 @@ mod tests {
         })
     }
 
+    /// Of rows 0 to 20 those that no window needs are missing: 5 to 9, and 13 to 17.
+    #[test]
+    fn windows_of_rows_count_the_rows_that_are_missing() {
+        let present: Vec<usize> = (0..5).chain(10..13).chain(18..21).collect();
+        let gaps = vec![Gap { row: 5, missing: 5 }, Gap { row: 8, missing: 5 }];
+        for (from, until) in [(-8, -5), (-10, -8), (6, 9), (8, 30), (-30, -5)] {
+            let keys =
+                Keys::new([ScalarBuffer::from(present.iter().map(|&row| row as i64).collect::<Vec<_>>())]);
+            let rows = Rows {
+                keys,
+                group_ends: vec![11],
+                offsets: Offsets::Rows { from, until },
+                gaps: gaps.clone(),
+            };
+            let mut windows = Vec::new();
+            Sweep::new(&rows, 5..8).next(9, &mut windows);
+            for (row, window) in (10i64..).zip(&windows) {
+                let due = |&other: &usize| (row + from..row + until).contains(&(other as i64));
+                let due: Vec<usize> = present.iter().copied().filter(due).collect();
+                assert_eq!(present[window.clone()], due, "{from} to {until} of row {row}");
+            }
+            assert_eq!(windows.len(), 3);
+        }
+    }
+
     proptest! {
         #[test]
         fn windows_equal_those_of_comparing_all_rows(
@@ -164,10 +231,11 @@ mod tests {
                 group_ends.push(keys.len());
             }
             let expected = plain(&keys, &group_ends, offsets);
-            let rows = Rows { keys: Keys::new(pieces.into_iter().map(ScalarBuffer::from)), group_ends, offsets };
-            let start = start.min(keys.len());
+            let keys = Keys::new(pieces.into_iter().map(ScalarBuffer::from));
+            let rows = Rows { keys, group_ends, offsets, gaps: Vec::new() };
+            let start = start.min(rows.keys.len());
             let (mut found, mut windows) = (Vec::new(), Vec::new());
-            let mut sweep = Sweep::new(&rows, start..keys.len());
+            let mut sweep = Sweep::new(&rows, start..rows.keys.len());
             loop {
                 sweep.next(block, &mut windows);
                 if windows.is_empty() {

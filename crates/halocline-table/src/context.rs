@@ -1,15 +1,17 @@
 //! A rank's rows with those of other ranks that their windows need.
 
 use crate::aggregate::{Aggregation, Request};
-use crate::bounds::{Rows, Sweep};
+use crate::bounds::{Gap, Rows, Sweep};
 use crate::error::TableError;
 use crate::exchange::{Received, Traffic, exchange};
 use crate::keys::Keys;
 use crate::links::MessageLinks;
 use crate::message::Arrived;
+use crate::relay::Place;
 use crate::spec::Rolling;
 use crate::summary::Summary;
 use crate::table::{Sorted, Table};
+use crate::window::Offsets;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::{Field, Schema, SchemaRef};
@@ -27,29 +29,23 @@ pub fn rolling(table: &Table, spec: &Rolling, comm: &Communicator) -> Result<Con
     let comm = comm.within("rolling");
     let rank = comm.rank();
     let start = Instant::now();
-    let sorted = Sorted::new(table, spec, rank);
+    let mut sorted = Sorted::new(table, spec, rank);
     let checked = start.elapsed();
-    let summary = Summary::new(&sorted, spec);
-    let bytes = postcard::to_allocvec(&summary).map_err(|why| TableError::Arrow {
-        rank,
-        what: "encode the ends of a table".to_owned(),
-        why: why.to_string(),
-    })?;
-    let gathered = comm.all_gather(bytes)?;
+    let mut all = Summary::new(table, &sorted, spec).gather(&comm)?;
+    if Summary::lacks_types(&all) {
+        let table = table.with_types_of_all(&comm)?;
+        sorted = Sorted::new(&table, spec, rank);
+        all = Summary::new(&table, &sorted, spec).gather(&comm)?;
+    }
     let links = MessageLinks::begin(&comm);
-    let read = |(from, bytes): (usize, &Vec<u8>)| {
-        postcard::from_bytes::<Summary>(bytes)
-            .map_err(|_| TableError::Malformed { from, what: "summary of a table".to_owned() })
-    };
-    let all = gathered.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
     let key_text = |key: i64| sorted.as_ref().map_or_else(|_| key.to_string(), |own| own.key_type.text(key));
     Summary::check(&all, spec, key_text)?;
     let sorted = sorted?;
-    let mut received = exchange(&links, &sorted, &all, rank, spec.route)?;
+    let place = Place { rank, size: all.len(), rows: Summary::rows_of(&all, rank) };
+    let total_rows = Summary::rows_of(&all, all.len()).end;
+    let mut received = exchange(&links, &sorted, &all, place.clone(), spec.route)?;
     (received.traffic.checked, received.traffic.exchanged) = (checked, start.elapsed() - checked);
-    let rows = all.iter().map(|summary| summary.rows);
-    let first_row = rows.clone().take(rank).sum();
-    Ok(Context::new(sorted, received, spec, (first_row, rows.sum())))
+    Ok(Context::new(sorted, received, spec, place, total_rows))
 }
 
 /// Rows of a table in order: rows of ranks before this one, its own, rows of ranks after it. The rows of other ranks are those
@@ -59,18 +55,35 @@ pub struct Context {
     schema: SchemaRef,
     /// Of all rows, in order.
     batches: Vec<RecordBatch>,
+    /// The number of the first row of each batch in the whole table.
+    first_rows: Vec<u64>,
     /// The batches with own rows.
     own_batches: Range<usize>,
     own_rows: Range<usize>,
     rows: Rows,
+    rank: usize,
     first_row: u64,
     total_rows: u64,
     window_rows: Option<u64>,
     traffic: Traffic,
 }
 
+/// Where the numbers of rows jump.
+fn gaps(batches: &[RecordBatch], first_rows: &[u64]) -> Vec<Gap> {
+    let (mut gaps, mut row, mut next) = (Vec::new(), 0, None);
+    for (batch, &first) in batches.iter().zip(first_rows) {
+        let missing = next.map_or(0, |next| first.saturating_sub(next) as usize);
+        if missing > 0 {
+            gaps.push(Gap { row, missing });
+        }
+        row += batch.num_rows();
+        next = Some(first + batch.num_rows() as u64);
+    }
+    gaps
+}
+
 impl Context {
-    fn new(sorted: Sorted, received: Received, spec: &Rolling, (first_row, total_rows): (u64, u64)) -> Self {
+    fn new(sorted: Sorted, received: Received, spec: &Rolling, place: Place, total_rows: u64) -> Self {
         let count = |pieces: &[Arrived]| pieces.iter().map(|piece| piece.keys.len()).sum::<usize>();
         let (before, after, own) = (count(&received.before), count(&received.after), sorted.rows());
         let pieces = |pieces: &[Arrived]| {
@@ -84,18 +97,33 @@ impl Context {
         if let Some(last) = group_ends.last_mut() {
             *last += after;
         }
-        let mut batches: Vec<RecordBatch> =
-            received.before.into_iter().flat_map(|piece| piece.batches).collect();
-        let own_batches = batches.len()..batches.len() + sorted.batches.len();
-        batches.extend(sorted.batches);
-        batches.extend(received.after.into_iter().flat_map(|piece| piece.batches));
+        let (mut batches, mut first_rows) = (Vec::new(), Vec::new());
+        let mut append = |rows: crate::message::NumberedRows| {
+            batches.extend(rows.batches);
+            first_rows.extend(rows.first_rows);
+            batches.len()
+        };
+        received.before.into_iter().for_each(|piece| _ = append(piece.rows));
+        let own_start = append(Default::default());
+        let own_end = append(crate::message::NumberedRows::of(
+            &sorted.batches,
+            place.rows.start,
+            std::slice::from_ref(&(0..own)),
+        ));
+        received.after.into_iter().for_each(|piece| _ = append(piece.rows));
+        let gaps = match sorted.offsets {
+            Offsets::Rows { .. } => gaps(&batches, &first_rows),
+            Offsets::Keys { .. } => Vec::new(),
+        };
         Self {
             schema: sorted.schema,
             batches,
-            own_batches,
+            first_rows,
+            own_batches: own_start..own_end,
             own_rows: before..before + own,
-            rows: Rows { keys, group_ends, offsets: sorted.offsets },
-            first_row,
+            rows: Rows { keys, group_ends, offsets: sorted.offsets, gaps },
+            rank: place.rank,
+            first_row: place.rows.start,
             total_rows,
             window_rows: spec.window.row_count(),
             traffic: received.traffic,
@@ -110,6 +138,12 @@ impl Context {
     /// All rows, in order.
     pub fn batches(&self) -> &[RecordBatch] {
         &self.batches
+    }
+
+    /// For each of [`Context::batches`] the number of its first row in the whole table, counted from 0. The rows of a batch follow each
+    /// other. Those of two batches may not, where an offset moves windows off their rows.
+    pub fn first_rows(&self) -> &[u64] {
+        &self.first_rows
     }
 
     /// Rows of ranks before this one.
@@ -191,7 +225,11 @@ impl Context {
             .collect();
         let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(self.own_rows.len()));
         RecordBatch::try_new_with_options(Schema::new(fields).into(), columns, &options).map_err(|why| {
-            TableError::Arrow { rank: 0, what: "collect the statistics".to_owned(), why: why.to_string() }
+            TableError::Arrow {
+                rank: self.rank,
+                what: "collect the statistics".to_owned(),
+                why: why.to_string(),
+            }
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Which rows of other ranks a rank needs: a demand travels from rank to rank, away from the one that needs them.
 
 use crate::group::Group;
-use crate::keys::{Keys, is_at};
+use crate::keys::Keys;
 use crate::summary::{End, Ends};
 use crate::table::Sorted;
 use crate::window::Offsets;
@@ -37,32 +37,44 @@ impl Side {
     }
 }
 
-/// Rows that adjoin those of the rank that needs them, in its group at that side.
+/// Rows that a rank needs from a side, in its group at that side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Demand {
     group: Group,
     wanted: Wanted,
 }
 
-/// A key, and how far from it. The sum may lie beyond the type.
+/// Keys, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Bound {
-    key: i64,
-    offset: i64,
+struct Span {
+    first: i64,
+    last: i64,
 }
 
-impl Bound {
-    fn is_reached_by(self, key: i64) -> bool {
-        is_at(key, self.key, self.offset)
+impl Span {
+    /// The keys of the windows of rows with keys from `first_key` to `last_key`, and those between the windows. `None`: no key.
+    fn of(first_key: i64, last_key: i64, from: i64, until: i64) -> Option<Self> {
+        let first = match first_key.checked_add(from) {
+            // The ends of the type as an offset, and sums beyond it, lie beyond all keys.
+            Some(first) if from != i64::MIN && from != i64::MAX => first,
+            _ if from < 0 => i64::MIN,
+            _ => return None,
+        };
+        let last = match last_key.checked_add(until) {
+            Some(end) if until != i64::MIN && until != i64::MAX => end.checked_sub(1)?,
+            _ if until < 0 => return None,
+            _ => i64::MAX,
+        };
+        (first <= last).then_some(Self { first, last })
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Wanted {
-    /// Keys that reach the first bound and do not reach the second.
-    Keys { from: Bound, until: Bound },
-    /// The nearest rows.
-    Rows(u64),
+    /// Keys in these spans, which ascend and do not overlap.
+    Keys(Vec<Span>),
+    /// Rows beyond the nearest ones: leave out `skip`, then take `take`.
+    Rows { skip: u64, take: u64 },
 }
 
 /// How far a rank meets a demand.
@@ -75,10 +87,9 @@ pub(crate) struct Met {
 }
 
 impl Demand {
-    /// What a rank with these ends needs from a side. `is_exact`: leave out rows between the windows and the rank's own rows, if
-    /// an offset separates them.
-    pub(crate) fn of(ends: &Ends, side: Side, offsets: Offsets, is_exact: bool) -> Option<Self> {
-        let End { group, first_key, last_key, .. } = match side {
+    /// What a rank with these ends needs at most from a side: what its windows have, and of keys also what lies between two windows.
+    pub(crate) fn of(ends: &Ends, side: Side, offsets: Offsets) -> Option<Self> {
+        let End { group, first_key, last_key, rows } = match side {
             Side::Before => &ends.first,
             Side::After => &ends.last,
         };
@@ -86,23 +97,86 @@ impl Demand {
         if from >= until {
             return None;
         }
-        let wanted = match (offsets, side) {
-            (Offsets::Keys { from, until }, Side::Before) => (from <= 0).then_some(Wanted::Keys {
-                from: Bound { key: *first_key, offset: from },
-                until: Bound { key: *last_key, offset: if is_exact { until } else { i64::MAX } },
-            }),
-            (Offsets::Keys { from, until }, Side::After) => (until > 0).then_some(Wanted::Keys {
-                from: Bound { key: *first_key, offset: if is_exact { from } else { i64::MIN } },
-                until: Bound { key: *last_key, offset: until },
-            }),
-            (Offsets::Rows { from, .. }, Side::Before) => {
-                (from < 0).then_some(Wanted::Rows(from.unsigned_abs()))
+        let wanted = match offsets {
+            Offsets::Keys { from, until } => {
+                let reaches = if side == Side::Before { from <= 0 } else { until > 0 };
+                let span = Span::of(*first_key, *last_key, from, until).filter(|_| reaches)?;
+                Wanted::Keys(vec![span])
             }
-            (Offsets::Rows { until, .. }, Side::After) => {
-                (until > 1).then_some(Wanted::Rows(until.unsigned_abs().saturating_sub(1)))
+            Offsets::Rows { from, until } => {
+                // The distance of the nearest and of the farthest row from the nearest own one. The windows of consecutive rows leave
+                // no row out.
+                let others = i64::try_from(*rows).unwrap_or(i64::MAX) - 1;
+                let [nearest, farthest] = match side {
+                    Side::Before => {
+                        [1i64.saturating_sub(until).saturating_sub(others), from.saturating_neg()]
+                    }
+                    Side::After => [from.saturating_sub(others), until - 1],
+                };
+                let nearest = nearest.max(1);
+                let count = |distance: i64| u64::try_from(distance).unwrap_or(0);
+                let (skip, take) = (count(nearest - 1), count(farthest - nearest + 1));
+                (take > 0).then_some(Wanted::Rows { skip, take })?
             }
         };
-        wanted.map(|wanted| Self { group: group.clone(), wanted })
+        Some(Self { group: group.clone(), wanted })
+    }
+
+    /// What a rank needs from a side, without what lies between two windows: of windows that an offset moves off their rows.
+    pub(crate) fn exact(sorted: &Sorted, ends: &Ends, side: Side) -> Option<Self> {
+        let Offsets::Keys { from, until } = sorted.offsets else {
+            return Self::of(ends, side, sorted.offsets);
+        };
+        let keys = &sorted.keys;
+        let span = |row: usize| Span::of(keys.get(row), keys.get(row), from, until);
+        // Windows that reach beyond the own rows at this side, in the order of rows.
+        let (group, rows) = match side {
+            Side::Before => {
+                let rows = sorted.first_group();
+                let edge = ends.first.first_key;
+                let reaches = |&row: &usize| span(row).is_none_or(|span| span.first <= edge);
+                (
+                    &ends.first.group,
+                    rows.start..rows.clone().take_while(reaches).last().map_or(rows.start, |row| row + 1),
+                )
+            }
+            Side::After => {
+                let rows = sorted.last_group();
+                let edge = ends.last.last_key;
+                let reaches = |&row: &usize| span(row).is_none_or(|span| span.last >= edge);
+                (
+                    &ends.last.group,
+                    rows.clone().rev().take_while(reaches).last().unwrap_or(rows.end)..rows.end,
+                )
+            }
+        };
+        let mut spans: Vec<Span> = Vec::new();
+        for next in rows.filter_map(span) {
+            match spans.last_mut() {
+                Some(before) if next.first <= before.last.saturating_add(1) => {
+                    before.last = before.last.max(next.last)
+                }
+                _ => spans.push(next),
+            }
+        }
+        (!spans.is_empty()).then(|| Self { group: group.clone(), wanted: Wanted::Keys(spans) })
+    }
+
+    /// Also the rows between these and the rank's own. Windows of ranks further away reach less far than that.
+    pub(crate) fn up_to_own_rows(mut self, side: Side) -> Self {
+        match &mut self.wanted {
+            Wanted::Keys(spans) => {
+                if let (Some(first), Some(last)) = (spans.first().copied(), spans.last().copied()) {
+                    let whole = match side {
+                        Side::Before => Span { first: first.first, last: i64::MAX },
+                        Side::After => Span { first: i64::MIN, last: last.last },
+                    };
+                    *spans = vec![whole];
+                }
+            }
+            Wanted::Rows { skip, take } => (*skip, *take) = (0, skip.saturating_add(*take)),
+        }
+        self
     }
 
     /// What a rank with these ends contributes, judged by its ends alone.
@@ -114,57 +188,76 @@ impl Demand {
         if end.group != self.group {
             return Met { supplies: false, rest: None };
         }
-        let (supplies, wanted) = match self.wanted {
-            Wanted::Keys { from, until } => {
-                let supplies = from.is_reached_by(end.last_key) && !until.is_reached_by(end.first_key);
+        let (supplies, wanted) = match &self.wanted {
+            Wanted::Keys(spans) => {
+                let has = |span: &Span| span.first <= end.last_key && span.last >= end.first_key;
                 let goes_on = match side {
-                    Side::Before => from.is_reached_by(end.first_key),
-                    Side::After => !until.is_reached_by(end.last_key),
+                    Side::Before => spans.first().is_some_and(|span| span.first <= end.first_key),
+                    Side::After => spans.last().is_some_and(|span| span.last >= end.last_key),
                 };
-                (supplies, goes_on.then_some(self.wanted))
+                (spans.iter().any(has), goes_on.then(|| self.wanted.clone()))
             }
-            Wanted::Rows(rows) => (rows > 0, (rows > end.rows).then(|| Wanted::Rows(rows - end.rows))),
+            &Wanted::Rows { skip, take } => {
+                let given = end.rows.saturating_sub(skip).min(take);
+                let rest = Wanted::Rows { skip: skip.saturating_sub(end.rows), take: take - given };
+                (given > 0, (take > given).then_some(rest))
+            }
         };
         let wanted = wanted.filter(|_| ends.is_one_group());
         Met { supplies, rest: wanted.map(|wanted| Self { group: self.group.clone(), wanted }) }
     }
 
-    /// The rows of this rank that meet the demand.
-    pub(crate) fn select(&self, side: Side, sorted: &Sorted) -> Range<usize> {
+    /// The rows of this rank that meet the demand, ascending.
+    pub(crate) fn select(&self, side: Side, sorted: &Sorted) -> Vec<Range<usize>> {
         let (rows, group) = match side {
             Side::Before => (sorted.last_group(), &sorted.groups[1]),
             Side::After => (sorted.first_group(), &sorted.groups[0]),
         };
-        if *group == self.group { self.cut(side, &sorted.keys, rows) } else { rows.end..rows.end }
+        if *group == self.group { self.cut(side, &sorted.keys, rows) } else { Vec::new() }
     }
 
-    /// Those of some rows of the group that meet the demand.
-    pub(crate) fn cut(&self, side: Side, keys: &Keys, rows: Range<usize>) -> Range<usize> {
-        match self.wanted {
-            Wanted::Keys { from, until } => {
-                let start = keys.first_at(rows.clone(), from.key, from.offset);
-                start..keys.first_at(start..rows.end, until.key, until.offset)
-            }
-            Wanted::Rows(wanted) => {
-                let count = rows.len().min(usize::try_from(wanted).unwrap_or(usize::MAX));
-                match side {
-                    Side::Before => rows.end - count..rows.end,
-                    Side::After => rows.start..rows.start + count,
+    /// Those of some rows of the group that meet the demand, ascending.
+    pub(crate) fn cut(&self, side: Side, keys: &Keys, rows: Range<usize>) -> Vec<Range<usize>> {
+        match &self.wanted {
+            Wanted::Keys(spans) => {
+                let mut at = rows.start;
+                let mut chosen = Vec::new();
+                for span in spans {
+                    let start = keys.first_at(at..rows.end, span.first, 0);
+                    at = keys.first_at(start..rows.end, span.last, 1);
+                    if start < at {
+                        chosen.push(start..at);
+                    }
                 }
+                chosen
+            }
+            &Wanted::Rows { skip, take } => {
+                let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+                let (near, far) =
+                    (rows.len().min(count(skip)), rows.len().min(count(skip.saturating_add(take))));
+                let chosen = match side {
+                    Side::Before => rows.end - far..rows.end - near,
+                    Side::After => rows.start + near..rows.start + far,
+                };
+                if chosen.is_empty() { Vec::new() } else { vec![chosen] }
             }
         }
     }
 
-    /// What is wanted beyond rows of which [`Demand::cut`] has chosen `chosen`.
-    pub(crate) fn beyond(mut self, side: Side, rows: Range<usize>, chosen: &Range<usize>) -> Option<Self> {
-        let is_whole = match side {
-            Side::Before => chosen.start == rows.start,
-            Side::After => chosen.end == rows.end,
+    /// What is wanted beyond some rows, which have contributed `given`.
+    pub(crate) fn beyond(mut self, side: Side, keys: &Keys, given: usize) -> Option<Self> {
+        let goes_on = match &mut self.wanted {
+            Wanted::Rows { skip, take } => {
+                let rows = keys.len() as u64;
+                (*skip, *take) = (skip.saturating_sub(rows), take.saturating_sub(given as u64));
+                *take > 0
+            }
+            Wanted::Keys(spans) => match (side, keys.len().checked_sub(1)) {
+                (_, None) => true,
+                (Side::Before, _) => spans.first().is_some_and(|span| span.first <= keys.get(0)),
+                (Side::After, Some(last)) => spans.last().is_some_and(|span| span.last >= keys.get(last)),
+            },
         };
-        if let Wanted::Rows(wanted) = &mut self.wanted {
-            *wanted -= chosen.len() as u64;
-            return (*wanted > 0).then_some(self);
-        }
-        is_whole.then_some(self)
+        goes_on.then_some(self)
     }
 }

@@ -143,6 +143,12 @@ pub enum TableError {
         /// The row before.
         before_row: u64,
     },
+    /// Two columns of one name.
+    #[error("the table has two columns {column:?}; rename or drop one of them")]
+    TwoColumns {
+        /// The name.
+        column: String,
+    },
     /// Record batches of one table with different columns.
     #[error(
         "batch {batch} of the table has columns {found}, its schema says {expected}; give batches of one schema"
@@ -190,6 +196,32 @@ pub enum TableError {
         from: usize,
         /// What it should have been.
         what: String,
+    },
+    /// A message in the format of another version.
+    #[error(
+        "rank {from} sent a {what} in format {found}, this rank reads format {expected}; run the same version of Halocline on all ranks"
+    )]
+    Version {
+        /// The sender.
+        from: usize,
+        /// What it sent.
+        what: String,
+        /// The version of its format.
+        found: u16,
+        /// The version that is read here.
+        expected: u16,
+    },
+    /// Rows that are not those that belong where they came.
+    #[error(
+        "rank {from} sent rows {found} of the table in place of rows {expected}; run the same version of Halocline on all ranks"
+    )]
+    RowNumbers {
+        /// The sender.
+        from: usize,
+        /// The numbers of its rows.
+        found: String,
+        /// The rows that belong there.
+        expected: String,
     },
     /// Arrow refused an operation.
     #[error("Arrow on rank {rank} could not {what}: {why}")]

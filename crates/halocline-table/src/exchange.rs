@@ -1,11 +1,11 @@
 //! Brings the rows that the windows of a rank need, by one of two protocols.
 
-use crate::demand::Side;
-use crate::direct::{Target, reaches_neighbours_only, sources, targets};
+use crate::demand::{Demand, Side};
+use crate::direct::{Target, sources, targets};
 use crate::error::TableError;
 use crate::links::{Links, Progress};
-use crate::message::{Arrived, Header, decode, encode};
-use crate::relay::{Outgoing, Relay};
+use crate::message::{Arrived, Header, NumberedRows, WHAT, decode, encode};
+use crate::relay::{Outgoing, Place, Relay};
 use crate::spec::Route;
 use crate::summary::Summary;
 use crate::table::Sorted;
@@ -46,7 +46,7 @@ struct Exchange<'a, L> {
     links: &'a L,
     sorted: &'a Sorted,
     all: &'a [Summary],
-    rank: usize,
+    place: Place,
     traffic: Traffic,
 }
 
@@ -55,16 +55,12 @@ pub(crate) fn exchange<L: Links>(
     links: &L,
     sorted: &Sorted,
     all: &[Summary],
-    rank: usize,
+    place: Place,
     route: Route,
 ) -> Result<Received, TableError> {
-    let is_relayed = match route {
-        Route::Relay => true,
-        Route::Direct => false,
-        Route::Auto => reaches_neighbours_only(all, sorted.offsets),
-    };
+    let is_relayed = route.is_relayed(sorted.offsets);
     let traffic = Traffic { is_relayed, ..Traffic::default() };
-    let mut exchange = Exchange { links, sorted, all, rank, traffic };
+    let mut exchange = Exchange { links, sorted, all, place, traffic };
     let received = if is_relayed { exchange.relay() } else { exchange.direct() };
     links.finish();
     let [mut before, after] = received?;
@@ -76,10 +72,8 @@ pub(crate) fn exchange<L: Links>(
 
 impl<L: Links> Exchange<'_, L> {
     fn send(&mut self, message: Outgoing) -> Result<(), TableError> {
-        let bytes = encode(&message.header, self.sorted, &message.batches, self.rank)?;
-        if let Header::Rows { rows, .. } = message.header {
-            self.traffic.rows_sent += rows;
-        }
+        let bytes = encode(&message.header, self.sorted, &message.batches, self.place.rank)?;
+        self.traffic.rows_sent += message.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
         self.traffic.bytes_sent += bytes.len() as u64;
         self.traffic.messages_sent += 1;
         Ok(self.links.send(message.to, bytes)?)
@@ -105,10 +99,9 @@ impl<L: Links> Exchange<'_, L> {
     }
 
     fn relay(&mut self) -> Result<[Vec<Arrived>; 2], TableError> {
-        let place = (self.rank, self.all.len());
-        let ends = self.all.get(self.rank).and_then(|summary| summary.ends.as_ref());
-        let mut flows = Side::BOTH.map(|side| Relay::new(side, place, self.sorted, ends));
-        let neighbours = Side::BOTH.map(|side| side.next(place.0, place.1));
+        let ends = self.all.get(self.place.rank).and_then(|summary| summary.ends.as_ref());
+        let mut flows = Side::BOTH.map(|side| Relay::new(side, self.place.clone(), self.sorted, ends));
+        let neighbours = Side::BOTH.map(|side| side.next(self.place.rank, self.place.size));
         let neighbours: Vec<usize> = neighbours.into_iter().flatten().collect();
         let links = self.links;
         let ended = links.run(|| {
@@ -134,39 +127,92 @@ impl<L: Links> Exchange<'_, L> {
         Ok(flows.map(|flow| flow.arrived))
     }
 
+    /// Sends rows straight to the ranks that need them. The ends of all ranks say which these are, and which rows, unless windows
+    /// may leave out rows between them: then the ranks that need rows ask for them.
     fn direct(&mut self) -> Result<[Vec<Arrived>; 2], TableError> {
-        let (all, rank, offsets) = (self.all, self.rank, self.sorted.offsets);
-        let targets = targets(all, rank, offsets);
-        let sources = Side::BOTH.map(|side| sources(all, rank, side, offsets));
+        let (all, offsets) = (self.all, self.sorted.offsets);
+        let mut targets = targets(all, self.place.rank, offsets);
+        let sources = Side::BOTH.map(|side| sources(all, self.place.rank, side, offsets));
         let mut peers: Vec<usize> = targets.iter().map(|target| target.rank).collect();
         peers.extend(sources.iter().flatten());
-        let mut arrived =
-            sources.each_ref().map(|from| from.iter().map(|_| None).collect::<Vec<Option<Arrived>>>());
+        peers.sort_unstable();
+        peers.dedup();
+        let mut arrived = sources.each_ref().map(|from| Vec::from_iter(from.iter().map(|_| None)));
+        let mut is_begun = false;
         let links = self.links;
-        let mut unsent = Some(targets);
         let ended = links.run(|| {
-            for Target { rank: to, side, demand } in unsent.take().into_iter().flatten() {
-                let rows = demand.select(side, self.sorted);
-                let header = Header::Rows { side, rows: rows.len() as u64, is_last: true };
-                self.send(Outgoing { to, header, batches: self.sorted.slice(rows) })?;
+            if !std::mem::replace(&mut is_begun, true) {
+                self.begin_direct(&mut targets, &sources)?;
             }
-            let mut awaited = Vec::new();
-            for (sources, arrived) in sources.iter().zip(&mut arrived) {
-                for (&from, place) in sources.iter().zip(arrived).filter(|(_, place)| place.is_none()) {
-                    match self.receive(from)? {
-                        Some((Header::Rows { is_last: true, .. }, piece)) => *place = Some(piece),
-                        Some((Header::Abort(error), _)) => return Err(error),
-                        Some(_) => {
-                            let what = "message of a rolling window".to_owned();
-                            return Err(TableError::Malformed { from, what });
+            for &from in &peers {
+                while let Some((header, piece)) = self.receive(from)? {
+                    let malformed = || TableError::Malformed { from, what: WHAT.to_owned() };
+                    match header {
+                        Header::Demand(side, Some(demand)) => {
+                            let is_asking = |target: &Target| target.rank == from && target.side == side;
+                            let at = targets.iter().position(is_asking).ok_or_else(malformed)?;
+                            self.answer(&Target { demand, ..targets.swap_remove(at) })?;
                         }
-                        None => awaited.push(from),
+                        Header::Rows { side, is_last: true, .. } => {
+                            let at = usize::from(side == Side::After);
+                            let place = sources[at].iter().position(|&source| source == from);
+                            let place = place.map(|place| &mut arrived[at][place]);
+                            let place = place.filter(|place| place.is_none()).ok_or_else(malformed)?;
+                            self.belongs(&piece.rows, from)?;
+                            *place = Some(piece);
+                        }
+                        Header::Abort(error) => return Err(error),
+                        _ => return Err(malformed()),
                     }
                 }
             }
+            let missing = sources.iter().flatten().zip(arrived.iter().flatten());
+            let missing = missing.filter(|(_, piece)| piece.is_none()).map(|(&from, _)| from);
+            let awaited: Vec<usize> = missing.chain(targets.iter().map(|target| target.rank)).collect();
             Ok(if awaited.is_empty() { Progress::Over } else { Progress::Waits(awaited) })
         });
         ended.map_err(|error| self.abort(error, &peers))?;
         Ok(arrived.map(|pieces| pieces.into_iter().flatten().filter(|piece| piece.keys.len() > 0).collect()))
+    }
+
+    /// Asks for rows if need be; else sends those that others need, who then are no targets any more.
+    fn begin_direct(
+        &mut self,
+        targets: &mut Vec<Target>,
+        sources: &[Vec<usize>; 2],
+    ) -> Result<(), TableError> {
+        if !self.sorted.offsets.may_leave_gaps() {
+            return std::mem::take(targets).iter().try_for_each(|target| self.answer(target));
+        }
+        let Some(ends) = self.all.get(self.place.rank).and_then(|summary| summary.ends.as_ref()) else {
+            return Ok(());
+        };
+        for (side, sources) in Side::BOTH.into_iter().zip(sources) {
+            let demand = if sources.is_empty() { None } else { Demand::exact(self.sorted, ends, side) };
+            for (&to, demand) in sources.iter().zip(demand.iter().cycle()) {
+                self.send(Outgoing::demand(to, side, Some(demand.clone())))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the rows of a demand.
+    fn answer(&mut self, target: &Target) -> Result<(), TableError> {
+        let chosen = target.demand.select(target.side, self.sorted);
+        let rows = NumberedRows::of(&self.sorted.batches, self.place.rows.start, &chosen);
+        self.send(Outgoing::rows(target.rank, target.side, rows, true))
+    }
+
+    /// Checks that rows are of the rank that sent them, by their numbers.
+    fn belongs(&self, rows: &NumberedRows, from: usize) -> Result<(), TableError> {
+        let own = Summary::rows_of(self.all, from);
+        match rows.numbers().find(|numbers| numbers.start < own.start || numbers.end > own.end) {
+            None => Ok(()),
+            Some(wrong) => Err(TableError::RowNumbers {
+                from,
+                found: format!("{} to {}", wrong.start, wrong.end.saturating_sub(1)),
+                expected: format!("{} to {}", own.start, own.end.saturating_sub(1)),
+            }),
+        }
     }
 }

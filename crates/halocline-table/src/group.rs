@@ -32,7 +32,7 @@ pub(crate) struct Grouping {
     converter: RowConverter,
 }
 
-/// The groups of a batch.
+/// The groups of a batch with at least a row.
 pub(crate) struct Runs {
     /// The first row of each group, ascending from 0.
     pub(crate) starts: Vec<usize>,
@@ -40,6 +40,13 @@ pub(crate) struct Runs {
     pub(crate) ends: [Group; 2],
     /// The first group that is not after the one before it: its place in `starts`, both groups.
     pub(crate) descends: Option<(usize, [Group; 2])>,
+}
+
+/// One group.
+impl Default for Runs {
+    fn default() -> Self {
+        Self { starts: vec![0], ends: Default::default(), descends: None }
+    }
 }
 
 impl Grouping {

@@ -127,6 +127,33 @@ impl Keys {
         &self.pieces
     }
 
+    /// The row after the piece of a row.
+    pub(crate) fn piece_end(&self, row: usize) -> usize {
+        self.starts.get(self.piece(row) + 1).copied().unwrap_or(row)
+    }
+
+    /// The first row of a range whose key is less than that of the row before, which is in the range, too.
+    pub(crate) fn descends(&self, range: Range<usize>) -> Option<usize> {
+        let mut before = None;
+        let mut at = range.start;
+        while at < range.end {
+            let piece = self.piece(at);
+            let first = self.starts[piece];
+            let end = range.end.min(self.starts[piece + 1]);
+            let keys = &self.pieces[piece][at - first..end - first];
+            if before.is_some_and(|before| keys[0] < before) {
+                return Some(at);
+            }
+            if !keys.is_sorted()
+                && let Some(place) = keys.windows(2).position(|pair| pair[1] < pair[0])
+            {
+                return Some(at + place + 1);
+            }
+            (before, at) = (keys.last().copied(), end);
+        }
+        None
+    }
+
     /// The key of a row.
     pub(crate) fn get(&self, row: usize) -> i64 {
         let piece = self.piece(row);

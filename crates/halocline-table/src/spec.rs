@@ -1,10 +1,12 @@
 //! What to compute windows over: the key, the window, the groups, the columns that are needed.
 
-use crate::window::Window;
+use crate::window::{Extent, Offsets, Window};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Which ends of a window belong to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Closed {
     /// The earlier end only.
     Left,
@@ -41,13 +43,23 @@ impl fmt::Display for Closed {
 /// How rows travel between ranks. The result does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Route {
-    /// Relay where the rows that each rank needs lie on its nearest neighbours, otherwise direct.
+    /// The cheaper one: direct. The ends of all ranks are known before rows travel, so ranks need not ask, and each row goes once to
+    /// each rank that needs it. Relays send as many rows, and more messages.
     #[default]
     Auto,
-    /// Each rank asks its neighbours, which answer with their rows and pass on those of ranks further away.
+    /// Each rank asks its neighbours, which answer with their rows and pass on those of ranks further away: a rank talks to two others
+    /// at most. Windows that an offset moves off their own rows go direct.
     Relay,
-    /// Each rank sends its rows to all ranks that need them.
+    /// Each rank sends its rows to all ranks that need them. It is asked for them first where windows off their own rows may leave
+    /// rows out.
     Direct,
+}
+
+impl Route {
+    /// Whether rows of such windows go from neighbour to neighbour.
+    pub(crate) fn is_relayed(self, offsets: Offsets) -> bool {
+        self == Self::Relay && offsets.has_own_row()
+    }
 }
 
 /// A rolling window over a table: the same on all ranks.
@@ -83,6 +95,31 @@ impl Rolling {
     pub fn route(mut self, route: Route) -> Self {
         self.route = route;
         self
+    }
+}
+
+/// What a rank asks for, by its values: two texts may mean one window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    by: String,
+    extent: Extent,
+    closed: Closed,
+    groups: Vec<String>,
+    columns: Option<BTreeSet<String>>,
+    is_relayed: bool,
+}
+
+impl From<&Rolling> for Asked {
+    fn from(rolling: &Rolling) -> Self {
+        let Rolling { by, window, groups, columns, route } = rolling;
+        Self {
+            by: by.clone(),
+            extent: window.extent,
+            closed: window.closed,
+            groups: groups.clone(),
+            columns: columns.as_ref().map(|columns| columns.iter().cloned().collect()),
+            is_relayed: *route == Route::Relay,
+        }
     }
 }
 

@@ -2,9 +2,12 @@
 
 use crate::error::TableError;
 use crate::group::Group;
-use crate::spec::Rolling;
-use crate::table::{Sorted, columns_of};
+use crate::message::{begin, content, with_checksum};
+use crate::spec::{Asked, Rolling};
+use crate::table::{Sorted, Table, columns_of};
+use halocline_comm::Communicator;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// One rank's part of the table: its number of rows and both ends, or why it cannot take part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -12,8 +15,12 @@ pub(crate) struct Summary {
     pub(crate) rows: u64,
     /// `None` without rows.
     pub(crate) ends: Option<Ends>,
+    /// The window, and its text for errors.
+    asked: Asked,
     window: String,
     columns: String,
+    /// Some columns have the type Null: that of a column without values, whose type the program does not know.
+    has_untyped: bool,
     error: Option<TableError>,
 }
 
@@ -55,20 +62,40 @@ impl Ends {
 }
 
 impl Summary {
-    pub(crate) fn new(sorted: &Result<Sorted, TableError>, spec: &Rolling) -> Self {
-        let window = spec.to_string();
-        match sorted {
-            Ok(sorted) => Self {
-                rows: sorted.rows() as u64,
-                ends: Ends::of(sorted),
-                window,
-                columns: columns_of(&sorted.schema),
-                error: None,
-            },
-            Err(error) => {
-                Self { rows: 0, ends: None, window, columns: String::new(), error: Some(error.clone()) }
-            }
-        }
+    pub(crate) fn new(table: &Table, sorted: &Result<Sorted, TableError>, spec: &Rolling) -> Self {
+        let (rows, ends, columns, error) = match sorted {
+            Ok(sorted) => (sorted.rows() as u64, Ends::of(sorted), columns_of(&sorted.schema), None),
+            Err(error) => (0, None, String::new(), Some(error.clone())),
+        };
+        let (window, has_untyped) = (spec.to_string(), table.has_untyped());
+        Self { rows, ends, asked: spec.into(), window, columns, has_untyped, error }
+    }
+
+    /// Those of all ranks. Collective.
+    pub(crate) fn gather(&self, comm: &Communicator) -> Result<Vec<Self>, TableError> {
+        const WHAT: &str = "summary of a table";
+        let bytes = postcard::to_extend(self, begin()).map_err(|why| TableError::Arrow {
+            rank: comm.rank(),
+            what: "encode the ends of a table".to_owned(),
+            why: why.to_string(),
+        })?;
+        let gathered = comm.all_gather(with_checksum(bytes))?;
+        let read = |(from, bytes): (usize, &Vec<u8>)| {
+            postcard::from_bytes(content(bytes, from, WHAT)?)
+                .map_err(|_| TableError::Malformed { from, what: WHAT.to_owned() })
+        };
+        gathered.iter().enumerate().map(read).collect()
+    }
+
+    /// Whether the ranks have to agree on types.
+    pub(crate) fn lacks_types(all: &[Self]) -> bool {
+        all.iter().any(|summary| summary.has_untyped)
+    }
+
+    /// The numbers of a rank's rows in the whole table.
+    pub(crate) fn rows_of(all: &[Self], rank: usize) -> Range<u64> {
+        let before = |rank| all.iter().take(rank).map(|summary| summary.rows).fold(0, u64::saturating_add);
+        before(rank)..before(rank + 1)
     }
 
     /// Finds what makes the parts of all ranks no sorted table; the same error on all ranks.
@@ -78,7 +105,7 @@ impl Summary {
         key_text: impl Fn(i64) -> String,
     ) -> Result<(), TableError> {
         let Some(head) = all.first() else { return Ok(()) };
-        if let Some((rank, other)) = all.iter().enumerate().find(|(_, other)| other.window != head.window) {
+        if let Some((rank, other)) = all.iter().enumerate().find(|(_, other)| other.asked != head.asked) {
             let (found, expected) = (other.window.clone(), head.window.clone());
             return Err(TableError::Windows { rank, found, other: 0, expected });
         }
@@ -101,7 +128,7 @@ impl Summary {
                     value,
                     before: before_value,
                     before_rank,
-                    before_row: before.rows - 1,
+                    before_row: before.rows.saturating_sub(1),
                 };
                 if first.group < last.group {
                     let texts = (first.group.text.clone(), last.group.text.clone());

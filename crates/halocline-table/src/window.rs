@@ -4,6 +4,7 @@ use crate::duration::Length;
 use crate::error::TableError;
 use crate::keys::KeyKind;
 use crate::spec::Closed;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The rows that belong to the window of a row: a span of the key, or a number of rows.
@@ -14,12 +15,12 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     text: String,
-    extent: Extent,
-    closed: Closed,
+    pub(crate) extent: Extent,
+    pub(crate) closed: Closed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Extent {
     /// Twice the distance from a row's key to both ends of its window, so that half of an odd period is exact.
     Span { is_time: bool, start: i128, end: i128 },
     /// The first row and the row after the last, relative to the window's row.
@@ -40,6 +41,11 @@ impl Offsets {
     pub(crate) fn has_own_row(self) -> bool {
         let (Self::Keys { from, until } | Self::Rows { from, until }) = self;
         from <= 0 && until >= 1
+    }
+
+    /// Whether the windows of consecutive rows may leave out rows between them.
+    pub(crate) fn may_leave_gaps(self) -> bool {
+        matches!(self, Self::Keys { .. }) && !self.has_own_row()
     }
 }
 

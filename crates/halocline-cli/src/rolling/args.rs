@@ -38,7 +38,7 @@ pub(crate) struct RollingArgs {
     /// Statistic of the values in a window
     #[arg(long, value_enum, default_value_t = Kind::Mean)]
     pub(super) statistic: Kind,
-    /// How rows travel: from neighbour to neighbour, or straight to the ranks that need them; auto takes the cheaper one
+    /// How rows travel: from neighbour to neighbour (relay), or straight to the ranks that need them (direct, auto)
     #[arg(long, value_enum, default_value_t = Route::Auto)]
     route: Route,
     /// File for the plot (.png or .svg)

@@ -60,7 +60,7 @@ fn only_rows_that_windows_need_travel() {
     let folder = tempfile::tempdir().unwrap();
     let report = report(folder.path(), "--ranks 4 --transport thread --window 24 --no-plot --json");
     // Each of three borders: the 23 rows before it.
-    assert_eq!((&report["rows_sent"], &report["route"]), (&Value::from(3 * 23), &Value::from("relay")));
+    assert_eq!((&report["rows_sent"], &report["route"]), (&Value::from(3 * 23), &Value::from("direct")));
     assert_eq!(report["different"], 0);
 }
 

@@ -15,13 +15,15 @@ pub(super) fn of_table(error: TableError, parsed: &str) -> PyErr {
         }
         E::Duration { .. } | E::NoLength { .. } | E::MixedUnits { .. } => ("HaloValueError", Some(parsed)),
         E::WindowType { .. } | E::Windows { .. } => ("HaloValueError", Some("window")),
-        E::NoColumn { .. } | E::Schemas { .. } | E::Batches { .. } => ("HaloValueError", Some("table")),
+        E::NoColumn { .. } | E::Schemas { .. } | E::Batches { .. } | E::TwoColumns { .. } => {
+            ("HaloValueError", Some("table"))
+        }
         E::NotThere { .. } | E::Quantile { .. } => ("HaloValueError", Some("aggregate")),
         E::NoThreads => ("HaloValueError", Some("threads")),
         E::KeyType { .. } => ("HaloTypeError", Some("by")),
         E::GroupType { .. } => ("HaloTypeError", Some("group")),
         E::ValueType { .. } => ("HaloTypeError", Some("aggregate")),
-        E::Malformed { .. } => ("CommunicatorError", None),
+        E::Malformed { .. } | E::Version { .. } | E::RowNumbers { .. } => ("CommunicatorError", None),
         _ => ("HaloError", None),
     };
     error::of_text(class, name, text, false)

@@ -1,7 +1,11 @@
 //! Bad tables, windows and peers: typed errors, the same on all ranks, and no rank hangs.
 
 use crate::on_ranks;
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampSecondArray};
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{
+    ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, StringArray, TimestampSecondArray,
+};
 use arrow_schema::{DataType, Field, Schema};
 use halocline_comm::{CommError, Communicator};
 use halocline_table::{
@@ -132,11 +136,67 @@ fn ranks_with_different_windows_or_columns_are_named() {
         (table, Rolling::new("time", Window::rows(3).unwrap()))
     });
     assert!(matches!(error, TableError::Schemas { rank: 1, other: 0, .. }), "{error}");
+    // Two spellings of one window, and columns in another order.
+    let fine = on_ranks(2, |comm| {
+        let (period, columns) = [("5s", ["value", "group"]), ("5000ms", ["group", "value"])][comm.rank()];
+        let spec = Rolling::new("time", Window::period(period).unwrap()).columns(columns);
+        rolling(&table(&[comm.rank() as i64]), &spec, &comm).is_ok()
+    });
+    assert_eq!(fine, [true, true]);
+    let error = refused(2, |rank| (table(&[]), seconds().route([Route::Relay, Route::Auto][rank])));
+    assert!(matches!(error, TableError::Windows { rank: 1, other: 0, .. }), "{error}");
     let schema = table(&[]).schema().clone();
     let other =
         RecordBatch::try_from_iter([("time", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]).unwrap();
     let error = Table::new(schema, vec![other]).unwrap_err();
     assert!(matches!(error, TableError::Batches { batch: 0, .. }), "{error}");
+}
+
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let schema = Schema::new(["a", "b", "a"].map(|name| Field::new(name, DataType::Int64, true)).to_vec());
+    let error = Table::new(schema.into(), vec![]).unwrap_err();
+    assert!(matches!(&error, TableError::TwoColumns { column } if column == "a"), "{error}");
+    assert_eq!(error.to_string(), "the table has two columns \"a\"; rename or drop one of them");
+}
+
+/// Columns of objects of pandas without a value have the type Null.
+#[test]
+fn columns_without_values_take_the_type_that_other_ranks_know() {
+    let untyped = |rows: usize| {
+        let time = Arc::new(TimestampSecondArray::from(vec![9; rows])) as ArrayRef;
+        let null = || Arc::new(NullArray::new(rows)) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("time", time), ("value", null()), ("group", null())]);
+        let batch = batch.unwrap();
+        Table::new(batch.schema(), vec![batch]).unwrap()
+    };
+    let spec = seconds().group_by(["group"]);
+    let found = on_ranks(3, |comm| {
+        let own = if comm.rank() == 1 { table(&[1, 2]) } else { untyped(0) };
+        let context = rolling(&own, &spec, &comm).unwrap();
+        (context.schema().clone(), context.batches().len())
+    });
+    assert!(found.iter().all(|(schema, _)| *schema == found[1].0), "{found:?}");
+    assert_eq!(found.iter().map(|(_, batches)| *batches).collect::<Vec<_>>(), [0, 1, 0]);
+    // Rows without values keep them null: the group null comes before all others.
+    let counts = on_ranks(2, |comm| {
+        let own = if comm.rank() == 1 { table(&[1, 2]) } else { untyped(3) };
+        let context = rolling(&own, &spec, &comm).unwrap();
+        let found = context.aggregate(&[Aggregation::new("value", Statistic::Count)], 1).unwrap();
+        found.column(0).as_primitive::<UInt64Type>().values().to_vec()
+    });
+    assert_eq!(counts, [vec![0, 0, 0], vec![1, 2]]);
+    // A key without a value is refused with its row.
+    let error = refused(2, |rank| match rank {
+        0 => (table(&[1]), seconds()),
+        _ => {
+            let columns =
+                ["time", "value", "group"].map(|name| (name, Arc::new(NullArray::new(2)) as ArrayRef));
+            let batch = RecordBatch::try_from_iter(columns).unwrap();
+            (Table::new(batch.schema(), vec![batch]).unwrap(), seconds())
+        }
+    });
+    assert!(matches!(error, TableError::NullKey { rank: 1, row: 0, .. }), "{error}");
 }
 
 #[test]

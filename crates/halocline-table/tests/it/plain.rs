@@ -23,15 +23,17 @@ pub struct Case {
 pub enum Extent {
     /// Nanoseconds from the row's key to both ends.
     Span { start: i64, end: i64 },
-    /// Rows before and after.
-    Rows { before: u32, after: u32 },
+    /// Rows before and after, moved by a number of rows.
+    Rows { before: u32, after: u32, shift: i32 },
 }
 
 impl Case {
     /// The same window for the crate.
     pub fn rolling(&self) -> Rolling {
         let window = match self.extent {
-            Extent::Rows { before, after } => Window::rows_around(before, after),
+            Extent::Rows { before, after, shift } => {
+                Window::rows_around(before, after).shifted_rows(shift).unwrap()
+            }
             Extent::Span { start, end } => {
                 let period = Window::period(&format!("{}ns", end - start)).unwrap();
                 period.offset(&format!("{start}ns")).unwrap()
@@ -51,7 +53,9 @@ impl Case {
         };
         let (start, end) = match self.extent {
             // Of rows, a closed end takes one more, an open end one less, as in pandas.
-            Extent::Rows { before, after } => (-i128::from(before) - 1, i128::from(after)),
+            Extent::Rows { before, after, shift } => {
+                (i128::from(shift) - i128::from(before) - 1, i128::from(shift) + i128::from(after))
+            }
             Extent::Span { start, end } => (i128::from(start), i128::from(end)),
         };
         rows[other].group == rows[row].group

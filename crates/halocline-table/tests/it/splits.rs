@@ -6,8 +6,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use halocline_comm::Communicator;
-use halocline_table::{Aggregation, Closed, Context, Interpolation, Route, Statistic, Table, rolling};
+use halocline_table::{
+    Aggregation, Closed, Context, Interpolation, Route, Statistic, Table, Traffic, rolling,
+};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -90,7 +93,7 @@ fn check(
     });
     let windows = case.windows(rows);
     let window_rows = match case.extent {
-        Extent::Rows { before, after } => before as usize + after as usize + 1,
+        Extent::Rows { before, after, .. } => before as usize + after as usize + 1,
         Extent::Span { .. } => 1,
     };
     for (rank, (found, range)) in found.iter().zip(ranges).enumerate() {
@@ -99,18 +102,9 @@ fn check(
         assert_eq!(context.own_rows().len(), range.len());
         assert_eq!(context.mask().true_count(), range.len());
         assert_eq!(context.schema().fields().len(), 3, "the key, the group and the value");
-        // A window far ahead or behind also brings the rows between the windows of two own rows.
-        let has_own_row = match case.extent {
-            Extent::Rows { .. } => true,
-            Extent::Span { start, end } => {
-                let (left, right) = (Closed::Left, Closed::Right);
-                let is_closed = |end| case.closed == end || case.closed == Closed::Both;
-                (start < 0 || start == 0 && is_closed(left)) && (end > 0 || end == 0 && is_closed(right))
-            }
-        };
-        if has_own_row {
-            traffic(context, &windows[range.clone()], range, rank);
-        }
+        let from_others = traffic(context, &windows[range.clone()], range);
+        let rows_are_right = from_others.iter().all(|&row| row < rows.len() && !range.contains(&row));
+        assert!(rows_are_right, "rank {rank} has rows {from_others:?}");
         for (column, statistic_of) in found.columns.iter().zip(STATISTICS) {
             for (row, found) in range.clone().zip(column) {
                 let needs = match statistic_of {
@@ -147,16 +141,20 @@ fn is_close(found: f64, expected: f64, of: &[Row], statistic: Statistic) -> bool
     }
 }
 
-/// Only rows that some window needs have travelled, and those between them.
-fn traffic(context: &Context, windows: &[Range<usize>], own: &Range<usize>, rank: usize) {
-    let needed = windows.iter().filter(|window| !window.is_empty());
-    let first = needed.clone().map(|window| window.start).min().unwrap_or(own.start).min(own.start);
-    let last = needed.clone().map(|window| window.end).max().unwrap_or(own.end).max(own.end);
-    let hull = if own.is_empty() { 0 } else { own.start - first + (last - own.end) };
-    let received = context.traffic().rows_received;
-    assert!(received <= hull as u64, "rank {rank} received {received} rows, it needs {hull}");
-    let counted: usize = context.before().iter().chain(context.after()).map(RecordBatch::num_rows).sum();
-    assert_eq!(counted as u64, received);
+/// Only rows that some window needs have travelled, or those between its own rows and the windows by relays. The numbers of the rows of
+/// other ranks.
+fn traffic(context: &Context, windows: &[Range<usize>], own: &Range<usize>) -> BTreeSet<usize> {
+    let needed: BTreeSet<usize> =
+        windows.iter().cloned().flatten().filter(|row| !own.contains(row)).collect();
+    let numbers = context.batches().iter().zip(context.first_rows());
+    let numbers = numbers.flat_map(|(batch, &first)| first as usize..first as usize + batch.num_rows());
+    let all: Vec<usize> = numbers.collect();
+    assert!(all.is_sorted_by(|a, b| a < b), "the rows {all:?} do not ascend");
+    assert_eq!(all[context.own_rows()], own.clone().collect::<Vec<_>>());
+    let travelled: BTreeSet<usize> = all.iter().copied().filter(|row| !own.contains(row)).collect();
+    assert_eq!(travelled, needed, "exactly the rows that windows need");
+    assert_eq!(context.traffic().rows_received, travelled.len() as u64);
+    travelled
 }
 
 prop_compose! {
@@ -188,7 +186,9 @@ fn case() -> impl Strategy<Value = Case> {
             Extent::Span { start, end: start + length }
         },
     );
-    let rows = (0u32..9, 0u32..5).prop_map(|(before, after)| Extent::Rows { before, after });
+    let shift = prop_oneof![2 => Just(0i32), 1 => -20i32..20];
+    let rows = (0u32..9, 0u32..5, shift);
+    let rows = rows.prop_map(|(before, after, shift)| Extent::Rows { before, after, shift });
     (prop_oneof![3 => span, 1 => rows], closed).prop_map(|(extent, closed)| Case { extent, closed })
 }
 
@@ -239,9 +239,11 @@ fn splits_with_empty_ranks_ties_and_long_windows() {
         Extent::Span { start: -1_000_000, end: 1_000_000 },
         Extent::Span { start: -9_000, end: -6_000 },
         Extent::Span { start: 4_000, end: 8_000 },
-        Extent::Rows { before: 2, after: 0 },
-        Extent::Rows { before: 100, after: 100 },
-        Extent::Rows { before: 0, after: 7 },
+        Extent::Rows { before: 2, after: 0, shift: 0 },
+        Extent::Rows { before: 100, after: 100, shift: 0 },
+        Extent::Rows { before: 0, after: 7, shift: 0 },
+        Extent::Rows { before: 1, after: 1, shift: -8 },
+        Extent::Rows { before: 0, after: 3, shift: 6 },
     ];
     for split in splits {
         let ranges: Vec<Range<usize>> = split.windows(2).map(|ends| ends[0]..ends[1]).collect();
@@ -253,6 +255,39 @@ fn splits_with_empty_ranks_ties_and_long_windows() {
                         check(&Case { extent, closed }, &rows, &ranges, 2, route, Some(1));
                     }
                 }
+            }
+        }
+    }
+}
+
+/// The ends of all ranks are known before rows travel, so that direct sends never cost more than relays, and `Auto` never more than
+/// either.
+#[test]
+fn auto_sends_no_more_messages_rows_and_bytes_than_either_route() {
+    let far = Extent::Span { start: -1_000_000, end: 0 };
+    let near = Extent::Span { start: -2_000, end: 0 };
+    let ahead = Extent::Rows { before: 0, after: 3, shift: 6 };
+    let splits: [&[usize]; 4] =
+        [&[0, 10, 20], &[0, 5, 10, 15, 20], &[0, 1, 2, 3, 4, 5, 6, 7, 20], &[0, 5, 5, 5, 20]];
+    for split in splits {
+        let ranges: Vec<Range<usize>> = split.windows(2).map(|ends| ends[0]..ends[1]).collect();
+        let rows = plain_rows(20, 1);
+        for extent in [far, near, ahead] {
+            let case = Case { extent, closed: Closed::Right };
+            let cost = |route| {
+                let traffic = on_ranks(ranges.len(), |comm| {
+                    let own = table(&rows, ranges[comm.rank()].clone(), 1);
+                    compute(&case, &own, &comm, route, Some(1)).context.traffic()
+                });
+                let sum = |of: fn(&Traffic) -> u64| traffic.iter().map(of).sum::<u64>();
+                [sum(|of| of.messages_sent), sum(|of| of.rows_sent), sum(|of| of.bytes_sent)]
+            };
+            let [auto, relay, direct] = [Route::Auto, Route::Relay, Route::Direct].map(cost);
+            for (auto, (relay, direct)) in auto.into_iter().zip(relay.into_iter().zip(direct)) {
+                assert!(
+                    auto <= relay.min(direct),
+                    "{split:?} {extent:?}: {auto}, relay {relay}, direct {direct}"
+                );
             }
         }
     }
