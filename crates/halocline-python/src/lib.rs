@@ -99,6 +99,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<packet::PyPacket>()?;
     module.add_class::<packet::PyPayload>()?;
     module.add_class::<memory_resource::PyHostMemory>()?;
+    module.add_class::<memory_resource::PyDeviceMemory>()?;
     module.add_class::<memory_resource::PyForeignMemory>()?;
     module.add_class::<neighbors::PyNeighborExchange>()?;
     module.add_class::<neighbors::PyNeighborRound>()?;

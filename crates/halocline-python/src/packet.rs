@@ -6,7 +6,7 @@ use crate::error;
 use crate::process_local::{DropMayBlock, KeepAlive, ProcessLocal};
 use crate::stream::Handles;
 use halocline::device::{RawStream, cuda};
-use halocline::{Buffer, MemoryKind, Packet};
+use halocline::{Buffer, Device, DeviceError, MemoryKind, Packet};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ptr::NonNull;
@@ -65,27 +65,13 @@ impl PyPacket {
 
     /// The payload on a device, ready after what its streams have now.
     fn on_device(&self, ordinal: u32, memory: &PayloadMemory, owner: KeepAlive) -> PyResult<Buffer> {
-        let of = |error: halocline::DeviceError| error::of(halocline::Error::from(error));
+        let of = |error: DeviceError| error::of(halocline::Error::from(error));
         let device = cuda::device(ordinal).map_err(of)?;
         let address = memory.address as halocline::device::Address;
         // SAFETY: by the array's protocol the memory is valid as long as the array, which the packet holds and `owner` holds the
         // packet. The documentation of the package obliges the program to order its accesses by the packet's streams.
-        let mut buffer = unsafe { Buffer::foreign_device(address, memory.bytes, &device, owner) };
-        let (Some((&last, others)), false) = (self.streams.split_last(), memory.bytes == 0) else {
-            return Ok(buffer);
-        };
-        // SAFETY: the program keeps its streams alive while packets use them, as the documentation says; the driver refuses a
-        // number that is no handle.
-        let borrow = |handle: usize| unsafe { device.borrow_stream(RawStream(handle)) }.map_err(of);
-        let last = borrow(last)?;
-        for &other in others {
-            // The last stream waits for the others.
-            let event = device.events().take().map_err(of)?;
-            borrow(other)?.record(&event).map_err(of)?;
-            last.wait(&event).map_err(of)?;
-        }
-        buffer = buffer.ready_after(&last).map_err(of)?;
-        Ok(buffer)
+        let buffer = unsafe { Buffer::foreign_device(address, memory.bytes, &device, owner) };
+        ready_after(buffer, &device, &self.streams).map_err(of)
     }
 
     /// A received packet.
@@ -96,6 +82,24 @@ impl PyPacket {
         let payload = payload.map(Py::into_any);
         Py::new(py, Self { metadata, payload, memory, streams: vec![0] })
     }
+}
+
+/// A buffer of a device, to be used after what streams of the program have now. The program keeps its streams alive, as the documentation
+/// says.
+pub(crate) fn ready_after(buffer: Buffer, device: &Device, streams: &[usize]) -> Result<Buffer, DeviceError> {
+    let (Some((&last, others)), false) = (streams.split_last(), buffer.is_empty()) else {
+        return Ok(buffer);
+    };
+    // SAFETY: the program keeps its streams alive; the driver refuses a number that is no handle.
+    let borrow = |handle: usize| unsafe { device.borrow_stream(RawStream(handle)) };
+    let last = borrow(last)?;
+    for &other in others {
+        // The last stream waits for the others.
+        let event = device.events().take()?;
+        borrow(other)?.record(&event)?;
+        last.wait(&event)?;
+    }
+    buffer.ready_after(&last)
 }
 
 /// What a call sends: a packet, an object with bytes as one without metadata, or nothing.
@@ -205,7 +209,7 @@ impl PyPayload {
         }
         let interface = self.interface(py)?;
         let buffer = self.buffer.get()?;
-        let of = |error: halocline::DeviceError| error::of(halocline::Error::from(error));
+        let of = |error: DeviceError| error::of(halocline::Error::from(error));
         if let (false, Some(device)) = (buffer.is_ready().map_err(of)?, buffer.device()) {
             // SAFETY: handle 0 is the null stream, which exists as long as the device.
             let stream = unsafe { device.borrow_stream(RawStream(0)) }.map_err(of)?;

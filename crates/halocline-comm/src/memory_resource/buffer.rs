@@ -189,6 +189,11 @@ impl Buffer {
         Self { ready: Some(event), ..self }
     }
 
+    /// Whether an event comes before its use.
+    pub(crate) fn waits(&self) -> bool {
+        self.ready.is_some()
+    }
+
     /// Whether its content is there. Never blocks. Fails if the device has failed.
     pub fn is_ready(&self) -> Result<bool, DeviceError> {
         self.ready.as_ref().map_or(Ok(true), |event| event.query())

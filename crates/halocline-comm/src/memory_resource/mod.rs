@@ -80,7 +80,8 @@ pub trait MemoryResource: Send + Sync {
         None
     }
 
-    /// Allocates a buffer of so many bytes with any content. Never waits. May be called on any thread, also on the progress thread;
+    /// Allocates a buffer of so many bytes with any content. One of device memory with an event ([`Buffer::ready_after`]) is written after
+    /// that, as memory of a stream-ordered pool has to be. Never waits. May be called on any thread, also on the progress thread;
     /// after [`MemoryError::Postponed`] the caller calls [`MemoryResource::watch`] and tries again later, however long that takes.
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError>;
 

@@ -57,6 +57,11 @@ impl Copier {
         [self.mailboxes.statistics(), self.pinned.statistics()].map(|statistics| statistics.allocations)
     }
 
+    /// Orders later copies after what the content of a buffer waits for.
+    pub(super) fn after(&self, buffer: &Buffer) -> Result<(), DeviceError> {
+        buffer.order(&self.stream)
+    }
+
     /// Begins a copy. The returned event happens once it is done.
     ///
     /// # Safety

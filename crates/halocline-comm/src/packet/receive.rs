@@ -186,8 +186,12 @@ impl PacketReceive {
                 State::Reserving { mut memory, message } => {
                     let reserved = memory.poll(context.resource(), context.now(), context.waker());
                     match (reserved.map_err(|error| self.no_memory(error))?, message) {
-                        (Some(buffer), None) => self.start(context, buffer)?,
+                        (Some(buffer), None) => {
+                            order(context, &buffer)?;
+                            self.start(context, buffer)?
+                        }
                         (Some(buffer), Some(message)) => {
+                            order(context, &buffer)?;
                             let next = self.fill(context, buffer, &message)?;
                             crate::buffers::put(message);
                             next
@@ -389,6 +393,14 @@ impl PacketReceive {
     fn reply(&self, context: &PacketContext, reply: &Reply) -> Result<(), PacketError> {
         let tag = self.tag.reply(self.header.sequence);
         Ok(context.comm().send(self.from, tag, reply.encode())?)
+    }
+}
+
+/// Orders copies to memory of a device after what its resource waits for: a former use of the memory.
+fn order(context: &PacketContext, buffer: &Buffer) -> Result<(), PacketError> {
+    match buffer.device() {
+        Some(device) if buffer.waits() => Ok(context.copier(device)?.after(buffer)?),
+        _ => Ok(()),
     }
 }
 

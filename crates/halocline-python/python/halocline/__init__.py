@@ -3,6 +3,7 @@
 from ._core import (
     Communicator,
     Decomposition,
+    DeviceMemory,
     DeviceTrace,
     Domain,
     Field,
@@ -65,6 +66,7 @@ __all__ = [
     "CommunicatorTimeoutError",
     "Decomposition",
     "DeviceError",
+    "DeviceMemory",
     "DeviceTrace",
     "Domain",
     "ExchangeFailedError",

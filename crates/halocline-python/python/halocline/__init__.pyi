@@ -45,6 +45,7 @@ __all__ = [
     "CommunicatorTimeoutError",
     "Decomposition",
     "DeviceError",
+    "DeviceMemory",
     "DeviceTrace",
     "Domain",
     "ExchangeFailedError",
@@ -1098,13 +1099,35 @@ class HostMemory:
         """``kind`` (``host``); bytes ``in_use``, their ``peak``, bytes ``spilled`` so far; the number of ``allocations``."""
 
 @final
+class DeviceMemory:
+    """Memory of a GPU for received payloads, which the ranks of a node can map: payloads of GPUs that can share memory are copied once, from
+    GPU to GPU. ``cupy.asarray(packet.payload)`` is an array of it, without a copy; work on it comes after the payload's arrival.
+
+    ``device``: the ordinal of the GPU. ``limit``, ``spill``, ``patience``: as for ``HostMemory``; it spills to that. Do not drop a payload
+    while work of a GPU uses it.
+    """
+
+    def __new__(
+        cls, comm: Communicator, device: int, *, limit: int | None = None, spill: bool = False, patience: float = 1.0
+    ) -> DeviceMemory: ...
+    @property
+    def device(self) -> int:
+        """The ordinal of the GPU."""
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """As ``HostMemory.statistics``; ``kind`` is ``device``."""
+
+@final
 class ForeignMemory:
     """Memory of an allocator of the program for received payloads. ``memory=allocator`` stands for ``ForeignMemory(comm, allocator)``.
 
     ``allocator``: an object with ``allocate(bytes)``, which returns an address, and ``deallocate(address, bytes)``, as the memory
     resources of RMM; or a callable that takes a number of bytes and returns an object with the address at ``.ptr``, which frees the
-    memory when it is dropped, as the allocators of CuPy. The memory must be host memory (pinned memory is). It belongs to the payload
-    alone until it is freed.
+    memory when it is dropped, as the allocators of CuPy. The memory belongs to the payload alone until it is freed.
+
+    ``device``: the ordinal of the GPU whose memory it is; ``None``: memory of the host (pinned memory is). ``stream``: the stream, or list
+    of streams, in whose order the allocator gives memory of a GPU; ``None`` is the null stream. Payloads are written after the work
+    that the stream has then.
 
     The allocator is called within calls of the package alone: those that start, wait, await or ask ``is_ready``. A payload that
     arrives while the program computes waits for the next one. ``deallocate`` is called in a later call of the package. The allocator
@@ -1119,6 +1142,8 @@ class ForeignMemory:
         comm: Communicator,
         allocator: _Resource | Callable[[int], _Pointer],
         *,
+        device: int | None = None,
+        stream: _StreamLike | Sequence[_StreamLike] | None = None,
         limit: int | None = None,
         spill: bool = False,
         patience: float = 1.0,
@@ -1130,7 +1155,7 @@ class ForeignMemory:
     def statistics(self) -> dict[str, Any]:
         """As ``HostMemory.statistics``."""
 
-_Memory: TypeAlias = HostMemory | ForeignMemory | _Resource | Callable[[int], _Pointer]
+_Memory: TypeAlias = HostMemory | DeviceMemory | ForeignMemory | _Resource | Callable[[int], _Pointer]
 
 @final
 class NeighborExchange:

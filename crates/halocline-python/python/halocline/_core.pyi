@@ -45,6 +45,7 @@ __all__ = [
     "Packet",
     "Payload",
     "HostMemory",
+    "DeviceMemory",
     "ForeignMemory",
     "NeighborExchange",
     "NeighborRound",
@@ -59,6 +60,7 @@ __all__ = [
 from halocline import (
     Communicator as Communicator,
     Decomposition as Decomposition,
+    DeviceMemory as DeviceMemory,
     DeviceTrace as DeviceTrace,
     Domain as Domain,
     Field as Field,

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import gc
+import textwrap
 import threading
 
 import numpy as np
@@ -261,3 +262,42 @@ def test_addresses_that_are_none_are_refused(given, text):
                 line.exchange(**sent(comm))
 
     hc.run_threads(2, run)
+
+
+def test_memory_of_a_gpu_where_there_is_none():
+    comm = hc.init()
+    for make in (lambda: hc.DeviceMemory(comm, 0), lambda: hc.ForeignMemory(comm, Resource(), device=0)):
+        with pytest.raises(hc.DeviceError):
+            make()
+    with pytest.raises(hc.HaloValueError, match="^stream: host memory is in the order of no stream; give the `device`"):
+        hc.ForeignMemory(comm, Resource(), stream=hc.Stream(0))
+    with pytest.raises(hc.HaloTypeError, match="^device: "):
+        hc.DeviceMemory(comm, "cuda:0")
+
+
+def test_memory_of_another_place_than_said_is_refused(with_driver):
+    """Of a driver that says of each address that it is memory of GPU 1."""
+    code = """
+        import halocline as hc
+        def allocate(size):
+            class Pointer:
+                ptr = 1 << 21
+            return Pointer()
+        def run(comm):
+            for memory in (allocate, hc.ForeignMemory(comm, allocator=allocate, device=0)):
+                line = comm.neighbor_exchange(memory=memory)
+                try:
+                    while True:
+                        line.exchange(**{"right" if comm.rank == 0 else "left": b"x" * 30_000})
+                except hc.HaloError as refused:
+                    if comm.rank == 0:
+                        print(str(refused).partition("it returned ")[2])
+                comm.barrier()
+            if comm.rank == 0:
+                print(hc.DeviceMemory(comm, 1), memory.statistics["kind"])
+        hc.run_threads(2, run)
+    """
+    said = [line for line in with_driver(textwrap.dedent(code)) if not line.startswith(("started", "context"))]
+    assert said[0].startswith("memory of GPU 1: say so, halocline.ForeignMemory(comm, allocator, device=1), or give a resource of"), said
+    assert said[1].startswith("memory of GPU 1 instead of 0: make 0 the current device, or give device=1"), said
+    assert said[2] == "DeviceMemory(device=1) device"

@@ -3,6 +3,7 @@
 
 use crate::argument::{Refusal, class_of, shown_in_message};
 use crate::error;
+use crate::packet::ready_after;
 use crate::process_local::{KeepAlive, drop_deferred};
 use halocline::device::{Address, MemorySpace, Place, cuda};
 use halocline::{Buffer, Device, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
@@ -93,9 +94,17 @@ enum Interface {
 pub(super) struct Allocator {
     object: KeepAlive,
     interface: Interface,
+    /// Where its memory lies; none: on the host.
+    of_gpu: Option<OfGpu>,
     in_use: Arc<AtomicUsize>,
     peak: AtomicUsize,
     allocations: AtomicU64,
+}
+
+/// The GPU whose memory an allocator gives, and the streams in whose order it does.
+pub(super) struct OfGpu {
+    pub(super) device: Device,
+    pub(super) streams: Vec<usize>,
 }
 
 /// A block of an RMM-like resource. Python drops it in a thread that may run Python code.
@@ -156,10 +165,10 @@ impl Allocator {
         }
     }
 
-    pub(super) fn new(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
+    pub(super) fn new(object: &Bound<'_, PyAny>, of_gpu: Option<OfGpu>) -> Result<Self, Refusal> {
         let interface = Self::interface(object)?;
         let (in_use, peak, allocations) = Default::default();
-        Ok(Self { object: KeepAlive::plain(object), interface, in_use, peak, allocations })
+        Ok(Self { object: KeepAlive::plain(object), interface, of_gpu, in_use, peak, allocations })
     }
 
     /// The address of new memory, and what holds it.
@@ -187,6 +196,25 @@ impl Allocator {
         }
     }
 
+    /// Refuses memory that lies elsewhere than the resource says.
+    fn check_place(&self, found: Option<u32>) -> PyResult<()> {
+        let wanted = self.of_gpu.as_ref().map(|of_gpu| of_gpu.device.ordinal());
+        match (found, wanted) {
+            (found, wanted) if found == wanted => Ok(()),
+            (Some(gpu), None) => Err(error::value_error(format!(
+                "it returned memory of GPU {gpu}: say so, halocline.ForeignMemory(comm, allocator, device={gpu}), or give a resource of \
+                 host memory"
+            ))),
+            (Some(gpu), Some(device)) => Err(error::value_error(format!(
+                "it returned memory of GPU {gpu} instead of {device}: make {device} the current device, or give device={gpu}"
+            ))),
+            (None, wanted) => Err(error::value_error(format!(
+                "it returned memory of the host instead of GPU {}: leave `device` out",
+                wanted.unwrap_or_default()
+            ))),
+        }
+    }
+
     fn allocate_in(&self, py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
         // What was freed since is free for the allocator, too.
         drop_deferred(py);
@@ -194,16 +222,17 @@ impl Allocator {
         let Some(first) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)) else {
             return Err(error::value_error("it returned address 0"));
         };
-        if let Some(gpu) = gpu_of(py, address)? {
-            return Err(error::value_error(format!(
-                "it returned memory of GPU {gpu}, and payloads arrive in host memory: give a resource of host memory (in RMM, \
-                 rmm.mr.PinnedHostMemoryResource), and copy from there"
-            )));
-        }
+        self.check_place(gpu_of(py, address)?)?;
         let in_use = self.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(in_use, Ordering::Relaxed);
         self.allocations.fetch_add(1, Ordering::Relaxed);
         let held = Held { memory: KeepAlive::plain(&memory), bytes, in_use: Arc::clone(&self.in_use) };
+        if let Some(OfGpu { device, streams }) = &self.of_gpu {
+            // SAFETY: as below; what the streams have now may still use the memory, and comes first.
+            let buffer = unsafe { Buffer::foreign_device(address as Address, bytes, device, held) };
+            return ready_after(buffer, device, streams)
+                .map_err(|error| error::of(halocline::Error::from(error)));
+        }
         // SAFETY: the allocator has given these bytes to this caller alone, until `held` is dropped; the documentation of the
         // package says so. Memory from another language counts as initialised.
         Ok(unsafe { Buffer::foreign_mut(first, bytes, held) })
@@ -229,7 +258,11 @@ fn gpu_of(py: Python<'_>, address: usize) -> PyResult<Option<u32>> {
 
 impl MemoryResource for Allocator {
     fn kind(&self) -> MemoryKind {
-        MemoryKind::Host
+        self.of_gpu.as_ref().map_or(MemoryKind::Host, |_| MemoryKind::Device)
+    }
+
+    fn device(&self) -> Option<&Device> {
+        self.of_gpu.as_ref().map(|of_gpu| &of_gpu.device)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {

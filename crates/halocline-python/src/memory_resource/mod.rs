@@ -6,9 +6,14 @@ pub(crate) use foreign::{CallScope, OnCalls, is_allocating, raised, refuse_in_al
 
 use crate::argument::{Argument, ArgumentType, Get, Refusal, accept};
 use crate::comm::PyCommunicator;
+use crate::error;
 use crate::process_local::ProcessLocal;
-use foreign::Allocator;
-use halocline::{Communicator, HostMemory, Limited, MemoryKind, MemoryResource, MemoryStatistics};
+use crate::stream::Handles;
+use foreign::{Allocator, OfGpu};
+use halocline::device::cuda;
+use halocline::{
+    Communicator, Device, DeviceMemory, HostMemory, Limited, MemoryKind, MemoryResource, MemoryStatistics,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -83,6 +88,50 @@ impl PyHostMemory {
     }
 }
 
+/// A GPU by its ordinal.
+fn gpu(py: Python<'_>, ordinal: u32) -> PyResult<Device> {
+    py.detach(|| cuda::device(ordinal)).map_err(|why| error::of(halocline::Error::from(why)))
+}
+
+#[doc = doc!("DeviceMemory")]
+#[pyclass(frozen, module = "halocline", name = "DeviceMemory")]
+pub(crate) struct PyDeviceMemory {
+    resource: ProcessLocal<Arc<dyn MemoryResource>>,
+    #[doc = doc!("DeviceMemory.device")]
+    #[pyo3(get)]
+    device: u32,
+}
+
+#[pymethods]
+impl PyDeviceMemory {
+    #[new]
+    #[pyo3(signature = (comm, device, *, limit = None, spill = Argument::of(false), patience = Argument::of(Duration::from_secs(1))), text_signature = "(comm, device, *, limit=None, spill=False, patience=1.0)")]
+    fn new(
+        py: Python<'_>,
+        comm: Argument<Py<PyCommunicator>>,
+        device: Argument<u32>,
+        limit: Option<Argument<usize>>,
+        spill: Argument<bool>,
+        patience: Argument<Duration>,
+    ) -> PyResult<Self> {
+        accept!(comm, device, limit, spill, patience);
+        let comm = comm.get().get()?;
+        let memory = Arc::new(DeviceMemory::new(&gpu(py, device)?));
+        let resource = Limit { limit, spill, patience }.on(memory, &comm);
+        Ok(Self { resource: ProcessLocal::new(resource), device })
+    }
+
+    #[doc = doc!("DeviceMemory.statistics")]
+    #[getter]
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        statistics(py, self.resource.get()?.statistics())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("DeviceMemory(device={})", self.device)
+    }
+}
+
 #[doc = doc!("ForeignMemory")]
 #[pyclass(frozen, module = "halocline", name = "ForeignMemory")]
 pub(crate) struct PyForeignMemory {
@@ -95,17 +144,30 @@ pub(crate) struct PyForeignMemory {
 #[pymethods]
 impl PyForeignMemory {
     #[new]
-    #[pyo3(signature = (comm, allocator, *, limit = None, spill = Argument::of(false), patience = Argument::of(Duration::from_secs(1))), text_signature = "(comm, allocator, *, limit=None, spill=False, patience=1.0)")]
+    #[pyo3(signature = (comm, allocator, *, device = None, stream = None, limit = None, spill = Argument::of(false), patience = Argument::of(Duration::from_secs(1))), text_signature = "(comm, allocator, *, device=None, stream=None, limit=None, spill=False, patience=1.0)")]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
+        py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,
         allocator: &Bound<'_, PyAny>,
+        device: Option<Argument<u32>>,
+        stream: Option<Argument<Handles>>,
         limit: Option<Argument<usize>>,
         spill: Argument<bool>,
         patience: Argument<Duration>,
     ) -> PyResult<Self> {
-        accept!(comm, limit, spill, patience);
+        accept!(comm, device, limit, spill, patience);
+        if device.is_none() && stream.is_some() {
+            return Err(error::value_error(
+                "stream: host memory is in the order of no stream; give the `device` of the memory, or leave `stream` out",
+            ));
+        }
+        Allocator::check(allocator).map_err(|refusal| refusal.of("allocator"))?;
+        let streams = Handles::of_call(stream)?;
+        let of_gpu = |ordinal| Ok::<_, PyErr>(OfGpu { device: gpu(py, ordinal)?, streams });
+        let of_gpu = device.map(of_gpu).transpose()?;
         let comm = comm.get().get()?;
-        let resource = foreign(&comm, allocator, Limit { limit, spill, patience })
+        let resource = foreign(&comm, allocator, of_gpu, Limit { limit, spill, patience })
             .map_err(|refusal| refusal.of("allocator"))?;
         Ok(Self { resource: ProcessLocal::new(resource), allocator: allocator.clone().unbind() })
     }
@@ -121,8 +183,13 @@ impl PyForeignMemory {
     }
 }
 
-fn foreign(comm: &Communicator, allocator: &Bound<'_, PyAny>, limit: Limit) -> Result<Arc<OnCalls>, Refusal> {
-    let allocator = Arc::new(Allocator::new(allocator)?);
+fn foreign(
+    comm: &Communicator,
+    allocator: &Bound<'_, PyAny>,
+    of_gpu: Option<OfGpu>,
+    limit: Limit,
+) -> Result<Arc<OnCalls>, Refusal> {
+    let allocator = Arc::new(Allocator::new(allocator, of_gpu)?);
     Ok(Arc::new(OnCalls::new(limit.on(allocator, comm))))
 }
 
@@ -142,6 +209,9 @@ impl<'py> ArgumentType<'py> for Memory {
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         if let Ok(memory) = object.cast::<PyHostMemory>() {
             return Ok(Self::Library(Arc::clone(memory.get().0.get()?)));
+        }
+        if let Ok(memory) = object.cast::<PyDeviceMemory>() {
+            return Ok(Self::Library(Arc::clone(memory.get().resource.get()?)));
         }
         if let Ok(memory) = object.cast::<PyForeignMemory>() {
             return Ok(Self::Foreign(Arc::clone(memory.get().resource.get()?)));
@@ -166,7 +236,7 @@ impl Resource {
             Some(Memory::Library(resource)) => return Ok(Self { resource, on_calls: None }),
             Some(Memory::Foreign(on_calls)) => on_calls,
             Some(Memory::Allocator(allocator)) => {
-                foreign(comm, allocator.bind(py), no_limit).map_err(|refusal| refusal.of("memory"))?
+                foreign(comm, allocator.bind(py), None, no_limit).map_err(|refusal| refusal.of("memory"))?
             }
         };
         let resource: Arc<dyn MemoryResource> = Arc::<OnCalls>::clone(&on_calls);

@@ -92,6 +92,49 @@ fn parts_arrive_on_a_device_one_after_the_other() {
     assert!(live.reports().is_empty(), "{:?}", live.reports());
 }
 
+/// A stream still uses the memory that it allocates.
+struct InUse(Device);
+
+impl MemoryResource for InUse {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn device(&self) -> Option<&Device> {
+        Some(&self.0)
+    }
+
+    fn allocate(&self, length: usize) -> Result<Buffer, MemoryError> {
+        Ok(on_device(&self.0, length))
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        DeviceMemory::new(&self.0).statistics()
+    }
+}
+
+#[test]
+fn memory_that_a_stream_still_uses_is_written_afterwards() {
+    let live = live();
+    let device = live.world().device(0).unwrap();
+    let pair = Pair::in_parts(|_| Arc::new(InUse(device.clone())), PART);
+    for length in [1, PART, 7 * PART + 5] {
+        let content: Vec<u8> = bytes(length).iter().map(|byte| !byte).collect();
+        for payload in [Buffer::from(content.clone()), host_memory(&pair.ends[0], &content)] {
+            let payload = pair.pass(send(Some(payload))).unwrap().payload.unwrap();
+            assert!(read(&payload, &device) == content, "{length} bytes");
+        }
+    }
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}
+
+/// Host memory that the receiver can map.
+fn host_memory(context: &PacketContext, content: &[u8]) -> Buffer {
+    let mut buffer = HostMemory::of(context.comm()).allocate(content.len()).unwrap();
+    buffer.bytes_mut().unwrap().copy_from_slice(content);
+    buffer
+}
+
 /// The second part is longer than announced while the device copies the first one.
 #[test]
 fn a_part_of_another_length_is_refused_once_the_copies_are_over() {
