@@ -88,11 +88,8 @@ impl Command {
             Self::Run(Case::Ocean(args)) => args.trace.is_wanted(),
             Self::Run(Case::Heat(args)) => args.trace.is_wanted(),
             Self::Bench(bench) => bench.trace().is_some_and(trace::TraceArgs::is_wanted),
-            Self::Run(Case::Rolling(_))
-            | Self::Launch(_)
-            | Self::Explain(_)
-            | Self::Plot(_)
-            | Self::Info { .. } => false,
+            Self::Run(Case::Rolling(args)) => args.trace.is_wanted(),
+            Self::Launch(_) | Self::Explain(_) | Self::Plot(_) | Self::Info { .. } => false,
         }
     }
 }

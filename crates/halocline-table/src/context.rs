@@ -18,6 +18,7 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use halocline_comm::Communicator;
 use std::ops::Range;
 use std::time::Instant;
+use tracing::trace_span;
 
 /// Brings the rows that the windows of this rank's rows need from other ranks. Collective: all ranks give the same window, and
 /// tables of the same columns, whose rows ascend by group and key over the ranks in order.
@@ -29,8 +30,9 @@ pub fn rolling(table: &Table, spec: &Rolling, comm: &Communicator) -> Result<Con
     let comm = comm.within("rolling");
     let rank = comm.rank();
     let start = Instant::now();
-    let mut sorted = Sorted::new(table, spec, rank);
+    let mut sorted = trace_span!("check order", rank).in_scope(|| Sorted::new(table, spec, rank));
     let checked = start.elapsed();
+    let span = trace_span!("exchange rows", rank).entered();
     let mut all = Summary::new(table, &sorted, spec).gather(&comm)?;
     if Summary::lacks_types(&all) {
         let table = table.with_types_of_all(&comm)?;
@@ -44,6 +46,7 @@ pub fn rolling(table: &Table, spec: &Rolling, comm: &Communicator) -> Result<Con
     let place = Place { rank, size: all.len(), rows: Summary::rows_of(&all, rank) };
     let total_rows = Summary::rows_of(&all, all.len()).end;
     let mut received = exchange(&links, &sorted, &all, place.clone(), spec.route)?;
+    drop(span);
     (received.traffic.checked, received.traffic.exchanged) = (checked, start.elapsed() - checked);
     Ok(Context::new(sorted, received, spec, place, total_rows))
 }
@@ -217,6 +220,7 @@ impl Context {
             let pieces = self.batches.iter().map(|batch| batch.column(index).clone()).collect();
             statistics.push((aggregation.clone(), pieces, self.schema.field(index).data_type().clone()));
         }
+        let _span = trace_span!("aggregate", rank = self.rank).entered();
         let (range, window_rows) = (self.own_rows.clone(), self.window_rows);
         let columns = Request { rows: &self.rows, range, threads, window_rows }.compute(&statistics)?;
         let named = aggregations.iter().zip(&columns);

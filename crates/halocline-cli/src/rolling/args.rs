@@ -2,7 +2,8 @@
 
 use crate::error::CommandError;
 use crate::ranks::RanksArgs;
-use halocline_table::{Aggregation, Interpolation, Rolling, Statistic, TableError, Window};
+use crate::trace::TraceArgs;
+use halocline_table::{Aggregation, Interpolation, Rolling, Statistic, Window};
 use std::path::{Path, PathBuf};
 
 /// Compute rolling windows over a table whose rows are sorted over several ranks
@@ -27,8 +28,11 @@ pub(crate) struct RollingArgs {
     #[arg(long, value_name = "COLUMN")]
     value: Option<String>,
     /// Length of a window, up to its row: a duration such as 5d or 1h30m, units of an integer key such as 5i, or a number of rows
-    #[arg(long, value_name = "LENGTH", default_value = "5d")]
+    #[arg(long, value_name = "LENGTH", default_value = "5d", allow_hyphen_values = true)]
     window: String,
+    /// Column of groups: windows stay within a group. Rows are sorted by the groups, then by the key. Repeat it for several columns
+    #[arg(long = "group", value_name = "COLUMN")]
+    groups: Vec<String>,
     /// Put each window around its row instead of before it
     #[arg(long)]
     center: bool,
@@ -50,6 +54,8 @@ pub(crate) struct RollingArgs {
     /// Do not compare with a run on one rank
     #[arg(long)]
     pub(super) no_check: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
 }
 
 /// Ends of a window.
@@ -91,18 +97,18 @@ impl RollingArgs {
         self.value.as_deref().unwrap_or("temp")
     }
 
+    /// The columns of groups.
+    pub(super) fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
     pub(super) fn plot(&self) -> Option<&Path> {
         (!self.no_plot).then_some(self.plot.as_path())
     }
 
     /// What to compute windows over.
     pub(super) fn rolling(&self) -> Result<Rolling, CommandError> {
-        let window = self.window().map_err(|error| {
-            CommandError::usage(format!(
-                "`--window {}`: {error}; or give a number of rows, such as 120",
-                self.window
-            ))
-        })?;
+        let window = self.window()?;
         let closed = match self.closed {
             Closed::Left => halocline_table::Closed::Left,
             Closed::Right => halocline_table::Closed::Right,
@@ -114,14 +120,25 @@ impl RollingArgs {
             Route::Relay => halocline_table::Route::Relay,
             Route::Direct => halocline_table::Route::Direct,
         };
-        Ok(Rolling::new(self.by(), window.closed(closed)).columns([self.value()]).route(route))
+        let rolling = Rolling::new(self.by(), window.closed(closed)).group_by(&self.groups);
+        Ok(rolling.columns([self.value()]).route(route))
     }
 
-    fn window(&self) -> Result<Window, TableError> {
-        let window = match self.window.parse() {
-            Ok(rows) => Window::rows(rows)?,
-            Err(_) => Window::period(&self.window)?,
+    fn window(&self) -> Result<Window, CommandError> {
+        let text = &self.window;
+        let refuse = |why: String| CommandError::usage(format!("`--window {text}`: {why}"));
+        if text.starts_with('-') {
+            return Err(refuse("a window has no negative length; give it without the sign".to_owned()));
+        }
+        let window = match text.parse() {
+            Ok(rows) => Window::rows(rows),
+            Err(_) if !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit()) => {
+                return Err(refuse(format!("a window has at most {} rows", u32::MAX)));
+            }
+            Err(_) => Window::period(text),
         };
+        let window =
+            window.map_err(|error| refuse(format!("{error}; or give a number of rows, such as 120")))?;
         Ok(if self.center { window.centered() } else { window })
     }
 
@@ -136,10 +153,6 @@ impl RollingArgs {
             Kind::Median => Statistic::Quantile { q: 0.5, interpolation: Interpolation::Linear },
         };
         Aggregation::new(self.value(), statistic).min_samples(1)
-    }
-
-    pub(super) fn is_sum(&self) -> bool {
-        self.statistic == Kind::Sum
     }
 
     /// The window for reports: `5d (closed right)`.

@@ -1,25 +1,38 @@
 //! Reads a rank's part of a CSV file: the lines that begin in its part of the bytes.
 
-use super::input::{Bytes, Columns, Part, Source, TableInputError};
+use super::input::{Bytes, Columns, Part, Source, TableInputError, find};
+use super::key::KeyKind;
 use crate::error::CommandError;
-use ::csv::{ByteRecord, ReaderBuilder, Trim};
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use ::csv::{ByteRecord, ReaderBuilder};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, Float64Array, RecordBatch};
 use halocline_table::Table;
 use std::io::{self, BufRead, BufReader, Read, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
-use time::{Date, Month, PrimitiveDateTime, Time, UtcOffset};
 
 /// Rows of a batch.
 const BATCH: usize = 1 << 16;
+
+/// What files begin with that are no CSV, what they are, and what to do.
+const OTHER_FORMATS: [(&[u8], &str, &str); 8] = [
+    (b"\x1f\x8b", "compressed by gzip", "decompress it first, with gunzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "decompress it first, with unzstd"),
+    (b"BZh", "compressed by bzip2", "decompress it first, with bunzip2"),
+    (b"\xfd7zXZ", "compressed by xz", "decompress it first, with unxz"),
+    (b"PK\x03\x04", "a ZIP archive", "unpack it first, with unzip"),
+    (b"PAR1", "a Parquet file", "give it as `--parquet`"),
+    (b"\xff\xfe", "text in UTF-16", "convert it to UTF-8"),
+    (b"\xfe\xff", "text in UTF-16", "convert it to UTF-8"),
+];
 
 /// What the header and the first row say.
 struct Head {
     by: usize,
     value: usize,
+    groups: Vec<usize>,
     fields: usize,
-    /// Whether the keys are integers; else they are times.
-    is_integer: bool,
+    keys: KeyKind,
     /// The rows.
     data: Range<u64>,
 }
@@ -31,13 +44,19 @@ fn unreadable(source: &Source) -> impl FnOnce(io::Error) -> TableInputError {
 
 fn reader<R: Read>(bytes: R) -> ::csv::Reader<R> {
     let mut builder = ReaderBuilder::new();
-    builder.has_headers(false).flexible(true).trim(Trim::All).buffer_capacity(1 << 18).from_reader(bytes)
+    builder.has_headers(false).flexible(true).buffer_capacity(1 << 18).from_reader(bytes)
 }
 
 impl Head {
     fn read(source: &Source, columns: Columns<'_>) -> Result<Self, TableInputError> {
         let mut bytes = source.open()?;
         let end = bytes.seek(SeekFrom::End(0)).map_err(unreadable(source))?;
+        bytes.rewind().map_err(unreadable(source))?;
+        let mut begin = Vec::new();
+        (&mut bytes).take(8).read_to_end(&mut begin).map_err(unreadable(source))?;
+        if let Some(&(_, found, remedy)) = OTHER_FORMATS.iter().find(|(magic, ..)| begin.starts_with(magic)) {
+            return Err(TableInputError::NotCsv { file: source.name(), found, remedy });
+        }
         bytes.rewind().map_err(unreadable(source))?;
         let mut reader = reader(&mut bytes);
         let mut next = |what| {
@@ -50,20 +69,16 @@ impl Head {
         };
         let (header, start) = next("header")?;
         let names: Vec<String> =
-            header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
         // Some programs begin files with a byte order mark.
         let names: Vec<&str> = names.iter().map(|name| name.trim_start_matches('\u{feff}')).collect();
-        let find = |column: &str| {
-            names.iter().position(|name| *name == column).ok_or_else(|| TableInputError::NoColumn {
-                file: source.name(),
-                column: column.to_owned(),
-                columns: names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
-            })
-        };
+        let file = source.name();
+        let find = |column: &str| find(&names, column, &file);
         let (by, value) = (find(columns.by)?, find(columns.value)?);
+        let groups = columns.groups.iter().map(|group| find(group)).collect::<Result<_, _>>()?;
         let (first, _) = next("rows")?;
-        let is_integer = first.get(by).and_then(integer).is_some();
-        Ok(Self { by, value, fields: names.len(), is_integer, data: start..end })
+        let keys = KeyKind::of(first.get(by).unwrap_or_default().trim_ascii());
+        Ok(Self { by, value, groups, fields: names.len(), keys, data: start..end })
     }
 
     /// The bytes of the lines that begin in a part of the data.
@@ -90,6 +105,36 @@ pub(super) fn bytes(source: &Source, columns: Columns<'_>, part: Part) -> Result
     Ok(part.end - part.start)
 }
 
+/// The records of a part, with the byte of the file where each begins, or the blank lines before it.
+struct Records {
+    reader: ::csv::Reader<io::Take<Box<dyn Bytes>>>,
+    record: ByteRecord,
+    first: u64,
+}
+
+impl Records {
+    fn of(source: &Source, head: &Head, part: Part) -> Result<Self, TableInputError> {
+        let mut bytes = source.open()?;
+        let range = head.part(&mut bytes, part).map_err(unreadable(source))?;
+        bytes.seek(SeekFrom::Start(range.start)).map_err(unreadable(source))?;
+        let reader = reader(bytes.take(range.end - range.start));
+        Ok(Self { reader, record: ByteRecord::new(), first: range.start })
+    }
+
+    /// The bytes of the part that have been read.
+    fn done(&self) -> u64 {
+        self.reader.position().byte()
+    }
+
+    /// The next record.
+    fn next(&mut self, source: &Source) -> Result<Option<(&ByteRecord, u64)>, TableInputError> {
+        let read = self.reader.read_byte_record(&mut self.record);
+        let is_row = read.map_err(|error| unreadable(source)(error.into()))?;
+        let at = self.first + self.record.position().map_or(0, ::csv::Position::byte);
+        Ok(is_row.then_some((&self.record, at)))
+    }
+}
+
 /// Reads a part.
 pub(super) fn read(
     source: &Source,
@@ -98,26 +143,18 @@ pub(super) fn read(
     mut tick: impl FnMut(u64),
 ) -> Result<Table, CommandError> {
     let head = Head::read(source, columns)?;
-    let mut bytes = source.open()?;
-    let range = head.part(&mut bytes, part).map_err(unreadable(source))?;
-    bytes.seek(SeekFrom::Start(range.start)).map_err(unreadable(source))?;
-    let mut reader = reader(bytes.take(range.end - range.start));
-    let (mut record, mut batches, mut rows) = (ByteRecord::new(), Vec::new(), Rows::default());
-    let mut told = 0;
+    let mut records = Records::of(source, &head, part)?;
+    let (mut batches, mut rows, mut told) = (Vec::new(), Rows::new(&head), 0);
     loop {
-        let place = reader.position().byte();
-        let is_row =
-            reader.read_byte_record(&mut record).map_err(|error| unreadable(source)(error.into()))?;
-        if !is_row || rows.keys.len() == BATCH {
-            batches.push(rows.take(&head, columns)?);
-            tick(place - told);
-            told = place;
+        let done = records.done();
+        let next = records.next(source)?;
+        if next.is_none() || rows.keys.len() == BATCH {
+            batches.push(std::mem::replace(&mut rows, Rows::new(&head)).into_batch(&head, columns)?);
+            tick(done - told);
+            told = done;
         }
-        if !is_row {
-            break;
-        }
-        if let Err(wrong) = rows.push(&record, &head) {
-            let at = range.start + record.position().map_or(place, |position| position.byte());
+        let Some((record, at)) = next else { break };
+        if let Err(wrong) = rows.push(record, &head) {
             return Err(wrong.at(source, columns, line(source, at)?).into());
         }
     }
@@ -125,31 +162,53 @@ pub(super) fn read(
     Ok(Table::new(schema, batches)?)
 }
 
-/// The number of the line that begins at a byte.
+/// The number of the line, counted from 1, with a row of a part, counted from 0.
+pub(super) fn line_of_row(
+    source: &Source,
+    columns: Columns<'_>,
+    part: Part,
+    row: u64,
+) -> Result<u64, TableInputError> {
+    let head = Head::read(source, columns)?;
+    let mut records = Records::of(source, &head, part)?;
+    let mut at = 0;
+    for _ in 0..=row {
+        let Some((_, next)) = records.next(source)? else { break };
+        at = next;
+    }
+    line(source, at)
+}
+
+/// The number of the line that begins at a byte, or of the first one after it that is not blank.
 fn line(source: &Source, at: u64) -> Result<u64, TableInputError> {
-    let mut before = BufReader::new(source.open()?.take(at));
-    let mut line = 1;
+    let mut bytes = BufReader::new(source.open()?);
+    let (mut line, mut place) = (1, 0);
     loop {
-        let buffer = before.fill_buf().map_err(unreadable(source))?;
-        if buffer.is_empty() {
+        let buffer = bytes.fill_buf().map_err(unreadable(source))?;
+        let before = buffer.len().min(usize::try_from(at.saturating_sub(place)).unwrap_or(usize::MAX));
+        let is_blank = |byte: &&u8| matches!(byte, b'\n' | b'\r');
+        let blank = buffer[before..].iter().take_while(is_blank).count();
+        line += buffer[..before + blank].iter().filter(|&&byte| byte == b'\n').count() as u64;
+        let read = buffer.len();
+        if read == 0 || before + blank < read {
             return Ok(line);
         }
-        line += buffer.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        let read = buffer.len();
-        before.consume(read);
+        bytes.consume(read);
+        place += read as u64;
     }
 }
 
-/// The next rows of a batch. A key or a value that is missing is null.
-#[derive(Default)]
+/// The next rows of a batch. A key, a value or a group that is missing is null.
 struct Rows {
     keys: Vec<Option<i64>>,
     values: Vec<Option<f64>>,
+    groups: Vec<StringBuilder>,
 }
 
 /// What is wrong with a line.
 enum Wrong {
     Fields { found: usize, expected: usize },
+    LineBreak,
     Key(String, &'static str),
     Value(String),
 }
@@ -159,6 +218,7 @@ impl Wrong {
         let file = source.name();
         match self {
             Self::Fields { found, expected } => TableInputError::Fields { file, line, found, expected },
+            Self::LineBreak => TableInputError::LineBreak { file, line },
             Self::Key(text, what) => {
                 TableInputError::Field { file, line, text, column: columns.by.to_owned(), what }
             }
@@ -171,126 +231,41 @@ impl Wrong {
 }
 
 impl Rows {
+    fn new(head: &Head) -> Self {
+        let groups = head.groups.iter().map(|_| StringBuilder::new()).collect();
+        Self { keys: Vec::new(), values: Vec::new(), groups }
+    }
+
     fn push(&mut self, record: &ByteRecord, head: &Head) -> Result<(), Wrong> {
+        // A quoted field: other ranks would take its second line for a row.
+        if record.as_slice().iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+            return Err(Wrong::LineBreak);
+        }
         if record.len() != head.fields {
             return Err(Wrong::Fields { found: record.len(), expected: head.fields });
         }
         let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
-        let (key, value) = (&record[head.by], &record[head.value]);
-        let (parsed, what) = match head.is_integer {
-            true => (integer(key), "integer, as the key of the first row is"),
-            false => (micros(key), "time; write 2010-12-31, 2010-12-31 23:59 or 2010-12-31T23:59:59.5Z"),
+        let (key, value) = (record[head.by].trim_ascii(), record[head.value].trim_ascii());
+        let parsed = match key {
+            b"" => None,
+            key => Some(head.keys.parse(key).map_err(|what| Wrong::Key(text(key), what))?),
         };
-        if parsed.is_none() && !key.is_empty() {
-            return Err(Wrong::Key(text(key), what));
-        }
         let number = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
         if number.is_none() && !value.is_empty() {
             return Err(Wrong::Value(text(value)));
         }
         self.keys.push(parsed);
         self.values.push(number);
+        for (builder, &group) in self.groups.iter_mut().zip(&head.groups) {
+            let group = Some(record[group].trim_ascii()).filter(|group| !group.is_empty());
+            builder.append_option(group.map(String::from_utf8_lossy));
+        }
         Ok(())
     }
 
-    fn take(&mut self, head: &Head, columns: Columns<'_>) -> Result<RecordBatch, CommandError> {
-        let Self { keys, values } = std::mem::take(self);
-        let key: ArrayRef = match head.is_integer {
-            true => Arc::new(Int64Array::from(keys)),
-            false => Arc::new(TimestampMicrosecondArray::from(keys)),
-        };
-        super::input::batch(columns, key, Arc::new(Float64Array::from(values)))
-    }
-}
-
-fn integer(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-/// Microseconds since 1970 of a date, or of a date and a time. Without a zone it counts as UTC.
-fn micros(text: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(text).ok()?;
-    let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
-    let mut parts = date.split(['-', '/']);
-    let mut next = |digits: usize| parts.next().filter(|part| part.len() == digits).and_then(number);
-    let (year, month, day) = (next(4)?, next(2)?, next(2)?);
-    if parts.next().is_some() {
-        return None;
-    }
-    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
-    let date = Date::from_calendar_date(year as i32, month, u8::try_from(day).ok()?).ok()?;
-    let (clock, offset) = match clock.strip_suffix('Z') {
-        Some(clock) => (clock, UtcOffset::UTC),
-        None => match clock.find(['+', '-']) {
-            Some(at) => (&clock[..at], offset(&clock[at..])?),
-            None => (clock, UtcOffset::UTC),
-        },
-    };
-    let time = PrimitiveDateTime::new(date, time_of_day(clock)?).assume_offset(offset);
-    i64::try_from(time.unix_timestamp_nanos() / 1000).ok()
-}
-
-/// A number of digits alone.
-fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
-
-/// `23:59`, `23:59:59` or `23:59:59.123456`.
-fn time_of_day(text: &str) -> Option<Time> {
-    let mut parts = text.split(':');
-    let next = |part: Option<&str>| part.filter(|part| part.len() == 2).and_then(number);
-    let (hour, minute) = (next(parts.next())?, next(parts.next())?);
-    let (second, fraction) = match parts.next() {
-        None => (0, 0),
-        Some(part) => {
-            let (second, fraction) = part.split_once('.').unwrap_or((part, "0"));
-            if fraction.is_empty() || fraction.len() > 6 {
-                return None;
-            }
-            (next(Some(second))?, number(&format!("{fraction:0<6}"))?)
-        }
-    };
-    let [hour, minute, second] = [hour, minute, second].map(|part| part as u8);
-    parts.next().is_none().then(|| Time::from_hms_micro(hour, minute, second, fraction).ok()).flatten()
-}
-
-/// `+01:00` or `-0530`.
-fn offset(text: &str) -> Option<UtcOffset> {
-    let (sign, digits) = text.split_at(1);
-    let digits = number(&digits.replace(':', "")).filter(|_| matches!(digits.len(), 4 | 5))?;
-    let sign = if sign == "-" { -1 } else { 1 };
-    UtcOffset::from_hms(sign * (digits / 100) as i8, sign * (digits % 100) as i8, 0).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read_in_their_usual_forms() {
-        let of = |text: &str| micros(text.as_bytes());
-        assert_eq!(of("1970-01-02"), Some(86_400_000_000));
-        assert_eq!(of("1970/01/01 00:01"), Some(60_000_000));
-        assert_eq!(of("1970-01-01T00:00:01.5Z"), Some(1_500_000));
-        assert_eq!(of("1970-01-01T01:00:00+01:00"), Some(0));
-        assert_eq!(of("1969-12-31 23:59:59.999999-0000"), Some(-1));
-        for text in [
-            "",
-            "1970",
-            "1970-1-1",
-            "1970-02-30",
-            "1970-01-01 24:00",
-            "1970-01-01 0:00",
-            "1970-01-01T00:00:01.",
-            "1970-01-01T00:00:01.1234567",
-            "1970-01-01 00:00+1",
-            "1970-01-01-01",
-            "x",
-            "1970-01-01 00:00:00:00",
-            "+970-01-01",
-            "1970-01-01 \u{1F600}",
-        ] {
-            assert_eq!(of(text), None, "{text}");
-        }
+    fn into_batch(self, head: &Head, columns: Columns<'_>) -> Result<RecordBatch, CommandError> {
+        let groups = self.groups.into_iter().map(|mut group| Arc::new(group.finish()) as ArrayRef);
+        let value = Arc::new(Float64Array::from(self.values));
+        super::input::batch(columns, head.keys.column(self.keys), value, groups.collect())
     }
 }

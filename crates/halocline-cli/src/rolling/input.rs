@@ -1,9 +1,10 @@
-//! Reads a rank's part of a table with two columns: the key and a value.
+//! Reads a rank's part of a table: the key, a value, and groups.
 
 use super::{csv, parquet};
 use crate::error::CommandError;
 use arrow_array::{ArrayRef, RecordBatch};
-use halocline_table::Table;
+use halocline_table::{Table, TableError};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -18,8 +19,11 @@ impl<T: Read + Seek> Bytes for T {}
 /// Where the table is.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// A CSV file within this program.
-    Embedded,
+    /// A CSV file in memory.
+    Memory {
+        name: &'static str,
+        bytes: Cow<'static, [u8]>,
+    },
     Csv(PathBuf),
     Parquet(PathBuf),
 }
@@ -29,6 +33,7 @@ pub(super) enum Source {
 pub(super) struct Columns<'a> {
     pub(super) by: &'a str,
     pub(super) value: &'a str,
+    pub(super) groups: &'a [String],
 }
 
 /// The part of a rank: equal parts of a file, in the order of ranks.
@@ -56,10 +61,15 @@ pub(crate) enum Extent {
 }
 
 impl Source {
+    /// The data within this program.
+    pub(super) fn embedded() -> Self {
+        Self::Memory { name: "seattle-temps.csv (built in)", bytes: Cow::Borrowed(EMBEDDED) }
+    }
+
     /// The name of the data for reports.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Embedded => "seattle-temps.csv (built in)".to_owned(),
+            Self::Memory { name, .. } => (*name).to_owned(),
             Self::Csv(path) | Self::Parquet(path) => path.display().to_string(),
         }
     }
@@ -88,10 +98,41 @@ impl Source {
         }
     }
 
+    /// Where a row of a part is: the line of a CSV file, counted from 1, or the row of a Parquet file, counted from 0.
+    fn place(&self, columns: Columns<'_>, part: Part, row: u64) -> Result<String, TableInputError> {
+        Ok(match self {
+            Self::Parquet(path) => {
+                let [start, _] = part.of(parquet::rows(path, columns)?);
+                format!("row {} of {}", start + row, self.name())
+            }
+            _ => format!("line {} of {}", csv::line_of_row(self, columns, part, row)?, self.name()),
+        })
+    }
+
+    /// An error of `size` ranks that names a rank's row, as one that names the place in the file.
+    pub(super) fn in_file(
+        &self,
+        columns: Columns<'_>,
+        size: usize,
+        error: TableError,
+    ) -> Result<CommandError, TableInputError> {
+        let place = |rank, row| self.place(columns, Part { rank, size }, row);
+        Ok(match error {
+            TableError::NullKey { rank, row, column } => {
+                TableInputError::NullKey { place: place(rank, row)?, column }.into()
+            }
+            TableError::Unsorted { rank, row, column, value, before, before_rank, before_row } => {
+                let (place, before_place) = (place(rank, row)?, place(before_rank, before_row)?);
+                TableInputError::Unsorted { place, column, value, before, before_place }.into()
+            }
+            other => other.into(),
+        })
+    }
+
     /// The bytes of a CSV file.
     pub(super) fn open(&self) -> Result<Box<dyn Bytes>, TableInputError> {
         match self {
-            Self::Embedded => Ok(Box::new(Cursor::new(EMBEDDED))),
+            Self::Memory { bytes, .. } => Ok(Box::new(Cursor::new(bytes.clone()))),
             Self::Csv(path) | Self::Parquet(path) => Ok(Box::new(open(path)?)),
         }
     }
@@ -132,6 +173,59 @@ pub enum TableInputError {
         /// Those that exist.
         columns: String,
     },
+    /// A file of another kind given as CSV.
+    #[error("{file} is {found}, it cannot be read as CSV; {remedy}")]
+    NotCsv {
+        /// The file.
+        file: String,
+        /// What it is.
+        found: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A column whose name another one has, too.
+    #[error("{file} has two columns {column:?}; rename one of them")]
+    TwoColumns {
+        /// The file.
+        file: String,
+        /// The name.
+        column: String,
+    },
+    /// A row of a CSV file that goes on in the next line.
+    #[error(
+        "line {line} of {file} has a field in quotes that goes on in the next line; a line is a row: take line breaks out of fields"
+    )]
+    LineBreak {
+        /// The file.
+        file: String,
+        /// The line, counted from 1.
+        line: u64,
+    },
+    /// A row without a key.
+    #[error("{place} has no {column:?}; every row needs one: drop such rows before")]
+    NullKey {
+        /// The row.
+        place: String,
+        /// The key.
+        column: String,
+    },
+    /// A row that belongs before the previous one.
+    #[error(
+        "rows are not sorted: {place} has {column} = {value}, after {before} in {before_place}; sort the file by its groups, then by \
+         the key, ascending"
+    )]
+    Unsorted {
+        /// The row.
+        place: String,
+        /// The column that descends.
+        column: String,
+        /// The value there.
+        value: String,
+        /// The value of the row before.
+        before: String,
+        /// The row before.
+        before_place: String,
+    },
     /// A line of a CSV file with more or fewer fields than the header.
     #[error(
         "line {line} of {file} has {found} fields, its header has {expected}; a line is a row, without line breaks in fields"
@@ -168,6 +262,16 @@ pub enum TableInputError {
         /// What the decoder says.
         why: String,
     },
+    /// A Parquet file in a compression that is not read here.
+    #[error(
+        "{file} is compressed by {codec}, which is not read here; write it with snappy or zstd, or uncompressed"
+    )]
+    Codec {
+        /// The file.
+        file: String,
+        /// The compression.
+        codec: String,
+    },
     /// A column of values that are no numbers.
     #[error("column {column:?} of {file} is {found}; choose a column of integers or floating-point numbers")]
     ValueType {
@@ -180,15 +284,32 @@ pub enum TableInputError {
     },
 }
 
-/// A batch of a key and a value.
+/// The place of a column among the names of all.
+pub(super) fn find(names: &[&str], column: &str, file: &str) -> Result<usize, TableInputError> {
+    let mut found = (0..names.len()).filter(|&at| names[at] == column);
+    match (found.next(), found.next()) {
+        (Some(at), None) => Ok(at),
+        (Some(_), Some(_)) => {
+            Err(TableInputError::TwoColumns { file: file.to_owned(), column: column.to_owned() })
+        }
+        (None, _) => Err(TableInputError::NoColumn {
+            file: file.to_owned(),
+            column: column.to_owned(),
+            columns: names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}
+
+/// A batch of a key, a value and groups.
 pub(super) fn batch(
     columns: Columns<'_>,
     by: ArrayRef,
     value: ArrayRef,
+    groups: Vec<ArrayRef>,
 ) -> Result<RecordBatch, CommandError> {
-    let rows =
-        RecordBatch::try_from_iter_with_nullable([(columns.by, by, true), (columns.value, value, true)]);
-    rows.map_err(|why| {
+    let groups = columns.groups.iter().map(String::as_str).zip(groups);
+    let all = [(columns.by, by), (columns.value, value)].into_iter().chain(groups);
+    RecordBatch::try_from_iter_with_nullable(all.map(|(name, column)| (name, column, true))).map_err(|why| {
         CommandError::failed(format!(
             "cannot make a table of {:?} and {:?}: {why}",
             columns.by, columns.value

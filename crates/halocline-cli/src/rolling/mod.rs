@@ -8,6 +8,7 @@ mod args;
 mod axis;
 mod csv;
 mod input;
+mod key;
 mod parquet;
 mod picture;
 mod report;

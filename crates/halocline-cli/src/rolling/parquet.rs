@@ -1,9 +1,10 @@
 //! Reads a rank's rows of a Parquet file.
 
-use super::input::{Columns, Part, TableInputError, batch, open};
+use super::input::{Columns, Part, TableInputError, batch, find, open};
 use crate::error::CommandError;
 use ::parquet::arrow::ProjectionMask;
 use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use ::parquet::basic::Compression;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
@@ -25,33 +26,30 @@ fn damaged(path: &Path) -> impl Fn(&dyn Display) -> TableInputError {
     move |why| TableInputError::Parquet { file: file.clone(), why: why.to_string() }
 }
 
-/// The indices of the key and the value among the columns of the file.
+/// The indices of the columns in the file: the key, the value, the groups.
 fn begin(
     path: &Path,
     columns: Columns<'_>,
-) -> Result<(ParquetRecordBatchReaderBuilder<File>, [usize; 2]), TableInputError> {
+) -> Result<(ParquetRecordBatchReaderBuilder<File>, Vec<usize>), TableInputError> {
     let builder = ParquetRecordBatchReaderBuilder::try_new(open(path)?).map_err(|why| damaged(path)(&why))?;
     let schema = builder.schema();
-    let find = |column: &str| {
-        schema.index_of(column).map_err(|_| TableInputError::NoColumn {
-            file: path.display().to_string(),
-            column: column.to_owned(),
-            columns: schema
-                .fields()
-                .iter()
-                .map(|field| format!("{:?}", field.name()))
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
-    };
-    let indices = [find(columns.by)?, find(columns.value)?];
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let file = path.display().to_string();
+    let wanted = [columns.by, columns.value].into_iter().chain(columns.groups.iter().map(String::as_str));
+    let indices = wanted.map(|column| find(&names, column, &file)).collect::<Result<Vec<_>, _>>()?;
+    let used = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
+    for compression in used.map(|column| column.compression()) {
+        if !matches!(compression, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_)) {
+            return Err(TableInputError::Codec { file, codec: compression.to_string() });
+        }
+    }
     Ok((builder, indices))
 }
 
 /// The rows of the file. Checks its columns.
 pub(super) fn rows(path: &Path, columns: Columns<'_>) -> Result<u64, TableInputError> {
-    let (builder, [_, value]) = begin(path, columns)?;
-    let data_type = builder.schema().field(value).data_type().clone();
+    let (builder, indices) = begin(path, columns)?;
+    let data_type = builder.schema().field(indices[1]).data_type().clone();
     floats(&new_empty_array(&data_type)).ok_or_else(|| value_type(path, columns, &data_type))?;
     match builder.metadata().file_metadata().num_rows() {
         0 => Err(TableInputError::Empty { file: path.display().to_string(), what: "rows" }),
@@ -73,7 +71,7 @@ pub(super) fn read(
 ) -> Result<Table, CommandError> {
     let damaged = damaged(path);
     let [start, end] = part.of(rows(path, columns)?);
-    let (builder, [by, value]) = begin(path, columns)?;
+    let (builder, indices) = begin(path, columns)?;
     // The groups of rows that the part overlaps; others are not read.
     let (mut groups, mut first, mut skipped) = (Vec::new(), 0, None);
     for (index, group) in builder.metadata().row_groups().iter().enumerate() {
@@ -85,23 +83,25 @@ pub(super) fn read(
         first = after;
     }
     let schema = builder.schema().clone();
-    let mask = ProjectionMask::roots(builder.parquet_schema(), [by, value]);
+    let mask = ProjectionMask::roots(builder.parquet_schema(), indices.iter().copied());
     let builder = builder.with_row_groups(groups).with_projection(mask).with_batch_size(BATCH);
     let builder = builder.with_offset(skipped.unwrap_or(0) as usize).with_limit((end - start) as usize);
     let mut batches = Vec::new();
     // Columns come in the order of the file.
-    let [by_place, value_place] = if by < value { [0, 1] } else { [1, 0] };
-    let convert = |by: &ArrayRef, value: &ArrayRef| {
-        let found = floats(value).ok_or_else(|| value_type(path, columns, value.data_type()))?;
-        batch(columns, by.clone(), Arc::new(found))
+    let place = |index: &usize| indices.iter().filter(|&other| other < index).count();
+    let places: Vec<usize> = indices.iter().map(place).collect();
+    let convert = |found: Vec<ArrayRef>| {
+        let [by, value, groups @ ..] = &found[..] else { return Err(damaged(&"columns are missing").into()) };
+        let floats = floats(value).ok_or_else(|| value_type(path, columns, value.data_type()))?;
+        batch(columns, by.clone(), Arc::new(floats), groups.to_vec())
     };
     for rows in builder.build().map_err(|why| damaged(&why))? {
         let rows = rows.map_err(|why| damaged(&why))?;
-        batches.push(convert(rows.column(by_place), rows.column(value_place.min(rows.num_columns() - 1)))?);
+        batches.push(convert(places.iter().map(|&place| rows.column(place).clone()).collect())?);
         tick(rows.num_rows() as u64);
     }
-    let [by, value] = [by, value].map(|index| new_empty_array(schema.field(index).data_type()));
-    Ok(Table::new(convert(&by, &value)?.schema(), batches)?)
+    let empty = indices.iter().map(|&index| new_empty_array(schema.field(index).data_type()));
+    Ok(Table::new(convert(empty.collect())?.schema(), batches)?)
 }
 
 /// A column of numbers as `f64`; `None` if it holds others.

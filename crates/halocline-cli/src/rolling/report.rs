@@ -16,6 +16,7 @@ pub(super) struct Report {
     pub(super) by: String,
     pub(super) value: String,
     pub(super) window: String,
+    pub(super) groups: Vec<String>,
     pub(super) statistic: String,
     pub(super) rows: u64,
     pub(super) ranks: usize,
@@ -66,9 +67,10 @@ impl Report {
                 "equal to the run on one rank up to rounding: {} differ, by up to {max_abs_diff:e} (max_abs_diff)",
                 plural(*different as usize, "result")
             ),
-            Verdict::Compared { max_abs_diff, different, tolerance } => format!(
-                "DIFFERENT from the run on one rank in {}, by up to {max_abs_diff:e} (max_abs_diff), where rounding explains {tolerance:e}",
-                plural(*different as usize, "result")
+            Verdict::Compared { max_abs_diff, beyond_rounding, tolerance, is_relative, .. } => format!(
+                "DIFFERENT from the run on one rank in {}, by up to {max_abs_diff:e} (max_abs_diff), where rounding explains {tolerance:e}{}",
+                plural(*beyond_rounding as usize, "result"),
+                if *is_relative { " of a result" } else { "" }
             ),
             Verdict::Skipped { why } => format!("NOT compared with a run on one rank: {why}"),
         }
@@ -76,8 +78,10 @@ impl Report {
 
     /// What was computed.
     pub(super) fn headline(&self) -> String {
-        let Self { statistic, value, window, by, .. } = self;
-        format!("rolling {statistic} of {value} over {window} by {by}")
+        let Self { statistic, value, window, by, groups, .. } = self;
+        let groups =
+            if groups.is_empty() { String::new() } else { format!(" in groups of {}", groups.join(", ")) };
+        format!("rolling {statistic} of {value} over {window} by {by}{groups}")
     }
 
     /// What travelled.

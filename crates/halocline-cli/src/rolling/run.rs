@@ -1,7 +1,7 @@
 //! A run from its arguments to its report.
 
 use super::args::RollingArgs;
-use super::axis;
+use super::axis::{self, Axis};
 use super::input::{Columns, Extent, Part, Source};
 use super::picture::{Envelope, Plot};
 use super::report::{Report, Times, Travelled};
@@ -28,12 +28,18 @@ pub(crate) fn run(args: &RollingArgs, json: bool) -> Result<u8, CommandError> {
 /// Refuses invalid arguments, files that cannot be read, and plots that cannot be written.
 fn check(args: &RollingArgs, ranks: usize) -> Result<(), CommandError> {
     args.rolling()?;
-    let Columns { by, value } = args.columns();
-    if by == value {
-        return Err(CommandError::usage(format!(
-            "`--by {by}` and `--value {value}` name one column; give the one that windows follow, and the one with the values"
-        )));
+    let Columns { by, value, groups } = args.columns();
+    let named = [("--by", by), ("--value", value)].into_iter();
+    let named: Vec<_> = named.chain(groups.iter().map(|group| ("--group", group.as_str()))).collect();
+    for (at, (option, name)) in named.iter().enumerate() {
+        if let Some((before, _)) = named[..at].iter().find(|(_, other)| other == name) {
+            return Err(CommandError::usage(format!(
+                "`{before} {name}` and `{option} {name}` name one column; give each column once: the one that windows follow, the one \
+                 with the values, and those of groups"
+            )));
+        }
     }
+    args.trace.check()?;
     let source = args.source();
     if let Extent::Rows(rows) = source.extent(args.columns(), Part::WHOLE)? {
         // Key, value and result, and a part of the file that is decoded.
@@ -54,19 +60,20 @@ impl RollingArgs {
         match (&self.csv, &self.parquet) {
             (Some(path), _) => Source::Csv(path.clone()),
             (None, Some(path)) => Source::Parquet(path.clone()),
-            (None, None) => Source::Embedded,
+            (None, None) => Source::embedded(),
         }
     }
 
     pub(super) fn columns(&self) -> Columns<'_> {
-        Columns { by: self.by(), value: self.value() }
+        Columns { by: self.by(), value: self.value(), groups: self.groups() }
     }
 }
 
 /// Runs one rank and returns the exit code of the process. Collective.
 fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, CommandError> {
+    let trace = args.trace.begin(comm)?;
     let (source, start) = (args.source(), Instant::now());
-    let read = read(comm, &source, args);
+    let read = tracing::trace_span!("read", rank = comm.rank()).in_scope(|| read(comm, &source, args));
     let read_time = start.elapsed();
     if comm.all_reduce(u64::from(read.is_err()), Reduce::Max)? > 0 {
         // The ranks that cannot read their parts say why.
@@ -78,10 +85,12 @@ fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, C
     let context = match rolling(&table, &args.rolling()?, comm) {
         // All ranks have the same error; rank 0 says it.
         Err(error) if comm.rank() > 0 && !matches!(error, TableError::Comm(_)) => return Ok(1),
-        result => result?,
+        Err(error) => return Err(source.in_file(args.columns(), comm.size(), error)?),
+        Ok(context) => context,
     };
     let results = context.aggregate(&[args.aggregation()], threads)?;
     let (whole, traffic) = (start.elapsed(), context.traffic());
+    let traced = trace.finish(comm)?;
     drop(table);
 
     let times = times(comm, [read_time, whole], traffic)?;
@@ -103,6 +112,7 @@ fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, C
         by: args.by().to_owned(),
         value: args.value().to_owned(),
         window: args.window_text(),
+        groups: args.groups().to_vec(),
         statistic: options::name(&args.statistic),
         rows,
         ranks: comm.size(),
@@ -115,8 +125,9 @@ fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, C
     };
     let drawn = plot.map(|(path, plot)| save(path, plot, &report).map(|()| path)).transpose();
     print_report(&report, || report.to_text(*drawn.as_ref().unwrap_or(&None)), json)?;
-    // Report the result before an error of the plot.
+    // Report the result before errors of the files.
     drawn?;
+    traced?;
     Ok(u8::from(!report.verdict.is_good()))
 }
 
@@ -182,35 +193,50 @@ fn draw(
     context: &Context,
     results: &RecordBatch,
 ) -> Result<Plot, CommandError> {
-    let Columns { by, value } = args.columns();
+    let Columns { by, value, groups } = args.columns();
     let column = |batch: &RecordBatch, name: &str| batch.column_by_name(name).cloned();
-    let keys = |batch: &RecordBatch| column(batch, by).map(|keys| axis::positions(&keys)).unwrap_or_default();
-    let (mut first, mut last) = (f64::INFINITY, f64::NEG_INFINITY);
-    if let (Some(head), Some(tail)) = (context.own().first(), context.own().last()) {
-        first = keys(&head.slice(0, 1)).first().copied().unwrap_or(first);
-        last = keys(&tail.slice(tail.num_rows() - 1, 1)).first().copied().unwrap_or(last);
-    }
-    let firsts = comm.all_gather(first)?;
-    let range = [comm.all_reduce(first, Reduce::Min)?, comm.all_reduce(last, Reduce::Max)?];
+    // Keys begin anew in each group: the axis is the number of the row then.
+    let is_grouped = !groups.is_empty();
+    let mut next_row = i128::from(context.first_row());
+    let mut keys = |batch: &RecordBatch| {
+        let first = next_row;
+        next_row += batch.num_rows() as i128;
+        match column(batch, by) {
+            Some(keys) if !is_grouped => axis::keys(&keys),
+            _ => (first..next_row).collect(),
+        }
+    };
+    let own: Vec<Vec<i128>> = context.own().iter().map(&mut keys).collect();
+    let ends = own.first().and_then(|keys| keys.first()).zip(own.last().and_then(|keys| keys.last()));
+    let bytes: Vec<u8> =
+        ends.into_iter().flat_map(|(&first, &last)| [first, last]).flat_map(i128::to_le_bytes).collect();
+    let all = comm.all_gather(bytes)?;
+    let end = |rank: &Vec<u8>, at: usize| Some(i128::from_le_bytes(*rank.as_chunks().0.get(at)?));
+    let firsts: Vec<Option<i128>> = all.iter().map(|rank| end(rank, 0)).collect();
+    let unit = match context.schema().field_with_name(by) {
+        Ok(field) if !is_grouped => axis::Unit::of(field.data_type()),
+        _ => axis::Unit::Integer,
+    };
+    let first = firsts.iter().flatten().min().copied().unwrap_or_default();
+    let last = all.iter().filter_map(|rank| end(rank, 1)).max().unwrap_or_default();
+    let axis = Axis { first, last, unit };
     let (mut values, mut rolled) = (Envelope::new(), Envelope::new());
     let mut results = results.column(0).as_primitive::<Float64Type>().iter();
-    for batch in context.own() {
+    for (batch, keys) in context.own().iter().zip(own) {
         let Some(numbers) = column(batch, value) else { continue };
         let numbers = numbers.as_primitive::<Float64Type>();
-        for ((key, number), result) in keys(batch).into_iter().zip(numbers).zip(results.by_ref()) {
-            values.add(range, key, number.unwrap_or(f64::NAN));
-            rolled.add(range, key, result.unwrap_or(f64::NAN));
+        for ((key, number), result) in keys.into_iter().zip(numbers).zip(results.by_ref()) {
+            values.add(axis.share(key), number);
+            rolled.add(axis.share(key), result);
         }
     }
-    let is_time = context.schema().field_with_name(by).is_ok_and(|field| axis::is_time(field.data_type()));
     Ok(Plot {
         title: String::new(),
         below: String::new(),
-        by: by.to_owned(),
+        by: if is_grouped { format!("row, sorted by {}, {by}", groups.join(", ")) } else { by.to_owned() },
         value: value.to_owned(),
         result: format!("{} over {}", options::name(&args.statistic), args.window_text()),
-        is_time,
-        range,
+        axis,
         firsts,
         values: values.of_all(comm)?,
         results: rolled.of_all(comm)?,

@@ -1,6 +1,6 @@
 //! The comparison with a run on one rank.
 
-use super::args::RollingArgs;
+use super::args::{Kind, RollingArgs};
 use super::input::{Part, Source};
 use crate::error::CommandError;
 use crate::info;
@@ -21,8 +21,13 @@ pub(super) enum Verdict {
         max_abs_diff: f64,
         /// Results whose bits differ.
         different: u64,
-        /// The largest difference that rounding explains: 1e-12 of the largest value; of sums, times the rows of a window.
+        /// Results that differ by more than rounding explains.
+        beyond_rounding: u64,
+        /// The difference that rounding explains, or its share of each result.
         tolerance: f64,
+        /// Whether `tolerance` is a share of each result: of the standard deviation.
+        #[serde(rename = "tolerance_is_relative")]
+        is_relative: bool,
     },
     /// The results were not compared, for this reason.
     Skipped {
@@ -35,7 +40,7 @@ impl Verdict {
     /// Whether the comparison found no difference beyond rounding.
     pub(super) fn is_good(&self) -> bool {
         match self {
-            Self::Compared { max_abs_diff, tolerance, .. } => max_abs_diff <= tolerance,
+            Self::Compared { beyond_rounding, .. } => *beyond_rounding == 0,
             Self::Skipped { .. } => true,
         }
     }
@@ -97,22 +102,6 @@ pub(super) fn verify(
     let context = rolling(&table, &args.rolling()?, &Communicator::single())?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let due = bits(&context.aggregate(&[args.aggregation()], threads)?);
-    let (mut max_abs_diff, mut different) = (0f64, 0);
-    for (&due, &found) in due.iter().zip(found).filter(|(due, found)| due != found) {
-        let difference = (f64::from_bits(due) - f64::from_bits(found)).abs();
-        // Both NaN, of any bits.
-        let is_same =
-            f64::from_bits(due).is_nan() && f64::from_bits(found).is_nan() && due != NULL && found != NULL;
-        max_abs_diff = max_abs_diff.max(match difference.is_nan() {
-            true if is_same => 0.0,
-            true => f64::INFINITY,
-            false => difference,
-        });
-        different += 1;
-    }
-    if due.len() != found.len() {
-        (max_abs_diff, different) = (f64::INFINITY, different + due.len().abs_diff(found.len()) as u64);
-    }
     let largest = |batch: &RecordBatch| {
         let values = batch.column_by_name(args.value()).map(|column| column.as_primitive::<Float64Type>());
         let finite = values.into_iter().flatten().flatten().filter(|value| value.is_finite());
@@ -120,6 +109,99 @@ pub(super) fn verify(
     };
     let largest = context.own().iter().map(largest).fold(0.0, f64::max);
     let rows = context.windows().map(|window| window.len()).max().unwrap_or(0);
-    let tolerance = 1e-12 * largest * if args.is_sum() { rows as f64 } else { 1.0 };
-    Ok(Verdict::Compared { max_abs_diff, different, tolerance })
+    Ok(Tolerance::of(args.statistic, largest, rows).compare(&due, found))
+}
+
+/// What rounding explains.
+#[derive(Debug, Clone, Copy)]
+enum Tolerance {
+    /// A difference.
+    Absolute(f64),
+    /// A share of the result.
+    Relative(f64),
+}
+
+impl Tolerance {
+    /// That of a statistic of values up to `largest` in windows of `rows` rows at most.
+    fn of(statistic: Kind, largest: f64, rows: usize) -> Self {
+        match statistic {
+            // Values of the window, or computed of two of them.
+            Kind::Min | Kind::Max | Kind::Median => Self::Absolute(0.0),
+            Kind::Mean => Self::Absolute(1e-12 * largest),
+            Kind::Sum => Self::Absolute(1e-12 * largest * rows as f64),
+            // Values far from 0 do not make it less exact.
+            Kind::Std => Self::Relative(1e-11),
+        }
+    }
+
+    /// Compares the bits of results.
+    fn compare(self, due: &[u64], found: &[u64]) -> Verdict {
+        let (tolerance, is_relative) = match self {
+            Self::Absolute(tolerance) => (tolerance, false),
+            Self::Relative(tolerance) => (tolerance, true),
+        };
+        let lacking = due.len().abs_diff(found.len()) as u64;
+        let (mut max_abs_diff, mut different, mut beyond_rounding) = (0f64, lacking, lacking);
+        if lacking > 0 {
+            max_abs_diff = f64::INFINITY;
+        }
+        for (&due_bits, &found_bits) in due.iter().zip(found).filter(|(due, found)| due != found) {
+            different += 1;
+            let (due, found) = (f64::from_bits(due_bits), f64::from_bits(found_bits));
+            let is_null = due_bits == NULL || found_bits == NULL;
+            // Both NaN, of any bits, or zeros of both signs, or infinite.
+            let difference = match !is_null && (due.is_nan() && found.is_nan() || due == found) {
+                true => 0.0,
+                false => Some((due - found).abs())
+                    .filter(|difference| !difference.is_nan())
+                    .unwrap_or(f64::INFINITY),
+            };
+            let allowed = if is_relative { tolerance * due.abs() } else { tolerance };
+            // Not true of an infinite result that is due.
+            beyond_rounding += u64::from(!(difference <= allowed) || difference.is_infinite());
+            max_abs_diff = max_abs_diff.max(difference);
+        }
+        Verdict::Compared { max_abs_diff, different, beyond_rounding, tolerance, is_relative }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_good(tolerance: Tolerance, due: f64, found: f64) -> bool {
+        tolerance.compare(&[due.to_bits()], &[found.to_bits()]).is_good()
+    }
+
+    #[test]
+    fn minima_and_medians_are_equal_to_the_last_bit() {
+        for statistic in [Kind::Min, Kind::Max, Kind::Median] {
+            let tolerance = Tolerance::of(statistic, 1e9, 1000);
+            assert!(is_good(tolerance, 1.5, 1.5) && is_good(tolerance, 0.0, -0.0));
+            assert!(!is_good(tolerance, 1.5, 1.5f64.next_up()));
+        }
+    }
+
+    /// Values of 1e9 with a standard deviation of 1e-6: an error of the whole deviation was within the tolerance.
+    #[test]
+    fn deviations_are_compared_by_their_own_size() {
+        let tolerance = Tolerance::of(Kind::Std, 1e9, 1000);
+        assert!(is_good(tolerance, 1e-6, 1e-6 * (1.0 + 1e-12)));
+        assert!(
+            !is_good(tolerance, 1e-6, 1.1e-6)
+                && !is_good(tolerance, 1e-6, 0.0)
+                && !is_good(tolerance, 0.0, 1e-6)
+        );
+    }
+
+    #[test]
+    fn results_that_are_null_nan_infinite_or_lacking_are_told_apart() {
+        let tolerance = Tolerance::of(Kind::Mean, 1e300, 1);
+        assert!(is_good(tolerance, f64::NAN, -f64::NAN) && !is_good(tolerance, f64::NAN, 1.0));
+        assert!(
+            !is_good(tolerance, f64::INFINITY, 1.0) && !is_good(tolerance, f64::INFINITY, f64::NEG_INFINITY)
+        );
+        assert!(!tolerance.compare(&[NULL], &[f64::NAN.to_bits()]).is_good());
+        assert!(!tolerance.compare(&[NULL], &[]).is_good());
+    }
 }

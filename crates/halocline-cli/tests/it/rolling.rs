@@ -164,7 +164,10 @@ fn bad_arguments_are_refused_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
     for (args, message) in [
         ("--window 0", "the window 0 rows has no length"),
-        ("--window -5d", "unexpected argument '-5'"),
+        ("--window -5d", "`--window -5d`: a window has no negative length; give it without the sign"),
+        ("--window=-3", "`--window -3`: a window has no negative length"),
+        ("--window 4294967296", "`--window 4294967296`: a window has at most 4294967295 rows"),
+        ("--group temp", "`--value temp` and `--group temp` name one column"),
         ("--window 5mo", "is no duration"),
         ("--window 5d --closed up", "invalid value 'up'"),
         ("--csv a.csv", "--by <COLUMN>"),
@@ -204,8 +207,26 @@ fn bad_files_are_named_with_the_line() {
             "line 42 of a.csv has \"one\" in column \"v\", which is no number",
         ),
         (&format!("t,v\n{rows}2010-01-01\n{rows}"), "line 42 of a.csv has 1 fields, its header has 2"),
-        (&format!("t,v\n{rows},1\n"), "of rank 3 has no \"t\" (null)"),
-        (&format!("t,v\n{rows}2009-01-01,1\n"), "rows are not sorted: row"),
+        (&format!("t,v\n{rows},1\n"), "line 42 of a.csv has no \"t\"; every row needs one"),
+        (
+            &format!("t,v\n{rows}2009-01-01,1\n"),
+            "line 42 of a.csv has t = 2009-01-01 00:00:00, after 2010-01-01 00:00:00 in line 41 of a.csv; sort the file",
+        ),
+        // Blank lines count, whether they lie before the line or between parts.
+        (&format!("t,v\n\n{rows}\r\n\n2010-01-01,one\n"), "line 45 of a.csv has \"one\""),
+        (&format!("t,v\n\n{rows}\n\n2009-01-01,1\n"), "line 45 of a.csv has t = 2009-01-01"),
+        (&format!("t,v\n{rows}2010-01-01,\"1\n2\"\n"), "line 42 of a.csv has a field in quotes that goes on"),
+        (&format!("t,v\n{rows}2010-01-01,\"1\n"), "line 42 of a.csv has a field in quotes that goes on"),
+        (
+            "t,v\n1.5,1\n",
+            "\"1.5\" in column \"t\", which is no integer or time; a key has no fraction, so multiply",
+        ),
+        (
+            "t,v\n1,1\n1.5,1\n",
+            "line 3 of a.csv has \"1.5\" in column \"t\", which is no integer; a key has no fraction",
+        ),
+        ("t,v\n9223372036854775808,1\n", "which is no integer of 64 bits"),
+        ("t,v,t\n1,1,1\n", "a.csv has two columns \"t\"; rename one of them"),
         ("t,v\n1,1\n2010-01-01,2\n", "which is no integer"),
     ] {
         std::fs::write(folder.path().join("a.csv"), text).unwrap();
@@ -218,6 +239,18 @@ fn bad_files_are_named_with_the_line() {
             assert_eq!(stderr.matches("error").count(), 1, "said once: {stderr}");
         }
     }
+    for (bytes, message) in [
+        (
+            &b"\x1f\x8b\x08\x00"[..],
+            "a.csv is compressed by gzip, it cannot be read as CSV; decompress it first, with gunzip",
+        ),
+        (b"PAR1....", "a.csv is a Parquet file, it cannot be read as CSV; give it as `--parquet`"),
+        (b"\xff\xfet\0,\0", "a.csv is text in UTF-16"),
+    ] {
+        std::fs::write(folder.path().join("a.csv"), bytes).unwrap();
+        let stderr = refused(folder.path(), "--csv a.csv --by t --value v", 1);
+        assert!(stderr.contains(message), "{stderr}");
+    }
     std::fs::write(folder.path().join("b.parquet"), rows).unwrap();
     let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
     assert!(stderr.contains("cannot read b.parquet as Parquet"), "{stderr}");
@@ -229,4 +262,57 @@ fn bad_files_are_named_with_the_line() {
     assert!(stderr.contains("column \"v\" of c.parquet is Utf8; choose a column"), "{stderr}");
     let stderr = refused(folder.path(), "--parquet c.parquet --by t --value w", 1);
     assert!(stderr.contains("c.parquet has no column \"w\""), "{stderr}");
+    let key = Arc::new(Int64Array::from(vec![1, 3, 2])) as ArrayRef;
+    let value = Arc::new(Float32Array::from(vec![1.0; 3])) as ArrayRef;
+    let rows = RecordBatch::try_from_iter([("t", key), ("v", value.clone()), ("f", value)]).unwrap();
+    write_parquet(&folder.path().join("d.parquet"), &rows, 1, parquet::basic::Compression::UNCOMPRESSED);
+    let stderr = refused(folder.path(), "--parquet d.parquet --by t --value v --window 2i --ranks 2", 1);
+    assert!(stderr.contains("row 2 of d.parquet has t = 2, after 3 in row 1 of d.parquet"), "{stderr}");
+    let stderr = refused(folder.path(), "--parquet d.parquet --by f --value v --window 2i", 1);
+    assert!(stderr.contains("column \"f\" of rank 0 is Float32, it cannot be the key"), "{stderr}");
+}
+
+#[test]
+fn times_in_nanoseconds_as_pandas_writes_them_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..90).map(|row| format!("2010-01-01 00:00:00.{:09},{row}\n", row * 11)).collect();
+    std::fs::write(folder.path().join("a.csv"), format!("t,v\n{rows}")).unwrap();
+    let args = "--csv a.csv --by t --value v --window 55ns --statistic min --ranks 3 --transport thread --plot a.svg";
+    let report = report(folder.path(), args);
+    assert_eq!((&report["rows"], &report["different"]), (&Value::from(90), &Value::from(0)));
+    // Three borders of ranks would lie on one place if the keys lost digits.
+    assert_eq!(report["rows_sent"], 2 * 4);
+    let picture = std::fs::read_to_string(folder.path().join("a.svg")).unwrap();
+    assert!(picture.contains("e-7 s") && picture.contains("rank 1"), "{picture}");
+}
+
+#[test]
+fn windows_stay_within_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    // Groups of different lengths, of which the first has no name; keys begin anew in each.
+    let rows = |group: &str, count: i64| -> String {
+        (0..count).map(|row| format!("{row},{group},{}\n", row % 7)).collect()
+    };
+    let text = format!("t,place,v\n{}{}{}", rows("", 5), rows("Bergen", 40), rows("Oslo", 60));
+    std::fs::write(folder.path().join("a.csv"), text).unwrap();
+    let common = "--by t --value v --group place --window 10 --statistic sum --transport thread --plot a.svg";
+    for ranks in [1, 2, 5] {
+        let report = report(folder.path(), &format!("--csv a.csv {common} --ranks {ranks}"));
+        assert_eq!((&report["rows"], &report["different"]), (&Value::from(105), &Value::from(0)));
+        assert_eq!(report["groups"], serde_json::json!(["place"]));
+    }
+    let picture = std::fs::read_to_string(folder.path().join("a.svg")).unwrap();
+    assert!(picture.contains("row, sorted by place, t"), "{picture}");
+    assert!(picture.contains("in groups of place"), "{picture}");
+    let place = Arc::new(Int64Array::from_iter_values((0..100).map(|row| row / 30))) as ArrayRef;
+    let key = Arc::new(Int64Array::from_iter_values((0..100).map(|row| row % 30))) as ArrayRef;
+    let value = Arc::new(Float32Array::from_iter_values((0..100).map(|row| row as f32))) as ArrayRef;
+    let rows = RecordBatch::try_from_iter([("place", place), ("v", value), ("t", key)]).unwrap();
+    write_parquet(&folder.path().join("a.parquet"), &rows, 17, parquet::basic::Compression::UNCOMPRESSED);
+    let found = report(folder.path(), &format!("--parquet a.parquet {common} --ranks 4"));
+    assert_eq!((&found["rows"], &found["different"]), (&Value::from(100), &Value::from(0)));
+    let stderr = refused(folder.path(), "--csv a.csv --by t --value v --group town", 1);
+    assert!(stderr.contains("a.csv has no column \"town\""), "{stderr}");
+    let stderr = refused(folder.path(), "--csv a.csv --by t --value v --window 10", 1);
+    assert!(stderr.contains("line 7 of a.csv has t = 0, after 4 in line 6 of a.csv"), "{stderr}");
 }

@@ -157,3 +157,17 @@ fn a_file_that_fails_at_its_end_leaves_the_result() {
         }
     }
 }
+
+#[test]
+fn every_rank_and_phase_of_a_rolling_window_is_on_one_timeline() {
+    for transport in ["thread", "shm"] {
+        let args = format!("run rolling --ranks 3 --transport {transport} --no-plot --no-check");
+        let mut spans: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+        for event in events(&args).iter().filter(|event| event["ph"] == "X") {
+            spans.entry(event["name"].as_str().unwrap().to_owned()).or_default().insert(rank(event));
+        }
+        for name in ["read", "check order", "exchange rows", "aggregate"] {
+            assert_eq!(spans.get(name), Some(&BTreeSet::from([0, 1, 2])), "{args}: {name} in {spans:?}");
+        }
+    }
+}
