@@ -39,8 +39,11 @@ pub enum Late {
     Interrupted,
 }
 
-/// Polls between two reads of the clock.
+/// Looks between two reads of the clock.
 const LOOKS: u32 = 64;
+
+/// Further polls of the transport in a look while messages are in flight.
+const CARRIED: u32 = 3;
 
 /// If ranks share cores, or messages arrive only by polling, a wait yields its core for
 /// this long before it sleeps.
@@ -65,8 +68,8 @@ impl Patience {
         }
     }
 
-    /// Waits until `poll` or `late` returns a value. `may_sleep` is called before each sleep; if it returns false, the wait looks
-    /// again at once. Every other change that `poll` depends on must ring the rank's bell.
+    /// Waits until `poll` or `late` returns a value. `may_sleep` is called before each sleep, and once if the wait polls longer than
+    /// its spin; if it returns false, the wait looks again at once. Every other change that `poll` depends on must ring the rank's bell.
     pub fn wait<T>(
         &self,
         transport: &dyn Transport,
@@ -80,8 +83,13 @@ impl Patience {
         let host = transport.host();
         let polled = transport.is_polled();
         let yields = polled || transport.is_oversubscribed();
+        let is_carrying = || !self.spin.is_zero() && transport.is_carrying();
         let mut look = || {
             transport.poll();
+            if is_carrying() {
+                // MPI moves some of the bytes in each call, and the rest of a look takes as long.
+                (0..CARRIED).for_each(|_| transport.poll());
+            }
             poll()
         };
         if !self.spin.is_zero() {
@@ -94,17 +102,18 @@ impl Patience {
             }
         }
         let start = host.now();
-        let (mut due, mut nap) = (Due::new(self, host), NAP.0);
+        let (mut due, mut nap, mut has_asked) = (Due::new(self, host), NAP.0, false);
         loop {
-            let mut waited = host.now().saturating_sub(start);
-            while waited < self.spin {
+            let waited = host.now().saturating_sub(start);
+            // With a core for each rank, this thread polls as long as messages in flight move only while somebody does.
+            let spins = waited < self.spin || is_carrying();
+            if spins {
                 for _ in 0..LOOKS {
                     if let Some(found) = look() {
                         return found;
                     }
                     host.pause();
                 }
-                waited = host.now().saturating_sub(start);
             }
             if self.deadline.is_some_and(|deadline| waited >= deadline) {
                 // If this thread was stopped meanwhile, the message may have come.
@@ -115,9 +124,14 @@ impl Patience {
             if let Some(end) = due.call(host, waited, &mut late) {
                 return end;
             }
-            // Messages in flight move only while somebody polls. With a core for each rank that may be this thread.
-            let is_carried = !self.spin.is_zero() && transport.is_carrying();
-            if yields && waited < YIELD || is_carried || !may_sleep() {
+            if spins {
+                // Ranks that this one waits for need not wait for its messages to others.
+                if waited >= self.spin && !std::mem::replace(&mut has_asked, true) {
+                    may_sleep();
+                }
+                continue;
+            }
+            if yields && waited < YIELD || !may_sleep() {
                 host.yield_now();
                 if let Some(found) = look() {
                     return found;

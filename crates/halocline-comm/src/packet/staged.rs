@@ -148,14 +148,14 @@ impl StagedReceive {
         ready: impl Fn() -> Result<(), PacketError>,
     ) -> Result<bool, PacketError> {
         while self.received < self.target.len() {
-            while let Some(first) = self.copies.front()
-                && first.event.query()?
-            {
-                self.copies.pop_front();
-            }
             let copier = context.copier(&self.device)?;
             let whole = self.target.len();
             if self.arriving.is_none() {
+                while let Some(first) = self.copies.front()
+                    && first.event.query()?
+                {
+                    self.copies.pop_front();
+                }
                 if self.copies.len() == AHEAD {
                     return Ok(false);
                 }
