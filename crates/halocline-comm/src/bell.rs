@@ -23,6 +23,8 @@ pub struct Doorbell {
     armed: AtomicU32,
     /// Changes with every demand; the progress thread parks on it.
     demands: AtomicU32,
+    /// 1 while the progress thread sleeps, or is about to.
+    parked: AtomicU32,
 }
 
 impl Default for Doorbell {
@@ -32,6 +34,7 @@ impl Default for Doorbell {
             rings: AtomicU32::new(0),
             armed: AtomicU32::new(0),
             demands: AtomicU32::new(0),
+            parked: AtomicU32::new(0),
         }
     }
 }
@@ -68,10 +71,16 @@ impl Doorbell {
     }
 
     /// Wakes the progress thread of the rank.
+    ///
+    /// The fence pairs with the one in [`Doorbell::await_demand`]: either this thread sees that the other one sleeps, or that sees
+    /// the demand.
     #[cold]
     pub fn demand(&self, host: &dyn Host) {
         self.demands.fetch_add(1, Ordering::Release);
-        host.wake(&self.demands);
+        fence(Ordering::SeqCst);
+        if self.parked.load(Ordering::Relaxed) != 0 {
+            host.wake(&self.demands);
+        }
     }
 
     /// Sleeps until rung, unless `ready` is true. May return early for no reason.
@@ -105,6 +114,9 @@ impl Doorbell {
 
     /// Puts the progress thread to sleep until a demand after it read `seen`, or until the timeout.
     pub(crate) fn await_demand(&self, host: &dyn Host, seen: u32, timeout: Option<Duration>) {
+        self.parked.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         host.park(&self.demands, seen, timeout);
+        self.parked.store(0, Ordering::Relaxed);
     }
 }

@@ -248,7 +248,7 @@ impl Communicator {
             },
             || {
                 failed.set(call.and_then(|call| call.check(self).err()));
-                true
+                Duration::MAX
             },
             |late| match late {
                 Late::Announce => {

@@ -68,13 +68,13 @@ impl Patience {
         }
     }
 
-    /// Waits until `poll` or `late` returns a value. `may_sleep` is called before each sleep, and once if the wait polls longer than
-    /// its spin; if it returns false, the wait looks again at once. Every other change that `poll` depends on must ring the rank's bell.
+    /// Waits until `poll` or `late` returns a value. `before_sleep` is called before each sleep, and once if the wait polls longer than
+    /// its spin; it returns how long the wait may sleep at most: it looks again at once if that is no time. Every other change that `poll` depends on must ring the rank's bell.
     pub fn wait<T>(
         &self,
         transport: &dyn Transport,
         mut poll: impl FnMut() -> Option<T>,
-        mut may_sleep: impl FnMut() -> bool,
+        mut before_sleep: impl FnMut() -> Duration,
         mut late: impl FnMut(Late) -> Option<T>,
     ) -> T {
         if let Some(found) = poll() {
@@ -127,18 +127,20 @@ impl Patience {
             if spins {
                 // Ranks that this one waits for need not wait for its messages to others.
                 if waited >= self.spin && !std::mem::replace(&mut has_asked, true) {
-                    may_sleep();
+                    before_sleep();
                 }
                 continue;
             }
-            if yields && waited < YIELD || !may_sleep() {
+            let most = if yields && waited < YIELD { Duration::ZERO } else { before_sleep() };
+            if most.is_zero() {
                 host.yield_now();
                 if let Some(found) = look() {
                     return found;
                 }
                 continue;
             }
-            let mut longest = due.next().min(self.deadline.unwrap_or(Duration::MAX)).saturating_sub(waited);
+            let event = due.next().min(self.deadline.unwrap_or(Duration::MAX));
+            let mut longest = event.saturating_sub(waited).min(most);
             if polled {
                 longest = longest.min(nap);
                 nap = NAP.1.min(2 * nap);

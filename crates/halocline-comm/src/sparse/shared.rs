@@ -175,13 +175,10 @@ impl Shared {
         }
     }
 
-    /// Before a wait sleeps: false if there is something to do at once.
-    fn may_sleep(&self) -> bool {
-        let is_due = self.due().is_some_and(|due| due <= self.context.comm().link().host().now());
-        if !is_due {
-            self.demand_if_due();
-        }
-        !is_due
+    /// How long a wait may sleep: no bell rings when a device has done its work or a time has come.
+    fn longest_sleep(&self) -> Duration {
+        let now = self.context.comm().link().host().now();
+        self.engine().due(now).map_or(Duration::MAX, |due| due.saturating_sub(now))
     }
 
     pub(super) fn is_complete(&self) -> Result<bool, SparseError> {
@@ -234,7 +231,7 @@ impl Shared {
         let patience = self.context.patience(self.deadline);
         self.arm(|arming| arming.waiters += 1);
         let poll = || self.is_complete().map(|complete| complete.then_some(())).transpose();
-        let ended = patience.wait(link, poll, || self.may_sleep(), |late| self.late(late));
+        let ended = patience.wait(link, poll, || self.longest_sleep(), |late| self.late(late));
         self.arm(|arming| arming.waiters -= 1);
         if ended.is_err() {
             // What came while nothing was armed.
@@ -339,7 +336,10 @@ impl Serve for Shared {
     }
 
     fn due(&self) -> Option<Duration> {
-        let due = self.engine().due(self.context.comm().link().host().now());
+        // A thread that waits looks itself.
+        let is_watched = lock(&self.arming).waiters > 0;
+        let now = self.context.comm().link().host().now();
+        let due = if is_watched { None } else { self.engine().due(now) };
         let deadline = self.task_deadline().filter(|_| matches!(self.status(), Ok(false)));
         due.into_iter().chain(deadline).min()
     }

@@ -75,7 +75,7 @@ impl Bound {
             },
             || {
                 self.demand(epoch);
-                true
+                Duration::MAX
             },
             |late| match late {
                 Late::Announce => {

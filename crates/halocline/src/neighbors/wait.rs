@@ -21,10 +21,15 @@ impl Shared {
             // What has come before.
             link.poll();
             self.advance();
-            if self.due().is_some() {
-                // No message announces that time: the progress thread, which may sleep, has to know it.
-                link.own_bell().demand(link.host());
-            }
+            self.demand_if_due();
+        }
+    }
+
+    /// No message announces the time of the next look: the progress thread, which may sleep, has to know it.
+    fn demand_if_due(&self) {
+        if self.due().is_some() {
+            let link = self.comm().link();
+            link.own_bell().demand(link.host());
         }
     }
 
@@ -56,27 +61,23 @@ impl Shared {
             core.completion.outcome()
         };
         let patience = self.context.patience(self.deadline);
-        let ended = patience.wait(link, poll, || self.may_sleep(core), |late| self.late(core, late));
+        let ended = patience.wait(link, poll, || self.before_sleep(core), |late| self.late(core, late));
         if was_armed && core.completion.outcome().is_none() {
             self.arm(core);
         }
+        // Of other rounds, too, which this thread has carried on.
+        self.demand_if_due();
         ended
     }
 
-    /// Before a wait sleeps: asks the neighbours that a round waits for to carry it on while their programs compute. False if there
-    /// is something to do at once.
-    fn may_sleep(&self, core: &Arc<Core>) -> bool {
+    /// Before a wait sleeps: asks the neighbours that a round waits for to carry it on while their programs compute. Returns how
+    /// long it may sleep: no bell rings when a device has done its work or a time has come.
+    fn before_sleep(&self, core: &Arc<Core>) -> Duration {
         let link = self.comm().link();
         let (state, now) = (self.lock(), self.now());
-        match state.due(now) {
-            Some(due) if due <= now => return false,
-            // No bell rings then: the progress thread looks.
-            Some(_) => link.own_bell().demand(link.host()),
-            None => {}
-        }
-        let Some(active) = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core)) else {
-            return true;
-        };
+        let longest = state.due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
+        let active = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core));
+        let Some(active) = active.filter(|_| !longest.is_zero()) else { return longest };
         for side in Side::BOTH {
             if let (Some(rank), Some(_)) = (*self.neighbors.get(side), active.links.get(side).missing())
                 && let Some(bell) = link.bell(rank)
@@ -84,7 +85,7 @@ impl Shared {
                 bell.demand(link.host());
             }
         }
-        true
+        longest
     }
 
     fn late(&self, core: &Arc<Core>, late: Late) -> Option<Result<(), NeighborError>> {

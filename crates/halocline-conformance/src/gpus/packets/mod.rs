@@ -92,7 +92,7 @@ impl<'a> Bench<'a> {
         patience.wait(
             link,
             poll,
-            || true,
+            || Duration::MAX,
             |late| match late {
                 halocline_comm::Late::Interrupted => {
                     Some(Err(CommError::Interrupted { waiting: self.comm.rank(), what: what() }.into()))
