@@ -11,7 +11,7 @@ use crate::lent::Lent;
 use crate::progress::Serve;
 use crate::segment::Segment;
 use crate::thread::ThreadTransport;
-use crate::transport::{PeerState, Transport};
+use crate::transport::{PeerState, Post, Transport};
 use crate::wait::{Late, Patience};
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
@@ -54,6 +54,11 @@ pub trait Endpoint: Sized {
     /// Hands over a message; never waits for the receiver.
     fn send(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), CommError> {
         self.link().post(to, tag, payload, &[])
+    }
+
+    /// The same for two messages, the first of which arrives first.
+    fn send_pair(&self, to: usize, pair: [Post; 2]) -> Result<(), CommError> {
+        self.link().post_pair(to, pair)
     }
 
     /// The same for bytes that are sent from where they are.

@@ -89,7 +89,7 @@ pub use {
     mappings::{MappingError, Mappings},
     progress::Serve,
     segment::{SEGMENT_ALIGN, Segment},
-    transport::{Cores, PeerState, Transport},
+    transport::{Cores, PeerState, Post, Transport},
     values::{Number, Values},
     wait::{Late, Patience, WARN_AFTER},
 };

@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::inbox::{Inbox, Tag};
 use crate::lent::Lent;
 use crate::segment::Segment;
-use crate::transport::{Cores, PeerState, Transport};
+use crate::transport::{Cores, PeerState, Post, Transport};
 use std::sync::Arc;
 
 /// The ranks of a split communicator, and what their transport calls them.
@@ -120,6 +120,10 @@ unsafe impl Transport for SplitTransport {
         segments: &[Arc<Segment>],
     ) -> Result<(), CommError> {
         Self::renamed(self.whole.post(self.outer(to)?, tag, payload, segments), to)
+    }
+
+    fn post_pair(&self, to: usize, pair: [Post; 2]) -> Result<(), CommError> {
+        Self::renamed(self.whole.post_pair(self.outer(to)?, pair), to)
     }
 
     fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {

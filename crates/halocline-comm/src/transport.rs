@@ -47,6 +47,15 @@ impl Cores {
     }
 }
 
+/// A message to be sent.
+#[derive(Debug)]
+pub struct Post {
+    /// Its tag.
+    pub tag: Tag,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
 /// One rank's end of a transport.
 ///
 /// # Safety
@@ -74,6 +83,11 @@ pub unsafe trait Transport: Send + Sync {
     /// [`Transport::reach`] accepts each of the `segments` for the receiver.
     fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>])
     -> Result<(), CommError>;
+
+    /// As [`Transport::post`] for two messages, the first of which arrives first.
+    fn post_pair(&self, to: usize, pair: [Post; 2]) -> Result<(), CommError> {
+        pair.into_iter().try_for_each(|post| self.post(to, post.tag, post.payload, &[]))
+    }
 
     /// As [`Transport::post`], from a buffer that the transport need not copy.
     fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {

@@ -10,6 +10,7 @@ use super::runtime::About;
 use crate::bulk::{Bulk, BulkQueue, Surround};
 use crate::inbox::Tag;
 use crate::lent::{Lent, Payload};
+use crate::transport::Post;
 use state::{Close, State};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -134,6 +135,25 @@ impl Channel {
             // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `call` has found the channel unbroken, and both
             // locks are held.
             unsafe { self.flush_outbox(state).and_then(|()| state.send(to, tag, payload)) }
+        });
+        state.note(sent)
+    }
+
+    /// Sends two messages, or queues them for a thread that may call MPI. Never waits for the receiver.
+    pub(super) fn post_pair(&self, to: usize, pair: [Post; 2]) -> Result<(), MpiError> {
+        if !self.access.is_mine() {
+            return pair
+                .into_iter()
+                .try_for_each(|post| self.post(to, post.tag, Payload::Owned(post.payload)));
+        }
+        self.posting.fetch_add(1, Ordering::Relaxed);
+        let _call = self.calls.map(lock);
+        let mut state = lock(&self.state);
+        self.posting.fetch_sub(1, Ordering::Relaxed);
+        let sent = self.call(&mut state, |state| {
+            // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `call` has found the channel unbroken, and both
+            // locks are held.
+            unsafe { self.flush_outbox(state).and_then(|()| state.send_pair(to, pair)) }
         });
         state.note(sent)
     }

@@ -24,10 +24,12 @@ pub(super) enum Kind {
     Close,
     /// The last part of a message that announces a bulk, which follows on a communicator of its own.
     Bulk,
+    /// The last part of a message that carries another one, which comes before it.
+    Pair,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Last, Self::Part, Self::Close, Self::Bulk];
+    const ALL: [Self; 5] = [Self::Last, Self::Part, Self::Close, Self::Bulk, Self::Pair];
 
     /// Its tag: small enough for every library.
     pub(super) fn tag(self) -> c_int {
@@ -73,6 +75,24 @@ pub(super) fn announced(payload: &mut Vec<u8>) -> Option<(u32, usize)> {
     payload.truncate(kept);
     let len = usize::try_from(len).ok().filter(|&len| len <= LONGEST)?;
     (number < NUMBERS).then_some((number, len))
+}
+
+/// A payload, followed by a message that comes before its own.
+pub(super) fn carry(mut payload: Vec<u8>, tag: Tag, first: &[u8]) -> Vec<u8> {
+    payload.reserve(first.len() + 2 * TRAILER);
+    payload.extend_from_slice(first);
+    payload.extend_from_slice(&trailer(tag, first.len()));
+    payload
+}
+
+/// Removes the message that a payload carries.
+pub(super) fn carried(payload: &mut Vec<u8>) -> Option<(Tag, Vec<u8>)> {
+    let (rest, trailer) = payload.split_last_chunk()?;
+    let (tag, len) = read(trailer);
+    let at = rest.len().checked_sub(usize::try_from(len).ok()?)?;
+    let first = rest[at..].to_vec();
+    payload.truncate(at);
+    Some((tag, first))
 }
 
 /// Bulks from one rank to another have numbers below this one, used in turn: every MPI supports
@@ -169,6 +189,21 @@ mod tests {
         }
 
         #[test]
+        fn a_carried_message_survives_and_other_bytes_are_refused(
+            payload in proptest::collection::vec(any::<u8>(), 0..60),
+            first in proptest::collection::vec(any::<u8>(), 0..60),
+            tag in (any::<u64>(), any::<u64>()),
+        ) {
+            let tag = Tag { operation: tag.0, round: tag.1 };
+            let mut carrying = carry(payload.clone(), tag, &first);
+            prop_assert_eq!(carried(&mut carrying), Some((tag, first)));
+            prop_assert_eq!(&carrying, &payload);
+            if let Some((_, first)) = carried(&mut carrying) {
+                prop_assert_eq!(carrying.len() + first.len() + TRAILER, payload.len());
+            }
+        }
+
+        #[test]
         fn messages_survive_any_split(
             messages in proptest::collection::vec(
                 (any::<u64>(), any::<u64>(), proptest::collection::vec(any::<u8>(), 0..200)), 0..6),
@@ -203,7 +238,7 @@ mod tests {
             if let Some((_, payload)) = assembly.last(0, last) {
                 prop_assert_eq!(payload.len() + TRAILER, whole);
             }
-            prop_assert!(Kind::of(4).is_none() && Kind::of(-1).is_none());
+            prop_assert!(Kind::of(5).is_none() && Kind::of(-1).is_none());
         }
     }
 }

@@ -37,7 +37,7 @@ use crate::inbox::{Inbox, Message, Tag};
 use crate::lent::{Lent, Payload};
 use crate::segment::Segment;
 use crate::shm::ShmTransport;
-use crate::transport::{Cores, PeerState, Transport};
+use crate::transport::{Cores, PeerState, Post, Transport};
 use channel::{Access, Arrival, Channel};
 use halocline_device::Variable;
 use std::path::{Path, PathBuf};
@@ -255,6 +255,9 @@ impl Shared {
     }
 }
 
+/// The most bytes of a message that another one carries.
+const LONGEST_CARRIED: usize = 16 << 10;
+
 impl MpiTransport {
     /// Sends a message to a rank that is reached by MPI.
     fn send(&self, to: usize, tag: Tag, payload: Payload) -> Result<(), CommError> {
@@ -319,6 +322,15 @@ unsafe impl Transport for MpiTransport {
             return Err(CommError::OutOfReach { rank: to, why: shared.apart.clone() });
         }
         self.send(to, tag, Payload::Owned(payload))
+    }
+
+    fn post_pair(&self, to: usize, pair: [Post; 2]) -> Result<(), CommError> {
+        // Only MPI takes longer for two messages than for one, and the first one is copied behind the second.
+        let is_long = pair[0].payload.len() > LONGEST_CARRIED;
+        if is_long || self.shared.on_node(to).is_some() || to == self.shared.rank {
+            return pair.into_iter().try_for_each(|post| self.post(to, post.tag, post.payload, &[]));
+        }
+        self.hand_over(to, |channel| channel.post_pair(to, pair))
     }
 
     fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {

@@ -8,6 +8,7 @@ use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::mappings::{DeviceId, MappingError, Pinned, Requested, Target};
 use crate::memory_resource::{Buffer, MemoryKind, Reservation};
+use crate::transport::Post;
 use halocline_device::Event;
 use std::sync::Arc;
 use std::time::Duration;
@@ -253,9 +254,10 @@ impl PacketSend {
         };
         let on_host = payload.kind() != MemoryKind::Device;
         if on_host && self.bytes <= SMALL {
-            self.post(context, Way::Message)?;
             let tag = self.tag.payload(self.header.sequence);
-            context.comm().send(self.to, tag, into_message(payload))?;
+            let header = Post { tag: self.tag.header(), payload: self.written(Way::Message) };
+            context.comm().send_pair(self.to, [header, Post { tag, payload: into_message(payload) }])?;
+            self.is_posted = true;
             return Ok(State::Over);
         }
         let device = if on_host { Some(DeviceId::HOST) } else { self.device };
@@ -372,13 +374,19 @@ impl PacketSend {
     }
 
     fn post(&mut self, context: &PacketContext, way: Way) -> Result<(), PacketError> {
+        let message = self.written(way);
+        context.comm().send(self.to, self.tag.header(), message)?;
+        self.is_posted = true;
+        Ok(())
+    }
+
+    /// The header message.
+    fn written(&mut self, way: Way) -> Vec<u8> {
         self.header.way = way;
         let metadata = std::mem::take(&mut self.metadata);
         let mut message = Vec::with_capacity(Header::length(&metadata) + Communicator::SPARE);
         self.header.write(&metadata, &mut message);
-        context.comm().send(self.to, self.tag.header(), message)?;
-        self.is_posted = true;
-        Ok(())
+        message
     }
 
     fn reply(&self, context: &PacketContext) -> Result<Option<Reply>, PacketError> {

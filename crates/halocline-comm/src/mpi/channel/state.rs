@@ -9,9 +9,10 @@ use crate::lent::{Lent, Payload};
 use crate::mpi::engine::{Came, Wire};
 use crate::mpi::error::MpiError;
 use crate::mpi::frame::{
-    Assembly, Kind, LONGEST, NUMBERS, TRAILER, announce, announced, longest, split, trailer,
+    Assembly, Kind, LONGEST, NUMBERS, TRAILER, announce, announced, carried, carry, longest, split, trailer,
 };
 use crate::mpi::posted::PostedReceives;
+use crate::transport::Post;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -70,6 +71,20 @@ impl State {
         };
         let longest = longest(payload.len() + TRAILER);
         for (kind, part) in split(tag, payload, longest) {
+            // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
+            unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The access rule of [`Channel`] holds. `to` is a rank of the communicator.
+    pub(super) unsafe fn send_pair(&mut self, to: usize, pair: [Post; 2]) -> Result<(), MpiError> {
+        let [first, second] = pair;
+        let payload = carry(second.payload, first.tag, &first.payload);
+        let longest = longest(payload.len() + TRAILER);
+        for (kind, part) in split(second.tag, payload, longest) {
+            let kind = if kind == Kind::Last { Kind::Pair } else { kind };
             // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
             unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }
@@ -142,6 +157,17 @@ impl State {
                     None => {
                         malformed = Some(MpiError::Malformed { from, what: "an announcement of nothing" })
                     }
+                }
+            }
+            (Kind::Pair, Came::Bytes(bytes)) => {
+                let whole = assembly.last(from, bytes);
+                let read = whole.and_then(|(tag, mut payload)| Some((carried(&mut payload)?, tag, payload)));
+                match read {
+                    Some(((first, before), tag, payload)) => {
+                        arrive(from, Arrival::Message(first, before, None));
+                        arrive(from, Arrival::Message(tag, payload, None));
+                    }
+                    None => malformed = Some(MpiError::Malformed { from, what: "a pair of one message" }),
                 }
             }
             (Kind::Close, Came::Bytes(_)) => {
