@@ -8,11 +8,13 @@ mod ocean;
 mod simulated;
 
 pub use bind::bind;
+pub use halocline_cli::fuzz::csv as table_csv;
 pub use halocline_comm::mappings::fuzz::messages as mappings;
 pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages as mpi_messages};
 pub use halocline_comm::packet::fuzz::messages as packets;
 pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames, ring as shm_ring};
 pub use halocline_comm::sparse::fuzz::controls as sparse_controls;
+pub use halocline_table::fuzz::messages as table_messages;
 pub use mesh::mesh;
 pub use messages::{collectives, directory, wire};
 
@@ -44,6 +46,8 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "mpi_introductions" => halocline_comm::mpi::fuzz::introduced(),
         "packets" => halocline_comm::packet::fuzz::sent(),
         "sparse_controls" => halocline_comm::sparse::fuzz::sent(),
+        "table_csv" => halocline_cli::fuzz::files(),
+        "table_messages" => halocline_table::fuzz::sent(),
         "bind" => bind::seeds(),
         "mappings" => halocline_comm::mappings::fuzz::conversations(),
         other => panic!("there is no target {other}"),

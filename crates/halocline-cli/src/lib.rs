@@ -23,6 +23,12 @@ mod table;
 mod timeline;
 pub mod trace;
 
+/// What `fuzz/` reaches of the private readers. Part of no ordinary build.
+#[cfg(fuzzing)]
+pub mod fuzz {
+    pub use crate::rolling::fuzz::{csv, files};
+}
+
 use clap::{Parser, Subcommand};
 use error::CommandError;
 use halocline_device::Variable;

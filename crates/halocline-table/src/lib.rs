@@ -36,6 +36,8 @@ mod direct;
 mod duration;
 mod error;
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod group;
 mod kernel;
 mod keys;

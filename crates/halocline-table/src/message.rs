@@ -38,10 +38,10 @@ impl NumberedRows {
     pub(crate) fn of(batches: &[RecordBatch], first_row: u64, chosen: &[Range<usize>]) -> Self {
         let mut rows = Self::default();
         for chosen in chosen {
-            let mut next = first_row + chosen.start as u64;
+            let mut next = first_row.saturating_add(chosen.start as u64);
             for batch in crate::table::slice(batches, chosen.clone()) {
                 rows.first_rows.push(next);
-                next += batch.num_rows() as u64;
+                next = next.saturating_add(batch.num_rows() as u64);
                 rows.batches.push(batch);
             }
         }

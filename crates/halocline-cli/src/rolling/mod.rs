@@ -7,6 +7,8 @@
 mod args;
 mod axis;
 mod csv;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod input;
 mod key;
 mod parquet;

@@ -40,7 +40,10 @@ fn begin(
     let used = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
     for compression in used.map(|column| column.compression()) {
         if !matches!(compression, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_)) {
-            return Err(TableInputError::Codec { file, codec: compression.to_string() });
+            // Without its level.
+            let text = compression.to_string();
+            let codec = text.split('(').next().unwrap_or_default().to_lowercase();
+            return Err(TableInputError::Codec { file, codec });
         }
     }
     Ok((builder, indices))

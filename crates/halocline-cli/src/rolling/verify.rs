@@ -157,8 +157,8 @@ impl Tolerance {
                     .unwrap_or(f64::INFINITY),
             };
             let allowed = if is_relative { tolerance * due.abs() } else { tolerance };
-            // Not true of an infinite result that is due.
-            beyond_rounding += u64::from(!(difference <= allowed) || difference.is_infinite());
+            // An infinite result that is due allows no difference.
+            beyond_rounding += u64::from(difference > allowed || difference.is_infinite());
             max_abs_diff = max_abs_diff.max(difference);
         }
         Verdict::Compared { max_abs_diff, different, beyond_rounding, tolerance, is_relative }

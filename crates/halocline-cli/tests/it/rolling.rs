@@ -251,6 +251,11 @@ fn bad_files_are_named_with_the_line() {
         let stderr = refused(folder.path(), "--csv a.csv --by t --value v", 1);
         assert!(stderr.contains(message), "{stderr}");
     }
+    // By pyarrow: two rows, compressed by gzip.
+    std::fs::write(folder.path().join("a.parquet"), include_bytes!("gzip.parquet")).unwrap();
+    let stderr = refused(folder.path(), "--parquet a.parquet --by t --value v --window 2i", 1);
+    let message = "a.parquet is compressed by gzip, which is not read here; write it with snappy or zstd";
+    assert!(stderr.contains(message), "{stderr}");
     std::fs::write(folder.path().join("b.parquet"), rows).unwrap();
     let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
     assert!(stderr.contains("cannot read b.parquet as Parquet"), "{stderr}");
