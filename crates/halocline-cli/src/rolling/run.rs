@@ -75,9 +75,10 @@ fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, C
     let (source, start) = (args.source(), Instant::now());
     let read = tracing::trace_span!("read", rank = comm.rank()).in_scope(|| read(comm, &source, args));
     let read_time = start.elapsed();
-    if comm.all_reduce(u64::from(read.is_err()), Reduce::Max)? > 0 {
-        // The ranks that cannot read their parts say why.
-        return read.map(|_| 1);
+    let failed = comm.all_reduce(if read.is_err() { comm.rank() } else { comm.size() }, Reduce::Min)?;
+    if failed < comm.size() {
+        // The first rank that cannot read its part says why; others often have the same reason.
+        return if comm.rank() == failed { read.map(|_| 1) } else { Ok(1) };
     }
     let (table, threads) = (read?, (ranks::cpus(comm)?.len() / comm.size()).max(1));
     comm.barrier()?;

@@ -217,6 +217,11 @@ fn bad_files_are_named_with_the_line() {
         (&format!("t,v\n\n{rows}\n\n2009-01-01,1\n"), "line 45 of a.csv has t = 2009-01-01"),
         (&format!("t,v\n{rows}2010-01-01,\"1\n2\"\n"), "line 42 of a.csv has a field in quotes that goes on"),
         (&format!("t,v\n{rows}2010-01-01,\"1\n"), "line 42 of a.csv has a field in quotes that goes on"),
+        // Of several ranks with an error the first one says it.
+        (
+            &format!("t,v\n{}", "1.5,1\n".repeat(40)),
+            "line 2 of a.csv has \"1.5\" in column \"t\", which is no integer or time",
+        ),
         (
             "t,v\n1.5,1\n",
             "\"1.5\" in column \"t\", which is no integer or time; a key has no fraction, so multiply",
@@ -239,6 +244,11 @@ fn bad_files_are_named_with_the_line() {
             assert_eq!(stderr.matches("error").count(), 1, "said once: {stderr}");
         }
     }
+}
+
+#[test]
+fn files_that_are_no_csv_are_named() {
+    let folder = tempfile::tempdir().unwrap();
     for (bytes, message) in [
         (
             &b"\x1f\x8b\x08\x00"[..],
@@ -251,12 +261,17 @@ fn bad_files_are_named_with_the_line() {
         let stderr = refused(folder.path(), "--csv a.csv --by t --value v", 1);
         assert!(stderr.contains(message), "{stderr}");
     }
+}
+
+#[test]
+fn bad_parquet_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
     // By pyarrow: two rows, compressed by gzip.
     std::fs::write(folder.path().join("a.parquet"), include_bytes!("gzip.parquet")).unwrap();
     let stderr = refused(folder.path(), "--parquet a.parquet --by t --value v --window 2i", 1);
     let message = "a.parquet is compressed by gzip, which is not read here; write it with snappy or zstd";
     assert!(stderr.contains(message), "{stderr}");
-    std::fs::write(folder.path().join("b.parquet"), rows).unwrap();
+    std::fs::write(folder.path().join("b.parquet"), "t,v\n2010-01-01,1\n").unwrap();
     let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
     assert!(stderr.contains("cannot read b.parquet as Parquet"), "{stderr}");
     let names = Arc::new(arrow_array::StringArray::from(vec!["x"])) as ArrayRef;
