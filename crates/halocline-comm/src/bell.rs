@@ -10,8 +10,8 @@ use crate::host::Host;
 use crate::sync::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-/// Sleepers and wake-ups of one rank. It has a cache line of its own, which peers only read
-/// while no thread sleeps.
+/// Sleepers and wake-ups of one rank. It has a cache line of its own, which peers only read while no thread sleeps and none is
+/// armed.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Doorbell {
@@ -85,12 +85,20 @@ impl Doorbell {
 
     /// Sleeps until rung, unless `ready` is true. May return early for no reason.
     pub fn sleep(&self, host: &dyn Host, timeout: Option<Duration>, ready: impl FnOnce() -> bool) {
+        let longest = timeout.unwrap_or(Duration::MAX);
+        self.sleep_for(host, || if ready() { Duration::ZERO } else { longest });
+    }
+
+    /// Sleeps until rung. `look` looks for what the thread sleeps for, once it counts as a sleeper, and returns how long it may sleep:
+    /// not at all if that is zero, without an end if it is [`Duration::MAX`]. May return early for no reason.
+    pub fn sleep_for(&self, host: &dyn Host, look: impl FnOnce() -> Duration) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Read before `ready` is called: a later ring changes the word that this thread parks on.
+        // Read before `look` is called: a later ring changes the word that this thread parks on.
         let rings = self.rings.load(Ordering::Acquire);
-        if !ready() {
-            host.park(&self.rings, rings, timeout);
+        let longest = look();
+        if !longest.is_zero() {
+            host.park(&self.rings, rings, (longest < Duration::MAX).then_some(longest));
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }

@@ -251,10 +251,8 @@ impl Communicator {
                 let gone = self.link().check().err().or_else(|| self.departed(from, what))?;
                 Some(poll().and_then(|found| found.ok_or(gone)).map_err(cause))
             },
-            || {
-                failed.set(call.and_then(|call| call.check(self).err()));
-                Duration::MAX
-            },
+            || failed.set(call.and_then(|call| call.check(self).err())),
+            || Duration::MAX,
             |late| match late {
                 Late::Announce => {
                     call?.announce(self, from?);

@@ -42,6 +42,9 @@ pub enum Late {
 /// Looks between two reads of the clock.
 const LOOKS: u32 = 64;
 
+/// From one call of `before_sleep` to the next while a wait polls, or sleeps for a short time only.
+const ASK_EVERY: Duration = Duration::from_millis(1);
+
 /// Further polls of the transport in a look while messages are in flight.
 const CARRIED: u32 = 3;
 
@@ -68,13 +71,15 @@ impl Patience {
         }
     }
 
-    /// Waits until `poll` or `late` returns a value. `before_sleep` is called before each sleep, and once if the wait polls longer than
-    /// its spin; it returns how long the wait may sleep at most: it looks again at once if that is no time. Every other change that `poll` depends on must ring the rank's bell.
+    /// Waits until `poll` or `late` returns a value. `before_sleep` is called before each long sleep, and now and then while the wait
+    /// polls for long: to ask other ranks for what this one waits for. `until_due` says in which time `poll` finds something that no
+    /// bell announces, such as the end of a copy: asked after the last look before a sleep. Every other change that `poll` depends on must ring the rank's bell.
     pub fn wait<T>(
         &self,
         transport: &dyn Transport,
         mut poll: impl FnMut() -> Option<T>,
-        mut before_sleep: impl FnMut() -> Duration,
+        mut before_sleep: impl FnMut(),
+        mut until_due: impl FnMut() -> Duration,
         mut late: impl FnMut(Late) -> Option<T>,
     ) -> T {
         if let Some(found) = poll() {
@@ -102,7 +107,8 @@ impl Patience {
             }
         }
         let start = host.now();
-        let (mut due, mut nap, mut has_asked) = (Due::new(self, host), NAP.0, false);
+        let (mut due, mut nap) = (Due::new(self, host), NAP.0);
+        let mut asks_at = if yields { self.spin.max(YIELD) } else { self.spin };
         loop {
             let waited = host.now().saturating_sub(start);
             // With a core for each rank, this thread polls as long as messages in flight move only while somebody does.
@@ -124,31 +130,32 @@ impl Patience {
             if let Some(end) = due.call(host, waited, &mut late) {
                 return end;
             }
-            if spins {
-                // Ranks that this one waits for need not wait for its messages to others.
-                if waited >= self.spin && !std::mem::replace(&mut has_asked, true) {
-                    before_sleep();
-                }
-                continue;
+            let most = if spins || yields && waited < YIELD { Duration::ZERO } else { until_due() };
+            // What other ranks do for this one need not wait for what is in flight here.
+            if most > ASK_EVERY || waited >= asks_at {
+                before_sleep();
+                asks_at = waited + ASK_EVERY;
             }
-            let most = if yields && waited < YIELD { Duration::ZERO } else { before_sleep() };
             if most.is_zero() {
-                host.yield_now();
+                match waited < self.spin {
+                    true => host.pause(),
+                    false => host.yield_now(),
+                }
                 if let Some(found) = look() {
                     return found;
                 }
                 continue;
             }
             let event = due.next().min(self.deadline.unwrap_or(Duration::MAX));
-            let mut longest = event.saturating_sub(waited).min(most);
+            let mut longest = event.saturating_sub(waited);
             if polled {
                 longest = longest.min(nap);
                 nap = NAP.1.min(2 * nap);
             }
             let mut found = None;
-            transport.own_bell().sleep(host, Some(longest), || {
+            transport.own_bell().sleep_for(host, || {
                 found = look();
-                found.is_some()
+                if found.is_some() { Duration::ZERO } else { longest.min(until_due()) }
             });
             if let Some(found) = found.or_else(&mut look) {
                 return found;
@@ -203,5 +210,55 @@ impl Due {
             return host.is_interrupted().then(|| late(Late::Interrupted)).flatten();
         }
         None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::communicator::Communicator;
+    use crate::endpoint::Endpoint;
+    use std::cell::Cell;
+
+    /// No bell rings at the end of what a look begins, also the last look before a sleep.
+    #[test]
+    fn a_wait_sleeps_no_longer_than_what_a_look_has_begun() {
+        let comm = Communicator::single();
+        let link = comm.link();
+        let now = || link.host().now();
+        let patience = Patience { spin: Duration::ZERO, deadline: None, is_interruptible: false };
+        for first in 0..8 {
+            let (looks, end) = (Cell::new(0), Cell::new(None));
+            let poll = || {
+                if looks.replace(looks.get() + 1) == first {
+                    end.set(Some(now() + Duration::from_millis(1)));
+                }
+                end.get().filter(|end| now() >= *end)
+            };
+            // The look at which it begins may be the last one without a ring.
+            let until_due = || match end.get() {
+                Some(end) => end.saturating_sub(now()),
+                None if looks.get() < first => Duration::from_micros(10),
+                None => Duration::MAX,
+            };
+            let late = |late| panic!("it sleeps, and what look {first} has begun is over: {late:?}");
+            patience.wait(link, poll, || {}, until_due, late);
+        }
+    }
+
+    #[test]
+    fn other_ranks_are_asked_before_each_long_sleep_and_seldom_before_short_ones() {
+        let comm = Communicator::single();
+        let link = comm.link();
+        let patience = Patience { spin: Duration::ZERO, deadline: None, is_interruptible: false };
+        let asked = |sleep: Duration, looks: u32| {
+            let (looked, asked) = (Cell::new(0), Cell::new(0));
+            let poll = || (looked.replace(looked.get() + 1) == looks).then_some(());
+            patience.wait(link, poll, || asked.set(asked.get() + 1), || sleep, |_| None);
+            asked.get()
+        };
+        // Two looks for each sleep, after the first one.
+        assert_eq!(asked(Duration::from_millis(2), 9), 5);
+        assert!((1..100).contains(&asked(Duration::from_micros(1), 300)));
     }
 }

@@ -1,6 +1,7 @@
 //! The handles that [`Mappings`] returns, and the meaning of their drops.
 
 use super::protocol::{Answer, Arrival, Target};
+use super::service::RELEASE_WITHIN;
 use super::{MappingError, Mappings};
 use halocline_device::Address;
 use halocline_device::remote::Kind;
@@ -42,6 +43,11 @@ impl Requested {
         let Some(id) = self.id else { return Some(Err(MappingError::Gone { rank: self.of.0.rank })) };
         let answer = self.mappings.answer_now(id, self.of.0.rank, self.begun)?;
         Some(answer.and_then(|answer| self.pinned(answer)))
+    }
+
+    /// When to poll at the latest although no bell has rung: freed memory delays a request only so long.
+    pub(crate) fn due(&self) -> Duration {
+        self.begun + RELEASE_WITHIN
     }
 
     fn pinned(&mut self, answer: Answer) -> Result<Pinned, MappingError> {

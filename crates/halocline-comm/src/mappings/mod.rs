@@ -348,6 +348,6 @@ impl Mappings {
                 Some(Err(CommError::Interrupted { waiting: link.rank(), what: what.to_owned() }.into()))
             }
         };
-        Patience { deadline, ..Patience::of(link) }.wait(link, poll, || Duration::MAX, late)
+        Patience { deadline, ..Patience::of(link) }.wait(link, poll, || {}, || Duration::MAX, late)
     }
 }

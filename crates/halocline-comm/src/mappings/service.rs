@@ -333,7 +333,7 @@ impl Drop for Service {
                     Some(())
                 }
             };
-            patience.wait(transport, is_over, || Duration::MAX, late);
+            patience.wait(transport, is_over, || {}, || Duration::MAX, late);
             let contacted = std::mem::take(&mut self.lock().contacted);
             let gone = contacted.into_iter().map(|to| Effect::Post { to, message: Message::Gone });
             self.with(|protocol| protocol.out.extend(gone));

@@ -42,8 +42,18 @@ impl Drop for Block {
 impl DeviceMemory {
     /// Memory of this device.
     pub fn new(device: &Device) -> Self {
+        Self::keeping(KEEP, device)
+    }
+
+    /// The same, whose pool keeps at most so many idle bytes.
+    fn keeping(bytes: usize, device: &Device) -> Self {
         let account = Account::new(MemoryKind::Device, usize::MAX);
-        Self { device: device.clone(), pool: Arc::new(Pool::new(KEEP)), account }
+        Self { device: device.clone(), pool: Arc::new(Pool::new(bytes)), account }
+    }
+
+    /// The same for copies of the library's own, of which the program knows nothing.
+    pub(crate) fn of_library(device: &Device) -> Self {
+        Self::keeping(KEEP / 4, device)
     }
 
     /// Frees the idle memory of the pool.

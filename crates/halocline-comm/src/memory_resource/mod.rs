@@ -101,8 +101,8 @@ pub trait MemoryResource: Send + Sync {
         Duration::ZERO
     }
 
-    /// Wakes `waker` once, when memory is given back after this call, or when a postponed request can be tried again. A resource
-    /// without [`MemoryResource::patience`] need not.
+    /// Wakes `waker` once, when memory is given back after this call, or when a postponed request can be tried again. Called
+    /// repeatedly with the same waker ([`Waker::will_wake`]) while a request waits: keep it once. A resource without [`MemoryResource::patience`] need not.
     fn watch(&self, _waker: &Waker) {}
 
     /// The statistics.

@@ -127,16 +127,8 @@ impl Channel {
             lock(&self.outbox).push_back((to, tag, payload));
             return Ok(());
         }
-        self.posting.fetch_add(1, Ordering::Relaxed);
-        let _call = self.calls.map(lock);
-        let mut state = lock(&self.state);
-        self.posting.fetch_sub(1, Ordering::Relaxed);
-        let sent = self.call(&mut state, |state| {
-            // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `call` has found the channel unbroken, and both
-            // locks are held.
-            unsafe { self.flush_outbox(state).and_then(|()| state.send(to, tag, payload)) }
-        });
-        state.note(sent)
+        // SAFETY: `send` keeps the access rule of `Channel`.
+        self.send(|state| unsafe { state.send(to, tag, payload) })
     }
 
     /// Sends two messages, or queues them for a thread that may call MPI. Never waits for the receiver.
@@ -146,16 +138,8 @@ impl Channel {
                 .into_iter()
                 .try_for_each(|post| self.post(to, post.tag, Payload::Owned(post.payload)));
         }
-        self.posting.fetch_add(1, Ordering::Relaxed);
-        let _call = self.calls.map(lock);
-        let mut state = lock(&self.state);
-        self.posting.fetch_sub(1, Ordering::Relaxed);
-        let sent = self.call(&mut state, |state| {
-            // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `call` has found the channel unbroken, and both
-            // locks are held.
-            unsafe { self.flush_outbox(state).and_then(|()| state.send_pair(to, pair)) }
-        });
-        state.note(sent)
+        // SAFETY: `send` keeps the access rule of `Channel`.
+        self.send(|state| unsafe { state.send_pair(to, pair) })
     }
 
     /// Sends a message and the bulk that it announces, in memory that this MPI accepts. Only where any thread
@@ -167,15 +151,22 @@ impl Channel {
         payload: Vec<u8>,
         bulk: Lent,
     ) -> Result<(), MpiError> {
+        // SAFETY: `send` keeps the access rule of `Channel`. MPI takes this kind of memory, which `MpiTransport::post_bulk` has
+        // asked by `takes_devices`; any thread may call MPI then.
+        self.send(|state| unsafe { state.send_bulk(to, tag, payload, bulk) })
+    }
+
+    /// Makes MPI calls that send, in a thread that may, after the messages that other threads have left.
+    fn send(&self, send: impl FnOnce(&mut State) -> Result<(), MpiError>) -> Result<(), MpiError> {
         self.posting.fetch_add(1, Ordering::Relaxed);
         let _call = self.calls.map(lock);
         let mut state = lock(&self.state);
         self.posting.fetch_sub(1, Ordering::Relaxed);
         let sent = self.call(&mut state, |state| {
-            // SAFETY: the access rule of `Channel` holds: `call` has found the channel unbroken, both locks are held, and any
-            // thread may call MPI, which `MpiTransport::post_bulk` has asked by `takes_devices`. That says, too, that
-            // MPI takes this kind of memory.
-            unsafe { self.flush_outbox(state).and_then(|()| state.send_bulk(to, tag, payload, bulk)) }
+            // SAFETY: the access rule of `Channel` holds: the caller may call MPI, `call` has found the channel unbroken, and both
+            // locks are held.
+            unsafe { self.flush_outbox(state) }?;
+            send(state)
         });
         state.note(sent)
     }

@@ -196,11 +196,13 @@ mod tests {
         ) {
             let tag = Tag { operation: tag.0, round: tag.1 };
             let mut carrying = carry(payload.clone(), tag, &first);
-            prop_assert_eq!(carried(&mut carrying), Some((tag, first)));
+            prop_assert_eq!(carried(&mut carrying), Some((tag, first.clone())));
             prop_assert_eq!(&carrying, &payload);
-            if let Some((_, first)) = carried(&mut carrying) {
-                prop_assert_eq!(carrying.len() + first.len() + TRAILER, payload.len());
-            }
+            // A length beyond the bytes, and bytes without a trailer.
+            let mut forged = payload.clone();
+            forged.extend_from_slice(&trailer(tag, payload.len() + 1 + first.len()));
+            prop_assert_eq!(carried(&mut forged), None);
+            prop_assert_eq!(carried(&mut first[..first.len().min(TRAILER - 1)].to_vec()), None);
         }
 
         #[test]

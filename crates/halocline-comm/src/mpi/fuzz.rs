@@ -1,7 +1,7 @@
 //! What `fuzz/` reaches of the private parsers. Part of no ordinary build.
 
 use super::engine::INTRODUCTION;
-use super::frame::{Assembly, Kind, announce, announced, split};
+use super::frame::{Assembly, Kind, announce, announced, carried, carry, split};
 use super::node;
 use crate::inbox::Tag;
 
@@ -31,6 +31,15 @@ pub fn messages(mut bytes: &[u8]) {
                     }
                 }
             }
+            Some(Kind::Pair) => {
+                let whole = assembly.last(from, message.to_vec());
+                if let Some((_, mut payload)) = whole {
+                    let before = payload.clone();
+                    if let Some((tag, first)) = carried(&mut payload) {
+                        assert_eq!(carry(payload, tag, &first), before);
+                    }
+                }
+            }
             Some(Kind::Close) | None => {}
         }
         bytes = rest;
@@ -46,7 +55,13 @@ pub fn sent() -> Vec<Vec<u8>> {
         };
         parts.map(bytes).collect::<Vec<_>>().concat()
     };
-    [usize::MAX, 30].map(sent).to_vec()
+    let pair = {
+        let (first, tag) = (Tag { operation: 5, round: 0 }, Tag { operation: 5, round: 1 });
+        let carrying = carry(b"a payload".to_vec(), first, b"a header");
+        let whole = split(tag, carrying, usize::MAX).flat_map(|(_, part)| part).collect::<Vec<_>>();
+        [&[((Kind::Pair.tag() + 1) << 1) as u8, whole.len() as u8][..], &whole].concat()
+    };
+    [usize::MAX, 30].map(sent).into_iter().chain([pair]).collect()
 }
 
 /// What the ranks of a node say of themselves: how many may share memory, then their introductions.

@@ -450,7 +450,8 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn is_carrying(&self) -> bool {
-        self.shared.polled && self.shared.channel.is_carrying()
+        let Shared { polled, channel, fault, .. } = &*self.shared;
+        *polled && channel.is_carrying() && fault.get().is_none() && channel.access().is_mine()
     }
 
     fn is_driven(&self) -> bool {

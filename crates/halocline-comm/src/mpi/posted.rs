@@ -71,7 +71,7 @@ impl PostedReceives {
         if state.untake(receive.from, receive.tag) {
             state.waiting.insert(0, receive);
         } else {
-            // Dropped outside the lock, as its memory may be.
+            // The receive is dropped after the lock: its owner may be dropped with it.
             drop(state);
         }
     }

@@ -38,7 +38,13 @@ impl Copier {
     fn new(device: &Device, host: &HostMemory) -> Result<Self, DeviceError> {
         let stream = device.stream(Priority::Normal)?;
         let (events, pinned) = (device.events(), PinnedMemory::over(host.clone(), device));
-        Ok(Self { device: device.clone(), stream, events, pinned, mailboxes: DeviceMemory::new(device) })
+        Ok(Self {
+            device: device.clone(),
+            stream,
+            events,
+            pinned,
+            mailboxes: DeviceMemory::of_library(device),
+        })
     }
 
     /// Pinned memory, which peers of the node can map.

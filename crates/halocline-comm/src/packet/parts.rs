@@ -1,5 +1,6 @@
 //! Payloads in parts, each of which is sent once the receiver has posted memory for it.
 
+use super::send::EVENT_POLL;
 use super::{PacketContext, PacketError};
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
@@ -11,6 +12,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Bytes of a part; with its trailer it fits into one MPI message.
 pub(super) const PART: usize = (1 << 30) - 4096;
@@ -43,6 +45,8 @@ pub(super) struct PartsSend {
     sent: usize,
     /// Buffers that are lent to the transport.
     out: Arc<AtomicUsize>,
+    /// The transport used the payload when the last step ended. Another thread may have ended that since.
+    was_lending: bool,
     /// The bytes that the trailer of the part in flight overwrites, and where they belong.
     saved: Option<([u8; TRAILER], usize)>,
 }
@@ -50,7 +54,7 @@ pub(super) struct PartsSend {
 impl PartsSend {
     /// In parts of so many bytes, as the receiver knows.
     pub(super) fn new(payload: Buffer, part: usize) -> Self {
-        Self { payload, part, sent: 0, out: Arc::default(), saved: None }
+        Self { payload, part, sent: 0, out: Arc::default(), was_lending: false, saved: None }
     }
 
     /// Whether the transport still uses the payload.
@@ -70,7 +74,13 @@ impl PartsSend {
             self.restore();
             self.send(context, to, tag)?;
         }
-        Ok(self.sent == self.payload.len() && !self.is_lending())
+        self.was_lending = self.is_lending();
+        Ok(self.sent == self.payload.len() && !self.was_lending)
+    }
+
+    /// When to look again although no message has come: no bell rings when the transport has sent a part.
+    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+        self.was_lending.then_some(now + EVENT_POLL)
     }
 
     fn send(&mut self, context: &PacketContext, to: usize, tag: Tag) -> Result<(), PacketError> {
@@ -143,9 +153,9 @@ impl PartsReceive {
         self.out.load(Ordering::Acquire) > 0
     }
 
-    /// Whether the message has come, and the transport gives the memory back soon. No bell rings then.
+    /// Whether a message has come, and the transport gives the memory back soon. No bell rings then.
     pub(super) fn is_settling(&self) -> bool {
-        self.message.is_some() && self.is_lending()
+        self.message.is_some()
     }
 
     /// Withdraws the posted memory.

@@ -52,7 +52,7 @@ struct Filling {
 }
 
 /// The most bytes that the host copies in one poll: as many as take about a millisecond.
-const FILL: usize = 8 << 20;
+const FILL: usize = if cfg!(test) { 50_000 } else { 8 << 20 };
 
 impl PacketReceive {
     /// The next packet of a channel from a rank, if its header has come. Never waits.
@@ -114,6 +114,11 @@ impl PacketReceive {
     /// Whether this rank has no memory for the payload so far.
     pub fn is_short_of_memory(&self) -> bool {
         matches!(self.state, State::Reserving { .. })
+    }
+
+    /// Whether this rank copies the payload.
+    pub fn is_copying(&self) -> bool {
+        matches!(self.state, State::Filling(_) | State::Copying(_))
     }
 
     /// Whether the packet was taken.
@@ -242,7 +247,10 @@ impl PacketReceive {
                     copying.map_or(over, State::Copying)
                 }
                 State::Filling(mut filling) => {
-                    if !filling.step() {
+                    let Some(is_filled) = filling.step() else {
+                        return Err(self.unwritable(filling.target.len()));
+                    };
+                    if !is_filled {
                         self.state = State::Filling(filling);
                         return Ok(false);
                     }
@@ -272,6 +280,11 @@ impl PacketReceive {
 
     fn no_memory(&self, error: MemoryError) -> PacketError {
         PacketError::Memory { from: self.from, bytes: self.header.payload.unwrap_or(0), error }
+    }
+
+    fn unwritable(&self, asked: usize) -> PacketError {
+        let why = "it gave a buffer of the host that cannot be written".to_owned();
+        self.no_memory(MemoryError::Foreign { asked, why })
     }
 
     fn ready(&mut self, payload: Buffer) -> State {
@@ -312,8 +325,7 @@ impl PacketReceive {
             return Ok((payload, None));
         }
         let Some(device) = payload.device().cloned() else {
-            let why = "it gave a buffer of the host that cannot be written".to_owned();
-            return Err(self.no_memory(MemoryError::Foreign { asked: payload.len(), why }));
+            return Err(self.unwritable(payload.len()));
         };
         let staging = context.copier(&device)?.stage(payload.len());
         Ok((staging.map_err(|error| self.no_memory(error))?, Some(payload)))
@@ -405,17 +417,15 @@ fn order(context: &PacketContext, buffer: &Buffer) -> Result<(), PacketError> {
 }
 
 impl Filling {
-    /// Copies some bytes. True once all are copied.
-    fn step(&mut self) -> bool {
+    /// Copies some bytes. True once all are copied; `None` if the host cannot write there.
+    fn step(&mut self) -> Option<bool> {
         let from = std::ptr::with_exposed_provenance::<u8>(self.mapping.address() as usize);
         // SAFETY: the sender has pinned the mapping of as many bytes of host memory as the target has, and does not write them until
         // it gets the reply. `mapping` keeps them mapped here.
         let bytes = unsafe { std::slice::from_raw_parts(from, self.target.len()) };
         let part = self.filled..bytes.len().min(self.filled + FILL);
-        if let Some(to) = self.target.bytes_mut() {
-            to[part.clone()].copy_from_slice(&bytes[part.clone()]);
-        }
+        self.target.bytes_mut()?.get_mut(part.clone())?.copy_from_slice(&bytes[part.clone()]);
         self.filled = part.end;
-        part.end == bytes.len()
+        Some(part.end == bytes.len())
     }
 }

@@ -10,6 +10,7 @@ use crate::mappings::{DeviceId, MappingError, Pinned, Requested, Target};
 use crate::memory_resource::{Buffer, MemoryKind, Reservation};
 use crate::transport::Post;
 use halocline_device::Event;
+use halocline_device::remote::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct PacketSend {
     is_posted: bool,
     copied: Copied,
     is_withdrawn: bool,
+    /// At the last poll the content was not there yet. Whether it is there now says nothing about the next poll.
+    awaits_content: bool,
     state: State,
 }
 
@@ -81,8 +84,22 @@ impl PacketSend {
         let length = payload.as_ref().map(|_| bytes);
         let header = Header { kind: 0, sequence: 0, words: [0; 4], payload: length, way: Way::Nothing };
         let (device, state) = (None, State::Waiting(payload));
-        let (is_posted, copied, is_withdrawn) = (false, Copied::Nowhere, false);
-        Self { to, from: to, tag, header, metadata, bytes, device, is_posted, copied, is_withdrawn, state }
+        let (is_posted, is_withdrawn, awaits_content) = (false, false, false);
+        let (from, copied) = (to, Copied::Nowhere);
+        Self {
+            to,
+            from,
+            tag,
+            header,
+            metadata,
+            bytes,
+            device,
+            is_posted,
+            copied,
+            is_withdrawn,
+            awaits_content,
+            state,
+        }
     }
 
     /// What the operation means by the packet, and words of its own: the receiver gets both.
@@ -155,16 +172,17 @@ impl PacketSend {
         }
     }
 
-    /// When to poll again although no message has come.
+    /// When to poll again although no message has come: by what the last poll has found.
     pub fn due(&self, now: Duration) -> Option<Duration> {
         match &self.state {
             // No bell rings when an event happens. A copy of the library's is over soon.
-            State::Waiting(Some(payload)) if payload.is_ready() == Ok(false) => Some(now + EVENT_POLL),
+            State::Waiting(_) => self.awaits_content.then_some(now + EVENT_POLL),
+            State::Mapping { requested, .. } => Some(requested.due()),
             State::Staging { memory, .. } => memory.due(),
             State::Copying { .. } => Some(now),
             State::Staged(staged) => staged.due(now),
-            State::Parts(parts) => parts.is_lending().then_some(now + EVENT_POLL),
-            _ => None,
+            State::Parts(parts) => parts.due(now),
+            State::Mapped { .. } | State::Over => None,
         }
     }
 
@@ -174,6 +192,7 @@ impl PacketSend {
         loop {
             self.state = match std::mem::replace(&mut self.state, State::Over) {
                 State::Waiting(Some(payload)) if !payload.is_ready()? => {
+                    self.awaits_content = true;
                     self.state = State::Waiting(Some(payload));
                     return Ok(false);
                 }
@@ -289,10 +308,14 @@ impl PacketSend {
                 self.post(context, Way::Mapped { token, offset, on_device })?;
                 Ok(State::Mapped { payload, pinned })
             }
+            Err(MappingError::Refused { why, .. })
+                if is_of_memory(why)
+                    && self.copied == Copied::Nowhere
+                    && payload.kind() == MemoryKind::Device =>
+            {
+                self.stage(context, payload, Copied::ToDevice)
+            }
             Err(MappingError::Refused { .. } | MappingError::Apart { .. }) => match self.copied {
-                Copied::Nowhere if payload.kind() == MemoryKind::Device => {
-                    self.stage(context, payload, Copied::ToDevice)
-                }
                 Copied::Nowhere | Copied::ToDevice => self.stage(context, payload, Copied::ToHost),
                 Copied::ToHost => self.in_parts(context, payload),
             },
@@ -303,7 +326,7 @@ impl PacketSend {
     /// True once all parts are sent, or after a withdrawal. An error waits for the copies in flight.
     fn advance_staged(&self, context: &PacketContext, staged: &mut StagedSend) -> Result<bool, PacketError> {
         if self.is_withdrawn {
-            return Ok(!staged.is_copying());
+            return Ok(!staged.look_for_copies());
         }
         let reply = if staged.copy(context)? { self.reply(context) } else { Ok(None) };
         let is_asked = match reply {
@@ -405,6 +428,15 @@ impl PacketSend {
         };
         PacketError::Refused { to: self.to, from: self.from, bytes: self.bytes, why }
     }
+}
+
+/// Whether other memory of the same device may be mapped.
+fn is_of_memory(why: Refusal) -> bool {
+    use Refusal as R;
+    matches!(
+        why,
+        R::Private | R::DefaultPool | R::NoHandleType | R::TooManyPieces | R::TooLarge | R::AlreadyOpen
+    )
 }
 
 /// How often an event, or a buffer that is lent to the transport, is polled.

@@ -2,7 +2,6 @@
 
 use super::copy::{Copying, Source, Target};
 use super::parts::{PartsReceive, PartsSend};
-use super::send::EVENT_POLL;
 use super::{PacketContext, PacketError};
 use crate::inbox::Tag;
 use crate::memory_resource::Buffer;
@@ -33,6 +32,8 @@ pub(super) struct StagedSend {
     begun: usize,
     copies: VecDeque<Part>,
     travelling: Option<PartsSend>,
+    /// The last look found a device that copies a part.
+    awaits_copy: bool,
     /// No further part is copied.
     failed: Option<PacketError>,
 }
@@ -40,14 +41,21 @@ pub(super) struct StagedSend {
 impl StagedSend {
     /// In parts of so many bytes, as the receiver knows.
     pub(super) fn new(payload: Buffer, device: Device, part: usize) -> Self {
-        Self { payload, device, part, begun: 0, copies: VecDeque::new(), travelling: None, failed: None }
+        let (begun, copies, travelling, awaits_copy, failed) = (0, VecDeque::new(), None, false, None);
+        Self { payload, device, part, begun, copies, travelling, awaits_copy, failed }
     }
 
     /// When to look again although no message has come.
     pub(super) fn due(&self, now: Duration) -> Option<Duration> {
-        let is_lending = self.travelling.as_ref().is_some_and(PartsSend::is_lending);
         // No bell rings when an event happens, which is soon.
-        self.is_copying().then_some(now).or(is_lending.then_some(now + EVENT_POLL))
+        let copied = self.awaits_copy.then_some(now);
+        copied.or_else(|| self.travelling.as_ref().and_then(|travelling| travelling.due(now)))
+    }
+
+    /// As [`StagedSend::is_copying`], noted for [`StagedSend::due`].
+    pub(super) fn look_for_copies(&mut self) -> bool {
+        self.awaits_copy = self.is_copying();
+        self.awaits_copy
     }
 
     /// Whether a device copies a part.
@@ -68,14 +76,18 @@ impl StagedSend {
         {
             self.fail(error);
         }
-        if self.failed.is_some() && !self.is_copying() {
-            return self.failed.take().map_or(Ok(false), Err);
+        if self.failed.is_some() {
+            let is_copying = self.look_for_copies();
+            return self.failed.take_if(|_| !is_copying).map_or(Ok(false), Err);
         }
-        let is_idle = self.failed.is_none() && self.travelling.is_none();
-        match self.copies.front().filter(|_| is_idle) {
-            Some(first) => Ok(first.event.query()?),
-            None => Ok(false),
-        }
+        let is_idle = self.travelling.is_none();
+        let Some(first) = self.copies.front().filter(|_| is_idle) else {
+            self.awaits_copy = false;
+            return Ok(false);
+        };
+        let is_copied = first.event.query()?;
+        self.awaits_copy = !is_copied;
+        Ok(is_copied)
     }
 
     fn begin_copies(&mut self, context: &PacketContext) -> Result<(), PacketError> {

@@ -1,5 +1,5 @@
-//! What the threads of a rank share of one operation. Three locks, never held across a call of the program: insertions, the
-//! engine (one thread at a time drives it), the outcome.
+//! What the threads of a rank share of one operation. Locks, never held across a call of the program: of the
+//! insertions, the engine (one thread at a time drives it), the outcome, and what wakes the progress thread.
 
 use super::engine::Engine;
 use super::registry::Registry;
@@ -176,13 +176,15 @@ impl Shared {
     }
 
     /// How long a wait may sleep: no bell rings when a device has done its work or a time has come.
-    fn longest_sleep(&self) -> Duration {
+    fn until_due(&self) -> Duration {
         let now = self.context.comm().link().host().now();
         self.engine().due(now).map_or(Duration::MAX, |due| due.saturating_sub(now))
     }
 
     pub(super) fn is_complete(&self) -> Result<bool, SparseError> {
         self.drive();
+        // A copy may have begun.
+        self.demand_if_due();
         self.status()
     }
 
@@ -230,8 +232,11 @@ impl Shared {
         self.context.comm().check()?;
         let patience = self.context.patience(self.deadline);
         self.arm(|arming| arming.waiters += 1);
-        let poll = || self.is_complete().map(|complete| complete.then_some(())).transpose();
-        let ended = patience.wait(link, poll, || self.longest_sleep(), |late| self.late(late));
+        let poll = || {
+            self.drive();
+            self.status().map(|is_complete| is_complete.then_some(())).transpose()
+        };
+        let ended = patience.wait(link, poll, || {}, || self.until_due(), |late| self.late(late));
         self.arm(|arming| arming.waiters -= 1);
         if ended.is_err() {
             // What came while nothing was armed.
@@ -298,6 +303,11 @@ impl Shared {
         }
     }
 
+    /// Whether a thread waits, and looks at what is due.
+    fn is_watched(&self) -> bool {
+        lock(&self.arming).waiters > 0
+    }
+
     fn arm(&self, change: impl FnOnce(&mut Arming)) {
         let bell = self.context.comm().link().own_bell();
         let mut arming = lock(&self.arming);
@@ -325,6 +335,11 @@ impl Shared {
 impl Serve for Shared {
     fn serve(&self) {
         self.drive();
+        if self.is_watched() && self.until_due() < Duration::MAX {
+            // The thread that waits looks itself, but may sleep.
+            let link = self.context.comm().link();
+            link.own_bell().changed(link.host());
+        }
         let Some(end) = self.task_deadline() else { return };
         if self.context.comm().link().host().now() >= end && matches!(self.status(), Ok(false)) {
             self.late(Late::Deadline(self.deadline.unwrap_or_default()));
@@ -336,10 +351,8 @@ impl Serve for Shared {
     }
 
     fn due(&self) -> Option<Duration> {
-        // A thread that waits looks itself.
-        let is_watched = lock(&self.arming).waiters > 0;
         let now = self.context.comm().link().host().now();
-        let due = if is_watched { None } else { self.engine().due(now) };
+        let due = if self.is_watched() { None } else { self.engine().due(now) };
         let deadline = self.task_deadline().filter(|_| matches!(self.status(), Ok(false)));
         due.into_iter().chain(deadline).min()
     }

@@ -73,10 +73,8 @@ impl Bound {
                 self.look_for_departed_peers();
                 self.final_outcome(epoch)
             },
-            || {
-                self.demand(epoch);
-                Duration::MAX
-            },
+            || self.demand(epoch),
+            || Duration::MAX,
             |late| match late {
                 Late::Announce => {
                     notified = self.missing_ranks(epoch, Duration::ZERO);

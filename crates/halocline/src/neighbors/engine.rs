@@ -258,10 +258,16 @@ impl Shared {
     }
 
     pub(super) fn report(&self, reports: Reports) {
+        if reports.is_empty() {
+            return;
+        }
         for (core, outcome) in reports {
             trace::flight(self, &core, true);
             core.completion.complete(outcome);
         }
+        // Other threads may wait for these rounds.
+        let link = self.comm().link();
+        link.own_bell().changed(link.host());
     }
 
     fn step(&self, state: &mut State, reports: &mut Reports) -> Result<(), NeighborError> {

@@ -180,6 +180,9 @@ impl Link {
             (Receive::Coming(coming), _) if coming.is_short_of_memory() => {
                 Some(Missing::Own("its own memory for the payload of"))
             }
+            (Receive::Coming(coming), _) if coming.is_copying() => {
+                Some(Missing::Own("its own copy of the payload of"))
+            }
             (_, Sending::Sent(send)) if !send.is_posted() => {
                 Some(Missing::Own("the content of its own packet for"))
             }

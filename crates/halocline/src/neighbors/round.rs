@@ -107,6 +107,8 @@ impl Round {
     pub fn is_complete(&self) -> Result<bool, NeighborError> {
         self.shared.context.comm().link().poll();
         self.shared.advance();
+        // A copy may have begun.
+        self.shared.demand_if_due();
         self.core.completion.outcome().map_or(Ok(false), |outcome| outcome.map(|()| true))
     }
 

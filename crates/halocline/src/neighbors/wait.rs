@@ -26,7 +26,7 @@ impl Shared {
     }
 
     /// No message announces the time of the next look: the progress thread, which may sleep, has to know it.
-    fn demand_if_due(&self) {
+    pub(super) fn demand_if_due(&self) {
         if self.due().is_some() {
             let link = self.comm().link();
             link.own_bell().demand(link.host());
@@ -61,7 +61,13 @@ impl Shared {
             core.completion.outcome()
         };
         let patience = self.context.patience(self.deadline);
-        let ended = patience.wait(link, poll, || self.before_sleep(core), |late| self.late(core, late));
+        let ended = patience.wait(
+            link,
+            poll,
+            || self.demand(core),
+            || self.until_due(core),
+            |late| self.late(core, late),
+        );
         if was_armed && core.completion.outcome().is_none() {
             self.arm(core);
         }
@@ -70,14 +76,11 @@ impl Shared {
         ended
     }
 
-    /// Before a wait sleeps: asks the neighbours that a round waits for to carry it on while their programs compute. Returns how
-    /// long it may sleep: no bell rings when a device has done its work or a time has come.
-    fn before_sleep(&self, core: &Arc<Core>) -> Duration {
+    /// Asks the neighbours that a round waits for to carry it on while their programs compute.
+    fn demand(&self, core: &Arc<Core>) {
         let link = self.comm().link();
-        let (state, now) = (self.lock(), self.now());
-        let longest = state.due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
-        let active = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core));
-        let Some(active) = active.filter(|_| !longest.is_zero()) else { return longest };
+        let state = self.lock();
+        let Some(active) = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core)) else { return };
         for side in Side::BOTH {
             if let (Some(rank), Some(_)) = (*self.neighbors.get(side), active.links.get(side).missing())
                 && let Some(bell) = link.bell(rank)
@@ -85,7 +88,15 @@ impl Shared {
                 bell.demand(link.host());
             }
         }
-        longest
+    }
+
+    /// How long a wait may sleep: no bell rings when a device has done its work or a time has come.
+    fn until_due(&self, core: &Arc<Core>) -> Duration {
+        let (state, now) = (self.lock(), self.now());
+        // Another thread has completed the round, and says so soon.
+        let is_over = !state.active.iter().any(|active| Arc::ptr_eq(&active.core, core));
+        let due = state.due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
+        if is_over { Duration::ZERO } else { due }
     }
 
     fn late(&self, core: &Arc<Core>, late: Late) -> Option<Result<(), NeighborError>> {

@@ -70,11 +70,8 @@ impl State {
             Payload::Owned(bytes) => bytes,
         };
         let longest = longest(payload.len() + TRAILER);
-        for (kind, part) in split(tag, payload, longest) {
-            // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
-            unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
-        }
-        Ok(())
+        // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
+        unsafe { self.send_parts(to, Kind::Last, split(tag, payload, longest)) }
     }
 
     /// # Safety
@@ -83,12 +80,8 @@ impl State {
         let [first, second] = pair;
         let payload = carry(second.payload, first.tag, &first.payload);
         let longest = longest(payload.len() + TRAILER);
-        for (kind, part) in split(second.tag, payload, longest) {
-            let kind = if kind == Kind::Last { Kind::Pair } else { kind };
-            // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
-            unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
-        }
-        Ok(())
+        // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
+        unsafe { self.send_parts(to, Kind::Pair, split(second.tag, payload, longest)) }
     }
 
     /// # Safety
@@ -107,8 +100,22 @@ impl State {
         // takes this kind of memory.
         unsafe { self.wire.send_bulk(to, *number, bulk)? };
         *number = (*number + 1) % NUMBERS;
-        for (kind, part) in split(tag, payload, LONGEST) {
-            let kind = if kind == Kind::Last { Kind::Bulk } else { kind };
+        // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
+        unsafe { self.send_parts(to, Kind::Bulk, split(tag, payload, LONGEST)) }
+    }
+
+    /// Sends the MPI messages of a message, the last of which is of kind `last`.
+    ///
+    /// # Safety
+    /// The access rule of [`Channel`] holds. `to` is a rank of the communicator.
+    unsafe fn send_parts(
+        &mut self,
+        to: usize,
+        last: Kind,
+        parts: impl Iterator<Item = (Kind, Vec<u8>)>,
+    ) -> Result<(), MpiError> {
+        for (kind, part) in parts {
+            let kind = if kind == Kind::Last { last } else { kind };
             // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
             unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }

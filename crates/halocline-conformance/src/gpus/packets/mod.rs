@@ -92,6 +92,7 @@ impl<'a> Bench<'a> {
         patience.wait(
             link,
             poll,
+            || {},
             || Duration::MAX,
             |late| match late {
                 halocline_comm::Late::Interrupted => {
