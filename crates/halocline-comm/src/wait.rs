@@ -235,11 +235,12 @@ mod tests {
                 }
                 end.get().filter(|end| now() >= *end)
             };
-            // The look at which it begins may be the last one without a ring.
+            // Asked before each sleep and after its look, which may begin it.
+            let asked = Cell::new(0);
             let until_due = || match end.get() {
                 Some(end) => end.saturating_sub(now()),
-                None if looks.get() < first => Duration::from_micros(10),
-                None => Duration::MAX,
+                None if asked.replace(asked.get() + 1) % 2 == 0 => Duration::MAX,
+                None => Duration::from_micros(10),
             };
             let late = |late| panic!("it sleeps, and what look {first} has begun is over: {late:?}");
             patience.wait(link, poll, || {}, until_due, late);

@@ -146,8 +146,30 @@ fn words_and_metadata_are_known_before_the_payload() {
     assert_eq!((receive.kind(), receive.words(), receive.sequence()), (4, [1, 2, 3, 4], 9));
     assert_eq!((receive.metadata(), receive.bytes(), receive.from()), (&b"metadata"[..], Some(100_000), 0));
     assert!(!receive.is_ready() && receive.take().is_none());
-    assert!(receive.poll(to).unwrap());
+    // It is copied in two steps.
+    assert!(!receive.poll(to).unwrap() && receive.is_copying() && !receive.is_ready());
+    assert!(!send.poll(from).unwrap());
+    assert!(receive.poll(to).unwrap() && receive.is_ready());
     assert!(!send.is_over() && send.poll(from).unwrap());
+}
+
+#[test]
+fn a_copy_that_is_refused_midway_frees_the_sender_and_its_memory() {
+    let pair = Pair::on_host();
+    let [from, to] = &pair.ends;
+    let mut send = send(Some(bytes(200_000).into()));
+    while !send.is_posted() {
+        send.poll(from).unwrap();
+        drive(to);
+    }
+    let mut receive = PacketReceive::next(to, 0, TAG).unwrap().unwrap();
+    assert!(!receive.poll(to).unwrap() && receive.is_copying());
+    receive.refuse(to, "the operation has failed");
+    assert!(receive.is_over() && receive.take().is_none());
+    let error = send.poll(from).unwrap_err().to_string();
+    assert!(error.ends_with("the operation has failed"), "{error}");
+    drop((send, receive));
+    assert_eq!((from.mappings().stats().pinned, to.host().statistics().in_use), (0, 0));
 }
 
 /// Lets the mappings of a rank answer.
@@ -201,7 +223,8 @@ fn a_receiver_short_of_memory_waits_for_it_then_spills() {
     let mut receive = PacketReceive::next(to, 0, TAG).unwrap().unwrap();
     assert!(!receive.poll(to).unwrap() && receive.due(Duration::ZERO).is_some());
     drop(held);
-    assert!(receive.poll(to).unwrap() && second.poll(from).unwrap());
+    while !receive.poll(to).unwrap() {}
+    assert!(second.poll(from).unwrap());
     assert_eq!((limited.statistics().in_use, limited.statistics().spilled), (100_000, 0));
 
     // Else the payload is spilled.
