@@ -322,7 +322,7 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
 }
 
 /// Waits, without a call of the exchange, until so many callbacks were called.
-fn await_count(comm: &Stage<'_>, calls: &AtomicU32, expected: u32) -> Outcome {
+pub(super) fn await_count(comm: &Stage<'_>, calls: &AtomicU32, expected: u32) -> Outcome {
     let host = comm.link().host();
     let start = host.now();
     while calls.load(Ordering::Acquire) < expected && host.now() - start < Duration::from_secs(10) {
@@ -391,7 +391,14 @@ fn sessions_end(comm: &Stage<'_>) -> Outcome {
         matches!(session.start(nothing()).err(), Some(NeighborError::Busy { id: 2 })),
         "two rounds at once"
     );
+    let calls = Arc::<AtomicU32>::default();
+    let counts = Arc::clone(&calls);
+    let completed = session.completed();
+    completed
+        .clone()
+        .inspect(|clone| clone.on_completion(move |_| _ = counts.fetch_add(1, Ordering::AcqRel)));
     session.wait()?;
+    await_count(comm, &calls, 1)?;
     ensure!(session.is_over() && session.completed().is_none(), "all directions have ended");
     if comm.size() == 1 {
         return Ok(());

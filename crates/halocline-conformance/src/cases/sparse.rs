@@ -1,5 +1,6 @@
 //! Sparse all-to-all: packets of every length between some of the ranks, in memory of the host or of devices.
 
+use super::neighbors::await_count;
 use crate::numbers::Numbers;
 use crate::payloads::Payloads;
 use crate::stage::Stage;
@@ -8,6 +9,7 @@ use halocline_comm::memory_resource::{HostMemory, Limited, MemoryResource};
 use halocline_comm::packet::Packet;
 use halocline_comm::sparse::{SparseAlltoall, SparseError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
@@ -86,9 +88,20 @@ fn dense(comm: &Stage<'_>) -> Outcome {
     let others: Vec<usize> = (0..comm.size()).filter(|rank| *rank != comm.rank()).collect();
     let exchange = SparseAlltoall::new(comm, &others, &others, memory.resource())?;
     others.iter().try_for_each(|&to| insert(&exchange, &memory, to, comm.rank(), LENGTHS.len()))?;
+    let calls = Arc::<AtomicU32>::default();
+    let count = || {
+        let calls = Arc::clone(&calls);
+        exchange
+            .on_completion(move |outcome| _ = calls.fetch_add(u32::from(outcome.is_ok()), Ordering::AcqRel));
+    };
+    count();
+    ensure!(calls.load(Ordering::Acquire) == 0, "a callback was called before `finish`");
     exchange.finish();
     exchange.wait()?;
+    count();
     others.iter().try_for_each(|&from| check(&exchange, &memory, from, comm.rank(), LENGTHS.len()))?;
+    // The progress thread may call a little after the wait.
+    await_count(comm, &calls, 2)?;
     comm.barrier()?;
     Ok(())
 }
