@@ -1,0 +1,213 @@
+//! What a program takes, as its manifest says it.
+
+use crate::ScalarType;
+use crate::error::ProgramError;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// What a compiled program takes and how. [The crate's page](crate#the-manifest) documents the fields by an example.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signature {
+    /// The version of this format: [`FORMAT`].
+    pub format: u32,
+    /// The program's name, which the symbols of DaCe's interface contain.
+    pub program: String,
+    /// The interface of the library.
+    #[serde(default)]
+    pub interface: Interface,
+    /// The name of the C function, for [`Interface::C`]; without it the program's name.
+    #[serde(default)]
+    pub symbol: Option<String>,
+    /// What the C function returns. DaCe's programs return nothing.
+    #[serde(default)]
+    pub returns: Returns,
+    /// What the caller gives, in this order.
+    pub arguments: Vec<Argument>,
+    /// Integer symbols that are passed to the C function or to `init` and follow from the arrays' dimensions. Names of scalar
+    /// arguments are symbols too and are not listed here.
+    #[serde(default)]
+    pub symbols: Vec<Symbol>,
+    /// The names of the C function's parameters in their order, without the state: arrays, scalars, symbols.
+    pub parameters: Vec<String>,
+    /// The names of the parameters of `init`: scalars and symbols.
+    #[serde(default)]
+    pub init: Vec<String>,
+}
+
+/// The version of the format of manifests.
+pub const FORMAT: u32 = 1;
+
+/// The interface of a library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// One function without a state.
+    C,
+    /// `__dace_init_N`, `__program_N`, `__dace_exit_N`.
+    #[default]
+    DaCe,
+}
+
+/// What the C function returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Returns {
+    /// Nothing that is looked at.
+    #[default]
+    Nothing,
+    /// An `int`; all but 0 are errors.
+    Status,
+}
+
+/// An integer symbol.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Symbol {
+    /// Its name.
+    pub name: String,
+    /// Its C type, an integer.
+    #[serde(rename = "type")]
+    pub scalar: ScalarType,
+}
+
+/// What the caller gives at one position.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Argument {
+    /// An array.
+    Array(ArrayArgument),
+    /// A number.
+    Scalar(ScalarArgument),
+}
+
+impl Argument {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Array(array) => &array.name,
+            Self::Scalar(scalar) => &scalar.name,
+        }
+    }
+}
+
+/// An array, passed by its address.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayArgument {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    #[serde(rename = "type")]
+    pub element: ScalarType,
+    /// Where its memory is.
+    #[serde(default)]
+    pub device: DeviceKind,
+    /// Whether the program writes it.
+    #[serde(default)]
+    pub access: Access,
+    /// Its dimensions.
+    pub dimensions: Vec<Dimension>,
+}
+
+/// A number, passed by value.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScalarArgument {
+    /// Its name; as an integer it is also a symbol.
+    pub name: String,
+    /// Its C type.
+    #[serde(rename = "type")]
+    pub scalar: ScalarType,
+    /// It may be left out; then it follows from the arrays' dimensions.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// Where an array's memory is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// In memory of the host.
+    #[default]
+    Cpu,
+    /// In memory of a GPU.
+    Gpu,
+}
+
+/// Whether the program writes an array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// It does, or may.
+    #[default]
+    Write,
+    /// It does not: a read-only array fits.
+    Read,
+}
+
+/// One dimension of an array. Each part that is given is checked in each call; a part that is the name of a symbol without a
+/// value gives the symbol its value.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dimension {
+    /// Its name, for messages.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The number of indices.
+    #[serde(default)]
+    pub extent: Option<Quantity>,
+    /// The first index.
+    #[serde(default)]
+    pub start: Option<Quantity>,
+    /// The index after the last.
+    #[serde(default)]
+    pub stop: Option<Quantity>,
+    /// The distance of neighbours, in elements.
+    #[serde(default)]
+    pub stride: Option<Quantity>,
+    /// The indices that the program accesses, `[first, end]` without the end: the array has them all.
+    #[serde(default)]
+    pub covers: Option<[Quantity; 2]>,
+}
+
+/// An integer, or an expression of symbols: `"n"`, `"n + 1"`, `"2*n*m"`, `"n // 2"`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+#[allow(missing_docs, reason = "said above")]
+pub enum Quantity {
+    Constant(i64),
+    Expression(String),
+}
+
+impl Signature {
+    /// Reads a manifest from its text. `path` is named in errors.
+    pub fn from_json(text: &[u8], path: &Path) -> Result<Self, ProgramError> {
+        let signature: Self = serde_json::from_slice(text).map_err(|error| ProgramError::ManifestSyntax {
+            path: path.to_owned(),
+            why: error.to_string().into(),
+        })?;
+        if signature.format != FORMAT {
+            return Err(ProgramError::ManifestFormat { path: path.to_owned(), found: signature.format });
+        }
+        Ok(signature)
+    }
+
+    /// Reads the manifest beside a library: `libheat.so.json` for `libheat.so`.
+    pub fn beside(library: &Path) -> Result<Self, ProgramError> {
+        let path = manifest_path(library);
+        let text = std::fs::read(&path).map_err(|error| ProgramError::ManifestRead {
+            library: library.to_owned(),
+            path: path.clone(),
+            why: error.to_string().into(),
+        })?;
+        Self::from_json(&text, &path)
+    }
+}
+
+/// The path of the manifest of a library: `.json` after its name.
+pub fn manifest_path(library: &Path) -> PathBuf {
+    let mut path = library.as_os_str().to_owned();
+    path.push(".json");
+    path.into()
+}

@@ -1,0 +1,117 @@
+//! Files that are no library of a program.
+
+use crate::source::{Built, SCALE, SCALE_MANIFEST, build};
+use halocline_program::{Program, ProgramError};
+
+/// Loads a library with these bytes.
+fn load_bytes(built: &Built, bytes: &[u8]) -> Result<Program, ProgramError> {
+    let other = Built { folder: tempfile::tempdir().unwrap(), library: built.folder.path().join("other.so") };
+    // A file of its own each time: the bytes may differ from a library that is open.
+    let _ = std::fs::remove_file(&other.library);
+    std::fs::write(&other.library, bytes).unwrap();
+    other.load(SCALE_MANIFEST)
+}
+
+#[test]
+fn a_library_that_is_cut_anywhere_is_refused() {
+    let built = build(SCALE);
+    let whole = std::fs::read(&built.library).unwrap();
+    for length in [1, 3, 4, 20, 63, 64, 100, whole.len() / 4, whole.len() / 2, whole.len() - 1] {
+        let refused = load_bytes(&built, &whole[..length]);
+        let is_right = match &refused {
+            Err(ProgramError::NotALibrary { .. }) => length < 4,
+            Err(ProgramError::Truncated { found, needed, .. }) => *found == length as u64 && needed > found,
+            _ => false,
+        };
+        assert!(is_right, "{length}: {refused:?}");
+    }
+    load_bytes(&built, &whole).unwrap();
+}
+
+#[test]
+fn a_library_of_another_machine_is_named() {
+    let built = build(SCALE);
+    let whole = std::fs::read(&built.library).unwrap();
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        load_bytes(&built, &bytes).unwrap_err()
+    };
+    for (machine, name) in [(3, "x86"), (40, "Arm"), (243, "RISC-V"), (99, "machine 99 of the ELF standard")]
+    {
+        let error = changed(18, machine);
+        assert!(matches!(&error, ProgramError::Architecture { found, .. } if &**found == name), "{error:?}");
+    }
+    assert!(matches!(changed(4, 1), ProgramError::Architecture { .. }));
+    assert!(matches!(changed(5, 2), ProgramError::Architecture { .. }));
+    // A relocatable file, and program headers of another size.
+    assert!(matches!(changed(16, 1), ProgramError::NotALibrary { .. }));
+    assert!(matches!(changed(54, 7), ProgramError::NotALibrary { .. }));
+}
+
+#[test]
+fn every_changed_byte_of_the_headers_loads_or_is_refused() {
+    let built = build(SCALE);
+    let whole = std::fs::read(&built.library).unwrap();
+    for at in 0..64 {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        // Fields that no loader looks at may change.
+        let _loaded_or_refused = load_bytes(&built, &bytes);
+    }
+}
+
+#[test]
+fn a_library_without_the_symbols_names_them() {
+    let built = build("int state; int *__dace_init_p(void) { return &state; } void __program_p(int *s) {}");
+    let manifest = r#"{"format": 1, "program": "PROGRAM", "arguments": [], "parameters": []}"#;
+    let symbol = |program: &str| match built.load(&manifest.replace("PROGRAM", program)) {
+        Err(ProgramError::NoSymbol { symbol, .. }) => symbol.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(symbol("p"), "__dace_exit_p");
+    assert_eq!(symbol("q"), "__program_q");
+    let nul = built.load(&manifest.replace("PROGRAM", "p\\u0000q"));
+    assert!(matches!(nul, Err(ProgramError::NoSymbol { .. })), "{nul:?}");
+}
+
+#[test]
+fn a_library_that_the_loader_refuses_says_why() {
+    let built = build("void missing_function(void); void scale(void) { missing_function(); }");
+    let refused = built.load(SCALE_MANIFEST);
+    assert!(
+        matches!(&refused, Err(ProgramError::Open { why, .. }) if why.contains("missing_function")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let built = build(SCALE);
+    // SAFETY: nothing is loaded.
+    let without_manifest = unsafe { Program::load(&built.library) };
+    assert!(matches!(without_manifest, Err(ProgramError::ManifestRead { .. })), "{without_manifest:?}");
+    let signature = built.load(SCALE_MANIFEST).unwrap().signature().clone();
+    // SAFETY: nothing is loaded.
+    let missing = unsafe { Program::with_signature("no/such/library.so", signature.clone()) };
+    assert!(matches!(missing, Err(ProgramError::Read { .. })), "{missing:?}");
+    // SAFETY: nothing is loaded.
+    let folder = unsafe { Program::with_signature(built.folder.path(), signature) };
+    assert!(matches!(folder, Err(ProgramError::NotALibrary { .. })), "{folder:?}");
+}
+
+#[test]
+fn a_library_that_is_overwritten_while_it_is_open_is_refused() {
+    let built = build(SCALE);
+    let program = built.load(SCALE_MANIFEST).unwrap();
+    let file = std::fs::OpenOptions::new().append(true).open(&built.library).unwrap();
+    file.set_len(file.metadata().unwrap().len() + 1).unwrap();
+    let refused = built.load(SCALE_MANIFEST);
+    assert!(matches!(refused, Err(ProgramError::Overwritten { .. })), "{refused:?}");
+    // A new file at the same path is another library.
+    let bytes = std::fs::read(&built.library).unwrap();
+    std::fs::remove_file(&built.library).unwrap();
+    std::fs::write(&built.library, bytes).unwrap();
+    let again = built.load(SCALE_MANIFEST).unwrap();
+    assert_eq!(again.name(), program.name());
+}

@@ -1,0 +1,9 @@
+//! Programs compiled by the tests with the C compiler of the system.
+
+mod calls;
+mod files;
+mod random;
+mod refused;
+mod signatures;
+mod source;
+mod states;
