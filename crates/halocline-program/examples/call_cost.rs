@@ -128,14 +128,26 @@ thunk!(thunk_34: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 2
 thunk!(thunk_64: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37
     38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63);
 
+/// A way into the function: makes so many calls.
+struct Way<'a> {
+    name: &'static str,
+    calls: Box<dyn FnMut(u32) + 'a>,
+}
+
+impl<'a> Way<'a> {
+    fn new(name: &'static str, calls: impl FnMut(u32) + 'a) -> Self {
+        Self { name, calls: Box::new(calls) }
+    }
+}
+
 /// Nanoseconds a call of each, the median of rounds in turn.
-fn measure(ways: &mut [(&'static str, Box<dyn FnMut(u32) + '_>)]) -> Vec<f64> {
+fn measure(ways: &mut [Way<'_>]) -> Vec<f64> {
     const CALLS: u32 = 2000;
     let mut times = vec![Vec::new(); ways.len()];
     for _ in 0..200 {
-        for ((_, way), times) in ways.iter_mut().zip(&mut times) {
+        for (way, times) in ways.iter_mut().zip(&mut times) {
             let begin = Instant::now();
-            way(CALLS);
+            (way.calls)(CALLS);
             times.push(begin.elapsed().as_nanos() as f64 / f64::from(CALLS));
         }
     }
@@ -197,24 +209,21 @@ fn row(folder: &Path, arrays: usize) -> Result<()> {
         |calls: u32, call: &mut dyn FnMut() -> std::result::Result<(), halocline_program::ProgramError>| {
             (0..calls).for_each(|_| call().expect("the call"));
         };
-    let mut ways: Vec<(&'static str, Box<dyn FnMut(u32) + '_>)> = vec![
-        ("direct C", Box::new(|calls| direct(calls as i32))),
+    let mut ways = vec![
+        Way::new("direct C", |calls| direct(calls as i32)),
         // SAFETY: the words fit the function.
-        ("thunk", Box::new(|calls| (0..calls).for_each(|_| unsafe { thunk(function, black_box(&words)) }))),
-        ("prepared, C", Box::new(|calls| (0..calls).for_each(|_| prepared.call().expect("the call")))),
-        (
-            "prepared, state",
-            Box::new(|calls| (0..calls).for_each(|_| prepared_dace.call().expect("the call"))),
-        ),
-        ("checked, C", Box::new(|calls| repeat(calls, &mut || stateless.call(black_box(&given))))),
-        ("checked, state", Box::new(|calls| repeat(calls, &mut || stateful.call(black_box(&given))))),
+        Way::new("thunk", |calls| (0..calls).for_each(|_| unsafe { thunk(function, black_box(&words)) })),
+        Way::new("prepared, C", |calls| (0..calls).for_each(|_| prepared.call().expect("the call"))),
+        Way::new("prepared, state", |calls| (0..calls).for_each(|_| prepared_dace.call().expect("the call"))),
+        Way::new("checked, C", |calls| repeat(calls, &mut || stateless.call(black_box(&given)))),
+        Way::new("checked, state", |calls| repeat(calls, &mut || stateful.call(black_box(&given)))),
     ];
     if let Some(ffi) = &mut ffi {
-        ways.push(("libffi", Box::new(|calls| (0..calls).for_each(|_| ffi.call(function)))));
+        ways.push(Way::new("libffi", |calls| (0..calls).for_each(|_| ffi.call(function))));
     }
     let times = measure(&mut ways);
     print!("{arrays:6} ({:3})", parameters(arrays));
-    ways.iter().zip(times).for_each(|((name, _), time)| print!("  {name} {time:.1}"));
+    ways.iter().zip(times).for_each(|(way, time)| print!("  {} {time:.1}", way.name));
     println!();
     Ok(())
 }

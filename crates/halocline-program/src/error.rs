@@ -61,8 +61,8 @@ pub enum ProgramError {
     #[error("program {program} cannot be initialised: {symbol}({values}) returned NULL")]
     Init { program: Box<str>, symbol: Box<str>, values: Box<str> },
     /// Too few arguments.
-    #[error("program {program} lacks argument {argument}: {given} are given, it takes {arguments}")]
-    Missing { program: Box<str>, argument: Box<str>, given: usize, arguments: Box<str> },
+    #[error("program {program} lacks argument {argument}; it takes {arguments}")]
+    Missing { program: Box<str>, argument: Box<str>, arguments: Box<str> },
     /// Too many arguments.
     #[error("program {program} takes {expected} arguments, {given} are given; it takes {arguments}")]
     Extra { program: Box<str>, given: usize, expected: usize, arguments: Box<str> },

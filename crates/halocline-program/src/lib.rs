@@ -104,3 +104,8 @@ pub use prepared::Prepared;
 pub use program::Program;
 pub use scalar::{Scalar, ScalarType};
 pub use signature::Signature;
+
+/// The blocks of the guide's page compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/programs.md")]
+struct Guide;

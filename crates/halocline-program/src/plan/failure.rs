@@ -38,9 +38,7 @@ impl Plan {
         let program = self.program.clone();
         let arguments = self.list();
         match self.arguments.get(given) {
-            Some(missing) => {
-                ProgramError::Missing { program, argument: missing.name.clone(), given, arguments }
-            }
+            Some(missing) => ProgramError::Missing { program, argument: missing.name.clone(), arguments },
             None => ProgramError::Extra { program, given, expected: self.arguments.len(), arguments },
         }
     }
@@ -56,7 +54,7 @@ impl Plan {
             (ArgumentKind::Array(plan), Given::Scalar(value)) => {
                 of!(self, argument, NotAnArray { given: value.to_string().into(), expected: plan.element })
             }
-            _ => of!(self, argument, Missing { given: self.arguments.len() - 1, arguments: self.list() }),
+            _ => of!(self, argument, Missing { arguments: self.list() }),
         }
     }
 

@@ -30,7 +30,7 @@ fn wrong_numbers_of_arguments_are_refused() {
     let built = build(SCALE);
     let program = built.load(SCALE_MANIFEST).unwrap();
     let error = refusal(&program, &[nowhere(RAW)]);
-    assert_eq!(error.to_string(), "program scale lacks argument factor: 1 are given, it takes a, factor");
+    assert_eq!(error.to_string(), "program scale lacks argument factor; it takes a, factor");
     let error = refusal(&program, &[nowhere(RAW), 1.into(), 2.into()]);
     assert!(matches!(error, ProgramError::Extra { given: 3, expected: 2, .. }), "{error:?}");
     let error = refusal(&program, &[Given::Absent, 1.into()]);
