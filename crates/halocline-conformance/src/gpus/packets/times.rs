@@ -59,9 +59,10 @@ pub(super) fn measure(bench: &Bench<'_>) -> Outcome {
     }
     let (gpu, transport) = (bench.gpu.device().driver().name(), bench.comm.transport());
     let (path, gpus, bar) = (bench.path(), bench.gpus, baseline.bar);
+    let (_, refused) = bench.mapped();
     bench.say(&format!(
-        "\npayloads of 64 MiB between 2 ranks by {transport} on {gpus} x {gpu}, {path}: median of {ROUNDS} rounds of the slower rank; share: \
-         of {}, at least {bar} asked for with two GPUs",
+        "\npayloads of 64 MiB between 2 ranks by {transport} on {gpus} x {gpu}, {path} ({refused} refused): median of {ROUNDS} rounds of the \
+         slower rank; share: of {}, at least {bar} asked for with two GPUs",
         baseline.name
     ));
     bench.say(&format!("{:<24} {:<10} {:>9} {:>9} {:>9}", "what", "", "us", "GB/s", "share"));
