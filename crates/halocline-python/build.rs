@@ -1,14 +1,19 @@
-//! Makes the docstrings of `python/halocline/__init__.pyi` those of the compiled classes: for each of them the macro `doc!` has the text.
+//! Makes the docstrings of the stubs, `python/halocline/__init__.pyi` and `program.pyi`, those of the compiled classes: for each of them the macro `doc!` has the text.
 
 use std::path::Path;
 
-const STUB: &str = "python/halocline/__init__.pyi";
+/// The package's stub, and those of its modules with compiled classes.
+const STUBS: [&str; 2] = ["python/halocline/__init__.pyi", "python/halocline/program.pyi"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed={STUB}");
-    let stub = std::fs::read_to_string(STUB)?;
-    let arms: String =
-        docstrings(&stub).map(|(name, text)| format!("    ({name:?}) => {{ {text:?} }};\n")).collect();
+    let mut arms = String::new();
+    for (at, stub) in STUBS.into_iter().enumerate() {
+        println!("cargo::rerun-if-changed={stub}");
+        let stub = std::fs::read_to_string(stub)?;
+        // The docstring of the package alone is one of the compiled module.
+        let named = docstrings(&stub).filter(|(name, _)| at == 0 || !name.is_empty());
+        arms.extend(named.map(|(name, text)| format!("    ({name:?}) => {{ {text:?} }};\n")));
+    }
     let out = std::env::var("OUT_DIR")?;
     std::fs::write(Path::new(&out).join("docs.rs"), format!("macro_rules! doc {{\n{arms}}}\n"))?;
     Ok(())

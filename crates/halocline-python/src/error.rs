@@ -102,6 +102,10 @@ pub(crate) fn forked() -> PyErr {
     )
 }
 
+pub(crate) fn in_flight(message: impl AsRef<str>) -> PyErr {
+    of_class("InFlightError", message.as_ref())
+}
+
 pub(crate) fn closed(why: &str) -> PyErr {
     of_class("ClosedError", why)
 }

@@ -28,6 +28,7 @@ mod packet;
 mod packet_error;
 mod pending;
 mod process_local;
+mod program;
 mod redistribute;
 mod rolling;
 mod sparse;
@@ -107,6 +108,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<neighbors::PySessionRound>()?;
     module.add_class::<sparse::PySparseAlltoall>()?;
     module.add_function(wrap_pyfunction!(rolling::rolling, module)?)?;
+    module.add("_load_program", wrap_pyfunction!(program::load_program, module)?)?;
+    module.add_class::<program::PyProgram>()?;
+    module.add_class::<program::PyPreparedCall>()?;
     module.add_class::<rolling::PyStatistic>()?;
     module.add_class::<rolling::PyRollingContext>()?;
     Ok(())

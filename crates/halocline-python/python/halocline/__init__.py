@@ -54,6 +54,7 @@ from ._errors import (
     MemoryShortageError,
     MpiError,
     PacketExchangeError,
+    ProgramError,
     RefusedElsewhereError,
     RowError,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "PatternLinks",
     "Payload",
     "Pending",
+    "ProgramError",
     "Redistribute",
     "RefusedElsewhereError",
     "RegularGrid",

@@ -76,6 +76,7 @@ __all__ = [
     "PatternLinks",
     "Payload",
     "Pending",
+    "ProgramError",
     "Redistribute",
     "RefusedElsewhereError",
     "RegularGrid",
@@ -152,6 +153,9 @@ class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
 class PacketExchangeError(HaloError):
     """A neighbour exchange or a sparse all-to-all has failed on all ranks that it connects, and is of no more use: a rank has dropped it
     or given it up, or ranks have started different operations. The text names the rank."""
+
+class ProgramError(HaloError):
+    """A compiled program cannot be loaded or initialised, or has failed; then its results are not valid."""
 
 class MemoryShortageError(HaloError, MemoryError):
     """There is no memory for a payload: the limit of a memory resource is reached, or an allocator of the program has failed, whose

@@ -65,6 +65,10 @@ class PacketExchangeError(HaloError):
     or given it up, or ranks have started different operations. The text names the rank."""
 
 
+class ProgramError(HaloError):
+    """A compiled program cannot be loaded or initialised, or has failed; then its results are not valid."""
+
+
 class MemoryShortageError(HaloError, MemoryError):
     """There is no memory for a payload: the limit of a memory resource is reached, or an allocator of the program has failed, whose
     exception is the ``__cause__``. The operation has failed on all ranks."""

@@ -1,0 +1,84 @@
+"""Compiled programs: stencils of DaCe, or any C function, called with checked arguments.
+
+A program is loaded from a shared library and a manifest, a JSON file that says what it takes. Each call checks every argument before
+the program is entered, and releases the GIL while the program runs::
+
+    import numpy as np
+    from halocline import program
+
+    heat = program.load("libheat.so")          # with libheat.so.json
+    t = np.zeros((20, 30))
+    heat(t, dt=0.1)
+
+    step = heat.prepare(t, dt=0.1)             # checks once
+    for k in range(10):
+        step(dt=0.1 * k)                       # numbers may change
+"""
+
+import os
+from typing import Any
+
+__all__ = ["PreparedCall", "Program", "from_sdfg", "load"]
+
+def load(library: str | os.PathLike[str], manifest: str | None = None) -> Program:
+    """Loads a library and the manifest beside it: ``libheat.so.json`` for ``libheat.so``. ``manifest`` gives its text instead.
+
+    The manifest is believed: a library that takes other arguments than its manifest says crashes, as with ``ctypes``. A library is opened
+    once per file and process; each program has states of its own.
+
+    Raises ``ProgramError`` if the library cannot be loaded, ``HaloValueError`` if the manifest is wrong."""
+
+def from_sdfg(compiled: Any) -> Program:
+    """The program of a ``CompiledSDFG`` of DaCe: what ``sdfg.compile()`` returns.
+
+    It takes the arguments of ``CompiledSDFG.__call__``, by name or in the order of ``compiled.sdfg.arglist()``: arrays, then scalars and
+    symbols. Symbols that follow from the shapes of arrays may be left out. It has states of its own, so that ``compiled`` stays as it is.
+
+    A value that the program returns is the array argument ``__return``, which the caller gives.
+
+    Raises ``HaloTypeError`` for an argument that no program can take, such as a structure or a callback."""
+
+class Program:
+    """A compiled program. :func:`load` makes one.
+
+    Threads may call it at the same time: each call has its own frame, and a state that no other call uses."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Checks the arguments and calls the program; it returns when the program does.
+
+        Arrays are NumPy arrays, or objects with ``__cuda_array_interface__`` (CuPy), ``__array_interface__``, ``__dlpack__`` or the buffer
+        protocol. They are passed without a copy. Numbers are those of Python or NumPy, or host arrays without dimensions; an integer
+        takes an integral value only. ``None`` stands for an optional number.
+
+        No other thread may write the arrays during the call.
+
+        Raises ``HaloTypeError`` or ``HaloValueError`` for a wrong argument before the program is entered, and ``ProgramError`` if the
+        program fails."""
+
+    def prepare(self, *args: Any, **kwargs: Any) -> PreparedCall:
+        """Checks the arguments once, for many calls. The prepared call holds the arrays."""
+
+    @property
+    def name(self) -> str:
+        """The name of the program."""
+
+    @property
+    def library(self) -> os.PathLike[str]:
+        """The path of the library, without links."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arguments in their order."""
+
+    @property
+    def states(self) -> int:
+        """How many states the program has made: one for each set of values of the symbols of its ``init``, and for each call at the
+        same time. A program without an ``init`` has none."""
+
+class PreparedCall:
+    """A call with arguments that were checked. :meth:`Program.prepare` makes one. One thread at a time may call it."""
+
+    def __call__(self, **scalars: float) -> None:
+        """Calls the program. Numbers that are given by name are checked and hold from this call on.
+
+        Raises ``HaloValueError`` if an array of NumPy was resized or reshaped since, ``InFlightError`` if another thread is calling it."""

@@ -1,0 +1,252 @@
+//! What Python gives to a call, as the library takes it.
+
+use super::numpy;
+use crate::array::{Described, describe};
+use crate::error;
+use halocline::ElementType;
+use halocline_program::{ArrayView, Device, Given, RawArray, Scalar, ScalarType};
+use pyo3::exceptions::PyOverflowError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt};
+use std::sync::{Arc, Mutex};
+
+/// An array that was described by its protocol, and is known again by its identity.
+pub(super) struct Seen {
+    object: Py<PyAny>,
+    /// Its `shape` at that time: some libraries let a program change it in place.
+    shape: Option<Py<PyAny>>,
+    address: usize,
+    element: ScalarType,
+    extents: Box<[isize]>,
+    strides: Box<[isize]>,
+    device: Device,
+    is_writable: bool,
+    /// Keeps the memory, besides the array.
+    _owner: Option<Py<PyAny>>,
+}
+
+/// The last array of each argument. A call of another thread that is using it describes its arrays anew.
+pub(super) struct Memory(Mutex<Box<[Option<Arc<Seen>>]>>);
+
+impl Memory {
+    pub(super) fn of(arguments: usize) -> Self {
+        Self(Mutex::new((0..arguments).map(|_| None).collect()))
+    }
+
+    /// The array, described now or in an earlier call.
+    fn find(&self, object: &Bound<'_, PyAny>, position: usize, name: &str) -> PyResult<Arc<Seen>> {
+        let known = |seen: &Option<Arc<Seen>>| seen.as_ref().filter(|seen| seen.object.is(object)).cloned();
+        let seen = self.0.try_lock().ok().and_then(|memory| memory.get(position).and_then(known));
+        if let Some(seen) = seen
+            && seen.has_its_shape(object)?
+        {
+            return Ok(seen);
+        }
+        let seen = Arc::new(Seen::new(object).map_err(|error| error::prefixed(object.py(), error, name))?);
+        // The old one is dropped without the lock: it may run a destructor of Python.
+        let old = match (self.0.try_lock(), position) {
+            (Ok(mut memory), at) if at < memory.len() => memory[at].replace(seen.clone()),
+            _ => None,
+        };
+        drop(old);
+        Ok(seen)
+    }
+}
+
+impl Seen {
+    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let described = describe(object)?;
+        let element = element(&described)?;
+        let extents: Box<[isize]> = described.extents.iter().map(|&extent| extent as isize).collect();
+        let strides = match described.strides {
+            Some(strides) => strides.into(),
+            None => c_order(&extents, element.size() as isize),
+        };
+        Ok(Self {
+            object: object.clone().unbind(),
+            shape: object.getattr_opt(intern!(object.py(), "shape"))?.map(Bound::unbind),
+            address: described.base,
+            element,
+            extents,
+            strides,
+            device: described.device.map_or(Device::Host, Device::Gpu),
+            is_writable: described.is_writable,
+            _owner: described.owner,
+        })
+    }
+
+    fn has_its_shape(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match &self.shape {
+            Some(shape) => object.getattr(intern!(object.py(), "shape"))?.eq(shape.bind(object.py())),
+            None => Ok(true),
+        }
+    }
+}
+
+fn element(described: &Described) -> PyResult<ScalarType> {
+    Ok(match described.element {
+        ElementType::Bool => ScalarType::Bool,
+        ElementType::I8 => ScalarType::Int8,
+        ElementType::U8 => ScalarType::UInt8,
+        ElementType::I16 => ScalarType::Int16,
+        ElementType::U16 => ScalarType::UInt16,
+        ElementType::F16 => ScalarType::Float16,
+        ElementType::I32 => ScalarType::Int32,
+        ElementType::U32 => ScalarType::UInt32,
+        ElementType::F32 => ScalarType::Float32,
+        ElementType::I64 => ScalarType::Int64,
+        ElementType::U64 => ScalarType::UInt64,
+        ElementType::F64 => ScalarType::Float64,
+        ElementType::C64 => ScalarType::Complex64,
+        ElementType::C128 => ScalarType::Complex128,
+        other => {
+            let name = described.name.clone().unwrap_or_else(|| other.to_string());
+            return Err(error::type_error(format!("elements of type {name} cannot be passed to a program")));
+        }
+    })
+}
+
+/// Strides of an array in C order, in bytes.
+fn c_order(extents: &[isize], size: isize) -> Box<[isize]> {
+    let mut strides: Box<[isize]> = extents.into();
+    let mut next = size;
+    for stride in strides.iter_mut().rev() {
+        next *= std::mem::replace(stride, next).max(1);
+    }
+    strides
+}
+
+/// The arguments of one call. It borrows them from Python objects that the call holds.
+pub(super) struct Arguments<'a> {
+    pub(super) given: Vec<Given<'a>>,
+    /// Keeps what `given` refers to.
+    pub(super) seen: Vec<Arc<Seen>>,
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self { given: Vec::with_capacity(count), seen: Vec::new() }
+    }
+
+    /// Appends an object for an array.
+    #[inline]
+    pub(super) fn push_array(
+        &mut self,
+        object: &'a Bound<'_, PyAny>,
+        memory: &Memory,
+        position: usize,
+        name: &str,
+    ) -> PyResult<()> {
+        if numpy::is_array(object)
+            && let Some(element) = numpy::type_of(object)
+        {
+            // SAFETY: NumPy says that the memory has these elements, and the call holds the array. The documentation obliges
+            // the program not to access it from other threads meanwhile.
+            let view = unsafe { ArrayView::from_raw(RawArray { element, ..numpy::parts(object) }) };
+            self.given.push(view.into());
+            return Ok(());
+        }
+        if is_number(object) {
+            self.given.push(Given::Scalar(number(object, name)?));
+            return Ok(());
+        }
+        self.push_seen(memory.find(object, position, name)?);
+        Ok(())
+    }
+
+    #[cold]
+    fn push_seen(&mut self, seen: Arc<Seen>) {
+        // SAFETY: the lists are on the heap, never change, and live as long as `self.seen`, which lives as long as `self.given`.
+        let list = |list: &[isize]| unsafe { std::slice::from_raw_parts::<'a>(list.as_ptr(), list.len()) };
+        let raw = RawArray {
+            address: std::ptr::with_exposed_provenance_mut(seen.address),
+            element: seen.element,
+            extents: list(&seen.extents),
+            strides: list(&seen.strides),
+            device: seen.device,
+            is_writable: seen.is_writable,
+        };
+        // SAFETY: by the array's protocol the memory has these elements as long as the owner lives, which `seen` holds.
+        self.given.push(unsafe { ArrayView::from_raw(raw) }.into());
+        self.seen.push(seen);
+    }
+
+    /// Appends an object for a scalar: a number, or an array without dimensions.
+    #[inline]
+    pub(super) fn push_scalar(
+        &mut self,
+        object: &'a Bound<'_, PyAny>,
+        memory: &Memory,
+        position: usize,
+        name: &str,
+    ) -> PyResult<()> {
+        if numpy::is_array(object) {
+            return self.push_array(object, memory, position, name);
+        }
+        self.given.push(Given::Scalar(number(object, name)?));
+        Ok(())
+    }
+}
+
+fn is_number(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<PyFloat>() || object.is_instance_of::<PyInt>()
+}
+
+/// A number of Python or NumPy.
+#[inline]
+pub(super) fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> {
+    if let Ok(value) = object.cast::<PyFloat>() {
+        return Ok(Scalar::Float(value.value()));
+    }
+    if let Ok(value) = object.cast::<PyBool>() {
+        return Ok(Scalar::Bool(value.is_true()));
+    }
+    if object.is_instance_of::<PyInt>() {
+        return integer(object, name);
+    }
+    number_of_library(object, name)
+}
+
+fn integer(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> {
+    let is_too_long = |error: &PyErr| error.is_instance_of::<PyOverflowError>(object.py());
+    match object.extract::<i64>() {
+        Ok(value) => Ok(Scalar::Int(value)),
+        Err(error) if is_too_long(&error) => {
+            object.extract::<u64>().map(Scalar::UInt).map_err(|error| match is_too_long(&error) {
+                true => {
+                    error::value_error(format!("{name}: {object} is out of the range of 64-bit integers"))
+                }
+                false => error,
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A number of another library: a scalar or an array without dimensions of NumPy, or what converts itself to an integer or a float.
+#[cold]
+fn number_of_library(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> {
+    let py = object.py();
+    let not_a_number = || {
+        error::type_error(format!(
+            "{name}: a number is wanted, not {}",
+            crate::argument::shown_in_message(object)
+        ))
+    };
+    let is_single = numpy::is_array(object) && numpy::parts(object).extents.is_empty();
+    if is_single || crate::array::is_instance(object, "numpy", "generic")? {
+        let item = object.call_method0(intern!(py, "item"))?;
+        return match is_number(&item) {
+            true => number(&item, name),
+            false => Err(not_a_number()),
+        };
+    }
+    if let Ok(index) = object.call_method0(intern!(py, "__index__")) {
+        return integer(&index, name);
+    }
+    if let Ok(float) = object.call_method0(intern!(py, "__float__")) {
+        return Ok(Scalar::Float(float.extract()?));
+    }
+    Err(not_a_number())
+}

@@ -1,0 +1,169 @@
+//! Compiled programs: `halocline.program`.
+
+mod given;
+mod numpy;
+mod prepared;
+mod program_error;
+
+pub(crate) use prepared::PyPreparedCall;
+
+use crate::error;
+use given::{Arguments, Memory};
+use halocline_program::{Program, Signature};
+use prepared::prepare;
+use program_error::of_program;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[doc = doc!("load")]
+#[pyfunction]
+#[pyo3(name = "load", signature = (library, manifest = None))]
+pub(crate) fn load_program(py: Python<'_>, library: PathBuf, manifest: Option<&str>) -> PyResult<PyProgram> {
+    let load = || {
+        let signature = match manifest {
+            Some(text) => Signature::from_json(text.as_bytes(), Path::new("the given manifest"))?,
+            None => Signature::beside(&library)?,
+        };
+        // SAFETY: the documentation of the package obliges the caller to load libraries that fit their manifests.
+        unsafe { Program::with_signature(&library, signature) }
+    };
+    Ok(PyProgram::of(py, py.detach(load).map_err(of_program)?))
+}
+
+#[doc = doc!("Program")]
+#[pyclass(frozen, module = "halocline.program", name = "Program")]
+pub(crate) struct PyProgram {
+    program: Arc<Program>,
+    arguments: Box<[Argument]>,
+    memory: Memory,
+}
+
+/// An argument of the signature.
+struct Argument {
+    name: Py<PyString>,
+    text: Box<str>,
+    is_array: bool,
+}
+
+impl PyProgram {
+    fn of(py: Python<'_>, program: Program) -> Self {
+        let argument = |(position, argument): (usize, &halocline_program::signature::Argument)| Argument {
+            name: PyString::intern(py, argument.name()).unbind(),
+            text: argument.name().into(),
+            is_array: program.is_array(position),
+        };
+        let arguments: Box<[Argument]> =
+            program.signature().arguments.iter().enumerate().map(argument).collect();
+        Self { memory: Memory::of(arguments.len()), program: Arc::new(program), arguments }
+    }
+
+    /// Converts positional arguments.
+    #[inline]
+    fn positional<'a>(&self, objects: &'a [Bound<'_, PyAny>]) -> PyResult<Arguments<'a>> {
+        let mut arguments = Arguments::with_capacity(objects.len());
+        for (position, object) in objects.iter().enumerate() {
+            let Some(Argument { text, is_array, .. }) = self.arguments.get(position) else {
+                // The call counts them.
+                arguments.given.push(halocline_program::Given::Absent);
+                continue;
+            };
+            match is_array {
+                true => arguments.push_array(object, &self.memory, position, text)?,
+                false if object.is_none() => arguments.given.push(halocline_program::Given::Absent),
+                false => arguments.push_scalar(object, &self.memory, position, text)?,
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// The objects in the order of the signature; `None` stands for one that is missing before others.
+    fn in_order<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let py = args.py();
+        let mut objects: Vec<Bound<'py, PyAny>> = args.iter().collect();
+        let Some(kwargs) = kwargs else { return Ok(objects) };
+        let mut named: Vec<Option<Bound<'py, PyAny>>> = objects.drain(..).map(Some).collect();
+        let mut next = named.len();
+        for (name, object) in kwargs {
+            let position = match self.arguments.get(next) {
+                // Names in the order of the signature, as they are usually given.
+                Some(argument) if argument.name.is(&name) => next,
+                _ => self.position(&name)?,
+            };
+            next = position + 1;
+            if named.len() <= position {
+                named.resize(position + 1, None);
+            }
+            if named[position].replace(object).is_some() {
+                let program = self.program.name();
+                return Err(error::type_error(format!(
+                    "argument {name} of program {program} is given twice"
+                )));
+            }
+        }
+        Ok(named.into_iter().map(|object| object.unwrap_or_else(|| py.None().into_bound(py))).collect())
+    }
+
+    fn position(&self, name: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.program.position(&name.cast::<PyString>()?.to_cow()?).map_err(of_program)
+    }
+}
+
+#[pymethods]
+impl PyProgram {
+    #[doc = doc!("Program.__call__")]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        let py = args.py();
+        let objects = self.in_order(args, kwargs)?;
+        let arguments = self.positional(&objects)?;
+        let called = self.program.call_within(&arguments.given, |call| py.detach(call));
+        called.and_then(|called| called).map_err(of_program)
+    }
+
+    #[doc = doc!("Program.prepare")]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn prepare(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyPreparedCall> {
+        let objects = self.in_order(args, kwargs)?;
+        let arguments = self.positional(&objects)?;
+        prepare(&self.program, &objects, arguments)
+    }
+
+    #[doc = doc!("Program.name")]
+    #[getter]
+    fn name(&self) -> &str {
+        self.program.name()
+    }
+
+    #[doc = doc!("Program.library")]
+    #[getter]
+    fn library(&self) -> PathBuf {
+        self.program.library().to_owned()
+    }
+
+    #[doc = doc!("Program.arguments")]
+    #[getter]
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.arguments.iter().map(|argument| argument.name.bind(py)))
+    }
+
+    #[doc = doc!("Program.states")]
+    #[getter]
+    fn states(&self) -> usize {
+        self.program.states()
+    }
+
+    fn __repr__(&self) -> String {
+        let names: Vec<&str> = self.arguments.iter().map(|argument| &*argument.text).collect();
+        format!("<halocline.program.Program {}({})>", self.program.name(), names.join(", "))
+    }
+}

@@ -1,0 +1,134 @@
+//! Prepared calls.
+
+use super::given::{Arguments, Seen, number};
+use super::numpy;
+use super::program_error::of_program;
+use crate::error;
+use halocline_program::{Given, Prepared, Program, ProgramError, Scalar};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use std::sync::{Arc, Mutex};
+
+#[doc = doc!("PreparedCall")]
+#[pyclass(frozen, module = "halocline.program", name = "PreparedCall")]
+pub(crate) struct PyPreparedCall {
+    // Dropped before what it borrows.
+    call: Mutex<Call>,
+    program: Arc<Program>,
+    arrays: Box<[Watched]>,
+    /// Keeps the memory of other arrays.
+    _seen: Vec<Arc<Seen>>,
+}
+
+/// A prepared call whose program and arrays are kept by the object that has it.
+struct Call(Prepared<'static>);
+
+// SAFETY: it consists of addresses and numbers, and the mutex lets one thread at a time use it.
+unsafe impl Send for Call {}
+
+impl Call {
+    fn run(&mut self) -> Result<(), ProgramError> {
+        self.0.call()
+    }
+}
+
+/// An array of NumPy, which a program can resize although it is referred to.
+struct Watched {
+    array: Py<PyAny>,
+    name: Box<str>,
+    address: usize,
+    extents: Box<[isize]>,
+    strides: Box<[isize]>,
+}
+
+impl Watched {
+    fn of(array: &Bound<'_, PyAny>, name: &str) -> Self {
+        let parts = numpy::parts(array);
+        Self {
+            array: array.clone().unbind(),
+            name: name.into(),
+            address: parts.address.addr(),
+            extents: parts.extents.into(),
+            strides: parts.strides.into(),
+        }
+    }
+
+    #[inline]
+    fn is_unchanged(&self, py: Python<'_>) -> bool {
+        let parts = numpy::parts(self.array.bind(py));
+        parts.address.addr() == self.address
+            && parts.extents == &*self.extents
+            && parts.strides == &*self.strides
+    }
+}
+
+/// Prepares a call with these objects, whose conversions are `arguments`.
+pub(super) fn prepare(
+    program: &Arc<Program>,
+    objects: &[Bound<'_, PyAny>],
+    arguments: Arguments<'_>,
+) -> PyResult<PyPreparedCall> {
+    let Arguments { given, seen } = arguments;
+    // SAFETY: the object that has the call keeps the program and all arrays longer than the call; extents and strides are copied by
+    // `prepare`. So no reference is used after what it refers to.
+    let given = unsafe { std::mem::transmute::<Vec<Given<'_>>, Vec<Given<'static>>>(given) };
+    // SAFETY: as said, the program outlives the call.
+    let kept = unsafe { &*Arc::as_ptr(program) };
+    let call = kept.prepare(&given).map_err(of_program)?;
+    let names = program.signature().arguments.iter();
+    let arrays = objects.iter().zip(names).filter(|(object, _)| numpy::is_array(object));
+    Ok(PyPreparedCall {
+        call: Mutex::new(Call(call)),
+        program: program.clone(),
+        arrays: arrays.map(|(array, argument)| Watched::of(array, argument.name())).collect(),
+        _seen: seen,
+    })
+}
+
+impl PyPreparedCall {
+    fn set(call: &mut Call, program: &Program, numbers: &Bound<'_, PyDict>) -> PyResult<()> {
+        // All are converted before the first is set.
+        let mut changes: Vec<(usize, Scalar)> = Vec::with_capacity(numbers.len());
+        for (name, value) in numbers {
+            let name = name.cast_into::<PyString>()?;
+            let name = name.to_cow()?;
+            changes.push((program.position(&name).map_err(of_program)?, number(&value, &name)?));
+        }
+        // One that is refused leaves all as they were.
+        let mut changed = call.0.clone();
+        for (position, value) in changes {
+            changed.set(position, value).map_err(of_program)?;
+        }
+        call.0 = changed;
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl PyPreparedCall {
+    #[doc = doc!("PreparedCall.__call__")]
+    #[pyo3(signature = (**scalars))]
+    fn __call__(&self, py: Python<'_>, scalars: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        let Ok(mut call) = self.call.try_lock() else {
+            let program = self.program.name();
+            return Err(error::in_flight(format!(
+                "another thread is calling this prepared call of program {program}; prepare one for each thread"
+            )));
+        };
+        if let Some(scalars) = scalars {
+            Self::set(&mut call, &self.program, scalars)?;
+        }
+        if let Some(changed) = self.arrays.iter().find(|array| !array.is_unchanged(py)) {
+            let (name, program) = (&changed.name, self.program.name());
+            return Err(error::value_error(format!(
+                "argument {name} of program {program} was resized or reshaped after the call was prepared; prepare it again"
+            )));
+        }
+        let call = &mut *call;
+        py.detach(|| call.run()).map_err(of_program)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<halocline.program.PreparedCall of {}>", self.program.name())
+    }
+}
