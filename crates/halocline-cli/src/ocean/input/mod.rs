@@ -21,6 +21,7 @@ pub enum Source {
     Directory(PathBuf),
     /// In memory.
     #[cfg(fuzzing)]
+    #[cfg_attr(fuzzing, allow(dead_code, reason = "the mesh target constructs it, in a copy of this module"))]
     Given(Vec<(&'static str, Vec<u8>)>),
 }
 
