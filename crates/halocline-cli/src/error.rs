@@ -6,6 +6,7 @@ use crate::ocean::InputError;
 use crate::rolling;
 use crate::trace::TraceError;
 use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
+use halocline_program::ProgramError;
 use halocline_table::TableError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub(crate) enum CommandError {
     TableInput(#[from] rolling::TableInputError),
     #[error(transparent)]
     Table(#[from] TableError),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error(transparent)]

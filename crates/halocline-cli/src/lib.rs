@@ -13,6 +13,7 @@ mod ocean;
 mod on_host;
 mod options;
 mod plot;
+mod program;
 mod progress;
 mod ranks;
 mod results;
@@ -65,6 +66,9 @@ enum Command {
     /// Draw data files that other commands have written
     #[command(subcommand)]
     Plot(Plot),
+    /// Look at compiled programs
+    #[command(subcommand)]
+    Program(program::ProgramCommand),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
         /// Try one MPI library and describe it; `info` does so in a process of its own for each library
@@ -95,7 +99,9 @@ impl Command {
             Self::Run(Case::Heat(args)) => args.trace.is_wanted(),
             Self::Bench(bench) => bench.trace().is_some_and(trace::TraceArgs::is_wanted),
             Self::Run(Case::Rolling(args)) => args.trace.is_wanted(),
-            Self::Launch(_) | Self::Explain(_) | Self::Plot(_) | Self::Info { .. } => false,
+            Self::Launch(_) | Self::Explain(_) | Self::Plot(_) | Self::Program(_) | Self::Info { .. } => {
+                false
+            }
         }
     }
 }
@@ -147,6 +153,7 @@ fn run_command(command: Command, json: bool) -> Result<u8, CommandError> {
         Command::Launch(args) => Ok(launch::run(&args, json)?),
         Command::Plot(Plot::Trace(args)) => timeline::run(&args).map(|()| 0),
         Command::Plot(Plot::Sizes(args)) => sizes::run(&args).map(|()| 0),
+        Command::Program(command) => program::run(&command, json).map(|()| 0),
         Command::Explain(args) => explain::run(&args, json),
         Command::Bench(bench) => bench::run(&bench, json),
         Command::Info { try_mpi: Some(library) } => {

@@ -2,11 +2,12 @@
 
 use crate::ScalarType;
 use crate::error::ProgramError;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// What a compiled program takes and how. [The crate's page](crate#the-manifest) documents the fields by an example.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     /// The version of this format: [`FORMAT`].
@@ -17,7 +18,7 @@ pub struct Signature {
     #[serde(default)]
     pub interface: Interface,
     /// The name of the C function, for [`Interface::C`]; without it the program's name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
     /// What the C function returns. DaCe's programs return nothing.
     #[serde(default)]
@@ -39,7 +40,7 @@ pub struct Signature {
 pub const FORMAT: u32 = 1;
 
 /// The interface of a library.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interface {
     /// One function without a state.
@@ -50,7 +51,7 @@ pub enum Interface {
 }
 
 /// What the C function returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Returns {
     /// Nothing that is looked at.
@@ -61,7 +62,7 @@ pub enum Returns {
 }
 
 /// An integer symbol.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Symbol {
     /// Its name.
@@ -72,7 +73,7 @@ pub struct Symbol {
 }
 
 /// What the caller gives at one position.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Argument {
     /// An array.
@@ -92,7 +93,7 @@ impl Argument {
 }
 
 /// An array, passed by its address.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayArgument {
     /// Its name.
@@ -111,7 +112,7 @@ pub struct ArrayArgument {
 }
 
 /// A number, passed by value.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScalarArgument {
     /// Its name; as an integer it is also a symbol.
@@ -125,7 +126,7 @@ pub struct ScalarArgument {
 }
 
 /// Where an array's memory is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
     /// In memory of the host.
@@ -136,7 +137,7 @@ pub enum DeviceKind {
 }
 
 /// Whether the program writes an array.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// It does, or may.
@@ -148,36 +149,45 @@ pub enum Access {
 
 /// One dimension of an array. Each part that is given is checked in each call; a part that is the name of a symbol without a
 /// value gives the symbol its value.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dimension {
     /// Its name, for messages.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The number of indices.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extent: Option<Quantity>,
     /// The first index.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Quantity>,
     /// The index after the last.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Quantity>,
     /// The distance of neighbours, in elements.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stride: Option<Quantity>,
     /// The indices that the program accesses, `[first, end]` without the end: the array has them all.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covers: Option<[Quantity; 2]>,
 }
 
 /// An integer, or an expression of symbols: `"n"`, `"n + 1"`, `"2*n*m"`, `"n // 2"`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[allow(missing_docs, reason = "said above")]
 pub enum Quantity {
     Constant(i64),
     Expression(String),
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constant(value) => write!(f, "{value}"),
+            Self::Expression(text) => f.write_str(text),
+        }
+    }
 }
 
 impl Signature {

@@ -9,6 +9,7 @@ mod heat;
 mod launch;
 mod ocean;
 mod processes;
+mod program;
 mod rolling;
 mod terminal;
 mod timeline;

@@ -1,0 +1,108 @@
+//! `halocline program`: what a compiled program takes.
+
+use crate::error::CommandError;
+use crate::table::print_lines;
+use clap::{Args, Subcommand};
+use halocline_program::Program;
+use halocline_program::signature::{Access, Argument, DeviceKind, Dimension, Interface, Returns};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// What is done with a compiled program.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProgramCommand {
+    Info(InfoArgs),
+}
+
+/// Load a library, check its manifest and symbols, and show what the program takes
+///
+/// The manifest lies beside the library: `libheat.so.json` for `libheat.so`. Constructors of the library run, and so does the program's init
+/// if it has no symbols.
+#[derive(Debug, Args)]
+pub(crate) struct InfoArgs {
+    /// The shared library
+    library: PathBuf,
+}
+
+pub(crate) fn run(command: &ProgramCommand, json: bool) -> Result<(), CommandError> {
+    let ProgramCommand::Info(args) = command;
+    // SAFETY: the user asked for the library to be loaded; no call is made.
+    let program = unsafe { Program::load(&args.library) }?;
+    let object = json!({
+        "library": program.library(),
+        "signature": program.signature(),
+        "states": program.states(),
+    });
+    let lines = json.then(|| vec![object]);
+    print_lines(lines.as_ref(), || describe(&program)).map_err(CommandError::Report)
+}
+
+/// The program in words.
+fn describe(program: &Program) -> String {
+    let signature = program.signature();
+    let interface = match (signature.interface, signature.returns) {
+        (Interface::DaCe, _) => "DaCe's interface",
+        (Interface::C, Returns::Nothing) => "a C function",
+        (Interface::C, Returns::Status) => "a C function that returns a status",
+    };
+    let mut text =
+        format!("program {} ({interface})\nlibrary {}\n", program.name(), program.library().display());
+    text += "arguments\n";
+    for argument in &signature.arguments {
+        text += &line(argument);
+    }
+    let symbols = signature.symbols.iter().map(|symbol| format!("{} {}", symbol.name, symbol.scalar));
+    for (what, names) in [
+        ("symbols", symbols.collect()),
+        ("C parameters", signature.parameters.clone()),
+        ("parameters of init", signature.init.clone()),
+    ] {
+        let names: Vec<String> = names;
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{what}: {names}");
+    }
+    text + match (signature.interface, signature.init.is_empty()) {
+        (Interface::C, _) => "states: none\n",
+        (Interface::DaCe, true) => "states: made at load, and for each further call at the same time\n",
+        (Interface::DaCe, false) => {
+            "states: made for each set of values of the parameters of init, and for each further call at the same time\n"
+        }
+    }
+}
+
+/// An argument in words.
+fn line(argument: &Argument) -> String {
+    match argument {
+        Argument::Scalar(scalar) => {
+            let optional = if scalar.optional { ", optional" } else { "" };
+            format!("  {}: {}{optional}\n", scalar.name, scalar.scalar)
+        }
+        Argument::Array(array) => {
+            let device = if array.device == DeviceKind::Gpu { " on a GPU" } else { "" };
+            let access = if array.access == Access::Read { ", only read" } else { "" };
+            let count = array.dimensions.len();
+            let mut text =
+                format!("  {}: {} array of {count} dimensions{device}{access}\n", array.name, array.element);
+            for (at, dimension) in array.dimensions.iter().enumerate() {
+                text += &format!("    {}\n", dimension_line(at, dimension));
+            }
+            text
+        }
+    }
+}
+
+fn dimension_line(at: usize, dimension: &Dimension) -> String {
+    let name = dimension.name.clone().unwrap_or_else(|| at.to_string());
+    let parts = [
+        ("extent", &dimension.extent),
+        ("start", &dimension.start),
+        ("stop", &dimension.stop),
+        ("stride", &dimension.stride),
+    ];
+    let given =
+        parts.into_iter().filter_map(|(part, value)| value.as_ref().map(|value| format!("{part} {value}")));
+    let covers = dimension.covers.iter().map(|[first, end]| format!("covers {first} to {end}"));
+    format!("{name}: {}", given.chain(covers).collect::<Vec<_>>().join(", "))
+}
