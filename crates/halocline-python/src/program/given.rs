@@ -133,13 +133,13 @@ impl<'a> Arguments<'a> {
     #[inline]
     pub(super) fn push_array(
         &mut self,
-        object: &'a Bound<'_, PyAny>,
+        object: Borrowed<'a, '_, PyAny>,
         memory: &Memory,
         position: usize,
         name: &str,
     ) -> PyResult<()> {
-        if numpy::is_array(object)
-            && let Some(element) = numpy::type_of(object)
+        if numpy::is_array(&object)
+            && let Some(element) = numpy::type_of(&object)
         {
             // SAFETY: NumPy says that the memory has these elements, and the call holds the array. The documentation obliges
             // the program not to access it from other threads meanwhile.
@@ -147,11 +147,11 @@ impl<'a> Arguments<'a> {
             self.given.push(view.into());
             return Ok(());
         }
-        if is_number(object) {
-            self.given.push(Given::Scalar(number(object, name)?));
+        if is_number(&object) {
+            self.given.push(Given::Scalar(number(&object, name)?));
             return Ok(());
         }
-        self.push_seen(memory.find(object, position, name)?);
+        self.push_seen(memory.find(&object, position, name)?);
         Ok(())
     }
 
@@ -176,15 +176,15 @@ impl<'a> Arguments<'a> {
     #[inline]
     pub(super) fn push_scalar(
         &mut self,
-        object: &'a Bound<'_, PyAny>,
+        object: Borrowed<'a, '_, PyAny>,
         memory: &Memory,
         position: usize,
         name: &str,
     ) -> PyResult<()> {
-        if numpy::is_array(object) {
+        if numpy::is_array(&object) {
             return self.push_array(object, memory, position, name);
         }
-        self.given.push(Given::Scalar(number(object, name)?));
+        self.given.push(Given::Scalar(number(&object, name)?));
         Ok(())
     }
 }
@@ -234,7 +234,7 @@ fn number_of_library(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> 
             crate::argument::shown_in_message(object)
         ))
     };
-    let is_single = numpy::is_array(object) && numpy::parts(object).extents.is_empty();
+    let is_single = numpy::is_array(object) && numpy::parts(object.as_borrowed()).extents.is_empty();
     if is_single || crate::array::is_instance(object, "numpy", "generic")? {
         let item = object.call_method0(intern!(py, "item"))?;
         return match is_number(&item) {

@@ -9,7 +9,7 @@ pub(crate) use prepared::PyPreparedCall;
 
 use crate::error;
 use given::{Arguments, Memory};
-use halocline_program::{Program, Signature};
+use halocline_program::{Given, Program, Signature};
 use prepared::prepare;
 use program_error::of_program;
 use pyo3::prelude::*;
@@ -47,6 +47,17 @@ struct Argument {
     is_array: bool,
 }
 
+/// An argument that is given by name.
+struct Named<'py> {
+    name: Bound<'py, PyAny>,
+    object: Bound<'py, PyAny>,
+}
+
+fn named<'py>(kwargs: Option<&Bound<'py, PyDict>>) -> Vec<Named<'py>> {
+    let all = kwargs.into_iter().flat_map(|kwargs| kwargs.iter());
+    all.map(|(name, object)| Named { name, object }).collect()
+}
+
 impl PyProgram {
     fn of(py: Python<'_>, program: Program) -> Self {
         let argument = |(position, argument): (usize, &halocline_program::signature::Argument)| Argument {
@@ -59,54 +70,59 @@ impl PyProgram {
         Self { memory: Memory::of(arguments.len()), program: Arc::new(program), arguments }
     }
 
-    /// Converts positional arguments.
+    /// Converts objects in the order of the signature.
     #[inline]
-    fn positional<'a>(&self, objects: &'a [Bound<'_, PyAny>]) -> PyResult<Arguments<'a>> {
+    fn convert<'a, 'py>(
+        &self,
+        objects: impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>>,
+    ) -> PyResult<Arguments<'a>> {
         let mut arguments = Arguments::with_capacity(objects.len());
-        for (position, object) in objects.iter().enumerate() {
+        for (position, object) in objects.enumerate() {
             let Some(Argument { text, is_array, .. }) = self.arguments.get(position) else {
                 // The call counts them.
-                arguments.given.push(halocline_program::Given::Absent);
+                arguments.given.push(Given::Absent);
                 continue;
             };
             match is_array {
                 true => arguments.push_array(object, &self.memory, position, text)?,
-                false if object.is_none() => arguments.given.push(halocline_program::Given::Absent),
+                false if object.is_none() => arguments.given.push(Given::Absent),
                 false => arguments.push_scalar(object, &self.memory, position, text)?,
             }
         }
         Ok(arguments)
     }
 
-    /// The objects in the order of the signature; `None` stands for one that is missing before others.
-    fn in_order<'py>(
+    /// The objects in the order of the signature; `None` stands for one that is missing before others. `keep` holds those that are
+    /// given by name.
+    fn in_order<'a, 'py>(
         &self,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let py = args.py();
-        let mut objects: Vec<Bound<'py, PyAny>> = args.iter().collect();
-        let Some(kwargs) = kwargs else { return Ok(objects) };
-        let mut named: Vec<Option<Bound<'py, PyAny>>> = objects.drain(..).map(Some).collect();
-        let mut next = named.len();
-        for (name, object) in kwargs {
-            let position = match self.arguments.get(next) {
-                // Names in the order of the signature, as they are usually given.
-                Some(argument) if argument.name.is(&name) => next,
-                _ => self.position(&name)?,
+        args: &'a Bound<'py, PyTuple>,
+        keep: &'a [Named<'py>],
+    ) -> PyResult<Vec<Borrowed<'a, 'py, PyAny>>> {
+        let mut objects: Vec<Borrowed<'a, 'py, PyAny>> = args.iter_borrowed().collect();
+        let none = args.py().None().into_bound(args.py());
+        let mut is_given = vec![true; objects.len()];
+        for Named { name, object } in keep {
+            // Names are usually given in the order of the signature.
+            let position = match self.arguments.get(objects.len()) {
+                Some(argument) if argument.name.is(name) => objects.len(),
+                _ => self.position(name)?,
             };
-            next = position + 1;
-            if named.len() <= position {
-                named.resize(position + 1, None);
+            if objects.len() <= position {
+                // SAFETY: `None` lives as long as the interpreter.
+                let none = unsafe { Borrowed::from_ptr(args.py(), none.as_ptr()) };
+                objects.resize(position + 1, none);
+                is_given.resize(position + 1, false);
             }
-            if named[position].replace(object).is_some() {
+            if std::mem::replace(&mut is_given[position], true) {
                 let program = self.program.name();
                 return Err(error::type_error(format!(
                     "argument {name} of program {program} is given twice"
                 )));
             }
+            objects[position] = object.as_borrowed();
         }
-        Ok(named.into_iter().map(|object| object.unwrap_or_else(|| py.None().into_bound(py))).collect())
+        Ok(objects)
     }
 
     fn position(&self, name: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -120,8 +136,11 @@ impl PyProgram {
     #[pyo3(signature = (*args, **kwargs))]
     fn __call__(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         let py = args.py();
-        let objects = self.in_order(args, kwargs)?;
-        let arguments = self.positional(&objects)?;
+        let named = named(kwargs);
+        let arguments = match named.is_empty() {
+            true => self.convert(args.iter_borrowed())?,
+            false => self.convert(self.in_order(args, &named)?.into_iter())?,
+        };
         let called = self.program.call_within(&arguments.given, |call| py.detach(call));
         called.and_then(|called| called).map_err(of_program)
     }
@@ -133,8 +152,9 @@ impl PyProgram {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyPreparedCall> {
-        let objects = self.in_order(args, kwargs)?;
-        let arguments = self.positional(&objects)?;
+        let named = named(kwargs);
+        let objects = self.in_order(args, &named)?;
+        let arguments = self.convert(objects.iter().copied())?;
         prepare(&self.program, &objects, arguments)
     }
 

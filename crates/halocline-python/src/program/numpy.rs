@@ -68,7 +68,7 @@ fn is_expected(numpy: &Bound<'_, PyAny>) -> PyResult<bool> {
     let interface = array.getattr("__array_interface__")?;
     let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
     let strides: Vec<isize> = array.getattr("strides")?.extract()?;
-    let raw = parts(&array);
+    let raw = parts(array.as_borrowed());
     let frozen = array.call_method0("copy")?;
     frozen.getattr("flags")?.setattr("writeable", false)?;
     let swapped = numpy.call_method1("zeros", (2, ">f8"))?;
@@ -78,7 +78,7 @@ fn is_expected(numpy: &Bound<'_, PyAny>) -> PyResult<bool> {
         && raw.strides == strides
         && raw.is_writable
         && type_of(&array) == Some(ScalarType::Int16)
-        && !parts(&frozen).is_writable
+        && !parts(frozen.as_borrowed()).is_writable
         && type_of(&swapped).is_none())
 }
 
@@ -86,7 +86,7 @@ fn is_expected(numpy: &Bound<'_, PyAny>) -> PyResult<bool> {
 ///
 /// The references are to the array's own memory: they are valid while the GIL is held and nothing changes its shape.
 #[inline]
-pub(super) fn parts<'a>(array: &'a Bound<'_, PyAny>) -> RawArray<'a> {
+pub(super) fn parts<'a>(array: Borrowed<'a, '_, PyAny>) -> RawArray<'a> {
     // SAFETY: the object is an instance of `ndarray`, which begins with these fields.
     let fields = unsafe { &*array.as_ptr().cast::<Array>() };
     let list = |first: *const isize| match usize::try_from(fields.dimensions) {

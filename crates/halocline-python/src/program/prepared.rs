@@ -43,7 +43,7 @@ struct Watched {
 
 impl Watched {
     fn of(array: &Bound<'_, PyAny>, name: &str) -> Self {
-        let parts = numpy::parts(array);
+        let parts = numpy::parts(array.as_borrowed());
         Self {
             array: array.clone().unbind(),
             name: name.into(),
@@ -55,7 +55,7 @@ impl Watched {
 
     #[inline]
     fn is_unchanged(&self, py: Python<'_>) -> bool {
-        let parts = numpy::parts(self.array.bind(py));
+        let parts = numpy::parts(self.array.bind_borrowed(py));
         parts.address.addr() == self.address
             && parts.extents == &*self.extents
             && parts.strides == &*self.strides
@@ -65,7 +65,7 @@ impl Watched {
 /// Prepares a call with these objects, whose conversions are `arguments`.
 pub(super) fn prepare(
     program: &Arc<Program>,
-    objects: &[Bound<'_, PyAny>],
+    objects: &[Borrowed<'_, '_, PyAny>],
     arguments: Arguments<'_>,
 ) -> PyResult<PyPreparedCall> {
     let Arguments { given, seen } = arguments;
