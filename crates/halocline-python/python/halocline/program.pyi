@@ -81,4 +81,4 @@ class PreparedCall:
     def __call__(self, **scalars: float) -> None:
         """Calls the program. Numbers that are given by name are checked and hold from this call on.
 
-        Raises ``HaloValueError`` if an array of NumPy was resized or reshaped since, ``InFlightError`` if another thread is calling it."""
+        Raises ``HaloValueError`` if an array was resized, reshaped or moved since, ``InFlightError`` if another thread is calling it."""

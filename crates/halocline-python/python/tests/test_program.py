@@ -100,18 +100,39 @@ class Interface:
         return self.array.__array_interface__
 
 
-def test_an_array_of_another_library_is_described_once_while_it_keeps_its_shape(scale):
-    a = Interface(np.ones(6))
+class Steady(Interface):
+    """An array whose library never moves its memory."""
+
+
+Steady.__module__ = "cupy.like"
+
+
+def test_a_steady_array_is_described_once_while_it_keeps_its_shape(scale):
+    a = Steady(np.ones(6))
     for _ in range(3):
         scale(a, 2)
     assert a.described == 1
     a.array = a.array[:2]
     scale(a, 2)
     assert (a.described, a.array.tolist()) == (2, [16, 16])
-    other = Interface(np.ones(2))
+    other = Steady(np.ones(2))
     scale(other, 2)
     scale(a, 2)
     assert (a.array.tolist(), other.array.tolist()) == ([32, 32], [2, 2])
+
+
+def test_an_array_that_may_move_is_described_in_each_call(scale):
+    a = Interface(np.ones(6))
+    first = a.array
+    scale(a, 2)
+    a.array = np.ones(6)
+    scale(a, 3)
+    assert (first.tolist(), a.array.tolist()) == ([2] * 6, [3] * 6)
+    call = scale.prepare(a, 2)
+    call()
+    a.array = np.ones(6)
+    with pytest.raises(hc.HaloValueError, match="an array of the prepared call of program scale was moved"):
+        call()
 
 
 @pytest.mark.parametrize(

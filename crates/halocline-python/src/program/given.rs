@@ -1,7 +1,7 @@
 //! What Python gives to a call, as the library takes it.
 
 use super::numpy;
-use crate::array::{Described, describe};
+use crate::array::{Described, describe, library_of};
 use crate::error;
 use halocline::ElementType;
 use halocline_program::{ArrayView, Device, Given, RawArray, Scalar, ScalarType};
@@ -11,11 +11,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt};
 use std::sync::{Arc, Mutex};
 
-/// An array that was described by its protocol, and is known again by its identity.
+/// An array that was described by its protocol.
 pub(super) struct Seen {
     object: Py<PyAny>,
-    /// Its `shape` at that time: some libraries let a program change it in place.
-    shape: Option<Py<PyAny>>,
+    /// For an array whose memory never moves, so that it is known again by its identity: its `shape`, which a program may change in
+    /// place.
+    steady: Option<Py<PyAny>>,
     address: usize,
     element: ScalarType,
     extents: Box<[isize]>,
@@ -26,7 +27,7 @@ pub(super) struct Seen {
     _owner: Option<Py<PyAny>>,
 }
 
-/// The last array of each argument. A call of another thread that is using it describes its arrays anew.
+/// The last steady array of each argument. A call of another thread that is using it describes its arrays anew.
 pub(super) struct Memory(Mutex<Box<[Option<Arc<Seen>>]>>);
 
 impl Memory {
@@ -39,11 +40,14 @@ impl Memory {
         let known = |seen: &Option<Arc<Seen>>| seen.as_ref().filter(|seen| seen.object.is(object)).cloned();
         let seen = self.0.try_lock().ok().and_then(|memory| memory.get(position).and_then(known));
         if let Some(seen) = seen
-            && seen.has_its_shape(object)?
+            && seen.is_steady(object.py())?
         {
             return Ok(seen);
         }
         let seen = Arc::new(Seen::new(object).map_err(|error| error::prefixed(object.py(), error, name))?);
+        if seen.steady.is_none() {
+            return Ok(seen);
+        }
         // The old one is dropped without the lock: it may run a destructor of Python.
         let old = match (self.0.try_lock(), position) {
             (Ok(mut memory), at) if at < memory.len() => memory[at].replace(seen.clone()),
@@ -65,7 +69,7 @@ impl Seen {
         };
         Ok(Self {
             object: object.clone().unbind(),
-            shape: object.getattr_opt(intern!(object.py(), "shape"))?.map(Bound::unbind),
+            steady: steady_shape(object)?,
             address: described.base,
             element,
             extents,
@@ -76,11 +80,30 @@ impl Seen {
         })
     }
 
-    fn has_its_shape(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
-        match &self.shape {
-            Some(shape) => object.getattr(intern!(object.py(), "shape"))?.eq(shape.bind(object.py())),
-            None => Ok(true),
+    /// Whether the array is as it was, by its identity and its shape alone.
+    fn is_steady(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.steady {
+            Some(shape) => self.object.bind(py).getattr(intern!(py, "shape"))?.eq(shape.bind(py)),
+            None => Ok(false),
         }
+    }
+
+    /// Whether the array is as it was.
+    pub(super) fn is_unchanged(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.is_steady(py)? {
+            return Ok(true);
+        }
+        let now = Self::new(self.object.bind(py))?;
+        Ok((now.address, &now.extents, &now.strides) == (self.address, &self.extents, &self.strides))
+    }
+}
+
+/// The shape of an array whose memory stays where it is. Only CuPy's arrays are known to: tensors of PyTorch can be given other memory, and
+/// other objects may be anything.
+fn steady_shape(object: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    match library_of(object, &["cupy"])? {
+        Some(_) => Ok(object.getattr_opt(intern!(object.py(), "shape"))?.map(Bound::unbind)),
+        None => Ok(None),
     }
 }
 

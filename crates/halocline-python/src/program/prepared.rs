@@ -16,8 +16,8 @@ pub(crate) struct PyPreparedCall {
     call: Mutex<Call>,
     program: Arc<Program>,
     arrays: Box<[Watched]>,
-    /// Keeps the memory of other arrays.
-    _seen: Vec<Arc<Seen>>,
+    /// Arrays of other libraries.
+    others: Vec<Arc<Seen>>,
 }
 
 /// A prepared call whose program and arrays are kept by the object that has it.
@@ -81,7 +81,7 @@ pub(super) fn prepare(
         call: Mutex::new(Call(call)),
         program: program.clone(),
         arrays: arrays.map(|(array, argument)| Watched::of(array, argument.name())).collect(),
-        _seen: seen,
+        others: seen,
     })
 }
 
@@ -123,6 +123,14 @@ impl PyPreparedCall {
             return Err(error::value_error(format!(
                 "argument {name} of program {program} was resized or reshaped after the call was prepared; prepare it again"
             )));
+        }
+        for other in &self.others {
+            if !other.is_unchanged(py)? {
+                let program = self.program.name();
+                return Err(error::value_error(format!(
+                    "an array of the prepared call of program {program} was moved, resized or reshaped since; prepare the call again"
+                )));
+            }
         }
         let call = &mut *call;
         py.detach(|| call.run()).map_err(of_program)
