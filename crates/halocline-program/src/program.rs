@@ -26,7 +26,7 @@ pub struct Program {
 
 // SAFETY: the address is of a function of a library that stays open; the states are `Send` and `Sync`.
 unsafe impl Send for Program {}
-// SAFETY: as for `Send`, and all fields are only read.
+// SAFETY: no field changes after the construction; the states, which change, are `Sync`.
 unsafe impl Sync for Program {}
 
 impl Program {
@@ -44,7 +44,8 @@ impl Program {
     /// Loads a library with a signature.
     ///
     /// # Safety
-    /// As for [`Program::load`].
+    /// The library does what the signature says: its function takes these parameters and accesses no memory of the arrays outside of the
+    /// extents and bounds that the signature demands. Its functions may run in several threads, each with a state of its own.
     pub unsafe fn with_signature(
         library: impl AsRef<Path>,
         signature: Signature,

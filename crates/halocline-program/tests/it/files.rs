@@ -88,14 +88,14 @@ fn a_library_that_the_loader_refuses_says_why() {
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let built = build(SCALE);
-    // SAFETY: nothing is loaded.
+    // SAFETY: the call fails before it opens a library, so that no code of one runs.
     let without_manifest = unsafe { Program::load(&built.library) };
     assert!(matches!(without_manifest, Err(ProgramError::ManifestRead { .. })), "{without_manifest:?}");
     let signature = built.load(SCALE_MANIFEST).unwrap().signature().clone();
-    // SAFETY: nothing is loaded.
+    // SAFETY: the call fails before it opens a library, so that no code of one runs.
     let missing = unsafe { Program::with_signature("no/such/library.so", signature.clone()) };
     assert!(matches!(missing, Err(ProgramError::Read { .. })), "{missing:?}");
-    // SAFETY: nothing is loaded.
+    // SAFETY: the call fails before it opens a library, so that no code of one runs.
     let folder = unsafe { Program::with_signature(built.folder.path(), signature) };
     assert!(matches!(folder, Err(ProgramError::NotALibrary { .. })), "{folder:?}");
 }

@@ -72,7 +72,7 @@ pub(super) fn prepare(
     // SAFETY: the object that has the call keeps the program and all arrays longer than the call; extents and strides are copied by
     // `prepare`. So no reference is used after what it refers to.
     let given = unsafe { std::mem::transmute::<Vec<Given<'_>>, Vec<Given<'static>>>(given) };
-    // SAFETY: as said, the program outlives the call.
+    // SAFETY: the object that has the call also has an `Arc` of the program, and drops it after the call.
     let kept = unsafe { &*Arc::as_ptr(program) };
     let call = kept.prepare(&given).map_err(of_program)?;
     let names = program.signature().arguments.iter();
