@@ -82,10 +82,10 @@ impl Drop for InUse<'_> {
 }
 
 impl State {
-    /// The state itself, unless a call uses it.
+    /// The state itself, unless a call uses it. (An [`InUse`] that is made and not returned would release the state of the other call.)
     #[inline]
     fn take(&self) -> Option<InUse<'_>> {
-        (!self.is_busy.swap(true, Ordering::Acquire)).then_some(InUse(self))
+        (!self.is_busy.swap(true, Ordering::Acquire)).then(|| InUse(self))
     }
 }
 
