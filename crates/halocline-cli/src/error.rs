@@ -28,6 +28,18 @@ pub(crate) enum CommandError {
         path: PathBuf,
         source: io::Error,
     },
+    /// A command would write over a file that it reads, or over another that it writes.
+    #[error(
+        "`{output}` and `{other}` are the same file, and one would overwrite the other; give `{option}` another file"
+    )]
+    SameFile {
+        /// The option and its file.
+        output: String,
+        /// The other option and its file.
+        other: String,
+        /// The option that can be changed without loss.
+        option: &'static str,
+    },
     #[error("cannot write the report")]
     Report(#[source] io::Error),
     #[error("cannot start the thread of {what}")]
@@ -80,7 +92,7 @@ impl CommandError {
     /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Pattern(_) | Self::Layout(_) => 2,
+            Self::Usage(_) | Self::SameFile { .. } | Self::Pattern(_) | Self::Layout(_) => 2,
             Self::Launch(error) => error.exit_code(),
             _ => 1,
         }

@@ -2,6 +2,7 @@
 //! Python's `python -m halocline` can run it, too.
 
 mod bench;
+mod clash;
 mod device;
 mod error;
 mod explain;

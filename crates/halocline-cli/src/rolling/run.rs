@@ -6,6 +6,7 @@ use super::input::{Columns, Extent, Part, Source};
 use super::picture::{Envelope, Plot};
 use super::report::{Report, Times, Travelled};
 use super::verify::{Verdict, gather, skipped, verify};
+use crate::clash::{self, Named};
 use crate::error::CommandError;
 use crate::info::plural;
 use crate::table::print_report;
@@ -39,6 +40,7 @@ fn check(args: &RollingArgs, ranks: usize) -> Result<(), CommandError> {
             )));
         }
     }
+    args.files_differ()?;
     args.trace.check()?;
     let source = args.source();
     if let Extent::Rows(rows) = source.extent(args.columns(), Part::WHOLE)? {
@@ -56,6 +58,16 @@ fn check(args: &RollingArgs, ranks: usize) -> Result<(), CommandError> {
 }
 
 impl RollingArgs {
+    /// Refuses an output that is the input or another output.
+    fn files_differ(&self) -> Result<(), CommandError> {
+        let inputs = [("--csv", self.csv.as_deref()), ("--parquet", self.parquet.as_deref())];
+        let outputs = [("--plot", self.plot()), ("--trace", self.trace.path())];
+        let [inputs, outputs] = [inputs, outputs].map(|files| {
+            files.into_iter().filter_map(|(option, path)| Named::new(option, path)).collect::<Vec<_>>()
+        });
+        clash::check(&inputs, &outputs)
+    }
+
     pub(super) fn source(&self) -> Source {
         match (&self.csv, &self.parquet) {
             (Some(path), _) => Source::Csv(path.clone()),

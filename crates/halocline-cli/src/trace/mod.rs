@@ -68,6 +68,11 @@ impl TraceArgs {
         self.path.is_some()
     }
 
+    /// The file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Checks that the file can be written. Call it before ranks start.
     pub(crate) fn check(&self) -> Result<(), TraceError> {
         self.path.as_deref().map_or(Ok(()), check)

@@ -192,6 +192,33 @@ fn bad_arguments_are_refused_before_anything_starts() {
 }
 
 #[test]
+fn an_output_that_is_the_input_or_another_output_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "t,v\n1,1\n2,2\n";
+    for name in ["v.csv", "v.png"] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    std::os::unix::fs::symlink("v.csv", folder.path().join("link.json")).unwrap();
+    for (args, message) in [
+        ("v.csv --no-plot --trace v.csv", "`--trace v.csv` and `--csv v.csv` are the same file"),
+        ("v.csv --no-plot --trace link.json", "`--trace link.json` and `--csv v.csv` are the same file"),
+        ("v.png --plot ./v.png", "give `--plot` another file"),
+        ("v.csv --plot a.svg --trace ./a.svg", "`--trace ./a.svg` and `--plot a.svg` are the same file"),
+    ] {
+        for transport in ["thread", "shm"] {
+            let args = format!("--by t --value v --window 2i --ranks 2 --transport {transport} --csv {args}");
+            let stderr = refused(folder.path(), &args, 2);
+            assert!(stderr.contains(message), "{args}: {stderr}");
+            assert_eq!(stderr.matches("error").count(), 1, "before any rank starts: {stderr}");
+        }
+    }
+    for name in ["v.csv", "v.png"] {
+        assert_eq!(std::fs::read_to_string(folder.path().join(name)).unwrap(), text);
+    }
+    assert!(!folder.path().join("a.svg").exists());
+}
+
+#[test]
 fn bad_files_are_named_with_the_line() {
     let folder = tempfile::tempdir().unwrap();
     let rows = "2010-01-01,1\n".repeat(40);
