@@ -233,6 +233,12 @@ pub enum TableError {
         /// The message of Arrow.
         why: String,
     },
+    /// A window whose key and groups name a column twice.
+    #[error("column {column:?} is named twice among the key and the groups; name each column once")]
+    NamedTwice {
+        /// The column.
+        column: String,
+    },
     /// Between ranks.
     #[serde(skip)]
     #[error(transparent)]

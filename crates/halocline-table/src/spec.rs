@@ -1,8 +1,9 @@
 //! What to compute windows over: the key, the window, the groups, the columns that are needed.
 
+use crate::error::TableError;
 use crate::window::{Extent, Offsets, Window};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 /// Which ends of a window belong to it.
@@ -89,6 +90,16 @@ impl Rolling {
     pub fn columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
         self
+    }
+
+    /// Refuses a column that is named twice, as the key and a group or as two groups. [`rolling`](crate::rolling) does so, too, on all
+    /// ranks.
+    pub fn check_names(&self) -> Result<(), TableError> {
+        let mut names = HashSet::from([&self.by]);
+        match self.groups.iter().find(|group| !names.insert(group)) {
+            Some(twice) => Err(TableError::NamedTwice { column: twice.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// How rows travel.

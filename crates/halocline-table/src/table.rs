@@ -134,6 +134,7 @@ pub(crate) struct Sorted {
 impl Sorted {
     /// Checks a rank's table against a window.
     pub(crate) fn new(table: &Table, spec: &Rolling, rank: usize) -> Result<Self, TableError> {
+        spec.check_names()?;
         let key_index = find(&table.schema, &spec.by, rank)?;
         let (key_type, offsets) = key_of(table.schema.field(key_index), spec, rank)?;
         let kept = kept_columns(&table.schema, key_index, spec, rank)?;

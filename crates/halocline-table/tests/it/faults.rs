@@ -160,6 +160,17 @@ fn two_columns_of_one_name_are_refused() {
     assert_eq!(error.to_string(), "the table has two columns \"a\"; rename or drop one of them");
 }
 
+#[test]
+fn a_column_named_twice_is_refused_on_all_ranks() {
+    for (groups, twice) in
+        [(&["time"][..], "time"), (&["group", "group"], "group"), (&["group", "time"], "time")]
+    {
+        let error = refused(2, |_| (table(&[1, 2]), seconds().group_by(groups.iter().copied())));
+        assert!(matches!(&error, TableError::NamedTwice { column } if column == twice), "{error}");
+    }
+    assert!(seconds().group_by(["group"]).columns(["group", "time"]).check_names().is_ok());
+}
+
 /// Columns of objects of pandas without a value have the type Null.
 #[test]
 fn columns_without_values_take_the_type_that_other_ranks_know() {
