@@ -6,6 +6,7 @@ use crate::ocean::InputError;
 use crate::rolling;
 use crate::trace::TraceError;
 use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
+use halocline_comm::shm::Job;
 use halocline_program::ProgramError;
 use halocline_table::TableError;
 use std::io;
@@ -42,6 +43,12 @@ pub(crate) enum CommandError {
     },
     #[error("cannot write the report")]
     Report(#[source] io::Error),
+    /// More ranks than one process can have.
+    #[error(
+        "`--ranks {ranks}` as threads of one process, which has at most {}; give fewer, or `--transport mpi` on several machines",
+        Job::MAX_RANKS
+    )]
+    TooManyThreads { ranks: usize },
     #[error("cannot start the thread of {what}")]
     Thread { what: String, source: io::Error },
     /// Another rank has left while this one waited for it.
@@ -92,7 +99,11 @@ impl CommandError {
     /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::SameFile { .. } | Self::Pattern(_) | Self::Layout(_) => 2,
+            Self::Usage(_)
+            | Self::SameFile { .. }
+            | Self::TooManyThreads { .. }
+            | Self::Pattern(_)
+            | Self::Layout(_) => 2,
             Self::Launch(error) => error.exit_code(),
             _ => 1,
         }

@@ -6,6 +6,7 @@ use crate::launch::{self, Cpu};
 use crate::options::{self, Switch};
 use halocline::{CommError, Communicator, LinkCounts, Reduce};
 use halocline_comm::Endpoint;
+use halocline_comm::shm::Job;
 use halocline_device::Variable;
 use rustix::thread::CpuSet;
 use serde::Serialize;
@@ -14,7 +15,8 @@ use std::collections::BTreeSet;
 /// The ranks of a case.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RanksArgs {
-    /// Number of ranks [default: 4, or the size of the job under `halocline launch` or `mpirun`]
+    /// Number of ranks; threads or processes of this machine are at most 4096 [default: 4, or the size of the job under `halocline
+    /// launch` or `mpirun`]
     #[arg(long, value_name = "N")]
     pub(crate) ranks: Option<usize>,
     /// How ranks run: processes of this machine (shm), threads of this process, or processes started by `mpirun` (mpi); auto is mpi
@@ -100,6 +102,7 @@ pub(crate) fn run_as<C: Sync>(
             }
             work(&comm, &prepare()?)
         }
+        RankOrigin::Threads if ranks > Job::MAX_RANKS => Err(CommandError::TooManyThreads { ranks }),
         RankOrigin::Threads => {
             check(ranks)?;
             let case = prepare()?;

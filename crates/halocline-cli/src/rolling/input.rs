@@ -7,6 +7,7 @@ use halocline_table::{Table, TableError};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A year of temperatures in Seattle.
@@ -138,10 +139,15 @@ impl Source {
     }
 }
 
-/// Opens a file.
+/// Opens a file. One that cannot be read from any place is refused first: to open a pipe would wait for its writer.
 pub(super) fn open(path: &Path) -> Result<File, TableInputError> {
-    File::open(path)
-        .map_err(|source| TableInputError::Unreadable { file: path.display().to_string(), source })
+    let file = || path.display().to_string();
+    let unreadable = |source| TableInputError::Unreadable { file: file(), source };
+    let kind = path.metadata().map_err(unreadable)?.file_type();
+    if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
+        return Err(TableInputError::NotRegular { file: file() });
+    }
+    File::open(path).map_err(unreadable)
 }
 
 /// A table that cannot be read.
@@ -155,7 +161,27 @@ pub enum TableInputError {
         /// Why.
         source: io::Error,
     },
-    /// A file without a header, or without rows.
+    /// A pipe or a device: a rank reads its part from the middle of a file.
+    #[error(
+        "{file} is a pipe or a device, not a regular file; ranks read parts of it: store it in a file first"
+    )]
+    NotRegular {
+        /// The file.
+        file: String,
+    },
+    /// A Parquet file without rows.
+    #[error("{file} has columns, but not a row; give a file with at least one row")]
+    NoRows {
+        /// The file.
+        file: String,
+    },
+    /// A file of another kind given as Parquet.
+    #[error("{file} is no Parquet file; give the path of one, or a CSV file as `--csv`")]
+    NotParquet {
+        /// The file.
+        file: String,
+    },
+    /// A CSV file without a header, or without rows.
     #[error("{file} has no {what}; give a file with a header and at least one row")]
     Empty {
         /// The file.

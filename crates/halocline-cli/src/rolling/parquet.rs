@@ -15,6 +15,7 @@ use arrow_schema::DataType;
 use halocline_table::Table;
 use std::fmt::Display;
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,12 +27,26 @@ fn damaged(path: &Path) -> impl Fn(&dyn Display) -> TableInputError {
     move |why| TableInputError::Parquet { file: file.clone(), why: why.to_string() }
 }
 
+/// Refuses a file that does not begin as Parquet files do.
+fn check_begin(path: &Path, bytes: &mut File) -> Result<(), TableInputError> {
+    let file = || path.display().to_string();
+    let (mut begin, unreadable) = (Vec::new(), |source| TableInputError::Unreadable { file: file(), source });
+    bytes.take(4).read_to_end(&mut begin).map_err(unreadable)?;
+    // The second is that of files with an encrypted footer, of which the decoder says so.
+    match begin[..] == *b"PAR1" || begin[..] == *b"PARE" {
+        true => bytes.rewind().map_err(unreadable),
+        false => Err(TableInputError::NotParquet { file: file() }),
+    }
+}
+
 /// The indices of the columns in the file: the key, the value, the groups.
 fn begin(
     path: &Path,
     columns: Columns<'_>,
 ) -> Result<(ParquetRecordBatchReaderBuilder<File>, Vec<usize>), TableInputError> {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(open(path)?).map_err(|why| damaged(path)(&why))?;
+    let mut bytes = open(path)?;
+    check_begin(path, &mut bytes)?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|why| damaged(path)(&why))?;
     let schema = builder.schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let file = path.display().to_string();
@@ -55,7 +70,7 @@ pub(super) fn rows(path: &Path, columns: Columns<'_>) -> Result<u64, TableInputE
     let data_type = builder.schema().field(indices[1]).data_type().clone();
     floats(&new_empty_array(&data_type)).ok_or_else(|| value_type(path, columns, &data_type))?;
     match builder.metadata().file_metadata().num_rows() {
-        0 => Err(TableInputError::Empty { file: path.display().to_string(), what: "rows" }),
+        0 => Err(TableInputError::NoRows { file: path.display().to_string() }),
         rows => u64::try_from(rows).map_err(|why| damaged(path)(&why)),
     }
 }

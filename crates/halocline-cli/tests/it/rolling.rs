@@ -174,6 +174,10 @@ fn bad_arguments_are_refused_before_anything_starts() {
         ("--csv a.csv --parquet b --by x --value y", "cannot be used with"),
         ("--by date --value date", "name one column"),
         ("--ranks 0", "0 ranks"),
+        (
+            "--ranks 4097 --transport thread",
+            "`--ranks 4097` as threads of one process, which has at most 4096; give fewer, or `--transport mpi`",
+        ),
     ] {
         let stderr = refused(folder.path(), args, 2);
         assert!(stderr.contains(message), "{args}: {stderr}");
@@ -291,6 +295,21 @@ fn files_that_are_no_csv_are_named() {
 }
 
 #[test]
+fn pipes_and_devices_are_no_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap();
+    assert!(made.success());
+    for file in ["fifo", "/dev/stdin"] {
+        for option in ["--csv", "--parquet"] {
+            let stderr = refused(folder.path(), &format!("{option} {file} --by t --value v --no-plot"), 1);
+            let message =
+                format!("{file} is a pipe or a device, not a regular file; ranks read parts of it: store");
+            assert!(stderr.contains(&message), "{stderr}");
+        }
+    }
+}
+
+#[test]
 fn bad_parquet_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     // By pyarrow: two rows, compressed by gzip.
@@ -299,6 +318,12 @@ fn bad_parquet_files_are_named() {
     let message = "a.parquet is compressed by gzip, which is not read here; write it with snappy or zstd";
     assert!(stderr.contains(message), "{stderr}");
     std::fs::write(folder.path().join("b.parquet"), "t,v\n2010-01-01,1\n").unwrap();
+    let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
+    assert!(
+        stderr.contains("b.parquet is no Parquet file; give the path of one, or a CSV file as `--csv`"),
+        "{stderr}"
+    );
+    std::fs::write(folder.path().join("b.parquet"), "PAR1 and no end").unwrap();
     let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
     assert!(stderr.contains("cannot read b.parquet as Parquet"), "{stderr}");
     let names = Arc::new(arrow_array::StringArray::from(vec!["x"])) as ArrayRef;
@@ -309,6 +334,14 @@ fn bad_parquet_files_are_named() {
     assert!(stderr.contains("column \"v\" of c.parquet is Utf8; choose a column"), "{stderr}");
     let stderr = refused(folder.path(), "--parquet c.parquet --by t --value w", 1);
     assert!(stderr.contains("c.parquet has no column \"w\""), "{stderr}");
+    let none = Arc::new(Int64Array::from(Vec::<i64>::new())) as ArrayRef;
+    let none = RecordBatch::try_from_iter([("t", none.clone()), ("v", none)]).unwrap();
+    write_parquet(&folder.path().join("e.parquet"), &none, 1, parquet::basic::Compression::UNCOMPRESSED);
+    let stderr = refused(folder.path(), "--parquet e.parquet --by t --value v --window 2i", 1);
+    assert!(
+        stderr.contains("e.parquet has columns, but not a row; give a file with at least one row"),
+        "{stderr}"
+    );
     let key = Arc::new(Int64Array::from(vec![1, 3, 2])) as ArrayRef;
     let value = Arc::new(Float32Array::from(vec![1.0; 3])) as ArrayRef;
     let rows = RecordBatch::try_from_iter([("t", key), ("v", value.clone()), ("f", value)]).unwrap();
