@@ -239,7 +239,7 @@ class HalfResource:
 @pytest.mark.parametrize(
     "allocator, error, text",
     [
-        (3, hc.HaloTypeError, "^allocator: a halocline.HostMemory or ForeignMemory, .* is wanted, not 3$"),
+        (3, hc.HaloTypeError, "^allocator: a halocline.HostMemory, DeviceMemory or ForeignMemory, .* is wanted, not 3$"),
         (HalfResource(), hc.HaloTypeError, r"^allocator: .*HalfResource has `allocate`, but no `deallocate\(address, bytes\)`$"),
         (Resource, hc.HaloTypeError, "^allocator: "),
     ],

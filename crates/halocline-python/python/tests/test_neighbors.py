@@ -294,7 +294,7 @@ def test_a_deadline_names_the_missing_neighbour():
 def test_a_rank_whose_arguments_are_refused_hangs_nobody():
     def run(comm):
         if comm.rank == 1:
-            with pytest.raises(hc.HaloTypeError, match=r"^memory: a halocline.HostMemory or ForeignMemory, .* is wanted, not 3$"):
+            with pytest.raises(hc.HaloTypeError, match=r"^memory: a halocline.HostMemory, DeviceMemory or ForeignMemory, .* is wanted, not 3$"):
                 comm.neighbor_exchange(memory=3)
         else:
             line = comm.neighbor_exchange()

@@ -47,6 +47,19 @@ def test_keys_without_a_value_are_named_on_all_ranks():
         assert "has no \"t\" (null)" in str(error)
 
 
+@pytest.mark.parametrize("group", ["t", ["g", "g"], ["g", "t"]])
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+@pytest.mark.parametrize("aggregate", [None, {"v": "sum"}])
+def test_a_column_that_is_named_twice_is_refused(library, group, aggregate):
+    if library == "pandas":
+        pytest.importorskip("pandas", reason="pandas is not installed")
+    table = {"polars": lambda: FRAME, "pandas": FRAME.to_pandas, "pyarrow": FRAME.to_arrow}[library]()
+    for error in failures([table, table], "t", "5i", group=group, aggregate=aggregate):
+        assert type(error) is hc.HaloValueError
+        twice = "g" if group == ["g", "g"] else "t"
+        assert str(error).startswith(f'group: column "{twice}" is named twice among the key and the groups;')
+
+
 @pytest.mark.parametrize(
     "arguments, options, error, text",
     [

@@ -158,8 +158,8 @@ impl Allocator {
             ))),
             _ if object.is_callable() && !is_class => Ok(Interface::Callable),
             _ => Err(Refusal::wanted(
-                "a halocline.HostMemory or ForeignMemory, an object with allocate(bytes) and deallocate(address, bytes) (RMM), or a \
-                 callable that returns an object with .ptr (CuPy)",
+                "a halocline.HostMemory, DeviceMemory or ForeignMemory, an object with allocate(bytes) and deallocate(address, bytes) \
+                 (RMM), or a callable that returns an object with .ptr (CuPy)",
                 object,
             )),
         }

@@ -170,6 +170,7 @@ impl WindowArguments<'_, '_> {
         let mut keys = groups.clone();
         keys.push(by.clone());
         let rolling = Rolling::new(by, window).group_by(groups).route(choose("route", &route, &routes)?);
+        rolling.check_names().map_err(|why| of_table(why, "group"))?;
         Ok(Spec { rolling, keys })
     }
 }

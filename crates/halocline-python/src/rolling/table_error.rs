@@ -19,6 +19,7 @@ pub(super) fn of_table(error: TableError, parsed: &str) -> PyErr {
             ("HaloValueError", Some("table"))
         }
         E::NotThere { .. } | E::Quantile { .. } => ("HaloValueError", Some("aggregate")),
+        E::NamedTwice { .. } => ("HaloValueError", Some("group")),
         E::NoThreads => ("HaloValueError", Some("threads")),
         E::KeyType { .. } => ("HaloTypeError", Some("by")),
         E::GroupType { .. } => ("HaloTypeError", Some("group")),
