@@ -334,11 +334,14 @@ impl Shared {
 
 impl Serve for Shared {
     fn serve(&self) {
-        self.drive();
-        if self.is_watched() && self.until_due() < Duration::MAX {
-            // The thread that waits looks itself, but may sleep.
-            let link = self.context.comm().link();
-            link.own_bell().changed(link.host());
+        // A thread that waits drives it itself, and could not while this thread, with its turn begun, has to give up its core.
+        if !self.is_watched() {
+            self.drive();
+            if self.is_watched() && self.until_due() < Duration::MAX {
+                // That thread came meanwhile, and may sleep.
+                let link = self.context.comm().link();
+                link.own_bell().changed(link.host());
+            }
         }
         let Some(end) = self.task_deadline() else { return };
         if self.context.comm().link().host().now() >= end && matches!(self.status(), Ok(false)) {
