@@ -16,6 +16,7 @@ use crate::communicator::{Communicator, mix};
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::inbox::{Message, Tag};
+use std::sync::PoisonError;
 
 /// Bits 63 and 62 of the rounds of these messages, and of no others.
 const MARK: u64 = 0b01 << 62;
@@ -26,14 +27,17 @@ const KINDS: u64 = (1 << 30) - 1;
 const ANNOUNCED: u64 = u32::MAX as u64;
 const MISMATCH: u64 = ANNOUNCED - 1;
 
+/// Operations that are remembered to be compared with calls of other ranks.
+const LASTING: usize = 64;
+
 /// Separates the name of a call from that of its part.
 const PART: char = '\u{1f}';
 /// The most bytes of a name, whose length is one byte in a message.
 const LONGEST: usize = u8::MAX as usize;
 
-/// A collective call in progress on this rank, or another wait for a rank.
+/// A collective call in progress on this rank, an operation that goes on beside calls, or another wait for a rank.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub struct Call {
     /// Its number, hashed.
     operation: u64,
     /// A hash of its name; 0: no collective call.
@@ -47,6 +51,20 @@ impl Call {
         let name = comm.within.map_or_else(|| method.to_owned(), |within| format!("{within}{PART}{method}"));
         let hash = name.bytes().fold(1, |hash, byte| mix(hash ^ u64::from(byte)));
         Self { operation: comm.begin(), kind: (hash & KINDS).max(1), name }
+    }
+
+    /// Begins an operation that all ranks begin, and that goes on beside calls.
+    pub fn lasting(comm: &Communicator, name: &str) -> Self {
+        let call = Self::begin(comm, name);
+        let mut lasting = comm.shared.lasting.lock().unwrap_or_else(PoisonError::into_inner);
+        lasting.truncate(LASTING - 1);
+        lasting.push_front(call.clone());
+        call
+    }
+
+    /// A number for the messages of an operation: no operation with another name has it.
+    pub fn operation(&self) -> u64 {
+        mix(self.operation ^ self.kind)
     }
 
     /// A wait outside of collective calls; `operation` is no call's number.
@@ -102,15 +120,21 @@ impl Call {
     }
 
     /// Announces to a rank that this one waits for it in this call.
-    pub(crate) fn announce(&self, comm: &Communicator, to: usize) {
+    pub fn announce(&self, comm: &Communicator, to: usize) {
         // Without the announcement only the warning of that rank says less.
         let _ = self.send(comm, to, ANNOUNCED, &[]);
     }
 
     /// Ends the announcement.
-    pub(crate) fn retract(&self, comm: &Communicator, to: usize) {
+    pub fn retract(&self, comm: &Communicator, to: usize) {
         // A message without a name.
         let _ = Self { name: String::new(), ..self.clone() }.send(comm, to, ANNOUNCED, &[]);
+    }
+
+    /// Fails if another rank makes another call where this one has begun an operation. Ranks that wait announce theirs.
+    pub fn check_lasting(comm: &Communicator) -> Result<(), CommError> {
+        let lasting = comm.shared.lasting.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        lasting.iter().try_for_each(|call| call.check(comm))
     }
 
     /// Fails if another rank makes another call at this position.

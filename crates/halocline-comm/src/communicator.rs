@@ -1,5 +1,6 @@
 //! Groups of ranks: how a program gets a communicator, duplicates it, and sets a deadline.
 
+use crate::call::Call;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::host::{Host, System};
@@ -10,6 +11,7 @@ use crate::thread::ThreadTransport;
 use crate::transport::Transport;
 use halocline_device::Variable;
 use std::any::Any;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) interrupted: OnceLock<String>,
     /// Two ranks were found to make different calls.
     pub(crate) mismatch: OnceLock<CommError>,
+    /// The last operations that go on beside calls.
+    pub(crate) lasting: Mutex<VecDeque<Call>>,
     /// The transport as the ranks of this communicator see it.
     pub(crate) link: Arc<dyn Transport>,
     /// The ranks of a split communicator.
@@ -69,7 +73,8 @@ impl Shared {
         rank: Arc<Rank>,
     ) -> Arc<Self> {
         let (begun, interrupted, mismatch) = (AtomicU64::new(0), OnceLock::new(), OnceLock::new());
-        Arc::new(Self { context, begun, interrupted, mismatch, link, members, rank })
+        let lasting = Mutex::default();
+        Arc::new(Self { context, begun, interrupted, mismatch, lasting, link, members, rank })
     }
 }
 

@@ -78,6 +78,7 @@ pub use wakers::{Ticket, Wakers};
 #[cfg(not(loom))]
 pub use {
     bulk::{Bulk, Surround},
+    call::Call,
     collective::{Barrier, Reduce},
     communicator::Communicator,
     endpoint::Endpoint,

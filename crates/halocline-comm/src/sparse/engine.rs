@@ -4,6 +4,7 @@ use super::control::{Control, Hello};
 use super::registry::{self, Registry};
 use super::shared::Shared;
 use super::{Role, SparseError};
+use crate::call::Call;
 use crate::endpoint::Endpoint;
 use crate::mappings::DeviceId;
 use crate::memory_resource::MemoryKind;
@@ -49,6 +50,8 @@ struct Peer {
     is_source: bool,
     is_destination: bool,
     hello: Option<Hello>,
+    /// It was told that this rank waits for its hello.
+    is_asked: bool,
 }
 
 struct Outgoing {
@@ -175,7 +178,7 @@ impl Engine {
             shared.outcome().is_complete = true;
             return Ok(());
         }
-        self.ask(shared);
+        self.ask(shared)?;
         match self.gone.iter().find(|rank| self.needs(**rank)) {
             Some(&rank) => {
                 let comm = shared.context.comm();
@@ -244,6 +247,9 @@ impl Engine {
         let (is_source, is_destination) = match self.peers.get_mut(&from) {
             Some(peer) => {
                 peer.hello = Some(hello);
+                if std::mem::take(&mut peer.is_asked) {
+                    shared.call.retract(shared.context.comm(), from);
+                }
                 (peer.is_source, peer.is_destination)
             }
             None => {
@@ -263,23 +269,27 @@ impl Engine {
         }
     }
 
-    /// Asks ranks that have not begun for long whether the operation is over there.
-    fn ask(&mut self, shared: &Shared) {
+    /// Asks ranks that have not begun for long whether the operation is over there, and compares what ranks have begun.
+    fn ask(&mut self, shared: &Shared) -> Result<(), SparseError> {
         let comm = shared.context.comm();
         let silent = |peer: &Peer| peer.hello.is_none();
         if !self.peers.values().any(silent) {
             self.ask = None;
-            return;
+            return Ok(());
         }
         let now = comm.link().host().now();
         let (at, interval) = *self.ask.get_or_insert((now + registry::ASK.0, registry::ASK.0));
         if now >= at {
             let interval = registry::ASK.1.min(2 * interval);
             self.ask = Some((now + interval, interval));
-            for (&rank, _) in self.peers.iter().filter(|(_, peer)| silent(peer)) {
+            for (&rank, peer) in self.peers.iter_mut().filter(|(_, peer)| silent(peer)) {
                 Registry::ask(comm, rank, shared.tag.operation);
+                shared.call.announce(comm, rank);
+                peer.is_asked = true;
             }
+            Call::check_lasting(comm)?;
         }
+        Ok(())
     }
 
     /// Whether the operation cannot complete without a rank.

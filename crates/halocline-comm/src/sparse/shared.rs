@@ -4,6 +4,7 @@
 use super::engine::Engine;
 use super::registry::Registry;
 use super::{Role, SparseError, SparseStatistics};
+use crate::call::Call;
 use crate::claim::Claim;
 use crate::completion::Completion;
 use crate::endpoint::Endpoint;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(super) struct Shared {
     pub(super) context: PacketContext,
+    pub(super) call: Call,
     pub(super) tag: PacketTag,
     deadline: Option<Duration>,
     pub(super) sources: Vec<usize>,
@@ -91,7 +93,8 @@ impl Shared {
         let comm = context.comm();
         let (rank, size) = (comm.rank(), comm.size());
         // A rank whose sets are refused has taken part in the count of operations.
-        let tag = PacketTag { operation: comm.begin(), channel: 0 };
+        let call = Call::lasting(comm, "SparseAlltoall");
+        let tag = PacketTag { operation: call.operation(), channel: 0 };
         let registry = Registry::of(comm);
         let checked = |named, role| {
             let checked = checked(named, role, rank, size);
@@ -108,6 +111,7 @@ impl Shared {
             engine: Mutex::new(Engine::new(&sources, &destinations)),
             outcome: Mutex::new(Outcome { packets, ..Outcome::default() }),
             context,
+            call,
             tag,
             deadline,
             sources,

@@ -5,6 +5,8 @@ use crate::numbers::Numbers;
 use crate::payloads::Payloads;
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
+use halocline::Communicator;
+use halocline::neighbors::{NeighborExchange, Sides};
 use halocline_comm::memory_resource::{HostMemory, Limited, MemoryResource};
 use halocline_comm::packet::Packet;
 use halocline_comm::sparse::{SparseAlltoall, SparseError};
@@ -19,6 +21,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "sparse::a_limit_below_the_payload_spills", run: spilled },
     Case { name: "sparse::operations_follow_each_other_while_a_rank_is_late", run: late },
     Case { name: "sparse::sets_that_contradict_each_other_are_found_out", run: contradicting },
+    Case { name: "sparse::different_operations_of_ranks_are_named", run: different },
+    Case { name: "sparse::operations_in_another_order_are_named", run: other_order },
+    Case { name: "sparse::sources_that_some_ranks_know_and_others_discover_are_named", run: half_discovered },
 ];
 
 /// Lengths of payloads: messages, mapped memory, nothing.
@@ -180,4 +185,65 @@ fn contradicting(comm: &Stage<'_>) -> Outcome {
         (0, found) => fail!("rank 0 found {found:?}"),
         _ => Ok(()),
     }
+}
+
+/// The operation with the ranks beside this one, to its end.
+fn sparse_beside(comm: &Communicator, stage: &Stage<'_>) -> Result<(), String> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let beside: Vec<usize> =
+        rank.checked_sub(1).into_iter().chain([rank + 1]).filter(|r| *r < size).collect();
+    let memory = Payloads::of(stage).map_err(|error| error.to_string())?;
+    let begun = SparseAlltoall::new(comm, &beside, &beside, memory.resource());
+    let exchange = begun.map_err(|error| error.to_string())?;
+    exchange.finish();
+    exchange.wait().map_err(|error| error.to_string())
+}
+
+fn round_beside(comm: &Communicator, stage: &Stage<'_>) -> Result<(), String> {
+    let memory = Payloads::of(stage).map_err(|error| error.to_string())?;
+    let line = NeighborExchange::line(comm, memory.resource()).map_err(|error| error.to_string())?;
+    line.exchange(0, Sides::default()).map(drop).map_err(|error| error.to_string())
+}
+
+/// Each rank is told what two ranks do.
+fn expect_named(stage: &Stage<'_>, found: Result<(), String>) -> Outcome {
+    stage.barrier()?;
+    match (stage.size(), found) {
+        (1, Ok(())) => Ok(()),
+        (size, Err(why)) if size > 1 && why.contains("mismatched collective calls") => Ok(()),
+        (_, found) => fail!("rank {} found {found:?}", stage.rank()),
+    }
+}
+
+fn different(stage: &Stage<'_>) -> Outcome {
+    let comm = stage.duplicate()?;
+    let work = if stage.rank() % 2 == 0 { sparse_beside } else { round_beside };
+    expect_named(stage, work(&comm, stage))
+}
+
+fn other_order(stage: &Stage<'_>) -> Outcome {
+    let comm = stage.duplicate()?;
+    let works =
+        if stage.rank() % 2 == 0 { [sparse_beside, round_beside] } else { [round_beside, sparse_beside] };
+    expect_named(stage, works.into_iter().try_for_each(|work| work(&comm, stage)))
+}
+
+fn half_discovered(stage: &Stage<'_>) -> Outcome {
+    let comm = stage.duplicate()?;
+    let found = match stage.rank() {
+        0 => {
+            let destinations: &[usize] = if stage.size() > 1 { &[1] } else { &[] };
+            let memory = Payloads::of(stage)?;
+            SparseAlltoall::discover(&comm, destinations, memory.resource())
+                .map(drop)
+                .map_err(|e| e.to_string())
+        }
+        _ => sparse_beside(&comm, stage),
+    };
+    if stage.rank() > 1 {
+        // These ranks agree with those beside them.
+        stage.barrier()?;
+        return Ok(());
+    }
+    expect_named(stage, found)
 }

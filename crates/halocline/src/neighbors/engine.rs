@@ -9,13 +9,14 @@ use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
 use halocline_comm::memory_resource::MemoryResource;
 use halocline_comm::packet::{Failure, PacketContext};
-use halocline_comm::{CommError, Communicator, Endpoint, PeerState, Serve};
+use halocline_comm::{Call, CommError, Communicator, Endpoint, PeerState, Serve};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 pub(super) struct Shared {
     pub(super) context: PacketContext,
+    call: Call,
     pub(super) operation: u64,
     pub(super) neighbors: Sides<Option<usize>>,
     topology: Topology,
@@ -33,6 +34,8 @@ pub(super) struct State {
     ids: BTreeMap<u32, Id>,
     pub(super) active: Vec<Active>,
     pub(super) peers: Sides<Peer>,
+    /// While a round waits for a neighbour to begin the exchange: when to compare what ranks have begun, and how long to wait then.
+    pub(super) ask: Option<Ask>,
     /// Final.
     pub(super) failure: Option<NeighborError>,
     /// What is left of failed rounds.
@@ -66,7 +69,19 @@ pub(super) struct Peer {
     is_closed: bool,
     /// It has failed, and reads no memory of this rank any more.
     pub(super) has_ended: bool,
+    /// It was told that this rank waits for it to begin.
+    is_asked: bool,
 }
+
+/// When to compare what ranks have begun, and how long to wait until the next time.
+#[derive(Clone, Copy)]
+pub(super) struct Ask {
+    pub(super) at: Duration,
+    interval: Duration,
+}
+
+/// The first and the longest time between two comparisons.
+const ASK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// A round in flight.
 pub(super) struct Active {
@@ -100,7 +115,8 @@ impl Shared {
     ) -> Result<Arc<Owner>, NeighborError> {
         comm.link().check()?;
         // Counted also where this rank fails: its later operations are those of the others.
-        let operation = comm.begin();
+        let call = Call::lasting(comm, "NeighborExchange");
+        let operation = call.operation();
         let context = PacketContext::new(comm, resource)?;
         let neighbors = match (topology, comm.size()) {
             // A rank alone needs no message.
@@ -108,7 +124,7 @@ impl Shared {
             (_, size) => topology.neighbors(comm.rank(), size),
         };
         let (deadline, state) = (comm.deadline(), Mutex::default());
-        let shared = Arc::new(Self { context, operation, neighbors, topology, deadline, state });
+        let shared = Arc::new(Self { context, call, operation, neighbors, topology, deadline, state });
         if comm.size() > 1 {
             let weak: Weak<Self> = Arc::downgrade(&shared);
             comm.register(weak);
@@ -300,6 +316,7 @@ impl Shared {
         for side in Side::BOTH {
             self.check_present(state, side, *gone.get(side))?;
         }
+        self.ask(state)?;
         self.check_deadlines(state)?;
         // Rounds in flight go on. A neighbour that waits for another one would wait for ever.
         let is_posted = |active: &Active| Side::BOTH.iter().all(|side| active.links.get(*side).is_posted());
@@ -310,6 +327,30 @@ impl Shared {
             self.tell_all(&Control::Closed)?;
         }
         Ok(())
+    }
+
+    /// Tells neighbours that have not begun for long what this rank waits in, and compares what ranks have begun.
+    fn ask(&self, state: &mut State) -> Result<(), NeighborError> {
+        let silent = Side::BOTH
+            .map(|side| self.neighbors.get(side).filter(|_| state.peers.get(side).device.is_none()));
+        if state.active.is_empty() || silent == [None, None] {
+            state.ask = None;
+            return Ok(());
+        }
+        let now = self.now();
+        let Ask { at, interval } = *state.ask.get_or_insert(Ask { at: now + ASK.0, interval: ASK.0 });
+        if now < at {
+            return Ok(());
+        }
+        let interval = ASK.1.min(2 * interval);
+        state.ask = Some(Ask { at: now + interval, interval });
+        for (side, rank) in Side::BOTH.into_iter().zip(silent) {
+            if let Some(rank) = rank {
+                state.peers.get_mut(side).is_asked = true;
+                self.call.announce(self.comm(), rank);
+            }
+        }
+        Ok(Call::check_lasting(self.comm())?)
     }
 
     /// Reads what a neighbour says about the exchange itself.
@@ -323,7 +364,13 @@ impl Shared {
                     let (rank, own) = (self.comm().rank(), self.topology);
                     return Err(NeighborError::Topology { rank, own, from, other });
                 }
-                Control::Hello { device, .. } => peers.get_mut(side).device = Some(device),
+                Control::Hello { device, .. } => {
+                    let peer = peers.get_mut(side);
+                    peer.device = Some(device);
+                    if std::mem::take(&mut peer.is_asked) {
+                        self.call.retract(self.comm(), from);
+                    }
+                }
                 Control::Abort(Failure { rank, .. }) if rank >= self.comm().size() => {
                     return Err(NeighborError::Malformed { from, what: "message between neighbours" });
                 }

@@ -151,6 +151,6 @@ impl State {
     fn due(&self, now: Duration) -> Option<Duration> {
         let sides = self.active.iter().flat_map(|active| Side::BOTH.map(|side| active.links.get(side)));
         let rest = self.lingering.iter().filter_map(|rest| rest.due(now));
-        sides.filter_map(|link| link.due(now)).chain(rest).min()
+        sides.filter_map(|link| link.due(now)).chain(rest).chain(self.ask.map(|ask| ask.at)).min()
     }
 }

@@ -242,7 +242,10 @@ fn malformed_messages_end_the_operation() {
     for (is_control, bytes, expected) in forged {
         on_ranks(2, |comm| {
             if comm.rank() == 0 {
-                let tag = crate::packet::PacketTag { operation: comm.begin(), channel: 0 };
+                let tag = crate::packet::PacketTag {
+                    operation: crate::call::Call::begin(&comm, "SparseAlltoall").operation(),
+                    channel: 0,
+                };
                 // The round of headers, as `PacketTag` has it.
                 let header = crate::Tag { operation: tag.operation, round: 0 };
                 comm.send(1, if is_control { tag.control() } else { header }, bytes.to_vec()).unwrap();
