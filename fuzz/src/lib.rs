@@ -8,6 +8,7 @@ mod ocean;
 mod simulated;
 
 pub use bind::bind;
+pub use halocline::neighbors::fuzz::controls as neighbor_controls;
 pub use halocline_cli::fuzz::csv as table_csv;
 pub use halocline_comm::mappings::fuzz::messages as mappings;
 pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages as mpi_messages};
@@ -45,6 +46,7 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "mpi_messages" => halocline_comm::mpi::fuzz::sent(),
         "mpi_introductions" => halocline_comm::mpi::fuzz::introduced(),
         "packets" => halocline_comm::packet::fuzz::sent(),
+        "neighbor_controls" => halocline::neighbors::fuzz::sent(),
         "sparse_controls" => halocline_comm::sparse::fuzz::sent(),
         "table_csv" => halocline_cli::fuzz::files(),
         "table_messages" => halocline_table::fuzz::sent(),

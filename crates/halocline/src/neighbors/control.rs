@@ -59,19 +59,25 @@ impl Control {
     }
 }
 
+/// A message of each kind.
+#[cfg(any(test, fuzzing))]
+pub(super) fn samples() -> [Control; 5] {
+    [
+        Control::Hello { topology: Topology::Ring, device: Some(DeviceId([7; 16])) },
+        Control::Hello { topology: Topology::Line, device: None },
+        Control::Abort(Failure { rank: 3, why: "no memory".to_owned() }),
+        Control::Closed,
+        Control::Ended,
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_message_that_is_read_is_the_one_that_was_written_and_cut_ones_are_refused() {
-        for control in [
-            Control::Hello { topology: Topology::Ring, device: Some(DeviceId([7; 16])) },
-            Control::Hello { topology: Topology::Line, device: None },
-            Control::Abort(Failure { rank: 3, why: "no memory".to_owned() }),
-            Control::Closed,
-            Control::Ended,
-        ] {
+        for control in samples() {
             let message = control.encode();
             assert_eq!(Control::decode(&message).unwrap(), control);
             (0..message.len()).for_each(|cut| _ = Control::decode(&message[..cut]).unwrap_err());

@@ -29,6 +29,8 @@ mod control;
 mod engine;
 mod error;
 mod failure;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod link;
 mod round;
 mod session;
