@@ -10,7 +10,7 @@ use halocline_comm::memory_resource::{
 use halocline_comm::mpi::{self, MpiError};
 use halocline_comm::packet::{HeaderError, Packet, PacketTag};
 use halocline_comm::sparse::{Role, SparseAlltoall, SparseError};
-use halocline_comm::{CommError, Endpoint};
+use halocline_comm::{Call, CommError, Endpoint};
 use halocline_device::sim::{Kernel, Options, Report, World, run};
 use halocline_device::{Priority, ValueOp};
 use std::sync::Arc;
@@ -229,7 +229,7 @@ fn a_malformed_message_of_a_sparse_all_to_all_is_named() {
     on_two_ranks(|comm| {
         if comm.rank() == 1 {
             // The number of rank 0's operation.
-            let tag = PacketTag { operation: comm.begin(), channel: 0 };
+            let tag = PacketTag { operation: Call::lasting(&comm, "SparseAlltoall").operation(), channel: 0 };
             comm.send(0, tag.control(), 99u32.to_le_bytes().to_vec()).unwrap();
         } else {
             let exchange = SparseAlltoall::new(&comm, &[1], &[], Arc::new(HostMemory::of(&comm))).unwrap();
