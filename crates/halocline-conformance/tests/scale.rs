@@ -265,6 +265,8 @@ fn messages_of_rounds(ranks: usize) -> u64 {
         let rank = inner.rank();
         let comm = Communicator::over(Arc::new(Counted { inner, sent: Arc::clone(&sent) }));
         let ring = NeighborExchange::ring(&comm, Arc::new(HostMemory::of(&comm))).expect("a ring");
+        // A rank whose neighbour begins late asks it: that is no message of a round.
+        comm.barrier().expect("all have begun");
         let before = sent.load(Ordering::Relaxed);
         for round in 0..ROUNDS {
             let packet =
