@@ -52,6 +52,9 @@ __all__ = [
     "NeighborSession",
     "SessionRound",
     "SparseAlltoall",
+    "PreparedCall",
+    "Program",
+    "_load_program",
     "rolling",
     "Statistic",
     "RollingContext",
@@ -94,6 +97,9 @@ from halocline import (
     rolling as rolling,
     trace as trace,
 )
+from halocline.program import PreparedCall as PreparedCall
+from halocline.program import Program as Program
+from halocline.program import load as _load_program
 
 @final
 class ThreadGroup:

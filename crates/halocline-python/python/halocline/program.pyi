@@ -16,7 +16,7 @@ the program is entered, and releases the GIL while the program runs::
 """
 
 import os
-from typing import Any
+from typing import Any, NoReturn, final
 
 __all__ = ["PreparedCall", "Program", "from_sdfg", "load"]
 
@@ -38,6 +38,7 @@ def from_sdfg(compiled: Any) -> Program:
 
     Raises ``HaloTypeError`` for an argument that no program can take, such as a structure or a callback."""
 
+@final
 class Program:
     """A compiled program. :func:`load` makes one.
 
@@ -75,10 +76,11 @@ class Program:
         """How many states the program has made: one for each set of values of the symbols of its ``init``, and for each call at the
         same time. A program without an ``init`` has none."""
 
+@final
 class PreparedCall:
     """A call with arguments that were checked. :meth:`Program.prepare` makes one. One thread at a time may call it."""
 
-    def __call__(self, **scalars: float) -> None:
+    def __call__(self, *args: NoReturn, **scalars: float) -> None:
         """Calls the program. Numbers that are given by name are checked and hold from this call on.
 
         Raises ``HaloValueError`` if an array was resized, reshaped or moved since, ``InFlightError`` if another thread is calling it."""

@@ -22,7 +22,7 @@ def bound(comm, **options):
 
 def test_the_hierarchy():
     errors = {n: c for n, c in vars(hc).items() if inspect.isclass(c) and issubclass(c, Exception)}
-    assert len(errors) == 16 and all(issubclass(c, hc.HaloError) for c in errors.values())
+    assert len(errors) == 17 and all(issubclass(c, hc.HaloError) for c in errors.values())
     assert all(c.__module__ == "halocline" and c.__doc__ for c in errors.values())
     assert issubclass(hc.HaloValueError, ValueError) and issubclass(hc.HaloTypeError, TypeError)
     assert issubclass(hc.ExchangeTimeoutError, TimeoutError)
