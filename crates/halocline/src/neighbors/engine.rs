@@ -1,5 +1,6 @@
 //! What the threads of a rank share of a neighbour exchange. One lock, never held while a task, a callback or a wait runs.
 
+use super::ask::Ask;
 use super::control::Control;
 use super::link::{Lingering, Link, Missing, Number, channel};
 use super::round::Core;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 pub(super) struct Shared {
     pub(super) context: PacketContext,
-    call: Call,
+    pub(super) call: Call,
     pub(super) operation: u64,
     pub(super) neighbors: Sides<Option<usize>>,
     topology: Topology,
@@ -64,24 +65,14 @@ struct Id {
 #[derive(Default)]
 pub(super) struct Peer {
     /// Its device, once it is known whether it has one.
-    device: Option<Option<DeviceId>>,
+    pub(super) device: Option<Option<DeviceId>>,
     /// It starts no round any more; those in flight go on.
     is_closed: bool,
     /// It has failed, and reads no memory of this rank any more.
     pub(super) has_ended: bool,
     /// It was told that this rank waits for it to begin.
-    is_asked: bool,
+    pub(super) is_asked: bool,
 }
-
-/// When to compare what ranks have begun, and how long to wait until the next time.
-#[derive(Clone, Copy)]
-pub(super) struct Ask {
-    pub(super) at: Duration,
-    interval: Duration,
-}
-
-/// The first and the longest time between two comparisons.
-const ASK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// A round in flight.
 pub(super) struct Active {
@@ -327,30 +318,6 @@ impl Shared {
             self.tell_all(&Control::Closed)?;
         }
         Ok(())
-    }
-
-    /// Tells neighbours that have not begun for long what this rank waits in, and compares what ranks have begun.
-    fn ask(&self, state: &mut State) -> Result<(), NeighborError> {
-        let silent = Side::BOTH
-            .map(|side| self.neighbors.get(side).filter(|_| state.peers.get(side).device.is_none()));
-        if state.active.is_empty() || silent == [None, None] {
-            state.ask = None;
-            return Ok(());
-        }
-        let now = self.now();
-        let Ask { at, interval } = *state.ask.get_or_insert(Ask { at: now + ASK.0, interval: ASK.0 });
-        if now < at {
-            return Ok(());
-        }
-        let interval = ASK.1.min(2 * interval);
-        state.ask = Some(Ask { at: now + interval, interval });
-        for (side, rank) in Side::BOTH.into_iter().zip(silent) {
-            if let Some(rank) = rank {
-                state.peers.get_mut(side).is_asked = true;
-                self.call.announce(self.comm(), rank);
-            }
-        }
-        Ok(Call::check_lasting(self.comm())?)
     }
 
     /// Reads what a neighbour says about the exchange itself.

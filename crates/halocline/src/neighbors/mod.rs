@@ -25,6 +25,7 @@
 //! receiver has memory for it. So a rank is at most one round ahead of a neighbour, and no rank sends more than two headers a
 //! round, however many ranks there are. A failure travels outward from the rank that has it, to both sides.
 
+mod ask;
 mod control;
 mod engine;
 mod error;
