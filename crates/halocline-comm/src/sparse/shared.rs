@@ -338,7 +338,7 @@ impl Shared {
 
 impl Serve for Shared {
     fn serve(&self) {
-        // A thread that waits drives it itself, and could not while this thread, with its turn begun, has to give up its core.
+        // A waiting thread drives the operation itself. If this thread held the turn and lost its core, that one could not go on.
         if !self.is_watched() {
             self.drive();
             if self.is_watched() && self.until_due() < Duration::MAX {
