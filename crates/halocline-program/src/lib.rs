@@ -85,6 +85,7 @@
 //! time: a call that finds all states of its symbols in use makes another one. Values of the symbols of `init` that are new make another
 //! state too. A library is opened once per file and process and stays open.
 
+pub mod cache;
 mod elf;
 mod error;
 mod expression;

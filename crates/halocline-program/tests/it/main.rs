@@ -1,5 +1,6 @@
 //! Programs compiled by the tests with the C compiler of the system.
 
+mod cache;
 mod calls;
 mod files;
 mod random;

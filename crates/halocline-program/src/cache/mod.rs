@@ -1,0 +1,202 @@
+//! The cache of compiled programs: each is built once, for all processes that share a folder.
+//!
+//! ```no_run
+//! use halocline_program::Program;
+//! use halocline_program::cache::{BuildFolder, BuildOptions, Built, Cache, Key};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let source = std::fs::read("heat.c")?;
+//! let key = Key::of("heat").part("source", &source).part("compiler", "gcc 12.2.0").part("flags", "-O3").part("target", "x86-64-v3").finish();
+//! let compile = |folder: &BuildFolder| -> std::io::Result<Built> {
+//!     std::fs::write(folder.path().join("heat.c"), &source)?;
+//!     std::fs::copy("libheat.so.json", folder.path().join("libheat.so.json"))?;
+//!     let status = folder.command("gcc").args("-O3 -march=x86-64-v3 -shared -fPIC heat.c -o libheat.so".split(' ')).status()?;
+//!     if !status.success() {
+//!         return Err(std::io::Error::other(format!("gcc: {status}")));
+//!     }
+//!     Ok(Built::new("libheat.so").with("libheat.so.json"))
+//! };
+//! let entry = Cache::of_user()?.get_or_build(&key, &BuildOptions::default(), compile)?;
+//! // SAFETY: the library was built with the manifest beside it.
+//! let heat = unsafe { Program::load(entry.library()) }?;
+//! # Ok(()) }
+//! ```
+//!
+//! An entry is a folder with the library, other files, and a record with their lengths and hashes. It appears by one rename, so that no
+//! process sees a part of it. Reading takes no lock and checks the record, the lengths and the owner of each file.
+//!
+//! One process builds a key at a time, and the others wait for its entry. Locks of files are not used: they fail on some network file
+//! systems. A builder may be killed at any moment: nothing that it wrote is loaded, and another process builds instead. On one host the
+//! kernel says whether a builder still runs. A builder on another host counts as dead if it gives no sign of life for 90 seconds.
+//!
+//! Nothing is created before the first build. A folder that cannot be written serves its entries, and a build is refused
+//! ([`CacheError::ReadOnly`]). Each build removes what killed builds left.
+
+mod claim;
+mod entry;
+mod error;
+mod key;
+mod layout;
+mod maintain;
+mod process;
+mod publish;
+mod slots;
+mod wait;
+
+pub use entry::{BuiltBy, Entry, KeptFile, Record};
+pub use error::CacheError;
+pub use key::{Hash, Key, KeyBuilder, Part};
+pub use maintain::{Contents, Damaged, Filter};
+pub use publish::{BuildFolder, Built};
+pub use wait::BuildOptions;
+
+use claim::{Attempt, Claim, Heartbeat, Watch};
+use entry::Found;
+use layout::{Layout, create, look_again};
+use process::Process;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use wait::{Ended, Wait};
+
+/// A folder of compiled programs.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    layout: Layout,
+    heartbeat: Heartbeat,
+    limit: Option<u64>,
+}
+
+impl Cache {
+    /// The default of [`Cache::limit`]: 10 GiB.
+    pub const LIMIT: u64 = 10 << 30;
+
+    /// The cache in a folder, which need not exist.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        let layout = Layout { root: folder.into() };
+        Self { layout, heartbeat: Heartbeat::default(), limit: Some(Self::LIMIT) }
+    }
+
+    /// The cache of this user: `programs` in the folder that `HALOCLINE_CACHE` names, else in `halocline` in `XDG_CACHE_HOME` or `~/.cache`.
+    pub fn of_user() -> Result<Self, CacheError> {
+        let folder = halocline_device::cuda::cache_directory().ok_or(CacheError::NoFolder)?;
+        Ok(Self::at(folder.join("programs")))
+    }
+
+    /// The same cache, in which a build evicts entries beyond so many bytes; `None`: never.
+    #[must_use]
+    pub fn limit(self, bytes: Option<u64>) -> Self {
+        Self { limit: bytes, ..self }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.layout.root
+    }
+
+    /// The entry of a key, if there is a whole one. Never waits.
+    pub fn get(&self, key: &Key) -> Result<Option<Entry>, CacheError> {
+        match self.layout.find(key.hash)? {
+            Found::Whole(entry) => {
+                entry.note_use();
+                Ok(Some(entry))
+            }
+            Found::Nothing => Ok(None),
+            Found::Damaged(why) => {
+                tracing::warn!("does not load {}: {why}", self.layout.entry(key.hash).display());
+                Ok(None)
+            }
+            Found::Foreign => {
+                Err(CacheError::Foreign { program: key.program.clone(), path: self.layout.entry(key.hash) })
+            }
+        }
+    }
+
+    /// The entry of a key; if there is none, builds it, or waits while another process or thread does.
+    ///
+    /// `build` writes its files to the folder that it gets, and returns their paths in it. It runs in this thread, with one of the node's
+    /// build slots. Run compilers with [`BuildFolder::command`].
+    pub fn get_or_build<E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        key: &Key,
+        options: &BuildOptions<'_>,
+        build: impl FnOnce(&BuildFolder) -> Result<Built, E>,
+    ) -> Result<Entry, CacheError> {
+        if let Some(entry) = self.get(key)? {
+            return Ok(entry);
+        }
+        let built = || {
+            let Some(claim) = self.claim(key, options)? else { return self.get(key) };
+            let entry = self.build(key, options, build)?;
+            drop(claim);
+            self.tidy();
+            Ok(Some(entry))
+        };
+        let built = built().map_err(|error: CacheError| error.of_build(&key.program, &self.layout.root))?;
+        built.ok_or_else(|| {
+            let removed = std::io::Error::other("it was removed as soon as it was built");
+            CacheError::file("read", &self.layout.entry(key.hash))(removed)
+        })
+    }
+
+    /// The right to build a key; `None` once there is an entry.
+    fn claim(&self, key: &Key, options: &BuildOptions<'_>) -> Result<Option<Claim>, CacheError> {
+        create(&self.layout.claims())?;
+        let (wait, mut watch) = (Wait::begin(options), Watch::default());
+        let entry = self.layout.entry(key.hash);
+        let shelf = entry.parent().unwrap_or(&self.layout.root);
+        loop {
+            let attempt = claim::attempt(&self.layout.claim(key.hash), self.heartbeat, &mut watch)?;
+            // Its last owner may have built the entry since.
+            look_again(shelf);
+            if self.get(key)?.is_some() {
+                return Ok(None);
+            }
+            let owner = match attempt {
+                Attempt::Held(mut claim) => {
+                    claim.keep_alive(self.heartbeat);
+                    return Ok(Some(claim));
+                }
+                Attempt::By(owner) => owner,
+            };
+            wait.pause().map_err(|ended| match ended {
+                Ended::Interrupted => CacheError::Interrupted { program: key.program.clone() },
+                Ended::Late(after) => {
+                    let Process { host, pid, .. } = owner;
+                    CacheError::Waiting { program: key.program.clone(), host, pid, after }
+                }
+            })?;
+        }
+    }
+
+    fn build<E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        key: &Key,
+        options: &BuildOptions<'_>,
+        build: impl FnOnce(&BuildFolder) -> Result<Built, E>,
+    ) -> Result<Entry, CacheError> {
+        let _slot = slots::take(&self.layout, key, options, self.heartbeat)?;
+        let folder = BuildFolder::make(&self.layout)?;
+        tracing::info!("builds program {} in {}", key.program, folder.path().display());
+        let begin = Instant::now();
+        let failed = |error: E| CacheError::Build { program: key.program.clone(), source: error.into() };
+        let built = build(&folder).map_err(failed)?;
+        publish::publish(&self.layout, key, &folder, &built, begin.elapsed())
+    }
+
+    /// After a build: removes what killed builds left, and entries beyond the limit. The program is built whatever becomes of that.
+    fn tidy(&self) {
+        let evicted = self.sweep().and_then(|()| self.limit.map(|limit| self.evict(limit)).transpose());
+        match evicted {
+            Ok(None) => {}
+            Ok(Some(evicted)) => evicted.iter().for_each(|entry| {
+                tracing::info!(
+                    "has evicted {} of program {}",
+                    entry.folder().display(),
+                    entry.record().program
+                );
+            }),
+            Err(error) => tracing::warn!("cannot tidy: {error}"),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! How many builds run at the same time on a node.
+//!
+//! A build takes one of the node's slots, which are claims in the cache folder. If `MAKEFLAGS` offers the job server of GNU make, it takes a
+//! token there too. As every job of make has one token of its own, the first build of a process at a time needs none.
+
+use super::claim::{Attempt, Claim, Heartbeat, Watch, attempt};
+use super::layout::{Layout, create};
+use super::process::{Machine, Process};
+use super::wait::{BuildOptions, Ended, Wait};
+use super::{CacheError, Key};
+use jobserver::{Acquired, Client};
+use std::fs;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The right to run one build. Dropping it ends it.
+pub(super) struct Slot {
+    _claim: Claim,
+    _token: Token,
+}
+
+/// Waits for a slot.
+pub(super) fn take(
+    layout: &Layout,
+    key: &Key,
+    options: &BuildOptions<'_>,
+    heartbeat: Heartbeat,
+) -> Result<Slot, CacheError> {
+    let wait = Wait::begin(options);
+    let token = Token::take(key, &wait)?;
+    let folder = layout.slots().join(Machine::here().to_string());
+    create(&folder)?;
+    let slots = options.jobs.unwrap_or_else(cores);
+    let mut watch = Watch::default();
+    loop {
+        let mut holder = Process::unknown();
+        for slot in 0..slots {
+            match attempt(&folder.join(slot.to_string()), heartbeat, &mut watch)? {
+                Attempt::Held(mut claim) => {
+                    claim.keep_alive(heartbeat);
+                    return Ok(Slot { _claim: claim, _token: token });
+                }
+                Attempt::By(process) => holder = process,
+            }
+        }
+        wait.pause().map_err(|ended| match ended {
+            Ended::Interrupted => CacheError::Interrupted { program: key.program.clone() },
+            Ended::Late(after) => {
+                let Process { host, pid, .. } = holder;
+                CacheError::Slots { program: key.program.clone(), slots, host, pid, after }
+            }
+        })?;
+    }
+}
+
+/// A token of make's job server.
+enum Token {
+    /// There is no job server.
+    Free,
+    /// The token of this process itself.
+    Own,
+    /// A further one, which goes back when it is dropped.
+    Taken(#[expect(dead_code, reason = "held for its drop")] Acquired),
+}
+
+/// Whether a build uses the token that this process has from the beginning.
+static OWN_IS_USED: AtomicBool = AtomicBool::new(false);
+
+impl Token {
+    fn take(key: &Key, wait: &Wait<'_>) -> Result<Self, CacheError> {
+        let Some(server) = server() else { return Ok(Self::Free) };
+        loop {
+            if !OWN_IS_USED.swap(true, Ordering::AcqRel) {
+                return Ok(Self::Own);
+            }
+            match server.try_acquire() {
+                Ok(Some(token)) => return Ok(Self::Taken(token)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!("the job server of make is not used: {error}");
+                    return Ok(Self::Free);
+                }
+            }
+            wait.pause().map_err(|ended| match ended {
+                Ended::Interrupted => CacheError::Interrupted { program: key.program.clone() },
+                Ended::Late(after) => CacheError::Token { program: key.program.clone(), after },
+            })?;
+        }
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if matches!(self, Self::Own) {
+            OWN_IS_USED.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// The job server that `MAKEFLAGS` names, if it is open in this process.
+fn server() -> Option<&'static Client> {
+    static SERVER: OnceLock<Option<Client>> = OnceLock::new();
+    let open = || {
+        // SAFETY: descriptors that `MAKEFLAGS` names and that are pipes belong to the job server: make passes them on to its jobs.
+        let found = unsafe { Client::from_env_ext(true) };
+        found.client.inspect_err(|error| tracing::debug!("there is no job server of make: {error}")).ok()
+    };
+    SERVER.get_or_init(open).as_ref()
+}
+
+/// How many cores of the node the ranks of a job may use together. Not what this process may use: a launcher binds each rank to a core.
+fn cores() -> usize {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let group = std::path::Path::new("/sys/fs/cgroup").join(own);
+    let lists = [group.join("cpuset.cpus.effective"), "/sys/devices/system/cpu/online".into()];
+    let listed = lists.iter().find_map(|path| count(fs::read_to_string(path).ok()?.trim()));
+    let quota = fs::read_to_string(group.join("cpu.max")).ok().and_then(|text| whole_cores(&text));
+    let here = || std::thread::available_parallelism().map_or(1, usize::from);
+    listed.unwrap_or_else(here).min(quota.unwrap_or(usize::MAX)).max(1)
+}
+
+/// The number of cores in a list such as `0-3,8`.
+fn count(list: &str) -> Option<usize> {
+    let count_of = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        last.checked_sub(first).map(|more| more + 1)
+    };
+    list.split(',').map(count_of).sum()
+}
+
+/// The cores of a quota such as `150000 100000`, rounded up; `None` without one.
+fn whole_cores(quota: &str) -> Option<usize> {
+    let (time, period) = quota.trim().split_once(' ')?;
+    let (time, period) = (time.parse::<usize>().ok()?, period.parse::<usize>().ok()?);
+    (period > 0).then(|| time.div_ceil(period))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_quotas_of_cores_are_counted() {
+        for (list, cores) in
+            [("0", Some(1)), ("0-3", Some(4)), ("0-3,8,10-11", Some(7)), ("", None), ("3-1", None)]
+        {
+            assert_eq!(count(list), cores, "{list:?}");
+        }
+        for (quota, cores) in
+            [("max 100000\n", None), ("150000 100000\n", Some(2)), ("50000 100000", Some(1)), ("1 0", None)]
+        {
+            assert_eq!(whole_cores(quota), cores, "{quota:?}");
+        }
+        assert!(cores() > 0);
+    }
+}
