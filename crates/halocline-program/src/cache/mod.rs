@@ -35,12 +35,15 @@
 mod claim;
 mod entry;
 mod error;
+mod folders;
+mod job;
 mod key;
 mod layout;
 mod maintain;
 mod process;
 mod publish;
 mod slots;
+mod transfer;
 mod wait;
 
 pub use entry::{BuiltBy, Entry, KeptFile, Record};
@@ -133,10 +136,13 @@ impl Cache {
             Ok(Some(entry))
         };
         let built = built().map_err(|error: CacheError| error.of_build(&key.program, &self.layout.root))?;
-        built.ok_or_else(|| {
-            let removed = std::io::Error::other("it was removed as soon as it was built");
-            CacheError::file("read", &self.layout.entry(key.hash))(removed)
-        })
+        built.ok_or_else(|| self.vanished(key))
+    }
+
+    /// The error for an entry that was there.
+    fn vanished(&self, key: &Key) -> CacheError {
+        let removed = std::io::Error::other("it was removed as soon as it was built");
+        CacheError::file("read", &self.layout.entry(key.hash))(removed)
     }
 
     /// The right to build a key; `None` once there is an entry.

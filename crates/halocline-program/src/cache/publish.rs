@@ -30,6 +30,11 @@ impl BuildFolder {
         Ok(folder)
     }
 
+    /// The folder that becomes the entry.
+    pub(super) fn staged(&self) -> PathBuf {
+        self.root.join("entry")
+    }
+
     /// Where the build writes its files.
     pub fn path(&self) -> &Path {
         &self.work
@@ -90,7 +95,7 @@ pub(super) fn publish(
     built: &Built,
     took: Duration,
 ) -> Result<Entry, CacheError> {
-    let staged = folder.root.join("entry");
+    let staged = folder.staged();
     let mut files = Vec::new();
     for path in built.files() {
         let name = usable(key, path)?;
@@ -208,7 +213,7 @@ fn stage(
 }
 
 /// Lets nobody else write the folders between `staged` and `folder`.
-fn trust(staged: &Path, folder: &Path) -> Result<(), CacheError> {
+pub(super) fn trust(staged: &Path, folder: &Path) -> Result<(), CacheError> {
     for folder in folder.ancestors().take_while(|folder| *folder != staged) {
         fs::set_permissions(folder, Permissions::from_mode(0o755))
             .map_err(CacheError::file("write", folder))?;

@@ -3,6 +3,7 @@
 mod cold;
 mod contents;
 mod disks;
+mod ranks;
 mod slots;
 mod storm;
 
@@ -138,18 +139,22 @@ fn child() {
     }
     let cache = Cache::at(variable(FOLDER).unwrap());
     let got = cache.get_or_build(&key(number), &options, |folder| {
-        if let Some(log) = variable(LOG) {
-            let mut log = fs::File::options().append(true).create(true).open(log).unwrap();
-            log.write_all(format!("{}\n", std::process::id()).as_bytes()).unwrap();
-        }
-        if let Some(pipe) = variable(HOLD) {
-            fs::read(pipe).unwrap();
-        }
+        log_build();
         compile(folder, number)
     });
     match got {
         Ok(entry) => assert_eq!(value(&entry).unwrap(), number as i32),
         Err(error) => fs::write(variable(SAID).unwrap(), error.to_string()).unwrap(),
+    }
+}
+
+/// Notes a build of this process, and waits if it is to be held.
+pub fn log_build() {
+    let log = std::env::var(LOG).unwrap();
+    let mut log = fs::File::options().append(true).create(true).open(log).unwrap();
+    log.write_all(format!("{}\n", std::process::id()).as_bytes()).unwrap();
+    if let Ok(pipe) = std::env::var(HOLD) {
+        fs::read(pipe).unwrap();
     }
 }
 
