@@ -116,6 +116,12 @@ impl<O: Clone> Completion<O> {
         !self.lock().tasks.is_empty()
     }
 
+    /// Whether a task waits, or a callback.
+    pub fn is_wanted(&self) -> bool {
+        let state = self.lock();
+        !state.tasks.is_empty() || !state.callbacks.is_empty()
+    }
+
     /// The task waits no more. The operation goes on.
     pub fn leave(&self, awaiting: &mut Awaiting) {
         let Some(number) = awaiting.0.take() else { return };

@@ -2,7 +2,7 @@
 
 use super::protocol::{Answer, Arrival, Target};
 use super::service::RELEASE_WITHIN;
-use super::{MappingError, Mappings};
+use super::{DeviceId, MappingError, Mappings};
 use halocline_device::Address;
 use halocline_device::remote::Kind;
 use std::time::Duration;
@@ -118,12 +118,18 @@ pub struct Mapping {
     pub(super) address: Address,
     pub(super) length: u64,
     pub(super) kind: Option<Kind>,
+    pub(super) device: Option<DeviceId>,
 }
 
 impl Mapping {
     /// How it was mapped; `None` for memory of this process.
     pub fn kind(&self) -> Option<Kind> {
         self.kind
+    }
+
+    /// The device of this rank that it was mapped for; [`DeviceId::HOST`] for the host.
+    pub fn device(&self) -> Option<DeviceId> {
+        self.device
     }
 
     /// The address of its first byte here.

@@ -60,7 +60,7 @@ use crate::transport::PeerState;
 use crate::wait::{Late, Patience};
 use halocline_device::Address;
 use message::ProcessId;
-use protocol::{Answer, Unusable, Want};
+use protocol::{Answer, Protocol, Unusable, Want};
 use service::Service;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -165,10 +165,14 @@ impl Mappings {
     ) -> Result<Mapping, MappingError> {
         let number = self.outer(owner)?;
         // Another thread that drives just now may have sent `MAPPED` for it: it is in the table then.
-        match self.service.with(|protocol| protocol.resolve(number, token, offset, length)) {
-            Ok(address) => {
+        let resolve = |protocol: &mut Protocol| {
+            let address = protocol.resolve(number, token, offset, length)?;
+            Ok((address, protocol.mapped_for(token)))
+        };
+        match self.service.with(resolve) {
+            Ok((address, device)) => {
                 let kind = self.service.kind(token);
-                Ok(Mapping { mappings: self.clone(), token, address, length, kind })
+                Ok(Mapping { mappings: self.clone(), token, address, length, kind, device })
             }
             Err(Unusable::NoMapping) => Err(MappingError::NoMapping { token, rank: owner }),
             Err(Unusable::Beyond(bytes)) => Err(MappingError::Beyond { token, offset, length, bytes }),

@@ -297,16 +297,18 @@ impl PacketReceive {
         let Way::Mapped { token, offset, on_device } = self.header.way else {
             return Ok(self.in_parts(context, buffer));
         };
-        if on_device && context.resource().device().is_none() {
-            self.reply(context, &Reply::Unmapped)?;
-            return Ok(self.in_parts(context, buffer));
-        }
         let length = self.header.payload.unwrap_or(0);
         let mapping = context.mappings().resolve(self.from, token, offset, length)?;
         let is_host = mapping.kind().map(|kind| kind == Kind::Memfd);
         if is_host == Some(on_device) {
             let error = HeaderError::Field { field: "kind of memory", value: on_device.into() };
             return Err(PacketError::Malformed { from: self.from, what: "header of a packet", error });
+        }
+        if on_device && context.device() != mapping.device() {
+            // The sender knows the device of an earlier operation.
+            drop(mapping);
+            self.reply(context, &Reply::Unmapped)?;
+            return Ok(self.in_parts(context, buffer));
         }
         if on_device {
             return self.download(context, mapping, buffer);

@@ -1,27 +1,20 @@
 //! The state machine of one rank in a sparse all-to-all. One thread at a time drives it; it never waits.
 
 use super::control::{Control, Hello};
+use super::queues::{Incoming, Outgoing};
 use super::registry::{self, Registry};
 use super::shared::Shared;
 use super::{Role, SparseError};
 use crate::call::Call;
 use crate::endpoint::Endpoint;
 use crate::mappings::DeviceId;
-use crate::memory_resource::MemoryKind;
-use crate::packet::{Failure, HeaderError, Packet, PacketReceive, PacketSend};
+use crate::packet::{Failure, PacketSend};
 use crate::transport::PeerState;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// Kinds of packets: one that was inserted; the last of a rank, with the number of those before.
-const DATA: u8 = 0;
-const LAST: u8 = 1;
 
 /// What a rank waits for.
 const WHAT: &str = "its part of a sparse all-to-all";
-
-/// Packets of one source that are received at once.
-const WINDOW: usize = 4;
 
 pub(super) struct Engine {
     peers: BTreeMap<usize, Peer>,
@@ -50,40 +43,22 @@ struct Peer {
     is_source: bool,
     is_destination: bool,
     hello: Option<Hello>,
+    /// Its device, as far as is known: that of its last operation until its hello comes.
+    device: Option<Option<DeviceId>>,
     /// It was told that this rank waits for its hello.
     is_asked: bool,
 }
 
-struct Outgoing {
-    rank: usize,
-    /// Packets whose header was not sent, and whether they lie on a device.
-    queue: VecDeque<(PacketSend, bool)>,
-    flight: Vec<PacketSend>,
-    numbered: u64,
-    is_last_queued: bool,
-}
-
-struct Incoming {
-    rank: usize,
-    window: VecDeque<PacketReceive>,
-    begun: u64,
-    expected: Option<u64>,
-}
-
 impl Engine {
-    pub(super) fn new(sources: &[usize], destinations: &[usize]) -> Self {
+    pub(super) fn new(sources: &[usize], destinations: &[usize], registry: &Registry) -> Self {
         let mut peers = BTreeMap::<usize, Peer>::new();
         sources.iter().for_each(|rank| peers.entry(*rank).or_default().is_source = true);
         destinations.iter().for_each(|rank| peers.entry(*rank).or_default().is_destination = true);
-        let outgoing = |&rank| {
-            let (queue, flight, numbered, is_last_queued) = (VecDeque::new(), Vec::new(), 0, false);
-            Outgoing { rank, queue, flight, numbered, is_last_queued }
-        };
-        let incoming = |&rank| Incoming { rank, window: VecDeque::new(), begun: 0, expected: None };
+        peers.iter_mut().for_each(|(rank, peer)| peer.device = registry.device_of(*rank));
         Self {
             peers,
-            outgoing: destinations.iter().map(outgoing).collect(),
-            incoming: sources.iter().map(incoming).collect(),
+            outgoing: destinations.iter().copied().map(Outgoing::new).collect(),
+            incoming: sources.iter().copied().map(Incoming::new).collect(),
             gone: BTreeSet::new(),
             departures: 0,
             is_greeted: false,
@@ -136,12 +111,13 @@ impl Engine {
             && self.incoming.iter().all(|source| source.window.is_empty())
     }
 
-    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+    /// When to look again although no message has come. `asks`: also to ask ranks that have not begun.
+    pub(super) fn due(&self, now: Duration, asks: bool) -> Option<Duration> {
         let queued = self.outgoing.iter().filter_map(|out| out.queue.front());
         let sends = queued.map(|(send, _)| send).chain(self.outgoing.iter().flat_map(|out| &out.flight));
         let receives = self.incoming.iter().flat_map(|source| &source.window);
         let receives = receives.filter_map(|receive| receive.due(now));
-        let ask = self.ask.filter(|_| self.phase == Phase::Running).map(|(at, _)| at);
+        let ask = self.ask.filter(|_| asks && self.phase == Phase::Running).map(|(at, _)| at);
         sends.filter_map(|send| send.due(now)).chain(receives).chain(ask).min()
     }
 
@@ -163,8 +139,8 @@ impl Engine {
         let is_finished = self.take_inserts(shared);
         self.take_controls(shared)?;
         for out in &mut self.outgoing {
-            let hello = self.peers.get(&out.rank).and_then(|peer| peer.hello);
-            out.advance(shared, hello.map(|hello| hello.device))?;
+            let device = self.peers.get(&out.rank).and_then(|peer| peer.device);
+            out.advance(shared, device)?;
         }
         for (index, source) in self.incoming.iter_mut().enumerate() {
             source.advance(shared, index)?;
@@ -209,13 +185,10 @@ impl Engine {
             packets.iter().for_each(|(_, packet)| sent.add(packet));
         }
         for (index, packet) in packets {
-            self.outgoing[index].queue(shared, packet, DATA);
+            self.outgoing[index].insert(shared, packet);
         }
         if is_finished {
-            for out in self.outgoing.iter_mut().filter(|out| !out.is_last_queued) {
-                out.is_last_queued = true;
-                out.queue(shared, Packet::default(), LAST);
-            }
+            self.outgoing.iter_mut().for_each(|out| out.finish(shared));
         }
         is_finished
     }
@@ -247,6 +220,9 @@ impl Engine {
         let (is_source, is_destination) = match self.peers.get_mut(&from) {
             Some(peer) => {
                 peer.hello = Some(hello);
+                if peer.device.replace(hello.device) != Some(hello.device) {
+                    shared.registry.note_device(from, hello.device);
+                }
                 if std::mem::take(&mut peer.is_asked) {
                     shared.call.retract(shared.context.comm(), from);
                 }
@@ -380,113 +356,6 @@ impl Engine {
         let unsent = self.outgoing.iter().filter(|out| is_known(out.rank) && !out.is_complete());
         missing.extend(unsent.map(|out| format!("packets for rank {} to leave", out.rank)));
         if missing.is_empty() { "its own `finish`".to_owned() } else { missing.join(", ") }
-    }
-}
-
-impl Outgoing {
-    fn queue(&mut self, shared: &Shared, packet: Packet, kind: u8) {
-        let on_device = packet.payload.as_ref().is_some_and(|p| p.kind() == MemoryKind::Device);
-        let send = PacketSend::new(self.rank, shared.tag, packet);
-        // Packets before the last one: as many as were numbered.
-        let send = send.with_words(kind, [self.numbered, 0, 0, 0]).numbered(self.numbered);
-        self.numbered += 1;
-        self.queue.push_back((send, on_device));
-    }
-
-    /// `device`: of the receiver, once it is known.
-    fn advance(&mut self, shared: &Shared, device: Option<Option<DeviceId>>) -> Result<(), SparseError> {
-        while let Some((mut send, on_device)) = self.queue.pop_front() {
-            if on_device {
-                let Some(device) = device else {
-                    self.queue.push_front((send, on_device));
-                    break;
-                };
-                send = send.to_device(device);
-            }
-            let is_over = send.poll(&shared.context)?;
-            match (send.is_posted(), is_over) {
-                (true, true) => {}
-                (true, false) => self.flight.push(send),
-                (false, _) => {
-                    self.queue.push_front((send, on_device));
-                    break;
-                }
-            }
-        }
-        let mut failed = None;
-        self.flight.retain_mut(|send| match send.poll(&shared.context) {
-            Ok(is_over) => !is_over,
-            Err(error) => {
-                failed = Some(error);
-                false
-            }
-        });
-        failed.map_or(Ok(()), |error| Err(error.into()))
-    }
-
-    fn is_complete(&self) -> bool {
-        self.is_last_queued && self.queue.is_empty() && self.flight.is_empty()
-    }
-}
-
-impl Incoming {
-    /// Receives packets; those that are ready go to the outcome, in order.
-    fn advance(&mut self, shared: &Shared, index: usize) -> Result<(), SparseError> {
-        loop {
-            let mut has_more = false;
-            while self.window.len() < WINDOW && self.expected.is_none() {
-                let Some(receive) = PacketReceive::next(&shared.context, self.rank, shared.tag)? else {
-                    break;
-                };
-                self.begin(receive)?;
-                has_more = true;
-            }
-            for receive in &mut self.window {
-                receive.poll(&shared.context)?;
-            }
-            for receive in &mut self.window {
-                if !receive.is_ready() {
-                    break;
-                }
-                if let Some(packet) = receive.take() {
-                    let mut outcome = shared.outcome();
-                    outcome.statistics.received.add(&packet);
-                    outcome.packets[index].push(packet);
-                }
-            }
-            self.window.retain(|receive| !(receive.is_taken() && receive.is_over()));
-            if !has_more {
-                return Ok(());
-            }
-        }
-    }
-
-    fn begin(&mut self, receive: PacketReceive) -> Result<(), SparseError> {
-        let [count, ..] = receive.words();
-        let refused = |field, value| {
-            let error = HeaderError::Field { field, value };
-            Err(SparseError::Malformed { from: self.rank, error })
-        };
-        match receive.kind() {
-            _ if count != self.begun || receive.sequence() != self.begun => {
-                refused("number of packets before it", count)
-            }
-            DATA => {
-                self.begun += 1;
-                self.window.push_back(receive);
-                Ok(())
-            }
-            LAST if receive.bytes().is_some() => refused("payload of the last packet", count),
-            LAST => {
-                self.expected = Some(count);
-                Ok(())
-            }
-            kind => refused("kind", kind.into()),
-        }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.expected.is_some() && self.window.is_empty()
     }
 }
 

@@ -35,6 +35,7 @@ mod error;
 mod future;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod queues;
 mod registry;
 mod shared;
 #[cfg(test)]
@@ -128,6 +129,7 @@ impl SparseAlltoall {
     /// which may be the progress thread; at once if it is there already. The callback must not block; a panic in it is logged.
     pub fn on_completion(&self, callback: impl FnOnce(Result<(), SparseError>) + Send + 'static) {
         self.shared.completion.on_completion(callback);
+        self.shared.demand_if_due();
     }
 
     /// The packets of a source, in the order of their insertion there; once the operation is complete. They are given once.

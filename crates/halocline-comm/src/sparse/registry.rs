@@ -7,10 +7,11 @@ use super::control::Control;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
+use crate::mappings::DeviceId;
 use crate::packet::{Failure, PacketTag};
 use crate::progress::Serve;
 use crate::transport::Transport;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,10 +24,12 @@ const MOST: usize = 1024;
 /// The first and the longest time between two questions.
 pub(super) const ASK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// The operations of a rank that are over.
+/// What the operations of a rank leave behind.
 pub(super) struct Registry {
     transport: Weak<dyn Transport>,
     over: Mutex<VecDeque<(u64, Control)>>,
+    /// The device of each rank in its last operation with this one.
+    devices: Mutex<BTreeMap<usize, Option<DeviceId>>>,
 }
 
 #[derive(Default)]
@@ -38,7 +41,8 @@ impl Registry {
         let mut is_new = false;
         let registry = extension.0.get_or_init(|| {
             is_new = true;
-            Arc::new(Self { transport: comm.weak_transport(), over: Mutex::default() })
+            let transport = comm.weak_transport();
+            Arc::new(Self { transport, over: Mutex::default(), devices: Mutex::default() })
         });
         if is_new {
             let weak: Weak<Self> = Arc::downgrade(registry);
@@ -50,6 +54,20 @@ impl Registry {
     fn over(&self) -> MutexGuard<'_, VecDeque<(u64, Control)>> {
         // No panic can happen while it is held: the list is always whole.
         self.over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn devices(&self) -> MutexGuard<'_, BTreeMap<usize, Option<DeviceId>>> {
+        // As above.
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device of a rank in its last operation with this one.
+    pub(super) fn device_of(&self, rank: usize) -> Option<Option<DeviceId>> {
+        self.devices().get(&rank).copied()
+    }
+
+    pub(super) fn note_device(&self, rank: usize, device: Option<DeviceId>) {
+        self.devices().insert(rank, device);
     }
 
     /// Remembers an operation that is over, or that this rank could not begin.

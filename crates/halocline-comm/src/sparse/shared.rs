@@ -31,7 +31,7 @@ pub(super) struct Shared {
     /// What [`Shared::settle`] has found in the outcome.
     pub(super) completion: Completion<Result<(), SparseError>>,
     arming: Mutex<Arming>,
-    registry: Arc<Registry>,
+    pub(super) registry: Arc<Registry>,
     /// When the first task began to wait.
     task_since: Mutex<Option<Duration>>,
 }
@@ -59,6 +59,7 @@ pub(super) struct Outcome {
 struct Arming {
     waiters: usize,
     is_over: bool,
+    is_dropped: bool,
     is_armed: bool,
 }
 
@@ -108,7 +109,7 @@ impl Shared {
         let destinations = checked(destinations, Role::Destination)?;
         let packets = sources.iter().map(|_| Vec::new()).collect();
         let shared = Arc::new(Self {
-            engine: Mutex::new(Engine::new(&sources, &destinations)),
+            engine: Mutex::new(Engine::new(&sources, &destinations, &registry)),
             outcome: Mutex::new(Outcome { packets, ..Outcome::default() }),
             context,
             call,
@@ -171,6 +172,14 @@ impl Shared {
         self.demand_if_due();
     }
 
+    /// When to look again for nobody but those that do not look themselves. Ranks that have not begun are asked for tasks, for callbacks,
+    /// and for the end of what the program has dropped.
+    fn due_unwatched(&self) -> Option<Duration> {
+        let now = self.context.comm().link().host().now();
+        let asks = self.completion.is_wanted() || lock(&self.arming).is_dropped;
+        self.engine().due(now, asks)
+    }
+
     /// No bell rings when a device has done its work or a time has come: the progress thread looks.
     pub(super) fn demand_if_due(&self) {
         if self.due().is_some() {
@@ -182,7 +191,7 @@ impl Shared {
     /// How long a wait may sleep: no bell rings when a device has done its work or a time has come.
     fn until_due(&self) -> Duration {
         let now = self.context.comm().link().host().now();
-        self.engine().due(now).map_or(Duration::MAX, |due| due.saturating_sub(now))
+        self.engine().due(now, true).map_or(Duration::MAX, |due| due.saturating_sub(now))
     }
 
     pub(super) fn is_complete(&self) -> Result<bool, SparseError> {
@@ -328,7 +337,9 @@ impl Shared {
         if !self.inserts().is_finished {
             self.fail(SparseError::Dropped);
         }
+        self.arm(|arming| arming.is_dropped = true);
         self.drive();
+        self.demand_if_due();
         if !self.is_over() {
             let detached: Arc<Self> = Arc::clone(self);
             self.context.comm().defer_drop(detached);
@@ -358,8 +369,7 @@ impl Serve for Shared {
     }
 
     fn due(&self) -> Option<Duration> {
-        let now = self.context.comm().link().host().now();
-        let due = if self.is_watched() { None } else { self.engine().due(now) };
+        let due = if self.is_watched() { None } else { self.due_unwatched() };
         let deadline = self.task_deadline().filter(|_| matches!(self.status(), Ok(false)));
         due.into_iter().chain(deadline).min()
     }

@@ -107,6 +107,11 @@ impl Protocol {
         Ok(import.address + offset)
     }
 
+    /// The device of this rank that a mapping is for.
+    pub(crate) fn mapped_for(&self, token: u64) -> Option<DeviceId> {
+        Some(self.imports.get(&token)?.device)
+    }
+
     /// Ends one use of a mapping.
     pub(crate) fn end_use(&mut self, token: u64) {
         if let Some(import) = self.imports.get_mut(&token) {

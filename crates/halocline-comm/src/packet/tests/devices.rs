@@ -175,3 +175,21 @@ fn a_payload_that_nobody_can_map_leaves_through_memory_of_its_device() {
     assert_eq!(pair.ends[0].copier(&device).unwrap().allocations(), [1, 0]);
     assert!(live.reports().is_empty(), "{:?}", live.reports());
 }
+
+/// The sender knows the device that the receiver had before.
+#[test]
+fn a_payload_mapped_for_another_device_of_the_receiver_arrives_through_the_host() {
+    let live = live();
+    let [former, device] = [0, 1].map(|at| live.world().device(at).unwrap());
+    let pair = Pair::new(|_| Arc::new(DeviceMemory::new(&device)));
+    let [_, to] = &pair.ends;
+    // It maps memory for both.
+    let _former = PacketContext::new(to.comm(), Arc::new(DeviceMemory::new(&former))).unwrap();
+    for (mapped_for, through_host) in [(&device, false), (&former, true)] {
+        let packet = send(Some(on_device(&device, 70_000))).to_device(mapped_for.driver().uuid());
+        let payload = pair.pass(packet).unwrap().payload.unwrap();
+        assert!(payload.device() == Some(&device) && read(&payload, &device) == bytes(70_000));
+        assert_eq!(to.copier(&device).unwrap().allocations()[1] > 0, through_host);
+    }
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}

@@ -143,3 +143,38 @@ fn packets_keep_their_order_where_streams_finish_in_another_one() {
     });
     assert!(live.reports().is_empty(), "{:?}", live.reports());
 }
+
+/// The sender begins with the device of the last operation, before it hears of another one.
+#[test]
+fn payloads_arrive_at_a_rank_whose_device_changes_between_operations() {
+    let live = live(true);
+    on_ranks(2, |comm| {
+        let other = 1 - comm.rank();
+        let devices = [0, 1].map(|at| live.world().device(at).unwrap());
+        for turn in 0..6 {
+            // Its own device, the other one, memory of the host.
+            let device = &devices[(comm.rank() + turn) % 2];
+            let received: Arc<dyn MemoryResource> = match turn % 3 {
+                2 => host(&comm),
+                _ => Arc::new(DeviceMemory::new(device)),
+            };
+            let memory = DeviceMemory::new(device);
+            let stream = device.stream(Priority::Normal).unwrap();
+            let exchange = SparseAlltoall::new(&comm, &[other], &[other], received).unwrap();
+            let byte = (10 * turn + comm.rank()) as u8;
+            let payload = filled(&live, &memory, &stream, byte, 100_000);
+            exchange.insert(other, Packet::new(vec![byte], Some(payload))).unwrap();
+            exchange.finish();
+            exchange.wait().unwrap();
+            let payload = exchange.extract(other).unwrap().remove(0).payload.unwrap();
+            let found = match payload.kind() {
+                MemoryKind::Device => read(&payload, device),
+                _ => payload.to_vec().unwrap(),
+            };
+            let expected = (10 * turn + other) as u8;
+            assert!(found.iter().all(|found| *found == expected), "turn {turn}");
+            comm.barrier().unwrap();
+        }
+    });
+    assert_eq!(live.reports().iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
+}
