@@ -72,7 +72,7 @@ impl Doorbell {
 
     /// Wakes the progress thread of the rank.
     ///
-    /// The fence pairs with the one in [`Doorbell::await_demand`]: either this thread sees that the other one sleeps, or that sees
+    /// The fence pairs with the one in `Doorbell::await_demand`: either this thread sees that the other one sleeps, or that sees
     /// the demand.
     #[cold]
     pub fn demand(&self, host: &dyn Host) {

@@ -2,7 +2,10 @@
 
 use crate::ScalarType;
 use crate::error::ProgramError;
+use crate::expression::Expression;
+use crate::plan::Slots;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -187,6 +190,36 @@ impl fmt::Display for Quantity {
             Self::Constant(value) => write!(f, "{value}"),
             Self::Expression(text) => f.write_str(text),
         }
+    }
+}
+
+impl Quantity {
+    /// The symbols of the expression. The error says what is wrong with it.
+    pub fn symbols(&self) -> Result<BTreeSet<String>, String> {
+        let mut names = BTreeSet::new();
+        if let Self::Expression(text) = self {
+            Expression::compile(text, &mut |name| {
+                names.insert(name.to_owned());
+                Ok(0)
+            })?;
+        }
+        Ok(names)
+    }
+
+    /// Its value, where `symbol` has those of the symbols. The error says what is wrong with the expression, or that its value is none of
+    /// 64 bits.
+    pub fn value(&self, symbol: &dyn Fn(&str) -> Option<i64>) -> Result<i64, String> {
+        let text = match self {
+            Self::Constant(value) => return Ok(*value),
+            Self::Expression(text) => text,
+        };
+        let mut words = Vec::new();
+        let expression = Expression::compile(text, &mut |name| {
+            words.push(symbol(name).ok_or_else(|| format!("the symbol {name} has no value"))? as u64);
+            Ok(words.len() - 1)
+        })?;
+        let value = expression.value(&Slots::new(&mut words));
+        value.ok_or_else(|| format!("the expression {text:?} overflows 64 bits or divides by 0"))
     }
 }
 

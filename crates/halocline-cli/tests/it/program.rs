@@ -12,9 +12,13 @@ const MANIFEST: &str = r#"{
     "symbols": [{"name": "n", "type": "int32"}],
     "parameters": ["t", "dt", "n"], "init": ["n"]}"#;
 
-fn info(folder: &Path, args: &[&str]) -> Output {
+fn program(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
-    command.args(["program", "info"]).args(args).current_dir(folder).output().unwrap()
+    command.arg("program").args(args).current_dir(folder).output().unwrap()
+}
+
+fn info(folder: &Path, args: &[&str]) -> Output {
+    program(folder, &[&["info"], args].concat())
 }
 
 /// A folder with the library and its manifest.
@@ -22,7 +26,7 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let code =
         "int s; void *__dace_init_heat(int n) { return &s; } int __dace_exit_heat(void *s) { return 0; }
-        void __program_heat(void *s, double *t, float dt, int n) {}";
+        void __program_heat(void *s, double *t, float dt, int n) { for (int i = 0; i < n; i++) t[i] = dt; }";
     std::fs::write(folder.path().join("heat.c"), code).unwrap();
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-o", "libheat.so", "heat.c"]).current_dir(folder.path());
@@ -66,5 +70,42 @@ fn a_library_that_cannot_be_loaded_is_an_error() {
         let output = info(folder.path(), &[library]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && text.contains(message), "{text}");
+    }
+}
+
+#[test]
+fn calls_are_timed_with_arrays_of_the_manifests_sizes() {
+    let folder = folder();
+    let settings = ["--set", "n=7", "--set", "t.1=3", "--set", "dt=0.5", "--rounds", "3"];
+    let output = program(folder.path(), &[&["bench", "libheat.so", "--json"], &settings[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let named: Vec<_> = lines.iter().map(|line| line["call"].as_str().unwrap()).collect();
+    assert_eq!(named, ["checked", "prepared"], "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(lines.iter().all(|line| line["median_ns"].as_f64().unwrap() > 0.0 && line["rounds"] == 3));
+    let output = program(folder.path(), &[&["bench", "libheat.so"], &settings[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("program heat\ncall ") && text.lines().count() == 4, "{text}");
+}
+
+#[test]
+fn wrong_settings_of_a_timing_are_errors() {
+    let folder = folder();
+    for (settings, message) in [
+        (&["n=7", "dt=1"][..], "give `--set t.1=NUMBER`, the number of indices of dimension 1 of `t`"),
+        (&["t.1=3", "dt=1"], "give `--set n=NUMBER`, the number of indices of dimension I of `t`"),
+        (&["n=7", "t.1=3"], "give `--set dt=NUMBER`, the scalar of type float32"),
+        (&["n=0.5", "t.1=3", "dt=1"], "`--set n=0.5` is no integer"),
+        (&["n=-1", "t.1=3", "dt=1"], "the settings make a negative number"),
+        (&["n=4611686018427387904", "t.1=3", "dt=1"], "the array `t` is too large"),
+        (&["n=7", "t.1=3", "dt=1", "m=2"], "`--set m=...` sets nothing"),
+        (&["n=7", "t.1=3", "dt=true,"], "is no setting"),
+        (&["=7"], "is no setting"),
+    ] {
+        let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", *setting]).collect();
+        let output = program(folder.path(), &[&["bench", "libheat.so"], &settings[..]].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(message), "{message}: {text}");
     }
 }

@@ -1,18 +1,20 @@
 //! What the packets of an operation share.
 
-use super::PacketError;
 use super::copy::{Copier, Copiers};
 use super::parts::PART;
+use super::send::EVENT_POLL;
 use super::staged::STAGED_PART;
+use super::{Packet, PacketError};
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::mappings::{DeviceId, Mappings};
-use crate::memory_resource::{HostMemory, MemoryResource};
+use crate::memory_resource::{Buffer, HostMemory, MemoryResource};
+use crate::progress::Serve;
 use crate::transport::Transport;
 use crate::wait::Patience;
 use halocline_device::{Device, DeviceError};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -99,6 +101,15 @@ impl PacketContext {
         self.copiers.of(device, &self.host)
     }
 
+    /// Drops a packet that was refused. Never blocks: memory that a stream still writes is kept until it does no more.
+    pub fn discard(&self, packet: Packet) {
+        let is_unready = |payload: &Buffer| payload.is_ready() == Ok(false);
+        if let Some(payload) = packet.payload.filter(is_unready) {
+            let unready = Unready { comm: self.comm.clone(), payload: Mutex::new(Some(payload)) };
+            self.comm.defer_drop(Arc::new(unready));
+        }
+    }
+
     /// Rings this rank when memory is given back.
     pub(super) fn waker(&self) -> &Waker {
         &self.waker
@@ -116,6 +127,34 @@ impl PacketContext {
     pub(super) fn check_rank(&self, rank: usize) -> Result<(), CommError> {
         let size = self.comm.size();
         if rank < size { Ok(()) } else { Err(CommError::NoSuchRank { rank, size }) }
+    }
+}
+
+/// A payload that nobody wants any more, and that a stream still writes.
+struct Unready {
+    comm: Communicator,
+    payload: Mutex<Option<Buffer>>,
+}
+
+impl Unready {
+    fn payload(&self) -> MutexGuard<'_, Option<Buffer>> {
+        // No panic can happen while it is held.
+        self.payload.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Serve for Unready {
+    fn serve(&self) {
+        // Dropped outside of the lock: its owner may be the program's.
+        let _over = self.payload().take_if(|payload| payload.is_ready() != Ok(false));
+    }
+
+    fn is_over(&self) -> bool {
+        self.payload().is_none()
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.payload().as_ref().map(|_| self.comm.link().host().now() + EVENT_POLL)
     }
 }
 

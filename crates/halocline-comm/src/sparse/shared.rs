@@ -150,6 +150,15 @@ impl Shared {
     }
 
     pub(super) fn insert(&self, destination: usize, packet: Packet) -> Result<(), SparseError> {
+        let mut packet = Some(packet);
+        let inserted = self.try_insert(destination, &mut packet);
+        // It was refused.
+        packet.into_iter().for_each(|packet| self.context.discard(packet));
+        inserted
+    }
+
+    /// Takes the packet unless it is refused.
+    fn try_insert(&self, destination: usize, packet: &mut Option<Packet>) -> Result<(), SparseError> {
         let index = self.named(destination, Role::Destination)?;
         if let Some(error) = self.outcome().error.clone() {
             return Err(error);
@@ -159,7 +168,7 @@ impl Shared {
             if inserts.is_finished {
                 return Err(SparseError::Finished { destination });
             }
-            inserts.packets.push_back((index, packet));
+            inserts.packets.extend(packet.take().map(|packet| (index, packet)));
         }
         self.drive();
         self.demand_if_due();

@@ -29,6 +29,8 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "neighbors::what_is_dropped_too_early_is_named", run: dropped },
     Case { name: "neighbors::a_session_ends_by_its_last_turns_or_by_its_drop", run: sessions_end },
     Case { name: "neighbors::memory_of_a_dropped_round_is_given_back", run: forgotten },
+    Case { name: "neighbors::a_session_beside_a_round_is_found_out", run: mixed },
+    Case { name: "neighbors::an_abort_ends_the_waits_of_all_threads", run: aborted },
 ];
 
 fn sides(comm: &Stage<'_>) -> Outcome {
@@ -346,6 +348,24 @@ fn topologies(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// Every other rank opens a session where its neighbours start a round.
+fn mixed(comm: &Stage<'_>) -> Outcome {
+    if comm.size() < 2 {
+        return Ok(());
+    }
+    let patient = comm.with_deadline(Some(Duration::from_secs(20)));
+    let line = Line::new(&comm.of(&patient), Topology::Line)?;
+    let error = match comm.rank() % 2 {
+        0 => line.session(3)?.round(Sides { left: Turn::Nothing, right: Turn::Nothing }).err(),
+        _ => line.exchange(3, Sides::default()).err(),
+    };
+    let is_named =
+        matches!(error, Some(NeighborError::OutOfStep { id: 3, .. } | NeighborError::Aborted { .. }));
+    ensure!(is_named, "{error:?}");
+    comm.barrier()?;
+    Ok(())
+}
+
 fn dropped(comm: &Stage<'_>) -> Outcome {
     if comm.size() < 2 {
         return Ok(());
@@ -368,6 +388,40 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
         }
         comm.barrier()?;
     }
+    Ok(())
+}
+
+fn aborted(comm: &Stage<'_>) -> Outcome {
+    let patient = comm.with_deadline(Some(Duration::from_secs(20)));
+    let line = &Line::new(&comm.of(&patient), Topology::Line)?;
+    let (rank, is_alone) = (comm.rank(), comm.size() == 1);
+    // No neighbour starts these operations.
+    let waits = [2 * (rank as u32 % 2), 2 * (rank as u32 % 2) + 1];
+    let flights = if is_alone { Vec::new() } else { waits.map(|id| line.start(id, Sides::default())).into() };
+    let flights = flights.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let is_told = |error: Option<NeighborError>| {
+        ensure!(
+            matches!(&error, Some(NeighborError::Aborted { rank: 0, why }) if why == "no input"),
+            "{error:?}"
+        );
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            flights.iter().map(|flight| scope.spawn(|| flight.wait_until_complete().err())).collect();
+        // All threads wait, or will.
+        comm.barrier()?;
+        if rank == 0 {
+            line.abort("no input");
+        }
+        for thread in threads {
+            is_told(thread.join().map_err(|_| Trouble::new("a thread of the rank has panicked"))?)?;
+        }
+        Ok::<_, Trouble>(())
+    })?;
+    // It is final.
+    is_told(line.failure(9))?;
+    comm.barrier()?;
     Ok(())
 }
 

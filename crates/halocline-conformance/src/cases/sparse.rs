@@ -217,14 +217,17 @@ fn expect_named(stage: &Stage<'_>, found: Result<(), String>) -> Outcome {
 
 fn different(stage: &Stage<'_>) -> Outcome {
     let comm = stage.duplicate()?;
-    let work = if stage.rank() % 2 == 0 { sparse_beside } else { round_beside };
+    let work = if stage.rank().is_multiple_of(2) { sparse_beside } else { round_beside };
     expect_named(stage, work(&comm, stage))
 }
 
 fn other_order(stage: &Stage<'_>) -> Outcome {
     let comm = stage.duplicate()?;
-    let works =
-        if stage.rank() % 2 == 0 { [sparse_beside, round_beside] } else { [round_beside, sparse_beside] };
+    let works = if stage.rank().is_multiple_of(2) {
+        [sparse_beside, round_beside]
+    } else {
+        [round_beside, sparse_beside]
+    };
     expect_named(stage, works.into_iter().try_for_each(|work| work(&comm, stage)))
 }
 

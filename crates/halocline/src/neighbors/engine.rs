@@ -155,28 +155,50 @@ impl Shared {
     pub(super) fn start(
         &self,
         id: u32,
-        turns: Sides<Turn>,
+        mut turns: Sides<Turn>,
         series: Series,
+    ) -> Result<Arc<Core>, NeighborError> {
+        let started = self.try_start(id, &mut turns, &series);
+        self.discard(turns);
+        started
+    }
+
+    /// Drops packets that were refused.
+    pub(super) fn discard(&self, turns: Sides<Turn>) {
+        for turn in [turns.left, turns.right] {
+            if let Turn::Packet(packet) = turn {
+                self.context.discard(packet);
+            }
+        }
+    }
+
+    /// Takes the packets unless they are refused.
+    fn try_start(
+        &self,
+        id: u32,
+        turns: &mut Sides<Turn>,
+        series: &Series,
     ) -> Result<Arc<Core>, NeighborError> {
         for side in Side::BOTH {
             self.check_turn(side, turns.get(side))?;
         }
         let core = {
             let mut state = self.lock();
-            let number = state.number(id, &series)?;
+            let number = state.number(id, series)?;
+            let turns = std::mem::take(turns);
             let known = state.ids.entry(id).or_default();
             known.rounds += 1;
             let core = Core::new(id, known.rounds);
             known.open = Some(Arc::clone(&core));
             if self.comm().size() == 1 {
-                core.put(self.alone(turns, &series));
+                core.put(self.alone(turns, series));
                 state.statistics.rounds += 1;
                 drop(state);
                 core.completion.complete(Ok(()));
                 return Ok(core);
             }
             count(&mut state.statistics.sent, &turns);
-            let links = self.links(&number, turns, &series);
+            let links = self.links(&number, turns, series);
             let (begun, is_armed) = (self.now(), false);
             state.active.push(Active { core: Arc::clone(&core), number, links, begun, is_armed });
             core

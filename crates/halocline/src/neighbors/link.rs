@@ -19,7 +19,7 @@ pub(super) struct Number {
     pub(super) id: u32,
     /// Rounds outside of sessions and sessions of the id, counted from 1.
     pub(super) epoch: u64,
-    /// The round within a session.
+    /// The round within a session, counted from 1; 0 outside.
     pub(super) round: u64,
 }
 
@@ -32,7 +32,11 @@ impl Number {
 
 impl std::fmt::Display for Number {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "round {} of its use {}", self.round, self.epoch)
+        let Self { round, epoch, .. } = self;
+        match round {
+            0 => write!(f, "a single round (use {epoch})"),
+            _ => write!(f, "round {round} of a session (use {epoch})"),
+        }
     }
 }
 

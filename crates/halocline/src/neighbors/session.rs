@@ -68,7 +68,7 @@ impl Session {
         let has_itself = owner.shared.is_own_neighbor();
         let ended = owner.shared.neighbors.map(|neighbor| neighbor.is_none() && !has_itself);
         let (shared, owner, flight) = (Arc::clone(&owner.shared), Some(Arc::clone(owner)), None);
-        Ok(Self { shared, owner, id, epoch, next: 0, flight, sent: ended, received: ended })
+        Ok(Self { shared, owner, id, epoch, next: 1, flight, sent: ended, received: ended })
     }
 
     /// Exchanges one round. Blocks until the neighbours that have not ended have sent theirs. After an interrupted wait the round is still
@@ -87,16 +87,9 @@ impl Session {
 
     fn begin(&mut self, mut turns: Sides<Turn>) -> Result<(), NeighborError> {
         let (shared, id) = (&self.shared, self.id);
-        if self.flight.is_some() {
-            return Err(NeighborError::Busy { id });
-        }
-        for side in Side::BOTH {
-            if matches!(turns.get(side), Turn::Packet(_)) && *self.sent.get(side) {
-                return Err(match shared.neighbors.get(side) {
-                    Some(_) => NeighborError::Finished { id, side },
-                    None => shared.no_neighbor(side),
-                });
-            }
+        if let Err(refused) = self.check_turns(&turns) {
+            shared.discard(turns);
+            return Err(refused);
         }
         let ends = Sides { left: turns.left.is_end(), right: turns.right.is_end() };
         let mut goes_on = Sides::<bool>::default();
@@ -112,6 +105,20 @@ impl Session {
         self.next += 1;
         self.flight = Some(Flight { round: Round::new(shared, core), ends });
         Ok(())
+    }
+
+    fn check_turns(&self, turns: &Sides<Turn>) -> Result<(), NeighborError> {
+        let (shared, id) = (&self.shared, self.id);
+        if self.flight.is_some() {
+            return Err(NeighborError::Busy { id });
+        }
+        let is_late = |side: &Side| matches!(turns.get(*side), Turn::Packet(_)) && *self.sent.get(*side);
+        Side::BOTH.into_iter().find(is_late).map_or(Ok(()), |side| {
+            Err(match shared.neighbors.get(side) {
+                Some(_) => NeighborError::Finished { id, side },
+                None => shared.no_neighbor(side),
+            })
+        })
     }
 
     /// Waits for the round that was started, and takes what came. Blocks. Fails as [`Round::wait`]; an interrupted wait leaves

@@ -178,3 +178,42 @@ fn payloads_arrive_at_a_rank_whose_device_changes_between_operations() {
     });
     assert_eq!(live.reports().iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
 }
+
+/// The stream of the payload waits until the test lets it go on.
+#[test]
+fn a_refused_payload_is_kept_until_its_stream_has_written_it() {
+    use halocline_device::ValueOp;
+    let live = live(true);
+    on_ranks(2, |comm| {
+        let other = 1 - comm.rank();
+        let device = live.world().device(comm.rank() as u32).unwrap();
+        let stream = device.stream(Priority::Normal).unwrap();
+        let flag = device.allocate_pinned(8).unwrap();
+        // SAFETY: the flag lives until the stream is synchronised.
+        unsafe { stream.values(&[ValueOp::Wait { address: flag.at(0), at_least: 1 }]) }.unwrap();
+        let held = Arc::new(());
+        let memory = device.allocate(1000).unwrap();
+        let address = memory.at(0);
+        let fill = Kernel::new("fill").writes(address, 1000);
+        let fill = fill.body(move |memory| memory.bytes_mut(address, 1000).fill(1));
+        live.world().launch(&stream, fill).unwrap();
+        // SAFETY: memory of the device, held by its owner; only the stream writes it.
+        let payload = unsafe { Buffer::foreign_device(address, 1000, &device, (memory, Arc::clone(&held))) };
+        let payload = payload.ready_after(&stream).unwrap();
+        let exchange = SparseAlltoall::new(&comm, &[other], &[other], host(&comm)).unwrap();
+        exchange.finish();
+        let refused = exchange.insert(other, Packet::new(Vec::new(), Some(payload)));
+        assert!(matches!(refused, Err(SparseError::Finished { .. })));
+        comm.barrier().unwrap();
+        assert_eq!(Arc::strong_count(&held), 2);
+        // SAFETY: only the stream and this call access the flag.
+        unsafe { flag.store(0, 1) };
+        exchange.wait().unwrap();
+        while Arc::strong_count(&held) > 1 {
+            std::thread::yield_now();
+        }
+        stream.synchronise().unwrap();
+        comm.barrier().unwrap();
+    });
+    assert!(live.reports().is_empty(), "{:?}", live.reports());
+}

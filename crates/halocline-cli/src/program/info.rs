@@ -1,19 +1,13 @@
-//! `halocline program`: what a compiled program takes.
+//! What a compiled program takes.
 
 use crate::error::CommandError;
 use crate::table::print_lines;
-use clap::{Args, Subcommand};
+use clap::Args;
 use halocline_program::Program;
 use halocline_program::signature::{Access, Argument, DeviceKind, Dimension, Interface, Returns};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-
-/// What is done with a compiled program.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ProgramCommand {
-    Info(InfoArgs),
-}
 
 /// Load a library, check its manifest and symbols, and show what the program takes
 ///
@@ -25,8 +19,7 @@ pub(crate) struct InfoArgs {
     library: PathBuf,
 }
 
-pub(crate) fn run(command: &ProgramCommand, json: bool) -> Result<(), CommandError> {
-    let ProgramCommand::Info(args) = command;
+pub(super) fn run(args: &InfoArgs, json: bool) -> Result<(), CommandError> {
     // SAFETY: the user asked for the library to be loaded; no call is made.
     let program = unsafe { Program::load(&args.library) }?;
     let object = json!({
