@@ -359,9 +359,15 @@ pub unsafe trait Driver: Any + Send + Sync {
         None
     }
 
-    /// Runs `work` once with this device as the thread's current device, as such libraries require.
+    /// Runs `work` once with this device as the thread's current device, as such libraries require. Afterwards the
+    /// thread has its former one, even if `work` selects another (`cuCtxPushCurrent`, `cuCtxPopCurrent`).
     fn within(&self, work: &mut dyn FnMut()) {
         work();
+    }
+
+    /// Whether this is the thread's current device (`cuCtxGetCurrent`). True for devices that know no current one.
+    fn is_current(&self) -> bool {
+        true
     }
 
     /// Reports that the host is about to read, or to write, bytes of pinned memory. Only a checking device

@@ -6,6 +6,7 @@
 //! ordering.
 
 pub mod cuda;
+mod current;
 mod deferred_free;
 mod device;
 mod driver;

@@ -114,6 +114,19 @@ impl Primary {
         Ok(current)
     }
 
+    /// As [`Primary::make_current`], for code that may make another context current: the former one is restored even then.
+    pub(super) fn push_current(&self) -> Result<Current, c_int> {
+        // SAFETY: `new` retained `self.context`, and only the drop of `self` releases it.
+        check(unsafe { (self.api.push)(self.context) })?;
+        Ok(Current { api: self.api, is_pushed: true, mode: None })
+    }
+
+    /// Whether the context is current in this thread.
+    pub(super) fn is_current(&self) -> bool {
+        let mut now = 0;
+        check((self.api.current)(&mut now)).is_ok() && now == self.context
+    }
+
     /// As [`Primary::make_current`], for calls that CUDA refuses during another thread's stream capture,
     /// and that would invalidate it (frees, queries, host waits). The calls here are independent of
     /// captured streams.

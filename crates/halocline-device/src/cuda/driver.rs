@@ -85,8 +85,12 @@ unsafe impl Driver for CudaDriver {
 
     fn within(&self, work: &mut dyn FnMut()) {
         // If this fails, the library reports it as well.
-        let _current = self.primary.make_current();
+        let _current = self.primary.push_current();
         work();
+    }
+
+    fn is_current(&self) -> bool {
+        self.primary.is_current()
     }
 
     fn tuning(&self) -> Tuning {

@@ -6,7 +6,7 @@ use super::report::Report;
 use super::shadow::Touch;
 use super::state::{State, Waits};
 use super::stream::{Block, Event, Op, Record};
-use super::{Guard, World};
+use super::{Guard, World, current};
 use crate::driver::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
 };
@@ -400,6 +400,15 @@ unsafe impl Driver for SimDriver {
             state.memories.store(spot, value);
             state.tick(host);
         }
+    }
+
+    fn within(&self, work: &mut dyn FnMut()) {
+        let _restored = current::select(self.device);
+        work();
+    }
+
+    fn is_current(&self) -> bool {
+        current::is_current(self.device)
     }
 
     fn handed_over(&self, address: Address, bytes: usize, writes: bool) -> Option<NonNull<u8>> {

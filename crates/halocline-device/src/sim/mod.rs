@@ -17,6 +17,7 @@
 
 mod choice;
 mod clock;
+mod current;
 mod driver;
 mod explore;
 mod kernel;
