@@ -1,10 +1,11 @@
 //! Why a program cannot be loaded or called.
 
 use crate::{Device, ScalarType};
+use halocline_device::DeviceError;
 use std::path::PathBuf;
 
-/// Why a program cannot be loaded or called. All but [`ProgramError::Status`] and [`ProgramError::LastError`] come before the
-/// program is entered.
+/// Why a program cannot be loaded or called. All but [`ProgramError::Status`], [`ProgramError::LastError`] and
+/// [`ProgramError::Stream`] come before the program is entered.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
@@ -178,6 +179,26 @@ pub enum ProgramError {
     /// The C function returned another number than 0.
     #[error("program {program} failed: it returned status {status}; its results are not valid")]
     Status { program: Box<str>, status: i32 },
+    /// A call on a stream of a program without streams.
+    #[error(
+        "program {program} uses no stream of a GPU; call it without a stream, or name its streams in the manifest (`streams`)"
+    )]
+    NoStreams { program: Box<str> },
+    /// A call that a stream under capture cannot hold.
+    #[error("program {program} cannot be captured into a graph: {why}")]
+    Capture { program: Box<str>, why: &'static str },
+    /// `init` selected another GPU than that of the stream.
+    #[error(
+        "program {program} selects another GPU than GPU {gpu} of the stream when it is initialised (DaCe's programs use the first GPU of \
+         a process); let each process see its GPU alone (CUDA_VISIBLE_DEVICES)"
+    )]
+    OtherGpu { program: Box<str>, gpu: u32 },
+    /// More internal streams than are supported.
+    #[error("program {program} takes more than {most} streams; limit the streams that it is compiled for")]
+    TooManyStreams { program: Box<str>, most: usize },
+    /// The device refused a call that orders the program's streams.
+    #[error("program {program} cannot be ordered on its stream: {error}")]
+    Stream { program: Box<str>, error: DeviceError },
     /// The program reports an error of the GPU.
     #[error("program {program} failed: its last GPU error is {code}; its results are not valid")]
     LastError { program: Box<str>, code: i32 },

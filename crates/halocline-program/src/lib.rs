@@ -52,6 +52,9 @@
 //! | `symbols` | integers that follow from the arrays' dimensions | none |
 //! | `parameters` | the names of the C parameters in their order, without the state | required |
 //! | `init` | the names of the parameters of `__dace_init_N` | none |
+//! | `streams` | the GPU streams of the program: `caller`, `internal` or `default` ([`Streams`]) | `caller` if the library exports `__dace_gpu_set_all_streams` or there is a `stream`, else none |
+//! | `stream` | the name of the C parameter that takes the stream (`cudaStream_t`), for interface `c` | none |
+//! | `synchronises` | `true`: the program waits for the GPU before it returns | `false` |
 //!
 //! An array has a `type` (`bool`, `int8` to `int64`, `uint8` to `uint64`, `float16`, `float32`, `float64`, `complex64`, `complex128`), a
 //! `device` (`cpu` or `gpu`, default `cpu`), an `access` (`write` or `read`, default `write`; a read-only array fits `read` alone) and
@@ -79,18 +82,27 @@
 //!
 //! The stub is the fastest of the three, and needs no list of counts as monomorphic functions do.
 //!
+//! # Streams
+//!
+//! [`Program::call_on`] runs a program of a GPU in the order of a stream, without a wait of the host. [`Streams`] says how programs get
+//! their streams. Without a stream they work on the default stream.
+//!
 //! # Threads and states
 //!
 //! Threads may call one [`Program`] at the same time. Each call has its own frame. A state of DaCe's interface is used by one call at a
 //! time: a call that finds all states of its symbols in use makes another one. Values of the symbols of `init` that are new make another
-//! state too. A library is opened once per file and process and stays open.
+//! state too, as does a stream whose GPU has no state that other streams have passed. A library is opened once per file and process and
+//! stays open.
 
 pub mod cache;
+mod call_stream;
 mod elf;
 mod error;
 mod expression;
 mod given;
+mod in_flight;
 mod library;
+mod on_stream;
 mod plan;
 mod prepared;
 mod program;
@@ -101,10 +113,11 @@ mod stub;
 
 pub use error::ProgramError;
 pub use given::{ArrayView, Device, Element, Given, RawArray};
+pub use on_stream::{Keepalive, OnStream};
 pub use prepared::Prepared;
 pub use program::Program;
 pub use scalar::{Scalar, ScalarType};
-pub use signature::Signature;
+pub use signature::{Signature, Streams};
 
 /// The blocks of the guide's page compile.
 #[cfg(doctest)]

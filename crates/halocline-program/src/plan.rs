@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     copies: Box<[Copied]>,
     /// The parameters of `init`.
     pub(crate) init: Box<[InitParameter]>,
+    /// The word of the parameter that takes the stream.
+    pub(crate) stream: Option<usize>,
     /// Words of the frame.
     pub(crate) frame_words: usize,
     /// Words of a call: the frame, then further slots.

@@ -3,8 +3,10 @@
 use crate::Program;
 use crate::error::ProgramError;
 use crate::given::{ArrayView, Given};
+use crate::on_stream::OnStream;
 use crate::plan::ArgumentKind;
 use crate::scalar::Scalar;
+use halocline_device::Stream;
 
 /// A call that is ready: it borrows the arrays, and calls the program as often as is wanted. Each thread prepares, or clones, its own.
 ///
@@ -22,6 +24,8 @@ use crate::scalar::Scalar;
 pub struct Prepared<'a> {
     program: &'a Program,
     words: Box<[u64]>,
+    /// The GPU of its arrays.
+    gpu: Option<u32>,
     given: Box<[Owned<'a>]>,
 }
 
@@ -60,14 +64,42 @@ impl<'a> Owned<'a> {
 impl<'a> Prepared<'a> {
     pub(crate) fn new(program: &'a Program, given: &[Given<'a>]) -> Result<Self, ProgramError> {
         let mut words = vec![0; program.plan.words].into_boxed_slice();
-        program.plan.bind(given, &mut words)?;
-        Ok(Self { program, words, given: given.iter().map(Owned::of).collect() })
+        let mut gpu = None;
+        program.plan.bind(given, &mut gpu, &mut words)?;
+        Ok(Self { program, words, gpu, given: given.iter().map(Owned::of).collect() })
     }
 
     /// Calls the program.
     #[inline]
     pub fn call(&mut self) -> Result<(), ProgramError> {
         self.program.run(&mut self.words)
+    }
+
+    /// Calls the program in the order of a stream, as [`Program::call_on`] does.
+    ///
+    /// # Safety
+    /// That of [`Program::call_on`].
+    pub unsafe fn call_on<'s>(&mut self, stream: impl Into<OnStream<'s>>) -> Result<(), ProgramError> {
+        let on = stream.into();
+        self.check_gpu(on.stream())?;
+        self.program.run_on(&on, &mut self.words)
+    }
+
+    /// Makes the state for calls on a stream, if the program needs one that it does not have: so that the first call does not wait for the
+    /// device, and can be captured.
+    pub fn make_state_on(&mut self, stream: &Stream) -> Result<(), ProgramError> {
+        self.check_gpu(stream)?;
+        self.program.make_state_on(stream, &self.words)
+    }
+
+    /// Refuses a stream of another GPU than the arrays'.
+    fn check_gpu(&mut self, stream: &Stream) -> Result<(), ProgramError> {
+        let gpu = stream.device().ordinal();
+        match self.gpu {
+            // Finds the array that is elsewhere.
+            Some(other) if other != gpu => self.bind_with(|_| (), Some(gpu)),
+            _ => Ok(()),
+        }
     }
 
     /// Changes a scalar for the calls that follow. If it is refused, the calls keep the value before.
@@ -100,19 +132,32 @@ impl<'a> Prepared<'a> {
 
     /// Checks everything with another value at one position.
     fn bind_again(&mut self, position: usize, value: Scalar) -> Result<(), ProgramError> {
-        let mut given: Vec<Given<'_>> = self.given.iter().map(Owned::as_given).collect();
-        if given.len() <= position {
-            given.resize(position + 1, Given::Absent);
-        }
-        given[position] = Given::Scalar(value);
-        let mut words = vec![0; self.words.len()].into_boxed_slice();
-        self.program.plan.bind(&given, &mut words)?;
-        drop(given);
-        self.words = words;
+        let change = |given: &mut Vec<Given<'_>>| {
+            if given.len() <= position {
+                given.resize(position + 1, Given::Absent);
+            }
+            given[position] = Given::Scalar(value);
+        };
+        self.bind_with(change, self.gpu)?;
         let mut owned = std::mem::take(&mut self.given).into_vec();
         owned.resize(owned.len().max(position + 1), Owned::Other(None));
         owned[position] = Owned::Other(Some(value));
         self.given = owned.into();
+        Ok(())
+    }
+
+    /// Checks everything after a change, for a GPU if there is one.
+    fn bind_with(
+        &mut self,
+        change: impl FnOnce(&mut Vec<Given<'_>>),
+        mut gpu: Option<u32>,
+    ) -> Result<(), ProgramError> {
+        let mut given: Vec<Given<'_>> = self.given.iter().map(Owned::as_given).collect();
+        change(&mut given);
+        let mut words = vec![0; self.words.len()].into_boxed_slice();
+        self.program.plan.bind(&given, &mut gpu, &mut words)?;
+        drop(given);
+        self.words = words;
         Ok(())
     }
 }

@@ -3,9 +3,10 @@
 use crate::error::ProgramError;
 use crate::given::Given;
 use crate::library::Library;
+use crate::on_stream::StreamResources;
 use crate::plan::{ArgumentKind, Bound, Plan};
 use crate::prepared::Prepared;
-use crate::signature::{Interface, Returns, Signature};
+use crate::signature::{Interface, Returns, Signature, Streams};
 use crate::state::{Lifecycle, States};
 use crate::stub;
 use std::ffi::{c_int, c_void};
@@ -20,7 +21,9 @@ pub struct Program {
     signature: Signature,
     pub(crate) plan: Plan,
     function: *const c_void,
-    states: Option<States>,
+    pub(crate) states: Option<States>,
+    pub(crate) streams: Option<Streams>,
+    pub(crate) resources: StreamResources,
     library: Arc<Library>,
 }
 
@@ -30,7 +33,8 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl Program {
-    /// Loads a library and the manifest beside it (`libheat.so.json` for `libheat.so`). A state without symbols is made at once.
+    /// Loads a library and the manifest beside it (`libheat.so.json` for `libheat.so`). A state without symbols is made at once, unless the
+    /// program uses streams of a GPU.
     ///
     /// # Safety
     /// The library does what its manifest says: its function takes these parameters and accesses no memory of the arrays outside of
@@ -58,11 +62,17 @@ impl Program {
             Interface::C => (library.need(signature.symbol.as_ref().unwrap_or(name), name)?, None),
             Interface::DaCe => {
                 let function = library.need(&format!("__program_{name}"), name)?;
-                (function, Some(States::new(Lifecycle::of(&library, name)?)))
+                (function, Some(States::new(Lifecycle::of(&library, &signature)?)))
             }
         };
-        let program = Self { signature, plan, function, states, library };
-        if let (Some(states), true) = (&program.states, program.plan.init.is_empty()) {
+        let streams = match &states {
+            Some(states) => states.lifecycle().setters.streams,
+            None => signature.streams.or(signature.stream.as_ref().map(|_| Streams::Caller)),
+        };
+        let resources = StreamResources::default();
+        let program = Self { signature, plan, function, states, streams, resources, library };
+        // A state of a GPU is made once it is known which.
+        if let (Some(states), true, None) = (&program.states, program.plan.init.is_empty(), streams) {
             drop(states.acquire(&program.plan, &[])?);
         }
         Ok(program)
@@ -103,9 +113,10 @@ impl Program {
         argument.is_some_and(|argument| matches!(argument.kind, ArgumentKind::Array(_)))
     }
 
-    /// Checks the arguments and calls the program. It returns when the program does.
+    /// Checks the arguments and calls the program. It returns when the program does. A program of the caller's streams works on the
+    /// default stream (the null stream) of the thread's current GPU: see [`Program::call_on`].
     pub fn call(&self, given: &[Given<'_>]) -> Result<(), ProgramError> {
-        self.plan.with_words(given, |Bound { words }| self.run(words))
+        self.plan.with_words(given, None, |Bound { words }| self.run(words))
     }
 
     /// Checks the arguments, then passes a closure that calls the program to `around`: to release a lock during the call alone.
@@ -114,7 +125,7 @@ impl Program {
         given: &[Given<'_>],
         around: impl FnOnce(&mut (dyn FnMut() -> Result<(), ProgramError> + Send)) -> R,
     ) -> Result<R, ProgramError> {
-        self.plan.with_words(given, |Bound { words }| Ok(around(&mut || self.run(words))))
+        self.plan.with_words(given, None, |Bound { words }| Ok(around(&mut || self.run(words))))
     }
 
     /// Checks the arguments once, for many calls.
@@ -129,14 +140,14 @@ impl Program {
         let state = states.acquire(&self.plan, words)?;
         words[0] = state.handle().expose_provenance() as u64;
         self.jump(words)?;
-        match states.last_error() {
+        match states.lifecycle().last_error {
             Some(last_error) => self.check_last_error(last_error, state.handle()),
             None => Ok(()),
         }
     }
 
     #[inline]
-    fn jump(&self, words: &[u64]) -> Result<(), ProgramError> {
+    pub(crate) fn jump(&self, words: &[u64]) -> Result<(), ProgramError> {
         // SAFETY: the plan placed the words for the function's parameters and checked them; whoever loaded the program vouches for
         // the rest. The words of the frame come first.
         let result = unsafe { stub::jump(words.as_ptr(), self.plan.stack_words(), self.function) };
@@ -146,7 +157,11 @@ impl Program {
         }
     }
 
-    fn check_last_error(&self, function: *const c_void, state: *mut c_void) -> Result<(), ProgramError> {
+    pub(crate) fn check_last_error(
+        &self,
+        function: *const c_void,
+        state: *mut c_void,
+    ) -> Result<(), ProgramError> {
         // SAFETY: the symbol is DaCe's `__dace_gpu_last_error`, which has this type.
         let function: unsafe extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(function) };
         // SAFETY: the state is in use by this call alone.

@@ -37,6 +37,16 @@ pub struct Signature {
     /// The names of the parameters of `init`: scalars and symbols.
     #[serde(default)]
     pub init: Vec<String>,
+    /// The GPU streams of the program's work. Without it: [`Streams::Caller`] for a library that exports
+    /// `__dace_gpu_set_all_streams` or for a function with the parameter `stream`, else none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Streams>,
+    /// The name of the C parameter that takes the stream (a `cudaStream_t`), for [`Interface::C`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+    /// The program waits for the GPU before it returns, so that the host does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synchronises: bool,
 }
 
 /// The version of the format of manifests.
@@ -51,6 +61,19 @@ pub enum Interface {
     /// `__dace_init_N`, `__program_N`, `__dace_exit_N`.
     #[default]
     DaCe,
+}
+
+/// The GPU streams of a program's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Streams {
+    /// The stream that the caller gives: by `__dace_gpu_set_all_streams`, or as a parameter.
+    Caller,
+    /// Several streams, which run concurrently: by `__dace_gpu_set_stream`. They begin after the caller's stream, which goes on after
+    /// them.
+    Internal,
+    /// The default stream (the null stream), whatever the caller gives. It begins after the caller's stream, which goes on after it.
+    Default,
 }
 
 /// What the C function returns.

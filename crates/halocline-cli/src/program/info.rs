@@ -4,7 +4,7 @@ use crate::error::CommandError;
 use crate::table::print_lines;
 use clap::Args;
 use halocline_program::Program;
-use halocline_program::signature::{Access, Argument, DeviceKind, Dimension, Interface, Returns};
+use halocline_program::signature::{Access, Argument, DeviceKind, Dimension, Interface, Returns, Streams};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -56,8 +56,19 @@ fn describe(program: &Program) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{what}: {names}");
     }
+    if let Some(streams) = program.streams() {
+        text += match streams {
+            Streams::Caller => "stream: the caller's",
+            Streams::Internal => "streams: internal ones, after and before the caller's",
+            Streams::Default => "stream: the default stream, after and before the caller's",
+        };
+        text += if program.synchronises() { "; waits for the GPU\n" } else { "\n" };
+    }
     text + match (signature.interface, signature.init.is_empty()) {
         (Interface::C, _) => "states: none\n",
+        (Interface::DaCe, _) if program.streams().is_some() => {
+            "states: made for each GPU, set of values of the parameters of init, and stream in use\n"
+        }
         (Interface::DaCe, true) => "states: made at load, and for each further call at the same time\n",
         (Interface::DaCe, false) => {
             "states: made for each set of values of the parameters of init, and for each further call at the same time\n"

@@ -16,38 +16,43 @@ pub(crate) struct Bound<'w> {
 const INLINE: usize = 128;
 
 impl Plan {
-    /// Binds what is given, in memory of the stack if it is small, and passes the words on.
+    /// Binds what is given, for a GPU if there is one, in memory of the stack if it is small, and passes the words on.
     #[inline]
     pub(crate) fn with_words<R>(
         &self,
         given: &[Given<'_>],
+        mut gpu: Option<u32>,
         then: impl FnOnce(Bound<'_>) -> Result<R, ProgramError>,
     ) -> Result<R, ProgramError> {
         if self.words <= INLINE {
             let mut inline = [0u64; INLINE];
             let words = &mut inline[..self.words];
-            self.bind(given, words)?;
+            self.bind(given, &mut gpu, words)?;
             then(Bound { words })
         } else {
             let mut words = vec![0u64; self.words];
-            self.bind(given, &mut words)?;
+            self.bind(given, &mut gpu, &mut words)?;
             then(Bound { words: &mut words })
         }
     }
 
-    /// Checks all arguments and writes the words of a call.
-    pub(crate) fn bind(&self, given: &[Given<'_>], words: &mut [u64]) -> Result<(), ProgramError> {
+    /// Checks all arguments and writes the words of a call. All arrays of GPUs are of the one in `gpu`, which the first of them sets.
+    pub(crate) fn bind(
+        &self,
+        given: &[Given<'_>],
+        gpu: &mut Option<u32>,
+        words: &mut [u64],
+    ) -> Result<(), ProgramError> {
         if given.len() != self.arguments.len()
             && (given.len() > self.arguments.len() || !self.may_end_at(given))
         {
             return Err(self.wrong_number(given.len()));
         }
         let mut slots = Slots::new(words);
-        let mut gpu = None;
         for (argument, given) in self.arguments.iter().zip(given) {
             match (&argument.kind, given) {
                 (ArgumentKind::Array(plan), Given::Array(view)) => {
-                    self.bind_array(argument, plan, view, &mut gpu, &mut slots)?;
+                    self.bind_array(argument, plan, view, gpu, &mut slots)?;
                 }
                 (ArgumentKind::Scalar { is_optional: true, .. }, _) => {}
                 (ArgumentKind::Scalar { scalar, .. }, Given::Scalar(value)) => {

@@ -6,7 +6,7 @@ use super::{
 use crate::ScalarType;
 use crate::error::ProgramError;
 use crate::expression::Expression;
-use crate::signature::{Argument, ArrayArgument, Dimension, Interface, Quantity, Signature};
+use crate::signature::{Argument, ArrayArgument, Dimension, Interface, Quantity, Signature, Streams};
 use crate::stub::Placer;
 use std::collections::HashMap;
 
@@ -57,6 +57,7 @@ fn compile(signature: &Signature) -> Result<Plan, Fault> {
     if signature.parameters.len() > MOST_PARAMETERS {
         return fault("parameters", format!("there are more than {MOST_PARAMETERS}"));
     }
+    check_streams(signature)?;
     let mut compiler = Compiler { signature, names: names(signature)?, checks: Vec::new() };
     let has_state = signature.interface == Interface::DaCe;
     if !has_state && !signature.init.is_empty() {
@@ -83,9 +84,34 @@ fn compile(signature: &Signature) -> Result<Plan, Fault> {
         checks: compiler.checks.into(),
         copies,
         init,
+        stream: signature.stream.as_deref().map(|name| compiler.names[name].slot),
         frame_words,
         words,
     })
+}
+
+/// Refuses streams that the interface cannot give to the program.
+fn check_streams(signature: &Signature) -> Result<(), Fault> {
+    match (signature.interface, &signature.stream, signature.streams) {
+        (Interface::DaCe, Some(_), _) => fault(
+            "stream",
+            "DaCe's programs get their streams by functions of the library, not as a parameter",
+        ),
+        (Interface::C, _, Some(Streams::Internal)) => {
+            fault("streams", "nothing gives a C function its internal streams; give it a parameter `stream`")
+        }
+        (Interface::C, None, Some(Streams::Caller)) => fault(
+            "streams",
+            "the C function has no parameter for the stream of the caller; name it as `stream`",
+        ),
+        (Interface::C, Some(_), Some(Streams::Default)) => {
+            fault("stream", "a program of the default stream takes no stream")
+        }
+        (_, Some(name), _) if signature.parameters.iter().filter(|other| *other == name).count() != 1 => {
+            fault("stream", format!("{name:?} is not the name of exactly one parameter"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// All names with their types; the slots come later.
@@ -96,7 +122,9 @@ fn names(signature: &Signature) -> Result<HashMap<&str, Name>, Fault> {
         Argument::Scalar(scalar) => (scalar.name.as_str(), Some(scalar.scalar), !scalar.optional),
     });
     let symbols = signature.symbols.iter().map(|symbol| (symbol.name.as_str(), Some(symbol.scalar), false));
-    for (name, scalar, is_defined) in arguments.chain(symbols) {
+    // The parameter for the stream is passed as an address is.
+    let stream = signature.stream.iter().map(|name| (name.as_str(), None, true));
+    for (name, scalar, is_defined) in arguments.chain(symbols).chain(stream) {
         let is_symbol = !is_defined;
         if name.is_empty() {
             return fault("arguments", "a name is empty");
@@ -112,7 +140,7 @@ fn names(signature: &Signature) -> Result<HashMap<&str, Name>, Fault> {
         }
         let new = Name { slot: usize::MAX, scalar, is_defined, has_dependents: false };
         if names.insert(name, new).is_some() {
-            return fault(name, "the name occurs twice among arguments and symbols");
+            return fault(name, "the name occurs twice among arguments, symbols and the stream");
         }
     }
     Ok(names)

@@ -116,7 +116,7 @@ impl Plan {
             (DeviceKind::Cpu, _) => "memory of the host".to_owned(),
             (DeviceKind::Gpu, None) => "memory of a GPU".to_owned(),
             (DeviceKind::Gpu, Some(ordinal)) => {
-                format!("memory of GPU {ordinal}, as the arguments before it")
+                format!("memory of GPU {ordinal}, as the arguments before it or the stream")
             }
         };
         of!(self, argument, WrongDevice { given: view.device, expected: expected.into() })

@@ -3,8 +3,10 @@
 mod cache;
 mod calls;
 mod files;
+mod gpu;
 mod random;
 mod refused;
 mod signatures;
 mod source;
 mod states;
+mod streams;

@@ -160,7 +160,10 @@ fn all_arrays_of_a_call_are_of_one_gpu() {
     let on = |gpu| nowhere(RawArray { device: Device::Gpu(gpu), extents: &[4, 5], strides: &[40, 8], ..RAW });
     program.call(&[on(1), on(1)]).unwrap();
     let error = refusal(&program, &[on(1), on(2)]);
-    assert!(error.to_string().ends_with("memory of GPU 1, as the arguments before it"), "{error}");
+    assert!(
+        error.to_string().ends_with("memory of GPU 1, as the arguments before it or the stream"),
+        "{error}"
+    );
     let host = RawArray { extents: &[4, 5], strides: &[40, 8], ..RAW };
     assert!(matches!(refusal(&program, &[nowhere(host), on(0)]), ProgramError::WrongDevice { .. }));
 }

@@ -50,6 +50,24 @@ fn manifests_that_contradict_themselves_are_refused() {
         ),
         ("\"interface\": \"c\"", "\"interface\": \"c\", \"init\": [\"n\"]", "has no init"),
         ("\"interface\": \"c\"", "\"init\": [\"a\"]", "\"a\" is neither a scalar argument nor a symbol"),
+        ("\"interface\": \"c\"", "\"stream\": \"n\"", "get their streams by functions of the library"),
+        ("\"interface\": \"c\"", "\"interface\": \"c\", \"streams\": \"internal\"", "its internal streams"),
+        (
+            "\"interface\": \"c\"",
+            "\"interface\": \"c\", \"streams\": \"caller\"",
+            "no parameter for the stream",
+        ),
+        (
+            "\"interface\": \"c\"",
+            "\"interface\": \"c\", \"streams\": \"default\", \"stream\": \"q\"",
+            "a program of the default stream takes no stream",
+        ),
+        (
+            "\"interface\": \"c\"",
+            "\"interface\": \"c\", \"stream\": \"q\"",
+            "\"q\" is not the name of exactly one parameter",
+        ),
+        ("\"interface\": \"c\"", "\"interface\": \"c\", \"stream\": \"a\"", "the name occurs twice"),
     ];
     for (from, to, why) in cases {
         let error = changed(from, to);

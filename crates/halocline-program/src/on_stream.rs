@@ -1,0 +1,244 @@
+//! Calls in the order of a GPU's stream.
+
+use crate::call_stream::{CallStream, enter_default, leave_default};
+use crate::error::ProgramError;
+use crate::given::Given;
+use crate::in_flight;
+use crate::plan::Bound;
+use crate::program::Program;
+use crate::signature::Streams;
+use crate::state::States;
+use halocline_device::{Device, DeviceError, Event, EventPool, Stream};
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What owns the memory of arrays.
+pub type Keepalive = Arc<dyn Any + Send + Sync>;
+
+/// The stream of a call, and what is kept until the stream has passed the call.
+#[derive(Clone)]
+pub struct OnStream<'a> {
+    stream: &'a Stream,
+    keepalive: Option<Keepalive>,
+}
+
+impl fmt::Debug for OnStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keeps = if self.keepalive.is_some() { ", keeping" } else { "" };
+        write!(f, "OnStream({:#x}{keeps})", self.stream.raw().0)
+    }
+}
+
+impl<'a> From<&'a Stream> for OnStream<'a> {
+    fn from(stream: &'a Stream) -> Self {
+        Self { stream, keepalive: None }
+    }
+}
+
+impl<'a> OnStream<'a> {
+    pub(crate) fn stream(&self) -> &'a Stream {
+        self.stream
+    }
+
+    /// A call on this stream.
+    pub fn of(stream: &'a Stream) -> Self {
+        stream.into()
+    }
+
+    /// Keeps `keepalive` until the stream has passed the call; if the stream is captured, until the program is dropped. A later call of
+    /// any program on a stream of the device drops it.
+    #[must_use]
+    pub fn keeping(mut self, keepalive: Keepalive) -> Self {
+        self.keepalive = Some(keepalive);
+        self
+    }
+}
+
+/// What a program needs for calls on streams.
+#[derive(Default)]
+pub(crate) struct StreamResources {
+    /// Events of each device.
+    pools: Mutex<Vec<(Device, EventPool)>>,
+    /// What captured calls keep.
+    captured: Mutex<Vec<Keepalive>>,
+}
+
+impl fmt::Debug for StreamResources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StreamResources")
+    }
+}
+
+impl StreamResources {
+    fn events(&self, device: &Device) -> EventPool {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pool)) = pools.iter().find(|(of, _)| of == device) {
+            return pool.clone();
+        }
+        let pool = device.events();
+        pools.push((device.clone(), pool.clone()));
+        pool
+    }
+}
+
+impl Program {
+    /// The streams of the program's work; `None` if it runs on the host.
+    pub fn streams(&self) -> Option<Streams> {
+        self.streams
+    }
+
+    /// Whether the program waits for the GPU, so that a call blocks the host, as its manifest says.
+    pub fn synchronises(&self) -> bool {
+        self.signature().synchronises
+    }
+
+    /// Checks the arguments and calls the program in the order of a stream: after everything that the stream was given before, and before
+    /// everything that it is given later. The host does not wait, unless the program does ([`Program::synchronises`]). All GPU arrays
+    /// are of the stream's GPU.
+    ///
+    /// The first call on a GPU makes a state, which may wait for the device; [`crate::Prepared::make_state_on`] does so ahead. Each stream
+    /// has a state of its own until it has passed the last call with it.
+    ///
+    /// A call under capture becomes part of the graph. Its state serves graphs of this stream alone from then on: launch them in the
+    /// order of one stream, and keep the program as long as they exist.
+    ///
+    /// # Safety
+    /// Until the stream has passed the call, the memory of all arrays stays valid ([`OnStream::keeping`] can see to it), and nothing else
+    /// accesses it but work that the stream orders.
+    pub unsafe fn call_on<'s>(
+        &self,
+        stream: impl Into<OnStream<'s>>,
+        given: &[Given<'_>],
+    ) -> Result<(), ProgramError> {
+        // SAFETY: the caller keeps the same promise.
+        unsafe { self.call_on_within(stream, given, |call| call()) }?
+    }
+
+    /// Checks the arguments, then passes a closure that calls the program on the stream to `around`: to release a lock during the call
+    /// alone.
+    ///
+    /// # Safety
+    /// That of [`Program::call_on`].
+    pub unsafe fn call_on_within<'s, R>(
+        &self,
+        stream: impl Into<OnStream<'s>>,
+        given: &[Given<'_>],
+        around: impl FnOnce(&mut (dyn FnMut() -> Result<(), ProgramError> + Send)) -> R,
+    ) -> Result<R, ProgramError> {
+        let on = stream.into();
+        let gpu = Some(on.stream.device().ordinal());
+        self.plan.with_words(given, gpu, |Bound { words }| Ok(around(&mut || self.run_on(&on, words))))
+    }
+
+    /// Calls the program on a stream with bound words.
+    pub(crate) fn run_on(&self, on: &OnStream<'_>, words: &mut [u64]) -> Result<(), ProgramError> {
+        let call = self.begin_on(on)?;
+        let events = self.resources.events(call.device());
+        if !call.is_captured() {
+            in_flight::release(call.device());
+        }
+        let (result, passed) = match &self.states {
+            Some(states) => self.run_state_on(states, &call, &events, words)?,
+            None => self.run_function_on(&call, &events, words)?,
+        };
+        if let Some(keepalive) = &on.keepalive {
+            self.keep(&call, &events, passed, keepalive.clone())?;
+        }
+        result
+    }
+
+    /// Checks that the program can be called on a stream.
+    fn begin_on<'s>(&self, on: &OnStream<'s>) -> Result<CallStream<'s>, ProgramError> {
+        let program = || self.name().into();
+        if self.streams.is_none() {
+            return Err(ProgramError::NoStreams { program: program() });
+        }
+        let call = CallStream::of(on.stream).map_err(|error| self.refused(error))?;
+        let why = match self.streams {
+            _ if !call.is_captured() => return Ok(call),
+            _ if self.synchronises() => "it waits for the GPU, says its manifest",
+            Some(Streams::Default) => "it uses the default stream, which cannot be captured",
+            _ => return Ok(call),
+        };
+        Err(ProgramError::Capture { program: program(), why })
+    }
+
+    fn refused(&self, error: DeviceError) -> ProgramError {
+        ProgramError::Stream { program: self.name().into(), error }
+    }
+
+    fn run_state_on(
+        &self,
+        states: &States,
+        call: &CallStream<'_>,
+        events: &EventPool,
+        words: &mut [u64],
+    ) -> Result<Done, ProgramError> {
+        let mut state = states.acquire_on(&self.plan, words, call)?;
+        let (handle, lifecycle) = (state.handle(), states.lifecycle());
+        state.belongs_to(call);
+        words[0] = handle.expose_provenance() as u64;
+        let last = state.last();
+        last.enter(call, &lifecycle.setters, handle, events).map_err(|error| self.refused(error))?;
+        let result = call.device().within(|| {
+            self.jump(words)?;
+            lifecycle.last_error.map_or(Ok(()), |last_error| self.check_last_error(last_error, handle))
+        });
+        let passed = last.leave(call, &lifecycle.setters, events).map_err(|error| self.refused(error))?;
+        Ok((result, passed))
+    }
+
+    /// Calls a C function, which has no state.
+    fn run_function_on(
+        &self,
+        call: &CallStream<'_>,
+        events: &EventPool,
+        words: &mut [u64],
+    ) -> Result<Done, ProgramError> {
+        let is_default = self.streams == Some(Streams::Default);
+        if is_default {
+            enter_default(call, events).map_err(|error| self.refused(error))?;
+        }
+        if let Some(word) = self.plan.stream {
+            words[word] = call.raw().0 as u64;
+        }
+        let result = call.device().within(|| self.jump(words));
+        if is_default {
+            leave_default(call, events).map_err(|error| self.refused(error))?;
+        }
+        Ok((result, None))
+    }
+
+    fn keep(
+        &self,
+        call: &CallStream<'_>,
+        events: &EventPool,
+        passed: Option<Arc<Event>>,
+        keepalive: Keepalive,
+    ) -> Result<(), ProgramError> {
+        let passed = match passed {
+            Some(passed) => Some(passed),
+            None => call.passed(events).map_err(|error| self.refused(error))?,
+        };
+        match passed {
+            Some(passed) => in_flight::after(call.device(), passed, move || drop(keepalive)),
+            None => self.resources.captured.lock().unwrap_or_else(PoisonError::into_inner).push(keepalive),
+        }
+        Ok(())
+    }
+
+    /// Makes the state of a stream.
+    pub(crate) fn make_state_on(&self, stream: &Stream, words: &[u64]) -> Result<(), ProgramError> {
+        let call = self.begin_on(&stream.into())?;
+        match &self.states {
+            Some(states) => {
+                states.acquire_on(&self.plan, words, &call).map(|mut state| state.belongs_to(&call))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the program says, and an event after the call where there is one.
+type Done = (Result<(), ProgramError>, Option<Arc<Event>>);
