@@ -75,6 +75,12 @@ impl<T: Element> DeviceArray<T> {
         self.field.memory.segment.len() / size_of::<T>()
     }
 
+    /// The address of its lowest byte in the device's memory, for kernels and compiled programs. Their work on it is ordered with exchanges
+    /// by streams.
+    pub fn address(&self) -> Address {
+        self.at(0)
+    }
+
     /// True if it has no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
