@@ -8,6 +8,7 @@ use crate::signature::{Signature, Streams};
 use halocline_device::{Device, DeviceError, Event, EventPool, Priority, RawStream, Stream};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 /// The most internal streams of a program.
 const MOST_STREAMS: usize = 256;
@@ -54,19 +55,32 @@ impl Setters {
     }
 }
 
+/// What tells a stream from others of its handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StreamId {
+    /// No other stream ever has it.
+    Known(u64),
+    /// The driver has none, or the handle is relative to this thread.
+    OfThread(ThreadId),
+    /// It must not be asked for during a capture.
+    Captured,
+}
+
 /// The stream of one call.
 pub(crate) struct CallStream<'a> {
     stream: &'a Stream,
-    /// No other stream ever has it; `None` if it is unknown, or must not be asked for during a capture.
-    id: Option<u64>,
-    is_captured: bool,
+    id: StreamId,
 }
 
 impl<'a> CallStream<'a> {
     pub(crate) fn of(stream: &'a Stream) -> Result<Self, DeviceError> {
-        let is_captured = stream.is_capturing()?;
-        let id = if is_captured { None } else { stream.id() };
-        Ok(Self { stream, id, is_captured })
+        let id = match stream.is_capturing()? {
+            true => StreamId::Captured,
+            false => {
+                stream.id().map_or_else(|| StreamId::OfThread(std::thread::current().id()), StreamId::Known)
+            }
+        };
+        Ok(Self { stream, id })
     }
 
     pub(crate) fn device(&self) -> &'a Device {
@@ -78,12 +92,12 @@ impl<'a> CallStream<'a> {
     }
 
     pub(crate) fn is_captured(&self) -> bool {
-        self.is_captured
+        self.id == StreamId::Captured
     }
 
     /// An event after everything that the stream was given; none under capture, where it would belong to the graph.
     pub(crate) fn passed(&self, events: &EventPool) -> Result<Option<Arc<Event>>, DeviceError> {
-        if self.is_captured {
+        if self.is_captured() {
             return Ok(None);
         }
         let event = events.take()?;
@@ -131,7 +145,7 @@ enum User {
     Nothing,
     Stream {
         raw: RawStream,
-        id: Option<u64>,
+        id: StreamId,
     },
     /// Graphs that were captured from this stream: they may run at any time.
     Graphs(RawStream),
@@ -153,9 +167,9 @@ impl LastStream {
     /// Whether the call's stream used the state last, so that its order is enough.
     pub(crate) fn is_of(&self, call: &CallStream<'_>) -> bool {
         match self.user {
-            User::Stream { raw, .. } if call.is_captured => raw == call.raw(),
-            User::Stream { raw, id } => raw == call.raw() && id.is_some() && id == call.id,
-            User::Graphs(raw) => call.is_captured && raw == call.raw(),
+            User::Stream { raw, .. } if call.is_captured() => raw == call.raw(),
+            User::Stream { raw, id } => raw == call.raw() && id == call.id,
+            User::Graphs(raw) => call.is_captured() && raw == call.raw(),
             User::Nothing | User::Unknown => false,
         }
     }
@@ -166,6 +180,13 @@ impl LastStream {
             User::Nothing => true,
             User::Stream { .. } => self.passed.as_ref().is_some_and(|passed| passed.query() == Ok(true)),
             User::Graphs(_) | User::Unknown => false,
+        }
+    }
+
+    /// Lets no other stream use a state that has not been used.
+    pub(crate) fn reserve(&mut self, call: &CallStream<'_>) {
+        if self.user == User::Nothing && !call.is_captured() {
+            self.user = User::Stream { raw: call.raw(), id: call.id };
         }
     }
 
@@ -234,7 +255,7 @@ impl LastStream {
             }
         }
         let passed = call.passed(events)?;
-        if call.is_captured {
+        if call.is_captured() {
             self.user = User::Graphs(call.raw());
         } else {
             self.user = User::Stream { raw: call.raw(), id: call.id };

@@ -60,8 +60,8 @@ impl<'a> OnStream<'a> {
 pub(crate) struct StreamResources {
     /// Events of each device.
     pools: Mutex<Vec<(Device, EventPool)>>,
-    /// What captured calls keep.
-    captured: Mutex<Vec<Keepalive>>,
+    /// What is kept as long as the program: for captured calls, and for calls that failed to order their streams.
+    held: Mutex<Vec<Keepalive>>,
 }
 
 impl fmt::Debug for StreamResources {
@@ -138,14 +138,14 @@ impl Program {
         if !call.is_captured() {
             in_flight::release(call.device());
         }
-        let (result, passed) = match &self.states {
-            Some(states) => self.run_state_on(states, &call, &events, words)?,
-            None => self.run_function_on(&call, &events, words)?,
+        let done = match &self.states {
+            Some(states) => self.run_state_on(states, &call, &events, words),
+            None => self.run_function_on(&call, &events, words),
         };
-        if let Some(keepalive) = &on.keepalive {
-            self.keep(&call, &events, passed, keepalive.clone())?;
-        }
-        result
+        let kept =
+            on.keepalive.clone().map_or(Ok(()), |keepalive| self.keep(&call, &events, &done, keepalive));
+        let (result, _) = done?;
+        kept.and(result)
     }
 
     /// Checks that the program can be called on a stream.
@@ -210,22 +210,27 @@ impl Program {
         Ok((result, None))
     }
 
+    /// Keeps what a call uses until its stream has passed it.
     fn keep(
         &self,
         call: &CallStream<'_>,
         events: &EventPool,
-        passed: Option<Arc<Event>>,
+        done: &Result<Done, ProgramError>,
         keepalive: Keepalive,
     ) -> Result<(), ProgramError> {
-        let passed = match passed {
-            Some(passed) => Some(passed),
-            None => call.passed(events).map_err(|error| self.refused(error))?,
+        let passed = match done {
+            Ok((_, Some(passed))) => Ok(Some(passed.clone())),
+            Ok((_, None)) => call.passed(events),
+            // Unless the streams refused something, nothing was launched.
+            Err(ProgramError::Stream { .. }) => Ok(None),
+            Err(_) => return Ok(()),
         };
-        match passed {
-            Some(passed) => in_flight::after(call.device(), passed, move || drop(keepalive)),
-            None => self.resources.captured.lock().unwrap_or_else(PoisonError::into_inner).push(keepalive),
+        if let Ok(Some(passed)) = passed {
+            in_flight::after(call.device(), passed, move || drop(keepalive));
+            return Ok(());
         }
-        Ok(())
+        self.resources.held.lock().unwrap_or_else(PoisonError::into_inner).push(keepalive);
+        passed.map(drop).map_err(|error| self.refused(error))
     }
 
     /// Makes the state of a stream.
@@ -233,7 +238,10 @@ impl Program {
         let call = self.begin_on(&stream.into())?;
         match &self.states {
             Some(states) => {
-                states.acquire_on(&self.plan, words, &call).map(|mut state| state.belongs_to(&call))
+                let mut state = states.acquire_on(&self.plan, words, &call)?;
+                state.belongs_to(&call);
+                state.last().reserve(&call);
+                Ok(())
             }
             None => Ok(()),
         }

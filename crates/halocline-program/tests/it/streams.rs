@@ -65,6 +65,26 @@ fn a_prepared_call_is_ordered_as_well() {
 }
 
 #[test]
+fn states_that_are_made_ahead_are_of_their_streams() {
+    let built = library(Kind::Caller);
+    check(|_, device| {
+        let (program, t) = (load(&built, Kind::Caller), array(device));
+        let streams = [stream(device), stream(device)];
+        let mut prepared = program.prepare(&[view(&t), 5.into()]).unwrap();
+        for _ in 0..2 {
+            streams.iter().for_each(|stream| prepared.make_state_on(stream).unwrap());
+            assert_eq!(program.states(), 2);
+        }
+        for stream in &streams {
+            // SAFETY: the array outlives the stream's work, which is waited for.
+            unsafe { prepared.call_on(stream) }.unwrap();
+            stream.synchronise().unwrap();
+        }
+        assert_eq!(program.states(), 2);
+    });
+}
+
+#[test]
 fn a_program_without_a_stream_works_on_the_default_stream() {
     for kind in KINDS {
         let built = library(kind);
