@@ -8,6 +8,7 @@ use crate::trace::TraceError;
 use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
 use halocline_comm::shm::Job;
 use halocline_program::ProgramError;
+use halocline_program::cache::CacheError;
 use halocline_table::TableError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,6 +71,8 @@ pub(crate) enum CommandError {
     Table(#[from] TableError),
     #[error(transparent)]
     Program(#[from] ProgramError),
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error(transparent)]

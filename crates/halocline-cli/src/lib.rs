@@ -2,6 +2,7 @@
 //! Python's `python -m halocline` can run it, too.
 
 mod bench;
+mod cache;
 mod clash;
 mod device;
 mod error;
@@ -70,6 +71,9 @@ enum Command {
     /// Look at compiled programs
     #[command(subcommand)]
     Program(program::ProgramCommand),
+    /// List, check and remove programs that were built and kept
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
         /// Try one MPI library and describe it; `info` does so in a process of its own for each library
@@ -100,9 +104,12 @@ impl Command {
             Self::Run(Case::Heat(args)) => args.trace.is_wanted(),
             Self::Bench(bench) => bench.trace().is_some_and(trace::TraceArgs::is_wanted),
             Self::Run(Case::Rolling(args)) => args.trace.is_wanted(),
-            Self::Launch(_) | Self::Explain(_) | Self::Plot(_) | Self::Program(_) | Self::Info { .. } => {
-                false
-            }
+            Self::Launch(_)
+            | Self::Explain(_)
+            | Self::Plot(_)
+            | Self::Program(_)
+            | Self::Cache(_)
+            | Self::Info { .. } => false,
         }
     }
 }
@@ -155,6 +162,7 @@ fn run_command(command: Command, json: bool) -> Result<u8, CommandError> {
         Command::Plot(Plot::Trace(args)) => timeline::run(&args).map(|()| 0),
         Command::Plot(Plot::Sizes(args)) => sizes::run(&args).map(|()| 0),
         Command::Program(command) => program::run(&command, json).map(|()| 0),
+        Command::Cache(command) => cache::run(&command, json),
         Command::Explain(args) => explain::run(&args, json),
         Command::Bench(bench) => bench::run(&bench, json),
         Command::Info { try_mpi: Some(library) } => {

@@ -14,7 +14,8 @@ const YES: [&str; 4] = ["1", "on", "yes", "true"];
 const NO: [&str; 4] = ["0", "off", "no", "false"];
 
 /// The variables with a restricted form, regardless of the crate, transport or device that reads them.
-const FORMS: [(&str, Form); 6] = [
+const FORMS: [(&str, Form); 7] = [
+    ("HALOCLINE_CACHE_LIMIT", Form::Bytes),
     ("HALOCLINE_CHECK", Form::Switch),
     ("HALOCLINE_LL", Form::Bytes),
     ("HALOCLINE_MPI_DEVICE", Form::SwitchOrAuto),

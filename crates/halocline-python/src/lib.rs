@@ -109,6 +109,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sparse::PySparseAlltoall>()?;
     module.add_function(wrap_pyfunction!(rolling::rolling, module)?)?;
     module.add("_load_program", wrap_pyfunction!(program::load_program, module)?)?;
+    module.add("_build_program", wrap_pyfunction!(program::build_program, module)?)?;
+    module.add_class::<program::PyEntry>()?;
     module.add_class::<program::PyProgram>()?;
     module.add_class::<program::PyPreparedCall>()?;
     module.add_class::<rolling::PyStatistic>()?;

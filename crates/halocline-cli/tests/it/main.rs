@@ -1,6 +1,7 @@
 //! All integration tests of this crate, in one program: it links once.
 
 mod bench;
+mod cache;
 mod documents;
 mod explain;
 mod files;

@@ -13,7 +13,8 @@ fn halocline(arguments: &str, variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
+    "HALOCLINE_CACHE_LIMIT",
     "HALOCLINE_CHECK",
     "HALOCLINE_LL",
     "HALOCLINE_STREAM_WAITS",
@@ -40,6 +41,8 @@ fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
         // All fields lie on the host.
         ("HALOCLINE_LL", "garbage"),
         ("HALOCLINE_STREAM_WAITS", "perhaps"),
+        // Nothing is built.
+        ("HALOCLINE_CACHE_LIMIT", "10 GB"),
         // No rank uses MPI.
         ("HALOCLINE_MPI_DEVICE", "perhaps"),
         ("HALOCLINE_NODE_AWARE", "maybe"),

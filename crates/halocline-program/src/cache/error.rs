@@ -77,6 +77,9 @@ pub enum CacheError {
     /// The caller ended the wait.
     #[error("the wait for program {program} was interrupted")]
     Interrupted { program: Box<str> },
+    /// An environment variable has a malformed value.
+    #[error(transparent)]
+    Variable(#[from] halocline_device::VariableError),
     /// The ranks cannot agree.
     #[error(transparent)]
     Comm(#[from] CommError),

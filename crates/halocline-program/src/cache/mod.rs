@@ -55,6 +55,7 @@ pub use wait::BuildOptions;
 
 use claim::{Attempt, Claim, Heartbeat, Watch};
 use entry::Found;
+use halocline_device::{Bytes, Variable};
 use layout::{Layout, create, look_again};
 use process::Process;
 use std::error::Error;
@@ -81,9 +82,15 @@ impl Cache {
     }
 
     /// The cache of this user: `programs` in the folder that `HALOCLINE_CACHE` names, else in `halocline` in `XDG_CACHE_HOME` or `~/.cache`.
+    /// `HALOCLINE_CACHE_LIMIT` is its limit.
     pub fn of_user() -> Result<Self, CacheError> {
         let folder = halocline_device::cuda::cache_directory().ok_or(CacheError::NoFolder)?;
-        Ok(Self::at(folder.join("programs")))
+        let cache = Self::at(folder.join("programs"));
+        Ok(match Variable::read("HALOCLINE_CACHE_LIMIT").map(Variable::bytes).transpose()? {
+            None | Some(Bytes::Auto) => cache,
+            Some(Bytes::None) => cache.limit(None),
+            Some(Bytes::Number(bytes)) => cache.limit(Some(bytes as u64)),
+        })
     }
 
     /// The same cache, in which a build evicts entries beyond so many bytes; `None`: never.

@@ -40,6 +40,7 @@ from ._core import (
 )
 from ._arrays import empty, zeros
 from ._errors import (
+    BuildTimeoutError,
     ClosedError,
     CommunicatorError,
     CommunicatorTimeoutError,
@@ -61,6 +62,7 @@ from ._errors import (
 from ._threads import run_threads
 
 __all__ = [
+    "BuildTimeoutError",
     "ClosedError",
     "Communicator",
     "CommunicatorError",

@@ -39,6 +39,7 @@ _NumbersLike: TypeAlias = Sequence[SupportsIndex] | numpy.typing.NDArray[Any]
 _FlagsLike: TypeAlias = Sequence[bool] | numpy.typing.NDArray[Any]
 
 __all__ = [
+    "BuildTimeoutError",
     "ClosedError",
     "Communicator",
     "CommunicatorError",
@@ -156,6 +157,9 @@ class PacketExchangeError(HaloError):
 
 class ProgramError(HaloError):
     """A compiled program cannot be loaded or initialised, or has failed; then its results are not valid."""
+
+class BuildTimeoutError(ProgramError, TimeoutError):
+    """Another process builds a program for longer than this one was to wait."""
 
 class MemoryShortageError(HaloError, MemoryError):
     """There is no memory for a payload: the limit of a memory resource is reached, or an allocator of the program has failed, whose

@@ -69,6 +69,10 @@ class ProgramError(HaloError):
     """A compiled program cannot be loaded or initialised, or has failed; then its results are not valid."""
 
 
+class BuildTimeoutError(ProgramError, TimeoutError):
+    """Another process builds a program for longer than this one was to wait."""
+
+
 class MemoryShortageError(HaloError, MemoryError):
     """There is no memory for a payload: the limit of a memory resource is reached, or an allocator of the program has failed, whose
     exception is the ``__cause__``. The operation has failed on all ranks."""

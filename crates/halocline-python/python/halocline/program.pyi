@@ -16,9 +16,13 @@ the program is entered, and releases the GIL while the program runs::
 """
 
 import os
+import pathlib
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, final
 
-__all__ = ["PreparedCall", "Program", "from_sdfg", "load"]
+from . import Communicator
+
+__all__ = ["BuildFolder", "Entry", "PreparedCall", "Program", "build", "compile_sdfg", "from_sdfg", "load"]
 
 def load(library: str | os.PathLike[str], manifest: str | None = None) -> Program:
     """Loads a library and the manifest beside it: ``libheat.so.json`` for ``libheat.so``. ``manifest`` gives its text instead.
@@ -37,6 +41,80 @@ def from_sdfg(compiled: Any) -> Program:
     A value that the program returns is the array argument ``__return``, which the caller gives.
 
     Raises ``HaloTypeError`` for an argument that no program can take, such as a structure or a callback."""
+
+def compile_sdfg(
+    sdfg: Any,
+    *,
+    comm: Communicator | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+) -> Program:
+    """The program of an SDFG of DaCe, which is built once for all processes that share a cache; see :func:`build`.
+
+    The key has the SDFG, the versions of DaCe and of the compiler, DaCe's configuration, and the processor of this process. A program for
+    GPUs takes its architecture from DaCe's option ``compiler.cuda.cuda_arch``: the build sees no GPU. The SDFG stays as it is.
+
+    Raises what DaCe raises, and what :func:`build` does."""
+
+def build(
+    name: str,
+    parts: Mapping[str, str | bytes],
+    builder: Callable[[BuildFolder], Any],
+    *,
+    comm: Communicator | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+) -> Entry:
+    """The entry of a program in the cache, which ``builder`` makes if there is none.
+
+    ``parts`` is all that decides the result: sources, the compiler and its version, flags, the processor or GPU that the program is for.
+    Their order counts. ``builder`` gets a :class:`BuildFolder` and returns the path of the library, or a tuple of files that begins with
+    it. One process builds a program at a time, and the others wait for it, without the GIL.
+
+    ``comm``: the call is collective. One rank builds, and ranks whose cache is another folder receive the program. ``cache``: the folder
+    (``programs`` in ``HALOCLINE_CACHE`` by default). ``timeout``: how many seconds to wait for the build of another process (1800 by
+    default).
+
+    Raises what ``builder`` raises, ``BuildTimeoutError`` if another process takes too long, and ``ProgramError`` if the cache cannot be
+    written or the build of another rank has failed."""
+
+class BuildFolder:
+    """The folder of a build. It is empty at first, and removed after the build.
+
+    ``path`` is where the builder writes its files. ``environ`` has the variables for its commands: they see no GPU, and their temporary
+    files are removed with the folder."""
+
+    path: pathlib.Path
+    environ: dict[str, str]
+
+    def __init__(self, path: str | os.PathLike[str], environ: Mapping[str, str]) -> None: ...
+
+    def run(self, *command: str | os.PathLike[str]) -> str:
+        """Runs a command in the folder, with these variables. Returns what it prints. Raises ``ProgramError`` if it fails."""
+
+@final
+class Entry:
+    """A program in the cache. :func:`build` returns one. With a manifest beside the library, :func:`load` loads it."""
+
+    @property
+    def program(self) -> str:
+        """The name of the program."""
+
+    @property
+    def folder(self) -> os.PathLike[str]:
+        """The folder with the files. They do not change."""
+
+    @property
+    def library(self) -> os.PathLike[str]:
+        """The path of the library."""
+
+    @property
+    def files(self) -> tuple[os.PathLike[str], ...]:
+        """The paths of all files that the build gave."""
+
+    @property
+    def key(self) -> str:
+        """The hash of all that decides the result, 64 hexadecimal digits."""
 
 @final
 class Program:

@@ -1,10 +1,12 @@
 //! Compiled programs: `halocline.program`.
 
+mod cache;
 mod given;
 mod numpy;
 mod prepared;
 mod program_error;
 
+pub(crate) use cache::{PyEntry, build_program};
 pub(crate) use prepared::PyPreparedCall;
 
 use crate::error;

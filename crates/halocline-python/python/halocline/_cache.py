@@ -1,0 +1,201 @@
+"""The cache of compiled programs: builds by functions of the program, and by DaCe. The stub, ``program.pyi``, says more."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import threading
+
+from . import _core
+from ._errors import HaloTypeError, HaloValueError, ProgramError
+from ._sdfg import manifest
+
+
+class BuildFolder:
+    """The folder of a build. It is empty at first, and removed after the build.
+
+    ``path`` is where the builder writes its files. ``environ`` has the variables for its commands: they see no GPU, and their temporary
+    files are removed with the folder."""
+
+    __slots__ = ("environ", "path")
+
+    def __init__(self, path, environ):
+        self.path = pathlib.Path(path)
+        self.environ = {**os.environ, **environ}
+
+    def run(self, *command):
+        """Runs a command in the folder, with these variables. Returns what it prints. Raises ``ProgramError`` if it fails."""
+        ended = subprocess.run(
+            command, cwd=self.path, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+        if ended.returncode != 0:
+            raise ProgramError(f"{command[0]} has failed with status {ended.returncode}:\n{ended.stdout}")
+        return ended.stdout
+
+    def __repr__(self):
+        return f"<halocline.program.BuildFolder {self.path}>"
+
+
+def build(name, parts, builder, *, comm=None, cache=None, timeout=None):
+    if not callable(builder):
+        raise HaloTypeError(f"builder: a function is wanted, not {type(builder).__name__}")
+
+    def call(path, environ):
+        return builder(BuildFolder(path, environ))
+
+    return _core._build_program(name, parts, call, comm, cache, timeout)
+
+
+def compile_sdfg(sdfg, *, comm=None, cache=None, timeout=None):
+    entry = built_sdfg(sdfg, comm=comm, cache=cache, timeout=timeout)
+    return _core._load_program(entry.library)
+
+
+def built_sdfg(sdfg, *, comm=None, cache=None, timeout=None):
+    """The entry of an SDFG: a build folder of DaCe without sources, with a manifest beside the library."""
+    try:
+        import dace
+    except ImportError:
+        dace = None
+    if dace is None or not isinstance(sdfg, dace.SDFG):
+        raise HaloTypeError(f"sdfg: an SDFG of DaCe is wanted, not {type(sdfg).__name__}")
+    parts = {
+        "sdfg": _text_of(sdfg),
+        "dace": _version_of_dace(),
+        "configuration": _configuration(),
+        "compiler": _version_of(_host_compiler()),
+        "target": _target(sdfg),
+    }
+    return build(sdfg.name, parts, functools.partial(_compile, sdfg), comm=comm, cache=cache, timeout=timeout)
+
+
+# What differs between two equal SDFGs: numbers of their objects, their past, and where they are built.
+_WITHOUT_EFFECT = frozenset({"guid", "hash", "orig_sdfg", "transformation_hist", "cfg_list_id", "build_folder"})
+
+# Sections of DaCe's configuration that decide a library beside that of the compiler.
+_CONFIGURED = ("experimental", "frontend", "instrumentation", "library", "optimizer")
+
+
+def _text_of(sdfg):
+    def strip(value):
+        if isinstance(value, dict):
+            kept = ((key, part) for key, part in value.items() if key not in _WITHOUT_EFFECT and not str(key).startswith("_meta_"))
+            return {key: strip(part) for key, part in kept}
+        return [strip(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+    return json.dumps(strip(sdfg.to_json()))
+
+
+@functools.cache
+def _version_of_dace():
+    """The version, and the files that every program includes: a copy that is being worked on keeps its version."""
+    import dace
+
+    headers = pathlib.Path(dace.__file__).parent / "runtime" / "include"
+    hashed = hashlib.blake2b()
+    for path in sorted(path for path in headers.glob("dace/**/*") if path.is_file()):
+        hashed.update(f"{path.relative_to(headers)}\0".encode() + path.read_bytes())
+    return f"{dace.__version__} {hashed.hexdigest()}"
+
+
+def _configuration():
+    from dace.config import Config
+
+    sections = {}
+    for section in _CONFIGURED:
+        with contextlib.suppress(KeyError):  # Other versions of DaCe have other sections.
+            sections[section] = Config.get(section)
+    return json.dumps({"compiler": Config.get("compiler"), **sections}, sort_keys=True, default=str)
+
+
+def _host_compiler():
+    try:
+        from dace.codegen.compiler_family import host_compiler
+    except ImportError:  # DaCe before 2.0.
+        from dace.config import Config
+
+        return Config.get("compiler", "cpu", "executable") or os.environ.get("CXX") or "c++"
+    return host_compiler()
+
+
+@functools.cache
+def _version_of(compiler):
+    try:
+        said = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, text=True, errors="replace", check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ProgramError(f"the compiler {compiler} does not say its version: {error}") from error
+    return f"{compiler}\n{said.stdout}"
+
+
+def _target(sdfg):
+    """The processor that the library is for, which is the one of this process: DaCe compiles with ``-march=native``."""
+    with contextlib.suppress(OSError):
+        with open("/proc/cpuinfo") as lines:
+            found = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
+        return _gpu(sdfg) + "".join(dict.fromkeys(found))
+    return _gpu(sdfg) + " ".join(os.uname())
+
+
+def _uses_gpu(sdfg):
+    from dace import dtypes
+
+    on_gpu = {dtypes.StorageType.GPU_Global, dtypes.StorageType.GPU_Shared}
+    schedules = set(dtypes.GPU_SCHEDULES)
+    return any(array.storage in on_gpu for _, _, array in sdfg.arrays_recursive()) or any(
+        getattr(node, "schedule", None) in schedules for node, _ in sdfg.all_nodes_recursive()
+    )
+
+
+def _gpu(sdfg):
+    if not _uses_gpu(sdfg):
+        return ""
+    from dace.config import Config
+
+    architecture = str(Config.get("compiler", "cuda", "cuda_arch") or "").strip()
+    if not architecture:
+        raise HaloValueError(
+            f"sdfg: {sdfg.name} runs on GPUs, and its build sees none: set DaCe's option compiler.cuda.cuda_arch to the architecture, "
+            'such as "90"'
+        )
+    return f"CUDA {architecture}\n"
+
+
+def _compile(sdfg, folder):
+    """Builds a copy in the folder. Returns the files that :func:`dace.codegen.compiler.load_precompiled_sdfg` needs, and the manifest."""
+    import copy
+
+    import dace
+    from dace.codegen import compiler
+
+    copied = copy.deepcopy(sdfg)
+    copied.build_folder = str(folder.path)
+    with _without_gpus(folder) if _uses_gpu(sdfg) else contextlib.nullcontext():
+        copied.compile(return_program_handle=False)
+    library = pathlib.Path(compiler.get_binary_name(str(folder.path), sdfg.name))
+    # The code generator may have changed the arguments.
+    generated = dace.SDFG.from_file(str(folder.path / "program.sdfgz"))
+    described = library.with_name(library.name + ".json")
+    described.write_text(json.dumps(manifest(generated)))
+    stub = library.with_name(library.name.replace("lib", "libdacestub_", 1))
+    return (library, described, stub, "program.sdfgz", "FOLDER_MODE")
+
+
+_ENVIRONMENT = threading.Lock()
+
+
+@contextlib.contextmanager
+def _without_gpus(folder):
+    """Hides the GPUs from the processes that this one starts."""
+    with _ENVIRONMENT:
+        before = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = folder.environ["CUDA_VISIBLE_DEVICES"]
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["CUDA_VISIBLE_DEVICES"]
+            else:
+                os.environ["CUDA_VISIBLE_DEVICES"] = before

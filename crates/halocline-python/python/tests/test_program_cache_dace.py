@@ -1,0 +1,114 @@
+"""Programs of DaCe that are built once and kept: ``halocline.program.compile_sdfg``."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import halocline as hc
+from halocline import program
+
+dace = pytest.importorskip("dace", reason="DaCe is not installed")
+pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="DaCe compiles with cmake, which is not installed")
+
+N = dace.symbol("N")
+
+
+@dace.program
+def scaled(A: dace.float64[N], B: dace.float64[N], a: dace.float64):
+    B[:] = a * A + N
+
+
+# DaCe puts the name of the module before it.
+NAME = f"{__name__}_scaled"
+
+
+def made():
+    return scaled.to_sdfg()
+
+
+def call(scale):
+    a, b = np.arange(5.0), np.zeros(5)
+    scale(a, b, a=2.0)
+    assert np.array_equal(b, 2 * a + 5)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache with the program."""
+    folder = tmp_path_factory.mktemp("cache")
+    call(program.compile_sdfg(made(), cache=folder))
+    return folder
+
+
+def test_the_program_is_not_built_again(cache, monkeypatch):
+    monkeypatch.setattr(dace.SDFG, "compile", lambda *_, **__: pytest.fail("it is built again"))
+    loaded = program.compile_sdfg(made(), cache=cache)
+    call(loaded)
+    assert loaded.name == NAME and loaded.arguments == ("A", "B", "N", "a")
+    # The entry knows the library, the stub by which DaCe loads it, the SDFG and the manifest.
+    names = {path.name for path in loaded.library.parents[1].rglob("*")}
+    libraries = {f"lib{NAME}.so", f"lib{NAME}.so.json", f"libdacestub_{NAME}.so"}
+    assert names == {"build", *libraries, "program.sdfgz", "FOLDER_MODE", "entry.json"}
+
+
+def test_another_process_makes_the_same_key(cache):
+    code = f"""
+import dace, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_program_cache_dace import made, program
+dace.SDFG.compile = None
+print(program.compile_sdfg(made(), cache={str(cache)!r}).library)
+"""
+    again = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert again.stdout.strip() == str(program.compile_sdfg(made(), cache=cache).library)
+
+
+def test_what_decides_the_result_decides_the_key(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(dace.SDFG, "compile", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("a build")))
+    other = made()
+    other.arrays["A"].may_alias = True
+    with pytest.raises(RuntimeError, match="a build"):
+        program.compile_sdfg(other, cache=cache)
+    with dace.config.set_temporary("compiler", "cpu", "args", value="-O1 -fPIC"):
+        with pytest.raises(RuntimeError, match="a build"):
+            program.compile_sdfg(made(), cache=cache)
+    program.compile_sdfg(made(), cache=cache)
+
+
+def test_the_entry_is_a_build_folder_of_dace(cache):
+    from dace.codegen.compiler import load_precompiled_sdfg
+
+    folder = program.compile_sdfg(made(), cache=cache).library.parents[1]
+    a, b = np.arange(5.0), np.zeros(5)
+    load_precompiled_sdfg(folder)(A=a, B=b, a=2.0, N=5)
+    assert np.array_equal(b, 2 * a + 5)
+
+
+def test_ranks_share_a_build(tmp_path, monkeypatch):
+    built, build = [], dace.SDFG.compile
+    monkeypatch.setattr(dace.SDFG, "compile", lambda *args, **named: built.append(1) or build(*args, **named))
+
+    def rank(comm, sdfg):
+        call(program.compile_sdfg(sdfg, comm=comm, cache=tmp_path / str(comm.rank)))
+
+    # DaCe makes SDFGs in one thread at a time.
+    sdfgs = [made(), made()]
+    hc.run_threads(2, lambda comm: rank(comm, sdfgs[comm.rank]))
+    assert built == [1]
+
+
+def test_what_is_no_sdfg_is_refused(tmp_path):
+    with pytest.raises(hc.HaloTypeError, match="sdfg: an SDFG of DaCe is wanted, not function"):
+        program.compile_sdfg(call, cache=tmp_path)
+
+
+def test_a_program_for_gpus_needs_an_architecture(tmp_path):
+    sdfg = made()
+    sdfg.arrays["A"].storage = dace.StorageType.GPU_Global
+    with dace.config.set_temporary("compiler", "cuda", "cuda_arch", value=""):
+        with pytest.raises(hc.HaloValueError, match="_scaled runs on GPUs, and its build sees none"):
+            program.compile_sdfg(sdfg, cache=tmp_path)
