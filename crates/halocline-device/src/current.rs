@@ -7,10 +7,12 @@ impl Device {
     /// Runs `work` with this device as the thread's current device, as libraries of the CUDA runtime require. The thread has its own
     /// current device again afterwards, also if `work` changes it.
     pub fn within<R>(&self, work: impl FnOnce() -> R) -> R {
-        let (mut work, mut result) = (Some(work), None);
-        self.driver().within(&mut || result = work.take().map(|work| work()));
-        let Some(result) = result else { unreachable!("`Driver::within` runs the work once") };
-        result
+        once(work, |work| self.driver().within(work))
+    }
+
+    /// The same for work that has nothing to do with streams under capture: see [`crate::Driver::within_beside_captures`].
+    pub fn within_beside_captures<R>(&self, work: impl FnOnce() -> R) -> R {
+        once(work, |work| self.driver().within_beside_captures(work))
     }
 
     /// Whether this is the thread's current device: see [`crate::Driver::is_current`].
@@ -26,4 +28,12 @@ impl Device {
             false => call(),
         }
     }
+}
+
+/// The result of work that `run` runs once.
+fn once<R>(work: impl FnOnce() -> R, run: impl FnOnce(&mut dyn FnMut())) -> R {
+    let (mut work, mut result) = (Some(work), None);
+    run(&mut || result = work.take().map(|work| work()));
+    let Some(result) = result else { unreachable!("`Driver::within` runs the work once") };
+    result
 }

@@ -365,6 +365,12 @@ pub unsafe trait Driver: Any + Send + Sync {
         work();
     }
 
+    /// As [`Driver::within`], for work that has nothing to do with streams under capture, but makes calls that would end their capture:
+    /// allocations, frees (`cuThreadExchangeStreamCaptureMode`).
+    fn within_beside_captures(&self, work: &mut dyn FnMut()) {
+        self.within(work);
+    }
+
     /// Whether this is the thread's current device (`cuCtxGetCurrent`). True for devices that know no current one.
     fn is_current(&self) -> bool {
         true

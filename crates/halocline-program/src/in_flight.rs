@@ -67,7 +67,7 @@ pub(crate) fn end_state(device: &Device, last: LastStream, end: impl FnOnce() + 
         let device = device.clone();
         move || {
             let on = device.clone();
-            device.defer(move || on.within(end));
+            device.defer(move || on.within_beside_captures(end));
         }
     };
     match last.into_passed() {

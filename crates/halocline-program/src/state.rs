@@ -220,7 +220,8 @@ impl States {
         }
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key_of(plan, words);
-        let (handle, is_right) = device.within(|| (self.make(plan, &key), device.is_current()));
+        let (handle, is_right) =
+            device.within_beside_captures(|| (self.make(plan, &key), device.is_current()));
         let handle = handle?;
         let mut last = LastStream::default();
         let made = match is_right {

@@ -89,6 +89,12 @@ unsafe impl Driver for CudaDriver {
         work();
     }
 
+    fn within_beside_captures(&self, work: &mut dyn FnMut()) {
+        let _current = self.primary.push_current();
+        let _mode = self.primary.make_current_beside_captures();
+        work();
+    }
+
     fn is_current(&self) -> bool {
         self.primary.is_current()
     }
