@@ -1,5 +1,5 @@
-//! A compiled program and exchanges on one stream: `gpu_program LIBRARY [RANKS [values]]`, with the library of `gpu/heat.cu`. `gpu/program` compiles
-//! that and runs this on a machine with GPUs.
+//! A compiled program and exchanges on one stream: `gpu_program LIBRARY [RANKS [values]]`, with the library of `gpu/heat.cu` or of
+//! `gpu/dace_heat.py`. `gpu/program` compiles them and runs this on a machine with GPUs.
 //!
 //! Ranks are threads, each on the GPU of its number modulo the number of GPUs. Each way of giving the program its streams is compared bit
 //! for bit with the host, then timed. Further checks: the host does not wait, arrays and states outlive the calls that use them, and calls
@@ -13,8 +13,8 @@ mod heat;
 use capture::Graph;
 use halocline::device::{Priority, cuda};
 use halocline::{Communicator, Error, HaloExchange, Stream};
-use halocline_conformance::gpus::skipped;
-use halocline_conformance::{Outcome, Trouble, ensure};
+use halocline_conformance::gpus::{Gpu, skipped};
+use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use halocline_program::{OnStream, Prepared, Program, ProgramError, Streams};
 use heat::{Field, Heat};
 use std::process::ExitCode;
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
 struct Rank<'a> {
     comm: &'a Communicator,
     library: &'a str,
+    gpu: Gpu,
     stream: Stream,
 }
 
@@ -67,8 +68,9 @@ impl Rank<'_> {
 
 fn all(comm: &Communicator, library: &str, only_values: bool) -> Outcome {
     let gpus = cuda::inventory()?.gpus.len().max(1);
-    let device = cuda::device((comm.rank() % gpus) as u32)?;
-    let rank = Rank { comm, library, stream: device.stream(Priority::Normal)? };
+    let gpu = Gpu::new((comm.rank() % gpus) as u32)?;
+    let stream = gpu.device().stream(Priority::Normal)?;
+    let rank = Rank { comm, library, gpu, stream };
     rank.say(&format!("{} ranks on {} GPUs", comm.size(), gpus.min(comm.size())));
     for streams in [Streams::Caller, Streams::Internal] {
         let heat = Heat::load(library, streams)?;
@@ -114,7 +116,7 @@ fn equal_the_host(rank: &Rank<'_>, heat: &Heat, streams: Streams) -> Outcome {
 fn prepared<'a>(rank: &Rank<'_>, heat: &'a Heat, field: &'a Field) -> Result<Prepared<'a>, Trouble> {
     rank.stream.synchronise()?;
     rank.comm.barrier()?;
-    let mut step = heat.program.prepare(&[field.view(), heat::DT.into(), 0i64.into()])?;
+    let mut step = heat.program.prepare(&[field.view(), heat::DT.into()])?;
     step.make_state_on(&rank.stream)?;
     rank.comm.barrier()?;
     Ok(step)
@@ -125,7 +127,7 @@ fn costs(rank: &Rank<'_>, heat: &Heat, streams: Streams, field: &Field) -> Outco
     const CALLS: u32 = 100;
     let halo = HaloExchange::bind(rank.comm, &[(&field.pattern, &field.array)])?;
     let mut step = prepared(rank, heat, field)?;
-    let given = [field.view(), heat::DT.into(), 0i64.into()];
+    let given = [field.view(), heat::DT.into()];
     let mut call = |kind: &str| -> Result<f64, Trouble> {
         rank.stream.synchronise()?;
         rank.comm.barrier()?;
@@ -151,7 +153,7 @@ fn costs(rank: &Rank<'_>, heat: &Heat, streams: Streams, field: &Field) -> Outco
     let (checked, keeping) = (call("checked")?, call("keeping")?);
     rank.stream.synchronise()?;
     rank.say(&format!(
-        "{streams:?}: us of the host a call of 3 kernels: C alone {direct:.2}, prepared {prepared:.2}, checked {checked:.2}, checked and \
+        "{streams:?}: us of the host a call: C alone {direct:.2}, prepared {prepared:.2}, checked {checked:.2}, checked and \
          keeping arrays {keeping:.2}"
     ));
     steps(rank, &mut step, &halo, streams)
@@ -187,18 +189,16 @@ fn no_wait(rank: &Rank<'_>, heat: &Heat, streams: Streams, field: &Field) -> Out
     const SPIN: Duration = Duration::from_millis(60);
     let halo = HaloExchange::bind(rank.comm, &[(&field.pattern, &field.array)])?;
     let mut step = prepared(rank, heat, field)?;
-    let spin = heat.program.position("spin_ns")?;
     let mut host = Duration::ZERO;
     // The first round loads what is loaded late.
     for _ in 0..2 {
         rank.stream.synchronise()?;
         rank.comm.barrier()?;
         let begin = Instant::now();
-        step.set(spin, SPIN.as_nanos() as i64)?;
+        rank.gpu.delay(&rank.stream, SPIN.as_nanos() as u64)?;
         // SAFETY: the field outlives the synchronisation below.
         unsafe { step.call_on(&rank.stream) }?;
         halo.schedule_exchange(&[&rank.stream])?.schedule_wait(&rank.stream)?;
-        step.set(spin, 0i64)?;
         // SAFETY: as before, the field outlives the synchronisation below.
         unsafe { step.call_on(&rank.stream) }?;
         host = begin.elapsed();
@@ -220,7 +220,8 @@ fn kept(rank: &Rank<'_>, streams: Streams) -> Outcome {
     let field = Arc::new(Field::new(rank.comm, rank.stream.device(), [256, 256])?);
     drop(prepared(rank, &heat, &field)?);
     let dropped = Arc::downgrade(&field);
-    let given = [field.view(), heat::DT.into(), 30_000_000i64.into()];
+    let given = [field.view(), heat::DT.into()];
+    rank.gpu.delay(&rank.stream, 30_000_000)?;
     let keeping = OnStream::of(&rank.stream).keeping(field.clone());
     // SAFETY: the call keeps the field.
     unsafe { heat.program.call_on(keeping, &given) }?;
@@ -286,7 +287,7 @@ fn other_gpu(rank: &Rank<'_>) -> Outcome {
     let other = cuda::device((here + 1) % gpus)?;
     let (heat, field) =
         (Heat::load(rank.library, Streams::Caller)?, Field::new(rank.comm, &other, [64, 64])?);
-    let given = [field.view(), heat::DT.into(), 0i64.into()];
+    let given = [field.view(), heat::DT.into()];
     // SAFETY: it is refused.
     let refused = unsafe { heat.program.call_on(&rank.stream, &given) };
     ensure!(matches!(refused, Err(ProgramError::WrongDevice { .. })), "{refused:?}");
@@ -294,7 +295,17 @@ fn other_gpu(rank: &Rank<'_>) -> Outcome {
     let refused = unsafe { other.borrow_stream(rank.stream.raw()) }.map(drop);
     ensure!(refused.is_err(), "a stream of another GPU was accepted");
     rank.say("a stream of another GPU is refused");
-    Ok(())
+    let theirs = other.stream(Priority::Normal)?;
+    // SAFETY: the field outlives the synchronisation below, or the call is refused.
+    let called = unsafe { heat.program.call_on(&theirs, &given) };
+    match &called {
+        Ok(()) => rank.say("the program runs on another GPU of the process"),
+        Err(ProgramError::OtherGpu { .. }) if here == 0 => {
+            rank.say("the program is refused on another GPU than the first")
+        }
+        Err(error) => fail!("on another GPU: {error}"),
+    }
+    Ok(theirs.synchronise()?)
 }
 
 /// The program of the manifest, as it is used here.

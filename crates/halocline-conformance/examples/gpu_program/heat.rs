@@ -1,4 +1,4 @@
-//! The program of `gpu/heat.cu`, its field, and the same computation on the host.
+//! The program of `gpu/heat.cu` or `gpu/dace_heat.py`, its field, and the same computation on the host.
 
 use halocline::{Communicator, Decomposed, Device, DeviceArray, Pattern, RegularGrid, Stream};
 use halocline_conformance::{Outcome, Trouble, ensure};
@@ -14,7 +14,7 @@ pub struct Heat {
 }
 
 type Init = unsafe extern "C" fn(c_int, c_int) -> *mut c_void;
-type Run = unsafe extern "C" fn(*mut c_void, usize, f64, c_int, c_int, i64);
+type Run = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, f64);
 type Set = unsafe extern "C" fn(*mut c_void, usize);
 type Exit = unsafe extern "C" fn(*mut c_void) -> c_int;
 
@@ -69,7 +69,7 @@ impl Heat {
                     state.set(init(m, n));
                     set(state.get(), stream.raw().0);
                 }
-                run(state.get(), field.array.address() as usize, DT, m, n, 0);
+                run(state.get(), field.array.address() as usize, m, n, DT);
             }
         });
         Ok(())
