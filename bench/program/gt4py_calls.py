@@ -1,16 +1,22 @@
-"""Times calls of GT4Py programs of 5, 10 and 20 fields on its DaCe backend. ``run`` installs what it needs.
+"""Times calls of GT4Py programs of 5, 10 and 20 fields: by GT4Py on its DaCe backend, by DaCe, and by Halocline. ``run`` installs what it needs.
 
-Run it with ``python`` and with ``python -O``: GT4Py leaves its checks out with the second. A program adds its fields over a domain of one
-cell, so that the call is what costs. A figure is the median in microseconds.
+Run it with ``python -O``, as GT4Py advises, and with ``python``: GT4Py leaves its checks out with the first. A program adds its fields over a
+domain of one cell, so that the call is what costs. All ways take turns in one run; a figure is the median in microseconds. ``installed`` ways
+call GT4Py's own program objects after ``halocline.program.install()``. "Fresh" calls take 256 sets of fields in turn; the fields of a set
+share one domain object with all others, or each has its own. With ``--csv`` the figures are appended to a file.
 """
 
+import argparse
+import csv
 import importlib.util
+import itertools
 import os
 import sys
 import tempfile
 from pathlib import Path
 
 FIELDS = (5, 10, 20)
+FRESH = 256
 
 SOURCE = """
 import gt4py.next as gtx
@@ -47,21 +53,68 @@ def row(folder, count):
     from gt4py.next.program_processors.runners import dace as backends
     from timing import medians, repeated
 
-    module, program = program_of(folder, count)
-    domain = gtx.domain({module.I: 1, module.J: 1})
-    fields = [gtx.as_field(domain, np.ones((1, 1))) for _ in range(count)]
-    program = program.with_backend(backends.run_dace_cpu)
-    program = program.compile(offset_provider={})
+    from halocline import _gt4py, program
 
-    def call():
-        program(*fields[:-1], out=fields[-1], offset_provider={})
+    module, source = program_of(folder, count)
 
-    call()
-    assert fields[-1].asnumpy()[0, 0] == count - 1
-    return str(count), medians({"GT4Py": repeated(call)})
+    def domain():
+        return gtx.domain({module.I: (0, 1), module.J: (0, 1)})
+
+    def fields(of):
+        return [gtx.as_field(of(), np.ones((1, 1))) for _ in range(count)]
+
+    shared = domain()
+    known = fields(domain)
+    offsets = {}
+    of_gt4py = source.with_backend(backends.run_dace_cpu)
+    of_gt4py(*known[:-1], out=known[-1], offset_provider=offsets)
+    # GT4Py's own call, also after `install`.
+    original = type(of_gt4py).__call__
+    ours = program.from_gt4py(of_gt4py)
+    installed = source.with_backend(backends.run_dace_cpu)
+    program.install()
+    (of_pool,) = of_gt4py._compiled_programs.compiled_programs.values()
+    fun = _gt4py.of_dace(of_pool)
+    prepared = ours.prepare(*known)
+    sets = {"shared domain": [fields(lambda: shared) for _ in range(FRESH)], "own domains": [fields(domain) for _ in range(FRESH)]}
+
+    def fresh(call, kind):
+        endless = itertools.cycle(sets[kind])
+
+        def calls(times):
+            for given in itertools.islice(endless, times):
+                call(*given, offset_provider=offsets)
+
+        return calls
+
+    ways = {
+        "GT4Py": repeated(lambda: original(of_gt4py, *known[:-1], out=known[-1], offset_provider=offsets)),
+        "DaCe fast_call": repeated(fun.fast_call),
+        "seen before": repeated(lambda: ours(*known[:-1], out=known[-1], offset_provider=offsets)),
+        "fresh": fresh(ours, "shared domain"),
+        "fresh, own domains": fresh(ours, "own domains"),
+        "prepared": repeated(prepared),
+        "installed, seen before": repeated(lambda: installed(*known[:-1], out=known[-1], offset_provider=offsets)),
+        "installed, fresh": fresh(installed, "shared domain"),
+    }
+    for name, way in ways.items():
+        last = [known, *sets["shared domain"], *sets["own domains"]]
+        for given in last:
+            given[-1].ndarray[:] = -1
+        way(FRESH)
+        done = [given[-1].ndarray[0, 0] for given in last if given[-1].ndarray[0, 0] != -1]
+        assert done and set(done) == {count - 1}, name
+    found = medians(ways)
+    program.uninstall()
+    parameters = len(fun.sdfg_argtypes)
+    return f"{count} ({parameters})", found
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fields", type=int, nargs="+", default=FIELDS)
+    parser.add_argument("--csv", type=Path)
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         # Read when GT4Py is imported.
         os.environ["GT4PY_BUILD_CACHE_DIR"] = folder
@@ -75,7 +128,13 @@ def main():
         from timing import show
 
         how = "python" if __debug__ else "python -O"
-        show(f"GT4Py programs with {how}, microseconds a call:", dict(row(Path(folder), count) for count in FIELDS))
+        table = dict(row(Path(folder), count) for count in asked.fields)
+        show(f"GT4Py programs with {how}, microseconds a call:", table)
+        if asked.csv:
+            with asked.csv.open("a", newline="") as file:
+                writer = csv.writer(file)
+                for name, found in table.items():
+                    writer.writerows([how, name, way, f"{median:.3f}"] for way, median in found.items())
 
 
 if __name__ == "__main__":

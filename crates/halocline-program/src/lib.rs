@@ -65,6 +65,8 @@
 //! and the indices that the program accesses, `covers`: `[first, end]`. Each is an integer or an expression of symbols with `+ - * //`
 //! and parentheses. The first `extent`, `start`, `stop` or `stride` that is the name of a symbol without a value gives it its value. All
 //! others are checked in each call, before the program is entered. The stride of a dimension with one index or none is not compared.
+//! An array may also have `accesses`, each with `indices`, a `[first, end]` or `null` for each dimension, and `over`, ranges of
+//! loops: if one is empty, nothing is accessed.
 //!
 //! # The code path
 //!
@@ -96,6 +98,7 @@
 
 pub mod cache;
 mod call_stream;
+mod checked;
 mod elf;
 mod error;
 mod expression;
@@ -111,6 +114,7 @@ pub mod signature;
 mod state;
 mod stub;
 
+pub use checked::{CheckedCall, Words};
 pub use error::ProgramError;
 pub use given::{ArrayView, Device, Element, Given, RawArray};
 pub use on_stream::{Keepalive, OnStream};

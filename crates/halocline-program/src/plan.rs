@@ -111,15 +111,29 @@ enum Action {
 #[derive(Debug)]
 struct Check {
     argument: usize,
-    dimension: usize,
     relation: Relation,
 }
 
 #[derive(Debug)]
 enum Relation {
-    Equal(Part, Expression),
-    /// The array has the indices from the first to the second, without it.
-    Covers(Expression, Expression),
+    /// A part of this dimension is equal to the expression.
+    Equal(usize, Part, Expression),
+    /// The array has these indices, unless a range of `over` is empty.
+    Covers { sides: Box<[Side]>, over: Box<[Span]> },
+}
+
+/// The indices of one dimension.
+#[derive(Debug)]
+struct Side {
+    dimension: usize,
+    span: Span,
+}
+
+/// Integers from the first to the end, without it.
+#[derive(Debug)]
+struct Span {
+    first: Expression,
+    end: Expression,
 }
 
 #[derive(Debug)]

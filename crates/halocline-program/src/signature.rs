@@ -135,6 +135,20 @@ pub struct ArrayArgument {
     pub access: Access,
     /// Its dimensions.
     pub dimensions: Vec<Dimension>,
+    /// What the program accesses, where dimensions depend on each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accesses: Vec<AccessedIndices>,
+}
+
+/// Indices of an array that the program accesses: in each dimension from `first` to before `end`, or nothing where that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessedIndices {
+    /// `[first, end]` of each dimension.
+    pub indices: Vec<Option<[Quantity; 2]>>,
+    /// The ranges of the loops: if one is empty, nothing is accessed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over: Vec<[Quantity; 2]>,
 }
 
 /// A number, passed by value.

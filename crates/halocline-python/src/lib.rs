@@ -113,6 +113,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<program::PyEntry>()?;
     module.add_class::<program::PyProgram>()?;
     module.add_class::<program::PyPreparedCall>()?;
+    module.add_class::<program::PyFieldProgram>()?;
+    module.add_function(wrap_pyfunction!(program::field_program, module)?)?;
+    module.add("_Calls", module.py().get_type::<program::PyCalls>())?;
+    module.add("_ProgramCall", module.py().get_type::<program::PyProgramCall>())?;
     module.add_class::<rolling::PyStatistic>()?;
     module.add_class::<rolling::PyRollingContext>()?;
     Ok(())

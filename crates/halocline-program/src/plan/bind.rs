@@ -1,6 +1,6 @@
 //! Checks what is given to a call and fills its words.
 
-use super::{Action, ArgumentKind, ArgumentPlan, ArrayPlan, Part, Plan, Relation, Slots};
+use super::{Action, ArgumentKind, ArgumentPlan, ArrayPlan, Part, Plan, Relation, Side, Slots, Span};
 use crate::ScalarType;
 use crate::error::ProgramError;
 use crate::given::{ArrayView, Device, Given};
@@ -12,8 +12,8 @@ pub(crate) struct Bound<'w> {
     pub(crate) words: &'w mut [u64],
 }
 
-/// Words of a call that need no memory of the heap: a program of about 110 parameters.
-const INLINE: usize = 128;
+/// Words of a call that need no memory of the heap: a program of about 240 parameters.
+const INLINE: usize = 256;
 
 impl Plan {
     /// Binds what is given, for a GPU if there is one, in memory of the stack if it is small, and passes the words on.
@@ -182,31 +182,54 @@ impl Plan {
             else {
                 continue;
             };
-            let dimension = check.dimension;
             match &check.relation {
-                Relation::Equal(of, expression) => {
-                    let value = part(view, dimension, *of)
-                        .ok_or_else(|| self.stride_not_whole(argument, plan, view, dimension))?;
+                Relation::Equal(dimension, of, expression) => {
+                    let value = part(view, *dimension, *of)
+                        .ok_or_else(|| self.stride_not_whole(argument, plan, view, *dimension))?;
                     let expected = expression.value(slots);
-                    if expected != Some(value) && !is_irrelevant(view, dimension, *of) {
+                    if expected != Some(value) && !is_irrelevant(view, *dimension, *of) {
                         let expected = shown(&expression.text, expected).into();
-                        return Err(self.quantity(argument, plan, dimension, *of, value, expected));
+                        return Err(self.quantity(argument, plan, *dimension, *of, value, expected));
                     }
                 }
-                Relation::Covers(first, end) => {
-                    let (first_value, end_value) = (first.value(slots), end.value(slots));
-                    let has = [view.start(dimension), view.start(dimension) + view.extents[dimension] as i64];
-                    let is_inside = |first: i64, end: i64| first >= end || has[0] <= first && end <= has[1];
-                    if !matches!((first_value, end_value), (Some(first), Some(end)) if is_inside(first, end))
+                Relation::Covers { sides, over } => {
+                    if let Some(Side { dimension, span }) =
+                        sides.iter().find(|side| !side.is_within(view, slots))
+                        && !over.iter().any(|span| span.is_empty(slots))
                     {
-                        let needs = [shown(&first.text, first_value), shown(&end.text, end_value)];
-                        return Err(self.bounds(argument, plan, dimension, has, needs));
+                        let needs = [&span.first, &span.end].map(|end| shown(&end.text, end.value(slots)));
+                        let has = indices(view, *dimension);
+                        return Err(self.bounds(argument, plan, *dimension, has, needs));
                     }
                 }
             }
         }
         Ok(())
     }
+}
+
+impl Side {
+    /// Whether the array has these indices; also if there are none. Indices without a value in 64 bits are in no array.
+    #[inline]
+    fn is_within(&self, view: &ArrayView<'_>, slots: &Slots<'_>) -> bool {
+        let span = &self.span;
+        let (Some(first), Some(end)) = (span.first.value(slots), span.end.value(slots)) else { return false };
+        let [begin, stop] = indices(view, self.dimension);
+        first >= end || begin <= first && end <= stop
+    }
+}
+
+impl Span {
+    fn is_empty(&self, slots: &Slots<'_>) -> bool {
+        matches!((self.first.value(slots), self.end.value(slots)), (Some(first), Some(end)) if first >= end)
+    }
+}
+
+/// The first index of a dimension and the one after the last.
+#[inline]
+fn indices(view: &ArrayView<'_>, dimension: usize) -> [i64; 2] {
+    let start = view.start(dimension);
+    [start, start.saturating_add(view.extents[dimension] as i64)]
 }
 
 /// The text of an expression with its value.

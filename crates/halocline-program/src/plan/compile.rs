@@ -2,6 +2,7 @@
 
 use super::{
     Action, ArgumentKind, ArgumentPlan, ArrayPlan, Check, Copied, InitParameter, Part, Plan, Relation, Rule,
+    Side, Span,
 };
 use crate::ScalarType;
 use crate::error::ProgramError;
@@ -196,8 +197,8 @@ impl Compiler<'_> {
                     Quantity::Expression(text) => match self.defined_by(text.trim()) {
                         Some(action) => action,
                         None => {
-                            let relation = Relation::Equal(part, self.expression(&array.name, quantity)?);
-                            self.checks.push(Check { argument: position, dimension: at, relation });
+                            let relation = Relation::Equal(at, part, self.expression(&array.name, quantity)?);
+                            self.checks.push(Check { argument: position, relation });
                             continue;
                         }
                     },
@@ -240,11 +241,25 @@ impl Compiler<'_> {
         for (argument, array) in signature.arguments.iter().enumerate() {
             let Argument::Array(array) = array else { continue };
             for (dimension, Dimension { covers, .. }) in array.dimensions.iter().enumerate() {
-                if let Some([first, end]) = covers {
-                    let first = self.expression(&array.name, first)?;
-                    let relation = Relation::Covers(first, self.expression(&array.name, end)?);
-                    self.checks.push(Check { argument, dimension, relation });
+                if let Some(covers) = covers {
+                    let sides = [Side { dimension, span: self.span(&array.name, covers)? }].into();
+                    let relation = Relation::Covers { sides, over: Box::default() };
+                    self.checks.push(Check { argument, relation });
                 }
+            }
+            for accessed in &array.accesses {
+                if accessed.indices.len() != array.dimensions.len() {
+                    return fault(&array.name, "an entry of accesses has another number of dimensions");
+                }
+                let known =
+                    accessed.indices.iter().enumerate().filter_map(|(at, side)| Some((at, side.as_ref()?)));
+                let sides: Vec<Side> = known
+                    .map(|(dimension, side)| Ok(Side { dimension, span: self.span(&array.name, side)? }))
+                    .collect::<Result<_, Fault>>()?;
+                let over = accessed.over.iter().map(|span| self.span(&array.name, span));
+                let over = over.collect::<Result<Vec<_>, _>>()?.into();
+                self.checks
+                    .push(Check { argument, relation: Relation::Covers { sides: sides.into(), over } });
             }
         }
         let mut open: Vec<&str> =
@@ -256,6 +271,10 @@ impl Compiler<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    fn span(&mut self, of: &str, [first, end]: &[Quantity; 2]) -> Result<Span, Fault> {
+        Ok(Span { first: self.expression(of, first)?, end: self.expression(of, end)? })
     }
 
     fn init(&mut self) -> Result<Box<[InitParameter]>, Fault> {

@@ -2,6 +2,7 @@
 
 mod cache;
 mod calls;
+mod checked;
 mod files;
 mod gpu;
 mod random;

@@ -42,6 +42,11 @@ fn manifests_that_contradict_themselves_are_refused() {
         ("\"extent\": \"n\"", "\"extent\": \"n + 1\"", "nothing gives it a value"),
         ("\"extent\": \"n\"", "\"extent\": \"n +\"", "ends too early"),
         ("\"extent\": \"n\"", "\"extent\": \"n\", \"covers\": [0, \"factor\"]", "\"factor\" is no integer"),
+        (
+            "\"stride\": \"s\"}]",
+            "\"stride\": \"s\"}], \"accesses\": [{\"indices\": []}]",
+            "an entry of accesses has another number of dimensions",
+        ),
         ("\"type\": \"int32\"", "\"type\": \"float32\"", "a symbol or an optional scalar is an integer"),
         (
             "\"factor\", \"type\": \"float64\"",

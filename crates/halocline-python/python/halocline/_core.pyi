@@ -52,8 +52,12 @@ __all__ = [
     "NeighborSession",
     "SessionRound",
     "SparseAlltoall",
+    "FieldProgram",
     "PreparedCall",
     "Program",
+    "_Calls",
+    "_ProgramCall",
+    "_field_program",
     "_load_program",
     "rolling",
     "Statistic",
@@ -97,6 +101,7 @@ from halocline import (
     rolling as rolling,
     trace as trace,
 )
+from halocline.program import FieldProgram as FieldProgram
 from halocline.program import PreparedCall as PreparedCall
 from halocline.program import Program as Program
 from halocline.program import load as _load_program
@@ -187,3 +192,18 @@ def _domain(id: int, cells: Any, kind: str, rank: int, halo: Any, levels: Sequen
 def _gpus() -> int: ...
 def _run_command(args: list[str], again: list[str]) -> int: ...
 def _time_exchanges(halo: HaloExchange, rounds: int, stream: object = None) -> float: ...
+
+# --- for halocline.program ---
+
+@final
+class _ProgramCall:
+    def __new__(cls, original: Any, make: Any) -> _ProgramCall: ...
+    def __get__(self, program: Any, _class: Any = None) -> Any: ...
+
+@final
+class _Calls:
+    def __new__(cls, slow: Any, config: Any, hooks: tuple[Any, ...]) -> _Calls: ...
+    def __call__(self, *args: Any, out: Any = None, offset_provider: Any = None, enable_jit: Any = None, **kwargs: Any) -> None: ...
+    def _adopt(self, variants: list[FieldProgram]) -> None: ...
+
+def _field_program(library: Any, manifest: str, description: dict[str, Any]) -> FieldProgram: ...

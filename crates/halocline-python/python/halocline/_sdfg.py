@@ -59,7 +59,7 @@ def _array(sdfg, name, array, is_written):
 
     where = f"argument {name} of program {sdfg.name}"
     parts = zip(array.shape, array.strides)
-    dimensions = [{"extent": _quantity(shape, where), "stride": _quantity(stride, where)} for shape, stride in parts]
+    dimensions = [{"extent": quantity(shape, where), "stride": quantity(stride, where)} for shape, stride in parts]
     if any(offset != 0 for offset in getattr(array, "offset", ())):
         raise HaloTypeError(f"{where} has an offset; arrays without one can be passed")
     return {
@@ -82,7 +82,7 @@ def _type(sdfg, name, descriptor):
     return numpy.dtype(of.type).name
 
 
-def _quantity(expression, where):
+def quantity(expression, where):
     """An integer or an expression of a manifest."""
     import sympy
 

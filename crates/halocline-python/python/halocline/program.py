@@ -1,12 +1,27 @@
 # All documentation is in the stub beside this file, ``program.pyi``; compiled classes have theirs from there.
 
 from ._cache import BuildFolder, build, compile_sdfg
-from ._core import Entry, PreparedCall, Program
+from ._core import Entry, FieldProgram, PreparedCall, Program
 from ._core import _load_program as load
+from ._gt4py import from_gt4py
+from ._install import install, uninstall
 from ._sdfg import from_sdfg
 
-__all__ = ["BuildFolder", "Entry", "PreparedCall", "Program", "build", "compile_sdfg", "from_sdfg", "load"]
+__all__ = [
+    "BuildFolder",
+    "Entry",
+    "FieldProgram",
+    "PreparedCall",
+    "Program",
+    "build",
+    "compile_sdfg",
+    "from_gt4py",
+    "from_sdfg",
+    "install",
+    "load",
+    "uninstall",
+]
 
-for _documented in (BuildFolder, build, compile_sdfg, from_sdfg, load):
+for _documented in (BuildFolder, build, compile_sdfg, from_gt4py, from_sdfg, install, load, uninstall):
     _documented.__module__ = __name__
 del _documented

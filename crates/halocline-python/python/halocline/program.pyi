@@ -1,4 +1,4 @@
-"""Compiled programs: stencils of DaCe, or any C function, called with checked arguments.
+"""Compiled programs: stencils of DaCe and GT4Py, or any C function, called with checked arguments.
 
 A program is loaded from a shared library and a manifest, a JSON file that says what it takes. Each call checks every argument before
 the program is entered, and releases the GIL while the program runs::
@@ -22,7 +22,20 @@ from typing import Any, NoReturn, final
 
 from . import Communicator
 
-__all__ = ["BuildFolder", "Entry", "PreparedCall", "Program", "build", "compile_sdfg", "from_sdfg", "load"]
+__all__ = [
+    "BuildFolder",
+    "Entry",
+    "FieldProgram",
+    "PreparedCall",
+    "Program",
+    "build",
+    "compile_sdfg",
+    "from_gt4py",
+    "from_sdfg",
+    "install",
+    "load",
+    "uninstall",
+]
 
 def load(library: str | os.PathLike[str], manifest: str | None = None) -> Program:
     """Loads a library and the manifest beside it: ``libheat.so.json`` for ``libheat.so``. ``manifest`` gives its text instead.
@@ -116,6 +129,26 @@ class Entry:
     def key(self) -> str:
         """The hash of all that decides the result, 64 hexadecimal digits."""
 
+def from_gt4py(program: Any, *, offset_provider: Any = None, **static: Any) -> FieldProgram:
+    """The program of a GT4Py program or field operator with a DaCe backend (``run_dace_cpu`` and the like).
+
+    It is compiled, unless it is. ``offset_provider`` holds the offsets and connectivities, ``static`` values for which it is compiled, by the
+    name of the parameter. The result takes the arguments of the GT4Py program.
+
+    Raises ``HaloTypeError`` if it is no GT4Py program with a DaCe backend, and ``ProgramError`` if the installed version of GT4Py is
+    not known."""
+
+def install() -> None:
+    """From now on Halocline calls the programs of GT4Py with a DaCe backend, and DaCe's ``CompiledSDFG``, in place of these.
+
+    Programs stay as they are, and their results are the same. Each call checks its arguments, and raises the errors of
+    :class:`FieldProgram` and :class:`Program`. GT4Py compiles variants, and collects metrics, as before. A second call does nothing.
+
+    Raises ``ProgramError`` if neither is installed, or a version of GT4Py that is not known."""
+
+def uninstall() -> None:
+    """Undoes :func:`install`."""
+
 @final
 class Program:
     """A compiled program. :func:`load` makes one.
@@ -153,6 +186,41 @@ class Program:
     def states(self) -> int:
         """How many states the program has made: one for each set of values of the symbols of its ``init``, and for each call at the
         same time. A program without an ``init`` has none."""
+
+@final
+class FieldProgram:
+    """A compiled GT4Py program, which takes fields. :func:`from_gt4py` makes one.
+
+    Threads may call it at the same time."""
+
+    def __call__(self, *args: Any, out: Any = None, offset_provider: Any = None, **kwargs: Any) -> None:
+        """Checks the arguments and calls the program; it returns when the program does.
+
+        It takes the arguments of the GT4Py program, by position or by name: fields, tuples of them, numbers. ``offset_provider`` has to
+        give the objects that the program was compiled with, and may be left out. A call with fields that came before, in one of the
+        last four such calls, is known and not checked again; fields are held weakly.
+
+        Raises ``HaloTypeError`` or ``HaloValueError`` for a wrong argument before the program is entered, and ``ProgramError`` if the
+        program fails."""
+
+    def prepare(self, *args: Any, out: Any = None, offset_provider: Any = None, **kwargs: Any) -> PreparedCall:
+        """Checks the arguments once, for many calls. The prepared call holds the fields' arrays. It collects no metrics."""
+
+    @property
+    def name(self) -> str:
+        """The name of the program."""
+
+    @property
+    def library(self) -> os.PathLike[str]:
+        """The path of the library, without links."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the parameters in their order."""
+
+    @property
+    def states(self) -> int:
+        """How many states the program has made."""
 
 @final
 class PreparedCall:

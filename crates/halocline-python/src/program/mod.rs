@@ -1,12 +1,14 @@
 //! Compiled programs: `halocline.program`.
 
 mod cache;
+mod fields;
 mod given;
 mod numpy;
 mod prepared;
 mod program_error;
 
 pub(crate) use cache::{PyEntry, build_program};
+pub(crate) use fields::{PyCalls, PyFieldProgram, PyProgramCall, field_program};
 pub(crate) use prepared::PyPreparedCall;
 
 use crate::error;

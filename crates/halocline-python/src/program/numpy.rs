@@ -104,6 +104,39 @@ pub(super) fn parts<'a>(array: Borrowed<'a, '_, PyAny>) -> RawArray<'a> {
     }
 }
 
+/// What an array was at one time.
+pub(super) struct Snapshot {
+    address: *mut c_void,
+    descr: *const Descr,
+    flags: c_int,
+    extents_and_strides: Box<[isize]>,
+}
+
+impl Snapshot {
+    pub(super) fn of(array: Borrowed<'_, '_, PyAny>) -> Self {
+        let parts = parts(array);
+        // SAFETY: the object is an instance of `ndarray`, which begins with these fields.
+        let fields = unsafe { &*array.as_ptr().cast::<Array>() };
+        let extents_and_strides = parts.extents.iter().chain(parts.strides).copied().collect();
+        Self { address: fields.data, descr: fields.descr, flags: fields.flags, extents_and_strides }
+    }
+
+    /// Whether an array has the same memory, type, extents and strides.
+    #[inline]
+    pub(super) fn is_of(&self, array: Borrowed<'_, '_, PyAny>) -> bool {
+        // SAFETY: the object is an instance of `ndarray`, which begins with these fields.
+        let fields = unsafe { &*array.as_ptr().cast::<Array>() };
+        if fields.data != self.address || fields.descr != self.descr || fields.flags != self.flags {
+            return false;
+        }
+        let parts = parts(array);
+        let (extents, strides) = self.extents_and_strides.split_at(self.extents_and_strides.len() / 2);
+        parts.extents.len() == extents.len()
+            && parts.extents.iter().zip(extents).all(|(now, then)| now == then)
+            && parts.strides.iter().zip(strides).all(|(now, then)| now == then)
+    }
+}
+
 /// The type of an array's elements; `None` for foreign byte orders, structures, objects and what no program takes.
 #[inline]
 pub(super) fn type_of(array: &Bound<'_, PyAny>) -> Option<ScalarType> {

@@ -1,0 +1,266 @@
+"""Which indices of its fields a compiled GT4Py program accesses, as far as its SDFG says.
+
+An access counts if it happens in every call: not in a branch, not in a loop over states. Its indices are affine in the parameters of
+the maps around it, so that the bounds of the maps give its own.
+"""
+
+import ast
+import dataclasses
+
+import sympy
+
+from ._errors import HaloTypeError
+from ._sdfg import quantity
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Integers from ``first`` to before ``end``, both expressions of symbols."""
+
+    first: sympy.Expr
+    end: sympy.Expr
+
+    def contains(self, other):
+        """Whether it surely contains another range."""
+        return _is_at_least(other.first, self.first) and _is_at_least(self.end, other.end)
+
+    def joined(self, other):
+        """The range of both; ``None`` if their distance is not known."""
+        first = _smaller(self.first, other.first)
+        end = _smaller(-self.end, -other.end)
+        return None if first is None or end is None else Range(first, -end)
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """Indices of an array that are accessed, unless a range in ``over`` is empty. A side is ``None`` if it is not known."""
+
+    over: tuple
+    sides: tuple
+
+    def covers(self, other):
+        sides = zip(self.sides, other.sides)
+        is_wide = all(theirs is None or ours is not None and ours.contains(theirs) for ours, theirs in sides)
+        return is_wide and all(any(ours.contains(theirs) for theirs in other.over) for ours in self.over)
+
+    def joined(self, other):
+        """Both accesses as one, or ``None``."""
+        if self.over != other.over:
+            return None
+        sides = []
+        for ours, theirs in zip(self.sides, other.sides):
+            both = None if ours is None or theirs is None else ours.joined(theirs)
+            if both is None and (ours is not None or theirs is not None):
+                return None
+            sides.append(both)
+        return Access(self.over, tuple(sides))
+
+
+def accesses(sdfg, names):
+    """The accesses of the arrays of these names, lists by name. Their indices count from the first element in memory."""
+    found = {}
+    for state in sdfg.states():
+        if not _always_runs(state, sdfg):
+            continue
+        for node in state.data_nodes():
+            if node.data in names and type(sdfg.arrays[node.data]).__name__ == "Array":
+                here = found.setdefault(node.data, [])
+                for edge in state.out_edges(node):
+                    here += _of_edge(state, edge, node.data, reads=True)
+                for edge in state.in_edges(node):
+                    here += _of_edge(state, edge, node.data, reads=False)
+    return {name: reduced(all_) for name, all_ in found.items()}
+
+
+def reduced(all_):
+    """The same accesses as a short list."""
+    kept = []
+    for access in all_:
+        for at, other in enumerate(kept):
+            joined = access.joined(other)
+            if joined is not None:
+                kept[at] = joined
+                break
+        else:
+            kept.append(access)
+    return [one for at, one in enumerate(kept) if not any(other.covers(one) for other in kept[at + 1 :] + kept[:at] if other != one)]
+
+
+def described(all_, dimensions, symbols):
+    """Accesses as a manifest has them, for an array with these dimensions of the manifest. Only these symbols have values in a call."""
+    entries = []
+    for access in all_:
+        over = [_texts(one, symbols) for one in access.over]
+        sides = [_texts(_from_start(side, dimension), symbols) for side, dimension in zip(access.sides, dimensions)]
+        if None not in over and any(sides):
+            entry = {"indices": sides, "over": over}
+            entries.append({part: values for part, values in entry.items() if values})
+    return entries
+
+
+def _from_start(side, dimension):
+    """A side whose indices count from the first index of its dimension, instead of from 0; ``None`` if it is the whole dimension."""
+    if side is None or "start" not in dimension:
+        return None
+    start = _expression(dimension["start"], side)
+    first, end = sympy.expand(side.first + start), sympy.expand(side.end + start)
+    if first == start and ("stop" not in dimension or end == _expression(dimension["stop"], side)):
+        return None
+    return Range(first, end)
+
+
+def _expression(part, side):
+    """A part of a manifest's dimension, with the symbol of the SDFG of that name."""
+    if isinstance(part, int):
+        return sympy.Integer(part)
+    symbols = {symbol.name: symbol for symbol in side.first.free_symbols | side.end.free_symbols}
+    return symbols.get(part) or sympy.Symbol(part, integer=True)
+
+
+def _texts(range_, symbols):
+    """A range in the words of a manifest; ``None`` if these have no such expression."""
+    if range_ is None or any(symbol.name not in symbols for symbol in range_.first.free_symbols | range_.end.free_symbols):
+        return None
+    try:
+        return [quantity(end, "an access") for end in (range_.first, range_.end)]
+    except HaloTypeError:
+        return None
+
+
+def _always_runs(state, sdfg):
+    """Whether every call runs this state."""
+    from dace.sdfg import state as states
+
+    region, block = state.parent_graph, state
+    while True:
+        if isinstance(region, states.ConditionalBlock) or isinstance(region, states.LoopRegion):
+            return False
+        if any(not edge.data.is_unconditional() for edge in region.edges()):
+            return False
+        if region is sdfg:
+            return True
+        region, block = region.parent_graph, region
+
+
+def _of_edge(state, edge, name, reads):
+    """The accesses of an edge between an array and its user."""
+    from dace.sdfg import nodes
+
+    if edge.data.is_empty():
+        return []
+    found = []
+    for leaf in state.memlet_tree(edge).leaves() if isinstance(edge.dst if reads else edge.src, (nodes.EntryNode, nodes.ExitNode)) else [edge]:
+        user = leaf.dst if reads else leaf.src
+        if leaf.data.dynamic or isinstance(user, nodes.NestedSDFG) and _may_skip(user.sdfg):
+            continue
+        subset = leaf.data.get_src_subset(leaf, state) if reads else leaf.data.get_dst_subset(leaf, state)
+        if subset is None and leaf.data.data == name:
+            subset = leaf.data.subset
+        if subset is not None:
+            connector = leaf.dst_conn if reads else leaf.src_conn
+            found.append(_bounded(state, user, _sides(subset, user, connector)))
+    return found
+
+
+def _may_skip(sdfg):
+    """Whether a nested SDFG may leave something out of what its memlets name."""
+    from dace.sdfg import state as states
+
+    blocks = list(sdfg.all_control_flow_blocks(recursive=True))
+    return any(isinstance(block, (states.ConditionalBlock, states.LoopRegion)) for block in blocks) or len(blocks) > 1
+
+
+def _sides(subset, user, connector):
+    """The indices of a subset that a node accesses through a connector."""
+    from dace.sdfg import nodes
+
+    sides = []
+    for begin, last, step in subset.ndrange():
+        sides.append(Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None)
+    if isinstance(user, nodes.Tasklet) and any(side is None or side.end - side.first != 1 for side in sides):
+        exact = _indices_in_code(user, connector, len(sides))
+        sides = [side if one is None else Range(one, one + 1) for side, one in zip(sides, exact)]
+    return sides
+
+
+def _indices_in_code(tasklet, connector, dimensions):
+    """The indices that the code of a tasklet gives to a whole array; ``None`` for one that depends on values, and if there are branches."""
+    from dace import symbolic
+
+    unknown = [None] * dimensions
+    try:
+        nodes = list(ast.walk(ast.parse(tasklet.code.as_string)))
+    except SyntaxError:
+        # Code in another language.
+        return unknown
+    uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == connector]
+    subscripts = [node for node in nodes if isinstance(node, ast.Subscript) and node.value in uses]
+    if len(uses) != 1 or len(subscripts) != 1 or any(isinstance(node, (ast.IfExp, ast.If, ast.BoolOp, ast.For, ast.While)) for node in nodes):
+        return unknown
+    index = subscripts[0].slice
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    if len(parts) != dimensions:
+        return unknown
+    values = set(tasklet.in_connectors) | set(tasklet.out_connectors)
+    exact = []
+    for part in parts:
+        names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+        is_known = not names & values and not any(isinstance(node, (ast.Call, ast.Subscript)) for node in ast.walk(part))
+        exact.append(symbolic.pystr_to_symbolic(ast.unparse(part)) if is_known else None)
+    return exact
+
+
+def _bounded(state, user, sides):
+    """The access of a node to these indices, with the bounds of the maps around it instead of their parameters."""
+    from dace.sdfg import nodes
+
+    over = [side for side in sides if side is not None] if not isinstance(user, nodes.CodeNode) else []
+    scope = state.scope_dict()
+    entry = user if isinstance(user, nodes.EntryNode) else scope[user]
+    while entry is not None:
+        for parameter, (begin, last, step) in zip(entry.map.params, entry.map.range.ndrange()):
+            bounds = Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None
+            sides = [_without(side, parameter, bounds) for side in sides]
+            over = [_without(one, parameter, bounds) for one in over]
+            over.append(bounds)
+        entry = scope[entry]
+    if any(one is None for one in over):
+        # It is not known when it happens.
+        sides = [None] * len(sides)
+    return Access(tuple(over), tuple(sides))
+
+
+def _without(side, parameter, bounds):
+    """A range without a parameter of a map, over all its values."""
+    if side is None:
+        return None
+    first, end = _extreme(side.first, parameter, bounds, lowest=True), _extreme(side.end, parameter, bounds, lowest=False)
+    return None if first is None or end is None else Range(first, end)
+
+
+def _extreme(expression, parameter, bounds, lowest):
+    symbol = next((symbol for symbol in expression.free_symbols if symbol.name == parameter), None)
+    if symbol is None:
+        return expression
+    slope = sympy.diff(expression, symbol)
+    if bounds is None or not slope.is_Integer:
+        return None
+    return sympy.expand(expression.subs(symbol, bounds.first if (slope > 0) == lowest else bounds.end - 1))
+
+
+def _difference(left, right):
+    """What ``left`` is more than ``right``; ``None`` if that depends on symbols."""
+    difference = sympy.expand(left - right)
+    return int(difference) if difference.is_Integer else None
+
+
+def _is_at_least(left, right):
+    difference = _difference(left, right)
+    return difference is not None and difference >= 0
+
+
+def _smaller(left, right):
+    difference = _difference(left, right)
+    if difference is None:
+        return None
+    return right if difference > 0 else left

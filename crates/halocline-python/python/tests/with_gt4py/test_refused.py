@@ -1,0 +1,260 @@
+"""Wrong arguments: each is a typed error that names the program, the argument and what is right, before the program is entered."""
+
+import gt4py.next as gtx
+import numpy as np
+import pytest
+from conftest import E2V, OFFSETS, connectivity, copied, field, gt4py_program, line, plane, same
+from gt4py.next.program_processors.runners import dace as backends
+from programs import E2VDim, Edge, I, J, K, Vertex
+
+import halocline as hc
+from halocline import _gt4py, program
+
+TYPE, VALUE = hc.HaloTypeError, hc.HaloValueError
+
+
+def transposed(extents=(7, 8)):
+    return field(J, I, extents=extents)
+
+
+
+HEAT = [
+    ((), TYPE, "program heat lacks argument t; it takes t, dt, result"),
+    ((plane(), 0.1), TYPE, "program heat lacks argument result"),
+    ((plane(), 0.1, plane(1, (6, 5)), 3), TYPE, "program heat takes 3 arguments, 4 are given"),
+    ((plane(dtype="f4"), 0.1, plane(1, (6, 5))), TYPE, "argument t of program heat has elements of type float32, the program takes float64"),
+    ((plane(), 0.1, plane(1, (6, 5), dtype="i8")), TYPE, "argument result of program heat has elements of type int64"),
+    ((transposed(), 0.1, plane(1, (6, 5))), VALUE, "argument t of program heat has dimensions J, I, the program takes I, J; transpose"),
+    ((line(8), 0.1, plane(1, (6, 5))), VALUE, "argument t of program heat has dimensions I, the program takes I, J"),
+    ((field(extents=()), 0.1, plane(1, (6, 5))), VALUE, "argument t of program heat has dimensions none"),
+    ((np.ones((8, 7)), 0.1, plane(1, (6, 5))), TYPE, "argument t of program heat is .*ndarray.*; give a field of GT4Py with dimensions I, J"),
+    ((3.0, 0.1, plane(1, (6, 5))), TYPE, "argument t of program heat is 3.0; give a field of GT4Py"),
+    ((None, 0.1, plane(1, (6, 5))), TYPE, "argument t of program heat is None"),
+    ((plane(), "x", plane(1, (6, 5))), TYPE, "dt: a number is wanted, not 'x'"),
+    ((plane(), plane(), plane(1, (6, 5))), TYPE, "dt: a number is wanted"),
+    ((plane(), np.ones(2), plane(1, (6, 5))), TYPE, "argument dt of program heat is an array of 1 dimensions"),
+    (
+        (plane(), 0.1, plane(0, (6, 5))),
+        VALUE,
+        r"argument t of program heat has indices 0 to 8 .* in dimension 0 \(I\), the program accesses -1 .* to 7 .*give a larger array",
+    ),
+    ((plane(), 0.1, plane(1, (6, 6))), VALUE, r"has indices 0 to 7 .* in dimension 1 \(J\), the program accesses 0 .* to 8 "),
+    ((plane(2), 0.1, plane(1, (6, 5))), VALUE, "has indices 2 to 10 .* accesses 0 .* to 8"),
+]
+
+
+@pytest.mark.parametrize("given, error, text", HEAT)
+def test_wrong_arguments_are_refused(compiled, given, error, text):
+    heat, before = compiled("heat"), copied(given)
+    for call in (heat, heat.prepare):
+        with pytest.raises(error, match=text):
+            call(*given)
+    assert all(same(now, then) for now, then in zip(given, before) if hasattr(now, "domain"))
+
+
+def test_a_wrong_call_is_refused_after_a_known_one(compiled):
+    heat, t, new = compiled("heat"), plane(), plane(1, (6, 5))
+    for _ in range(4):
+        heat(t, 0.1, new)
+    for given, error, text in HEAT:
+        with pytest.raises(error, match=text):
+            heat(*given)
+    with pytest.raises(TYPE, match="dt: a number is wanted"):
+        heat(t, "x", new)
+    heat(t, 0.1, new)
+
+
+def test_wrong_names_are_refused(compiled):
+    heat, t, new = compiled("heat"), plane(), plane(1, (6, 5))
+    with pytest.raises(TYPE, match="program heat has no argument u; it takes t, dt, result"):
+        heat(t, 0.1, new, u=3)
+    with pytest.raises(TYPE, match="argument t of program heat is given twice"):
+        heat(t, 0.1, new, t=t)
+    with pytest.raises(TYPE, match="argument result of program heat is given twice"):
+        heat(t, 0.1, new, out=new)
+    with pytest.raises(TYPE, match="program heat lacks argument dt"):
+        heat(t, result=new)
+
+
+@pytest.mark.parametrize(
+    "low, high, error, text",
+    [
+        (3.7, 6, TYPE, "argument low of program heat_between is 3.7; give an integer of type int32"),
+        (float("nan"), 6, TYPE, "argument low of program heat_between is NaN"),
+        (1 << 31, 6, VALUE, "argument low of program heat_between is 2147483648, which int32 cannot hold; give -2147483648 to 2147483647"),
+        (-(1 << 80), 6, VALUE, "low: .* is out of the range of 64-bit integers"),
+        (0, 6, VALUE, r"argument t of program heat_between has indices 0 to 8 .*accesses -1 "),
+        (1, 8, VALUE, "argument t of program heat_between has indices 0 to 8 .*to 9"),
+    ],
+)
+def test_wrong_integers_are_refused(compiled, low, high, error, text):
+    between, t, new = compiled("heat_between"), plane(), plane()
+    for _ in range(3):
+        between(t, 0.1, new, 1, 7)
+    before = copied(new)
+    with pytest.raises(error, match=text):
+        between(t, 0.1, new, low, high)
+    assert same(new, before)
+
+
+def line_of_planes():
+    """A field without the index -1 in its first dimension, which a Laplacian of index 0 would access."""
+    return plane(0, (2, 8))
+
+
+def test_an_empty_domain_accesses_nothing(compiled):
+    between, t, new = compiled("heat_between"), plane(), plane()
+    before = copied(new)
+    between(t, 0.1, new, 20, 20)
+    assert same(new, before)
+    heat = compiled("heat")
+    nothing = type(t)(gtx.domain({I: (0, 0), J: (1, 6)}), np.zeros((0, 5)))
+    heat(line_of_planes(), 0.1, nothing)
+
+
+def test_the_range_of_every_scalar_type_is_checked(compiled):
+    call, names = compiled("scalars"), ["b", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+    right = dict.fromkeys(names, 1) | {"f4": 1, "f8": 1, "a": line(), "out": line()}
+    call(**right)
+    wrong = {"b": 2, "i1": 128, "i2": -32769, "i4": 1 << 31, "i8": 1 << 63, "u1": 256, "u2": -1, "u4": 1 << 32, "u8": -1, "f4": 1e39}
+    for name, value in wrong.items():
+        with pytest.raises((TYPE, VALUE), match=f"argument {name} of program scalars is "):
+            call(**{**right, name: value})
+        if name[0] in "iu":
+            with pytest.raises(TYPE, match=f"argument {name} of program scalars is 3.7; give an integer"):
+                call(**{**right, name: 3.7})
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        (((line(), (line(), 1)), (line(), line())), "argument out of program nested is .*; give a tuple of 2"),
+        (((line(), [line(), 1]), (line(), (line(), line()))), "argument t of program nested is .*; give a tuple of 2"),
+        ((line(), (line(), (line(), line()))), "argument t of program nested is .*; give a tuple of 2"),
+        (((line(), (line(dtype="f4"), 1)), (line(), (line(), line()))), "argument t_1_0 of program nested has elements of type float32"),
+        (((line(), (line(), 1)), (line(), (line(), line(dtype="f4")))), "argument out_1_1 of program nested has elements of type float32"),
+    ],
+)
+def test_wrong_tuples_are_refused(compiled, given, text):
+    with pytest.raises(TYPE, match=text):
+        compiled("nested")(*given)
+
+
+def test_parts_with_names_are_needed(compiled):
+    with pytest.raises(TYPE, match="argument wind of program speed is .*, which has no part u"):
+        compiled("speed")(line(), line())
+
+
+def test_arguments_that_the_program_does_not_use_are_checked(compiled):
+    with pytest.raises(TYPE, match="argument ignored of program unused has elements of type float32"):
+        compiled("unused")(line(), line(dtype="f4"), 3, line())
+    with pytest.raises(TYPE, match="argument number of program unused is 3.5"):
+        compiled("unused")(line(), line(), 3.5, line())
+
+
+def test_memory_that_does_not_fit_the_domain_is_refused(compiled):
+    one = type(plane())(gtx.domain({I: (0, 8), J: (0, 7)}), np.ones((1, 7)))
+    with pytest.raises(VALUE, match="argument t of program heat has memory for 1 indices in dimension I, but its domain has 0 to 8"):
+        compiled("heat")(one, 0.1, plane(1, (6, 5)))
+
+
+def test_a_read_only_result_is_refused_and_read_only_input_is_not(compiled):
+    heat, t, new = compiled("heat"), plane(), plane(1, (6, 5))
+    t.ndarray.flags.writeable = False
+    for _ in range(4):
+        heat(t, 0.1, new)
+    new.ndarray.flags.writeable = False
+    with pytest.raises(VALUE, match="argument result of program heat is read-only"):
+        heat(t, 0.1, new)
+
+
+def test_only_what_is_in_a_branch_that_runs_is_demanded(compiled):
+    choose = compiled("choose")
+    a, out = line(6, value=2.0), line(6)
+    choose(a, 1, out)
+    assert (out.ndarray == 3).all()
+
+
+# Offset providers.
+
+
+def gradient_call():
+    return field(Vertex, K, extents=(4, 3)), field(Edge, extents=(5,)), field(Edge, K, extents=(5, 3))
+
+
+def test_another_connectivity_is_refused(compiled):
+    gradient, given = compiled("gradient"), gradient_call()
+    other = connectivity(Edge, E2VDim, Vertex, E2V.ndarray)
+    for _ in range(2):
+        with pytest.raises(VALUE, match="offset E2V of program gradient is another object than the one the program was compiled with"):
+            gradient(*given, offset_provider={**OFFSETS, "E2V": other})
+        with pytest.raises(VALUE, match="the offset provider of program gradient lacks E2V"):
+            gradient(*given, offset_provider={})
+        for _ in range(4):
+            gradient(*given, offset_provider=dict(OFFSETS))
+    # One that the program does not use may be another.
+    gradient(*given, offset_provider={"E2V": E2V, "V2E": other, "Ioff": I})
+    shift = compiled("shift")
+    with pytest.raises(VALUE, match="offset Ioff of program shift is another object"):
+        shift(line(7), line(6), offset_provider={**OFFSETS, "Ioff": J})
+    shift(line(7), line(6), offset_provider={**OFFSETS, "Ioff": gtx.Dimension("I")})
+
+
+def test_a_changed_connectivity_is_used_as_it_is(of_gt4py):
+    table = connectivity(Edge, E2VDim, Vertex, E2V.ndarray.copy())
+    ours = program.from_gt4py(of_gt4py("gradient"), offset_provider={"E2V": table})
+    given = gradient_call()
+    for _ in range(4):
+        ours(*given)
+    table.ndarray[0] = (3, 1)
+    ours(*given)
+    values, inverse, out = (one.ndarray for one in given)
+    assert np.array_equal(out[0], (values[1] - values[3]) * inverse[0])
+
+
+def test_a_field_beyond_its_connectivity_is_refused(compiled):
+    values, inverse, _ = gradient_call()
+    with pytest.raises(VALUE, match="argument inverse_length of program gradient has indices 0 to 5 .*Edge|argument gt_conn_E2V of program gradient"):
+        compiled("gradient")(values, inverse, field(Edge, K, extents=(6, 3)))
+    with pytest.raises(VALUE, match="argument values of program gradient has indices 0 to 2 .*K.*accesses 0 .*to 3"):
+        compiled("gradient")(field(Vertex, K, extents=(4, 2)), inverse, field(Edge, K, extents=(5, 3)))
+
+
+# Programs.
+
+
+def test_only_programs_with_a_dace_backend_are_taken():
+    with pytest.raises(TYPE, match="program: a program or field operator of GT4Py is wanted, not int"):
+        program.from_gt4py(3)
+    with pytest.raises(TYPE, match="program: heat has no backend"):
+        program.from_gt4py(gt4py_program("heat").with_backend(None))
+    with pytest.raises(TYPE, match="program: heat has bound arguments"):
+        program.from_gt4py(gt4py_program("heat").with_bound_args(dt=0.1))
+
+
+def test_another_version_of_gt4py_is_refused(monkeypatch):
+    monkeypatch.setattr(_gt4py.importlib.metadata, "version", lambda name: "9.9")
+    with pytest.raises(hc.ProgramError, match="GT4Py 9.9 is installed, .*; install one of 1.1.9"):
+        program.from_gt4py(gt4py_program("heat"))
+
+
+def test_static_arguments_have_programs_of_their_own():
+    choose = gt4py_program("choose").with_backend(backends.run_dace_cpu_noopt)
+    for which in (1, 2):
+        ours = program.from_gt4py(choose, which=which)
+        a, out = line(7), line(6)
+        ours(a, which, out)
+        assert np.array_equal(out.ndarray, a.ndarray[:6] + 1 if which == 1 else a.ndarray[1:])
+        with pytest.raises(VALUE, match=f"argument which of program choose is 3, but the program was compiled for {which}"):
+            ours(a, 3, out)
+
+
+def test_the_strides_that_a_program_was_compiled_for_are_checked():
+    backend = backends.make_dace_backend(gpu=False, cached=False, unstructured_horizontal_has_unit_stride=True)
+    ours = program.from_gt4py(gt4py_program("gradient").with_backend(backend), offset_provider={"E2V": E2V_F})
+    ours(field(Vertex, K, extents=(4, 3), order="F"), field(Edge, extents=(5,)), field(Edge, K, extents=(5, 3), order="F"))
+    with pytest.raises(VALUE, match=r"argument values of program gradient has element stride 3 in dimension 0 \(Vertex\), the program takes 1"):
+        ours(field(Vertex, K, extents=(4, 3)), field(Edge, extents=(5,)), field(Edge, K, extents=(5, 3), order="F"))
+
+
+E2V_F = gtx.as_connectivity([Edge, E2VDim], Vertex, np.asfortranarray(E2V.ndarray))

@@ -1,0 +1,133 @@
+//! Calls of GT4Py's own program objects, once `install` has replaced their `__call__`: from a program to its variants.
+
+use super::PyFieldProgram;
+use super::parameters::Call;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::sync::Mutex;
+
+/// The most variants of a program that calls choose between; GT4Py finds the others.
+const VARIANTS: usize = 16;
+
+/// GT4Py's `Program.__call__` in its place: a descriptor that gives each program its [`Calls`].
+#[pyclass(frozen, module = "halocline.program", name = "_ProgramCall")]
+pub(crate) struct PyProgramCall {
+    original: Py<PyAny>,
+    make: Py<PyAny>,
+}
+
+#[pymethods]
+impl PyProgramCall {
+    #[new]
+    fn new(original: Py<PyAny>, make: Py<PyAny>) -> Self {
+        Self { original, make }
+    }
+
+    fn __get__<'py>(
+        &self,
+        py: Python<'py>,
+        program: Option<Bound<'py, PyAny>>,
+        _class: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(program) = program else { return Ok(self.original.bind(py).clone()) };
+        match program.getattr_opt(intern!(py, "_halocline_calls"))? {
+            Some(calls) => Ok(calls),
+            None => self.make.bind(py).call1((program,)),
+        }
+    }
+}
+
+/// The calls of one program of GT4Py.
+#[pyclass(frozen, module = "halocline.program", name = "_Calls")]
+pub(crate) struct PyCalls {
+    variants: Mutex<Vec<Py<PyFieldProgram>>>,
+    /// Makes a call as GT4Py does.
+    slow: Py<PyAny>,
+    config: Py<PyModule>,
+    /// GT4Py's hooks, and their callbacks if a user has added none.
+    hooks: Box<[Hook]>,
+}
+
+struct Hook {
+    hook: Py<PyAny>,
+    callbacks: Py<PyAny>,
+}
+
+#[pymethods]
+impl PyCalls {
+    #[new]
+    fn new(slow: Py<PyAny>, config: Py<PyModule>, hooks: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let hook = |hook: Bound<'_, PyAny>| -> PyResult<Hook> {
+            Ok(Hook { callbacks: hook.getattr("callbacks")?.unbind(), hook: hook.unbind() })
+        };
+        Ok(Self {
+            variants: Mutex::new(Vec::new()),
+            slow,
+            config,
+            hooks: hooks.iter().map(hook).collect::<PyResult<_>>()?,
+        })
+    }
+
+    #[pyo3(signature = (*args, out = None, offset_provider = None, enable_jit = None, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        out: Option<&Bound<'py, PyAny>>,
+        offset_provider: Option<&Bound<'py, PyAny>>,
+        enable_jit: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<()> {
+        let py = args.py();
+        if self.is_quiet(py)? {
+            let call = Call { args, out, kwargs };
+            let variants: Vec<Py<PyFieldProgram>> = match self.variants.try_lock() {
+                Ok(variants) => variants.iter().map(|variant| variant.clone_ref(py)).collect(),
+                Err(_) => Vec::new(),
+            };
+            for variant in variants {
+                if variant.get().is_for(&call, offset_provider)? {
+                    return variant.get().run(&call, None);
+                }
+            }
+        }
+        let all = kwargs.map_or_else(|| Ok(PyDict::new(py)), |kwargs| kwargs.copy())?;
+        let named = [("out", out), ("offset_provider", offset_provider), ("enable_jit", enable_jit)];
+        for (name, value) in named {
+            if let Some(value) = value {
+                all.set_item(name, value)?;
+            }
+        }
+        self.slow.bind(py).call1((args, all)).map(drop)
+    }
+
+    /// Takes these programs as the variants.
+    fn _adopt(&self, variants: Vec<Py<PyFieldProgram>>) {
+        let mut variants = variants;
+        let first = variants.len().saturating_sub(VARIANTS);
+        variants.drain(..first);
+        let old = match self.variants.try_lock() {
+            Ok(mut held) => std::mem::replace(&mut *held, variants),
+            Err(_) => variants,
+        };
+        // Without the lock: it drops objects of Python.
+        drop(old);
+    }
+}
+
+impl PyCalls {
+    /// Whether nothing observes the call: no metrics, and no hook of a user.
+    #[inline]
+    fn is_quiet(&self, py: Python<'_>) -> PyResult<bool> {
+        let level: i64 = self.config.bind(py).getattr(intern!(py, "COLLECT_METRICS_LEVEL"))?.extract()?;
+        if level > 0 {
+            return Ok(false);
+        }
+        for Hook { hook, callbacks } in &self.hooks {
+            if !hook.bind(py).getattr(intern!(py, "callbacks"))?.is(callbacks) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,186 @@
+//! Fields of GT4Py: their memory and their domains.
+
+use super::failure;
+use crate::program::numpy;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple, PyType};
+
+/// What a call gives for one argument of the signature.
+pub(super) struct Leaf {
+    pub(super) name: Box<str>,
+    pub(super) kind: Kind,
+}
+
+pub(super) enum Kind {
+    /// A field with these dimensions.
+    Field {
+        dimensions: Py<PyTuple>,
+        names: Box<[Box<str>]>,
+    },
+    /// A field without dimensions, passed by value.
+    Single,
+    Scalar,
+    /// A scalar that the program was compiled for.
+    Static(Py<PyAny>),
+}
+
+impl Leaf {
+    /// From Python: the name, and a tuple of dimensions, `True` for a scalar, or a list with a static value.
+    pub(super) fn of(name: Box<str>, kind: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let kind = if let Ok(dimensions) = kind.cast::<PyTuple>() {
+            let name = |dimension: Bound<'_, PyAny>| -> PyResult<Box<str>> {
+                Ok(dimension.getattr("value")?.cast_into::<PyString>()?.to_cow()?.into())
+            };
+            match dimensions.is_empty() {
+                true => Kind::Single,
+                false => Kind::Field {
+                    names: dimensions.iter().map(name).collect::<PyResult<_>>()?,
+                    dimensions: dimensions.clone().unbind(),
+                },
+            }
+        } else if kind.is_instance_of::<pyo3::types::PyList>() {
+            Kind::Static(kind.get_item(0)?.unbind())
+        } else {
+            Kind::Scalar
+        };
+        Ok(Self { name, kind })
+    }
+}
+
+/// The classes of GT4Py whose instances keep `_ndarray` and `_domain` for ever.
+pub(super) struct Classes(Box<[Py<PyType>]>);
+
+impl Classes {
+    pub(super) fn of(classes: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let all = classes.iter().map(|class| Ok(class.cast_into::<PyType>()?.unbind()));
+        Ok(Self(all.collect::<PyResult<_>>()?))
+    }
+
+    /// Whether an object is an instance of exactly one of them.
+    #[inline]
+    pub(super) fn has(&self, object: &Bound<'_, PyAny>) -> bool {
+        self.0.iter().any(|class| class.as_ptr() == object.get_type_ptr().cast())
+    }
+}
+
+/// The domain that a field of one argument had last, which is checked.
+pub(super) struct Domain {
+    object: Py<PyAny>,
+    starts: Box<[isize]>,
+    stops: Box<[isize]>,
+}
+
+/// A field's memory.
+pub(super) struct Field<'py> {
+    pub(super) array: Bound<'py, PyAny>,
+    domain: Bound<'py, PyAny>,
+}
+
+/// Where a field comes from, for messages.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) program: &'a str,
+    pub(super) leaf: &'a Leaf,
+}
+
+impl<'py> Field<'py> {
+    #[inline]
+    pub(super) fn of(object: &Bound<'py, PyAny>, classes: &Classes, place: Place<'_>) -> PyResult<Self> {
+        let py = object.py();
+        if classes.has(object) {
+            let array = object.getattr(intern!(py, "_ndarray"))?;
+            return Ok(Self { array, domain: object.getattr(intern!(py, "_domain"))? });
+        }
+        let parts = (object.getattr_opt(intern!(py, "ndarray"))?, object.getattr_opt(intern!(py, "domain"))?);
+        match parts {
+            (Some(array), Some(domain)) => Ok(Self { array, domain }),
+            _ => Err(failure::not_a_field(place.program, &place.leaf.name, object, &place.leaf.wanted())),
+        }
+    }
+
+    /// The number of a field without dimensions: an array of the host, or a number.
+    pub(super) fn single(self) -> PyResult<Bound<'py, PyAny>> {
+        match numpy::is_array(&self.array) {
+            true => Ok(self.array),
+            // An array of a GPU waits for it here.
+            false => self.array.call_method0(intern!(self.array.py(), "item")),
+        }
+    }
+
+    /// Appends the first indices to `origin`. `known` is the domain of an earlier call, and becomes this one's.
+    #[inline]
+    pub(super) fn push_origin(
+        &self,
+        known: &mut Option<Domain>,
+        origin: &mut Vec<isize>,
+        place: Place<'_>,
+    ) -> PyResult<()> {
+        if !known.as_ref().is_some_and(|known| known.object.is(&self.domain)) {
+            *known = Some(Domain::of(&self.domain, place)?);
+        }
+        let Some(domain) = known else { return Ok(()) };
+        if numpy::is_array(&self.array) {
+            domain.check_extents(numpy::parts(self.array.as_borrowed()).extents, place)?;
+        } else {
+            let extents: Vec<isize> = self.array.getattr(intern!(self.array.py(), "shape"))?.extract()?;
+            domain.check_extents(&extents, place)?;
+        }
+        origin.extend_from_slice(&domain.starts);
+        Ok(())
+    }
+}
+
+impl Leaf {
+    /// The dimensions of a field, for messages.
+    fn wanted(&self) -> String {
+        match &self.kind {
+            Kind::Field { names, .. } => names.join(", "),
+            _ => "none".to_owned(),
+        }
+    }
+}
+
+impl Domain {
+    #[cold]
+    fn of(domain: &Bound<'_, PyAny>, place: Place<'_>) -> PyResult<Self> {
+        let py = domain.py();
+        let Kind::Field { dimensions, names } = &place.leaf.kind else {
+            return Ok(Self { object: domain.clone().unbind(), starts: [].into(), stops: [].into() });
+        };
+        let given = domain.getattr(intern!(py, "dims"))?;
+        if !given.eq(dimensions.bind(py))? {
+            let shown = |dimension: Bound<'_, PyAny>| dimension.getattr("value").map(|name| name.to_string());
+            let shown: Vec<String> = given.try_iter()?.map(|one| shown(one?)).collect::<PyResult<_>>()?;
+            let shown = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
+            return Err(failure::dimensions(place.program, &place.leaf.name, &shown, &place.leaf.wanted()));
+        }
+        let (mut starts, mut stops) = (Vec::new(), Vec::new());
+        for (range, name) in domain.getattr(intern!(py, "ranges"))?.try_iter()?.zip(names) {
+            let range = range?;
+            let bounds = (
+                range.getattr(intern!(py, "start"))?.extract(),
+                range.getattr(intern!(py, "stop"))?.extract(),
+            );
+            let (Ok(start), Ok(stop)) = bounds else {
+                return Err(failure::infinite(place.program, &place.leaf.name, name));
+            };
+            starts.push(start);
+            stops.push(stop);
+        }
+        Ok(Self { object: domain.clone().unbind(), starts: starts.into(), stops: stops.into() })
+    }
+
+    #[inline]
+    fn check_extents(&self, extents: &[isize], place: Place<'_>) -> PyResult<()> {
+        for (at, &extent) in extents.iter().enumerate() {
+            let (Some(&start), Some(&stop)) = (self.starts.get(at), self.stops.get(at)) else { continue };
+            if stop.wrapping_sub(start) != extent {
+                let Kind::Field { names, .. } = &place.leaf.kind else { continue };
+                let range = start as i64..stop as i64;
+                return Err(failure::extent(place.program, &place.leaf.name, &names[at], range, extent));
+            }
+        }
+        Ok(())
+    }
+}

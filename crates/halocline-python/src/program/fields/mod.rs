@@ -1,0 +1,383 @@
+//! Programs of GT4Py: they take fields, and connectivities from an offset provider.
+
+mod dispatch;
+mod failure;
+mod field;
+mod known;
+mod parameters;
+mod provider;
+
+pub(crate) use dispatch::{PyCalls, PyProgramCall};
+
+use crate::program::given::{Arguments, Memory, number};
+use crate::program::numpy;
+use crate::program::prepared::{PyPreparedCall, prepare};
+use crate::program::program_error::of_program;
+use field::{Classes, Domain, Field, Kind, Leaf, Place};
+use halocline_program::{Given, Program, Scalar, Signature};
+use known::{KnownCalls, Match};
+use parameters::{Call, Leaves, Parameters};
+use provider::Provider;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+#[doc = doc!("FieldProgram")]
+#[pyclass(frozen, weakref, module = "halocline.program", name = "FieldProgram")]
+pub(crate) struct PyFieldProgram {
+    program: Arc<Program>,
+    parameters: Parameters,
+    leaves: Box<[Leaf]>,
+    provider: Provider,
+    /// The connectivities that are arguments of the signature, after the leaves.
+    connectivities: Box<[Connectivity]>,
+    classes: Classes,
+    metrics: Option<Metrics>,
+    /// The last domain of each leaf.
+    domains: Mutex<Box<[Option<Domain>]>>,
+    memory: Memory,
+    known: KnownCalls,
+}
+
+struct Connectivity {
+    object: Py<PyAny>,
+    leaf: Leaf,
+}
+
+/// GT4Py's metrics, the last arguments of the signature.
+struct Metrics {
+    /// GT4Py's module with the level.
+    config: Py<PyModule>,
+    /// Memory for the time, which a program writes if the level asks for it.
+    time: Py<PyAny>,
+    has_time: bool,
+    has_level: bool,
+    /// Makes a call with metrics.
+    measure: Py<PyAny>,
+}
+
+/// The arrays of a call in the order of the signature; the objects of scalars as they are.
+struct Objects<'py> {
+    arrays: Vec<Bound<'py, PyAny>>,
+    origins: Vec<isize>,
+    level: i64,
+}
+
+/// `description` has what `_gt4py.py` says of the program.
+#[pyfunction]
+#[pyo3(name = "_field_program")]
+pub(crate) fn field_program(
+    py: Python<'_>,
+    library: PathBuf,
+    manifest: &str,
+    description: &Bound<'_, PyDict>,
+) -> PyResult<PyFieldProgram> {
+    PyFieldProgram::of(py, &library, manifest, description)
+}
+
+#[pymethods]
+impl PyFieldProgram {
+    #[doc = doc!("FieldProgram.__call__")]
+    #[pyo3(signature = (*args, out = None, offset_provider = None, **kwargs))]
+    fn __call__(
+        slf: &Bound<'_, Self>,
+        args: &Bound<'_, PyTuple>,
+        out: Option<&Bound<'_, PyAny>>,
+        offset_provider: Option<&Bound<'_, PyAny>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let call = Call { args, out, kwargs };
+        match this.metrics.as_ref().map(|metrics| metrics.level(args.py())).transpose()? {
+            Some(level) if level > 0 => {
+                let Some(metrics) = &this.metrics else { return Ok(()) };
+                metrics.measure.bind(args.py()).call1((slf, args, out, offset_provider, kwargs, level))?;
+                Ok(())
+            }
+            _ => this.run(&call, offset_provider),
+        }
+    }
+
+    #[doc = doc!("FieldProgram.prepare")]
+    #[pyo3(signature = (*args, out = None, offset_provider = None, **kwargs))]
+    fn prepare(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        out: Option<&Bound<'_, PyAny>>,
+        offset_provider: Option<&Bound<'_, PyAny>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyPreparedCall> {
+        self.provider.check(self.program.name(), offset_provider)?;
+        let leaves = self.parameters.leaves(self.program.name(), &Call { args, out, kwargs })?;
+        let objects = self.objects(args.py(), &leaves, 0, None)?;
+        let arguments = self.arguments(&objects)?;
+        let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
+        prepare(&self.program, &borrowed, arguments)
+    }
+
+    /// A call with GT4Py's metrics: `time` is an array for one number, which the program writes if the level asks for it.
+    fn _call_measured(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        out: Option<&Bound<'_, PyAny>>,
+        offset_provider: Option<&Bound<'_, PyAny>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+        level: i64,
+        time: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.provider.check(self.program.name(), offset_provider)?;
+        let leaves = self.parameters.leaves(self.program.name(), &Call { args, out, kwargs })?;
+        let objects = self.objects(args.py(), &leaves, level, Some(time))?;
+        self.call_fresh(args.py(), &self.arguments(&objects)?)
+    }
+
+    #[doc = doc!("FieldProgram.name")]
+    #[getter]
+    fn name(&self) -> &str {
+        self.program.name()
+    }
+
+    #[doc = doc!("FieldProgram.library")]
+    #[getter]
+    fn library(&self) -> PathBuf {
+        self.program.library().to_owned()
+    }
+
+    #[doc = doc!("FieldProgram.arguments")]
+    #[getter(arguments)]
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let names: Vec<_> =
+            self.parameters.names().map(|parameter| parameter.name.bind(py).clone()).collect();
+        PyTuple::new(py, names)
+    }
+
+    #[doc = doc!("FieldProgram.states")]
+    #[getter]
+    fn states(&self) -> usize {
+        self.program.states()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<halocline.program.FieldProgram {}({})>", self.program.name(), self.parameters.list())
+    }
+}
+
+impl Metrics {
+    fn of(metrics: &Bound<'_, PyDict>) -> PyResult<Option<Self>> {
+        let item = |name: &str| metrics.as_any().get_item(name);
+        let (has_time, has_level) = (item("has_time")?.extract()?, item("has_level")?.extract()?);
+        Ok(Some(Self {
+            config: item("config")?.cast_into::<PyModule>()?.unbind(),
+            time: item("time")?.unbind(),
+            measure: item("measure")?.unbind(),
+            has_time,
+            has_level,
+        })
+        .filter(|metrics| metrics.has_time || metrics.has_level))
+    }
+
+    /// GT4Py's level of metrics now.
+    #[inline]
+    fn level(&self, py: Python<'_>) -> PyResult<i64> {
+        self.config.bind(py).getattr(intern!(py, "COLLECT_METRICS_LEVEL"))?.extract()
+    }
+}
+
+impl PyFieldProgram {
+    fn of(py: Python<'_>, library: &Path, manifest: &str, description: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let load = || {
+            let signature = Signature::from_json(manifest.as_bytes(), Path::new("GT4Py's argument list"))?;
+            // SAFETY: GT4Py compiled the library, and the signature is made from its argument list.
+            unsafe { Program::with_signature(library, signature) }
+        };
+        let program = Arc::new(py.detach(load).map_err(of_program)?);
+        let item = |name: &str| description.as_any().get_item(name);
+        let leaves = item("leaves")?.cast_into::<PyDict>()?.iter();
+        let leaves: Box<[Leaf]> = leaves
+            .map(|(name, kind)| Leaf::of(name.extract::<String>()?.into(), &kind))
+            .collect::<PyResult<_>>()?;
+        let connectivity = |(name, object): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            let dimensions = object.getattr(intern!(py, "domain"))?.getattr(intern!(py, "dims"))?;
+            let leaf = Leaf::of(name.extract::<String>()?.into(), &dimensions)?;
+            Ok(Connectivity { object: object.unbind(), leaf })
+        };
+        let connectivities = item("connectivities")?.cast_into::<PyDict>()?.iter();
+        let offsets = item("offsets")?;
+        Ok(Self {
+            parameters: Parameters::of(item("parameters")?.cast::<PyDict>()?)?,
+            provider: Provider::of(offsets.cast::<PyDict>()?, item("dimensions")?.cast::<PyDict>()?)?,
+            connectivities: connectivities.map(connectivity).collect::<PyResult<_>>()?,
+            classes: Classes::of(item("classes")?.cast::<PyTuple>()?)?,
+            metrics: Metrics::of(item("metrics")?.cast::<PyDict>()?)?,
+            domains: Mutex::new(leaves.iter().map(|_| None).collect()),
+            memory: Memory::of(program.signature().arguments.len()),
+            known: KnownCalls::new(),
+            leaves,
+            program,
+        })
+    }
+
+    /// Whether this variant of a program is the one for a call of GT4Py: by its offsets and its static arguments.
+    #[inline]
+    fn is_for(&self, call: &Call<'_, '_>, offset_provider: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let py = call.args.py();
+        if !self.provider.is_of(offset_provider) {
+            return Ok(false);
+        }
+        if !self.leaves.iter().any(|leaf| matches!(leaf.kind, Kind::Static(_))) {
+            return Ok(true);
+        }
+        let leaves = self.parameters.leaves(self.program.name(), call)?;
+        for (leaf, object) in self.leaves.iter().zip(&leaves.0) {
+            if let Kind::Static(value) = &leaf.kind
+                && !object.is(value)
+                && !object.eq(value.bind(py))?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A call without metrics.
+    #[inline]
+    fn run(&self, call: &Call<'_, '_>, offset_provider: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let (py, program) = (call.args.py(), self.program.name());
+        self.provider.check(program, offset_provider)?;
+        let leaves = self.parameters.leaves(program, call)?;
+        if let Some(found) = self.known.find(&leaves.0, |position, object| self.value(position, object)) {
+            return self.call_known(py, &found?);
+        }
+        let objects = self.objects(py, &leaves, 0, None)?;
+        let arguments = self.arguments(&objects)?;
+        self.call_fresh(py, &arguments)?;
+        let is_scalar = |position: usize| !matches!(self.leaves[position].kind, Kind::Field { .. });
+        let keeps_its_array = |(leaf, object): (&Leaf, &Bound<'_, PyAny>)| {
+            !matches!(leaf.kind, Kind::Field { .. } | Kind::Single) || self.classes.has(object)
+        };
+        if arguments.seen.is_empty()
+            && self.leaves.iter().zip(&leaves.0).all(keeps_its_array)
+            && self.known.came_before(&leaves.0, is_scalar)
+        {
+            let checked = self.program.check(&arguments.given).map_err(of_program)?;
+            let arrays: Vec<_> = (objects.arrays.iter().take(self.leaves.len() + self.connectivities.len()))
+                .filter(|object| numpy::is_array(object))
+                .cloned()
+                .collect();
+            self.known.add(&self.program, &leaves.0, &arrays, is_scalar, checked)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn call_known(&self, py: Python<'_>, found: &Match) -> PyResult<()> {
+        // SAFETY: this program checked the call, and its arrays were compared with the GIL held. The caller holds their fields.
+        let called = unsafe {
+            self.program.call_checked(
+                found.known.call(),
+                |words| found.changes.iter().try_for_each(|change| words.set(change.position, change.value)),
+                |call| py.detach(call),
+            )
+        };
+        called.and_then(|called| called).map_err(of_program)
+    }
+
+    fn call_fresh(&self, py: Python<'_>, arguments: &Arguments<'_>) -> PyResult<()> {
+        let called = self.program.call_within(&arguments.given, |call| py.detach(call));
+        called.and_then(|called| called).map_err(of_program)
+    }
+
+    /// The value of a scalar, or of a field without dimensions.
+    fn value(&self, position: usize, object: &Bound<'_, PyAny>) -> PyResult<Scalar> {
+        let leaf = &self.leaves[position];
+        match leaf.kind {
+            Kind::Single => {
+                let place = Place { program: self.program.name(), leaf };
+                number(&Field::of(object, &self.classes, place)?.single()?, &leaf.name)
+            }
+            _ => number(object, &leaf.name),
+        }
+    }
+
+    /// The arrays and scalars of a call, and the first indices of the fields.
+    #[inline]
+    fn objects<'py>(
+        &self,
+        py: Python<'py>,
+        leaves: &Leaves<'py>,
+        level: i64,
+        time: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Objects<'py>> {
+        let count = self.leaves.len() + self.connectivities.len();
+        let mut arrays = Vec::with_capacity(count + 1);
+        let mut origins = Vec::with_capacity(3 * count);
+        let mut own;
+        let mut guard = self.domains.try_lock().ok();
+        let domains: &mut [Option<Domain>] = match &mut guard {
+            Some(domains) => domains,
+            None => {
+                own = self.leaves.iter().map(|_| None).collect::<Vec<_>>();
+                &mut own
+            }
+        };
+        let program = self.program.name();
+        for ((leaf, object), domain) in self.leaves.iter().zip(&leaves.0).zip(domains) {
+            let place = Place { program, leaf };
+            match &leaf.kind {
+                Kind::Field { .. } => {
+                    let field = Field::of(object, &self.classes, place)?;
+                    field.push_origin(domain, &mut origins, place)?;
+                    arrays.push(field.array);
+                }
+                Kind::Single => arrays.push(Field::of(object, &self.classes, place)?.single()?),
+                Kind::Scalar => arrays.push(object.clone()),
+                Kind::Static(value) => {
+                    let value = value.bind(py);
+                    if !object.is(value) && !object.eq(value)? {
+                        return Err(failure::static_value(program, &leaf.name, object, value));
+                    }
+                    arrays.push(object.clone());
+                }
+            }
+        }
+        for Connectivity { object, leaf } in &self.connectivities {
+            arrays.push(Field::of(object.bind(py), &self.classes, Place { program, leaf })?.array);
+        }
+        if let Some(metrics) = self.metrics.as_ref().filter(|metrics| metrics.has_time) {
+            arrays.push(time.unwrap_or(metrics.time.bind(py)).clone());
+        }
+        Ok(Objects { arrays, origins, level })
+    }
+
+    /// The arguments of the signature.
+    #[inline]
+    fn arguments<'a>(&self, objects: &'a Objects<'_>) -> PyResult<Arguments<'a>> {
+        let mut arguments = Arguments::with_capacity(objects.arrays.len() + 1);
+        let mut origin = 0;
+        let others = self.connectivities.iter().map(|connectivity| &connectivity.leaf);
+        let mut leaves = self.leaves.iter().chain(others);
+        for (position, object) in objects.arrays.iter().enumerate() {
+            let object = object.as_borrowed();
+            match leaves.next() {
+                Some(leaf @ Leaf { kind: Kind::Field { names, .. }, .. }) => {
+                    arguments.push_array(object, &self.memory, position, &leaf.name)?;
+                    // Connectivities begin at index 0.
+                    if position < self.leaves.len()
+                        && let Some(Given::Array(view)) = arguments.given.last_mut()
+                    {
+                        *view = view.with_origin(&objects.origins[origin..origin + names.len()]);
+                        origin += names.len();
+                    }
+                }
+                Some(leaf) => arguments.push_scalar(object, &self.memory, position, &leaf.name)?,
+                None => arguments.push_array(object, &self.memory, position, "gt_compute_time")?,
+            }
+        }
+        if self.metrics.as_ref().is_some_and(|metrics| metrics.has_level) {
+            arguments.given.push(Given::Scalar(Scalar::Int(objects.level)));
+        }
+        Ok(arguments)
+    }
+}
