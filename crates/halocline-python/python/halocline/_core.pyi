@@ -52,10 +52,12 @@ __all__ = [
     "NeighborSession",
     "SessionRound",
     "SparseAlltoall",
+    "Entry",
     "FieldProgram",
     "PreparedCall",
     "Program",
     "_Calls",
+    "_build_program",
     "_ProgramCall",
     "_field_program",
     "_load_program",
@@ -101,6 +103,7 @@ from halocline import (
     rolling as rolling,
     trace as trace,
 )
+from halocline.program import Entry as Entry
 from halocline.program import FieldProgram as FieldProgram
 from halocline.program import PreparedCall as PreparedCall
 from halocline.program import Program as Program
@@ -198,7 +201,7 @@ def _time_exchanges(halo: HaloExchange, rounds: int, stream: object = None) -> f
 @final
 class _ProgramCall:
     def __new__(cls, original: Any, make: Any) -> _ProgramCall: ...
-    def __get__(self, program: Any, _class: Any = None) -> Any: ...
+    def __get__(self, program: Any, _class: Any = None, /) -> Any: ...
 
 @final
 class _Calls:
@@ -207,3 +210,4 @@ class _Calls:
     def _adopt(self, variants: list[FieldProgram]) -> None: ...
 
 def _field_program(library: Any, manifest: str, description: dict[str, Any]) -> FieldProgram: ...
+def _build_program(name: Any, parts: Any, builder: Any, comm: Any, cache: Any, timeout: Any) -> Entry: ...

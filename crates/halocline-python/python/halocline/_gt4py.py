@@ -7,7 +7,6 @@ import types
 
 from . import _core
 from ._errors import HaloTypeError, HaloValueError, ProgramError
-from ._gt4py_accesses import accesses, described
 
 KNOWN = ("1.1.9",)
 """Versions of GT4Py whose inner interfaces are as they are used here."""
@@ -218,6 +217,8 @@ class Variant:
         }
 
     def _add_accesses(self, arguments):
+        from ._gt4py_accesses import accesses, described
+
         arrays = {argument["name"]: argument for argument in arguments if argument["kind"] == "array"}
         integers = {argument["name"] for argument in arguments if argument["kind"] == "scalar" and "int" in argument["type"]}
         symbols = integers | _symbols(arguments)

@@ -158,6 +158,22 @@ def test_memory_that_does_not_fit_the_domain_is_refused(compiled):
         compiled("heat")(one, 0.1, plane(1, (6, 5)))
 
 
+class OfGpu:
+    """A field in memory of a GPU."""
+
+    class ndarray:
+        shape = (8, 7)
+        __cuda_array_interface__ = {"shape": shape, "strides": None, "typestr": "<f8", "data": (1 << 40, False), "version": 3}
+
+    domain = plane().domain
+
+
+def test_memory_of_another_device_is_refused(compiled):
+    # Where there is no GPU, its driver is missed first.
+    with pytest.raises(hc.HaloError, match="^t: |argument t of program heat is in memory of GPU"):
+        compiled("heat")(OfGpu, 0.1, plane(1, (6, 5)))
+
+
 def test_a_read_only_result_is_refused_and_read_only_input_is_not(compiled):
     heat, t, new = compiled("heat"), plane(), plane(1, (6, 5))
     t.ndarray.flags.writeable = False

@@ -1,7 +1,7 @@
 //! Calls of GT4Py's own program objects, once `install` has replaced their `__call__`: from a program to its variants.
 
-use super::PyFieldProgram;
 use super::parameters::Call;
+use super::{PyFieldProgram, metrics_level};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -44,7 +44,8 @@ pub(crate) struct PyCalls {
     variants: Mutex<Vec<Py<PyFieldProgram>>>,
     /// Makes a call as GT4Py does.
     slow: Py<PyAny>,
-    config: Py<PyModule>,
+    /// The names of GT4Py's module `config`.
+    config: Py<PyDict>,
     /// GT4Py's hooks, and their callbacks if a user has added none.
     hooks: Box<[Hook]>,
 }
@@ -57,14 +58,14 @@ struct Hook {
 #[pymethods]
 impl PyCalls {
     #[new]
-    fn new(slow: Py<PyAny>, config: Py<PyModule>, hooks: &Bound<'_, PyTuple>) -> PyResult<Self> {
+    fn new(slow: Py<PyAny>, config: &Bound<'_, PyModule>, hooks: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let hook = |hook: Bound<'_, PyAny>| -> PyResult<Hook> {
             Ok(Hook { callbacks: hook.getattr("callbacks")?.unbind(), hook: hook.unbind() })
         };
         Ok(Self {
             variants: Mutex::new(Vec::new()),
             slow,
-            config,
+            config: config.dict().unbind(),
             hooks: hooks.iter().map(hook).collect::<PyResult<_>>()?,
         })
     }
@@ -81,14 +82,8 @@ impl PyCalls {
         let py = args.py();
         if self.is_quiet(py)? {
             let call = Call { args, out, kwargs };
-            let variants: Vec<Py<PyFieldProgram>> = match self.variants.try_lock() {
-                Ok(variants) => variants.iter().map(|variant| variant.clone_ref(py)).collect(),
-                Err(_) => Vec::new(),
-            };
-            for variant in variants {
-                if variant.get().is_for(&call, offset_provider)? {
-                    return variant.get().run(&call, None);
-                }
+            if let Some(variant) = self.variant(&call, offset_provider)? {
+                return variant.get().run(&call, None);
             }
         }
         let all = kwargs.map_or_else(|| Ok(PyDict::new(py)), |kwargs| kwargs.copy())?;
@@ -116,11 +111,26 @@ impl PyCalls {
 }
 
 impl PyCalls {
+    /// The variant for a call; `None` if GT4Py has to find or compile it, or if another thread is looking for one.
+    #[inline]
+    fn variant(
+        &self,
+        call: &Call<'_, '_>,
+        offset_provider: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Py<PyFieldProgram>>> {
+        let Ok(variants) = self.variants.try_lock() else { return Ok(None) };
+        for variant in variants.iter() {
+            if variant.get().is_for(call, offset_provider)? {
+                return Ok(Some(variant.clone_ref(call.args.py())));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether nothing observes the call: no metrics, and no hook of a user.
     #[inline]
     fn is_quiet(&self, py: Python<'_>) -> PyResult<bool> {
-        let level: i64 = self.config.bind(py).getattr(intern!(py, "COLLECT_METRICS_LEVEL"))?.extract()?;
-        if level > 0 {
+        if metrics_level(self.config.bind(py))? > 0 {
             return Ok(false);
         }
         for Hook { hook, callbacks } in &self.hooks {

@@ -48,8 +48,8 @@ struct Connectivity {
 
 /// GT4Py's metrics, the last arguments of the signature.
 struct Metrics {
-    /// GT4Py's module with the level.
-    config: Py<PyModule>,
+    /// The names of GT4Py's module `config`.
+    config: Py<PyDict>,
     /// Memory for the time, which a program writes if the level asks for it.
     time: Py<PyAny>,
     has_time: bool,
@@ -169,7 +169,7 @@ impl Metrics {
         let item = |name: &str| metrics.as_any().get_item(name);
         let (has_time, has_level) = (item("has_time")?.extract()?, item("has_level")?.extract()?);
         Ok(Some(Self {
-            config: item("config")?.cast_into::<PyModule>()?.unbind(),
+            config: item("config")?.cast_into::<PyModule>()?.dict().unbind(),
             time: item("time")?.unbind(),
             measure: item("measure")?.unbind(),
             has_time,
@@ -181,8 +181,14 @@ impl Metrics {
     /// GT4Py's level of metrics now.
     #[inline]
     fn level(&self, py: Python<'_>) -> PyResult<i64> {
-        self.config.bind(py).getattr(intern!(py, "COLLECT_METRICS_LEVEL"))?.extract()
+        metrics_level(self.config.bind(py))
     }
+}
+
+/// The level of metrics that GT4Py's module `config` has in its dictionary.
+#[inline]
+fn metrics_level(config: &Bound<'_, PyDict>) -> PyResult<i64> {
+    config.get_item(intern!(config.py(), "COLLECT_METRICS_LEVEL"))?.map_or(Ok(0), |level| level.extract())
 }
 
 impl PyFieldProgram {
