@@ -1,8 +1,10 @@
 """``install``: programs of GT4Py and DaCe as they are, called by Halocline."""
 
+import gc
 import subprocess
 import sys
 import textwrap
+import weakref
 
 import dace
 import numpy as np
@@ -125,6 +127,18 @@ def test_replaced_connectivities_are_never_stale(installed, counted):
             pairs = values.ndarray[table.ndarray]
             assert np.array_equal(out.ndarray, (pairs[:, 1] - pairs[:, 0]) * inverse.ndarray[:, None])
     assert len(counted) == 3
+
+
+def test_a_program_that_is_dropped_takes_its_variants_along(installed):
+    ours = with_backend(heat)
+    t, out = plane(), plane(1, (6, 5))
+    for _ in range(4):
+        ours(t, 0.1, out, offset_provider={})
+    (variant,) = ours._compiled_programs.compiled_programs.values()
+    watched = weakref.ref(variant.program)
+    del ours, variant
+    gc.collect()
+    assert watched() is None
 
 
 def test_static_arguments_choose_their_variant(installed):
