@@ -1,10 +1,12 @@
 """``install``: programs of GT4Py and DaCe as they are, called by Halocline."""
 
 import gc
+import importlib
 import subprocess
 import sys
 import textwrap
 import weakref
+from pathlib import Path
 
 import dace
 import numpy as np
@@ -231,6 +233,23 @@ def test_an_unknown_version_is_refused(monkeypatch):
     with pytest.raises(hc.ProgramError, match="GT4Py 2.0.0 is installed, .*; install one of 1.1.9"):
         program.install()
     assert not _install._originals
+
+
+def test_the_lines_of_the_guide_run(tmp_path, monkeypatch):
+    page = Path(__file__).resolve().parents[5] / "docs/programs.md"
+    if not page.exists():
+        pytest.skip("the repository's documents are not here")
+    block = page.read_text().split("### GT4Py")[1].split("```python notest\n")[1].split("```")[0]
+    # GT4Py reads the source of a file.
+    (tmp_path / "guide_of_gt4py.py").write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        module = importlib.import_module("guide_of_gt4py")
+    finally:
+        program.uninstall()
+    t, result = module.t.ndarray, module.result.ndarray
+    shifted = t[2:, 1:-1] + t[:-2, 1:-1] + t[1:-1, 2:] + t[1:-1, :-2]
+    assert np.allclose(result, t[1:-1, 1:-1] + 0.1 * (shifted - 4 * t[1:-1, 1:-1]))
 
 
 # DaCe.
