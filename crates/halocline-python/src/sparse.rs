@@ -120,8 +120,7 @@ pub(crate) fn alltoall<'py>(
                 exchange.insert(destination, packet)?;
             }
         }
-        exchange.finish();
-        exchange.wait()
+        exchange.finish_and_wait()
     })?;
     let by_source = PyDict::new(py);
     for &source in &begun.sources {

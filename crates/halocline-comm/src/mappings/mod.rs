@@ -259,16 +259,17 @@ impl Mappings {
         if self.comm.link().bell(rank).is_none() {
             return Err(MappingError::Apart { rank });
         }
-        let Some(within) = self.service.find(address, bytes) else {
+        let Some(found) = self.service.find(address, bytes) else {
             self.service.with(|protocol| protocol.staged());
             return Err(MappingError::Refused { address, bytes, target, why: Refusal::Private });
         };
+        let within = found.allocation;
         let offset = address - within.base;
         if bytes > within.bytes - offset {
             return Err(MappingError::OutOfBounds { address, bytes, within });
         }
         let holder = Target { rank: number, ..target };
-        let begun = self.service.request(&within, holder, want(offset), self.now());
+        let begun = self.service.request(&found, holder, want(offset), self.now());
         let id = begun.map_err(|(base, pins)| MappingError::Stale { address, base, pins })?;
         self.drive();
         Ok((id, offset, within.kind))

@@ -27,7 +27,7 @@ mod owner;
 mod tests;
 
 pub(crate) use importer::{Arrival, Unusable};
-pub(crate) use owner::Unmap;
+pub(crate) use owner::{Known, Unmap};
 
 use super::message::{Descriptor, Message, MessageError, ProcessId};
 use super::stats::Stats;

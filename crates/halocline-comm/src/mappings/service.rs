@@ -6,7 +6,7 @@
 mod drive;
 
 use super::message::{Message, ProcessId};
-use super::protocol::{Answer, Arrival, Effect, Protocol, Target, Unmap, Want};
+use super::protocol::{Answer, Arrival, Effect, Known, Protocol, Target, Unmap, Want};
 use super::stats::Stats;
 use crate::claim::Claim;
 use crate::inbox::Tag;
@@ -34,6 +34,12 @@ pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often unused memory of other owners is checked for having been freed.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The allocation around an address, and its entry if there was one.
+pub(super) struct Found {
+    pub(super) allocation: Allocation,
+    entry: Option<u64>,
+}
 
 /// The mappings of one rank.
 pub(super) struct Service {
@@ -132,29 +138,34 @@ impl Service {
 
     /// The allocation around an address. For memory with an entry the driver is not called, except to check that foreign memory
     /// still exists.
-    pub(super) fn find(&self, address: Address, bytes: u64) -> Option<Allocation> {
+    pub(super) fn find(&self, address: Address, bytes: u64) -> Option<Found> {
         let (known, providers) = {
             let state = self.lock();
             (state.protocol.around(address, bytes), state.providers.clone())
         };
         let is_there = |of: &Allocation| providers.iter().any(|by| by.device() == of.device && by.still(of));
-        let known = known.filter(|(allocation, is_own)| *is_own || is_there(allocation));
+        let known = known.filter(|known| known.is_own || is_there(&known.allocation));
         let holds = |found: &Allocation| {
             found.base <= address && found.base.checked_add(found.bytes).is_some_and(|end| address < end)
         };
         let look = || providers.iter().find_map(|provider| provider.find(address, bytes).filter(holds));
-        known.map(|(allocation, _)| allocation).or_else(look)
+        match known {
+            Some(Known { id, allocation, .. }) => Some(Found { allocation, entry: Some(id) }),
+            None => look().map(|allocation| Found { allocation, entry: None }),
+        }
     }
 
     /// Requests a mapping of an allocation. Fails with base and pins of freed memory that is in use there.
     pub(super) fn request(
         &self,
-        allocation: &Allocation,
+        found: &Found,
         target: Target,
         want: Want,
         now: Duration,
     ) -> Result<u64, (Address, usize)> {
-        if !self.with(|protocol| protocol.knows(allocation)) {
+        let allocation = &found.allocation;
+        let current = |protocol: &Protocol| found.entry.filter(|id| protocol.is_current(*id, allocation));
+        if self.with(|protocol| current(protocol).is_none()) {
             // Freed memory is closed before new memory at its address is opened.
             let freed = self.sweep();
             if let Some((stale, pins)) = freed.into_iter().find(|(freed, _)| freed.overlaps(allocation)) {
@@ -162,7 +173,10 @@ impl Service {
             }
         }
         let mut state = self.lock();
-        let known = state.protocol.lookup(allocation)?;
+        let known = match current(&state.protocol) {
+            None => state.protocol.lookup(allocation)?,
+            known => known,
+        };
         // Under the lock that the free listener takes, too.
         let id = known.unwrap_or_else(|| state.protocol.insert(*allocation, Own::covers(allocation)));
         let request = state.protocol.request(id, target, want, now);

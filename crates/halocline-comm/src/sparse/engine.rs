@@ -111,6 +111,11 @@ impl Engine {
             && self.incoming.iter().all(|source| source.window.is_empty())
     }
 
+    /// Whether a packet waits for a stream that writes its payload.
+    pub(super) fn awaits_content(&self) -> bool {
+        self.outgoing.iter().any(|out| !out.queue.is_empty())
+    }
+
     /// When to look again although no message has come. `asks`: also to ask ranks that have not begun.
     pub(super) fn due(&self, now: Duration, asks: bool) -> Option<Duration> {
         let queued = self.outgoing.iter().filter_map(|out| out.queue.front());

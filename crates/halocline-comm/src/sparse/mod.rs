@@ -16,8 +16,7 @@
 //!     for part in 0..3u8 {
 //!         exchange.insert(next, Packet::new(vec![part], Some(vec![rank as u8; 1000].into())))?;
 //!     }
-//!     exchange.finish();
-//!     exchange.wait()?;
+//!     exchange.finish_and_wait()?;
 //!     let packets = exchange.extract(last)?;
 //!     let order: Vec<u8> = packets.iter().map(|packet| packet.metadata[0]).collect();
 //!     assert_eq!(order, [0, 1, 2]);
@@ -54,8 +53,8 @@ use std::sync::Arc;
 /// A sparse all-to-all in progress. One-shot: make a new one for each exchange.
 ///
 /// Packets from one rank to another arrive in the order of their insertion, also where the content of an earlier one is ready
-/// later. Nothing blocks but [`SparseAlltoall::wait`]: the progress thread carries the operation on. All methods may be
-/// called from several threads.
+/// later. Nothing blocks but [`SparseAlltoall::wait`] and [`SparseAlltoall::finish_and_wait`]. Until this rank has finished, its calls carry
+/// the operation on; then the progress thread does. All methods may be called from several threads.
 ///
 /// A failure is final, and reaches all ranks that are named here: each call then returns it. Dropping the operation never
 /// blocks. If it is finished, its packets still arrive at their destinations; otherwise the other ranks get
@@ -104,9 +103,15 @@ impl SparseAlltoall {
         self.shared.insert(destination, packet)
     }
 
-    /// Says that this rank inserts no more packets. Repeated calls do nothing.
+    /// Says that this rank inserts no more packets. From now on the progress thread carries the operation on while the program computes.
+    /// Repeated calls do nothing.
     pub fn finish(&self) {
         self.shared.finish();
+    }
+
+    /// As [`SparseAlltoall::finish`] and [`SparseAlltoall::wait`], and faster: the progress thread is not asked in between.
+    pub fn finish_and_wait(&self) -> Result<(), SparseError> {
+        self.shared.finish_and_wait()
     }
 
     /// Waits until all packets of all sources are here and all memory of this rank's packets was given back. Fails if another

@@ -54,9 +54,11 @@ pub(super) struct Outcome {
     pub(super) statistics: SparseStatistics,
 }
 
-/// Every message wakes the progress thread while the operation is in flight and no thread waits for it.
+/// Every message wakes the progress thread while the operation is in flight, has been left to it, and no thread waits for it.
 #[derive(Default)]
 struct Arming {
+    /// The program has finished or dropped it, and may compute now. Before, its own calls carry the operation on.
+    is_left: bool,
     waiters: usize,
     is_over: bool,
     is_dropped: bool,
@@ -126,7 +128,6 @@ impl Shared {
         });
         let weak: Weak<Self> = Arc::downgrade(&shared);
         shared.context.comm().register(weak);
-        shared.arm(|_| {});
         shared.drive();
         Ok(shared)
     }
@@ -171,14 +172,23 @@ impl Shared {
             inserts.packets.extend(packet.take().map(|packet| (index, packet)));
         }
         self.drive();
-        self.demand_if_due();
+        if self.engine().awaits_content() {
+            self.demand_if_due();
+        }
         Ok(())
     }
 
     pub(super) fn finish(&self) {
         self.inserts().is_finished = true;
+        self.arm(|arming| arming.is_left = true);
         self.drive();
         self.demand_if_due();
+    }
+
+    /// Both, without leaving the operation to the progress thread in between.
+    pub(super) fn finish_and_wait(&self) -> Result<(), SparseError> {
+        self.inserts().is_finished = true;
+        self.wait()
     }
 
     /// When to look again for nobody but those that do not look themselves. Ranks that have not begun are asked for tasks, for callbacks,
@@ -253,7 +263,7 @@ impl Shared {
         let link = self.context.comm().link();
         self.context.comm().check()?;
         let patience = self.context.patience(self.deadline);
-        self.arm(|arming| arming.waiters += 1);
+        self.arm(|arming| (arming.waiters, arming.is_left) = (arming.waiters + 1, true));
         let poll = || {
             self.drive();
             self.status().map(|is_complete| is_complete.then_some(())).transpose()
@@ -334,7 +344,7 @@ impl Shared {
         let bell = self.context.comm().link().own_bell();
         let mut arming = lock(&self.arming);
         change(&mut arming);
-        let wants = arming.waiters == 0 && !arming.is_over;
+        let wants = arming.is_left && arming.waiters == 0 && !arming.is_over;
         if wants != arming.is_armed {
             arming.is_armed = wants;
             if wants { bell.arm() } else { bell.disarm() }
@@ -346,7 +356,7 @@ impl Shared {
         if !self.inserts().is_finished {
             self.fail(SparseError::Dropped);
         }
-        self.arm(|arming| arming.is_dropped = true);
+        self.arm(|arming| (arming.is_left, arming.is_dropped) = (true, true));
         self.drive();
         self.demand_if_due();
         if !self.is_over() {

@@ -18,6 +18,15 @@ pub(crate) enum Unmap {
     Over,
 }
 
+/// An entry that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) id: u64,
+    pub(crate) allocation: Allocation,
+    /// Whether the allocation certainly still exists.
+    pub(crate) is_own: bool,
+}
+
 impl Protocol {
     /// The entry of an allocation, if there is one. Other entries that overlap it belong to freed memory: they
     /// retire. If one is in use, its base and the number of its pins are the error.
@@ -33,18 +42,18 @@ impl Protocol {
         Ok(self.entries.iter().find(|(_, entry)| is_same(entry)).map(|(id, _)| *id))
     }
 
-    /// The smallest allocation with an entry that contains some bytes, and whether it certainly still exists.
-    pub(crate) fn around(&self, address: Address, bytes: u64) -> Option<(Allocation, bool)> {
+    /// The entry of the smallest allocation that contains some bytes.
+    pub(crate) fn around(&self, address: Address, bytes: u64) -> Option<Known> {
         let end = address.checked_add(bytes)?;
         let holds = |of: &Allocation| of.base <= address && end <= of.end() && address < of.end();
-        let kept = self.entries.values().filter(|entry| !entry.retiring && holds(&entry.allocation));
-        let entry = kept.min_by_key(|entry| entry.allocation.bytes)?;
-        Some((entry.allocation, entry.is_own))
+        let kept = self.entries.iter().filter(|(_, entry)| !entry.retiring && holds(&entry.allocation));
+        let (&id, entry) = kept.min_by_key(|(_, entry)| entry.allocation.bytes)?;
+        Some(Known { id, allocation: entry.allocation, is_own: entry.is_own })
     }
 
-    /// Whether there is an entry of an allocation.
-    pub(crate) fn knows(&self, allocation: &Allocation) -> bool {
-        self.entries.values().any(|entry| !entry.retiring && entry.allocation == *allocation)
+    /// Whether an entry is one of this allocation, and does not retire: then no other one overlaps it.
+    pub(crate) fn is_current(&self, id: u64, allocation: &Allocation) -> bool {
+        self.entries.get(&id).is_some_and(|entry| !entry.retiring && entry.allocation == *allocation)
     }
 
     /// A new entry, after a [`Protocol::lookup`] that found none. `is_own`: the library reports before it frees the memory.
@@ -76,6 +85,10 @@ impl Protocol {
                 self.stats.hits += 1;
                 entry.pins += 1;
                 self.grant(id, &request, token);
+                // Another pin has no consequences: the use of mapped memory costs little, however many entries there are.
+                if let Want::Map = want {
+                    return request.id;
+                }
             }
             state => {
                 self.stats.hits += u64::from(state == Some(State::Offered));
@@ -111,7 +124,10 @@ impl Protocol {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.pins -= 1;
             entry.last_use = now;
-            self.settle();
+            let may_go = entry.is_given_up || entry.retiring || self.entries.len() > self.limit;
+            if may_go {
+                self.settle();
+            }
         }
     }
 

@@ -207,8 +207,7 @@ fn sparse(bench: &Bench<'_>, direction: Direction) -> Result<f64, Trouble> {
             if let Some(packet) = next.take() {
                 exchange.insert(bench.peer, packet)?;
             }
-            exchange.finish();
-            Ok(exchange.wait()?)
+            Ok(exchange.finish_and_wait()?)
         },
     )
 }

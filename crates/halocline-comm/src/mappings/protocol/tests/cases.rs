@@ -27,7 +27,9 @@ fn bytes_are_found_in_the_smallest_allocation_that_holds_them_all() {
     let (all, one) = (part(PAGE, 3 * PAGE, 7), part(2 * PAGE, PAGE, 8));
     protocol.insert(all, false);
     let id = protocol.insert(one, true);
-    let found = |protocol: &Protocol, address, bytes| protocol.around(address, bytes);
+    let found = |protocol: &Protocol, address, bytes| {
+        protocol.around(address, bytes).map(|known| (known.allocation, known.is_own))
+    };
     assert_eq!(found(protocol, 2 * PAGE, PAGE), Some((one, true)));
     assert_eq!(found(protocol, 3 * PAGE - 8, 8), Some((one, true)));
     assert_eq!(found(protocol, 3 * PAGE - 8, 9), Some((all, false)));
