@@ -8,7 +8,7 @@ use crate::call;
 use crate::error::CommError;
 use crate::segment::Segment;
 use crate::split::Members;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a message belongs to: an operation, and a round within it.
@@ -60,14 +60,33 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 struct Arrived {
     queues: Mutex<HashMap<Tag, VecDeque<Message>>>,
-    /// The last [`OVER`] operations that are over; their last messages may still arrive.
-    over: Mutex<VecDeque<u64>>,
+    over: Mutex<Over>,
     /// Ranks that wait for this one, with their announcements.
     announced: Mutex<BTreeMap<usize, Message>>,
 }
 
-/// Finished operations whose late messages are discarded; messages of earlier ones have all arrived.
-const OVER: usize = 64;
+/// The last [`OVER`] operations that are over; their last messages may still arrive.
+#[derive(Debug, Default)]
+struct Over {
+    known: HashSet<u64>,
+    in_order: VecDeque<u64>,
+}
+
+/// Finished operations whose late messages are discarded. A rank may be as many of them ahead of another one.
+const OVER: usize = 1 << 14;
+
+impl Over {
+    fn add(&mut self, operation: u64) {
+        if self.known.insert(operation) {
+            self.in_order.push_back(operation);
+            if self.in_order.len() > OVER
+                && let Some(oldest) = self.in_order.pop_front()
+            {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+}
 
 impl Inbox {
     /// The same messages for a split communicator.
@@ -111,11 +130,7 @@ impl Inbox {
     /// Discards all messages of an operation that is over, and those still to come, with the
     /// memory that they bring.
     pub fn forget(&self, operation: u64) {
-        let mut over = self.arrived.over.lock().unwrap_or_else(PoisonError::into_inner);
-        if !over.contains(&operation) {
-            over.truncate(OVER - 1);
-            over.push_front(operation);
-        }
+        self.arrived.over.lock().unwrap_or_else(PoisonError::into_inner).add(operation);
         self.arrived.lock().retain(|tag, _| tag.operation != operation);
     }
 
@@ -154,7 +169,7 @@ impl Arrived {
             return;
         }
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        if !over.contains(&message.tag.operation) {
+        if !over.known.contains(&message.tag.operation) {
             self.lock().entry(message.tag).or_default().push_back(message);
         }
     }

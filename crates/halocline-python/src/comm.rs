@@ -81,6 +81,7 @@ impl PyCommunicator {
         py: Python<'_>,
         call: impl FnOnce(&Communicator) -> Result<T, halocline::CommError> + Send,
     ) -> PyResult<T> {
+        refuse_in_allocator("make collective calls")?;
         let comm = self.get()?;
         py.detach(|| call(&comm)).map_err(error::of)
     }

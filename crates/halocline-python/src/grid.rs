@@ -8,6 +8,7 @@ use crate::comm::PyCommunicator;
 use crate::domain::PyDomain;
 use crate::error;
 use crate::gather;
+use crate::memory_resource::refuse_in_allocator;
 use crate::process_local::drop_deferred;
 use halocline::plan::OwnedBox;
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
@@ -320,6 +321,7 @@ pub(crate) fn collective_on<A: Send, T: Send>(
     given: PyResult<A>,
     call: impl FnOnce(&halocline::Communicator, A) -> Result<T, halocline::Error> + Send,
 ) -> PyResult<T> {
+    refuse_in_allocator("make collective calls")?;
     let comm = comm.within(name);
     let (given, refusal) = match given {
         Ok(given) => (Ok(given), None),

@@ -5,7 +5,7 @@ use crate::call::{in_library, without_callbacks};
 use crate::callbacks::run_callbacks;
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::memory_resource::{Memory, Resource};
+use crate::memory_resource::{Memory, Resource, refuse_in_allocator};
 use crate::packet::{PyPacket, packet_of};
 use crate::packet_error::of_sparse;
 use crate::process_local::Closable;
@@ -104,6 +104,7 @@ pub(crate) fn alltoall<'py>(
     sources: Option<Argument<List<usize>>>,
     memory: Option<Argument<Memory>>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    refuse_in_allocator("make collective calls")?;
     let (of, discovers) = (comm.get().get()?, sources.is_none());
     let arguments = || {
         let sources = sources.get("sources")?.map(|List(ranks)| ranks);
@@ -204,6 +205,7 @@ impl PySparseAlltoall {
         memory: Option<Argument<Memory>>,
     ) -> PyResult<Self> {
         accept!(comm);
+        refuse_in_allocator("make collective calls")?;
         let (of, discovers) = (comm.get().get()?, sources.is_none());
         let arguments = || {
             let List(destinations) = destinations.get("destinations")?;

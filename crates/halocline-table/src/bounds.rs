@@ -103,7 +103,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn keys(&mut self, from: i64, until: i64, stop: usize, windows: &mut Vec<Range<usize>>) {
+    fn keys(&mut self, from: i128, until: i128, stop: usize, windows: &mut Vec<Range<usize>>) {
         let end = self.group_rows.end;
         while self.at.row < stop {
             let Some(key) = self.at.key() else { return };
@@ -151,14 +151,7 @@ mod tests {
                 let (key, other_key) = (i128::from(keys[row]), i128::from(keys[*other]));
                 group(*other) == group(row)
                     && match offsets {
-                        Offsets::Keys { from, until } => {
-                            // The ends of the type stand for all that lies beyond.
-                            let end = |offset: i64| match offset {
-                                i64::MIN | i64::MAX => 4 * i128::from(offset),
-                                offset => key + i128::from(offset),
-                            };
-                            other_key >= end(from) && other_key < end(until)
-                        }
+                        Offsets::Keys { from, until } => other_key >= key + from && other_key < key + until,
                         Offsets::Rows { from, until } => {
                             let distance = *other as i64 - row as i64;
                             from <= distance && distance < until
@@ -175,7 +168,11 @@ mod tests {
         let end = prop_oneof![8 => -6i64..7, 1 => Just(i64::MIN), 1 => Just(i64::MAX)];
         (any::<bool>(), end.clone(), end).prop_map(|(is_keys, a, b)| {
             let (from, until) = (a.min(b), a.max(b));
-            if is_keys { Offsets::Keys { from, until } } else { Offsets::Rows { from, until } }
+            match is_keys {
+                // Up to beyond all keys.
+                true => Offsets::Keys { from: 2 * i128::from(from), until: 2 * i128::from(until) },
+                false => Offsets::Rows { from, until },
+            }
         })
     }
 

@@ -53,19 +53,12 @@ struct Span {
 
 impl Span {
     /// The keys of the windows of rows with keys from `first_key` to `last_key`, and those between the windows. `None`: no key.
-    fn of(first_key: i64, last_key: i64, from: i64, until: i64) -> Option<Self> {
-        let first = match first_key.checked_add(from) {
-            // The ends of the type as an offset, and sums beyond it, lie beyond all keys.
-            Some(first) if from != i64::MIN && from != i64::MAX => first,
-            _ if from < 0 => i64::MIN,
-            _ => return None,
-        };
-        let last = match last_key.checked_add(until) {
-            Some(end) if until != i64::MIN && until != i64::MAX => end.checked_sub(1)?,
-            _ if until < 0 => return None,
-            _ => i64::MAX,
-        };
-        (first <= last).then_some(Self { first, last })
+    fn of(first_key: i64, last_key: i64, from: i128, until: i128) -> Option<Self> {
+        let first = (i128::from(first_key) + from).max(i64::MIN.into());
+        let last = (i128::from(last_key) + until - 1).min(i64::MAX.into());
+        // An end beyond the keys at the other side leaves none.
+        let span = Self { first: first.try_into().ok()?, last: last.try_into().ok()? };
+        (first <= last).then_some(span)
     }
 }
 
@@ -93,8 +86,7 @@ impl Demand {
             Side::Before => &ends.first,
             Side::After => &ends.last,
         };
-        let (Offsets::Keys { from, until } | Offsets::Rows { from, until }) = offsets;
-        if from >= until {
+        if offsets.is_empty() {
             return None;
         }
         let wanted = match offsets {

@@ -24,6 +24,9 @@ const UNITS: &[(&str, i128)] = &[
     ("w", 604_800_000_000_000),
 ];
 
+/// Lengths are shorter, so that sums of some of them are exact.
+const LONGEST: i128 = 1 << 116;
+
 impl Length {
     /// Reads a text. A sign before it counts for all its parts.
     pub(crate) fn parse(text: &str) -> Result<Self, TableError> {
@@ -43,18 +46,26 @@ impl Length {
                 return Err(refuse(format!("a number is expected at {tail:?}")));
             }
             let number = number.parse::<i64>().map_err(|_| refuse(format!("{number} exceeds 64 bits")))?;
+            let add = |sum: Option<i128>, unit: i128| {
+                let sum = sum.unwrap_or(0) + unit * i128::from(number);
+                if sum < LONGEST {
+                    Ok(Some(sum))
+                } else {
+                    Err(refuse("it is longer than any key reaches".to_owned()))
+                }
+            };
             if ["mo", "q", "y"].iter().any(|calendar| tail.starts_with(calendar)) {
                 return Err(refuse("months, quarters and years differ in length".to_owned()));
             }
             rest = if let Some(tail) = tail.strip_prefix('i') {
-                index = Some(index.unwrap_or(0) + i128::from(number));
+                index = add(index, 1)?;
                 tail
             } else {
                 let known = UNITS.iter().find_map(|&(unit, ns)| Some((tail.strip_prefix(unit)?, ns)));
                 let Some((tail, ns)) = known else {
                     return Err(refuse(format!("a unit is expected after {number}")));
                 };
-                time = Some(time.unwrap_or(0) + ns * i128::from(number));
+                time = add(time, ns)?;
                 tail
             };
         }
@@ -98,6 +109,14 @@ mod tests {
         ] {
             assert_eq!(Length::parse(text).unwrap(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn lengths_that_no_key_reaches_are_refused() {
+        let century = format!("{}w", i64::MAX);
+        assert!(Length::parse(&century).is_ok());
+        let error = Length::parse(&century.repeat(40_000)).unwrap_err();
+        assert!(error.to_string().contains("longer than any key reaches"), "{error}");
     }
 
     #[test]

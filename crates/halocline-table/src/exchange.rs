@@ -175,7 +175,7 @@ impl<L: Links> Exchange<'_, L> {
         Ok(arrived.map(|pieces| pieces.into_iter().flatten().filter(|piece| piece.keys.len() > 0).collect()))
     }
 
-    /// Asks for rows if need be; else sends those that others need, who then are no targets any more.
+    /// Asks for rows if need be; else sends to all targets, and empties their list.
     fn begin_direct(
         &mut self,
         targets: &mut Vec<Target>,

@@ -161,11 +161,12 @@ impl Keys {
     }
 
     /// The first row of a range whose key is at least `row_key + offset`; the end if there is none.
-    pub(crate) fn first_at(&self, range: Range<usize>, row_key: i64, offset: i64) -> usize {
+    pub(crate) fn first_at(&self, range: Range<usize>, row_key: i64, offset: i128) -> usize {
         let (mut low, mut high) = (range.start, range.end);
+        let bound = i128::from(row_key) + offset;
         while low < high {
             let middle = low + (high - low) / 2;
-            if is_at(self.get(middle), row_key, offset) { high = middle } else { low = middle + 1 }
+            if i128::from(self.get(middle)) >= bound { high = middle } else { low = middle + 1 }
         }
         low
     }
@@ -179,16 +180,6 @@ impl Keys {
 
     fn piece(&self, row: usize) -> usize {
         self.starts.partition_point(|&start| start <= row).saturating_sub(1)
-    }
-}
-
-/// Whether `key` is at least `row_key + offset`. A sum beyond the type lies beyond all keys, and so do the ends of the type as an
-/// offset.
-#[inline]
-pub(crate) fn is_at(key: i64, row_key: i64, offset: i64) -> bool {
-    match row_key.checked_add(offset) {
-        Some(bound) if offset != i64::MIN && offset != i64::MAX => key >= bound,
-        _ => offset < 0,
     }
 }
 
@@ -224,8 +215,9 @@ impl Cursor<'_> {
 
     /// Moves to the first row from here on whose key is at least `row_key + offset`, or to row `end`.
     #[inline]
-    pub(crate) fn seek(&mut self, end: usize, row_key: i64, offset: i64) {
-        while self.row < end && self.key().is_some_and(|key| !is_at(key, row_key, offset)) {
+    pub(crate) fn seek(&mut self, end: usize, row_key: i64, offset: i128) {
+        let bound = i128::from(row_key) + offset;
+        while self.row < end && self.key().is_some_and(|key| i128::from(key) < bound) {
             self.row += 1;
         }
     }
@@ -280,11 +272,22 @@ mod tests {
     }
 
     #[test]
-    fn bounds_beyond_the_type_lie_beyond_all_keys() {
-        assert!(!is_at(i64::MAX, i64::MAX, 1));
-        assert!(is_at(i64::MIN, i64::MIN, -1));
-        assert!(is_at(i64::MAX, i64::MAX, 0));
-        assert!(is_at(i64::MIN, i64::MAX, i64::MIN) && !is_at(i64::MAX, i64::MIN, i64::MAX));
+    fn bounds_beyond_the_type_lie_beyond_all_keys_and_spans_beyond_63_bits_are_exact() {
+        let key = KeyType::of(&DataType::Int64).unwrap();
+        let keys = Keys::new([key.keys(&arrow_array::Int64Array::from(vec![i64::MIN, 0, i64::MAX]))]);
+        let span = 1i128 << 63;
+        for (row_key, offset, row) in [
+            (i64::MAX, 1, 3),
+            (i64::MIN, -1, 0),
+            (i64::MAX, 0, 2),
+            (i64::MIN, span, 1),
+            (i64::MIN, span + 1, 2),
+        ] {
+            assert_eq!(keys.first_at(0..3, row_key, offset), row, "{row_key} + {offset}");
+            let mut cursor = keys.cursor(0);
+            cursor.seek(3, row_key, offset);
+            assert_eq!(cursor.row, row, "{row_key} + {offset}");
+        }
     }
 
     #[test]

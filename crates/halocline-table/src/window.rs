@@ -30,8 +30,8 @@ pub(crate) enum Extent {
 /// A window in the units of a key: where it begins and ends, relative to its row. The end is excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offsets {
-    /// Rows with `key + from <= k < key + until`.
-    Keys { from: i64, until: i64 },
+    /// Rows with `key + from <= k < key + until`: sums of 64-bit keys and these may have 68 bits.
+    Keys { from: i128, until: i128 },
     /// Rows `row + from .. row + until`.
     Rows { from: i64, until: i64 },
 }
@@ -39,8 +39,18 @@ pub(crate) enum Offsets {
 impl Offsets {
     /// Whether a window contains its own row.
     pub(crate) fn has_own_row(self) -> bool {
-        let (Self::Keys { from, until } | Self::Rows { from, until }) = self;
-        from <= 0 && until >= 1
+        match self {
+            Self::Keys { from, until } => from <= 0 && until >= 1,
+            Self::Rows { from, until } => from <= 0 && until >= 1,
+        }
+    }
+
+    /// Whether no window has a row.
+    pub(crate) fn is_empty(self) -> bool {
+        match self {
+            Self::Keys { from, until } => from >= until,
+            Self::Rows { from, until } => from >= until,
+        }
     }
 
     /// Whether the windows of consecutive rows may leave out rows between them.
@@ -188,13 +198,17 @@ impl Window {
     }
 }
 
+/// Two keys differ by less than this.
+const BEYOND: i128 = 1 << 66;
+
 /// The whole units between two ends: keys are whole, so an end between two of them moves to the next one inside.
 fn whole(start: i128, end: i128, unit: i128, left: bool, right: bool) -> Offsets {
     let floor = |value: i128| value.div_euclid(unit);
     let ceil = |value: i128| -(-value).div_euclid(unit);
     let from = if left { ceil(start) } else { floor(start) + 1 };
     let until = if right { floor(end) + 1 } else { ceil(end) };
-    let clamp = |value: i128| value.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+    // Beyond all keys, seen from any key.
+    let clamp = |value: i128| value.clamp(-BEYOND, BEYOND);
     Offsets::Keys { from: clamp(from), until: clamp(until.max(from)) }
 }
 
@@ -211,7 +225,7 @@ mod tests {
     const MICRO: KeyKind = KeyKind::Time { nanoseconds: 1_000 };
     const DAY: KeyKind = KeyKind::Time { nanoseconds: 86_400_000_000_000 };
 
-    fn keys(window: Window, kind: KeyKind) -> (i64, i64) {
+    fn keys(window: Window, kind: KeyKind) -> (i128, i128) {
         match window.offsets(kind) {
             Some(Offsets::Keys { from, until }) => (from, until),
             other => panic!("{other:?}"),
@@ -255,8 +269,11 @@ mod tests {
     #[test]
     fn windows_beyond_the_time_type_saturate() {
         let nano = KeyKind::Time { nanoseconds: 1 };
-        assert_eq!(keys(Window::period("9000000w").unwrap(), nano), (i64::MIN, 1));
-        assert_eq!(keys(Window::around("1s", "9000000w").unwrap(), nano).1, i64::MAX);
+        let weeks = 9_000_000 * 604_800_000_000_000;
+        assert_eq!(keys(Window::period("9000000w").unwrap(), nano), (1 - weeks, 1));
+        assert_eq!(keys(Window::around("1s", "9000000w").unwrap(), nano).1, weeks + 1);
+        let centuries = format!("{}w", i64::MAX);
+        assert_eq!(keys(Window::period(&centuries).unwrap(), nano), (-BEYOND, 1));
     }
 
     #[test]

@@ -76,8 +76,14 @@ impl Head {
         let find = |column: &str| find(&names, column, &file);
         let (by, value) = (find(columns.by)?, find(columns.value)?);
         let groups = columns.groups.iter().map(|group| find(group)).collect::<Result<_, _>>()?;
-        let (first, _) = next("rows")?;
-        let keys = KeyKind::of(first.get(by).unwrap_or_default().trim_ascii());
+        let (mut row, _) = next("rows")?;
+        let key = |row: &ByteRecord| row.get(by).unwrap_or_default().trim_ascii().to_vec();
+        // Rows without a key are refused where they are read.
+        while key(&row).is_empty() {
+            let Ok((next, _)) = next("rows") else { break };
+            row = next;
+        }
+        let keys = KeyKind::of(&key(&row));
         Ok(Self { by, value, groups, fields: names.len(), keys, data: start..end })
     }
 

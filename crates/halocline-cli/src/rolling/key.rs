@@ -4,18 +4,18 @@ use arrow_array::{ArrayRef, Int64Array, TimestampMicrosecondArray, TimestampNano
 use std::sync::Arc;
 use time::{Date, Month, PrimitiveDateTime, Time, UtcOffset};
 
-/// The kind of all keys of a file, as the first row has it.
+/// The kind of all keys of a file, as the first row with a key has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyKind {
     Integer,
     /// Times in microseconds.
     Micros,
-    /// Times in nanoseconds: the first row has more than six digits after the second.
+    /// Times in nanoseconds: that row has more than six digits after the second.
     Nanos,
 }
 
 impl KeyKind {
-    /// That of the key of the first row.
+    /// That of the first key.
     pub(super) fn of(first: &[u8]) -> Self {
         match (integer(first), nanos(first)) {
             (Some(_), _) => Self::Integer,
@@ -30,12 +30,14 @@ impl KeyKind {
             Self::Integer => integer(text).ok_or_else(|| match number(text) {
                 Some(Number::Whole) => "integer of 64 bits",
                 Some(Number::Fraction) => "integer; a key has no fraction, so multiply it to a whole number",
-                None => "integer, as the key of the first row is",
+                None => "integer, as the first key of the file is",
             }),
             Self::Micros | Self::Nanos => {
                 let Some((nanoseconds, digits)) = nanos(text) else {
                     return Err(match number(text) {
-                        Some(Number::Whole) => "integer of 64 bits, or the first row has a time",
+                        Some(Number::Whole) => {
+                            "time, as the first key of the file is; write all keys as times, or all as integers"
+                        }
                         Some(Number::Fraction) => {
                             "integer or time; a key has no fraction, so multiply it to a whole number"
                         }
@@ -46,9 +48,9 @@ impl KeyKind {
                     Self::Nanos => {
                         i64::try_from(nanoseconds).map_err(|_| "time from 1678 to 2262, as nanoseconds need")
                     }
-                    _ if digits > 6 => {
-                        Err("time in microseconds, as in the first row; write nanoseconds there, too")
-                    }
+                    _ if digits > 6 => Err(
+                        "time in microseconds, as the first key of the file is; write nanoseconds there, too",
+                    ),
                     _ => i64::try_from(nanoseconds / 1000).map_err(|_| "time of 64 bits in microseconds"),
                 }
             }
@@ -135,10 +137,12 @@ fn time_of_day(text: &str) -> Option<(Time, usize)> {
 
 /// `+01:00` or `-0530`.
 fn offset(text: &str) -> Option<UtcOffset> {
-    let (sign, hours) = text.split_at(1);
-    let hours = digits(&hours.replace(':', "")).filter(|_| matches!(hours.len(), 4 | 5))?;
+    let (sign, clock) = text.split_at(1);
+    let (hours, minutes) = clock.split_at_checked(2)?;
+    let minutes = minutes.strip_prefix(':').unwrap_or(minutes);
+    let two = |part: &str| i8::try_from(digits(part).filter(|_| part.len() == 2)?).ok();
     let sign = if sign == "-" { -1 } else { 1 };
-    UtcOffset::from_hms(sign * (hours / 100) as i8, sign * (hours % 100) as i8, 0).ok()
+    UtcOffset::from_hms(sign * two(hours)?, sign * two(minutes)?, 0).ok()
 }
 
 #[cfg(test)]
@@ -163,6 +167,10 @@ mod tests {
             "1970-01-01T00:00:01.",
             "1970-01-01T00:00:01.1234567891",
             "1970-01-01 00:00+1",
+            "1970-01-01 00:00+25630",
+            "1970-01-01 00:00+01:0",
+            "1970-01-01 00:00+0:100",
+            "1970-01-01 00:00+2600",
             "1970-01-01-01",
             "x",
             "1970-01-01 00:00:00:00",

@@ -116,6 +116,16 @@ impl PacketReceive {
         matches!(self.state, State::Reserving { .. })
     }
 
+    /// Whether it cannot become ready without its sender: not if the bytes are here.
+    pub fn needs_sender(&self) -> bool {
+        match &self.state {
+            State::Message | State::Parts(_) | State::Staged(_) | State::Filling(_) => true,
+            State::Reserving { message, .. } => message.is_none(),
+            State::Copying(copying) => matches!(copying.source, Source::Mapped(_)),
+            State::Over => false,
+        }
+    }
+
     /// Whether this rank copies the payload.
     pub fn is_copying(&self) -> bool {
         matches!(self.state, State::Filling(_) | State::Copying(_))

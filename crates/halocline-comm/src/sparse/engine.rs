@@ -8,7 +8,7 @@ use super::{Role, SparseError};
 use crate::call::Call;
 use crate::endpoint::Endpoint;
 use crate::mappings::DeviceId;
-use crate::packet::{Failure, PacketSend};
+use crate::packet::{Failure, HeaderError, PacketSend};
 use crate::transport::PeerState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -205,6 +205,10 @@ impl Engine {
             let malformed = |error| SparseError::Malformed { from, error };
             match Control::decode(&message.payload).map_err(malformed)? {
                 Control::Hello(hello) => self.greeted(shared, from, hello)?,
+                Control::Abort(Failure { rank, .. }) if rank >= comm.size() => {
+                    let error = HeaderError::Field { field: "rank", value: rank as u64 };
+                    return Err(SparseError::Malformed { from, error });
+                }
                 Control::Abort(Failure { rank, why }) if self.peers.contains_key(&from) => {
                     return Err(SparseError::Aborted { rank, why });
                 }
@@ -277,7 +281,7 @@ impl Engine {
     fn needs(&self, rank: usize) -> bool {
         self.peers.get(&rank).is_some_and(|peer| peer.hello.is_none())
             || self.outgoing.iter().any(|out| out.rank == rank && !out.is_complete())
-            || self.incoming.iter().any(|source| source.rank == rank && !source.is_complete())
+            || self.incoming.iter().any(|source| source.rank == rank && source.needs_source())
     }
 
     /// Fails, unless it is complete or has failed, and tells the others.

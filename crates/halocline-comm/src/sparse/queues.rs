@@ -135,7 +135,7 @@ impl Incoming {
     }
 
     fn begin(&mut self, receive: PacketReceive) -> Result<(), SparseError> {
-        let [count, ..] = receive.words();
+        let [count, rest @ ..] = receive.words();
         let refused = |field, value| {
             let error = HeaderError::Field { field, value };
             Err(SparseError::Malformed { from: self.rank, error })
@@ -144,12 +144,14 @@ impl Incoming {
             _ if count != self.begun || receive.sequence() != self.begun => {
                 refused("number of packets before it", count)
             }
+            _ if rest != [0; 3] => refused("words", rest[0]),
             DATA => {
                 self.begun += 1;
                 self.window.push_back(receive);
                 Ok(())
             }
             LAST if receive.bytes().is_some() => refused("payload of the last packet", count),
+            LAST if !receive.metadata().is_empty() => refused("metadata of the last packet", count),
             LAST => {
                 self.expected = Some(count);
                 Ok(())
@@ -160,5 +162,12 @@ impl Incoming {
 
     pub(super) fn is_complete(&self) -> bool {
         self.expected.is_some() && self.window.is_empty()
+    }
+
+    /// Whether it cannot become complete without the source, all of whose messages are here. Those behind the window are looked at once
+    /// there is memory.
+    pub(super) fn needs_source(&self) -> bool {
+        let waits = self.expected.is_none() && self.window.is_empty();
+        waits || self.window.iter().any(PacketReceive::needs_sender)
     }
 }

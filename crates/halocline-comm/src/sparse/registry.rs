@@ -57,7 +57,7 @@ impl Registry {
     }
 
     fn devices(&self) -> MutexGuard<'_, BTreeMap<usize, Option<DeviceId>>> {
-        // As above.
+        // No panic can happen while it is held: the map is always whole.
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

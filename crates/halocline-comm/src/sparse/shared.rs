@@ -191,8 +191,7 @@ impl Shared {
         self.wait()
     }
 
-    /// When to look again for nobody but those that do not look themselves. Ranks that have not begun are asked for tasks, for callbacks,
-    /// and for the end of what the program has dropped.
+    /// When the progress thread has to look. It asks ranks that have not begun where tasks or callbacks wait, and after a drop.
     fn due_unwatched(&self) -> Option<Duration> {
         let now = self.context.comm().link().host().now();
         let asks = self.completion.is_wanted() || lock(&self.arming).is_dropped;

@@ -1139,7 +1139,7 @@ class ForeignMemory:
 
     The allocator is called within calls of the package alone: those that start, wait, await or ask ``is_ready``. A payload that
     arrives while the program computes waits for the next one. ``deallocate`` is called in a later call of the package. The allocator
-    must not use a neighbour exchange or a sparse all-to-all, nor close a communicator (``HaloValueError``). It may drop objects of the
+    must not use a neighbour exchange or a sparse all-to-all, make a collective call, nor close a communicator (``HaloValueError``). It may drop objects of the
     package, as a garbage collection does: they are dropped once the call of the package is over. If it raises, the operation fails with
     ``MemoryShortageError``, after ``patience`` seconds where there is a ``limit``. ``limit``, ``spill``, ``patience``: as for
     ``HostMemory``; it spills to that.

@@ -92,8 +92,11 @@ class PolarsFrame(ArrowTable):
     def __init__(self, frame, keys, needed):
         import polars
 
-        self.stream = self.rows = frame.select(wanted(frame.columns, keys, needed))
+        self.rows = frame.select(wanted(frame.columns, keys, needed))
         self.keys = keys
+        # The stream of polars has a buffer for a column of nulls alone, which Arrow does not allow.
+        has_nulls_alone = polars.Null in self.rows.dtypes
+        self.stream = self.rows.to_arrow() if has_nulls_alone else self.rows
         for name, kind in self.rows.schema.items():
             if kind == polars.Object:
                 raise HaloTypeError(f"table: column {name!r} has objects of Python, which do not travel; drop it")

@@ -74,6 +74,11 @@ def test_a_garbage_collection_in_an_allocator_drops(what):
     [
         ("comm.close()", "cannot close a communicator itself"),
         ("line.exchange()", "cannot use neighbour exchanges or sparse all-to-alls itself"),
+        ("comm.neighbor_exchange()", "cannot make collective calls itself"),
+        ("hc.SparseAlltoall(comm, [], sources=[])", "cannot make collective calls itself"),
+        ("comm.sparse_alltoall({{}})", "cannot make collective calls itself"),
+        ("comm.barrier()", "cannot make collective calls itself"),
+        ("comm.agree()", "cannot make collective calls itself"),
     ],
 )
 def test_calls_within_an_allocator_that_would_wait_for_it_are_refused(call, text):

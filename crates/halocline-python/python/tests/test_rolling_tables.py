@@ -182,3 +182,9 @@ def test_a_producer_that_fails_is_quoted():
     ]:
         with pytest.raises(error, match=text):
             rolling(given)
+
+
+def test_a_column_of_polars_with_nulls_alone_is_read():
+    frame = FRAME.select("t", pl.Series("v", [None] * 5))
+    assert frame["v"].dtype == pl.Null
+    assert rolling(frame, aggregate={"v": "count"})["v_count"].to_list() == [0] * 5

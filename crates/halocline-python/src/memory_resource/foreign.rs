@@ -228,7 +228,8 @@ impl Allocator {
         self.allocations.fetch_add(1, Ordering::Relaxed);
         let held = Held { memory: KeepAlive::plain(&memory), bytes, in_use: Arc::clone(&self.in_use) };
         if let Some(OfGpu { device, streams }) = &self.of_gpu {
-            // SAFETY: as below; what the streams have now may still use the memory, and comes first.
+            // SAFETY: the allocator has given these bytes of the device to this caller alone, until `held` is dropped; what the streams have
+            // now may still use them, and comes first.
             let buffer = unsafe { Buffer::foreign_device(address as Address, bytes, device, held) };
             return ready_after(buffer, device, streams)
                 .map_err(|error| error::of(halocline::Error::from(error)));

@@ -13,7 +13,7 @@ use crate::call::{in_library, without_callbacks};
 use crate::callbacks::run_callbacks;
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::memory_resource::{Memory, Resource};
+use crate::memory_resource::{Memory, Resource, refuse_in_allocator};
 use crate::packet::{PyPacket, packet_of};
 use crate::packet_error::of_neighbor;
 use crate::process_local::{Closable, Member};
@@ -44,6 +44,7 @@ pub(crate) struct Wanted {
 
 /// `Communicator.neighbor_exchange`. A rank that refuses its arguments has begun and ended the exchange for the others.
 pub(crate) fn begin(py: Python<'_>, comm: &PyCommunicator, wanted: Wanted) -> PyResult<PyNeighborExchange> {
+    refuse_in_allocator("make collective calls")?;
     let of = comm.get()?;
     let periodic = wanted.periodic.get("periodic");
     let topology = match &periodic {

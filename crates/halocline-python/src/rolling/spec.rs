@@ -73,7 +73,9 @@ fn key(by: &Bound<'_, PyAny>) -> PyResult<String> {
 /// A number of rows of a window.
 fn count(rows: i64, name: &str) -> PyResult<u32> {
     u32::try_from(rows).map_err(|_| {
-        error::value_error(format!("{name}: a number of rows from 0 below 2**32 is wanted, not {rows}"))
+        error::value_error(format!(
+            "{name}: a number of rows, at least 0 and below 2**32, is wanted, not {rows}"
+        ))
     })
 }
 

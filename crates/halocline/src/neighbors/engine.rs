@@ -2,7 +2,7 @@
 
 use super::ask::Ask;
 use super::control::Control;
-use super::link::{Lingering, Link, Missing, Number, channel};
+use super::link::{Lingering, Link, Number, channel};
 use super::round::Core;
 use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Traffic, Turn, trace};
 use crate::Packet;
@@ -10,7 +10,7 @@ use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
 use halocline_comm::memory_resource::MemoryResource;
 use halocline_comm::packet::{Failure, PacketContext};
-use halocline_comm::{Call, CommError, Communicator, Endpoint, PeerState, Serve};
+use halocline_comm::{Call, Communicator, Endpoint, Serve};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -57,7 +57,7 @@ struct Id {
     epoch: u64,
     /// Rounds so far, in sessions and outside.
     rounds: u64,
-    /// The last round, until it is released.
+    /// The last round, until it is over and released.
     open: Option<Arc<Core>>,
     in_session: bool,
 }
@@ -67,7 +67,7 @@ pub(super) struct Peer {
     /// Its device, once it is known whether it has one.
     pub(super) device: Option<Option<DeviceId>>,
     /// It starts no round any more; those in flight go on.
-    is_closed: bool,
+    pub(super) is_closed: bool,
     /// It has failed, and reads no memory of this rank any more.
     pub(super) has_ended: bool,
     /// It was told that this rank waits for it to begin.
@@ -293,10 +293,20 @@ impl Shared {
         for (core, outcome) in reports {
             trace::flight(self, &core, true);
             core.completion.complete(outcome);
+            self.forget_released(&core);
         }
         // Other threads may wait for these rounds.
         let link = self.comm().link();
         link.own_bell().changed(link.host());
+    }
+
+    /// Frees a round that is over and that nobody holds: of its id only counts are kept.
+    pub(super) fn forget_released(&self, core: &Arc<Core>) {
+        if core.is_released() {
+            let mut state = self.lock();
+            let id = state.ids.get_mut(&core.id);
+            let _freed = id.and_then(|id| id.open.take_if(|open| Arc::ptr_eq(open, core)));
+        }
     }
 
     fn step(&self, state: &mut State, reports: &mut Reports) -> Result<(), NeighborError> {
@@ -369,80 +379,6 @@ impl Shared {
             }
         }
         Ok(())
-    }
-
-    /// The failure behind an error: memory of a neighbour that has failed or died is gone, too.
-    fn cause_of(&self, state: &mut State, error: NeighborError) -> NeighborError {
-        let NeighborError::Packet(_) = error else { return error };
-        let gone = self.gone(&state.peers);
-        self.comm().link().poll();
-        let mut known = Side::BOTH.iter().map(|&side| {
-            self.look(&mut state.peers, side)?;
-            self.check_present(state, side, *gone.get(side))
-        });
-        known.find_map(Result::err).unwrap_or(error)
-    }
-
-    /// The neighbours that are gone, and how. A rank that has left the communicator is gone if it has never begun the exchange;
-    /// otherwise it has said what it does.
-    pub(super) fn gone(&self, peers: &Sides<Peer>) -> Sides<Option<PeerState>> {
-        let link = self.comm().link();
-        if link.departures() == 0 {
-            return Sides::default();
-        }
-        let of_side = |side: Side| {
-            let state = link.state((*self.neighbors.get(side))?);
-            let has_begun = peers.get(side).device.is_some();
-            (matches!(state, PeerState::Ended | PeerState::Dead) || state == PeerState::Left && !has_begun)
-                .then_some(state)
-        };
-        Sides { left: of_side(Side::Left), right: of_side(Side::Right) }
-    }
-
-    /// Fails if a round waits for a neighbour that does not answer any more.
-    fn check_present(&self, state: &State, side: Side, gone: Option<PeerState>) -> Result<(), NeighborError> {
-        let Some(rank) = *self.neighbors.get(side) else { return Ok(()) };
-        let is_closed = state.peers.get(side).is_closed;
-        if gone.is_none() && !is_closed {
-            return Ok(());
-        }
-        let waits = |active: &&Active| {
-            let link = active.links.get(side);
-            link.missing().is_some() && (gone.is_some() || link.expects_header())
-        };
-        let Some(active) = state.active.iter().find(waits) else { return Ok(()) };
-        let (waiting, id) = (self.comm().rank(), active.number.id);
-        let what = format!("operation {id} of a neighbour exchange");
-        match gone {
-            Some(PeerState::Dead) => Err(CommError::Died { rank, waiting, what }.into()),
-            _ if is_closed => Err(NeighborError::Dropped { rank, waiting, id }),
-            _ => Err(CommError::Left { rank, waiting, what }.into()),
-        }
-    }
-
-    fn check_deadlines(&self, state: &State) -> Result<(), NeighborError> {
-        let (Some(deadline), false) = (self.deadline, state.active.is_empty()) else { return Ok(()) };
-        let now = self.now();
-        let late = |active: &&Active| now.saturating_sub(active.begun) >= deadline;
-        let Some(active) = state.active.iter().find(late) else { return Ok(()) };
-        Err(NeighborError::Deadline {
-            waiting: self.comm().rank(),
-            id: active.number.id,
-            after: now.saturating_sub(active.begun),
-            missing: self.missing(active),
-        })
-    }
-
-    /// What a round waits for, of which neighbour or of this rank itself.
-    pub(super) fn missing(&self, active: &Active) -> String {
-        let of_side = |side: &Side| {
-            let (rank, missing) = (self.neighbors.get(*side).as_ref()?, active.links.get(*side).missing()?);
-            Some(match missing {
-                Missing::OfNeighbor(what) => format!("rank {rank}, its {side} neighbour, {what}"),
-                Missing::Own(what) => format!("{what} rank {rank}, its {side} neighbour"),
-            })
-        };
-        Side::BOTH.iter().filter_map(of_side).collect::<Vec<_>>().join(", and ")
     }
 }
 

@@ -3,9 +3,11 @@
 use super::control::Control;
 use super::engine::{Active, Reports, Shared, State};
 use super::link::{Lingering, channel};
+use super::round::Core;
 use super::{NeighborError, Side};
 use halocline_comm::packet::Failure;
 use halocline_comm::{Communicator, Endpoint};
+use std::sync::Arc;
 
 impl Shared {
     /// A neighbour has sent what no rank of this library sends.
@@ -21,6 +23,20 @@ impl Shared {
         {
             let mut state = self.lock();
             if state.failure.is_none() {
+                self.give_up(&mut state, error, &mut reports);
+            }
+            self.linger(&mut state);
+        }
+        self.report(reports);
+    }
+
+    /// Fails because of a round, unless another thread has completed that just before. `error` gets what it waits for.
+    pub(super) fn fail_round(&self, core: &Arc<Core>, error: impl FnOnce(String) -> NeighborError) {
+        let mut reports = Reports::new();
+        {
+            let mut state = self.lock();
+            let active = state.active.iter().find(|active| Arc::ptr_eq(&active.core, core));
+            if let Some(error) = active.map(|active| error(self.missing(active))) {
                 self.give_up(&mut state, error, &mut reports);
             }
             self.linger(&mut state);

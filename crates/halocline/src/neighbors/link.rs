@@ -178,6 +178,16 @@ impl Link {
         matches!(self.receive, Receive::Expected)
     }
 
+    /// Whether this side cannot end without the neighbour: not if all of its packet is here, and none of this rank's is there.
+    pub(super) fn needs_neighbor(&self) -> bool {
+        let receives = match &self.receive {
+            Receive::Expected => true,
+            Receive::Coming(coming) => coming.needs_sender(),
+            Receive::Done(_) => false,
+        };
+        receives || !matches!(self.send, Sending::Over)
+    }
+
     /// What this side waits for.
     pub(super) fn missing(&self) -> Option<Missing> {
         match (&self.receive, &self.send) {

@@ -33,6 +33,7 @@ mod failure;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod link;
+mod presence;
 mod round;
 mod session;
 mod trace;

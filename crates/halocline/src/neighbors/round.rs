@@ -134,6 +134,7 @@ impl Drop for Round {
     fn drop(&mut self) {
         self.core.release();
         self.shared.arm(&self.core);
+        self.shared.forget_released(&self.core);
     }
 }
 

@@ -116,7 +116,7 @@ impl Shared {
                 None
             }
             Late::Deadline(after) => {
-                self.fail(NeighborError::Deadline { waiting, id, after, missing: missing() });
+                self.fail_round(core, |missing| NeighborError::Deadline { waiting, id, after, missing });
                 core.completion.outcome()
             }
             Late::Interrupted => {
