@@ -35,6 +35,7 @@ impl KeyKind {
             Self::Micros | Self::Nanos => {
                 let Some((nanoseconds, digits)) = nanos(text) else {
                     return Err(match number(text) {
+                        Some(Number::Whole) if integer(text).is_none() => "integer of 64 bits",
                         Some(Number::Whole) => {
                             "time, as the first key of the file is; write all keys as times, or all as integers"
                         }
@@ -195,11 +196,16 @@ mod tests {
         for (kind, text, why) in [
             (KeyKind::Integer, "1.5", "integer; a key has no fraction"),
             (KeyKind::Integer, "9223372036854775808", "integer of 64 bits"),
-            (KeyKind::Integer, "2010-01-01", "integer, as the key of the first row is"),
+            (KeyKind::Integer, "2010-01-01", "integer, as the first key of the file is"),
             (KeyKind::of(b"1.5"), "1.5", "integer or time; a key has no fraction"),
             (KeyKind::of(b"9223372036854775808"), "9223372036854775808", "integer of 64 bits"),
-            (KeyKind::Micros, "2010-01-01 00:00:00.1234567", "time in microseconds, as in the first row"),
+            (
+                KeyKind::Micros,
+                "2010-01-01 00:00:00.1234567",
+                "time in microseconds, as the first key of the file is",
+            ),
             (KeyKind::Nanos, "1600-01-01", "time from 1678 to 2262"),
+            (KeyKind::Micros, "5", "time, as the first key of the file is"),
             (KeyKind::Micros, "today", "time; write 2010-12-31"),
         ] {
             let found = kind.parse(text.as_bytes()).unwrap_err();

@@ -127,8 +127,9 @@ impl Incoming {
                     outcome.packets[index].push(packet);
                 }
             }
+            let before = self.window.len();
             self.window.retain(|receive| !(receive.is_taken() && receive.is_over()));
-            if !has_more {
+            if !has_more && self.window.len() == before {
                 return Ok(());
             }
         }
