@@ -32,7 +32,8 @@ impl Setters {
             Some(Streams::Internal) => drop(library.need(ONE, &signature.program)?),
             Some(Streams::Default) | None => {}
         }
-        Ok(Self { streams: signature.streams.or(all.map(|_| Streams::Caller)), all, one })
+        // Whether the program uses the streams that it is given is not known: on the default stream it does not matter.
+        Ok(Self { streams: signature.streams.or(all.map(|_| Streams::Default)), all, one })
     }
 
     /// Gives a state one stream for everything; nothing if the library has no such function.
@@ -231,7 +232,10 @@ impl LastStream {
                 setters.give_all(state, call.raw());
                 Ok(())
             }
-            Some(Streams::Default) => enter_default(call, events),
+            Some(Streams::Default) => {
+                setters.give_all(state, RawStream(0));
+                enter_default(call, events)
+            }
             Some(Streams::Internal) => {
                 let event = events.take()?;
                 call.stream.record(&event)?;

@@ -52,7 +52,7 @@
 //! | `symbols` | integers that follow from the arrays' dimensions | none |
 //! | `parameters` | the names of the C parameters in their order, without the state | required |
 //! | `init` | the names of the parameters of `__dace_init_N` | none |
-//! | `streams` | the GPU streams of the program: `caller`, `internal` or `default` ([`Streams`]) | `caller` if the library exports `__dace_gpu_set_all_streams` or there is a `stream`, else none |
+//! | `streams` | the GPU streams of the program: `caller`, `internal` or `default` ([`Streams`]) | `caller` if there is a `stream`, `default` if the library exports `__dace_gpu_set_all_streams`, else none |
 //! | `stream` | the name of the C parameter that takes the stream (`cudaStream_t`), for interface `c` | none |
 //! | `synchronises` | `true`: the program waits for the GPU before it returns | `false` |
 //!

@@ -37,8 +37,8 @@ pub struct Signature {
     /// The names of the parameters of `init`: scalars and symbols.
     #[serde(default)]
     pub init: Vec<String>,
-    /// The GPU streams of the program's work. Without it: [`Streams::Caller`] for a library that exports
-    /// `__dace_gpu_set_all_streams` or for a function with the parameter `stream`, else none.
+    /// The GPU streams of the program's work. Without it: [`Streams::Caller`] for a function with the parameter `stream`,
+    /// [`Streams::Default`] for a library that exports `__dace_gpu_set_all_streams`, else none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
     /// The name of the C parameter that takes the stream (a `cudaStream_t`), for [`Interface::C`].
@@ -72,7 +72,8 @@ pub enum Streams {
     /// Several streams, which run concurrently: by `__dace_gpu_set_stream`. They begin after the caller's stream, which goes on after
     /// them.
     Internal,
-    /// The default stream (the null stream), whatever the caller gives. It begins after the caller's stream, which goes on after it.
+    /// The default stream (the null stream), whatever the caller gives. It begins after the caller's stream, which goes on after it. Right
+    /// for all programs of DaCe: those compiled with `max_concurrent_streams` of -1 (as GT4Py does) use it alone, others are given it.
     Default,
 }
 

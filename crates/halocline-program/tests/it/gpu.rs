@@ -68,14 +68,16 @@ pub enum Kind {
     Internal,
     /// DaCe's interface, the default stream.
     Default,
+    /// DaCe's interface, two streams, of which the manifest says nothing.
+    Unsaid,
     /// A C function with a parameter for the stream.
     Function,
     /// A C function of the default stream.
     DefaultFunction,
 }
 
-pub const KINDS: [Kind; 5] =
-    [Kind::Caller, Kind::Internal, Kind::Default, Kind::Function, Kind::DefaultFunction];
+pub const KINDS: [Kind; 6] =
+    [Kind::Caller, Kind::Internal, Kind::Default, Kind::Unsaid, Kind::Function, Kind::DefaultFunction];
 
 impl Kind {
     fn rest(self) -> &'static str {
@@ -83,6 +85,7 @@ impl Kind {
             Self::Caller => r#""streams": "caller"}"#,
             Self::Internal => r#""streams": "internal"}"#,
             Self::Default => r#""streams": "default"}"#,
+            Self::Unsaid => r#""init": []}"#,
             Self::Function => r#""interface": "c", "symbol": "__function", "stream": "stream"}"#,
             Self::DefaultFunction => {
                 r#""interface": "c", "symbol": "__function_of_the_default_stream", "streams": "default"}"#
@@ -105,8 +108,8 @@ impl Kind {
 
 /// Compiles the library of a kind.
 pub fn library(kind: Kind) -> Built {
-    let streams = if kind == Kind::Internal { 2 } else { 1 };
-    let set = if matches!(kind, Kind::Caller | Kind::Internal) { "#define SET\n" } else { "" };
+    let streams = if matches!(kind, Kind::Internal | Kind::Unsaid) { 2 } else { 1 };
+    let set = if matches!(kind, Kind::Caller | Kind::Internal | Kind::Unsaid) { "#define SET\n" } else { "" };
     let built = build(&format!("#define STREAMS {streams}\n{set}{CODE}"));
     // SAFETY: the library has no constructors.
     let library = unsafe { libloading::Library::new(&built.library) }.unwrap();

@@ -107,7 +107,7 @@ fn a_program_without_a_stream_works_on_the_default_stream() {
 
 #[test]
 fn streams_at_the_same_time_have_states_of_their_own_until_they_have_passed() {
-    for kind in [Kind::Caller, Kind::Internal, Kind::Default] {
+    for kind in [Kind::Caller, Kind::Internal, Kind::Default, Kind::Unsaid] {
         let built = library(kind);
         check(|world, device| {
             let program = load(&built, kind);
@@ -181,7 +181,7 @@ fn what_a_call_keeps_is_held_until_the_stream_has_passed() {
 
 #[test]
 fn a_program_dropped_in_flight_ends_its_states_later() {
-    for kind in [Kind::Caller, Kind::Internal, Kind::Default] {
+    for kind in [Kind::Caller, Kind::Internal, Kind::Default, Kind::Unsaid] {
         let built = library(kind);
         check(|world, device| {
             let (program, stream, t) = (load(&built, kind), stream(device), array(device));
@@ -362,13 +362,13 @@ fn more_streams_than_any_program_has_are_refused() {
 }
 
 #[test]
-fn a_library_says_by_its_symbols_that_it_takes_the_callers_stream() {
+fn a_library_says_by_its_symbols_that_it_uses_streams() {
     let manifest = Kind::Caller.manifest().replace(r#", "streams": "caller""#, "");
     assert!(!manifest.contains("streams"), "{manifest}");
     let (with, without) = (library(Kind::Caller), library(Kind::Default));
     explore(0..1, &Options::default(), |world| {
         within(world, || {
-            assert_eq!(with.load(&manifest).unwrap().streams(), Some(Streams::Caller));
+            assert_eq!(with.load(&manifest).unwrap().streams(), Some(Streams::Default));
             assert_eq!(without.load(&manifest).unwrap().streams(), None);
         });
     });
@@ -400,7 +400,7 @@ fn random(world: &World, built: &[(Kind, Built)]) {
     };
     let device = world.device(pick(2) as u32).unwrap();
     let load = |number: usize| load(&built[number].1, built[number].0);
-    let mut programs = [load(pick(5)), load(pick(5))];
+    let mut programs = [load(pick(6)), load(pick(6))];
     let mut lanes: Vec<(Stream, Arc<Memory>, u64)> = (0..3)
         .map(|_| {
             let (stream, t) = (stream(&device), Arc::new(array(&device)));
@@ -412,7 +412,7 @@ fn random(world: &World, built: &[(Kind, Built)]) {
         let (lane, program) = (pick(3), pick(2));
         let (stream, t, value) = &mut lanes[lane];
         match pick(8) {
-            0 => programs[program] = load(pick(5)),
+            0 => programs[program] = load(pick(6)),
             1 => {
                 // Another array; the old one is kept by the last call.
                 consume(world, stream, t, *value);
