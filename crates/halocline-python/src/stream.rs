@@ -146,6 +146,25 @@ pub(crate) fn gpus(py: Python<'_>) -> usize {
     py.detach(|| cuda::inventory().map_or(0, |inventory| inventory.gpus.len()))
 }
 
+/// One stream.
+pub(crate) struct Handle(pub(crate) usize);
+
+impl<'py> ArgumentType<'py> for Handle {
+    const PLURAL: &'static str = "streams";
+
+    fn of(stream: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        handle(stream).map(Self)
+    }
+}
+
+/// The stream of a handle on a GPU.
+pub(crate) fn borrow(handle: usize, gpu: u32) -> PyResult<Stream> {
+    let of = |error| error::of(halocline::Error::from(error));
+    let device = cuda::device(gpu).map_err(of)?;
+    // SAFETY: the program keeps a stream alive while it uses it, as the documentation says; the driver refuses a number that is no handle.
+    unsafe { device.borrow_stream(RawStream(handle)) }.map_err(of)
+}
+
 /// One stream or a sequence of them.
 pub(crate) struct Handles(pub(crate) Vec<usize>);
 

@@ -155,8 +155,13 @@ class Program:
 
     Threads may call it at the same time: each call has its own frame, and a state that no other call uses."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, *args: Any, stream: Any = None, **kwargs: Any) -> None:
         """Checks the arguments and calls the program; it returns when the program does.
+
+        A program of a GPU runs in the order of ``stream``: after everything that the stream was given before, and before everything that
+        it is given later. The call does not wait for the GPU, unless the program does (:attr:`synchronises`). ``stream`` is what
+        :meth:`halocline.HaloExchange.schedule_exchange` takes: a stream of CuPy or PyTorch, ``halocline.Stream``, ``None`` for the default
+        stream of the arrays' GPU. The program holds the arrays until the stream has passed. Keep the stream until then.
 
         Arrays are NumPy arrays, or objects with ``__cuda_array_interface__`` (CuPy), ``__array_interface__``, ``__dlpack__`` or the buffer
         protocol. They are passed without a copy. Numbers are those of Python or NumPy, or host arrays without dimensions; an integer
@@ -167,8 +172,9 @@ class Program:
         Raises ``HaloTypeError`` or ``HaloValueError`` for a wrong argument before the program is entered, and ``ProgramError`` if the
         program fails."""
 
-    def prepare(self, *args: Any, **kwargs: Any) -> PreparedCall:
-        """Checks the arguments once, for many calls. The prepared call holds the arrays."""
+    def prepare(self, *args: Any, stream: Any = None, **kwargs: Any) -> PreparedCall:
+        """Checks the arguments once, for many calls. The prepared call holds the arrays, and calls the program on ``stream`` if it is one
+        of a GPU. The state for the stream is made now, which may wait for the GPU."""
 
     @property
     def name(self) -> str:
@@ -183,9 +189,13 @@ class Program:
         """The names of the arguments in their order."""
 
     @property
+    def synchronises(self) -> bool:
+        """Whether the program waits for the GPU before it returns, as its manifest says."""
+
+    @property
     def states(self) -> int:
         """How many states the program has made: one for each set of values of the symbols of its ``init``, and for each call at the
-        same time. A program without an ``init`` has none."""
+        same time; on a GPU for each stream whose calls are in flight. A program without an ``init`` has none."""
 
 @final
 class FieldProgram:

@@ -344,6 +344,29 @@ def test_libraries_that_cannot_be_loaded_are_refused(build, tmp_path):
         program.load(tmp_path / "none.so")
 
 
+def test_a_program_of_the_host_takes_no_stream(scale):
+    a = np.ones(3)
+    scale(a, 2, stream=None)
+    scale.prepare(a, 2, stream=None)()
+    assert a.tolist() == [4, 4, 4]
+    assert scale.synchronises is False
+    for call in (scale, scale.prepare):
+        with pytest.raises(hc.HaloTypeError, match="program scale uses no stream of a GPU; call it without a stream"):
+            call(a, 2, stream=hc.Stream(0x1234))
+        with pytest.raises(hc.HaloTypeError, match="stream: str is no stream; give None"):
+            call(a, 2, stream="fast")
+
+
+def test_a_program_of_a_gpu_refuses_arrays_of_the_host(build):
+    on_gpu = [array("a", dimensions=[dimension(extent="n", stride="s")], device="gpu"), SCALE_MANIFEST["arguments"][1]]
+    manifest = SCALE_MANIFEST | {"arguments": on_gpu, "streams": "default", "synchronises": True}
+    scale = program.load(build(SCALE, manifest))
+    assert scale.synchronises
+    for call in (scale, scale.prepare):
+        with pytest.raises(hc.HaloValueError, match="argument a of program scale is in memory of the host, the program takes memory of a GPU"):
+            call(np.ones(3), 2)
+
+
 def test_only_an_sdfg_is_taken_for_one():
     with pytest.raises(hc.HaloTypeError, match="compiled: a CompiledSDFG of DaCe .* is wanted, not int"):
         program.from_sdfg(3)

@@ -24,7 +24,7 @@ pub(super) struct Seen {
     device: Device,
     is_writable: bool,
     /// Keeps the memory, besides the array.
-    _owner: Option<Py<PyAny>>,
+    owner: Option<Py<PyAny>>,
 }
 
 /// The last steady array of each argument. A call of another thread that is using it describes its arrays anew.
@@ -76,7 +76,7 @@ impl Seen {
             strides,
             device: described.device.map_or(Device::Host, Device::Gpu),
             is_writable: described.is_writable,
-            _owner: described.owner,
+            owner: described.owner,
         })
     }
 
@@ -86,6 +86,19 @@ impl Seen {
             Some(shape) => self.object.bind(py).getattr(intern!(py, "shape"))?.eq(shape.bind(py)),
             None => Ok(false),
         }
+    }
+
+    /// The GPU of its memory.
+    pub(super) fn gpu(&self) -> Option<u32> {
+        match self.device {
+            Device::Gpu(ordinal) => Some(ordinal),
+            Device::Host => None,
+        }
+    }
+
+    /// What keeps its memory besides the array.
+    pub(super) fn owner(&self) -> Option<&Py<PyAny>> {
+        self.owner.as_ref()
     }
 
     /// Whether the array is as it was.

@@ -4,6 +4,7 @@ mod cache;
 mod fields;
 mod given;
 mod numpy;
+mod on_stream;
 mod prepared;
 mod program_error;
 
@@ -11,9 +12,13 @@ pub(crate) use cache::{PyEntry, build_program};
 pub(crate) use fields::{PyCalls, PyFieldProgram, PyProgramCall, field_program};
 pub(crate) use prepared::PyPreparedCall;
 
+use crate::argument::Argument as PyArgument;
 use crate::error;
+use crate::process_local::drop_deferred;
+use crate::stream::Handle;
 use given::{Arguments, Memory};
 use halocline_program::{Given, Program, Signature};
+use on_stream::CallStream;
 use prepared::prepare;
 use program_error::of_program;
 use pyo3::prelude::*;
@@ -129,6 +134,27 @@ impl PyProgram {
         Ok(objects)
     }
 
+    /// Calls the program in the order of a stream.
+    fn call_on(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        named: &[Named<'_>],
+        stream: Option<PyArgument<Handle>>,
+    ) -> PyResult<()> {
+        let py = args.py();
+        let objects = self.in_order(args, named)?;
+        let arguments = self.convert(objects.iter().copied())?;
+        let on = CallStream::of(py, &self.program, stream, objects.into_iter(), &arguments)?;
+        let given = &arguments.given;
+        let called = match &on {
+            None => self.program.call_within(given, |call| py.detach(call)),
+            // SAFETY: the call keeps the arrays; the documentation obliges the program to order other work on them by the stream.
+            Some(on) => unsafe { self.program.call_on_within(on.on(), given, |call| py.detach(call)) },
+        };
+        drop_deferred(py);
+        called.and_then(|called| called).map_err(of_program)
+    }
+
     fn position(&self, name: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.program.position(&name.cast::<PyString>()?.to_cow()?).map_err(of_program)
     }
@@ -137,10 +163,18 @@ impl PyProgram {
 #[pymethods]
 impl PyProgram {
     #[doc = doc!("Program.__call__")]
-    #[pyo3(signature = (*args, **kwargs))]
-    fn __call__(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    #[pyo3(signature = (*args, stream = None, **kwargs))]
+    fn __call__(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        stream: Option<PyArgument<Handle>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
         let py = args.py();
         let named = named(kwargs);
+        if self.program.streams().is_some() || stream.is_some() {
+            return self.call_on(args, &named, stream);
+        }
         let arguments = match named.is_empty() {
             true => self.convert(args.iter_borrowed())?,
             false => self.convert(self.in_order(args, &named)?.into_iter())?,
@@ -150,16 +184,19 @@ impl PyProgram {
     }
 
     #[doc = doc!("Program.prepare")]
-    #[pyo3(signature = (*args, **kwargs))]
+    #[pyo3(signature = (*args, stream = None, **kwargs))]
     fn prepare(
         &self,
         args: &Bound<'_, PyTuple>,
+        stream: Option<PyArgument<Handle>>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyPreparedCall> {
+        let py = args.py();
         let named = named(kwargs);
         let objects = self.in_order(args, &named)?;
         let arguments = self.convert(objects.iter().copied())?;
-        prepare(&self.program, &objects, arguments)
+        let on = CallStream::of(py, &self.program, stream, objects.iter().copied(), &arguments)?;
+        prepare(py, &self.program, &objects, arguments, on)
     }
 
     #[doc = doc!("Program.name")]
@@ -178,6 +215,12 @@ impl PyProgram {
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.arguments.iter().map(|argument| argument.name.bind(py)))
+    }
+
+    #[doc = doc!("Program.synchronises")]
+    #[getter]
+    fn synchronises(&self) -> bool {
+        self.program.synchronises()
     }
 
     #[doc = doc!("Program.states")]

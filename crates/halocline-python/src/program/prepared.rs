@@ -2,8 +2,10 @@
 
 use super::given::{Arguments, Seen, number};
 use super::numpy;
+use super::on_stream::CallStream;
 use super::program_error::of_program;
 use crate::error;
+use crate::process_local::drop_deferred;
 use halocline_program::{Given, Prepared, Program, ProgramError, Scalar};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -18,6 +20,7 @@ pub(crate) struct PyPreparedCall {
     arrays: Box<[Watched]>,
     /// Arrays of other libraries.
     others: Vec<Arc<Seen>>,
+    on: Option<CallStream>,
 }
 
 /// A prepared call whose program and arrays are kept by the object that has it.
@@ -27,8 +30,12 @@ struct Call(Prepared<'static>);
 unsafe impl Send for Call {}
 
 impl Call {
-    fn run(&mut self) -> Result<(), ProgramError> {
-        self.0.call()
+    fn run(&mut self, on: Option<&CallStream>) -> Result<(), ProgramError> {
+        match on {
+            None => self.0.call(),
+            // SAFETY: the call keeps the arrays; the documentation obliges the program to order other work on them by the stream.
+            Some(on) => unsafe { self.0.call_on(on.on()) },
+        }
     }
 }
 
@@ -64,9 +71,11 @@ impl Watched {
 
 /// Prepares a call with these objects, whose conversions are `arguments`.
 pub(super) fn prepare(
+    py: Python<'_>,
     program: &Arc<Program>,
     objects: &[Borrowed<'_, '_, PyAny>],
     arguments: Arguments<'_>,
+    on: Option<CallStream>,
 ) -> PyResult<PyPreparedCall> {
     let Arguments { given, seen } = arguments;
     // SAFETY: the object that has the call keeps the program and all arrays longer than the call; extents and strides are copied by
@@ -74,14 +83,19 @@ pub(super) fn prepare(
     let given = unsafe { std::mem::transmute::<Vec<Given<'_>>, Vec<Given<'static>>>(given) };
     // SAFETY: the object that has the call also has an `Arc` of the program, and drops it after the call.
     let kept = unsafe { &*Arc::as_ptr(program) };
-    let call = kept.prepare(&given).map_err(of_program)?;
+    let mut call = Call(kept.prepare(&given).map_err(of_program)?);
+    if let Some(on) = &on {
+        let (call, stream) = (&mut call, on.stream());
+        py.detach(move || call.0.make_state_on(stream)).map_err(of_program)?;
+    }
     let names = program.signature().arguments.iter();
     let arrays = objects.iter().zip(names).filter(|(object, _)| numpy::is_array(object));
     Ok(PyPreparedCall {
-        call: Mutex::new(Call(call)),
+        call: Mutex::new(call),
         program: program.clone(),
         arrays: arrays.map(|(array, argument)| Watched::of(array, argument.name())).collect(),
         others: seen,
+        on,
     })
 }
 
@@ -133,7 +147,9 @@ impl PyPreparedCall {
             }
         }
         let call = &mut *call;
-        py.detach(|| call.run()).map_err(of_program)
+        let called = py.detach(|| call.run(self.on.as_ref()));
+        drop_deferred(py);
+        called.map_err(of_program)
     }
 
     fn __repr__(&self) -> String {

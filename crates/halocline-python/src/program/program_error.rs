@@ -17,6 +17,7 @@ pub(super) fn of_program(error: ProgramError) -> PyErr {
         | E::ElementType { .. }
         | E::NotIntegral { .. }
         | E::NotBool { .. }
+        | E::NoStreams { .. }
         | E::PreparedArray { .. } => "HaloTypeError",
         E::Dimensions { .. }
         | E::View { .. }
