@@ -15,6 +15,7 @@ mod messages;
 mod mpi;
 mod narrowed;
 mod packets;
+mod programs;
 mod queues;
 mod random;
 mod refused;
