@@ -18,13 +18,17 @@ const CODE: &str = "
     typedef struct { void *streams[STREAMS]; void *scratch; } State;
     static void *(*allocate)(void);
     static void (*release)(void *);
+    static void *(*own)(void);
     static void (*add)(void *stream, void *t, void *scratch, long half, long step);
-    void hooks(void *a, void *r, void *k) { allocate = a; release = r; add = k; }
+    void hooks(void *a, void *r, void *o, void *k) { allocate = a; release = r; own = o; add = k; }
     State *__dace_init_p(void) {
         void *scratch = allocate();
         if (!scratch) return 0;
         State *s = calloc(1, sizeof *s);
         s->scratch = scratch;
+        #ifdef SET
+        for (int i = 0; i < STREAMS; i++) s->streams[i] = own();
+        #endif
         return s;
     }
     void __program_p(State *s, void *t, long step) {
@@ -116,10 +120,11 @@ pub fn library(kind: Kind) -> Built {
     type Hooks = unsafe extern "C" fn(
         extern "C" fn() -> Address,
         extern "C" fn(Address),
+        extern "C" fn() -> usize,
         extern "C" fn(usize, Address, Address, i64, i64),
     );
     // SAFETY: `hooks` has this type; it stores the functions, which live as long as the process.
-    unsafe { library.get::<Hooks>(b"hooks").unwrap()(allocate, release, add) };
+    unsafe { library.get::<Hooks>(b"hooks").unwrap()(allocate, release, own, add) };
     // It stays open, and with it what it has stored.
     std::mem::forget(library);
     built
@@ -129,6 +134,8 @@ pub fn library(kind: Kind) -> Built {
 struct Rig {
     world: World,
     scratch: HashMap<Address, Memory>,
+    /// What the states have before they are given others.
+    streams: Vec<Stream>,
 }
 
 thread_local! {
@@ -143,7 +150,7 @@ thread_local! {
 
 /// Runs a program of the test in a world. Scratch memory that no state has freed lives until the end.
 pub fn within(world: &World, body: impl FnOnce()) {
-    RIG.set(Some(Rig { world: world.clone(), scratch: HashMap::new() }));
+    RIG.set(Some(Rig { world: world.clone(), scratch: HashMap::new(), streams: Vec::new() }));
     ENDED.set(0);
     body();
     RIG.set(None);
@@ -172,6 +179,14 @@ extern "C" fn allocate() -> Address {
     let address = memory.at(0);
     RIG.with_borrow_mut(|rig| rig.as_mut().unwrap().scratch.insert(address, memory));
     address
+}
+
+/// A stream of a state.
+extern "C" fn own() -> usize {
+    let stream = stream(&current());
+    let raw = stream.raw().0;
+    RIG.with_borrow_mut(|rig| rig.as_mut().unwrap().streams.push(stream));
+    raw
 }
 
 extern "C" fn release(scratch: Address) {
