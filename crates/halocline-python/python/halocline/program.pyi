@@ -203,18 +203,21 @@ class FieldProgram:
 
     Threads may call it at the same time."""
 
-    def __call__(self, *args: Any, out: Any = None, offset_provider: Any = None, **kwargs: Any) -> None:
+    def __call__(self, *args: Any, out: Any = None, offset_provider: Any = None, stream: Any = None, **kwargs: Any) -> None:
         """Checks the arguments and calls the program; it returns when the program does.
 
         It takes the arguments of the GT4Py program, by position or by name: fields, tuples of them, numbers. ``offset_provider`` has to
         give the objects that the program was compiled with, and may be left out. A call with fields that came before, in one of the
         last four such calls, is known and not checked again; fields are held weakly.
 
+        A program of a GPU runs on ``stream``, as :meth:`Program.__call__` says. A call with a stream collects no metrics.
+
         Raises ``HaloTypeError`` or ``HaloValueError`` for a wrong argument before the program is entered, and ``ProgramError`` if the
         program fails."""
 
-    def prepare(self, *args: Any, out: Any = None, offset_provider: Any = None, **kwargs: Any) -> PreparedCall:
-        """Checks the arguments once, for many calls. The prepared call holds the fields' arrays. It collects no metrics."""
+    def prepare(self, *args: Any, out: Any = None, offset_provider: Any = None, stream: Any = None, **kwargs: Any) -> PreparedCall:
+        """Checks the arguments once, for many calls. The prepared call holds the fields' arrays. It collects no metrics. ``stream`` is that
+        of :meth:`Program.prepare`."""
 
     @property
     def name(self) -> str:

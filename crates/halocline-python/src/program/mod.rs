@@ -14,7 +14,6 @@ pub(crate) use prepared::PyPreparedCall;
 
 use crate::argument::Argument as PyArgument;
 use crate::error;
-use crate::process_local::drop_deferred;
 use crate::stream::Handle;
 use given::{Arguments, Memory};
 use halocline_program::{Given, Program, Signature};
@@ -145,14 +144,7 @@ impl PyProgram {
         let objects = self.in_order(args, named)?;
         let arguments = self.convert(objects.iter().copied())?;
         let on = CallStream::of(py, &self.program, stream, objects.into_iter(), &arguments)?;
-        let given = &arguments.given;
-        let called = match &on {
-            None => self.program.call_within(given, |call| py.detach(call)),
-            // SAFETY: the call keeps the arrays; the documentation obliges the program to order other work on them by the stream.
-            Some(on) => unsafe { self.program.call_on_within(on.on(), given, |call| py.detach(call)) },
-        };
-        drop_deferred(py);
-        called.and_then(|called| called).map_err(of_program)
+        on_stream::call_on(py, &self.program, on.as_ref(), &arguments)
     }
 
     fn position(&self, name: &Bound<'_, PyAny>) -> PyResult<usize> {

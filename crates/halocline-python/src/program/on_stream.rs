@@ -3,7 +3,7 @@
 use super::given::{Arguments, Seen};
 use super::program_error::of_program;
 use crate::argument::{Argument, Get};
-use crate::process_local::KeepAlive;
+use crate::process_local::{KeepAlive, drop_deferred};
 use crate::stream::{Handle, borrow};
 use halocline::Stream;
 use halocline_program::{Keepalive, OnStream, Program, ProgramError};
@@ -66,4 +66,21 @@ fn kept<'a, 'py: 'a>(
     let mut kept: Vec<KeepAlive> = objects.map(|object| KeepAlive::plain(&object)).collect();
     kept.extend(owners.map(|owner| KeepAlive::plain(owner.bind(py))));
     kept
+}
+
+/// Calls a program on a stream, or without one.
+pub(super) fn call_on(
+    py: Python<'_>,
+    program: &Program,
+    on: Option<&CallStream>,
+    arguments: &Arguments<'_>,
+) -> PyResult<()> {
+    let given = &arguments.given;
+    let called = match on {
+        None => program.call_within(given, |call| py.detach(call)),
+        // SAFETY: the call keeps the arrays; the documentation obliges the program to order other work on them by the stream.
+        Some(on) => unsafe { program.call_on_within(on.on(), given, |call| py.detach(call)) },
+    };
+    drop_deferred(py);
+    called.and_then(|called| called).map_err(of_program)
 }

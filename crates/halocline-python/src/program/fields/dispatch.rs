@@ -83,7 +83,7 @@ impl PyCalls {
         if self.is_quiet(py)? {
             let call = Call { args, out, kwargs };
             if let Some(variant) = self.variant(&call, offset_provider)? {
-                return variant.get().run(&call, None);
+                return variant.get().run(&call, None, None);
             }
         }
         let all = kwargs.map_or_else(|| Ok(PyDict::new(py)), |kwargs| kwargs.copy())?;

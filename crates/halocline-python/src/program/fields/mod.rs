@@ -9,10 +9,13 @@ mod provider;
 
 pub(crate) use dispatch::{PyCalls, PyProgramCall};
 
+use crate::argument::Argument;
 use crate::program::given::{Arguments, Memory, number};
 use crate::program::numpy;
+use crate::program::on_stream::{CallStream, call_on};
 use crate::program::prepared::{PyPreparedCall, prepare};
 use crate::program::program_error::of_program;
+use crate::stream::Handle;
 use field::{Classes, Domain, Field, Kind, Leaf, Place};
 use halocline_program::{Given, Program, Scalar, Signature};
 use known::{KnownCalls, Match};
@@ -80,33 +83,35 @@ pub(crate) fn field_program(
 #[pymethods]
 impl PyFieldProgram {
     #[doc = doc!("FieldProgram.__call__")]
-    #[pyo3(signature = (*args, out = None, offset_provider = None, **kwargs))]
+    #[pyo3(signature = (*args, out = None, offset_provider = None, stream = None, **kwargs))]
     fn __call__(
         slf: &Bound<'_, Self>,
         args: &Bound<'_, PyTuple>,
         out: Option<&Bound<'_, PyAny>>,
         offset_provider: Option<&Bound<'_, PyAny>>,
+        stream: Option<Argument<Handle>>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let this = slf.get();
         let call = Call { args, out, kwargs };
         match this.metrics.as_ref().map(|metrics| metrics.level(args.py())).transpose()? {
-            Some(level) if level > 0 => {
+            Some(level) if level > 0 && stream.is_none() => {
                 let Some(metrics) = &this.metrics else { return Ok(()) };
                 metrics.measure.bind(args.py()).call1((slf, args, out, offset_provider, kwargs, level))?;
                 Ok(())
             }
-            _ => this.run(&call, offset_provider),
+            _ => this.run(&call, offset_provider, stream),
         }
     }
 
     #[doc = doc!("FieldProgram.prepare")]
-    #[pyo3(signature = (*args, out = None, offset_provider = None, **kwargs))]
+    #[pyo3(signature = (*args, out = None, offset_provider = None, stream = None, **kwargs))]
     fn prepare(
         &self,
         args: &Bound<'_, PyTuple>,
         out: Option<&Bound<'_, PyAny>>,
         offset_provider: Option<&Bound<'_, PyAny>>,
+        stream: Option<Argument<Handle>>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyPreparedCall> {
         self.provider.check(self.program.name(), offset_provider)?;
@@ -114,7 +119,8 @@ impl PyFieldProgram {
         let objects = self.objects(args.py(), &leaves, 0, None)?;
         let arguments = self.arguments(&objects)?;
         let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
-        prepare(&self.program, &borrowed, arguments)
+        let on = CallStream::of(args.py(), &self.program, stream, borrowed.iter().copied(), &arguments)?;
+        prepare(args.py(), &self.program, &borrowed, arguments, on)
     }
 
     /// A call with GT4Py's metrics: `time` is an array for one number, which the program writes if the level asks for it.
@@ -249,10 +255,22 @@ impl PyFieldProgram {
 
     /// A call without metrics.
     #[inline]
-    fn run(&self, call: &Call<'_, '_>, offset_provider: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn run(
+        &self,
+        call: &Call<'_, '_>,
+        offset_provider: Option<&Bound<'_, PyAny>>,
+        stream: Option<Argument<Handle>>,
+    ) -> PyResult<()> {
         let (py, program) = (call.args.py(), self.program.name());
         self.provider.check(program, offset_provider)?;
         let leaves = self.parameters.leaves(program, call)?;
+        if stream.is_some() || self.program.streams().is_some() {
+            let objects = self.objects(py, &leaves, 0, None)?;
+            let arguments = self.arguments(&objects)?;
+            let arrays = objects.arrays.iter().map(Bound::as_borrowed);
+            let on = CallStream::of(py, &self.program, stream, arrays, &arguments)?;
+            return call_on(py, &self.program, on.as_ref(), &arguments);
+        }
         if let Some(found) = self.known.find(&leaves.0, |position, object| self.value(position, object)) {
             return self.call_known(py, &found?);
         }
