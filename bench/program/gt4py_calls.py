@@ -39,7 +39,10 @@ def program_of(folder, count):
     names = [f"f{i}" for i in range(count - 1)]
     path = folder / f"fields_{count}.py"
     parameters = ", ".join(f"{name}: gtx.Field[[I, J], float64]" for name in names)
-    path.write_text(SOURCE.format(parameters=parameters, names=", ".join(names), sum=" + ".join(names), count=count))
+    # Renamed: several processes may write it.
+    written = path.with_suffix(f".{os.getpid()}")
+    written.write_text(SOURCE.format(parameters=parameters, names=", ".join(names), sum=" + ".join(names), count=count))
+    written.replace(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import threading
 
@@ -86,7 +87,22 @@ def _text_of(sdfg):
             return {key: strip(part) for key, part in kept}
         return [strip(part) for part in value] if isinstance(value, (list, tuple)) else value
 
-    return json.dumps(strip(sdfg.to_json()))
+    return _renumbered(json.dumps(strip(sdfg.to_json())), " ".join(map(str, sdfg.arglist())))
+
+
+# Names that GT4Py makes have UUIDs, which each process makes anew.
+_UUID = re.compile(r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}")
+
+
+def _renumbered(text, kept):
+    """The text with numbers for UUIDs, in their order, but for those in ``kept``: arguments have the names that the library knows."""
+    numbers = {}
+
+    def number(found):
+        uuid = found.group()
+        return uuid if uuid in kept else f"uuid {numbers.setdefault(uuid, len(numbers))}"
+
+    return _UUID.sub(number, text)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 # All documentation is in the stub beside this file, ``program.pyi``; compiled classes have theirs from there.
 
 from ._cache import BuildFolder, build, compile_sdfg
+from ._cache_gt4py import cache_gt4py
 from ._core import Entry, FieldProgram, PreparedCall, Program
 from ._core import _load_program as load
 from ._gt4py import from_gt4py
@@ -14,6 +15,7 @@ __all__ = [
     "PreparedCall",
     "Program",
     "build",
+    "cache_gt4py",
     "compile_sdfg",
     "from_gt4py",
     "from_sdfg",
@@ -22,6 +24,6 @@ __all__ = [
     "uninstall",
 ]
 
-for _documented in (BuildFolder, build, compile_sdfg, from_gt4py, from_sdfg, install, load, uninstall):
+for _documented in (BuildFolder, build, cache_gt4py, compile_sdfg, from_gt4py, from_sdfg, install, load, uninstall):
     _documented.__module__ = __name__
 del _documented

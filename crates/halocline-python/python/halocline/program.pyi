@@ -29,6 +29,7 @@ __all__ = [
     "PreparedCall",
     "Program",
     "build",
+    "cache_gt4py",
     "compile_sdfg",
     "from_gt4py",
     "from_sdfg",
@@ -90,6 +91,12 @@ def build(
 
     Raises what ``builder`` raises, ``BuildTimeoutError`` if another process takes too long, and ``ProgramError`` if the cache cannot be
     written or the build of another rank has failed."""
+
+def cache_gt4py(*, cache: str | os.PathLike[str] | None = None, timeout: float | None = None) -> None:
+    """Makes GT4Py's DaCe backend take its libraries from the cache, in this process and from now on: each is built once for all processes
+    that share the cache, as by :func:`compile_sdfg`. GT4Py's own checks, bindings and calls stay as they are (GT4Py 1.1 is tested).
+
+    Call it before the first program is compiled. Raises ``ImportError`` without GT4Py or DaCe."""
 
 class BuildFolder:
     """The folder of a build. It is empty at first, and removed after the build.

@@ -10,6 +10,7 @@ import pytest
 
 import halocline as hc
 from halocline import program
+from halocline._cache import _renumbered
 
 dace = pytest.importorskip("dace", reason="DaCe is not installed")
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="DaCe compiles with cmake, which is not installed")
@@ -112,3 +113,12 @@ def test_a_program_for_gpus_needs_an_architecture(tmp_path):
     with dace.config.set_temporary("compiler", "cuda", "cuda_arch", value=""):
         with pytest.raises(hc.HaloValueError, match="_scaled runs on GPUs, and its build sees none"):
             program.compile_sdfg(sdfg, cache=tmp_path)
+
+
+def test_names_that_differ_by_uuids_alone_are_the_same():
+    first, second = (f"{number}fae8a6c_e912_11f1_b947_02fc00000001" for number in (1, 2))
+    kept = f"array_{second}"
+    texts = [_renumbered(f"a_{one} b_{two} c_{one}", "") for one, two in ((first, second), (second, first))]
+    assert texts == ["a_uuid 0 b_uuid 1 c_uuid 0"] * 2
+    assert _renumbered(f"a_{first} b_{second}", kept) == f"a_uuid 0 b_{second}"
+    assert _renumbered("no-uuid 12345678-1234", "") == "no-uuid 12345678-1234"

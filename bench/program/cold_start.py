@@ -1,0 +1,89 @@
+"""Times the start of 1 and of 4 processes that need one program: built by each alone, in one build folder, or once through the cache.
+
+Each process imports what it needs and says so; then all get the program at once. A row has the time from there until the last process has
+called its program, and the time of whole processes, imports included, when they start together. The ways take turns; a figure is the median
+of the rounds, in seconds. DaCe keeps compiled headers and commands in a folder of its own (DACE_BUILD_CACHE_DIR): it is empty at the start of
+each round.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+WORKER = Path(__file__).with_name("cold_worker.py")
+
+WAYS = {
+    "DaCe, a folder for each process": "dace-own",
+    "DaCe, one folder": "dace-shared",
+    "Halocline's cache, cold": "cache",
+    "Halocline's cache, warm": "cache",
+    "GT4Py, cold": "gt4py",
+    "GT4Py, warm": "gt4py",
+    "GT4Py with Halocline's cache, cold": "gt4py-cache",
+    "GT4Py with Halocline's cache, warm": "gt4py-cache",
+}
+
+
+def run(way, processes, folder, waits):
+    """Seconds until all are ready to end, how many failed, and the longest time of the step itself, in one process."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "DACE_BUILD_CACHE_DIR": str(folder / "of-dace")}
+    environ["GT4PY_BUILD_CACHE_DIR"] = str(folder / "of-gt4py")
+    environ["GT4PY_BUILD_CACHE_LIFETIME"] = "PERSISTENT"
+    for name in ("of-dace", "of-gt4py"):
+        (folder / name).mkdir(exist_ok=True)
+    begin = time.perf_counter()
+    started = [
+        subprocess.Popen(
+            [sys.executable, WORKER, way, folder, str(number)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
+        )
+        for number in range(processes)
+    ]
+    if waits:
+        for process in started:
+            assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        begin = time.perf_counter()
+    for process in started:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    steps, failed = [], 0
+    for process in started:
+        out, error = process.communicate()
+        if process.returncode != 0:
+            failed += 1
+            print(error.strip().splitlines()[-1][:150], file=sys.stderr)
+        else:
+            steps.append(float(out.split()[-1]))
+    return time.perf_counter() - begin, failed, max(steps, default=float("nan"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    found = {}
+    for number in range(rounds):
+        for processes in (1, 4):
+            for waits in (True, False):
+                folders = {way: tempfile.TemporaryDirectory() for way in set(WAYS.values())}
+                for name, way in WAYS.items():
+                    took = run(way, processes, Path(folders[way].name), waits)
+                    found.setdefault((name, processes, waits), []).append(took)
+        print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    print("way,processes,s until all have the program,s of a process in that step,s of whole processes,failed processes")
+    for name in WAYS:
+        for processes in (1, 4):
+            after, whole = found[name, processes, True], found[name, processes, False]
+            failed = sum(failed for _, failed, _ in after + whole)
+            medians = [statistics.median(column) for column in (
+                [total for total, _, _ in after], [step for _, _, step in after], [total for total, _, _ in whole],
+            )]
+            print(",".join([f'"{name}"', str(processes), *(f"{median:.3f}" for median in medians), f"{failed} of {2 * rounds * processes}"]))
+
+
+main()

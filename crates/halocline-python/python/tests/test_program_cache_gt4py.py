@@ -1,0 +1,74 @@
+"""Programs of GT4Py that are built once and kept: ``halocline.program.cache_gt4py``."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("dace", reason="DaCe is not installed")
+gtx = pytest.importorskip("gt4py.next", reason="GT4Py is not installed")
+pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="DaCe compiles with cmake, which is not installed")
+
+from gt4py.next.program_processors.runners import dace as backends  # noqa: E402
+
+from halocline import _cache_gt4py, program  # noqa: E402
+
+I, J = gtx.Dimension("I"), gtx.Dimension("J")
+
+
+@gtx.field_operator
+def added(a: gtx.Field[[I, J], gtx.float64], b: gtx.Field[[I, J], gtx.float64]) -> gtx.Field[[I, J], gtx.float64]:
+    return a + 2.0 * b
+
+
+@gtx.program
+def add(a: gtx.Field[[I, J], gtx.float64], b: gtx.Field[[I, J], gtx.float64], out: gtx.Field[[I, J], gtx.float64]):
+    added(a, b, out=out)
+
+
+def run():
+    domain = gtx.domain({I: 3, J: 4})
+    a, b, out = (gtx.as_field(domain, np.full((3, 4), value)) for value in (1.0, 2.0, 0.0))
+    add.with_backend(backends.run_dace_cpu).compile(offset_provider={})(a, b, out=out, offset_provider={})
+    assert (out.asnumpy() == 5.0).all()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    program.cache_gt4py(cache=tmp_path / "cache")
+    yield tmp_path / "cache"
+    _cache_gt4py.uncache_gt4py()
+
+
+def entries(cache):
+    return list((cache / "entries").glob("*/*/entry.json"))
+
+
+def test_a_program_is_built_once_for_all_processes(cache, tmp_path):
+    run()
+    assert len(entries(cache)) == 1
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import dace
+from test_program_cache_gt4py import program, run
+program.cache_gt4py(cache={str(cache)!r})
+dace.SDFG.compile = None
+run()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(entries(cache)) == 1
+
+
+def test_gt4py_is_as_it_was_afterwards(tmp_path):
+    from gt4py.next.program_processors.runners.dace.workflow.compilation import DaCeCompiler
+
+    before = DaCeCompiler.__call__
+    for _ in range(2):
+        program.cache_gt4py(cache=tmp_path)
+        assert DaCeCompiler.__call__ is not before
+    _cache_gt4py.uncache_gt4py()
+    assert DaCeCompiler.__call__ is before
