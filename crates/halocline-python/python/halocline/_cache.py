@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -87,7 +88,7 @@ def _text_of(sdfg):
             return {key: strip(part) for key, part in kept}
         return [strip(part) for part in value] if isinstance(value, (list, tuple)) else value
 
-    return _renumbered(json.dumps(strip(sdfg.to_json())), " ".join(map(str, sdfg.arglist())))
+    return _renumbered(json.dumps(strip(sdfg.to_json())), lambda: " ".join(map(str, sdfg.arglist())))
 
 
 # Names that GT4Py makes have UUIDs, which each process makes anew.
@@ -95,14 +96,11 @@ _UUID = re.compile(r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-
 
 
 def _renumbered(text, kept):
-    """The text with numbers for UUIDs, in their order, but for those in ``kept``: arguments have the names that the library knows."""
-    numbers = {}
-
-    def number(found):
-        uuid = found.group()
-        return uuid if uuid in kept else f"uuid {numbers.setdefault(uuid, len(numbers))}"
-
-    return _UUID.sub(number, text)
+    """The text with numbers for UUIDs, in their order, but for those in ``kept()``: arguments have the names that the library knows."""
+    found = dict.fromkeys(uuid.group() for uuid in _UUID.finditer(text))
+    names = kept() if found else ""
+    numbers = {uuid: f"uuid {number}" for number, uuid in enumerate(uuid for uuid in found if uuid not in names)}
+    return _UUID.sub(lambda uuid: numbers.get(uuid.group(), uuid.group()), text)
 
 
 @functools.cache
@@ -110,6 +108,11 @@ def _version_of_dace():
     """The version, and the files that every program includes: a copy that is being worked on keeps its version."""
     import dace
 
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        # Of an installed package, this has the hashes of all files.
+        record = importlib.metadata.distribution("dace").read_text("RECORD") or ""
+        if "dace/runtime/include/dace/dace.h" in record:
+            return f"{dace.__version__} {hashlib.blake2b(record.encode()).hexdigest()}"
     headers = pathlib.Path(dace.__file__).parent / "runtime" / "include"
     hashed = hashlib.blake2b()
     for path in sorted(path for path in headers.glob("dace/**/*") if path.is_file()):

@@ -118,7 +118,7 @@ def test_a_program_for_gpus_needs_an_architecture(tmp_path):
 def test_names_that_differ_by_uuids_alone_are_the_same():
     first, second = (f"{number}fae8a6c_e912_11f1_b947_02fc00000001" for number in (1, 2))
     kept = f"array_{second}"
-    texts = [_renumbered(f"a_{one} b_{two} c_{one}", "") for one, two in ((first, second), (second, first))]
+    texts = [_renumbered(f"a_{one} b_{two} c_{one}", str) for one, two in ((first, second), (second, first))]
     assert texts == ["a_uuid 0 b_uuid 1 c_uuid 0"] * 2
-    assert _renumbered(f"a_{first} b_{second}", kept) == f"a_uuid 0 b_{second}"
-    assert _renumbered("no-uuid 12345678-1234", "") == "no-uuid 12345678-1234"
+    assert _renumbered(f"a_{first} b_{second}", lambda: kept) == f"a_uuid 0 b_{second}"
+    assert _renumbered("no-uuid 12345678-1234", str) == "no-uuid 12345678-1234"
