@@ -16,14 +16,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The folder of a build. It is empty at first and private to the build. It is removed when the build is over.
 #[derive(Debug)]
 pub struct BuildFolder {
+    /// The process that has made it.
+    pid: u32,
     root: PathBuf,
     work: PathBuf,
 }
 
 impl BuildFolder {
     pub(super) fn make(layout: &Layout) -> Result<Self, CacheError> {
-        let root = layout.builds().join(Process::this().name());
-        let folder = Self { work: root.join("work"), root };
+        let this = Process::this();
+        let root = layout.builds().join(this.name());
+        let folder = Self { pid: this.pid, work: root.join("work"), root };
         for part in ["work", "tmp", "entry"] {
             create(&folder.root.join(part))?;
         }
@@ -56,7 +59,10 @@ impl BuildFolder {
 
 impl Drop for BuildFolder {
     fn drop(&mut self) {
-        if let Err(error) = super::claim::remove(&self.root) {
+        // A forked child leaves it to its parent.
+        if self.pid == std::process::id()
+            && let Err(error) = super::claim::remove(&self.root)
+        {
             tracing::warn!("cannot remove {}: {error}", self.root.display());
         }
     }

@@ -59,8 +59,8 @@ enum Token {
     Free,
     /// The token of this process itself.
     Own,
-    /// A further one, which goes back when it is dropped.
-    Taken(#[expect(dead_code, reason = "held for its drop")] Acquired),
+    /// A further one of this process, which goes back when it is dropped.
+    Taken(Option<Acquired>, u32),
 }
 
 /// Whether a build uses the token that this process has from the beginning.
@@ -74,7 +74,7 @@ impl Token {
                 return Ok(Self::Own);
             }
             match server.try_acquire() {
-                Ok(Some(token)) => return Ok(Self::Taken(token)),
+                Ok(Some(token)) => return Ok(Self::Taken(Some(token), std::process::id())),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!("the job server of make is not used: {error}");
@@ -91,8 +91,12 @@ impl Token {
 
 impl Drop for Token {
     fn drop(&mut self) {
-        if matches!(self, Self::Own) {
-            OWN_IS_USED.store(false, Ordering::Release);
+        match self {
+            Self::Free => {}
+            Self::Own => OWN_IS_USED.store(false, Ordering::Release),
+            // A forked child leaves it to its parent.
+            Self::Taken(token, pid) if *pid != std::process::id() => std::mem::forget(token.take()),
+            Self::Taken(..) => {}
         }
     }
 }

@@ -240,3 +240,21 @@ def test_an_import_creates_nothing(tmp_path):
     variables = {name: value for name, value in os.environ.items() if name not in ("HALOCLINE_CACHE", "XDG_CACHE_HOME")}
     subprocess.run([sys.executable, "-c", code], check=True, env={**variables, "HOME": str(tmp_path)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_of_a_builder_leaves_the_build_alone(tmp_path):
+    def builder(folder):
+        child = os.fork()
+        if child == 0:
+            raise KeyboardInterrupt("in the child")
+        assert os.waitpid(child, 0)[1] == 0
+        return compile_value(7)(folder)
+
+    parent = os.getpid()
+    try:
+        entry = program.build("value", {}, builder, cache=tmp_path)
+    except KeyboardInterrupt:
+        assert os.getpid() != parent
+        os._exit(0)
+    assert value(entry) == 7
+    assert list((tmp_path / "claims").iterdir()) == []
