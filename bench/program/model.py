@@ -1,6 +1,9 @@
 """A step of a shallow-water model: two GT4Py programs and an exchange, before and after ``halocline.program.install()``.
 
-    bench/program/run --model            # installs what it needs, and runs it on one rank and on four
+    python bench/program/model.py
+    python -m halocline launch -n 4 -- python -O bench/program/model.py --trace model.json
+
+``run`` installs what it needs.
 
 Waves on a periodic grid: the first program computes new velocities from the height's gradient, the second one the new height from their
 divergence. Only the height is exchanged: each rank computes the velocities that its height needs itself. Both ways compute the same run
