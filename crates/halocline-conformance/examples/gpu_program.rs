@@ -72,7 +72,12 @@ fn all(comm: &Communicator, library: &str, only_values: bool) -> Outcome {
     let stream = gpu.device().stream(Priority::Normal)?;
     let rank = Rank { comm, library, gpu, stream };
     rank.say(&format!("{} ranks on {} GPUs", comm.size(), gpus.min(comm.size())));
-    for streams in [Streams::Caller, Streams::Internal] {
+    // Ranks that share a GPU share its default stream, where the wait of one would block the others.
+    let is_alone = comm.size() <= gpus;
+    for streams in [Streams::Caller, Streams::Internal, Streams::Default] {
+        if streams == Streams::Default && !is_alone {
+            continue;
+        }
         let heat = Heat::load(library, streams)?;
         equal_the_host(&rank, &heat, streams)?;
         if only_values {
@@ -85,7 +90,7 @@ fn all(comm: &Communicator, library: &str, only_values: bool) -> Outcome {
         comm.barrier()?;
         kept(&rank, streams)?;
         comm.barrier()?;
-        if comm.size() == 1 {
+        if comm.size() == 1 && streams != Streams::Default {
             captured(&rank, &heat, streams)?;
         }
     }
