@@ -223,8 +223,8 @@ class FieldProgram:
         program fails."""
 
     def prepare(self, *args: Any, out: Any = None, offset_provider: Any = None, stream: Any = None, **kwargs: Any) -> PreparedCall:
-        """Checks the arguments once, for many calls. The prepared call holds the fields' arrays. It collects no metrics. ``stream`` is that
-        of :meth:`Program.prepare`."""
+        """Checks the arguments once, for many calls. The prepared call holds the fields' arrays, and the values of fields without
+        dimensions. It collects no metrics. ``stream`` is that of :meth:`Program.prepare`."""
 
     @property
     def name(self) -> str:

@@ -112,6 +112,11 @@ pub(super) struct Snapshot {
     extents_and_strides: Box<[isize]>,
 }
 
+// SAFETY: the addresses are compared, and never read.
+unsafe impl Send for Snapshot {}
+// SAFETY: nothing of it changes.
+unsafe impl Sync for Snapshot {}
+
 impl Snapshot {
     pub(super) fn of(array: Borrowed<'_, '_, PyAny>) -> Self {
         let parts = parts(array);

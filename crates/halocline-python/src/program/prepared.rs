@@ -1,7 +1,7 @@
 //! Prepared calls.
 
 use super::given::{Arguments, Seen, number};
-use super::numpy;
+use super::numpy::{self, Snapshot};
 use super::on_stream::CallStream;
 use super::program_error::of_program;
 use crate::error;
@@ -43,29 +43,18 @@ impl Call {
 struct Watched {
     array: Py<PyAny>,
     name: Box<str>,
-    address: usize,
-    extents: Box<[isize]>,
-    strides: Box<[isize]>,
+    snapshot: Snapshot,
 }
 
 impl Watched {
     fn of(array: &Bound<'_, PyAny>, name: &str) -> Self {
-        let parts = numpy::parts(array.as_borrowed());
-        Self {
-            array: array.clone().unbind(),
-            name: name.into(),
-            address: parts.address.addr(),
-            extents: parts.extents.into(),
-            strides: parts.strides.into(),
-        }
+        let snapshot = Snapshot::of(array.as_borrowed());
+        Self { array: array.clone().unbind(), name: name.into(), snapshot }
     }
 
     #[inline]
     fn is_unchanged(&self, py: Python<'_>) -> bool {
-        let parts = numpy::parts(self.array.bind_borrowed(py));
-        parts.address.addr() == self.address
-            && parts.extents == &*self.extents
-            && parts.strides == &*self.strides
+        self.snapshot.is_of(self.array.bind_borrowed(py))
     }
 }
 

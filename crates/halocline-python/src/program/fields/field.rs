@@ -65,10 +65,13 @@ impl Classes {
 }
 
 /// The domain that a field of one argument had last, which is checked.
+#[derive(Default)]
 pub(super) struct Domain {
-    object: Py<PyAny>,
-    starts: Box<[isize]>,
-    stops: Box<[isize]>,
+    object: Option<Py<PyAny>>,
+    /// Its dimensions, which are equal to those of the argument: the next ones are likely the same objects.
+    dimensions: Option<Py<PyTuple>>,
+    starts: Vec<isize>,
+    stops: Vec<isize>,
 }
 
 /// A field's memory.
@@ -112,21 +115,20 @@ impl<'py> Field<'py> {
     #[inline]
     pub(super) fn push_origin(
         &self,
-        known: &mut Option<Domain>,
+        known: &mut Domain,
         origin: &mut Vec<isize>,
         place: Place<'_>,
     ) -> PyResult<()> {
-        if !known.as_ref().is_some_and(|known| known.object.is(&self.domain)) {
-            *known = Some(Domain::of(&self.domain, place)?);
+        if !known.object.as_ref().is_some_and(|known| known.is(&self.domain)) {
+            known.read(&self.domain, place)?;
         }
-        let Some(domain) = known else { return Ok(()) };
         if numpy::is_array(&self.array) {
-            domain.check_extents(numpy::parts(self.array.as_borrowed()).extents, place)?;
+            known.check_extents(numpy::parts(self.array.as_borrowed()).extents, place)?;
         } else {
             let extents: Vec<isize> = self.array.getattr(intern!(self.array.py(), "shape"))?.extract()?;
-            domain.check_extents(&extents, place)?;
+            known.check_extents(&extents, place)?;
         }
-        origin.extend_from_slice(&domain.starts);
+        origin.extend_from_slice(&known.starts);
         Ok(())
     }
 }
@@ -142,33 +144,36 @@ impl Leaf {
 }
 
 impl Domain {
-    #[cold]
-    fn of(domain: &Bound<'_, PyAny>, place: Place<'_>) -> PyResult<Self> {
+    /// Takes the indices of another domain.
+    fn read(&mut self, domain: &Bound<'_, PyAny>, place: Place<'_>) -> PyResult<()> {
         let py = domain.py();
-        let Kind::Field { dimensions, names } = &place.leaf.kind else {
-            return Ok(Self { object: domain.clone().unbind(), starts: [].into(), stops: [].into() });
-        };
-        let given = domain.getattr(intern!(py, "dims"))?;
-        if !given.eq(dimensions.bind(py))? {
-            let shown = |dimension: Bound<'_, PyAny>| dimension.getattr("value").map(|name| name.to_string());
-            let shown: Vec<String> = given.try_iter()?.map(|one| shown(one?)).collect::<PyResult<_>>()?;
-            let shown = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
-            return Err(failure::dimensions(place.program, &place.leaf.name, &shown, &place.leaf.wanted()));
+        let Kind::Field { dimensions, names } = &place.leaf.kind else { return Ok(()) };
+        // It has no domain until all of this one is read.
+        let old = self.object.take();
+        let given = domain.getattr(intern!(py, "dims"))?.cast_into::<PyTuple>()?;
+        let are_known = self.dimensions.as_ref().is_some_and(|known| {
+            let known = known.bind_borrowed(py);
+            known.len() == given.len()
+                && known.iter_borrowed().zip(given.iter_borrowed()).all(|(a, b)| a.is(b))
+        });
+        if !are_known {
+            check_dimensions(&given, dimensions.bind(py), place)?;
+            self.dimensions = Some(given.unbind());
         }
-        let (mut starts, mut stops) = (Vec::new(), Vec::new());
-        for (range, name) in domain.getattr(intern!(py, "ranges"))?.try_iter()?.zip(names) {
-            let range = range?;
-            let bounds = (
-                range.getattr(intern!(py, "start"))?.extract(),
-                range.getattr(intern!(py, "stop"))?.extract(),
-            );
-            let (Ok(start), Ok(stop)) = bounds else {
+        self.starts.clear();
+        self.stops.clear();
+        let ranges = domain.getattr(intern!(py, "ranges"))?.cast_into::<PyTuple>()?;
+        for (range, name) in ranges.iter_borrowed().zip(names) {
+            let (start, stop) = (range.getattr(intern!(py, "start"))?, range.getattr(intern!(py, "stop"))?);
+            let (Ok(start), Ok(stop)) = (start.extract(), stop.extract()) else {
                 return Err(failure::infinite(place.program, &place.leaf.name, name));
             };
-            starts.push(start);
-            stops.push(stop);
+            self.starts.push(start);
+            self.stops.push(stop);
         }
-        Ok(Self { object: domain.clone().unbind(), starts: starts.into(), stops: stops.into() })
+        self.object = Some(domain.clone().unbind());
+        drop(old);
+        Ok(())
     }
 
     #[inline]
@@ -183,4 +188,20 @@ impl Domain {
         }
         Ok(())
     }
+}
+
+/// Refuses dimensions that are not equal to those of an argument.
+#[cold]
+fn check_dimensions(
+    given: &Bound<'_, PyTuple>,
+    wanted: &Bound<'_, PyTuple>,
+    place: Place<'_>,
+) -> PyResult<()> {
+    if given.eq(wanted)? {
+        return Ok(());
+    }
+    let shown = |dimension: Bound<'_, PyAny>| dimension.getattr("value").map(|name| name.to_string());
+    let shown: Vec<String> = given.iter().map(shown).collect::<PyResult<_>>()?;
+    let shown = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
+    Err(failure::dimensions(place.program, &place.leaf.name, &shown, &place.leaf.wanted()))
 }

@@ -39,7 +39,7 @@ pub(crate) struct PyFieldProgram {
     classes: Classes,
     metrics: Option<Metrics>,
     /// The last domain of each leaf.
-    domains: Mutex<Box<[Option<Domain>]>>,
+    domains: Mutex<Box<[Domain]>>,
     memory: Memory,
     known: KnownCalls,
 }
@@ -223,7 +223,7 @@ impl PyFieldProgram {
             connectivities: connectivities.map(connectivity).collect::<PyResult<_>>()?,
             classes: Classes::of(item("classes")?.cast::<PyTuple>()?)?,
             metrics: Metrics::of(item("metrics")?.cast::<PyDict>()?)?,
-            domains: Mutex::new(leaves.iter().map(|_| None).collect()),
+            domains: Mutex::new(leaves.iter().map(|_| Domain::default()).collect()),
             memory: Memory::of(program.signature().arguments.len()),
             known: KnownCalls::new(),
             leaves,
@@ -339,10 +339,10 @@ impl PyFieldProgram {
         let mut origins = Vec::with_capacity(3 * count);
         let mut own;
         let mut guard = self.domains.try_lock().ok();
-        let domains: &mut [Option<Domain>] = match &mut guard {
+        let domains: &mut [Domain] = match &mut guard {
             Some(domains) => domains,
             None => {
-                own = self.leaves.iter().map(|_| None).collect::<Vec<_>>();
+                own = self.leaves.iter().map(|_| Domain::default()).collect::<Vec<_>>();
                 &mut own
             }
         };
