@@ -15,6 +15,7 @@ pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages
 pub use halocline_comm::packet::fuzz::messages as packets;
 pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames, ring as shm_ring};
 pub use halocline_comm::sparse::fuzz::controls as sparse_controls;
+pub use halocline_program::fuzz::{library as program_library, manifest as program_manifest};
 pub use halocline_table::fuzz::messages as table_messages;
 pub use mesh::mesh;
 pub use messages::{collectives, directory, wire};
@@ -48,6 +49,8 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "packets" => halocline_comm::packet::fuzz::sent(),
         "neighbor_controls" => halocline::neighbors::fuzz::sent(),
         "sparse_controls" => halocline_comm::sparse::fuzz::sent(),
+        "program_manifest" => halocline_program::fuzz::manifests(),
+        "program_library" => halocline_program::fuzz::libraries(),
         "table_csv" => halocline_cli::fuzz::files(),
         "table_messages" => halocline_table::fuzz::sent(),
         "bind" => bind::seeds(),

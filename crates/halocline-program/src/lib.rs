@@ -102,6 +102,8 @@ mod checked;
 mod elf;
 mod error;
 mod expression;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod given;
 mod in_flight;
 mod library;
