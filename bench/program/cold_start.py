@@ -1,8 +1,8 @@
 """Times the start of 1 and of 4 processes that need one program: built by each alone, in one build folder, or once through the cache.
 
 Each process imports what it needs and says so; then all get the program at once. A row has the time from there until the last process has
-called its program, and the time of whole processes, imports included, when they start together. The ways take turns; a figure is the median
-of the rounds, in seconds. DaCe keeps compiled headers and commands in a folder of its own (DACE_BUILD_CACHE_DIR): it is empty at the start of
+called its program and ended, and the time of whole processes, imports included, when they start together. The ways take turns; a figure is the
+median of the rounds, in seconds. DaCe keeps compiled headers and commands in a folder of its own (DACE_BUILD_CACHE_DIR): it is empty at the start of
 each round.
 """
 
@@ -40,7 +40,7 @@ def run(way, processes, folder, waits):
     started = [
         subprocess.Popen(
             [sys.executable, WORKER, way, folder, str(number)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=folder,
         )
         for number in range(processes)
     ]
@@ -65,18 +65,21 @@ def run(way, processes, folder, waits):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    found = {}
+    parser.add_argument("--only", choices=["dace", "gt4py"], help="only the ways with this toolchain")
+    arguments = parser.parse_args()
+    rounds, found = arguments.rounds, {}
+    ways = {name: way for name, way in WAYS.items() if arguments.only in (None, "gt4py" if "GT4Py" in name else "dace")}
     for number in range(rounds):
         for processes in (1, 4):
             for waits in (True, False):
-                folders = {way: tempfile.TemporaryDirectory() for way in set(WAYS.values())}
-                for name, way in WAYS.items():
+                folders = {way: tempfile.TemporaryDirectory() for way in set(ways.values())}
+                for name, way in ways.items():
                     took = run(way, processes, Path(folders[way].name), waits)
+                    print(f"{name}, {processes} processes: {took}", file=sys.stderr, flush=True)
                     found.setdefault((name, processes, waits), []).append(took)
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
     print("way,processes,s until all have the program,s of a process in that step,s of whole processes,failed processes")
-    for name in WAYS:
+    for name in ways:
         for processes in (1, 4):
             after, whole = found[name, processes, True], found[name, processes, False]
             failed = sum(failed for _, failed, _ in after + whole)
