@@ -3,6 +3,7 @@
 mod cold;
 mod contents;
 mod disks;
+mod each_call;
 mod ranks;
 mod slots;
 mod storm;
