@@ -116,6 +116,7 @@ fn refusal() -> Option<std::io::Error> {
 }
 
 /// Runs a builder, and kills it before the call of this number, counted from the first one that makes a folder. False if it ends before.
+#[allow(clippy::zombie_processes, reason = "`next` waits for it, as for all threads that are traced")]
 fn killed_before(scratch: &Path, cache: &Path, number: u32, call: usize) -> bool {
     let mut getter = Getter::new(scratch, cache, number);
     trace(&mut getter.command);
