@@ -101,7 +101,7 @@ fn all(comm: &Communicator, library: &str, only_values: bool) -> Outcome {
 fn equal_the_host(rank: &Rank<'_>, heat: &Heat, streams: Streams) -> Outcome {
     const STEPS: usize = 60;
     let field = Field::new(rank.comm, rank.stream.device(), [70, 53])?;
-    let halo = HaloExchange::bind(rank.comm, &[(&field.pattern, &field.array)])?;
+    let halo = HaloExchange::bind(rank.comm, [(&field.pattern, &field.array)])?;
     let mut step = prepared(rank, heat, &field)?;
     field.fill(&rank.stream)?;
     halo.schedule_exchange(&[&rank.stream])?.schedule_wait(&rank.stream)?;
@@ -130,7 +130,7 @@ fn prepared<'a>(rank: &Rank<'_>, heat: &'a Heat, field: &'a Field) -> Result<Pre
 /// The time of the host for a call and for a step, and the time of a step.
 fn costs(rank: &Rank<'_>, heat: &Heat, streams: Streams, field: &Field) -> Outcome {
     const CALLS: u32 = 100;
-    let halo = HaloExchange::bind(rank.comm, &[(&field.pattern, &field.array)])?;
+    let halo = HaloExchange::bind(rank.comm, [(&field.pattern, &field.array)])?;
     let mut step = prepared(rank, heat, field)?;
     let given = [field.view(), heat::DT.into()];
     let mut call = |kind: &str| -> Result<f64, Trouble> {
@@ -192,7 +192,7 @@ fn steps(rank: &Rank<'_>, step: &mut Prepared<'_>, halo: &HaloExchange, streams:
 /// The host returns from program, exchange and program while the first still runs.
 fn no_wait(rank: &Rank<'_>, heat: &Heat, streams: Streams, field: &Field) -> Outcome {
     const SPIN: Duration = Duration::from_millis(60);
-    let halo = HaloExchange::bind(rank.comm, &[(&field.pattern, &field.array)])?;
+    let halo = HaloExchange::bind(rank.comm, [(&field.pattern, &field.array)])?;
     let mut step = prepared(rank, heat, field)?;
     let mut host = Duration::ZERO;
     // The first round loads what is loaded late.
@@ -249,7 +249,7 @@ fn kept(rank: &Rank<'_>, streams: Streams) -> Outcome {
 fn captured(rank: &Rank<'_>, heat: &Heat, streams: Streams) -> Outcome {
     const LAUNCHES: usize = 7;
     let field = Field::new(rank.comm, rank.stream.device(), [40, 90])?;
-    let halo = HaloExchange::bind(rank.comm, &[(&field.pattern, &field.array)])?;
+    let halo = HaloExchange::bind(rank.comm, [(&field.pattern, &field.array)])?;
     let mut step = prepared(rank, heat, &field)?;
     // Kernels are loaded by their first launch, which a capture may not allow.
     // SAFETY: the field outlives the synchronisation below.

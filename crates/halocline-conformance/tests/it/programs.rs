@@ -111,7 +111,7 @@ fn rank(world: &World, comm: &Communicator, library: &Path, apart: bool, without
     let domain = pattern.domain()?;
     let global = |at: usize| domain.global(&[at]).map_or(0, |cell| cell[0].rem_euclid(CELLS as i64) as usize);
     t.write(&stream, &(0..t.len()).map(|at| start(global(at))).collect::<Vec<_>>())?;
-    let halo = HaloExchange::bind(comm, &[(&pattern, &t)])?;
+    let halo = HaloExchange::bind(comm, [(&pattern, &t)])?;
     let signature = Signature::from_json(MANIFEST.as_bytes(), Path::new("manifest"))?;
     // SAFETY: the manifest is the library's.
     let program = unsafe { Program::with_signature(library, signature) }?;
