@@ -356,7 +356,10 @@ fn mixed(comm: &Stage<'_>) -> Outcome {
     let patient = comm.with_deadline(Some(Duration::from_secs(20)));
     let line = Line::new(&comm.of(&patient), Topology::Line)?;
     let error = match comm.rank() % 2 {
-        0 => line.session(3)?.round(Sides { left: Turn::Nothing, right: Turn::Nothing }).err(),
+        0 => {
+            let nothing = Sides { left: Turn::Nothing, right: Turn::Nothing };
+            line.session(3).and_then(|mut session| session.round(nothing)).err()
+        }
         _ => line.exchange(3, Sides::default()).err(),
     };
     let is_named =
