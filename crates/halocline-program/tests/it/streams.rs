@@ -132,7 +132,7 @@ fn streams_at_the_same_time_have_states_of_their_own_until_they_have_passed() {
 }
 
 #[test]
-fn a_new_stream_with_the_handle_of_an_old_one_does_not_take_its_state() {
+fn streams_made_anew_share_a_state_that_has_passed() {
     let built = library(Kind::Caller);
     let options = Options { keeps_streams: true, ..Options::default() };
     explore(0..SEEDS, &options, |world| {
