@@ -171,7 +171,6 @@ impl Cache {
             }
         }
         // Only empty ones go: those of earlier boots.
-        slots.iter().for_each(|folder| drop(fs::remove_dir(folder)));
         Ok(())
     }
 

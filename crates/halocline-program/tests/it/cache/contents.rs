@@ -192,9 +192,17 @@ fn a_time_of_use_in_the_future_is_put_right() {
 
 #[test]
 fn entries_are_loaded_or_missing_while_others_remove_them() {
+    /// Ends the other threads also where this one fails.
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let (_scratch, cache) = cache();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _done = Done(&done);
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 cache.clear(&Filter::all()).unwrap();
@@ -218,7 +226,6 @@ fn entries_are_loaded_or_missing_while_others_remove_them() {
                 assert!(error.to_string().contains("it was removed as soon as it was"), "{error}");
             }
         }
-        done.store(true, Ordering::Relaxed);
         println!("loaded {loaded} times, removed {gone} times before that");
     });
 }

@@ -128,7 +128,7 @@ fn child() {
         let limit = rustix::process::Rlimit { current: limit.parse().ok(), maximum: None };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
         // Writes beyond the limit are errors then, not signals.
-        // SAFETY: no handler runs.
+        // SAFETY: the signal is ignored from now on, and no handler of the process is called for it.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     }
     let mut options = BuildOptions::default();
