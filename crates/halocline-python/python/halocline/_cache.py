@@ -82,11 +82,17 @@ _CONFIGURED = ("experimental", "frontend", "instrumentation", "library", "optimi
 
 
 def _text_of(sdfg):
-    def strip(value):
-        if isinstance(value, dict):
-            kept = ((key, part) for key, part in value.items() if key not in _WITHOUT_EFFECT and not str(key).startswith("_meta_"))
-            return {key: strip(part) for key, part in kept}
-        return [strip(part) for part in value] if isinstance(value, (list, tuple)) else value
+    def strip(value, is_element=False):
+        """``is_element``: an element of DaCe or its attributes. The keys of other dictionaries are names of the program."""
+        if isinstance(value, (list, tuple)):
+            return [strip(part) for part in value]
+        if not isinstance(value, dict):
+            return value
+        has_attributes = isinstance(value.get("type"), str) and isinstance(value.get("attributes"), dict)
+        kept = value.items()
+        if is_element or has_attributes:
+            kept = ((key, part) for key, part in kept if key not in _WITHOUT_EFFECT and not str(key).startswith("_meta_"))
+        return {key: strip(part, has_attributes and key == "attributes") for key, part in kept}
 
     return _renumbered(json.dumps(strip(sdfg.to_json())), lambda: " ".join(map(str, sdfg.arglist())))
 

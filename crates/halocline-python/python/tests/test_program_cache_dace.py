@@ -10,7 +10,7 @@ import pytest
 
 import halocline as hc
 from halocline import program
-from halocline._cache import _renumbered
+from halocline._cache import _renumbered, _text_of
 
 dace = pytest.importorskip("dace", reason="DaCe is not installed")
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="DaCe compiles with cmake, which is not installed")
@@ -122,3 +122,17 @@ def test_names_that_differ_by_uuids_alone_are_the_same():
     assert texts == ["a_uuid 0 b_uuid 1 c_uuid 0"] * 2
     assert _renumbered(f"a_{first} b_{second}", lambda: kept) == f"a_uuid 0 b_{second}"
     assert _renumbered("no-uuid 12345678-1234", str) == "no-uuid 12345678-1234"
+
+
+@pytest.mark.parametrize("name", ["hash", "guid", "build_folder", "_meta_a"])
+def test_names_of_the_program_decide_the_key(name):
+    def made(value):
+        sdfg = dace.SDFG("constant")
+        sdfg.add_array("A", [4], dace.float64)
+        sdfg.add_constant(name, dace.float64(value))
+        state = sdfg.add_state()
+        tasklet = state.add_tasklet("set", {}, {"out"}, f"out = {name}")
+        state.add_edge(tasklet, "out", state.add_write("A"), None, dace.Memlet("A[0]"))
+        return _text_of(sdfg)
+
+    assert made(3.0) == made(3.0) != made(4.0)
