@@ -204,7 +204,7 @@ fn no_wait(rank: &Rank<'_>, heat: &Heat, streams: Streams, field: &Field) -> Out
         // SAFETY: the field outlives the synchronisation below.
         unsafe { step.call_on(&rank.stream) }?;
         halo.schedule_exchange(&[&rank.stream])?.schedule_wait(&rank.stream)?;
-        // SAFETY: as before, the field outlives the synchronisation below.
+        // SAFETY: the field outlives the synchronisation below.
         unsafe { step.call_on(&rank.stream) }?;
         host = begin.elapsed();
         ensure!(!rank.stream.query()?, "the stream is idle before the long kernel can be over");
@@ -293,10 +293,10 @@ fn other_gpu(rank: &Rank<'_>) -> Outcome {
     let (heat, field) =
         (Heat::load(rank.library, Streams::Caller)?, Field::new(rank.comm, &other, [64, 64])?);
     let given = [field.view(), heat::DT.into()];
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused before any work begins: the field lies on another GPU than the stream.
     let refused = unsafe { heat.program.call_on(&rank.stream, &given) };
     ensure!(matches!(refused, Err(ProgramError::WrongDevice { .. })), "{refused:?}");
-    // SAFETY: the stream lives.
+    // SAFETY: the rank holds the stream until the end of the run.
     let refused = unsafe { other.borrow_stream(rank.stream.raw()) }.map(drop);
     ensure!(refused.is_err(), "a stream of another GPU was accepted");
     rank.say("a stream of another GPU is refused");

@@ -119,7 +119,7 @@ impl Program {
     /// alone.
     ///
     /// # Safety
-    /// That of [`Program::call_on`].
+    /// The arrays stay valid, and nothing else accesses them, until the stream has passed the call: as [`Program::call_on`] demands.
     pub unsafe fn call_on_within<'s, R>(
         &self,
         stream: impl Into<OnStream<'s>>,

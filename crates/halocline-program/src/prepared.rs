@@ -78,7 +78,7 @@ impl<'a> Prepared<'a> {
     /// Calls the program in the order of a stream, as [`Program::call_on`] does.
     ///
     /// # Safety
-    /// That of [`Program::call_on`].
+    /// The arrays stay valid, and nothing else accesses them, until the stream has passed the call: as [`Program::call_on`] demands.
     pub unsafe fn call_on<'s>(&mut self, stream: impl Into<OnStream<'s>>) -> Result<(), ProgramError> {
         let on = stream.into();
         self.check_gpu(on.stream())?;

@@ -160,6 +160,15 @@ impl Scalar {
             (ScalarType::Float64, Self::Float(value)) => Ok(value.to_bits()),
             (ScalarType::Float16, Self::Half(bits)) => Ok(u64::from(bits)),
             (ScalarType::Float64, _) => self.as_float().map(f64::to_bits),
+            (ScalarType::Float32, Self::Int(_) | Self::UInt(_)) => {
+                let float = self.as_float()?;
+                if f64::from(float as f32) == float { encode_f32(float) } else { Err(Unfit::OutOfRange) }
+            }
+            (ScalarType::Float16, Self::Int(_) | Self::UInt(_)) => {
+                let float = self.as_float()?;
+                let bits = half_of(float)?;
+                if f64_of_half(bits as u16) == float { Ok(bits) } else { Err(Unfit::OutOfRange) }
+            }
             (ScalarType::Float32, _) => self.as_float().and_then(encode_f32),
             (ScalarType::Float16, _) => self.as_float().and_then(half_of),
             (ScalarType::Bool, _) => match self.as_integer() {

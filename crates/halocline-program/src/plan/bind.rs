@@ -55,11 +55,13 @@ impl Plan {
                     self.bind_array(argument, plan, view, gpu, &mut slots)?;
                 }
                 (ArgumentKind::Scalar { is_optional: true, .. }, _) => {}
-                (ArgumentKind::Scalar { scalar, .. }, Given::Scalar(value)) => {
+                (ArgumentKind::Scalar { scalar, has_dependents, .. }, Given::Scalar(value)) => {
+                    self.check_symbol(argument, *value, *scalar, *has_dependents)?;
                     slots.set(argument.slot, self.encoded(argument, *value, *scalar)?);
                 }
-                (ArgumentKind::Scalar { scalar, .. }, Given::Array(view)) => {
+                (ArgumentKind::Scalar { scalar, has_dependents, .. }, Given::Array(view)) => {
                     let value = self.read_scalar(argument, *scalar, view)?;
+                    self.check_symbol(argument, value, *scalar, *has_dependents)?;
                     slots.set(argument.slot, self.encoded(argument, value, *scalar)?);
                 }
                 (kind, given) => return Err(self.wrong_kind(argument, kind, given)),
@@ -126,6 +128,21 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Bounds and sizes are computed with 63 bits and a sign: an unsigned number of theirs has no more.
+    #[inline]
+    fn check_symbol(
+        &self,
+        argument: &ArgumentPlan,
+        value: Scalar,
+        scalar: ScalarType,
+        has_dependents: bool,
+    ) -> Result<(), ProgramError> {
+        match has_dependents && scalar == ScalarType::UInt64 {
+            true => self.encoded(argument, value, ScalarType::Int64).map(drop),
+            false => Ok(()),
+        }
     }
 
     #[inline]

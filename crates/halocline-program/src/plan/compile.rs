@@ -66,16 +66,23 @@ fn compile(signature: &Signature) -> Result<Plan, Fault> {
     }
     let (copies, frame_words) = compiler.place(has_state)?;
     let words = compiler.place_rest(frame_words);
-    let rules: Vec<Box<[Rule]>> = (signature.arguments.iter().enumerate())
-        .map(|(position, argument)| match argument {
-            Argument::Array(array) => compiler.rules(position, array),
-            Argument::Scalar(_) => Ok(Box::default()),
-        })
-        .collect::<Result<_, _>>()?;
+    let mut rules: Vec<Vec<Rule>> = signature.arguments.iter().map(|_| Vec::new()).collect();
+    // Extents and bounds of all arrays first: the stride of a dimension with one index says nothing about a symbol.
+    for strides in [false, true] {
+        for (position, argument) in signature.arguments.iter().enumerate() {
+            if let Argument::Array(array) = argument {
+                compiler.rules(position, array, strides, &mut rules[position])?;
+            }
+        }
+    }
     compiler.cover_and_close()?;
     let init = compiler.init()?;
-    let arguments: Box<[ArgumentPlan]> =
-        signature.arguments.iter().zip(rules).map(|(given, rules)| compiler.argument(given, rules)).collect();
+    let arguments: Box<[ArgumentPlan]> = signature
+        .arguments
+        .iter()
+        .zip(rules)
+        .map(|(given, rules)| compiler.argument(given, rules.into()))
+        .collect();
     let is_optional =
         |plan: &ArgumentPlan| matches!(plan.kind, ArgumentKind::Scalar { is_optional: true, .. });
     Ok(Plan {
@@ -177,12 +184,17 @@ impl Compiler<'_> {
         words
     }
 
-    /// What is done with the parts of an array's dimensions.
-    fn rules(&mut self, position: usize, array: &ArrayArgument) -> Result<Box<[Rule]>, Fault> {
+    /// What is done with the strides of an array's dimensions, or with their other parts.
+    fn rules(
+        &mut self,
+        position: usize,
+        array: &ArrayArgument,
+        strides: bool,
+        rules: &mut Vec<Rule>,
+    ) -> Result<(), Fault> {
         if array.dimensions.len() > MOST_DIMENSIONS {
             return fault(&array.name, format!("it has more than {MOST_DIMENSIONS} dimensions"));
         }
-        let mut rules = Vec::new();
         for (at, dimension) in array.dimensions.iter().enumerate() {
             let parts = [
                 (Part::Extent, &dimension.extent),
@@ -190,7 +202,7 @@ impl Compiler<'_> {
                 (Part::Stop, &dimension.stop),
                 (Part::Stride, &dimension.stride),
             ];
-            for (part, quantity) in parts {
+            for (part, quantity) in parts.into_iter().filter(|(part, _)| (*part == Part::Stride) == strides) {
                 let Some(quantity) = quantity else { continue };
                 let action = match quantity {
                     Quantity::Constant(value) => Action::Constant(*value),
@@ -206,7 +218,7 @@ impl Compiler<'_> {
                 rules.push(Rule { dimension: at, part, action });
             }
         }
-        Ok(rules.into())
+        Ok(())
     }
 
     /// Defines a symbol that has no value yet.

@@ -177,3 +177,61 @@ fn strides_of_dimensions_with_one_index_do_not_matter() {
     let empty = RawArray { extents: &[0, 5], strides: &[40, 8], address: std::ptr::null_mut(), ..RAW };
     program.call(&[nowhere(empty), nowhere(empty)]).unwrap();
 }
+
+/// Bounds are computed with 63 bits and a sign.
+#[test]
+fn unsigned_numbers_beyond_63_bits_bound_no_array() {
+    let built = build("void take(double *a, unsigned long n) {}");
+    let program = built
+        .load(
+            r#"{"format": 1, "program": "take", "interface": "c", "arguments": [
+            {"kind": "array", "name": "a", "type": "float64", "dimensions": [{"stride": 1, "covers": [0, "n"]}]},
+            {"kind": "scalar", "name": "n", "type": "uint64"}], "parameters": ["a", "n"]}"#,
+        )
+        .unwrap();
+    let mut memory = [0.0f64; 10];
+    let given = ArrayView::contiguous(&mut memory, &[10], &[8]).unwrap();
+    program.call(&[given.into(), 10u64.into()]).unwrap();
+    assert!(matches!(program.call(&[given.into(), 11u64.into()]), Err(ProgramError::Bounds { .. })));
+    let beyond = (1u64 << 63) + 5;
+    assert!(matches!(program.call(&[given.into(), beyond.into()]), Err(ProgramError::OutOfRange { .. })));
+    let mut prepared = program.prepare(&[given.into(), 10u64.into()]).unwrap();
+    assert!(matches!(prepared.set(1, beyond), Err(ProgramError::OutOfRange { .. })));
+}
+
+/// The stride of the only row says nothing about the number of columns.
+#[test]
+fn extents_give_symbols_their_values_before_strides() {
+    let built = build("void take(double *a, int m) { a[0] = m; }");
+    let program = built
+        .load(
+            r#"{"format": 1, "program": "take", "interface": "c", "arguments": [
+            {"kind": "array", "name": "a", "type": "float64", "dimensions": [{"stride": "m"}, {"extent": "m", "stride": 1}]}],
+            "symbols": [{"name": "m", "type": "int32"}], "parameters": ["a", "m"]}"#,
+        )
+        .unwrap();
+    let mut memory = [0.0f64; 5];
+    let address = memory.as_mut_ptr().cast();
+    let raw = RawArray { address, extents: &[1, 5], strides: &[0, 8], ..RAW };
+    // SAFETY: all five elements of the memory, which outlives the call.
+    program.call(&[unsafe { ArrayView::from_raw(raw) }.into()]).unwrap();
+    assert_eq!(memory[0], 5.0);
+}
+
+#[test]
+fn integers_that_a_shorter_float_has_not_are_refused() {
+    let built = build("void take(double *a, float f) { a[0] = f; }");
+    for (value, is_taken) in [(1i64 << 24, true), ((1 << 24) + 1, false)] {
+        let program = built
+            .load(
+                r#"{"format": 1, "program": "take", "interface": "c", "arguments": [
+                {"kind": "array", "name": "a", "type": "float64", "dimensions": []}, {"kind": "scalar", "name": "f", "type": "float32"}],
+                "parameters": ["a", "f"]}"#,
+            )
+            .unwrap();
+        let mut one = [0.0f64];
+        let given = ArrayView::contiguous(&mut one, &[], &[]).unwrap();
+        let called = program.call(&[given.into(), value.into()]);
+        assert_eq!(called.is_ok(), is_taken, "{called:?}");
+    }
+}

@@ -268,7 +268,7 @@ fn a_stream_of_another_gpu_than_the_arrays_is_refused() {
                         before it or the stream";
         assert_eq!(refused, expected);
         let mut prepared = program.prepare(&[view(&t), 5.into()]).unwrap();
-        // SAFETY: it is refused.
+        // SAFETY: the call is refused before the program is entered: no memory is accessed.
         let refused = unsafe { prepared.call_on(&stream) }.unwrap_err().to_string();
         assert_eq!(refused, expected);
         assert_eq!(prepared.make_state_on(&stream).unwrap_err().to_string(), expected);
@@ -339,7 +339,7 @@ fn a_program_of_the_host_takes_no_stream() {
         .unwrap();
     assert_eq!(program.streams(), None);
     check(|_, device| {
-        // SAFETY: it is refused.
+        // SAFETY: the call is refused before the program is entered: no memory is accessed.
         let refused = unsafe { program.call_on(&stream(device), &[]) };
         assert_eq!(refused, Err(ProgramError::NoStreams { program: "p".into() }));
     });

@@ -193,8 +193,9 @@ def _of_sdfg(compiled):
         return False
     try:
         return from_sdfg(compiled)
-    except HaloTypeError:
-        # An argument that no program takes, such as a structure or a callback.
+    except (HaloTypeError, HaloValueError, ProgramError) as error:
+        # An argument that no program takes, such as a structure or a callback, or a size that does not follow from the arrays.
+        warnings.warn(f"DaCe calls the program {compiled.sdfg.name} itself: {error}", stacklevel=3)
         return False
 
 

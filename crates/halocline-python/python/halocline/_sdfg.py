@@ -49,9 +49,21 @@ def manifest(sdfg):
         "program": sdfg.name,
         "interface": "dace",
         "arguments": [described[name] for name in arguments],
+        "symbols": _symbols(sdfg, arrays.values(), arguments),
         "parameters": list(arguments),
         "init": sorted(name for name in map(str, sdfg.free_symbols) if not name.startswith("__dace")),
     }
+
+
+def _symbols(sdfg, arrays, arguments):
+    """Symbols of sizes and of the begin that the program itself does not take."""
+    import numpy
+    import sympy
+
+    sizes = (sympy.sympify(part) for array in arrays for part in (*array.shape, *array.strides))
+    names = {str(symbol) for size in sizes for symbol in size.free_symbols} | set(map(str, sdfg.free_symbols))
+    rest = sorted(name for name in names if name not in arguments and not name.startswith("__dace") and name in sdfg.symbols)
+    return [{"name": name, "type": numpy.dtype(sdfg.symbols[name].type).name} for name in rest]
 
 
 def _array(sdfg, name, array, is_written):

@@ -264,6 +264,31 @@ WAIT_MANIFEST = {
 }
 
 
+@pytest.mark.parametrize("how", ["call", "prepare"])
+def test_an_array_that_a_number_resizes_is_passed_as_it_is_then(scale, how):
+    a = np.ones(4)
+
+    class Number:
+        def __float__(self):
+            a.resize(2_000_000, refcheck=False)
+            return 2.0
+
+    call = scale if how == "call" else lambda *given: scale.prepare(*given)()
+    call(a, Number())
+    assert a[0] == 2.0 and a[-1] == 0.0
+
+
+def test_an_argument_may_be_named_stream(build):
+    code = "void fill(double *stream, int n) { for (int i = 0; i < n; i++) stream[i] = 7; }"
+    manifest = {**SCALE_MANIFEST, "program": "fill", "parameters": ["stream", "n"], "symbols": [{"name": "n", "type": "int32"}]}
+    manifest["arguments"] = [array("stream", dimensions=[dimension(extent="n", stride=1)])]
+    fill = program.load(build(code, manifest))
+    a, b = np.zeros(3), np.zeros(3)
+    fill(stream=a)
+    fill.prepare(stream=b)()
+    assert a.tolist() == b.tolist() == [7, 7, 7]
+
+
 def test_the_gil_is_released_and_a_prepared_call_is_for_one_thread(build):
     wait = program.load(build(WAIT, WAIT_MANIFEST))
     flags = np.zeros(2, "i4")

@@ -165,6 +165,23 @@ impl<'a> Arguments<'a> {
         Self { given: Vec::with_capacity(count), seen: Vec::new() }
     }
 
+    /// Of a call whose arguments are not known yet.
+    pub(super) fn absent(count: usize) -> Self {
+        let mut arguments = Self::with_capacity(count + 1);
+        arguments.given.resize(count, Given::Absent);
+        arguments
+    }
+
+    /// Moves what was appended last, if anything was, to a position of so many.
+    #[inline]
+    pub(super) fn move_last_to(&mut self, position: usize, count: usize) {
+        if self.given.len() > count
+            && let Some(last) = self.given.pop()
+        {
+            self.given[position] = last;
+        }
+    }
+
     /// Appends an object for an array.
     #[inline]
     pub(super) fn push_array(

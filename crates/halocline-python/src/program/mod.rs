@@ -16,7 +16,7 @@ use crate::argument::Argument as PyArgument;
 use crate::error;
 use crate::stream::Handle;
 use given::{Arguments, Memory};
-use halocline_program::{Given, Program, Signature};
+use halocline_program::{Program, Signature};
 use on_stream::CallStream;
 use prepared::prepare;
 use program_error::of_program;
@@ -84,18 +84,26 @@ impl PyProgram {
         &self,
         objects: impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>>,
     ) -> PyResult<Arguments<'a>> {
-        let mut arguments = Arguments::with_capacity(objects.len());
+        let count = objects.len();
+        let mut arguments = Arguments::absent(count);
+        // Conversions of other objects may run code of the program, which may resize arrays of NumPy: these come last.
+        let mut arrays: Vec<(usize, Borrowed<'a, 'py, PyAny>)> = Vec::with_capacity(count);
         for (position, object) in objects.enumerate() {
             let Some(Argument { text, is_array, .. }) = self.arguments.get(position) else {
                 // The call counts them.
-                arguments.given.push(Given::Absent);
                 continue;
             };
             match is_array {
+                true if numpy::is_array(&object) => arrays.push((position, object)),
                 true => arguments.push_array(object, &self.memory, position, text)?,
-                false if object.is_none() => arguments.given.push(Given::Absent),
+                false if object.is_none() => {}
                 false => arguments.push_scalar(object, &self.memory, position, text)?,
             }
+            arguments.move_last_to(position, count);
+        }
+        for (position, object) in arrays {
+            arguments.push_array(object, &self.memory, position, &self.arguments[position].text)?;
+            arguments.move_last_to(position, count);
         }
         Ok(arguments)
     }
@@ -133,6 +141,23 @@ impl PyProgram {
         Ok(objects)
     }
 
+    /// The stream of a call. It is an argument if the program has one of that name.
+    fn stream_of<'py>(
+        &self,
+        given: Option<Bound<'py, PyAny>>,
+        named: &mut Vec<Named<'py>>,
+    ) -> Option<PyArgument<Handle>> {
+        let given = given?;
+        match self.arguments.iter().find(|argument| &*argument.text == "stream") {
+            Some(argument) => {
+                let name = argument.name.bind(given.py()).clone().into_any();
+                named.push(Named { name, object: given });
+                None
+            }
+            None => Some(PyArgument::from(&given)),
+        }
+    }
+
     /// Calls the program in the order of a stream.
     fn call_on(
         &self,
@@ -143,7 +168,10 @@ impl PyProgram {
         let py = args.py();
         let objects = self.in_order(args, named)?;
         let arguments = self.convert(objects.iter().copied())?;
+        // Streams of other libraries may run code of the program.
+        let watched = prepared::watched(&self.program, &objects);
         let on = CallStream::of(py, &self.program, stream, objects.into_iter(), &arguments)?;
+        prepared::check_unchanged(py, &self.program, &watched)?;
         on_stream::call_on(py, &self.program, on.as_ref(), &arguments)
     }
 
@@ -159,11 +187,12 @@ impl PyProgram {
     fn __call__(
         &self,
         args: &Bound<'_, PyTuple>,
-        stream: Option<PyArgument<Handle>>,
+        stream: Option<Bound<'_, PyAny>>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let py = args.py();
-        let named = named(kwargs);
+        let mut named = named(kwargs);
+        let stream = self.stream_of(stream, &mut named);
         if self.program.streams().is_some() || stream.is_some() {
             return self.call_on(args, &named, stream);
         }
@@ -180,15 +209,18 @@ impl PyProgram {
     fn prepare(
         &self,
         args: &Bound<'_, PyTuple>,
-        stream: Option<PyArgument<Handle>>,
+        stream: Option<Bound<'_, PyAny>>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyPreparedCall> {
         let py = args.py();
-        let named = named(kwargs);
+        let mut named = named(kwargs);
+        let stream = self.stream_of(stream, &mut named);
         let objects = self.in_order(args, &named)?;
         let arguments = self.convert(objects.iter().copied())?;
+        // Streams of other libraries may run code of the program.
+        let watched = prepared::watched(&self.program, &objects);
         let on = CallStream::of(py, &self.program, stream, objects.iter().copied(), &arguments)?;
-        prepare(py, &self.program, &objects, arguments, on)
+        prepare(py, &self.program, watched, arguments, on)
     }
 
     #[doc = doc!("Program.name")]

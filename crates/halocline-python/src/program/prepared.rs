@@ -40,7 +40,7 @@ impl Call {
 }
 
 /// An array of NumPy, which a program can resize although it is referred to.
-struct Watched {
+pub(super) struct Watched {
     array: Py<PyAny>,
     name: Box<str>,
     snapshot: Snapshot,
@@ -58,11 +58,27 @@ impl Watched {
     }
 }
 
-/// Prepares a call with these objects, whose conversions are `arguments`.
+/// The arrays of NumPy among the objects of a call, as they are now.
+pub(super) fn watched(program: &Program, objects: &[Borrowed<'_, '_, PyAny>]) -> Box<[Watched]> {
+    let names = program.signature().arguments.iter();
+    let arrays = objects.iter().zip(names).filter(|(object, _)| numpy::is_array(object));
+    arrays.map(|(array, argument)| Watched::of(array, argument.name())).collect()
+}
+
+/// Refuses arrays that were resized or reshaped since.
+pub(super) fn check_unchanged(py: Python<'_>, program: &Program, arrays: &[Watched]) -> PyResult<()> {
+    let Some(changed) = arrays.iter().find(|array| !array.is_unchanged(py)) else { return Ok(()) };
+    let (name, program) = (&changed.name, program.name());
+    Err(error::value_error(format!(
+        "argument {name} of program {program} was resized or reshaped after the call was prepared; prepare it again"
+    )))
+}
+
+/// Prepares a call whose conversions are `arguments`. `arrays`: those of NumPy at the time of the conversion.
 pub(super) fn prepare(
     py: Python<'_>,
     program: &Arc<Program>,
-    objects: &[Borrowed<'_, '_, PyAny>],
+    arrays: Box<[Watched]>,
     arguments: Arguments<'_>,
     on: Option<CallStream>,
 ) -> PyResult<PyPreparedCall> {
@@ -77,15 +93,8 @@ pub(super) fn prepare(
         let (call, stream) = (&mut call, on.stream());
         py.detach(move || call.0.make_state_on(stream)).map_err(of_program)?;
     }
-    let names = program.signature().arguments.iter();
-    let arrays = objects.iter().zip(names).filter(|(object, _)| numpy::is_array(object));
-    Ok(PyPreparedCall {
-        call: Mutex::new(call),
-        program: program.clone(),
-        arrays: arrays.map(|(array, argument)| Watched::of(array, argument.name())).collect(),
-        others: seen,
-        on,
-    })
+    check_unchanged(py, program, &arrays)?;
+    Ok(PyPreparedCall { call: Mutex::new(call), program: program.clone(), arrays, others: seen, on })
 }
 
 impl PyPreparedCall {
@@ -121,12 +130,7 @@ impl PyPreparedCall {
         if let Some(scalars) = scalars {
             Self::set(&mut call, &self.program, scalars)?;
         }
-        if let Some(changed) = self.arrays.iter().find(|array| !array.is_unchanged(py)) {
-            let (name, program) = (&changed.name, self.program.name());
-            return Err(error::value_error(format!(
-                "argument {name} of program {program} was resized or reshaped after the call was prepared; prepare it again"
-            )));
-        }
+        check_unchanged(py, &self.program, &self.arrays)?;
         for other in &self.others {
             if !other.is_unchanged(py)? {
                 let program = self.program.name();

@@ -209,6 +209,26 @@ def test_hooks_are_called_as_by_gt4py(installed):
     assert seen == [ours]
 
 
+def test_hooks_of_before_the_first_call_are_called(installed):
+    import contextlib
+
+    ours, seen = with_backend(heat), []
+    t, out = plane(), plane(1, (6, 5))
+
+    @contextlib.contextmanager
+    def watch(program, args, offset_provider, enable_jit, kwargs):
+        seen.append(program)
+        yield
+
+    hooks.program_call_context.register(watch)
+    try:
+        for _ in range(4):
+            ours(t, 0.1, out, offset_provider={})
+    finally:
+        hooks.program_call_context.remove(watch)
+    assert seen == 4 * [ours]
+
+
 def test_nothing_happens_at_import_and_a_second_call_does_nothing():
     code = """
         from halocline import program

@@ -13,7 +13,7 @@ use crate::argument::Argument;
 use crate::program::given::{Arguments, Memory, number};
 use crate::program::numpy;
 use crate::program::on_stream::{CallStream, call_on};
-use crate::program::prepared::{PyPreparedCall, prepare};
+use crate::program::prepared::{PyPreparedCall, prepare, watched};
 use crate::program::program_error::of_program;
 use crate::stream::Handle;
 use field::{Classes, Domain, Field, Kind, Leaf, Place};
@@ -120,7 +120,7 @@ impl PyFieldProgram {
         let arguments = self.arguments(&objects)?;
         let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
         let on = CallStream::of(args.py(), &self.program, stream, borrowed.iter().copied(), &arguments)?;
-        prepare(args.py(), &self.program, &borrowed, arguments, on)
+        prepare(args.py(), &self.program, watched(&self.program, &borrowed), arguments, on)
     }
 
     /// A call with GT4Py's metrics: `time` is an array for one number, which the program writes if the level asks for it.
