@@ -76,7 +76,7 @@ def test_a_garbage_collection_in_an_allocator_drops(what):
         ("line.exchange()", "cannot use neighbour exchanges or sparse all-to-alls itself"),
         ("comm.neighbor_exchange()", "cannot make collective calls itself"),
         ("hc.SparseAlltoall(comm, [], sources=[])", "cannot make collective calls itself"),
-        ("comm.sparse_alltoall({{}})", "cannot make collective calls itself"),
+        ("comm.sparse_alltoall({})", "cannot make collective calls itself"),
         ("comm.barrier()", "cannot make collective calls itself"),
         ("comm.agree()", "cannot make collective calls itself"),
     ],

@@ -71,7 +71,7 @@ def test_a_column_that_is_named_twice_is_refused(library, group, aggregate):
         (("t", "5i"), {"aggregate": "mean"}, hc.HaloTypeError, '^aggregate: column "s" is Utf8View, it has no mean'),
         (("t", "0s"), {}, hc.HaloValueError, "^window: the window 0s has no length"),
         (("t", 0), {}, hc.HaloValueError, "^window: the window 0 rows has no length"),
-        (("t", -2), {}, hc.HaloValueError, r"^window: a number of rows from 0 below 2\*\*32 is wanted, not -2$"),
+        (("t", -2), {}, hc.HaloValueError, r"^window: a number of rows, at least 0 and below 2\*\*32, is wanted, not -2$"),
         (("t", 1 << 80), {}, hc.HaloValueError, "^window: .* rows are too many$"),
         (("t", "-3i"), {}, hc.HaloValueError, "^window: the window -3i has no length"),
         (("t", "1mo"), {}, hc.HaloValueError, "^window: \"1mo\" is no duration: months"),
