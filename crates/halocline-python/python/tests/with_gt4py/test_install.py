@@ -1,5 +1,6 @@
 """``install``: programs of GT4Py and DaCe as they are, called by Halocline."""
 
+import contextlib
 import gc
 import importlib
 import subprocess
@@ -187,13 +188,10 @@ def test_metrics_are_collected_as_by_gt4py(installed, monkeypatch, level, names)
         metrics.sources.clear()
 
 
-def test_hooks_are_called_as_by_gt4py(installed):
-    import contextlib
-
-    ours, seen = with_backend(heat), []
-    t, out = plane(), plane(1, (6, 5))
-    for _ in range(3):
-        ours(t, 0.1, out, offset_provider={})
+@contextlib.contextmanager
+def watched_calls():
+    """The programs that GT4Py's hook of calls sees meanwhile."""
+    seen = []
 
     @contextlib.contextmanager
     def watch(program, args, offset_provider, enable_jit, kwargs):
@@ -202,30 +200,28 @@ def test_hooks_are_called_as_by_gt4py(installed):
 
     hooks.program_call_context.register(watch)
     try:
-        ours(t, 0.1, out, offset_provider={})
+        yield seen
     finally:
         hooks.program_call_context.remove(watch)
+
+
+def test_hooks_are_called_as_by_gt4py(installed):
+    ours = with_backend(heat)
+    t, out = plane(), plane(1, (6, 5))
+    for _ in range(3):
+        ours(t, 0.1, out, offset_provider={})
+    with watched_calls() as seen:
+        ours(t, 0.1, out, offset_provider={})
     ours(t, 0.1, out, offset_provider={})
     assert seen == [ours]
 
 
 def test_hooks_of_before_the_first_call_are_called(installed):
-    import contextlib
-
-    ours, seen = with_backend(heat), []
+    ours = with_backend(heat)
     t, out = plane(), plane(1, (6, 5))
-
-    @contextlib.contextmanager
-    def watch(program, args, offset_provider, enable_jit, kwargs):
-        seen.append(program)
-        yield
-
-    hooks.program_call_context.register(watch)
-    try:
+    with watched_calls() as seen:
         for _ in range(4):
             ours(t, 0.1, out, offset_provider={})
-    finally:
-        hooks.program_call_context.remove(watch)
     assert seen == 4 * [ours]
 
 
