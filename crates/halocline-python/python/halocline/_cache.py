@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -64,14 +65,30 @@ def built_sdfg(sdfg, *, comm=None, cache=None, timeout=None):
         dace = None
     if dace is None or not isinstance(sdfg, dace.SDFG):
         raise HaloTypeError(f"sdfg: an SDFG of DaCe is wanted, not {type(sdfg).__name__}")
+    return built(described(sdfg), lambda: sdfg, comm=comm, cache=cache, timeout=timeout)
+
+
+def described(sdfg):
+    """What :func:`built` has to know of an SDFG; JSON can hold it."""
+    text = hashlib.blake2b(_text_of(sdfg).encode()).hexdigest()
+    return {"name": sdfg.name, "sdfg": text, "uses_gpu": _uses_gpu(sdfg)}
+
+
+def built(description, get_sdfg, *, comm=None, cache=None, timeout=None):
+    """The entry of the SDFG with this description; ``get_sdfg`` returns it if it has to be built."""
+    name, uses_gpu = description["name"], description["uses_gpu"]
     parts = {
-        "sdfg": _text_of(sdfg),
-        "dace": _version_of_dace(),
-        "configuration": _configuration(),
-        "compiler": _version_of(_host_compiler()),
-        "target": _target(sdfg),
+        "sdfg": description["sdfg"],
+        "dace": version_of("dace"),
+        "configuration": configuration(),
+        "compiler": _version_of_compiler(_host_compiler()),
+        "target": _target(name, uses_gpu),
     }
-    return build(sdfg.name, parts, functools.partial(_compile, sdfg), comm=comm, cache=cache, timeout=timeout)
+
+    def compile_in(folder):
+        return _compile(get_sdfg(), folder, uses_gpu)
+
+    return build(name, parts, compile_in, comm=comm, cache=cache, timeout=timeout)
 
 
 # What differs between two equal SDFGs: numbers of their objects, their past, and where they are built.
@@ -110,23 +127,24 @@ def _renumbered(text, kept):
 
 
 @functools.cache
-def _version_of_dace():
-    """The version, and the files that every program includes: a copy that is being worked on keeps its version."""
-    import dace
-
+def version_of(package):
+    """The version, and the hash of all files: a copy that is being worked on keeps its version."""
+    module = importlib.import_module(package)
+    version = getattr(module, "__version__", "")
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         # Of an installed package, this has the hashes of all files.
-        record = importlib.metadata.distribution("dace").read_text("RECORD") or ""
-        if "dace/runtime/include/dace/dace.h" in record:
-            return f"{dace.__version__} {hashlib.blake2b(record.encode()).hexdigest()}"
-    headers = pathlib.Path(dace.__file__).parent / "runtime" / "include"
+        record = importlib.metadata.distribution(package).read_text("RECORD") or ""
+        if f"{package}/__init__.py" in record:
+            return f"{version} {hashlib.blake2b(record.encode()).hexdigest()}"
+    folder = pathlib.Path(module.__file__).parent
     hashed = hashlib.blake2b()
-    for path in sorted(path for path in headers.glob("dace/**/*") if path.is_file()):
-        hashed.update(f"{path.relative_to(headers)}\0".encode() + path.read_bytes())
-    return f"{dace.__version__} {hashed.hexdigest()}"
+    for path in sorted(path for path in folder.glob("**/*") if path.suffix in (".py", ".h", ".hpp", ".cuh")):
+        hashed.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return f"{version} {hashed.hexdigest()}"
 
 
-def _configuration():
+def configuration():
+    """DaCe's configuration in this thread, as far as it decides a program."""
     from dace.config import Config
 
     sections = {}
@@ -147,7 +165,7 @@ def _host_compiler():
 
 
 @functools.cache
-def _version_of(compiler):
+def _version_of_compiler(compiler):
     try:
         said = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, text=True, errors="replace", check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -155,13 +173,13 @@ def _version_of(compiler):
     return f"{compiler}\n{said.stdout}"
 
 
-def _target(sdfg):
+def _target(name, uses_gpu):
     """The processor that the library is for, which is the one of this process: DaCe compiles with ``-march=native``."""
     with contextlib.suppress(OSError):
         with open("/proc/cpuinfo") as lines:
             found = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
-        return _gpu(sdfg) + "".join(dict.fromkeys(found))
-    return _gpu(sdfg) + " ".join(os.uname())
+        return _gpu(name, uses_gpu) + "".join(dict.fromkeys(found))
+    return _gpu(name, uses_gpu) + " ".join(os.uname())
 
 
 def _uses_gpu(sdfg):
@@ -174,21 +192,21 @@ def _uses_gpu(sdfg):
     )
 
 
-def _gpu(sdfg):
-    if not _uses_gpu(sdfg):
+def _gpu(name, uses_gpu):
+    if not uses_gpu:
         return ""
     from dace.config import Config
 
     architecture = str(Config.get("compiler", "cuda", "cuda_arch") or "").strip()
     if not architecture:
         raise HaloValueError(
-            f"sdfg: {sdfg.name} runs on GPUs, and its build sees none: set DaCe's option compiler.cuda.cuda_arch to the architecture, "
+            f"sdfg: {name} runs on GPUs, and its build sees none: set DaCe's option compiler.cuda.cuda_arch to the architecture, "
             'such as "90"'
         )
     return f"CUDA {architecture}\n"
 
 
-def _compile(sdfg, folder):
+def _compile(sdfg, folder, uses_gpu):
     """Builds a copy in the folder. Returns the files that :func:`dace.codegen.compiler.load_precompiled_sdfg` needs, and the manifest."""
     import copy
 
@@ -197,7 +215,7 @@ def _compile(sdfg, folder):
 
     copied = copy.deepcopy(sdfg)
     copied.build_folder = str(folder.path)
-    with _without_gpus(folder) if _uses_gpu(sdfg) else contextlib.nullcontext():
+    with _without_gpus(folder) if uses_gpu else contextlib.nullcontext():
         copied.compile(return_program_handle=False)
     library = pathlib.Path(compiler.get_binary_name(str(folder.path), sdfg.name))
     # The code generator may have changed the arguments.
