@@ -4,22 +4,23 @@ A program has two entries. The first is its lowering: the SDFG that GT4Py makes 
 The second is the library of this SDFG, which several lowerings may share. One process makes each, and the others wait for it.
 """
 
+import contextlib
 import dataclasses
 import enum
 import functools
 import json
 import platform
+import threading
 from collections.abc import Mapping
 
 from ._cache import build, built, configuration, described, version_of
 
-# Whether GT4Py's own call is replaced.
-_is_cached = False
+_originals = {}
+"""What was replaced, by class and name; ``None`` where it was inherited."""
 
 
 def cache_gt4py(*, cache=None, timeout=None):
-    global _is_cached
-    import dace  # noqa: F401
+    from dace.data import Array
     from gt4py.next.otf import workflow
     from gt4py.next.otf.recipes import OTFCompileWorkflow
 
@@ -27,19 +28,23 @@ def cache_gt4py(*, cache=None, timeout=None):
         compiled = _compiled(self, inp, {"cache": cache, "timeout": timeout})
         return workflow.NamedStepSequence.__call__(self, inp) if compiled is None else self.decoration(compiled)
 
-    OTFCompileWorkflow.__call__ = compile_cached
-    _is_cached = True
+    _replace(OTFCompileWorkflow, "__call__", lambda _: compile_cached)
+    _replace(Array, "validate", _unless_checked)
 
 
 def uncache_gt4py():
-    """GT4Py as it was."""
-    global _is_cached
-    if _is_cached:
-        from gt4py.next.otf.recipes import OTFCompileWorkflow
+    """GT4Py and DaCe as they were."""
+    for (owner, name), original in _originals.items():
+        if original is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
+    _originals.clear()
 
-        # GT4Py's is inherited.
-        del OTFCompileWorkflow.__call__
-        _is_cached = False
+
+def _replace(owner, name, replacement):
+    original = _originals.setdefault((owner, name), owner.__dict__.get(name))
+    setattr(owner, name, replacement(original))
 
 
 def _compiled(workflow, inp, options):
@@ -59,8 +64,35 @@ def _compiled(workflow, inp, options):
             lowering = _Lowering.of_file(entry.library)
         entry = built(lowering.description, lowering.sdfg, **options)
         # As the code generator left it: it has the arguments of the library.
-        compiled = load_precompiled_sdfg(entry.folder)
+        with _checked():
+            compiled = load_precompiled_sdfg(entry.folder)
     return compilation.CompiledDaceProgram(compiled, compiler.bind_func_name, lowering.bindings)
+
+
+class _Loading(threading.local):
+    is_checked = False
+
+
+_loading = _Loading()
+
+
+@contextlib.contextmanager
+def _checked():
+    """For an SDFG that was checked when it was built: DaCe does not ask SymPy again whether its strides and sizes may be negative, which is
+    half of the start of a process that builds nothing."""
+    _loading.is_checked = True
+    try:
+        yield
+    finally:
+        _loading.is_checked = False
+
+
+def _unless_checked(validate):
+    def validate_unless_checked(self):
+        if not _loading.is_checked:
+            validate(self)
+
+    return validate_unless_checked
 
 
 # The lowering.

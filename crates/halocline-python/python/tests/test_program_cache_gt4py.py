@@ -63,12 +63,21 @@ run()
     assert len(entries(cache)) == 2
 
 
-def test_gt4py_is_as_it_was_afterwards(tmp_path):
+def test_gt4py_and_dace_are_as_they_were_afterwards(tmp_path):
+    from dace.data import Array
     from gt4py.next.otf.recipes import OTFCompileWorkflow
 
-    before = OTFCompileWorkflow.__call__
+    before = OTFCompileWorkflow.__call__, Array.validate
     for _ in range(2):
         program.cache_gt4py(cache=tmp_path)
-        assert OTFCompileWorkflow.__call__ is not before
+        assert OTFCompileWorkflow.__call__ is not before[0] and Array.validate is not before[1]
     _cache_gt4py.uncache_gt4py()
-    assert OTFCompileWorkflow.__call__ is before
+    assert (OTFCompileWorkflow.__call__, Array.validate) == before and "__call__" not in vars(OTFCompileWorkflow)
+
+
+def test_dace_still_checks_arrays_of_other_programs(cache):
+    import dace
+
+    run()
+    with pytest.raises(TypeError, match="negative"):
+        dace.data.Array(dace.float64, (-1,))
