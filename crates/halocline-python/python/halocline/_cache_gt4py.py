@@ -181,7 +181,8 @@ def _contents(offsets, program):
     from gt4py.next import common
 
     tables = {name: table for name, table in offsets.items() if isinstance(table, common.Connectivity)}
-    if not any(name in program for name in tables):
+    # As they are written in the text of the program.
+    if not any(_text(name).strip('"') in program for name in tables):
         return b""
     contents = []
     for name, table in sorted(tables.items()):
@@ -217,11 +218,15 @@ def _text(value):
 
 def _plain(value):
     """A value as JSON: the same for equal values. Lists are sequences, and objects say the kind of all other values."""
-    import numpy as np
-
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
+    import numpy as np
+    from gt4py.eve.concepts import SourceLocation, SourceLocationGroup
+
+    if isinstance(value, (SourceLocation, SourceLocationGroup)):
+        # It decides nothing but messages.
+        return None
     if isinstance(value, enum.Enum):
         return {kind.__qualname__: value.name}
     if isinstance(value, str):
@@ -234,8 +239,7 @@ def _plain(value):
         return {"mapping": sorted([_text(key), _plain(part)] for key, part in value.items())}
     fields = getattr(kind, "__datamodel_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     if fields is not None:
-        # Where a node stands in its source decides nothing but messages.
-        return {kind.__qualname__: {name: _plain(getattr(value, name)) for name in fields.keys() if name != "location"}}
+        return {kind.__qualname__: {name: _plain(getattr(value, name)) for name in fields.keys()}}
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
     raise _NotPlainError

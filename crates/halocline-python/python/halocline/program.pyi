@@ -93,8 +93,14 @@ def build(
     written or the build of another rank has failed."""
 
 def cache_gt4py(*, cache: str | os.PathLike[str] | None = None, timeout: float | None = None) -> None:
-    """Makes GT4Py's DaCe backend take its libraries from the cache, in this process and from now on: each is built once for all processes
-    that share the cache, as by :func:`compile_sdfg`. GT4Py's own checks, bindings and calls stay as they are (GT4Py 1.1 is tested).
+    """Makes GT4Py's DaCe backend take its programs from the cache, in this process and from now on. One process lowers a program to an SDFG,
+    and one builds its library, for all processes that share the cache. GT4Py's own checks, bindings and calls stay as they are (GT4Py 1.1
+    is tested).
+
+    The key of a lowering has GT4Py's IR, the types of the arguments, static arguments and domains, the offset provider, the options of the
+    backend, DaCe's configuration, and the versions of GT4Py, DaCe, SymPy, NetworkX, NumPy and Python. The numbers in the tables of
+    connectivities are part of it if the program uses one of them: GT4Py makes constants of them. If the options hold Python functions,
+    such as hooks of the optimisation, each process lowers by itself; the library is still shared.
 
     Call it before the first program is compiled. Raises ``ImportError`` without GT4Py or DaCe."""
 

@@ -176,6 +176,10 @@ def test_tables_that_a_program_does_not_use_do_not_count():
     assert differing(of_heat({"E2V": E2V}), of_heat({"E2V": table([[3, 2], [1, 0], [2, 3]])})) == set()
 
 
+def test_a_table_with_any_name_counts_if_it_is_used():
+    assert _cache_gt4py._contents({"Ö2V": E2V}, _cache_gt4py._text("Ö2V")) != b""
+
+
 def test_the_type_of_a_literal_counts():
     single, double = (_cache_gt4py._text(ir_makers.literal("0.1", kind)) for kind in ("float32", "float64"))
     assert single != double
@@ -186,6 +190,6 @@ def test_a_python_function_among_the_options_is_not_shared():
     assert of_heat(optimization_args={"optimization_hooks": hooks}) is None
 
 
-def test_static_arguments_and_constants_of_numpy_have_one_text():
+def test_values_that_are_equal_in_python_but_of_other_types_differ():
     assert _cache_gt4py._text(np.int32(3)) != _cache_gt4py._text(3) != _cache_gt4py._text(3.0)
     assert _cache_gt4py._text({"b": (1, True), "a": None}) == _cache_gt4py._text({"a": None, "b": [1, True]})
