@@ -1,9 +1,10 @@
 """Times the start of 1 and of 4 processes that need one program: built by each alone, in one build folder, or once through the cache.
 
 Each process imports what it needs and says so; then all get the program at once. A row has the time from there until the last process has
-called its program and ended, and the time of whole processes, imports included, when they start together. The ways take turns; a figure is the
-median of the rounds, in seconds. DaCe keeps compiled headers and commands in a folder of its own (DACE_BUILD_CACHE_DIR): it is empty at the start of
-each round.
+called its program and ended, the longest time of one process in that step, and the CPU time of all processes and their compilers in it, which
+says more on a busy machine. The last is the time of whole processes, imports included, when they start together. The ways take turns; a figure is
+the median of the rounds, in seconds. DaCe keeps compiled headers and commands in a folder of its own (DACE_BUILD_CACHE_DIR): it is empty at
+the start of each round.
 """
 
 import argparse
@@ -30,7 +31,7 @@ WAYS = {
 
 
 def run(way, processes, folder, waits):
-    """Seconds until all are ready to end, how many failed, and the longest time of the step itself, in one process."""
+    """Seconds until all have ended, how many failed, the longest time of the step itself in one process, and its CPU time in all."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "DACE_BUILD_CACHE_DIR": str(folder / "of-dace")}
     environ["GT4PY_BUILD_CACHE_DIR"] = str(folder / "of-gt4py")
     environ["GT4PY_BUILD_CACHE_LIFETIME"] = "PERSISTENT"
@@ -51,15 +52,17 @@ def run(way, processes, folder, waits):
     for process in started:
         process.stdin.write("go\n")
         process.stdin.flush()
-    steps, failed = [], 0
+    steps, cpu, failed = [], 0.0, 0
     for process in started:
         out, error = process.communicate()
         if process.returncode != 0:
             failed += 1
             print(error.strip().splitlines()[-1][:150], file=sys.stderr)
         else:
-            steps.append(float(out.split()[-1]))
-    return time.perf_counter() - begin, failed, max(steps, default=float("nan"))
+            step, used = map(float, out.split()[-2:])
+            steps.append(step)
+            cpu += used
+    return time.perf_counter() - begin, failed, max(steps, default=float("nan")), cpu
 
 
 def main():
@@ -78,13 +81,13 @@ def main():
                     print(f"{name}, {processes} processes: {took}", file=sys.stderr, flush=True)
                     found.setdefault((name, processes, waits), []).append(took)
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-    print("way,processes,s until all have the program,s of a process in that step,s of whole processes,failed processes")
+    print("way,processes,s until all have the program,s of a process in that step,s of CPU in all,s of whole processes,failed processes")
     for name in ways:
         for processes in (1, 4):
             after, whole = found[name, processes, True], found[name, processes, False]
-            failed = sum(failed for _, failed, _ in after + whole)
+            failed = sum(failed for _, failed, _, _ in after + whole)
             medians = [statistics.median(column) for column in (
-                [total for total, _, _ in after], [step for _, _, step in after], [total for total, _, _ in whole],
+                [total for total, *_ in after], [step for _, _, step, _ in after], [cpu for *_, cpu in after], [total for total, *_ in whole],
             )]
             print(",".join([f'"{name}"', str(processes), *(f"{median:.3f}" for median in medians), f"{failed} of {2 * rounds * processes}"]))
 
