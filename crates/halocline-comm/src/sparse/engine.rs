@@ -268,7 +268,7 @@ impl Engine {
             let interval = registry::ASK.1.min(2 * interval);
             self.ask = Some((now + interval, interval));
             for (&rank, peer) in self.peers.iter_mut().filter(|(_, peer)| silent(peer)) {
-                Registry::ask(comm, rank, shared.tag.operation);
+                Registry::ask(comm, rank, shared.tag.operation, shared.number);
                 shared.call.announce(comm, rank);
                 peer.is_asked = true;
             }

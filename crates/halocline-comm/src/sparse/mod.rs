@@ -46,7 +46,7 @@ pub use future::Completion;
 
 use crate::communicator::Communicator;
 use crate::memory_resource::MemoryResource;
-use crate::packet::{Packet, PacketContext};
+use crate::packet::Packet;
 use shared::Shared;
 use std::sync::Arc;
 
@@ -75,8 +75,7 @@ impl SparseAlltoall {
         resource: Arc<dyn MemoryResource>,
     ) -> Result<Self, SparseError> {
         comm.check()?;
-        let context = PacketContext::new(comm, resource)?;
-        Ok(Self { shared: Shared::begin(context, comm.deadline, sources, destinations)? })
+        Ok(Self { shared: Shared::begin(comm, resource, sources, destinations)? })
     }
 
     /// The same where no rank knows its sources: they are discovered. Collective; blocks until all ranks have called it.

@@ -11,14 +11,14 @@ use crate::mappings::DeviceId;
 use crate::packet::{Failure, PacketTag};
 use crate::progress::Serve;
 use crate::transport::Transport;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The tag of all questions. The number is arbitrary: operations are hashed to 64 bits.
 const TAG: Tag = Tag { operation: 0x7370_6172_7365_2061, round: Tag::NEWS };
 
-/// Operations that are remembered.
+/// Failures that are remembered.
 const MOST: usize = 1024;
 
 /// The first and the longest time between two questions.
@@ -27,9 +27,28 @@ pub(super) const ASK: (Duration, Duration) = (Duration::from_millis(100), Durati
 /// What the operations of a rank leave behind.
 pub(super) struct Registry {
     transport: Weak<dyn Transport>,
-    over: Mutex<VecDeque<(u64, Control)>>,
+    operations: Mutex<Operations>,
     /// The device of each rank in its last operation with this one.
     devices: Mutex<BTreeMap<usize, Option<DeviceId>>>,
+}
+
+/// The operations of a rank, by their tags. All ranks begin the same ones in the same order, so that they count alike.
+#[derive(Default)]
+struct Operations {
+    begun: u64,
+    running: BTreeSet<u64>,
+    failed: VecDeque<(u64, Failure)>,
+}
+
+impl Operations {
+    /// What a rank is told that asks for the operation of this tag and number; nothing if it has not begun here, or goes on.
+    fn answer(&self, operation: u64, number: u64) -> Option<Control> {
+        if number >= self.begun || self.running.contains(&operation) {
+            return None;
+        }
+        let failure = self.failed.iter().find(|(failed, _)| *failed == operation);
+        Some(failure.map_or(Control::Over, |(_, failure)| Control::Abort(failure.clone())))
+    }
 }
 
 #[derive(Default)]
@@ -42,7 +61,7 @@ impl Registry {
         let registry = extension.0.get_or_init(|| {
             is_new = true;
             let transport = comm.weak_transport();
-            Arc::new(Self { transport, over: Mutex::default(), devices: Mutex::default() })
+            Arc::new(Self { transport, operations: Mutex::default(), devices: Mutex::default() })
         });
         if is_new {
             let weak: Weak<Self> = Arc::downgrade(registry);
@@ -51,9 +70,9 @@ impl Registry {
         Arc::clone(registry)
     }
 
-    fn over(&self) -> MutexGuard<'_, VecDeque<(u64, Control)>> {
-        // No panic can happen while it is held: the list is always whole.
-        self.over.lock().unwrap_or_else(PoisonError::into_inner)
+    fn operations(&self) -> MutexGuard<'_, Operations> {
+        // No panic can happen while it is held: it is always whole.
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn devices(&self) -> MutexGuard<'_, BTreeMap<usize, Option<DeviceId>>> {
@@ -70,22 +89,33 @@ impl Registry {
         self.devices().insert(rank, device);
     }
 
-    /// Remembers an operation that is over, or that this rank could not begin.
-    pub(super) fn note(&self, operation: u64, failure: Option<Failure>) {
-        let answer = failure.map_or(Control::Over, Control::Abort);
+    /// Counts an operation that begins. Returns its number.
+    pub(super) fn begin(&self, operation: u64) -> u64 {
+        let mut operations = self.operations();
+        operations.running.insert(operation);
+        operations.begun += 1;
+        operations.begun - 1
+    }
+
+    /// Remembers that an operation is over, or why this rank could not begin it.
+    pub(super) fn end(&self, operation: u64, failure: Option<Failure>) {
         {
-            let mut over = self.over();
-            over.truncate(MOST - 1);
-            over.push_front((operation, answer));
+            let mut operations = self.operations();
+            operations.running.remove(&operation);
+            if let Some(failure) = failure {
+                operations.failed.truncate(MOST - 1);
+                operations.failed.push_front((operation, failure));
+            }
         }
         // A rank may have asked before.
         self.serve();
     }
 
-    /// Asks a rank whether the operation is over there.
-    pub(super) fn ask(comm: &Communicator, rank: usize, operation: u64) {
+    /// Asks a rank whether an operation is over there.
+    pub(super) fn ask(comm: &Communicator, rank: usize, operation: u64, number: u64) {
+        let question = [operation.to_le_bytes(), number.to_le_bytes()].concat();
         // A rank that cannot be reached is noticed otherwise.
-        let _ = comm.send(rank, TAG, operation.to_le_bytes().to_vec());
+        let _ = comm.send(rank, TAG, question);
     }
 }
 
@@ -93,14 +123,13 @@ impl Serve for Registry {
     fn serve(&self) {
         let Some(transport) = self.transport.upgrade() else { return };
         while let Some(message) = transport.inbox().take(TAG, None) {
-            let Some(operation) = message.payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-            else {
-                continue;
+            let word = |at: usize| {
+                message.payload.get(8 * at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
             };
-            let answer = self.over().iter().find(|(known, _)| *known == operation).map(|(_, it)| it.encode());
-            if let Some(answer) = answer {
+            let (Some(operation), Some(number)) = (word(0), word(1)) else { continue };
+            if let Some(answer) = self.operations().answer(operation, number) {
                 let tag = PacketTag { operation, channel: 0 }.control();
-                let _ = transport.post(message.source, tag, answer, &[]);
+                let _ = transport.post(message.source, tag, answer.encode(), &[]);
             }
         }
     }

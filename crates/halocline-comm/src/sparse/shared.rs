@@ -6,10 +6,12 @@ use super::registry::Registry;
 use super::{Role, SparseError, SparseStatistics};
 use crate::call::Call;
 use crate::claim::Claim;
+use crate::communicator::Communicator;
 use crate::completion::Completion;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::lock::lock_yielding;
+use crate::memory_resource::MemoryResource;
 use crate::packet::{Failure, Packet, PacketContext, PacketTag};
 use crate::progress::Serve;
 use crate::wait::Late;
@@ -20,6 +22,8 @@ use std::time::Duration;
 pub(super) struct Shared {
     pub(super) context: PacketContext,
     pub(super) call: Call,
+    /// Among the sparse all-to-alls of the communicator.
+    pub(super) number: u64,
     pub(super) tag: PacketTag,
     deadline: Option<Duration>,
     pub(super) sources: Vec<usize>,
@@ -88,35 +92,33 @@ fn checked(named: &[usize], role: Role, rank: usize, size: usize) -> Result<Vec<
 
 impl Shared {
     pub(super) fn begin(
-        context: PacketContext,
-        deadline: Option<Duration>,
+        comm: &Communicator,
+        resource: Arc<dyn MemoryResource>,
         sources: &[usize],
         destinations: &[usize],
     ) -> Result<Arc<Self>, SparseError> {
-        let comm = context.comm();
         let (rank, size) = (comm.rank(), comm.size());
-        // A rank whose sets are refused has taken part in the count of operations.
         let call = Call::lasting(comm, "SparseAlltoall");
         let tag = PacketTag { operation: call.operation(), channel: 0 };
         let registry = Registry::of(comm);
-        let checked = |named, role| {
-            let checked = checked(named, role, rank, size);
-            // The ranks that name this one wait for it.
-            checked.inspect_err(|error| {
-                let why = error.to_string();
-                registry.note(tag.operation, Some(Failure { rank, why }));
-            })
+        let number = registry.begin(tag.operation);
+        // From here on a rank that fails has taken part in the count of operations, and answers the ranks that name it.
+        let failed = |error: SparseError| {
+            registry.end(tag.operation, Some(Failure { rank, why: error.to_string() }));
+            error
         };
-        let sources = checked(sources, Role::Source)?;
-        let destinations = checked(destinations, Role::Destination)?;
+        let context = PacketContext::new(comm, resource).map_err(|error| failed(error.into()))?;
+        let sources = checked(sources, Role::Source, rank, size).map_err(failed)?;
+        let destinations = checked(destinations, Role::Destination, rank, size).map_err(failed)?;
         let packets = sources.iter().map(|_| Vec::new()).collect();
         let shared = Arc::new(Self {
             engine: Mutex::new(Engine::new(&sources, &destinations, &registry)),
             outcome: Mutex::new(Outcome { packets, ..Outcome::default() }),
             context,
             call,
+            number,
             tag,
-            deadline,
+            deadline: comm.deadline,
             sources,
             destinations,
             claim: Claim::default(),
@@ -397,6 +399,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.arm(|arming| arming.is_over = true);
         self.context.comm().link().inbox().forget(self.tag.operation);
-        self.registry.note(self.tag.operation, None);
+        self.registry.end(self.tag.operation, None);
     }
 }

@@ -110,6 +110,36 @@ fn sets_that_contradict_each_other_are_found_out() {
 }
 
 /// A rank asks another one whose hello is late; the answer comes behind the hello, when the operation may be over there.
+/// However many operations the other rank has passed over since.
+#[test]
+fn sets_that_contradict_each_other_are_found_out_late() {
+    for is_refused in [false, true] {
+        let gone_on = Barrier::new(2);
+        on_ranks(2, |comm| {
+            if comm.rank() == 0 {
+                gone_on.wait();
+                let comm = comm.with_deadline(Some(Duration::from_secs(100)));
+                let exchange = new(&comm, &[1], &[1]).unwrap();
+                let found = text(exchange.finish_and_wait());
+                gone_on.wait();
+                let expected =
+                    if is_refused { "rank 1 has given up" } else { "rank 0 names rank 1 as a source, but" };
+                assert!(found.contains(expected), "{found}");
+                return;
+            }
+            match is_refused {
+                true => assert!(matches!(new(&comm, &[1], &[]), Err(SparseError::Itself { .. }))),
+                false => new(&comm, &[], &[]).unwrap().finish_and_wait().unwrap(),
+            }
+            for _ in 0..1100 {
+                new(&comm, &[], &[]).unwrap().finish_and_wait().unwrap();
+            }
+            gone_on.wait();
+            gone_on.wait();
+        });
+    }
+}
+
 #[test]
 fn an_answer_behind_the_hello_contradicts_nothing() {
     on_ranks(2, |comm| {
