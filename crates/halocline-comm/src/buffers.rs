@@ -1,6 +1,7 @@
 //! A pool of message buffers: fresh memory costs a page fault for every page, which takes longer than moving
 //! the bytes.
 
+use crate::error::CommError;
 use std::sync::Mutex;
 
 /// Smaller buffers are not kept: the allocator is as fast.
@@ -13,15 +14,29 @@ static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// An empty buffer with a capacity of at least so many bytes. Never waits.
 pub fn take(bytes: usize) -> Vec<u8> {
+    kept(bytes).unwrap_or_else(|| Vec::with_capacity(bytes))
+}
+
+/// The same, for sizes that a program chooses: an error if there is no memory for it.
+pub fn try_take(bytes: usize) -> Result<Vec<u8>, CommError> {
+    if let Some(kept) = kept(bytes) {
+        return Ok(kept);
+    }
+    let mut fresh = Vec::new();
+    fresh.try_reserve_exact(bytes).map_err(|_| CommError::OutOfMemory(bytes))?;
+    Ok(fresh)
+}
+
+/// A buffer of the pool with such a capacity.
+fn kept(bytes: usize) -> Option<Vec<u8>> {
     // A much larger buffer is left for larger messages.
     let fits = |kept: &Vec<u8>| (bytes..=bytes.saturating_mul(4)).contains(&kept.capacity());
-    let found = || {
-        let mut kept = KEPT.try_lock().ok()?;
-        let at = kept.iter().rposition(fits)?;
-        Some(kept.swap_remove(at))
-    };
-    let kept = if bytes < LEAST { None } else { found() };
-    kept.unwrap_or_else(|| Vec::with_capacity(bytes))
+    if bytes < LEAST {
+        return None;
+    }
+    let mut kept = KEPT.try_lock().ok()?;
+    let at = kept.iter().rposition(fits)?;
+    Some(kept.swap_remove(at))
 }
 
 /// Puts a buffer into the pool. Never waits.
@@ -64,6 +79,12 @@ mod tests {
         assert!(kept.iter().all(|kept| kept.capacity() >= 1 << 20));
         keep(&mut kept, Vec::with_capacity(LEAST));
         assert!(kept.iter().all(|kept| kept.capacity() >= 1 << 20));
+    }
+
+    #[test]
+    fn a_size_without_memory_is_refused() {
+        let bytes = isize::MAX as usize;
+        assert!(matches!(try_take(bytes), Err(CommError::OutOfMemory(found)) if found == bytes));
     }
 
     #[test]

@@ -46,6 +46,13 @@ impl PacketContext {
         Ok(Self { comm: comm.detached(), mappings, resource, host, waker, part: PART, copiers })
     }
 
+    /// An empty message for so many bytes that this rank sends.
+    pub(super) fn message(&self, bytes: usize) -> Result<Vec<u8>, PacketError> {
+        let message = crate::buffers::try_take(bytes + Communicator::SPARE);
+        let from = self.comm.rank();
+        message.map_err(|error| PacketError::Memory { from, bytes: bytes as u64, error: error.into() })
+    }
+
     /// The communicator.
     pub fn comm(&self) -> &Communicator {
         &self.comm

@@ -17,7 +17,7 @@ const PRESENT: u8 = 1;
 
 /// How the payload of a packet travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Path {
     /// There is none, or it is empty.
     Nothing,
     /// The next message.
@@ -49,7 +49,7 @@ pub(super) struct Header {
     pub(super) words: [u64; 4],
     /// The length of the payload; `None` if there is none.
     pub(super) payload: Option<u64>,
-    pub(super) way: Way,
+    pub(super) path: Path,
 }
 
 /// A message of a packet that no rank of this library sends.
@@ -86,14 +86,14 @@ fn field(field: &'static str, value: u64) -> HeaderError {
 impl Header {
     /// Appends the header and the metadata to an empty buffer with capacity for them.
     pub(super) fn write(&self, metadata: &[u8], message: &mut Vec<u8>) {
-        let (way, token, offset) = match self.way {
-            Way::Nothing => (0, 0, 0),
-            Way::Message => (1, 0, 0),
-            Way::Mapped { token, offset, on_device } => (2 + u8::from(on_device), token, offset),
-            Way::Parts { part } => (4, part, 0),
+        let (path, token, offset) = match self.path {
+            Path::Nothing => (0, 0, 0),
+            Path::Message => (1, 0, 0),
+            Path::Mapped { token, offset, on_device } => (2 + u8::from(on_device), token, offset),
+            Path::Parts { part } => (4, part, 0),
         };
         let flags = if self.payload.is_some() { PRESENT } else { 0 };
-        message.extend_from_slice(&[VERSION, self.kind, flags, way]);
+        message.extend_from_slice(&[VERSION, self.kind, flags, path]);
         message.extend_from_slice(&(metadata.len() as u32).to_le_bytes());
         let lengths = [self.sequence, self.payload.unwrap_or(0)];
         for word in lengths.into_iter().chain(self.words).chain([token, offset]) {
@@ -112,7 +112,7 @@ impl Header {
         let missing = BYTES.saturating_sub(message.len());
         let (head, metadata) = message.split_at_checked(BYTES).ok_or(WireError::Short { missing })?;
         let mut reader = Reader::new(head);
-        let [version, kind, flags, way] = reader.u32()?.to_le_bytes();
+        let [version, kind, flags, path] = reader.u32()?.to_le_bytes();
         if version != VERSION {
             return Err(HeaderError::Version { found: version, known: VERSION });
         }
@@ -134,7 +134,7 @@ impl Header {
         if length > longest {
             return Err(field("payload length", length));
         }
-        let is_known = match way {
+        let is_known = match path {
             2 | 3 => true,
             4 => (1..=PART as u64).contains(&token) && offset == 0,
             _ => (token, offset) == (0, 0),
@@ -145,15 +145,15 @@ impl Header {
         if offset.checked_add(length).is_none() {
             return Err(field("offset", offset));
         }
-        let way = match (way, length) {
-            (0, 0) => Way::Nothing,
-            (1, 1..=SMALL) => Way::Message,
-            (2 | 3, 1..) => Way::Mapped { token, offset, on_device: way == 3 },
-            (4, 1..) => Way::Parts { part: token },
-            _ => return Err(field("path", way.into())),
+        let path = match (path, length) {
+            (0, 0) => Path::Nothing,
+            (1, 1..=SMALL) => Path::Message,
+            (2 | 3, 1..) => Path::Mapped { token, offset, on_device: path == 3 },
+            (4, 1..) => Path::Parts { part: token },
+            _ => return Err(field("path", path.into())),
         };
         let payload = is_present.then_some(length);
-        Ok((Self { kind, sequence, words, payload, way }, metadata))
+        Ok((Self { kind, sequence, words, payload, path }, metadata))
     }
 }
 
@@ -207,22 +207,22 @@ impl Reply {
 /// Samples of both messages.
 #[cfg(any(test, fuzzing))]
 pub(super) fn samples() -> Vec<Vec<u8>> {
-    let ways = [
-        (None, Way::Nothing),
-        (Some(0), Way::Nothing),
-        (Some(SMALL), Way::Message),
-        (Some(SMALL + 1), Way::Mapped { token: 7, offset: 64, on_device: true }),
-        (Some(1 << 20), Way::Mapped { token: u64::MAX, offset: 0, on_device: false }),
-        (Some(1 << 33), Way::Parts { part: PART as u64 }),
-        (Some(1 << 33), Way::Parts { part: 1 }),
+    let paths = [
+        (None, Path::Nothing),
+        (Some(0), Path::Nothing),
+        (Some(SMALL), Path::Message),
+        (Some(SMALL + 1), Path::Mapped { token: 7, offset: 64, on_device: true }),
+        (Some(1 << 20), Path::Mapped { token: u64::MAX, offset: 0, on_device: false }),
+        (Some(1 << 33), Path::Parts { part: PART as u64 }),
+        (Some(1 << 33), Path::Parts { part: 1 }),
     ];
-    let header = |(payload, way)| {
+    let header = |(payload, path)| {
         let mut message = Vec::new();
-        Header { kind: 3, sequence: 5, words: [1, 2, 3, 4], payload, way }.write(b"metadata", &mut message);
+        Header { kind: 3, sequence: 5, words: [1, 2, 3, 4], payload, path }.write(b"metadata", &mut message);
         message
     };
     let replies = [Reply::Ready, Reply::Copied, Reply::Unmapped, Reply::Refused("no memory".to_owned())];
-    ways.into_iter().map(header).chain(replies.iter().map(Reply::encode)).collect()
+    paths.into_iter().map(header).chain(replies.iter().map(Reply::encode)).collect()
 }
 
 #[cfg(test)]
@@ -246,8 +246,8 @@ mod tests {
     #[test]
     fn each_forged_or_cut_field_is_refused() {
         let mut message = Vec::new();
-        let way = Way::Message;
-        Header { kind: 1, sequence: 2, words: [0; 4], payload: Some(8), way }.write(b"ab", &mut message);
+        let path = Path::Message;
+        Header { kind: 1, sequence: 2, words: [0; 4], payload: Some(8), path }.write(b"ab", &mut message);
         for cut in 0..message.len() {
             Header::read(&message[..cut]).unwrap_err();
         }

@@ -2,7 +2,6 @@
 
 use super::send::EVENT_POLL;
 use super::{PacketContext, PacketError};
-use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
 use crate::lent::Lent;
@@ -105,7 +104,7 @@ impl PartsSend {
             let lent = unsafe { lend(&self.payload, &part, &self.out) };
             return Ok(context.comm().send_lent(to, tag, lent)?);
         }
-        let mut message = crate::buffers::take(part.len() + Communicator::SPARE);
+        let mut message = context.message(part.len())?;
         message.extend_from_slice(self.payload.bytes().and_then(|bytes| bytes.get(part)).unwrap_or_default());
         Ok(context.comm().send(to, tag, message)?)
     }

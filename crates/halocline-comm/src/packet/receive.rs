@@ -1,7 +1,7 @@
 //! The receiver's side of a packet.
 
 use super::copy::{Copying, Source, Target};
-use super::header::{Header, HeaderError, Reply, Way};
+use super::header::{Header, HeaderError, Path, Reply};
 use super::parts::PartsReceive;
 use super::staged::StagedReceive;
 use super::{Packet, PacketContext, PacketError, PacketTag};
@@ -64,9 +64,9 @@ impl PacketReceive {
         let behind = message.payload.len() - rest.len();
         let mut metadata = message.payload;
         metadata.drain(..behind);
-        let (payload, state) = match (header.payload, header.way) {
-            (payload, Way::Nothing) => (payload.map(|_| Buffer::empty_of(context.resource())), State::Over),
-            (_, Way::Message) => (None, State::Message),
+        let (payload, state) = match (header.payload, header.path) {
+            (payload, Path::Nothing) => (payload.map(|_| Buffer::empty_of(context.resource())), State::Over),
+            (_, Path::Message) => (None, State::Message),
             (length, _) => {
                 let bytes = usize::try_from(length.unwrap_or(0)).unwrap_or(usize::MAX);
                 (None, State::Reserving { memory: Reservation::new(bytes), message: None })
@@ -177,7 +177,7 @@ impl PacketReceive {
             return;
         }
         let tag = self.tag.payload(self.header.sequence);
-        if matches!(self.header.way, Way::Mapped { .. } | Way::Parts { .. }) && !self.is_ready {
+        if matches!(self.header.path, Path::Mapped { .. } | Path::Parts { .. }) && !self.is_ready {
             // A sender that cannot be reached waits no more.
             let _ = self.reply(context, &Reply::Refused(why.to_owned()));
         }
@@ -304,7 +304,7 @@ impl PacketReceive {
 
     /// Begins to receive into reserved memory.
     fn start(&mut self, context: &PacketContext, buffer: Buffer) -> Result<State, PacketError> {
-        let Way::Mapped { token, offset, on_device } = self.header.way else {
+        let Path::Mapped { token, offset, on_device } = self.header.path else {
             return Ok(self.in_parts(context, buffer));
         };
         let length = self.header.payload.unwrap_or(0);
@@ -344,8 +344,8 @@ impl PacketReceive {
     }
 
     fn in_parts(&self, context: &PacketContext, buffer: Buffer) -> State {
-        let part = match self.header.way {
-            Way::Parts { part } => usize::try_from(part).unwrap_or(usize::MAX),
+        let part = match self.header.path {
+            Path::Parts { part } => usize::try_from(part).unwrap_or(usize::MAX),
             // The sender has heard that its memory cannot be mapped.
             _ => context.part(),
         };

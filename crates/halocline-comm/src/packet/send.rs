@@ -1,6 +1,6 @@
 //! The sender's side of a packet.
 
-use super::header::{Header, Reply, SEQUENCES, SMALL, Way};
+use super::header::{Header, Path, Reply, SEQUENCES, SMALL};
 use super::parts::PartsSend;
 use super::staged::StagedSend;
 use super::{Packet, PacketContext, PacketError, PacketTag};
@@ -82,7 +82,7 @@ impl PacketSend {
         let Packet { metadata, payload } = packet;
         let bytes = payload.as_ref().map_or(0, |payload| payload.len() as u64);
         let length = payload.as_ref().map(|_| bytes);
-        let header = Header { kind: 0, sequence: 0, words: [0; 4], payload: length, way: Way::Nothing };
+        let header = Header { kind: 0, sequence: 0, words: [0; 4], payload: length, path: Path::Nothing };
         let (device, state) = (None, State::Waiting(payload));
         let (is_posted, is_withdrawn, awaits_content) = (false, false, false);
         let (from, copied) = (to, Copied::Nowhere);
@@ -260,7 +260,7 @@ impl PacketSend {
         }
     }
 
-    /// Chooses the way of the payload, which is there.
+    /// Chooses the path of the payload, which is there.
     fn start(&mut self, context: &PacketContext, payload: Option<Buffer>) -> Result<State, PacketError> {
         context.check_rank(self.to)?;
         let (found, most) = (self.metadata.len(), Packet::MOST_METADATA);
@@ -268,13 +268,13 @@ impl PacketSend {
             return Err(PacketError::Metadata { to: self.to, found, most });
         }
         let Some(payload) = payload.filter(|payload| !payload.is_empty()) else {
-            self.post(context, Way::Nothing)?;
+            self.post(context, Path::Nothing)?;
             return Ok(State::Over);
         };
         let on_host = payload.kind() != MemoryKind::Device;
         if on_host && self.bytes <= SMALL {
             let tag = self.tag.payload(self.header.sequence);
-            let header = Post { tag: self.tag.header(), payload: self.written(Way::Message) };
+            let header = Post { tag: self.tag.header(), payload: self.written(context, Path::Message)? };
             context.comm().send_pair(self.to, [header, Post { tag, payload: into_message(payload) }])?;
             self.is_posted = true;
             return Ok(State::Over);
@@ -294,7 +294,7 @@ impl PacketSend {
         }
     }
 
-    /// Names the mapping to the receiver, or takes another way.
+    /// Names the mapping to the receiver, or takes another path.
     fn mapped(
         &mut self,
         context: &PacketContext,
@@ -305,7 +305,7 @@ impl PacketSend {
             Ok(pinned) => {
                 let on_device = payload.kind() == MemoryKind::Device;
                 let (token, offset) = (pinned.token(), pinned.offset());
-                self.post(context, Way::Mapped { token, offset, on_device })?;
+                self.post(context, Path::Mapped { token, offset, on_device })?;
                 Ok(State::Mapped { payload, pinned })
             }
             Err(MappingError::Refused { why, .. })
@@ -348,7 +348,7 @@ impl PacketSend {
             MemoryKind::Device => context.staged_part(),
             MemoryKind::Host | MemoryKind::Pinned => context.part(),
         };
-        self.post(context, Way::Parts { part: part as u64 })?;
+        self.post(context, Path::Parts { part: part as u64 })?;
         Ok(parts_of(payload, part))
     }
 
@@ -396,20 +396,20 @@ impl PacketSend {
         Ok(Some(copy))
     }
 
-    fn post(&mut self, context: &PacketContext, way: Way) -> Result<(), PacketError> {
-        let message = self.written(way);
+    fn post(&mut self, context: &PacketContext, path: Path) -> Result<(), PacketError> {
+        let message = self.written(context, path)?;
         context.comm().send(self.to, self.tag.header(), message)?;
         self.is_posted = true;
         Ok(())
     }
 
     /// The header message.
-    fn written(&mut self, way: Way) -> Vec<u8> {
-        self.header.way = way;
+    fn written(&mut self, context: &PacketContext, path: Path) -> Result<Vec<u8>, PacketError> {
+        self.header.path = path;
         let metadata = std::mem::take(&mut self.metadata);
-        let mut message = Vec::with_capacity(Header::length(&metadata) + Communicator::SPARE);
+        let mut message = context.message(Header::length(&metadata))?;
         self.header.write(&metadata, &mut message);
-        message
+        Ok(message)
     }
 
     fn reply(&self, context: &PacketContext) -> Result<Option<Reply>, PacketError> {

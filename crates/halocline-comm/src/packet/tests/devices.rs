@@ -142,9 +142,9 @@ fn a_part_of_another_length_is_refused_once_the_copies_are_over() {
     let device = live.world().device(0).unwrap();
     let pair = Pair::new(|_| Arc::new(DeviceMemory::new(&device)));
     let [from, to] = &pair.ends;
-    let (mut header, way) = (Vec::new(), header::Way::Parts { part: PART as u64 });
+    let (mut header, path) = (Vec::new(), header::Path::Parts { part: PART as u64 });
     let payload = Some(3 * PART as u64);
-    header::Header { kind: 0, sequence: 9, words: [0; 4], payload, way }.write(&[], &mut header);
+    header::Header { kind: 0, sequence: 9, words: [0; 4], payload, path }.write(&[], &mut header);
     from.comm().send(1, TAG.header(), header).unwrap();
     for length in [PART, PART + 1] {
         from.comm().send(1, TAG.payload(9), vec![7; length]).unwrap();

@@ -241,8 +241,8 @@ fn a_payload_of_another_length_than_announced_is_refused() {
     let [from, to] = &pair.ends;
     // A header that announces 8 bytes, then a message of 7.
     let mut header = Vec::new();
-    let way = header::Way::Message;
-    header::Header { kind: 0, sequence: 9, words: [0; 4], payload: Some(8), way }.write(&[], &mut header);
+    let path = header::Path::Message;
+    header::Header { kind: 0, sequence: 9, words: [0; 4], payload: Some(8), path }.write(&[], &mut header);
     from.comm().send(1, TAG.header(), header).unwrap();
     from.comm().send(1, TAG.payload(9), vec![0; 7]).unwrap();
     let mut receive = PacketReceive::next(to, 0, TAG).unwrap().unwrap();
@@ -291,8 +291,8 @@ fn errors_of_a_memory_resource_of_the_program_are_those_of_the_packet() {
 fn a_header_that_contradicts_itself_is_refused() {
     let pair = Pair::on_host();
     let mut header = Vec::new();
-    let way = header::Way::Message;
-    header::Header { kind: 0, sequence: 9, words: [0; 4], payload: Some(8), way }.write(&[], &mut header);
+    let path = header::Path::Message;
+    header::Header { kind: 0, sequence: 9, words: [0; 4], payload: Some(8), path }.write(&[], &mut header);
     header[3] = 0;
     pair.ends[0].comm().send(1, TAG.header(), header).unwrap();
     let found = PacketReceive::next(&pair.ends[1], 0, TAG).err();
