@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "neighbors::wrong_calls_are_refused", run: refused },
     Case { name: "neighbors::a_limit_below_the_payload_spills_or_fails_everywhere", run: limited },
     Case { name: "neighbors::a_rank_that_never_comes_is_named", run: deadline },
+    Case { name: "neighbors::a_deadline_may_be_as_long_as_one_likes", run: endless },
     Case { name: "neighbors::different_lines_are_found_out", run: topologies },
     Case { name: "neighbors::what_is_dropped_too_early_is_named", run: dropped },
     Case { name: "neighbors::a_session_ends_by_its_last_turns_or_by_its_drop", run: sessions_end },
@@ -319,6 +320,19 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
         // The neighbours of rank 1 wait for it.
         ensure!(comm.rank() > 2 || flight.take().is_err(), "a round is over without a packet of rank 1");
     }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn endless(comm: &Stage<'_>) -> Outcome {
+    let patient = comm.with_deadline(Some(Duration::MAX));
+    let line = Line::new(&comm.of(&patient), Topology::Line)?;
+    line.round(0, 0, 100)?;
+    let (calls, flight) = (Arc::<AtomicU32>::default(), line.start(1, line.packets(1, 10)?)?);
+    let counts = Arc::clone(&calls);
+    flight.on_completion(move |_| _ = counts.fetch_add(1, Ordering::AcqRel));
+    await_count(comm, &calls, 1)?;
+    flight.take()?;
     comm.barrier()?;
     Ok(())
 }

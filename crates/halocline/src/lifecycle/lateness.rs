@@ -54,7 +54,7 @@ impl Lateness {
     /// When the deadline of exchange `epoch` passes and when its next warning is due, as far as its clock runs.
     pub(crate) fn due(&self, epoch: u64, deadline: Option<Duration>, warns: bool) -> Option<Duration> {
         let clock = lock(&self.0);
-        let deadline = deadline.map(|deadline| clock.since + deadline);
+        let deadline = deadline.map(|deadline| clock.since.saturating_add(deadline));
         let warning = clock.awaited_since.filter(|_| warns);
         let warning = warning.map(|since| since + WARN_AFTER * (clock.warnings + 1));
         [deadline, warning].into_iter().flatten().min().filter(|_| clock.epoch == epoch)

@@ -141,7 +141,7 @@ impl Serve for Shared {
     fn due(&self) -> Option<Duration> {
         let (state, now) = (self.lock(), self.now());
         let carried_on = state.active.iter().filter(|active| active.is_armed || state.is_detached);
-        let ends = carried_on.filter_map(|active| Some(active.begun + self.deadline?)).min();
+        let ends = carried_on.filter_map(|active| Some(active.begun.saturating_add(self.deadline?))).min();
         ends.into_iter().chain(state.due(now)).min()
     }
 }
