@@ -260,13 +260,13 @@ impl Communicator {
                     None
                 }
                 Late::Warn { after, again } => {
-                    let within = self.within.map_or(String::new(), |call| format!("in {call} "));
                     let awaited = match from {
                         None => "other ranks".to_owned(),
                         Some(rank) => self.describe_waits(&[rank]),
                     };
                     let (rank, after) = (self.rank(), after.as_secs());
-                    let text = format!("rank {rank} has waited {after} s {within}for {what} from {awaited}");
+                    let what = self.described(what);
+                    let text = format!("rank {rank} has waited {after} s for {what} from {awaited}");
                     self.link().host().tell_late(&text, again);
                     None
                 }
@@ -276,11 +276,11 @@ impl Communicator {
                     Some(Err(CommError::Deadline {
                         waiting: self.rank(),
                         after,
-                        what: format!("{what}{from}"),
+                        what: format!("{}{from}", self.described(what)),
                     }))
                 }
                 Late::Interrupted => {
-                    let what = self.shared.interrupted.get_or_init(|| what.to_owned()).clone();
+                    let what = self.shared.interrupted.get_or_init(|| self.described(what)).clone();
                     Some(Err(CommError::Interrupted { waiting: self.rank(), what }))
                 }
             },
@@ -289,6 +289,11 @@ impl Communicator {
             call.retract(self, rank);
         }
         ended
+    }
+
+    /// What is waited for, and the function of the library that it is a part of.
+    fn described(&self, what: &str) -> String {
+        self.within.map_or_else(|| what.to_owned(), |call| format!("{what} of {call}"))
     }
 
     /// A rank that leaves because another has died is not the one to name.
@@ -301,7 +306,7 @@ impl Communicator {
 
     /// The error for a rank that is gone, if `from` has left or any rank has died.
     pub(crate) fn departed(&self, from: Option<usize>, what: &str) -> Option<CommError> {
-        let (waiting, what) = (self.rank(), what.to_owned());
+        let (waiting, what) = (self.rank(), self.described(what));
         if let Some(rank) = (0..self.size()).find(|&rank| self.link().state(rank) == PeerState::Dead) {
             return Some(CommError::Died { rank, waiting, what });
         }

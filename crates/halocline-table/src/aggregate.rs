@@ -13,6 +13,7 @@ use arrow_array::ArrayRef;
 use arrow_schema::DataType;
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 /// A statistic of a window: of the values that are not null, as in polars.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -139,29 +140,43 @@ impl Request<'_> {
         // A multiple of 8: no two threads write bits of one byte.
         let each = count.div_ceil(threads).next_multiple_of(8).max(8);
         let mut parts: Vec<Vec<Part<'_>>> = outputs.iter_mut().map(|output| output.split(each)).collect();
-        std::thread::scope(|scope| {
-            let mut start = self.range.start;
-            while start < self.range.end {
-                let range = start..self.range.end.min(start + each);
-                start = range.end;
-                let jobs =
-                    statistics.iter().zip(&mut parts).filter_map(|((aggregation, pieces, _), parts)| {
-                        let part = if parts.is_empty() { None } else { Some(parts.remove(0)) };
-                        part.map(|part| job(aggregation, pieces, aggregation.needs(self.window_rows), part))
-                    });
-                let jobs: Vec<Job<'_>> = jobs.collect();
-                if range.end == self.range.end {
-                    self.run(range, jobs);
-                } else {
-                    scope.spawn(|| self.run(range, jobs));
-                }
-            }
-        });
+        let mut tasks = Vec::new();
+        let mut start = self.range.start;
+        while start < self.range.end {
+            let range = start..self.range.end.min(start + each);
+            start = range.end;
+            let jobs = statistics.iter().zip(&mut parts).filter_map(|((aggregation, pieces, _), parts)| {
+                let part = if parts.is_empty() { None } else { Some(parts.remove(0)) };
+                part.map(|part| job(aggregation, pieces, aggregation.needs(self.window_rows), part))
+            });
+            tasks.push((range, jobs.collect()));
+        }
+        self.run_all(tasks);
         drop(parts);
         let finished = outputs.into_iter().zip(statistics);
         Ok(finished
             .map(|(output, (aggregation, _, data_type))| output.finish(&result_type(aggregation, data_type)))
             .collect())
+    }
+
+    /// Runs the tasks on as many threads, or fewer where the system refuses some.
+    fn run_all(&self, tasks: Vec<(Range<usize>, Vec<Job<'_>>)>) {
+        let helpers = tasks.len().saturating_sub(1);
+        let tasks = Mutex::new(tasks);
+        let next = || tasks.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let work = || {
+            while let Some((range, jobs)) = next() {
+                self.run(range, jobs);
+            }
+        };
+        std::thread::scope(|scope| {
+            let spawn = |_: &usize| std::thread::Builder::new().spawn_scoped(scope, work).is_ok();
+            let started = (0..helpers).take_while(spawn).count();
+            if started < helpers {
+                tracing::warn!("computes windows on {} threads: the system refuses more", started + 1);
+            }
+            work();
+        });
     }
 
     fn run(&self, range: Range<usize>, mut jobs: Vec<Job<'_>>) {

@@ -16,12 +16,12 @@ pub(crate) struct Group {
     pub(crate) text: String,
 }
 
-/// Whether a column can name groups.
+/// Whether a column can name groups. One of nulls alone names one.
 pub(crate) fn is_group_type(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_group_type(values),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Boolean => true,
-        DataType::Date32 | DataType::Date64 => true,
+        DataType::Date32 | DataType::Date64 | DataType::Null => true,
         other => other.is_integer(),
     }
 }
@@ -79,7 +79,7 @@ fn text_of(columns: &[ArrayRef], row: usize) -> String {
 }
 
 fn value_text(column: &dyn Array, row: usize) -> String {
-    if column.is_null(row) {
+    if column.is_null(row) || column.data_type() == &DataType::Null {
         return "null".to_owned();
     }
     match column.data_type() {

@@ -152,7 +152,7 @@ fn calls_out_of_step_warn_on_both_ranks_with_the_call_of_the_other() {
     let ended = two_ranks([out_of_step, patient], |clock, _| {
         clock.until(|| {
             let text = clock.warnings().into_iter().map(|(text, _)| text).collect::<String>();
-            text.contains("in bind for an all-reduce from rank 1 (which waits in barrier)")
+            text.contains("for an all-reduce of bind from rank 1 (which waits in barrier)")
                 && text.contains("for a barrier from rank 0 (which waits in bind)")
         });
     });

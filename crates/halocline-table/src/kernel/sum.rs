@@ -127,12 +127,25 @@ impl Compensated {
 pub(crate) struct FloatSum {
     total: Compensated,
     is_mean: bool,
+    /// Values are divided by [`UNIT`]: an intermediate sum exceeded the type. Until the window is cleared.
+    is_scaled: bool,
 }
+
+/// 2^64: as many of the largest numbers, divided by it, have a sum within the type. The division is exact, but for numbers below 1e-289.
+const UNIT: f64 = 18_446_744_073_709_551_616.0;
 
 impl FloatSum {
     /// The mean instead of the sum.
     pub(crate) fn mean() -> Self {
         Self { is_mean: true, ..Self::default() }
+    }
+
+    /// Sums the window anew, scaled.
+    #[cold]
+    fn scale(&mut self, window: Stretch<'_, f64>) -> f64 {
+        (self.total, self.is_scaled) = (Compensated::default(), true);
+        window.values().for_each(|value| self.total.add(value / UNIT));
+        self.total.value().unwrap_or(f64::NAN) * UNIT
     }
 }
 
@@ -140,22 +153,26 @@ impl State<f64> for FloatSum {
     type Out = f64;
 
     fn clear(&mut self) {
-        self.total = Compensated::default();
+        (self.total, self.is_scaled) = (Compensated::default(), false);
     }
 
     #[inline]
     fn add(&mut self, _: usize, value: f64) {
-        self.total.add(value);
+        self.total.add(if self.is_scaled { value / UNIT } else { value });
     }
 
     #[inline]
     fn remove(&mut self, _: usize, value: f64) {
-        self.total.remove(value);
+        self.total.remove(if self.is_scaled { value / UNIT } else { value });
     }
 
     #[inline]
     fn result(&mut self, count: usize, window: Stretch<'_, f64>) -> Option<f64> {
-        let sum = self.total.value().unwrap_or_else(|| window.values().sum());
+        let sum = match self.total.value() {
+            Some(sum) if self.is_scaled => sum * UNIT,
+            Some(sum) => sum,
+            None => self.scale(window),
+        };
         match (self.is_mean, count) {
             (false, _) => Some(sum),
             (true, 0) => None,
@@ -165,6 +182,9 @@ impl State<f64> for FloatSum {
 
     fn slide(&mut self, leaving: &[f64], entering: &[f64], count: usize, out: &mut [f64]) -> bool {
         let count = count as f64;
+        if self.is_scaled {
+            return false;
+        }
         match self.is_mean {
             true => self.total.slide(leaving, entering, out, |sum| sum / count),
             false => self.total.slide(leaving, entering, out, |sum| sum),
@@ -228,6 +248,7 @@ impl State<u64> for Count {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Span;
     use super::super::tests::{compare, values, windows};
     use super::*;
     use proptest::prelude::*;
@@ -267,6 +288,30 @@ mod tests {
                 compare(FloatSum::default(), &values, part, sum, is_close);
                 let mean = |of: &[f64]| Some(of.iter().sum::<f64>() / of.len() as f64);
                 compare(FloatSum::mean(), &values, part, mean, is_close);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sum_beyond_the_type_does_not_spoil_later_ones_or_make_them_slow() {
+        // Summing each window anew would take 4e10 additions.
+        let (rows, length) = (400_000, 100_000);
+        let mut values: Vec<f64> = (0..rows).map(|row| f64::from(row % 64) / 64.0).collect();
+        (values[0], values[1]) = (1.7e308, 1.7e308);
+        let span = Span { values: &values, valid: None, first: 0 };
+        let mut sum = FloatSum::default();
+        for (row, &value) in values.iter().enumerate() {
+            sum.add(row, value);
+            let first = (row + 1).saturating_sub(length);
+            if first > 0 {
+                sum.remove(first - 1, values[first - 1]);
+            }
+            let found = sum.result(row + 1 - first, Stretch { span: &span, rows: first..row + 1 }).unwrap();
+            match first {
+                0 if row > 0 => assert_eq!(found, f64::INFINITY),
+                0 | 1 => assert_eq!(found, 1.7e308),
+                _ if row % 10_000 == 0 => assert_eq!(found, values[first..=row].iter().sum::<f64>()),
+                _ => {}
             }
         }
     }

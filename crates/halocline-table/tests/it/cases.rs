@@ -109,6 +109,16 @@ fn every_type_of_group_ends_windows() {
 }
 
 #[test]
+fn a_column_of_nulls_alone_is_one_group() {
+    let key = Arc::new(Int64Array::from(vec![0, 1, 2, 3])) as ArrayRef;
+    let nulls = Arc::new(NullArray::new(4)) as ArrayRef;
+    let found = sums(key, vec![("group", nulls)], Window::rows(2).unwrap());
+    assert_eq!(found, some(&[1.0, 3.0, 6.0, 12.0]));
+    let none = Arc::new(Int64Array::from(Vec::<i64>::new())) as ArrayRef;
+    assert_eq!(sums(none, vec![("group", Arc::new(NullArray::new(0)))], Window::rows(2).unwrap()), []);
+}
+
+#[test]
 fn a_centred_window_needs_rows_from_both_sides() {
     let key = Arc::new(Int64Array::from(vec![0, 1, 2, 3])) as ArrayRef;
     let centred = Window::period("2i").unwrap().centered().closed(Closed::Both);

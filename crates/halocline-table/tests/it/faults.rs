@@ -233,7 +233,7 @@ fn a_rank_that_never_comes_is_named_by_the_deadline() {
     let comm = comm.with_deadline(Some(Duration::from_millis(50)));
     let error = rolling(&table(&[1]), &seconds(), &comm).unwrap_err();
     assert!(matches!(error, TableError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
-    assert!(error.to_string().contains("for an all-gather from rank 1"), "{error}");
+    assert!(error.to_string().contains("for an all-gather of rolling from rank 1"), "{error}");
 }
 
 #[test]
