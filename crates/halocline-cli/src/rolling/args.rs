@@ -16,15 +16,15 @@ pub(crate) struct RollingArgs {
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
     /// Read a CSV file with a header instead of the built-in data; a line is a row
-    #[arg(long, value_name = "FILE", conflicts_with = "parquet", requires_all = ["by", "value"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "parquet", requires = "by")]
     pub(super) csv: Option<PathBuf>,
     /// Read a Parquet file instead of the built-in data
-    #[arg(long, value_name = "FILE", requires_all = ["by", "value"])]
+    #[arg(long, value_name = "FILE", requires = "by")]
     pub(super) parquet: Option<PathBuf>,
     /// Column that windows follow, ascending: times, dates or integers [default: date, in the built-in data]
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
-    /// Column of numbers [default: temp, in the built-in data]
+    /// Column of numbers [default: the only one besides the key and the groups; temp in the built-in data]
     #[arg(long, value_name = "COLUMN")]
     value: Option<String>,
     /// Length of a window, up to its row: a duration such as 5d or 1h30m, units of an integer key such as 5i, or a number of rows
@@ -95,6 +95,30 @@ impl RollingArgs {
     /// The column of values.
     pub(super) fn value(&self) -> &str {
         self.value.as_deref().unwrap_or("temp")
+    }
+
+    /// The same with a value: without one the only column of numbers in the file that is neither the key nor a group.
+    pub(super) fn with_value(&self) -> Result<Self, CommandError> {
+        let is_embedded = self.csv.is_none() && self.parquet.is_none();
+        if self.value.is_some() || is_embedded {
+            return Ok(self.clone());
+        }
+        let source = self.source();
+        let is_free = |name: &String| *name != self.by() && !self.groups.contains(name);
+        let numbers: Vec<String> = source.numbers()?.into_iter().filter(is_free).collect();
+        match &numbers[..] {
+            [value] => Ok(Self { value: Some(value.clone()), ..self.clone() }),
+            [] => Err(CommandError::usage(format!(
+                "{} has no column of numbers besides the key and the groups; name one with `--value`",
+                source.name()
+            ))),
+            several => Err(CommandError::usage(format!(
+                "{} has {} columns of numbers besides the key and the groups: {}; name one with `--value`",
+                source.name(),
+                several.len(),
+                several.join(", ")
+            ))),
+        }
     }
 
     /// The columns of groups.

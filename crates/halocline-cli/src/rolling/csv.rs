@@ -47,8 +47,18 @@ fn reader<R: Read>(bytes: R) -> ::csv::Reader<R> {
     builder.has_headers(false).flexible(true).buffer_capacity(1 << 18).from_reader(bytes)
 }
 
-impl Head {
-    fn read(source: &Source, columns: Columns<'_>) -> Result<Self, TableInputError> {
+/// A file from its begin on.
+struct Beginning<'a> {
+    source: &'a Source,
+    reader: ::csv::Reader<Box<dyn Bytes>>,
+    names: Vec<String>,
+    /// The rows.
+    data: Range<u64>,
+}
+
+impl<'a> Beginning<'a> {
+    /// Reads the header.
+    fn read(source: &'a Source) -> Result<Self, TableInputError> {
         let mut bytes = source.open()?;
         let end = bytes.seek(SeekFrom::End(0)).map_err(unreadable(source))?;
         bytes.rewind().map_err(unreadable(source))?;
@@ -58,33 +68,61 @@ impl Head {
             return Err(TableInputError::NotCsv { file: source.name(), found, remedy });
         }
         bytes.rewind().map_err(unreadable(source))?;
-        let mut reader = reader(&mut bytes);
-        let mut next = |what| {
-            let mut record = ByteRecord::new();
-            match reader.read_byte_record(&mut record) {
-                Ok(true) => Ok((record, reader.position().byte())),
-                Ok(false) => Err(TableInputError::Empty { file: source.name(), what }),
-                Err(error) => Err(unreadable(source)(error.into())),
-            }
-        };
-        let (header, start) = next("header")?;
-        let names: Vec<String> =
-            header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+        let mut file = Self { source, reader: reader(bytes), names: Vec::new(), data: end..end };
+        let header = file.next("header")?;
+        if goes_on(&header) {
+            return Err(TableInputError::LineBreak { file: source.name(), line: 1 });
+        }
         // Some programs begin files with a byte order mark.
-        let names: Vec<&str> = names.iter().map(|name| name.trim_start_matches('\u{feff}')).collect();
-        let file = source.name();
-        let find = |column: &str| find(&names, column, &file);
+        let name = |name| String::from_utf8_lossy(name).trim().trim_start_matches('\u{feff}').to_owned();
+        file.names = header.iter().map(name).collect();
+        file.data.start = file.reader.position().byte();
+        Ok(file)
+    }
+
+    fn next(&mut self, what: &'static str) -> Result<ByteRecord, TableInputError> {
+        let mut record = ByteRecord::new();
+        match self.reader.read_byte_record(&mut record) {
+            Ok(true) => Ok(record),
+            Ok(false) => Err(TableInputError::Empty { file: self.source.name(), what }),
+            Err(error) => Err(unreadable(self.source)(error.into())),
+        }
+    }
+}
+
+/// Whether a field goes on in the next line.
+fn goes_on(record: &ByteRecord) -> bool {
+    record.as_slice().iter().any(|byte| matches!(byte, b'\n' | b'\r'))
+}
+
+/// The columns that have a number in the first row.
+pub(super) fn numbers(source: &Source) -> Result<Vec<String>, TableInputError> {
+    let mut file = Beginning::read(source)?;
+    let row = file.next("rows")?;
+    let named = file.names.into_iter().zip(&row);
+    Ok(named.filter(|(_, field)| number(field.trim_ascii()).is_some()).map(|(name, _)| name).collect())
+}
+
+fn number(field: &[u8]) -> Option<f64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+impl Head {
+    fn read(source: &Source, columns: Columns<'_>) -> Result<Self, TableInputError> {
+        let mut file = Beginning::read(source)?;
+        let names: Vec<&str> = file.names.iter().map(String::as_str).collect();
+        let find = |column: &str| find(&names, column, &source.name());
         let (by, value) = (find(columns.by)?, find(columns.value)?);
         let groups = columns.groups.iter().map(|group| find(group)).collect::<Result<_, _>>()?;
-        let (mut row, _) = next("rows")?;
+        let mut row = file.next("rows")?;
         let key = |row: &ByteRecord| row.get(by).unwrap_or_default().trim_ascii().to_vec();
         // Rows without a key are refused where they are read.
         while key(&row).is_empty() {
-            let Ok((next, _)) = next("rows") else { break };
+            let Ok(next) = file.next("rows") else { break };
             row = next;
         }
         let keys = KeyKind::of(&key(&row));
-        Ok(Self { by, value, groups, fields: names.len(), keys, data: start..end })
+        Ok(Self { by, value, groups, fields: file.names.len(), keys, data: file.data })
     }
 
     /// The bytes of the lines that begin in a part of the data.
@@ -244,7 +282,7 @@ impl Rows {
 
     fn push(&mut self, record: &ByteRecord, head: &Head) -> Result<(), Wrong> {
         // A quoted field: other ranks would take its second line for a row.
-        if record.as_slice().iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        if goes_on(record) {
             return Err(Wrong::LineBreak);
         }
         if record.len() != head.fields {
@@ -256,7 +294,7 @@ impl Rows {
             b"" => None,
             key => Some(head.keys.parse(key).map_err(|what| Wrong::Key(text(key), what))?),
         };
-        let number = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+        let number = number(value);
         if number.is_none() && !value.is_empty() {
             return Err(Wrong::Value(text(value)));
         }

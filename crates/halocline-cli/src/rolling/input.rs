@@ -75,6 +75,14 @@ impl Source {
         }
     }
 
+    /// The columns of numbers, as far as the begin of the file tells.
+    pub(super) fn numbers(&self) -> Result<Vec<String>, TableInputError> {
+        match self {
+            Self::Parquet(path) => parquet::numbers(path),
+            _ => csv::numbers(self),
+        }
+    }
+
     /// How much a part is of it. Checks the header of the file.
     pub(super) fn extent(&self, columns: Columns<'_>, part: Part) -> Result<Extent, TableInputError> {
         match self {

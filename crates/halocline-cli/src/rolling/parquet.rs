@@ -64,6 +64,15 @@ fn begin(
     Ok((builder, indices))
 }
 
+/// The columns of numbers.
+pub(super) fn numbers(path: &Path) -> Result<Vec<String>, TableInputError> {
+    let mut bytes = open(path)?;
+    check_begin(path, &mut bytes)?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|why| damaged(path)(&why))?;
+    let fields = builder.schema().fields().iter();
+    Ok(fields.filter(|field| field.data_type().is_numeric()).map(|field| field.name().clone()).collect())
+}
+
 /// The rows of the file. Checks its columns.
 pub(super) fn rows(path: &Path, columns: Columns<'_>) -> Result<u64, TableInputError> {
     let (builder, indices) = begin(path, columns)?;

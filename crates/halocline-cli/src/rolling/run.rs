@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 ///
 /// Call it while no other thread runs ([`ranks::run`] requires that).
 pub(crate) fn run(args: &RollingArgs, json: bool) -> Result<u8, CommandError> {
+    let args = &args.with_value()?;
     ranks::run(&args.ranks, |ranks| check(args, ranks), || Ok(()), |comm, ()| run_rank(comm, args, json))
 }
 

@@ -295,6 +295,45 @@ fn files_that_are_no_csv_are_named() {
 }
 
 #[test]
+fn the_only_column_of_numbers_is_the_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| std::fs::write(folder.path().join("a.csv"), text).unwrap();
+    write("t,station,v\n1,north,2.5\n2,north,3.5\n");
+    let args = "--csv a.csv --by t --window 2 --ranks 2 --no-plot --json";
+    assert_eq!(report(folder.path(), args)["value"], "v");
+    write("t,v,w\n1,2.5,1\n2,3.5,1\n");
+    let stderr = refused(folder.path(), args, 2);
+    let several =
+        "a.csv has 2 columns of numbers besides the key and the groups: v, w; name one with `--value`";
+    assert!(stderr.contains(several), "{stderr}");
+    write("t,station\n1,north\n");
+    let stderr = refused(folder.path(), args, 2);
+    assert!(
+        stderr.contains("a.csv has no column of numbers besides the key and the groups; name one"),
+        "{stderr}"
+    );
+    let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let values: ArrayRef = Arc::new(Float32Array::from(vec![1.0, 2.0]));
+    let batch = RecordBatch::try_from_iter([("t", rows), ("x", values)]).unwrap();
+    let file = File::create(folder.path().join("a.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert_eq!(report(folder.path(), "--parquet a.parquet --by t --window 2 --no-plot --json")["value"], "x");
+}
+
+#[test]
+fn a_quote_that_is_not_closed_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.csv"), "t,\"v\n1,2\n2,3\n").unwrap();
+    let stderr = refused(folder.path(), "--csv a.csv --by t --value v --no-plot", 1);
+    assert!(
+        stderr.contains("line 1 of a.csv has a field in quotes that goes on in the next line"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn pipes_and_devices_are_no_tables() {
     let folder = tempfile::tempdir().unwrap();
     let made = Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap();

@@ -69,12 +69,11 @@ class ArrowTable:
 
     def own(self, values, rows, own):
         """The own rows of values that have a row for each of ``rows``."""
-        try:
-            count = len(values)
-        except TypeError:
+        count = None if isinstance(values, dict) else _length(values)
+        if count is None:
             raise HaloTypeError(
                 f"aggregate: a table, a column or an array with a row for each of {rows} rows is wanted, not {type(values).__name__}"
-            ) from None
+            )
         if count != rows:
             raise HaloValueError(
                 f"aggregate: {count} rows for the {rows} rows of the context; give a row for each, in the same order"
@@ -159,6 +158,14 @@ class PandasFrame(ArrowTable):
             cut = cut.copy()
             cut.index = self.index
         return cut
+
+
+def _length(values):
+    """The number of rows; ``None`` if there are none to count."""
+    try:
+        return len(values)
+    except TypeError:
+        return None
 
 
 def arrow_type(dtype):

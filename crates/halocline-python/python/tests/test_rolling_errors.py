@@ -151,6 +151,7 @@ def test_results_of_functions_need_a_row_for_each_row():
     for function, error, text in [
         (lambda rows: rows[:1], hc.HaloValueError, "^aggregate: 1 rows for the 3 rows of the context; give a row for each"),
         (lambda rows: 3.5, hc.HaloTypeError, "^aggregate: a table, .* with a row for each of 3 rows is wanted, not float$"),
+        (lambda rows: {"a": 1, "b": 2, "c": 3}, hc.HaloTypeError, "^aggregate: a table, .* is wanted, not dict$"),
         (lambda rows: 1 / 0, ZeroDivisionError, "division"),
     ]:
         with pytest.raises(error, match=text):
