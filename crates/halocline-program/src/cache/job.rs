@@ -87,20 +87,39 @@ impl Cache {
             own = self.get_or_build(key, options, build).map(Some);
         }
         // A rank that has failed takes part to the end: others may have other keys.
-        let comm = comm.with_deadline(Some(options.timeout));
-        let outcomes = self.outcomes(&comm, &job, key, &own)?;
-        let mut checked = job.check(key, comm.rank(), &outcomes);
+        let shared = self.share(&comm.with_deadline(Some(options.timeout)), &job, key, &mut own);
+        match (own, shared) {
+            (Ok(None), shared) => shared.and_then(|()| self.visible(key, &job)),
+            (own, shared) => {
+                // Other ranks gave up or died; what this rank has does not depend on them.
+                if let Err(error) = shared {
+                    tracing::warn!("cannot share program {} with all ranks: {error}", key.program);
+                }
+                own?.ok_or_else(|| self.vanished(key))
+            }
+        }
+    }
+
+    /// Waits for the builds of other ranks, and sends and receives entries. Returns the error of the rank that works for this one.
+    fn share(
+        &self,
+        comm: &Communicator,
+        job: &Job,
+        key: &Key,
+        own: &mut Result<Option<Entry>, CacheError>,
+    ) -> Result<(), CacheError> {
+        let outcomes = self.outcomes(comm, job, key, own)?;
+        let checked = job.check(key, comm.rank(), &outcomes);
         let transfers = job.transfers(&outcomes);
-        if !transfers.is_empty() {
-            let received = self.transfer(&comm, &job, key, &transfers, &own)?;
-            let outcomes: Vec<Outcome> = gather(&comm, &outcome(&received))?;
-            checked = checked.and_then(|()| job.check(key, comm.rank(), &outcomes));
-            own = own.and_then(|own| received.map(|received| own.or(received)));
+        if transfers.is_empty() {
+            return checked;
         }
-        match own? {
-            Some(entry) => Ok(entry),
-            None => checked.and_then(|()| self.visible(key, &job)),
+        let received = self.transfer(comm, job, key, &transfers, own)?;
+        let outcomes: Vec<Outcome> = gather(comm, &outcome(&received))?;
+        if let Ok(None) = own {
+            *own = received;
         }
+        checked.and_then(|()| job.check(key, comm.rank(), &outcomes))
     }
 
     /// Waits until all builds are over, and tells how this rank's went.

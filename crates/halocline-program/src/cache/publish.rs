@@ -142,17 +142,20 @@ pub(super) fn place(layout: &Layout, staged: &Path, record: &Record) -> Result<E
     let parent = entry.parent().unwrap_or(&layout.root);
     create(parent)?;
     for is_last in [false, true] {
-        match fs::rename(staged, &entry) {
+        let is_ours = match fs::rename(staged, &entry) {
             Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
+                false
             }
-            other => other.map_err(CacheError::file("rename to", &entry))?,
-        }
+            other => other.map(|()| true).map_err(CacheError::file("rename to", &entry))?,
+        };
         look_again(parent);
         match layout.find(record.key)? {
             Found::Whole(entry) => return Ok(entry),
             Found::Foreign => {
                 return Err(CacheError::Foreign { program: record.program.clone(), path: entry });
             }
+            // Another process has removed it.
+            Found::Nothing | Found::Damaged(_) if is_ours => break,
             // What lies there is of no use.
             Found::Damaged(why) if !is_last => {
                 tracing::warn!("replaces the entry {}: {why}", entry.display());
