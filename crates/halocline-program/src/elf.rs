@@ -17,11 +17,12 @@ const SEGMENT: u64 = 56;
 pub(crate) fn check(path: &Path) -> Result<(), ProgramError> {
     let read =
         |error: std::io::Error| ProgramError::Read { path: path.to_owned(), why: error.to_string().into() };
-    let mut file = File::open(path).map_err(read)?;
-    let metadata = file.metadata().map_err(read)?;
+    // Before it is opened: that waits for the other end of a pipe.
+    let metadata = std::fs::metadata(path).map_err(read)?;
     if !metadata.is_file() {
-        return Err(not_a_library(path, "it is no file"));
+        return Err(not_a_library(path, "it is no regular file"));
     }
+    let mut file = File::open(path).map_err(read)?;
     let length = metadata.len();
     let mut header = Vec::new();
     file.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(read)?;

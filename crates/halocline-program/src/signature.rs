@@ -277,7 +277,12 @@ impl Signature {
     /// Reads the manifest beside a library: `libheat.so.json` for `libheat.so`.
     pub fn beside(library: &Path) -> Result<Self, ProgramError> {
         let path = manifest_path(library);
-        let text = std::fs::read(&path).map_err(|error| ProgramError::ManifestRead {
+        // Before it is opened: that waits for the other end of a pipe.
+        let read = || match std::fs::metadata(&path)?.is_file() {
+            true => std::fs::read(&path),
+            false => Err(std::io::Error::other("it is no regular file")),
+        };
+        let text = read().map_err(|error: std::io::Error| ProgramError::ManifestRead {
             library: library.to_owned(),
             path: path.clone(),
             why: error.to_string().into(),

@@ -29,6 +29,26 @@ fn a_library_that_is_cut_anywhere_is_refused() {
 }
 
 #[test]
+fn a_pipe_is_no_library_and_no_manifest() {
+    let built = build(SCALE);
+    let pipe = built.folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let manifest = built.folder.path().join("pipe.json");
+    std::fs::write(&manifest, SCALE_MANIFEST).unwrap();
+    // SAFETY: nothing is loaded.
+    let refused = unsafe { Program::load(&pipe) }.unwrap_err().to_string();
+    assert!(refused.ends_with("is no shared library: it is no regular file"), "{refused}");
+    std::fs::rename(&pipe, &manifest).unwrap();
+    std::fs::copy(&built.library, &pipe).unwrap();
+    // SAFETY: nothing is loaded.
+    let refused = unsafe { Program::load(&pipe) }.unwrap_err();
+    assert!(
+        matches!(&refused, ProgramError::ManifestRead { why, .. } if &**why == "it is no regular file"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_library_of_another_machine_is_named() {
     let built = build(SCALE);
     let whole = std::fs::read(&built.library).unwrap();
