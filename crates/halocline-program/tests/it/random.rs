@@ -241,11 +241,16 @@ fn check(cases: &[Case], order: &[usize], has_state: bool, is_prepared: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // Each case takes a run of the C compiler.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: ProptestConfig::default().cases / 4,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn a_c_function_gets_what_the_signature_says(
-        cases in prop::collection::vec(prop_oneof![scalar(), array()], 0..60),
-        order in prop::collection::vec(any::<usize>(), 0..400),
+        cases in prop::collection::vec(prop_oneof![scalar(), array()], 0..=200),
+        order in prop::collection::vec(any::<usize>(), 0..800),
         has_state in any::<bool>(),
         is_prepared in any::<bool>(),
     ) {
