@@ -269,7 +269,7 @@ impl LastStream {
     }
 
     /// The event after the last call, if there was one.
-    pub(crate) fn into_passed(self) -> Option<Arc<Event>> {
-        self.passed
+    pub(crate) fn passed(&self) -> Option<Arc<Event>> {
+        self.passed.clone()
     }
 }

@@ -184,6 +184,11 @@ pub enum ProgramError {
         "program {program} uses no stream of a GPU; call it without a stream, or name its streams in the manifest (`streams`)"
     )]
     NoStreams { program: Box<str> },
+    /// A call without a stream of a program that works on one.
+    #[error(
+        "program {program} works on a stream of a GPU; call it on one (`call_on`, in Python an array of the GPU or `stream=`)"
+    )]
+    NeedsStream { program: Box<str> },
     /// A call that a stream under capture cannot hold.
     #[error("program {program} cannot be captured into a graph: {why}")]
     Capture { program: Box<str>, why: &'static str },

@@ -2,7 +2,6 @@
 //!
 //! Later calls release it, so that no thread has to wait. What no later call releases is held until the process ends.
 
-use crate::call_stream::LastStream;
 use halocline_device::{Device, Event};
 use std::collections::VecDeque;
 use std::fmt;
@@ -61,8 +60,8 @@ fn take_first(device: &Device) -> Option<InFlight> {
     all.remove(at)
 }
 
-/// Ends a state once its stream has passed its last call. `end` may wait for the device.
-pub(crate) fn end_state(device: &Device, last: LastStream, end: impl FnOnce() + Send + 'static) {
+/// Ends a state once its stream has passed its last call, if there was one. `end` may wait for the device.
+pub(crate) fn end_state(device: &Device, last_call: Option<Arc<Event>>, end: impl FnOnce() + Send + 'static) {
     let end = {
         let device = device.clone();
         move || {
@@ -70,7 +69,7 @@ pub(crate) fn end_state(device: &Device, last: LastStream, end: impl FnOnce() + 
             device.defer(move || on.within_beside_captures(end));
         }
     };
-    match last.into_passed() {
+    match last_call {
         Some(passed) if passed.query() == Ok(false) => after(device, passed, end),
         _ => end(),
     }

@@ -69,7 +69,7 @@ impl<'a> Prepared<'a> {
         Ok(Self { program, words, gpu, given: given.iter().map(Owned::of).collect() })
     }
 
-    /// Calls the program.
+    /// Calls the program, as [`Program::call`] does.
     #[inline]
     pub fn call(&mut self) -> Result<(), ProgramError> {
         self.program.run(&mut self.words)

@@ -113,8 +113,8 @@ impl Program {
         argument.is_some_and(|argument| matches!(argument.kind, ArgumentKind::Array(_)))
     }
 
-    /// Checks the arguments and calls the program. It returns when the program does. A program of the caller's streams works on the
-    /// default stream (the null stream) of the thread's current GPU: see [`Program::call_on`].
+    /// Checks the arguments and calls the program. It returns when the program does. A program of a GPU's streams is refused: it would
+    /// go on after that ([`Program::call_on`]).
     pub fn call(&self, given: &[Given<'_>]) -> Result<(), ProgramError> {
         self.plan.with_words(given, None, |Bound { words }| self.run(words))
     }
@@ -136,6 +136,9 @@ impl Program {
     /// Calls the program with bound words.
     #[inline]
     pub(crate) fn run(&self, words: &mut [u64]) -> Result<(), ProgramError> {
+        if self.streams.is_some() {
+            return Err(ProgramError::NeedsStream { program: self.name().into() });
+        }
         let Some(states) = &self.states else { return self.jump(words) };
         let state = states.acquire(&self.plan, words)?;
         words[0] = state.handle().expose_provenance() as u64;

@@ -8,7 +8,7 @@ use crate::library::Library;
 use crate::plan::{InitParameter, Plan};
 use crate::signature::Signature;
 use crate::stub;
-use halocline_device::{Device, RawStream};
+use halocline_device::Device;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -187,7 +187,6 @@ impl States {
         }
         let key = key_of(plan, words);
         let handle = self.make(plan, &key)?;
-        self.lifecycle.setters.give_all(handle, RawStream(0));
         Ok(self.add(key, None, State::in_use(handle, LastStream::default())))
     }
 
@@ -282,7 +281,11 @@ impl States {
         let exit = Exit { function: self.lifecycle.exit, handle, init: self.lifecycle.init_symbol.clone() };
         match device {
             None => exit.run(),
-            Some(device) => in_flight::end_state(device, last, move || exit.run()),
+            Some(device) => in_flight::end_state(device, last.passed(), move || {
+                exit.run();
+                // Until here the program may use its streams.
+                drop(last);
+            }),
         }
     }
 }

@@ -17,7 +17,7 @@ const CODE: &str = "
     #include <stdlib.h>
     typedef struct { void *streams[STREAMS]; void *scratch; } State;
     static void *(*allocate)(void);
-    static void (*release)(void *);
+    static void (*release)(void *, void *);
     static void *(*own)(void);
     static void (*add)(void *stream, void *t, void *scratch, long half, long step);
     void hooks(void *a, void *r, void *o, void *k) { allocate = a; release = r; own = o; add = k; }
@@ -35,7 +35,7 @@ const CODE: &str = "
         add(s->streams[0], t, s->scratch, 0, step);
         add(s->streams[STREAMS - 1], t, s->scratch, 1, step);
     }
-    int __dace_exit_p(State *s) { release(s->scratch); free(s); return 0; }
+    int __dace_exit_p(State *s) { release(s->scratch, STREAMS == 2 ? s->streams[1] : 0); free(s); return 0; }
     #ifdef SET
     bool __dace_gpu_set_stream(State *s, int i, void *stream) {
         if (i < 0 || i >= STREAMS) return false;
@@ -119,7 +119,7 @@ pub fn library(kind: Kind) -> Built {
     let library = unsafe { libloading::Library::new(&built.library) }.unwrap();
     type Hooks = unsafe extern "C" fn(
         extern "C" fn() -> Address,
-        extern "C" fn(Address),
+        extern "C" fn(Address, usize),
         extern "C" fn() -> usize,
         extern "C" fn(usize, Address, Address, i64, i64),
     );
@@ -189,8 +189,11 @@ extern "C" fn own() -> usize {
     raw
 }
 
-extern "C" fn release(scratch: Address) {
+/// Ends a state, which waits for a stream of its own.
+extern "C" fn release(scratch: Address, stream: usize) {
     ENDED.set(ENDED.get() + 1);
+    // SAFETY: a state that ends still has its streams; 0 is the default stream.
+    unsafe { current().borrow_stream(RawStream(stream)) }.unwrap().synchronise().unwrap();
     let memory = RIG.with_borrow_mut(|rig| rig.as_mut().unwrap().scratch.remove(&scratch));
     drop(memory.unwrap());
 }

@@ -85,7 +85,7 @@ fn states_that_are_made_ahead_are_of_their_streams() {
 }
 
 #[test]
-fn a_program_without_a_stream_works_on_the_default_stream() {
+fn a_program_of_a_gpu_is_called_on_a_stream_which_may_be_the_default_stream() {
     for kind in KINDS {
         let built = library(kind);
         check(|world, device| {
@@ -94,11 +94,12 @@ fn a_program_without_a_stream_works_on_the_default_stream() {
             let default = unsafe { device.borrow_stream(RawStream(0)) }.unwrap();
             for step in 1..=2 {
                 produce(world, &default, &t, 100 * step);
-                program.call(&[view(&t), 5.into()]).unwrap();
-                consume(world, &default, &t, 100 * step + 5);
-                // Given as a stream it is the same.
+                let refused = program.call(&[view(&t), 5.into()]);
+                assert!(matches!(refused, Err(ProgramError::NeedsStream { .. })), "{refused:?}");
+                let refused = program.prepare(&[view(&t), 5.into()]).unwrap().call();
+                assert!(matches!(refused, Err(ProgramError::NeedsStream { .. })), "{refused:?}");
                 call(&program, &default, &t, 1).unwrap();
-                consume(world, &default, &t, 100 * step + 6);
+                consume(world, &default, &t, 100 * step + 1);
             }
             default.synchronise().unwrap();
         });

@@ -18,6 +18,7 @@ pub(super) fn of_program(error: ProgramError) -> PyErr {
         | E::NotIntegral { .. }
         | E::NotBool { .. }
         | E::NoStreams { .. }
+        | E::NeedsStream { .. }
         | E::PreparedArray { .. } => "HaloTypeError",
         E::Dimensions { .. }
         | E::View { .. }
