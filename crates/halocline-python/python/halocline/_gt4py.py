@@ -7,6 +7,7 @@ import types
 
 from . import _core
 from ._errors import HaloTypeError, HaloValueError, ProgramError
+from ._sdfg import init_parameters
 
 KNOWN = ("1.1.9",)
 """Versions of GT4Py whose inner interfaces are as they are used here."""
@@ -213,11 +214,11 @@ class Variant:
             "arguments": arguments,
             "symbols": [{"name": name, "type": "int32"} for name in sorted(symbols)],
             "parameters": list(self.arglist),
-            "init": self._init(),
+            "init": init_parameters(self.sdfg, self.arglist),
         }
 
     def _add_accesses(self, arguments):
-        from ._gt4py_accesses import accesses, described
+        from ._accesses import accesses, described
 
         arrays = {argument["name"]: argument for argument in arguments if argument["kind"] == "array"}
         integers = {argument["name"] for argument in arguments if argument["kind"] == "scalar" and "int" in argument["type"]}
@@ -301,18 +302,6 @@ class Variant:
             "access": "read",
             "dimensions": dimensions,
         }
-
-    def _init(self):
-        """The parameters of ``init`` that matter: memory that it allocates depends on them, or code that it runs."""
-        from dace import dtypes
-
-        kept = (dtypes.AllocationLifetime.Persistent, dtypes.AllocationLifetime.Global, dtypes.AllocationLifetime.External)
-        has_memory = any(array.transient and array.lifetime in kept for _, _, array in self.sdfg.arrays_recursive())
-        free = set(map(str, self.sdfg.free_symbols))
-        code = " ".join(block.as_string for of in self.sdfg.all_sdfgs_recursive() for block in of.init_code.values())
-        if has_memory or any(name in code for name in free):
-            return [name for name in self.arglist if name in free]
-        return []
 
 
 PARTS = ("start", "stop", "extent", "stride")

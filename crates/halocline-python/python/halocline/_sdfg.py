@@ -1,6 +1,7 @@
 """The manifest of a program that DaCe compiled, from what DaCe knows of it."""
 
 import json
+import re
 
 from . import _core
 from ._errors import HaloTypeError
@@ -28,13 +29,7 @@ def manifest(sdfg):
         written = set(arguments)
     arrays = {name: descriptor for name, descriptor in arguments.items() if type(descriptor) is data.Array}
     described = {name: _array(sdfg, name, array, name in written) for name, array in arrays.items()}
-    derived = {
-        part
-        for array in described.values()
-        for dimension in array["dimensions"]
-        for part in (dimension["extent"], dimension["stride"])
-        if isinstance(part, str)
-    }
+    derived = _symbols(described.values())
     for name, descriptor in arguments.items():
         if name in arrays:
             continue
@@ -44,26 +39,73 @@ def manifest(sdfg):
             )
         scalar = {"kind": "scalar", "name": name, "type": _type(sdfg, name, descriptor)}
         described[name] = {**scalar, "optional": True} if name in derived else scalar
+    init = init_parameters(sdfg, sorted(map(str, sdfg.free_symbols)))
+    symbols = _types_of_symbols(sdfg, (_names_in_sizes(arrays.values()) | set(init)) - set(arguments))
+    _add_accesses(sdfg, arrays, described, set(symbols), written)
     return {
         "format": 1,
         "program": sdfg.name,
         "interface": "dace",
         "arguments": [described[name] for name in arguments],
-        "symbols": _symbols(sdfg, arrays.values(), arguments),
+        "symbols": [{"name": name, "type": type_} for name, type_ in symbols.items()],
         "parameters": list(arguments),
-        "init": sorted(name for name in map(str, sdfg.free_symbols) if not name.startswith("__dace")),
+        "init": init,
     }
 
 
-def _symbols(sdfg, arrays, arguments):
-    """Symbols of sizes and of the begin that the program itself does not take."""
-    import numpy
+def _add_accesses(sdfg, arrays, described, symbols, written):
+    """Says what the program accesses that its arrays may lack, although they have their shapes."""
+    from . import _accesses
+
+    integers = {name for name, argument in described.items() if argument["kind"] == "scalar" and "int" in argument["type"]}
+    for name, all_ in _accesses.accesses(sdfg, set(arrays)).items():
+        shape = arrays[name].shape
+        beyond = [access.beyond(shape) for access in all_]
+        # A scalar that the program writes may have another value by then.
+        entries = _accesses.described(beyond, [{"start": 0}] * len(shape), symbols | integers - set(written))
+        if entries:
+            described[name]["accesses"] = entries
+
+
+def init_parameters(sdfg, names):
+    """Those of these parameters of ``init``, in their order, that are passed to it: none if it does not depend on them.
+
+    Memory that it allocates may depend on them, or code that it runs. The last ones that nothing depends on are left out."""
+    from dace import dtypes
+    from dace.sdfg import nodes
+
+    kept = (dtypes.AllocationLifetime.Persistent, dtypes.AllocationLifetime.Global, dtypes.AllocationLifetime.External)
+    names = [name for name in names if name in set(map(str, sdfg.free_symbols)) and not name.startswith("__dace")]
+    memory = [(of, array) for of, _, array in sdfg.arrays_recursive() if array.transient and array.lifetime in kept]
+    if any(of is not sdfg and array.free_symbols for of, array in memory):
+        # Their symbols have other names outside.
+        return names
+    used = {str(symbol) for _, array in memory for symbol in array.free_symbols}
+    code = [block.as_string for of in sdfg.all_sdfgs_recursive() for block in of.init_code.values()]
+    code += [node.code_init.as_string for node, _ in sdfg.all_nodes_recursive() if isinstance(node, nodes.Tasklet)]
+    used.update(re.findall(r"[A-Za-z_]\w*", " ".join(code)))
+    count = max((at for at, name in enumerate(names, 1) if name in used), default=0)
+    return names[:count]
+
+
+def _symbols(arguments):
+    """The symbols that are sizes of these arguments."""
+    dimensions = [dimension for argument in arguments for dimension in argument["dimensions"]]
+    return {dimension[part] for dimension in dimensions for part in ("extent", "stride") if isinstance(dimension[part], str)}
+
+
+def _names_in_sizes(arrays):
     import sympy
 
     sizes = (sympy.sympify(part) for array in arrays for part in (*array.shape, *array.strides))
-    names = {str(symbol) for size in sizes for symbol in size.free_symbols} | set(map(str, sdfg.free_symbols))
-    rest = sorted(name for name in names if name not in arguments and not name.startswith("__dace") and name in sdfg.symbols)
-    return [{"name": name, "type": numpy.dtype(sdfg.symbols[name].type).name} for name in rest]
+    return {str(symbol) for size in sizes for symbol in size.free_symbols}
+
+
+def _types_of_symbols(sdfg, names):
+    """The types of symbols that the program itself does not take, by name."""
+    import numpy
+
+    return {name: numpy.dtype(sdfg.symbols[name].type).name for name in sorted(names) if name in sdfg.symbols}
 
 
 def _array(sdfg, name, array, is_written):

@@ -1,5 +1,6 @@
 """Programs that DaCe compiles, called through ``halocline.program`` and by DaCe itself."""
 
+import functools
 import shutil
 
 import numpy as np
@@ -101,3 +102,132 @@ def test_twenty_arrays_arrive_in_dace_order():
     call = called.prepare(**arrays)
     call()
     assert [array[6] for array in arrays.values()] == [2 * i for i in range(20)]
+
+
+# Loops that run further than an array.
+
+@dace.program
+def copied(a: dace.float64[N], b: dace.float64[M]):
+    for i in dace.map[0:N]:
+        b[i] = a[i]
+
+
+@dace.program
+def first_twenty(a: dace.float64[N], b: dace.float64[N]):
+    for t in range(2):
+        for i in dace.map[0:20]:
+            b[i] = a[i] + t
+
+
+@dace.program
+def up_to(a: dace.float64[N], b: dace.float64[N], k: dace.int32):
+    for i in range(1, k):
+        b[i] = a[i - 1]
+
+
+@dace.program
+def one(a: dace.float64[N], b: dace.float64[N], k: dace.int32):
+    b[k] = a[k]
+
+
+@dace.program
+def maybe(a: dace.float64[N], b: dace.float64[N], k: dace.int32):
+    if k < 4:
+        b[k] = a[k]
+
+
+@dace.program
+def left_early(a: dace.float64[N], b: dace.float64[N], k: dace.int32):
+    for i in range(k):
+        if i == 3:
+            break
+        b[i] = a[i]
+
+
+@dace.program
+def other_value(a: dace.float64[N], b: dace.float64[N], k: dace.int32):
+    last = k
+    if k > 4:
+        last = 4
+    b[0:last] = a[0:last]
+
+
+@functools.cache
+def made(function):
+    return program.from_sdfg(function.to_sdfg().compile())
+
+
+@pytest.mark.parametrize(
+    "function, sizes, numbers, text",
+    [
+        (copied, (5, 4), {}, r"argument b of program .*copied has indices 0 to 4 .* in dimension 0, the program accesses 0 to 5 .N."),
+        (first_twenty, (19, 19), {}, "argument . of program .*first_twenty has indices 0 to 19 .* accesses 0 to 20"),
+        (up_to, (5, 5), {"k": 6}, "argument b of program .*up_to has indices 0 to 5 .* accesses 1 to 6 .k."),
+        (up_to, (0, 0), {"k": 2}, "argument . of program .*up_to has indices 0 to 0 "),
+        (one, (5, 5), {"k": 5}, "argument . of program .*one has indices 0 to 5 .* accesses 5 .k. to 6"),
+        (one, (5, 5), {"k": -1}, "accesses -1 .k. to 0"),
+    ],
+)
+def test_an_array_that_loops_leave_is_refused(function, sizes, numbers, text):
+    called = made(function)
+    a, b = (np.arange(float(size)) for size in sizes)
+    with pytest.raises(hc.HaloValueError, match=text):
+        called(a, b, **numbers)
+
+
+@pytest.mark.parametrize(
+    "function, sizes, numbers, wanted",
+    [
+        (copied, (4, 5), {}, [0, 1, 2, 3, 9]),
+        (first_twenty, (20, 20), {}, list(range(1, 21))),
+        (up_to, (5, 5), {"k": 5}, [9, 0, 1, 2, 3]),
+        # Loops that do not run, and branches.
+        (up_to, (2, 2), {"k": -7}, [9, 9]),
+        (maybe, (2, 2), {"k": 7}, [9, 9]),
+        (left_early, (3, 3), {"k": 7}, [0, 1, 2]),
+        (other_value, (4, 4), {"k": 7}, [0, 1, 2, 3]),
+    ],
+)
+def test_arrays_that_loops_do_not_leave_are_taken(function, sizes, numbers, wanted):
+    a, b = np.arange(float(sizes[0])), np.full(sizes[1], 9.0)
+    made(function)(a, b, **numbers)
+    assert b.tolist() == wanted
+
+
+# States.
+
+
+def timed(lifetime=None, init_code=None):
+    """An SDFG with the symbol K for a time step, and memory of N elements with this lifetime."""
+    sdfg = dace.SDFG(f"timed_{lifetime and lifetime.name}_{init_code is not None}")
+    sdfg.add_symbol("K", dace.int32)
+    sdfg.add_symbol("A", dace.int32)
+    sdfg.add_array("a", (N,), dace.float64)
+    sdfg.add_transient("memory", (N,), dace.float64, lifetime=lifetime or dace.AllocationLifetime.Scope)
+    first = sdfg.add_state("first")
+    state = sdfg.add_state_after(first, "second")
+    for where, source, target, code in [(first, "a", "memory", "y = x + A"), (state, "memory", "a", "y = x + K")]:
+        inner = {"x": dace.Memlet(f"{source}[j]")}, code, {"y": dace.Memlet(f"{target}[j]")}
+        where.add_mapped_tasklet(f"to_{target}", {"j": "0:N"}, *inner, external_edges=True)
+    if init_code:
+        sdfg.append_init_code(init_code)
+    return program.from_sdfg(sdfg.compile())
+
+
+@pytest.mark.parametrize(
+    "given, states",
+    [
+        ({}, 1),
+        # N decides the memory, and comes last: all before it are passed.
+        ({"lifetime": dace.AllocationLifetime.Persistent}, 3),
+        ({"init_code": "if (A == 77) printf(\"%d\", A);"}, 1),
+        ({"init_code": "if (K == 77) printf(\"%d\", K);"}, 3),
+    ],
+)
+def test_a_symbol_that_init_does_not_need_makes_no_state(given, states):
+    called = timed(**given)
+    a = np.zeros(3)
+    for k in (1, 2, 3, 2, 1):
+        called(a, A=1, K=k)
+    assert a.tolist() == [14] * 3
+    assert called.states == states

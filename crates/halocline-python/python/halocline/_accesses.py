@@ -1,7 +1,7 @@
-"""Which indices of its fields a compiled GT4Py program accesses, as far as its SDFG says.
+"""Which indices of its arrays a program of DaCe or GT4Py accesses, as far as its SDFG says.
 
-An access counts if it happens in every call: not in a branch, not in a loop over states. Its indices are affine in the parameters of
-the maps around it, so that the bounds of the maps give its own.
+An access counts if it happens in every call, unless a loop around it is empty: not in a branch. Its indices are affine in the parameters
+of the maps and loops around it, so that the bounds of these give its own.
 """
 
 import ast
@@ -30,6 +30,16 @@ class Range:
         end = _smaller(-self.end, -other.end)
         return None if first is None or end is None else Range(first, -end)
 
+    def names(self):
+        return {symbol.name for symbol in self.first.free_symbols | self.end.free_symbols}
+
+    def with_values(self, values):
+        """The range with these values of symbols, by name; ``None`` if one has none."""
+        known = {symbol: values[symbol.name] for symbol in self.first.free_symbols | self.end.free_symbols if symbol.name in values}
+        if None in known.values():
+            return None
+        return Range(self.first.subs(known), self.end.subs(known)) if known else self
+
 
 @dataclasses.dataclass(frozen=True)
 class Access:
@@ -55,21 +65,33 @@ class Access:
             sides.append(both)
         return Access(self.over, tuple(sides))
 
+    def with_values(self, values):
+        over = tuple(one and one.with_values(values) for one in self.over)
+        # Without a range around it, it is not known when it happens.
+        return Access(over, tuple(None if None in over else side and side.with_values(values) for side in self.sides))
+
+    def beyond(self, shape):
+        """The access without sides that an array of this shape surely has."""
+        whole = [Range(sympy.Integer(0), sympy.sympify(size)) for size in shape]
+        return Access(self.over, tuple(None if side is None or has.contains(side) else side for side, has in zip(self.sides, whole)))
+
 
 def accesses(sdfg, names):
     """The accesses of the arrays of these names, lists by name. Their indices count from the first element in memory."""
     found = {}
+    assigned = _assigned(sdfg)
     for state in sdfg.states():
-        if not _always_runs(state, sdfg):
+        loops = _loops(state, sdfg)
+        if loops is None:
             continue
         for node in state.data_nodes():
             if node.data in names and type(sdfg.arrays[node.data]).__name__ == "Array":
                 here = found.setdefault(node.data, [])
                 for edge in state.out_edges(node):
-                    here += _of_edge(state, edge, node.data, reads=True)
+                    here += _of_edge(state, edge, node.data, loops, reads=True)
                 for edge in state.in_edges(node):
-                    here += _of_edge(state, edge, node.data, reads=False)
-    return {name: reduced(all_) for name, all_ in found.items()}
+                    here += _of_edge(state, edge, node.data, loops, reads=False)
+    return {name: reduced([access.with_values(assigned) for access in all_]) for name, all_ in found.items()}
 
 
 def reduced(all_):
@@ -104,7 +126,7 @@ def _from_start(side, dimension):
         return None
     start = _expression(dimension["start"], side)
     first, end = sympy.expand(side.first + start), sympy.expand(side.end + start)
-    if first == start and ("stop" not in dimension or end == _expression(dimension["stop"], side)):
+    if first == start and "stop" in dimension and end == _expression(dimension["stop"], side):
         return None
     return Range(first, end)
 
@@ -119,7 +141,7 @@ def _expression(part, side):
 
 def _texts(range_, symbols):
     """A range in the words of a manifest; ``None`` if these have no such expression."""
-    if range_ is None or any(symbol.name not in symbols for symbol in range_.first.free_symbols | range_.end.free_symbols):
+    if range_ is None or not range_.names() <= symbols:
         return None
     try:
         return [quantity(end, "an access") for end in (range_.first, range_.end)]
@@ -127,23 +149,65 @@ def _texts(range_, symbols):
         return None
 
 
-def _always_runs(state, sdfg):
-    """Whether every call runs this state."""
+def _assigned(sdfg):
+    """The names that the program assigns. Those that always get one value, a constant or an expression of other names, have it."""
+    from dace import symbolic
     from dace.sdfg import state as states
 
-    region, block = state.parent_graph, state
-    while True:
-        if isinstance(region, states.ConditionalBlock) or isinstance(region, states.LoopRegion):
-            return False
-        if any(not edge.data.is_unconditional() for edge in region.edges()):
-            return False
-        if region is sdfg:
-            return True
-        region, block = region.parent_graph, region
+    found = {}
+    for edge in sdfg.all_interstate_edges():
+        for name, value in edge.data.assignments.items():
+            found.setdefault(name, set()).add(str(value))
+    for region in sdfg.all_control_flow_regions():
+        if isinstance(region, states.LoopRegion) and region.loop_variable:
+            found.setdefault(region.loop_variable, set()).add(None)
+    values = dict.fromkeys(found)
+    for name, (value, *others) in found.items():
+        if value is not None and not others:
+            value = symbolic.pystr_to_symbolic(value)
+            is_constant = not {symbol.name for symbol in value.free_symbols} & set(found) and not value.atoms(sympy.Function)
+            values[name] = value if is_constant else None
+    return values
 
 
-def _of_edge(state, edge, name, reads):
+def _loops(state, sdfg):
+    """The loops around a state, the innermost first: the variable and its range. ``None`` if a call may leave the state out."""
+    from dace.sdfg import state as states
+
+    if any(isinstance(block, states.ReturnBlock) for block in sdfg.all_control_flow_blocks()):
+        return None
+    region, loops = state.parent_graph, []
+    while region is not sdfg:
+        if any(not edge.data.is_unconditional() for edge in region.edges()) or isinstance(region, states.ConditionalBlock):
+            return None
+        if isinstance(region, states.LoopRegion):
+            bounds = _bounds_of_loop(region)
+            if bounds is None:
+                return None
+            loops.append((region.loop_variable, bounds))
+        region = region.parent_graph
+    return None if any(not edge.data.is_unconditional() for edge in sdfg.edges()) else loops
+
+
+def _bounds_of_loop(loop):
+    """The values of a loop's variable; ``None`` if it may take others."""
+    from dace.sdfg import state as states
+    from dace.transformation.passes.analysis import loop_analysis
+
+    leaves = (states.BreakBlock, states.ContinueBlock)
+    if loop.inverted or any(isinstance(block, leaves) for block in loop.all_control_flow_blocks()):
+        return None
+    if any(loop.loop_variable in edge.data.assignments for edge in loop.all_interstate_edges()):
+        return None
+    first, last = loop_analysis.get_init_assignment(loop), loop_analysis.get_loop_end(loop)
+    if first is None or last is None or loop_analysis.get_loop_stride(loop) != 1:
+        return None
+    return Range(sympy.sympify(first), sympy.sympify(last) + 1)
+
+
+def _of_edge(state, edge, name, loops, reads):
     """The accesses of an edge between an array and its user."""
+    from dace import data
     from dace.sdfg import nodes
 
     if edge.data.is_empty():
@@ -153,12 +217,15 @@ def _of_edge(state, edge, name, reads):
         user = leaf.dst if reads else leaf.src
         if leaf.data.dynamic or isinstance(user, nodes.NestedSDFG) and _may_skip(user.sdfg):
             continue
+        if isinstance(user, nodes.AccessNode) and isinstance(state.sdfg.arrays[user.data], (data.View, data.Reference)):
+            # What is accessed through it is not known.
+            continue
         subset = leaf.data.get_src_subset(leaf, state) if reads else leaf.data.get_dst_subset(leaf, state)
         if subset is None and leaf.data.data == name:
             subset = leaf.data.subset
         if subset is not None:
             connector = leaf.dst_conn if reads else leaf.src_conn
-            found.append(_bounded(state, user, _sides(subset, user, connector)))
+            found.append(_bounded(state, user, _sides(subset, user, connector), loops))
     return found
 
 
@@ -178,8 +245,9 @@ def _sides(subset, user, connector):
     for begin, last, step in subset.ndrange():
         sides.append(Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None)
     if isinstance(user, nodes.Tasklet) and any(side is None or side.end - side.first != 1 for side in sides):
+        # The code gets all of it, and takes what it wants.
         exact = _indices_in_code(user, connector, len(sides))
-        sides = [side if one is None else Range(one, one + 1) for side, one in zip(sides, exact)]
+        sides = [None if one is None else Range(one, one + 1) for one in exact]
     return sides
 
 
@@ -210,20 +278,22 @@ def _indices_in_code(tasklet, connector, dimensions):
     return exact
 
 
-def _bounded(state, user, sides):
-    """The access of a node to these indices, with the bounds of the maps around it instead of their parameters."""
+def _bounded(state, user, sides, loops):
+    """The access of a node to these indices, with the bounds of the maps and loops around it instead of their parameters."""
     from dace.sdfg import nodes
 
     over = [side for side in sides if side is not None] if not isinstance(user, nodes.CodeNode) else []
     scope = state.scope_dict()
     entry = user if isinstance(user, nodes.EntryNode) else scope[user]
+    around = []
     while entry is not None:
         for parameter, (begin, last, step) in zip(entry.map.params, entry.map.range.ndrange()):
-            bounds = Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None
-            sides = [_without(side, parameter, bounds) for side in sides]
-            over = [_without(one, parameter, bounds) for one in over]
-            over.append(bounds)
+            around.append((parameter, Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None))
         entry = scope[entry]
+    for parameter, bounds in around + loops:
+        sides = [_without(side, parameter, bounds) for side in sides]
+        over = [_without(one, parameter, bounds) for one in over]
+        over.append(bounds)
     if any(one is None for one in over):
         # It is not known when it happens.
         sides = [None] * len(sides)
@@ -234,6 +304,10 @@ def _without(side, parameter, bounds):
     """A range without a parameter of a map, over all its values."""
     if side is None:
         return None
+    if all(parameter in {symbol.name for symbol in bound.free_symbols} for bound in (side.first, side.end)):
+        # The range moves along. One that also changes its length may be empty where an end of it is extreme.
+        if parameter in {symbol.name for symbol in sympy.expand(side.end - side.first).free_symbols}:
+            return None
     first, end = _extreme(side.first, parameter, bounds, lowest=True), _extreme(side.end, parameter, bounds, lowest=False)
     return None if first is None or end is None else Range(first, end)
 
