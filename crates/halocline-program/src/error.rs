@@ -12,8 +12,8 @@ use std::path::PathBuf;
 pub enum ProgramError {
     /// The manifest cannot be read.
     #[error(
-        "the manifest {path} of library {library} cannot be read ({why}); write it beside the library, or load the library with \
-         a signature", path = .path.display(), library = .library.display()
+        "the manifest {path} of library {library} cannot be read ({why}); write it beside the library, or give it when you load \
+         the library", path = .path.display(), library = .library.display()
     )]
     ManifestRead { library: PathBuf, path: PathBuf, why: Box<str> },
     /// The manifest is no JSON, or has other fields than a manifest.

@@ -264,10 +264,14 @@ impl Quantity {
 impl Signature {
     /// Reads a manifest from its text. `path` is named in errors.
     pub fn from_json(text: &[u8], path: &Path) -> Result<Self, ProgramError> {
-        let signature: Self = serde_json::from_slice(text).map_err(|error| ProgramError::ManifestSyntax {
-            path: path.to_owned(),
-            why: error.to_string().into(),
-        })?;
+        let wrong = |why: String| ProgramError::ManifestSyntax { path: path.to_owned(), why: why.into() };
+        // Lists would count as structures without names.
+        match text.trim_ascii_start().first() {
+            Some(b'{') => {}
+            Some(_) => return Err(wrong("it is no JSON object ({...})".into())),
+            None => return Err(wrong("it is empty".into())),
+        }
+        let signature: Self = serde_json::from_slice(text).map_err(|error| wrong(error.to_string()))?;
         if signature.format != FORMAT {
             return Err(ProgramError::ManifestFormat { path: path.to_owned(), found: signature.format });
         }

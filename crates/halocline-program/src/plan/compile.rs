@@ -36,7 +36,7 @@ impl Plan {
     /// Compiles a signature.
     pub(crate) fn compile(signature: &Signature) -> Result<Self, ProgramError> {
         let invalid = |(what, why): Fault| ProgramError::Signature {
-            program: signature.program.as_str().into(),
+            program: if signature.program.is_empty() { "without a name" } else { &signature.program }.into(),
             what: what.into(),
             why: why.into(),
         };

@@ -94,6 +94,52 @@ def accesses(sdfg, names):
     return {name: reduced([access.with_values(assigned) for access in all_]) for name, all_ in found.items()}
 
 
+@dataclasses.dataclass(frozen=True)
+class Gather:
+    """An index of an array that is an element of a table, plus ``offset``."""
+
+    array: str
+    dimension: int
+    offset: sympy.Expr
+    table: str
+    of_table: Access
+
+
+def gathers(sdfg, tables):
+    """The indices that elements of these tables decide, in every call."""
+    from dace.sdfg import nodes
+
+    found = []
+    assigned = _assigned(sdfg)
+    for state in sdfg.states():
+        loops = _loops(state, sdfg)
+        for tasklet in state.nodes() if loops is not None else ():
+            if isinstance(tasklet, nodes.Tasklet):
+                found += _gathers_of(state, tasklet, tables, loops)
+    found = [dataclasses.replace(gather, of_table=gather.of_table.with_values(assigned)) for gather in found]
+    return list(dict.fromkeys(found))
+
+
+def _gathers_of(state, tasklet, tables, loops):
+    from dace import symbolic
+
+    memlets = {edge.dst_conn: edge.data for edge in state.in_edges(tasklet) if not edge.data.is_empty() and not edge.data.dynamic}
+    elements = {name for name, memlet in memlets.items() if memlet.data in tables and memlet.subset.num_elements() == 1}
+    for connector, memlet in memlets.items():
+        begins = [begin for begin, _, _ in memlet.subset.ndrange()] if elements else []
+        for dimension, index in enumerate(_subscripts(tasklet, connector, len(begins)) or ()):
+            values = _names_in(index) & (set(tasklet.in_connectors) | set(tasklet.out_connectors))
+            if len(values) != 1 or not values <= elements or _has_calls(index):
+                continue
+            (element,) = values
+            index = symbolic.pystr_to_symbolic(ast.unparse(index))
+            symbol = next(symbol for symbol in index.free_symbols if symbol.name == element)
+            offset = sympy.expand(index - symbol + begins[dimension])
+            if symbol not in offset.free_symbols:
+                table = memlets[element]
+                yield Gather(memlet.data, dimension, offset, table.data, _bounded(state, tasklet, _sides(table.subset, tasklet, element), loops))
+
+
 def reduced(all_):
     """The same accesses as a short list."""
     kept = []
@@ -246,36 +292,45 @@ def _sides(subset, user, connector):
         sides.append(Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None)
     if isinstance(user, nodes.Tasklet) and any(side is None or side.end - side.first != 1 for side in sides):
         # The code gets all of it, and takes what it wants.
-        exact = _indices_in_code(user, connector, len(sides))
+        exact = _indices_in_code(user, connector, [begin for begin, _, _ in subset.ndrange()])
         sides = [None if one is None else Range(one, one + 1) for one in exact]
     return sides
 
 
-def _indices_in_code(tasklet, connector, dimensions):
-    """The indices that the code of a tasklet gives to a whole array; ``None`` for one that depends on values, and if there are branches."""
+def _indices_in_code(tasklet, connector, begins):
+    """The indices that the code of a tasklet gives to a part of an array with these first indices; ``None`` for one that depends on values."""
     from dace import symbolic
 
-    unknown = [None] * dimensions
+    values = set(tasklet.in_connectors) | set(tasklet.out_connectors)
+    exact = []
+    for begin, part in zip(begins, _subscripts(tasklet, connector, len(begins)) or [None] * len(begins)):
+        is_known = part is not None and not _names_in(part) & values and not _has_calls(part)
+        exact.append(symbolic.pystr_to_symbolic(ast.unparse(part)) + begin if is_known else None)
+    return exact
+
+
+def _subscripts(tasklet, connector, dimensions):
+    """The indices of the one access to an array in the code of a tasklet; ``None`` if it is not one, and if there are branches."""
     try:
         nodes = list(ast.walk(ast.parse(tasklet.code.as_string)))
     except SyntaxError:
         # Code in another language.
-        return unknown
+        return None
     uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == connector]
     subscripts = [node for node in nodes if isinstance(node, ast.Subscript) and node.value in uses]
     if len(uses) != 1 or len(subscripts) != 1 or any(isinstance(node, (ast.IfExp, ast.If, ast.BoolOp, ast.For, ast.While)) for node in nodes):
-        return unknown
+        return None
     index = subscripts[0].slice
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    if len(parts) != dimensions:
-        return unknown
-    values = set(tasklet.in_connectors) | set(tasklet.out_connectors)
-    exact = []
-    for part in parts:
-        names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
-        is_known = not names & values and not any(isinstance(node, (ast.Call, ast.Subscript)) for node in ast.walk(part))
-        exact.append(symbolic.pystr_to_symbolic(ast.unparse(part)) if is_known else None)
-    return exact
+    return parts if len(parts) == dimensions else None
+
+
+def _names_in(node):
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+def _has_calls(node):
+    return any(isinstance(inner, (ast.Call, ast.Subscript)) for inner in ast.walk(node))
 
 
 def _bounded(state, user, sides, loops):

@@ -30,10 +30,15 @@ class BuildFolder:
         self.environ = {**os.environ, **environ}
 
     def run(self, *command):
-        """Runs a command in the folder, with these variables. Returns what it prints. Raises ``ProgramError`` if it fails."""
-        ended = subprocess.run(
-            command, cwd=self.path, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
+        """Runs a command in the folder, with these variables. Returns what it prints. Raises ``ProgramError`` if it fails or
+        cannot be run."""
+        if not command:
+            raise HaloTypeError("command: the name of a command is wanted, then its arguments")
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        try:
+            ended = subprocess.run(command, cwd=self.path, env=self.environ, **options)
+        except OSError as error:
+            raise ProgramError(f"{command[0]} cannot be run: {error}; install it, or give its path") from error
         if ended.returncode != 0:
             raise ProgramError(f"{command[0]} has failed with status {ended.returncode}:\n{ended.stdout}")
         return ended.stdout

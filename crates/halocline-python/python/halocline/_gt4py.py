@@ -62,7 +62,7 @@ def _compiled(program, provider, static, name):
     fixed = mapping.get(arguments.StaticArg, ())
     if set(fixed) != set(static):
         is_for, given = (", ".join(sorted(names)) or "no parameter" for names in (fixed, static))
-        raise HaloValueError(f"static: program {name} is compiled for values of {is_for}, values of {given} are given; give these")
+        raise HaloValueError(f"static: program {name} is compiled for values of {is_for}, values of {given} are given; give those of {is_for}")
     key = (tuple(static[parameter] for parameter in fixed), common.hash_offset_provider_items_by_id(provider), None)
     if not pool._is_existing_key(key):
         values = {parameter: arguments.StaticArg(value=value) for parameter, value in static.items()}
@@ -92,6 +92,10 @@ def make(pool, key, fun, provider):
     from gt4py.next.embedded import nd_array_field as fields
 
     variant = Variant(pool, key, fun, provider)
+    if "offset_provider" in variant.parameters:
+        raise HaloTypeError(
+            f"program: {variant.name} has a parameter offset_provider, which names the offset provider of each call; rename the parameter"
+        )
     offsets, dimensions = {}, {}
     for tag, object in provider.items():
         if isinstance(object, common.Dimension):
@@ -101,10 +105,12 @@ def make(pool, key, fun, provider):
     names = ("NumPyArrayField", "CuPyArrayField", "NumPyArrayConnectivityField", "CuPyArrayConnectivityField")
     import numpy
 
+    manifest = json.dumps(variant.manifest())
     description = {
         "parameters": variant.parameters,
         "leaves": variant.leaves,
         "connectivities": variant.connectivities,
+        "gathers": variant.gathers(),
         "offsets": offsets,
         "dimensions": dimensions,
         "classes": tuple(getattr(fields, name) for name in names if hasattr(fields, name)),
@@ -116,7 +122,7 @@ def make(pool, key, fun, provider):
             "measure": _Measure(pool, key),
         },
     }
-    return _core._field_program(fun.sdfg_program.filename, json.dumps(variant.manifest()), description)
+    return _core._field_program(fun.sdfg_program.filename, manifest, description)
 
 
 class _Measure:
@@ -206,6 +212,7 @@ class Variant:
         if LEVEL in self.arglist:
             arguments.append({"kind": "scalar", "name": LEVEL, "type": "int32"})
         self._add_accesses(arguments)
+        self._note_places(arguments)
         symbols = _drop_unused_symbols(arguments, set(self.arglist))
         return {
             "format": 1,
@@ -230,6 +237,67 @@ class Variant:
             entries = described(all_, dimensions, symbols)
             if entries:
                 arrays[name]["accesses"] = entries
+
+    def _note_places(self, arguments):
+        """Notes which leaf gives a symbol its value: its position, the dimension and the part, or ``None`` for a scalar."""
+        self.places = {}
+        leaves = [argument for argument in arguments if argument["name"] in self.types]
+        self.starts = {argument["name"]: [one.get("start") for one in argument.get("dimensions", ())] for argument in leaves}
+        for position, argument in enumerate(leaves):
+            if argument["kind"] == "scalar" and "int" in argument["type"]:
+                self.places[argument["name"]] = (position, 0, None)
+            for at, dimension in enumerate(argument.get("dimensions", ())):
+                for part in ("start", "stop"):
+                    if isinstance(dimension.get(part), str):
+                        self.places[dimension[part]] = (position, at, part)
+
+    def gathers(self):
+        """The indices of fields that connectivities decide, for calls to check: those whose rows follow from the domains."""
+        from ._accesses import gathers
+
+        found = []
+        for gather in gathers(self.sdfg, self.connectivities):
+            start = self.starts.get(gather.array, ())[gather.dimension : gather.dimension + 1]
+            if start and start[0] is not None:
+                found.append(self._gather(gather, start[0]))
+        return [gather for gather in found if gather is not None]
+
+    def _gather(self, gather, start):
+        import sympy
+
+        start = next((symbol for symbol in gather.offset.free_symbols if symbol.name == start), start)
+        shift = sympy.sympify(start) + gather.offset
+        rows, columns = gather.of_table.sides
+        over = [self._span(one) for one in gather.of_table.over]
+        if not shift.is_Integer or rows is None or columns is None or None in over:
+            return None
+        first, end = columns.first, columns.end
+        rows = self._span(rows)
+        if rows is None or not (first.is_Integer and end.is_Integer):
+            return None
+        image = image_of(self.connectivities[gather.table], int(first), int(end))
+        field = list(self.types).index(gather.array)
+        return {
+            "leaf": field,
+            "dimension": gather.dimension,
+            "shift": int(shift),
+            "whole": image.of_rows(0, None),
+            "rows": rows,
+            "over": over,
+            "image": image.of_rows,
+            "offset": gather.table.removeprefix("gt_conn_"),
+        }
+
+    def _span(self, range_):
+        """A range as two ends: the place of a symbol, if any, and what is added to its value; ``None`` if it depends on more."""
+        ends = []
+        for end in (range_.first, range_.end):
+            symbols = list(end.free_symbols)
+            rest = end - sum(symbols)
+            if len(symbols) > 1 or not rest.is_Integer or symbols and symbols[0].name not in self.places:
+                return None
+            ends.append((self.places[symbols[0].name] if symbols else None, int(rest)))
+        return tuple(ends)
 
     def _leaf(self, name, type_):
         from gt4py.next.type_system import type_specifications as ts
@@ -302,6 +370,44 @@ class Variant:
             "access": "read",
             "dimensions": dimensions,
         }
+
+
+class _Image:
+    """The elements in some columns of a connectivity's table, which never change."""
+
+    def __init__(self, connectivity, first, end):
+        self.columns = connectivity.asnumpy()[:, first:end]
+        self.skip = connectivity.skip_value
+        self.known = {}
+
+    def of_rows(self, first, end):
+        """The lowest and the highest element in these rows, without skipped ones; ``None`` without any, or if the table lacks a row."""
+        if (first, end) not in self.known:
+            if len(self.known) >= 8:
+                self.known.clear()
+            self.known[first, end] = self._of_rows(first, end)
+        return self.known[first, end]
+
+    def _of_rows(self, first, end):
+        if first < 0 or (end is not None and end > len(self.columns)):
+            return None
+        rows = self.columns[first:end]
+        rows = rows if self.skip is None else rows[rows != self.skip]
+        return (int(rows.min()), int(rows.max())) if rows.size else None
+
+
+_images = {}
+
+
+def image_of(connectivity, first, end):
+    """The image of these columns, which is made once for a connectivity."""
+    import weakref
+
+    key = (id(connectivity), first, end)
+    if key not in _images:
+        weakref.finalize(connectivity, _images.pop, key, None)
+        _images[key] = _Image(connectivity, first, end)
+    return _images[key]
 
 
 PARTS = ("start", "stop", "extent", "stride")

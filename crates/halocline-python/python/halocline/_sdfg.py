@@ -35,7 +35,7 @@ def manifest(sdfg):
             continue
         if type(descriptor) is not data.Scalar:
             raise HaloTypeError(
-                f"argument {name} of program {sdfg.name} is a {type(descriptor).__name__} of DaCe; arrays and scalars can be passed"
+                f"argument {name} of program {sdfg.name} is a {type(descriptor).__name__} of DaCe; arrays and scalars can be passed: give its parts as such"
             )
         scalar = {"kind": "scalar", "name": name, "type": _type(sdfg, name, descriptor)}
         described[name] = {**scalar, "optional": True} if name in derived else scalar

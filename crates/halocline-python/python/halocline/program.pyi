@@ -44,13 +44,16 @@ def load(library: str | os.PathLike[str], manifest: str | None = None) -> Progra
     The manifest is believed: a library that takes other arguments than its manifest says crashes, as with ``ctypes``. A library is opened
     once per file and process; each program has states of its own.
 
-    Raises ``ProgramError`` if the library cannot be loaded, ``HaloValueError`` if the manifest is wrong."""
+    Raises ``ProgramError`` if the library or the manifest beside it cannot be read, ``HaloValueError`` if the manifest is wrong."""
 
 def from_sdfg(compiled: Any) -> Program:
     """The program of a ``CompiledSDFG`` of DaCe: what ``sdfg.compile()`` returns.
 
     It takes the arguments of ``CompiledSDFG.__call__``, by name or in the order of ``compiled.sdfg.arglist()``: arrays, then scalars and
-    symbols. Symbols that follow from the shapes of arrays may be left out. It has states of its own, so that ``compiled`` stays as it is.
+    symbols. Symbols that follow from the shapes of arrays may be left out. It has states of its own, so that ``compiled`` stays as it is: one
+    for each set of values of the symbols that memory allocated by its ``init``, or code in it, depends on.
+
+    Calls check the indices that the program accesses in loops, unless they are in branches or depend on values of arrays.
 
     A value that the program returns is the array argument ``__return``, which the caller gives.
 
@@ -116,7 +119,8 @@ class BuildFolder:
     def __init__(self, path: str | os.PathLike[str], environ: Mapping[str, str]) -> None: ...
 
     def run(self, *command: str | os.PathLike[str]) -> str:
-        """Runs a command in the folder, with these variables. Returns what it prints. Raises ``ProgramError`` if it fails."""
+        """Runs a command in the folder, with these variables. Returns what it prints. Raises ``ProgramError`` if it fails or
+        cannot be run."""
 
 @final
 class Entry:
@@ -148,8 +152,10 @@ def from_gt4py(program: Any, *, offset_provider: Any = None, **static: Any) -> F
     It is compiled, unless it is. ``offset_provider`` holds the offsets and connectivities, ``static`` values for which it is compiled, by the
     name of the parameter. The result takes the arguments of the GT4Py program.
 
-    Raises ``HaloTypeError`` if it is no GT4Py program with a DaCe backend, and ``ProgramError`` if the installed version of GT4Py is
-    not known."""
+    The tables of connectivities must not change afterwards.
+
+    Raises ``HaloTypeError`` if it is no GT4Py program with a DaCe backend, or has a parameter ``offset_provider``, and ``ProgramError`` if
+    the installed version of GT4Py is not known."""
 
 def install() -> None:
     """From now on Halocline calls the programs of GT4Py with a DaCe backend, and DaCe's ``CompiledSDFG``, in place of these.
@@ -223,7 +229,8 @@ class FieldProgram:
         give the objects that the program was compiled with, and may be left out. A call with fields that came before, in one of the
         last four such calls, is known and not checked again; fields are held weakly.
 
-        A program of a GPU runs on ``stream``, as :meth:`Program.__call__` says. A call with a stream collects no metrics.
+        A program of a GPU runs on ``stream``, as :meth:`Program.__call__` says. A call with a stream collects no metrics. ``stream`` is an
+        argument if the program has a parameter of that name.
 
         Raises ``HaloTypeError`` or ``HaloValueError`` for a wrong argument before the program is entered, and ``ProgramError`` if the
         program fails."""

@@ -83,6 +83,16 @@ def test_numbers_of_python_and_numpy_are_taken(scale, number):
     assert a.tolist() == [2, 2]
 
 
+class Converts:
+    """Something that is a number if this function returns one."""
+
+    def __init__(self, convert):
+        self.convert = convert
+
+    def __float__(self):
+        return self.convert()
+
+
 class Interface:
     """Another library's array."""
 
@@ -131,7 +141,7 @@ def test_an_array_that_may_move_is_described_in_each_call(scale):
     call = scale.prepare(a, 2)
     call()
     a.array = np.ones(6)
-    with pytest.raises(hc.HaloValueError, match="an array of the prepared call of program scale was moved"):
+    with pytest.raises(hc.HaloValueError, match="argument a of program scale was moved, .* after the call was prepared; prepare it again"):
         call()
 
 
@@ -142,16 +152,21 @@ def test_an_array_that_may_move_is_described_in_each_call(scale):
         ((np.ones(2),), hc.HaloTypeError, "lacks argument factor"),
         ((np.ones(2), 1, 2), hc.HaloTypeError, "takes 2 arguments, 3 are given"),
         ((np.ones(2, "f4"), 1), hc.HaloTypeError, "elements of type float32, the program takes float64"),
-        ((np.ones(2, ">f8"), 1), hc.HaloTypeError, "a: .*byte order"),
+        ((np.ones(2, ">f8"), 1), hc.HaloTypeError, "argument a of program scale has elements of type >f8, which cannot be passed to a program; convert the array"),
         ((np.ones((2, 2)), 1), hc.HaloValueError, "has 2 dimensions, the program takes 1 .I."),
         ((7, 1), hc.HaloTypeError, "argument a of program scale is the number 7; give an array of float64"),
-        (([1.0], 1), hc.HaloTypeError, "a: an array .* is wanted"),
-        ((None, 1), hc.HaloTypeError, "a: an array .* is wanted, not None"),
-        ((np.ones(2), "x"), hc.HaloTypeError, "factor: a number is wanted, not 'x'"),
+        (([1.0], 1), hc.HaloTypeError, "argument a of program scale: an array .* is wanted"),
+        ((None, 1), hc.HaloTypeError, "program scale lacks argument a; it takes a, factor"),
+        ((np.ones(2), "x"), hc.HaloTypeError, "argument factor of program scale: a number is wanted, not 'x'"),
         ((np.ones(2), None), hc.HaloTypeError, "lacks argument factor"),
         ((np.ones(2), np.ones(1)), hc.HaloTypeError, "factor of program scale is an array of 1 dimensions"),
-        ((np.ones(2), 1 << 70), hc.HaloValueError, "factor: .* out of the range of 64-bit integers"),
-        ((np.ones(2), 1j), hc.HaloTypeError, "factor: a number is wanted"),
+        ((np.ones(2), 1 << 70), hc.HaloValueError, "argument factor of program scale: .* is out of the range of 64-bit integers"),
+        ((np.ones(2), 1j), hc.HaloTypeError, "argument factor of program scale: a number is wanted, not complex"),
+        ((np.array([None]), 1), hc.HaloTypeError, "argument a of program scale has elements of type object, which .*; convert the array"),
+        ((np.zeros(2, "i4,f8"), 1), hc.HaloTypeError, "argument a of program scale has elements of type .*f0.*, which cannot be passed"),
+        ((np.ma.ones(2), 1), hc.HaloTypeError, "argument a of program scale: a masked array is two arrays"),
+        ((np.ones(2), Converts(lambda: 1 / 0)), ZeroDivisionError, "division by zero"),
+        ((np.ones(2), Converts(lambda: "x")), hc.HaloTypeError, "argument factor of program scale: a number is wanted, not .*Converts"),
     ],
 )
 def test_wrong_arguments_are_refused(scale, arguments, error, text):
@@ -166,7 +181,7 @@ def test_wrong_names_are_refused(scale):
         scale(a, 1, b=2)
     with pytest.raises(hc.HaloTypeError, match="argument a of program scale is given twice"):
         scale(a, 1, a=a)
-    with pytest.raises(hc.HaloTypeError, match="a: an array"):
+    with pytest.raises(hc.HaloTypeError, match="program scale lacks argument a; it takes a, factor"):
         scale(factor=1)
 
 
@@ -357,8 +372,17 @@ def test_libraries_that_cannot_be_loaded_are_refused(build, tmp_path):
     library = build(SCALE, SCALE_MANIFEST)
     with pytest.raises(hc.ProgramError, match="no symbol missing, which program missing needs"):
         program.load(library, json.dumps({**SCALE_MANIFEST, "program": "missing"}))
-    with pytest.raises(hc.HaloValueError, match="the given manifest is not valid"):
+    with pytest.raises(hc.HaloValueError, match="the manifest given for library .*libcode.so is not valid: EOF"):
         program.load(library, "{")
+    for text, why in [("[]", r"it is no JSON object \({...}\)"), ("3", "it is no JSON object .*"), (" ", "it is empty")]:
+        with pytest.raises(hc.HaloValueError, match=f"the manifest given for library .*libcode.so is not valid: {why}; docs"):
+            program.load(library, text)
+    with pytest.raises(hc.HaloTypeError, match="library: a str or an os.PathLike of a str is wanted, not 3"):
+        program.load(3)
+    with pytest.raises(hc.HaloTypeError, match="manifest: a str is wanted, not dict"):
+        program.load(library, SCALE_MANIFEST)
+    with pytest.raises(hc.ProgramError, match="manifest .*none.so.json .* cannot be read .*; write it beside the library, or give it when"):
+        program.load(tmp_path / "none.so")
     with pytest.raises(hc.HaloValueError, match="has format 2"):
         program.load(library, json.dumps({**SCALE_MANIFEST, "format": 2}))
     cut = tmp_path / "cut.so"

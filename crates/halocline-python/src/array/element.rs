@@ -28,7 +28,7 @@ pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementTyp
         ('f' | 'c' | 'V' | 'S' | 'U' | 'M' | 'm', 1..=256) => Opaque(size as u16),
         ('O', _) => {
             return Err(error::type_error(
-                "elements that are Python objects mean nothing in another process; convert the array: array.astype(...)",
+                "elements that are Python objects cannot be passed on; convert the array: array.astype(...)",
             ));
         }
         (_, 257..) => return Err(too_large(kind, size, as_given)),
@@ -257,7 +257,7 @@ fn check_record(format: &str) -> PyResult<()> {
         .any(|(code, next)| matches!(code, 'P' | 'z' | '&' | 'X') || code == 'Z' && !is_complex(next))
     {
         return Err(error::type_error(format!(
-            "elements of format {format} contain addresses, which mean nothing in another process; give elements without addresses"
+            "elements of format {format} contain addresses, which cannot be passed on; give elements without addresses"
         )));
     }
     let other = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '<'] };

@@ -105,7 +105,8 @@ fn given(
     };
     let items = parts.getattr_opt("items")?.ok_or_else(|| wanted(parts))?.call0()?;
     for item in items.try_iter()? {
-        let (part, value): (String, Bound<'_, PyAny>) = item?.extract().map_err(|_| wanted(parts))?;
+        let item = item?;
+        let (part, value): (String, Bound<'_, PyAny>) = item.extract().map_err(|_| wanted(&item))?;
         key = match (value.cast::<PyString>(), value.cast::<PyBytes>()) {
             (Ok(text), _) => key.part(&part, text.to_str()?),
             (_, Ok(bytes)) => key.part(&part, bytes.as_bytes()),
@@ -127,7 +128,12 @@ fn run(py: Python<'_>, builder: &Py<PyAny>, folder: &BuildFolder) -> PyResult<Bu
     }
     let built = builder.bind(py).call1((folder.path().as_os_str(), variables))?;
     let path = |object: &Bound<'_, PyAny>| -> PyResult<PathBuf> {
-        let path: PathBuf = object.extract()?;
+        let path: PathBuf = object.extract().map_err(|_| {
+            error::type_error(format!(
+                "builder: it returned {}; return the path of the library, or a tuple of paths that begins with it",
+                shown_in_message(object)
+            ))
+        })?;
         // What is in the folder may be named from the root.
         Ok(path.strip_prefix(folder.path()).map(Path::to_owned).unwrap_or(path))
     };

@@ -5,15 +5,31 @@ use crate::array::{Described, describe, library_of};
 use crate::error;
 use halocline::ElementType;
 use halocline_program::{ArrayView, Device, Given, RawArray, Scalar, ScalarType};
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt};
+use std::fmt;
 use std::sync::{Arc, Mutex};
+
+/// An argument, for messages.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'a> {
+    pub(super) program: &'a str,
+    pub(super) argument: &'a str,
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "argument {} of program {}", self.argument, self.program)
+    }
+}
 
 /// An array that was described by its protocol.
 pub(super) struct Seen {
     object: Py<PyAny>,
+    /// Of its argument.
+    pub(super) position: usize,
     /// For an array whose memory never moves, so that it is known again by its identity: its `shape`, which a program may change in
     /// place.
     steady: Option<Py<PyAny>>,
@@ -36,7 +52,7 @@ impl Memory {
     }
 
     /// The array, described now or in an earlier call.
-    fn find(&self, object: &Bound<'_, PyAny>, position: usize, name: &str) -> PyResult<Arc<Seen>> {
+    fn find(&self, object: &Bound<'_, PyAny>, position: usize, name: Name<'_>) -> PyResult<Arc<Seen>> {
         let known = |seen: &Option<Arc<Seen>>| seen.as_ref().filter(|seen| seen.object.is(object)).cloned();
         let seen = self.0.try_lock().ok().and_then(|memory| memory.get(position).and_then(known));
         if let Some(seen) = seen
@@ -44,7 +60,14 @@ impl Memory {
         {
             return Ok(seen);
         }
-        let seen = Arc::new(Seen::new(object).map_err(|error| error::prefixed(object.py(), error, name))?);
+        if numpy::is_array(object) && numpy::type_of(object).is_none() {
+            let given = object.getattr(intern!(object.py(), "dtype"))?;
+            return Err(error::type_error(format!(
+                "{name} has elements of type {given}, which cannot be passed to a program; convert the array: array.astype(...)"
+            )));
+        }
+        let prefixed = |error| error::prefixed(object.py(), error, &name.to_string());
+        let seen = Arc::new(Seen::new(object, position).map_err(prefixed)?);
         if seen.steady.is_none() {
             return Ok(seen);
         }
@@ -59,7 +82,7 @@ impl Memory {
 }
 
 impl Seen {
-    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn new(object: &Bound<'_, PyAny>, position: usize) -> PyResult<Self> {
         let described = describe(object)?;
         let element = element(&described)?;
         let extents: Box<[isize]> = described.extents.iter().map(|&extent| extent as isize).collect();
@@ -69,6 +92,7 @@ impl Seen {
         };
         Ok(Self {
             object: object.clone().unbind(),
+            position,
             steady: steady_shape(object)?,
             address: described.base,
             element,
@@ -106,7 +130,7 @@ impl Seen {
         if self.is_steady(py)? {
             return Ok(true);
         }
-        let now = Self::new(self.object.bind(py))?;
+        let now = Self::new(self.object.bind(py), self.position)?;
         Ok((now.address, &now.extents, &now.strides) == (self.address, &self.extents, &self.strides))
     }
 }
@@ -138,7 +162,9 @@ fn element(described: &Described) -> PyResult<ScalarType> {
         ElementType::C128 => ScalarType::Complex128,
         other => {
             let name = described.name.clone().unwrap_or_else(|| other.to_string());
-            return Err(error::type_error(format!("elements of type {name} cannot be passed to a program")));
+            return Err(error::type_error(format!(
+                "elements of type {name} cannot be passed to a program; convert the array"
+            )));
         }
     })
 }
@@ -189,7 +215,7 @@ impl<'a> Arguments<'a> {
         object: Borrowed<'a, '_, PyAny>,
         memory: &Memory,
         position: usize,
-        name: &str,
+        name: Name<'_>,
     ) -> PyResult<()> {
         if numpy::is_array(&object)
             && let Some(element) = numpy::type_of(&object)
@@ -232,7 +258,7 @@ impl<'a> Arguments<'a> {
         object: Borrowed<'a, '_, PyAny>,
         memory: &Memory,
         position: usize,
-        name: &str,
+        name: Name<'_>,
     ) -> PyResult<()> {
         if numpy::is_array(&object) {
             return self.push_array(object, memory, position, name);
@@ -242,13 +268,14 @@ impl<'a> Arguments<'a> {
     }
 }
 
-fn is_number(object: &Bound<'_, PyAny>) -> bool {
+/// Whether an object is a number of Python, whose conversion runs no code.
+pub(super) fn is_number(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyFloat>() || object.is_instance_of::<PyInt>()
 }
 
 /// A number of Python or NumPy.
 #[inline]
-pub(super) fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> {
+pub(super) fn number(object: &Bound<'_, PyAny>, name: Name<'_>) -> PyResult<Scalar> {
     if let Ok(value) = object.cast::<PyFloat>() {
         return Ok(Scalar::Float(value.value()));
     }
@@ -261,7 +288,7 @@ pub(super) fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> 
     number_of_library(object, name)
 }
 
-fn integer(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> {
+fn integer(object: &Bound<'_, PyAny>, name: Name<'_>) -> PyResult<Scalar> {
     let is_too_long = |error: &PyErr| error.is_instance_of::<PyOverflowError>(object.py());
     match object.extract::<i64>() {
         Ok(value) => Ok(Scalar::Int(value)),
@@ -279,7 +306,7 @@ fn integer(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> {
 
 /// A number of another library: a scalar or an array without dimensions of NumPy, or what converts itself to an integer or a float.
 #[cold]
-fn number_of_library(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> {
+fn number_of_library(object: &Bound<'_, PyAny>, name: Name<'_>) -> PyResult<Scalar> {
     let py = object.py();
     let not_a_number = || {
         error::type_error(format!(
@@ -295,11 +322,20 @@ fn number_of_library(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Scalar> 
             false => Err(not_a_number()),
         };
     }
-    if let Ok(index) = object.call_method0(intern!(py, "__index__")) {
-        return integer(&index, name);
-    }
-    if let Ok(float) = object.call_method0(intern!(py, "__float__")) {
-        return Ok(Scalar::Float(float.extract()?));
+    for method in [intern!(py, "__index__"), intern!(py, "__float__")] {
+        match object.call_method0(method) {
+            Ok(value) if value.is_instance_of::<PyInt>() => return integer(&value, name),
+            Ok(value) if value.is_instance_of::<PyFloat>() => return number(&value, name),
+            Ok(_) => return Err(not_a_number()),
+            Err(error) if is_no_conversion(py, &error) => {}
+            // What the object's own code raises.
+            Err(error) => return Err(error),
+        }
     }
     Err(not_a_number())
+}
+
+/// Whether an object has no such method, or is not of this kind of number.
+fn is_no_conversion(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyAttributeError>(py) || error.is_instance_of::<PyTypeError>(py)
 }

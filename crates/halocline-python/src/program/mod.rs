@@ -12,10 +12,10 @@ pub(crate) use cache::{PyEntry, build_program};
 pub(crate) use fields::{PyCalls, PyFieldProgram, PyProgramCall, field_program};
 pub(crate) use prepared::PyPreparedCall;
 
-use crate::argument::Argument as PyArgument;
+use crate::argument::{Argument as PyArgument, FilePath, Get};
 use crate::error;
 use crate::stream::Handle;
-use given::{Arguments, Memory};
+use given::{Arguments, Memory, Name};
 use halocline_program::{Program, Signature};
 use on_stream::CallStream;
 use prepared::prepare;
@@ -28,10 +28,18 @@ use std::sync::Arc;
 #[doc = doc!("load")]
 #[pyfunction]
 #[pyo3(name = "load", signature = (library, manifest = None))]
-pub(crate) fn load_program(py: Python<'_>, library: PathBuf, manifest: Option<&str>) -> PyResult<PyProgram> {
+pub(crate) fn load_program(
+    py: Python<'_>,
+    library: PyArgument<FilePath>,
+    manifest: Option<PyArgument<String>>,
+) -> PyResult<PyProgram> {
+    let (FilePath(library), manifest) = (library.get("library")?, manifest.get("manifest")?);
     let load = || {
-        let signature = match manifest {
-            Some(text) => Signature::from_json(text.as_bytes(), Path::new("the given manifest"))?,
+        let signature = match &manifest {
+            Some(text) => {
+                let given = format!("given for library {}", library.display());
+                Signature::from_json(text.as_bytes(), Path::new(&given))?
+            }
             None => Signature::beside(&library)?,
         };
         // SAFETY: the documentation of the package obliges the caller to load libraries that fit their manifests.
@@ -93,16 +101,18 @@ impl PyProgram {
                 // The call counts them.
                 continue;
             };
+            let name = Name { program: self.program.name(), argument: text };
             match is_array {
                 true if numpy::is_array(&object) => arrays.push((position, object)),
-                true => arguments.push_array(object, &self.memory, position, text)?,
-                false if object.is_none() => {}
-                false => arguments.push_scalar(object, &self.memory, position, text)?,
+                _ if object.is_none() => {}
+                true => arguments.push_array(object, &self.memory, position, name)?,
+                false => arguments.push_scalar(object, &self.memory, position, name)?,
             }
             arguments.move_last_to(position, count);
         }
         for (position, object) in arrays {
-            arguments.push_array(object, &self.memory, position, &self.arguments[position].text)?;
+            let name = Name { program: self.program.name(), argument: &self.arguments[position].text };
+            arguments.push_array(object, &self.memory, position, name)?;
             arguments.move_last_to(position, count);
         }
         Ok(arguments)

@@ -1,6 +1,6 @@
 //! Prepared calls.
 
-use super::given::{Arguments, Seen, number};
+use super::given::{Arguments, Name, Seen, number};
 use super::numpy::{self, Snapshot};
 use super::on_stream::CallStream;
 use super::program_error::of_program;
@@ -104,7 +104,8 @@ impl PyPreparedCall {
         for (name, value) in numbers {
             let name = name.cast_into::<PyString>()?;
             let name = name.to_cow()?;
-            changes.push((program.position(&name).map_err(of_program)?, number(&value, &name)?));
+            let position = program.position(&name).map_err(of_program)?;
+            changes.push((position, number(&value, Name { program: program.name(), argument: &name })?));
         }
         // One that is refused leaves all as they were.
         let mut changed = call.0.clone();
@@ -132,10 +133,12 @@ impl PyPreparedCall {
         }
         check_unchanged(py, &self.program, &self.arrays)?;
         for other in &self.others {
-            if !other.is_unchanged(py)? {
-                let program = self.program.name();
+            let argument =
+                self.program.signature().arguments.get(other.position).map_or("", |argument| argument.name());
+            let name = Name { program: self.program.name(), argument };
+            if !other.is_unchanged(py).map_err(|error| error::prefixed(py, error, &name.to_string()))? {
                 return Err(error::value_error(format!(
-                    "an array of the prepared call of program {program} was moved, resized or reshaped since; prepare the call again"
+                    "{name} was moved, resized or reshaped after the call was prepared; prepare it again"
                 )));
             }
         }

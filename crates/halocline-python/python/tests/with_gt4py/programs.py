@@ -192,3 +192,23 @@ def chosen(a: Line, which: int32) -> Line:
 @gtx.program
 def choose(a: Line, which: int32, out: Line):
     chosen(a, which, out=out)
+
+
+@gtx.field_operator
+def multiplied(a: Line, stream: float64) -> Line:
+    return a * stream
+
+
+@gtx.program
+def named_stream(a: Line, stream: float64, out: Line):
+    multiplied(a, stream, out=out)
+
+
+@gtx.program
+def out_first(out: Line, a: Line, stream: float64):
+    multiplied(a, stream, out=out)
+
+
+@gtx.program
+def named_provider(a: Line, offset_provider: float64, out: Line):
+    multiplied(a, offset_provider, out=out)

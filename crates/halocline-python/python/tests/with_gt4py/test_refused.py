@@ -30,8 +30,8 @@ HEAT = [
     ((np.ones((8, 7)), 0.1, plane(1, (6, 5))), TYPE, "argument t of program heat is .*ndarray.*; give a field of GT4Py with dimensions I, J"),
     ((3.0, 0.1, plane(1, (6, 5))), TYPE, "argument t of program heat is 3.0; give a field of GT4Py"),
     ((None, 0.1, plane(1, (6, 5))), TYPE, "argument t of program heat is None"),
-    ((plane(), "x", plane(1, (6, 5))), TYPE, "dt: a number is wanted, not 'x'"),
-    ((plane(), plane(), plane(1, (6, 5))), TYPE, "dt: a number is wanted"),
+    ((plane(), "x", plane(1, (6, 5))), TYPE, "argument dt of program heat: a number is wanted, not 'x'"),
+    ((plane(), plane(), plane(1, (6, 5))), TYPE, "argument dt of program heat: a number is wanted"),
     ((plane(), np.ones(2), plane(1, (6, 5))), TYPE, "argument dt of program heat is an array of 1 dimensions"),
     (
         (plane(), 0.1, plane(0, (6, 5))),
@@ -59,7 +59,7 @@ def test_a_wrong_call_is_refused_after_a_known_one(compiled):
     for given, error, text in HEAT:
         with pytest.raises(error, match=text):
             heat(*given)
-    with pytest.raises(TYPE, match="dt: a number is wanted"):
+    with pytest.raises(TYPE, match="argument dt of program heat: a number is wanted"):
         heat(t, "x", new)
     heat(t, 0.1, new)
 
@@ -82,7 +82,7 @@ def test_wrong_names_are_refused(compiled):
         (3.7, 6, TYPE, "argument low of program heat_between is 3.7; give an integer of type int32"),
         (float("nan"), 6, TYPE, "argument low of program heat_between is NaN"),
         (1 << 31, 6, VALUE, "argument low of program heat_between is 2147483648, which int32 cannot hold; give -2147483648 to 2147483647"),
-        (-(1 << 80), 6, VALUE, "low: .* is out of the range of 64-bit integers"),
+        (-(1 << 80), 6, VALUE, "argument low of program heat_between: .* is out of the range of 64-bit integers"),
         (0, 6, VALUE, r"argument t of program heat_between has indices 0 to 8 .*accesses -1 "),
         (1, 8, VALUE, "argument t of program heat_between has indices 0 to 8 .*to 9"),
     ],
@@ -170,7 +170,7 @@ class OfGpu:
 
 def test_memory_of_another_device_is_refused(compiled):
     # Where there is no GPU, its driver is missed first.
-    with pytest.raises(hc.HaloError, match="^t: |argument t of program heat is in memory of GPU"):
+    with pytest.raises(hc.HaloError, match="^argument t of program heat: |argument t of program heat is in memory of GPU"):
         compiled("heat")(OfGpu, 0.1, plane(1, (6, 5)))
 
 
@@ -236,7 +236,141 @@ def test_a_field_beyond_its_connectivity_is_refused(compiled):
         compiled("gradient")(field(Vertex, K, extents=(4, 2)), inverse, field(Edge, K, extents=(5, 3)))
 
 
+@pytest.fixture(scope="module")
+def through(of_gt4py):
+    """The gradient with vertex 9 in its last row."""
+    table = connectivity(Edge, E2VDim, Vertex, [[0, 1], [1, 2], [2, 3], [3, 0], [0, 9]])
+    return program.from_gt4py(of_gt4py("gradient"), offset_provider={"E2V": table})
+
+
+def gradient_of(vertices, edges, start=0):
+    return field(Vertex, K, start=start, extents=(vertices, 3)), field(Edge, extents=(5,)), field(Edge, K, extents=(edges, 3))
+
+
+@pytest.mark.parametrize("vertices, edges, needs", [(3, 5, "0 to 10"), (9, 5, "0 to 10"), (3, 4, "0 to 4"), (1, 1, "1 to 2")])
+def test_a_field_without_an_index_of_the_connectivity_is_refused(through, vertices, edges, needs):
+    given = gradient_of(vertices, edges)
+    text = rf"argument values of program gradient has indices 0 to {vertices} .* in dimension 0 \(Vertex\), .* accesses {needs} through offset E2V"
+    for call in (through, through.prepare):
+        with pytest.raises(VALUE, match=text):
+            call(*given)
+
+
+@pytest.mark.parametrize("vertices, edges", [(10, 5), (4, 4), (2, 1), (1, 0)])
+def test_a_field_has_the_indices_of_the_rows_that_are_used(through, vertices, edges):
+    table = np.array([[0, 1], [1, 2], [2, 3], [3, 0], [0, 9]])[:edges]
+    values, inverse, out = gradient_of(vertices, edges)
+    for _ in range(4):
+        through(values, inverse, out)
+    pairs = values.ndarray[table]
+    assert np.array_equal(out.ndarray, (pairs[:, 1] - pairs[:, 0]) * inverse.ndarray[:edges, None])
+
+
+def test_an_index_before_the_first_one_is_refused_and_skipped_ones_are_not(through, of_gt4py):
+    with pytest.raises(VALUE, match="argument values of program gradient has indices 1 to 11 .* accesses 0 to 4 through offset E2V"):
+        through(*gradient_of(10, 4, start=1))
+    table = gtx.as_connectivity([Edge, E2VDim], Vertex, np.array([[0, 1], [1, -1]], np.int32), skip_value=-1)
+    skipping = program.from_gt4py(of_gt4py("gradient"), offset_provider={"E2V": table})
+    skipping.prepare(*gradient_of(2, 2))
+
+
+# Code that runs while the arguments are converted.
+
+
+class Disturbing:
+    """A number that does something when it is converted."""
+
+    def __init__(self, value, act):
+        self.value, self.act = value, act
+
+    def __index__(self):
+        if not isinstance(self.value, int):
+            raise TypeError
+        self.act()
+        return self.value
+
+    def __float__(self):
+        self.act()
+        return self.value
+
+
+def test_a_call_within_a_call_does_not_disturb_it(compiled):
+    between, t, new, wanted = compiled("heat_between"), plane(), plane(value=0.0), plane(value=0.0)
+    other, into = plane(), plane(value=0.0)
+    between(t, 0.1, wanted, 1, 6)
+    between(t, Disturbing(0.1, lambda: between(other, 0.3, into, 2, 4)), new, Disturbing(1, lambda: between(other, 0.2, into, 1, 7)), 6)
+    assert same(new, wanted)
+    heat, new, wanted = compiled("heat"), plane(1, (6, 5)), plane(1, (6, 5))
+    heat(t, 0.1, wanted)
+    for _ in range(4):
+        heat(t, Disturbing(0.1, lambda: heat(other, 0.3, plane(1, (6, 5)))), new)
+        assert same(new, wanted)
+
+
+def resized(one):
+    # Large arrays, whose memory goes back to the system.
+    return lambda: one.ndarray.resize((2, 2), refcheck=False)
+
+
+def test_an_array_that_a_conversion_resizes_is_refused(compiled):
+    heat, extents = compiled("heat"), (1000, 700)
+    for call in (heat, heat.prepare):
+        t, new = plane(extents=extents), plane(1, (998, 698))
+        with pytest.raises(VALUE, match="argument t of program heat has"):
+            call(t, Disturbing(0.1, resized(t)), new)
+
+
+def test_an_array_that_a_conversion_reshapes_in_a_known_call_is_refused(compiled):
+    heat, t, new = compiled("heat"), plane(), plane(1, (6, 5))
+    for _ in range(4):
+        heat(t, 0.1, new)
+
+    def reshape():
+        t.ndarray.shape = (7, 8)
+
+    with pytest.raises(VALUE, match="argument t of program heat has memory for 7 indices in dimension I"):
+        heat(t, Disturbing(0.1, reshape), new)
+
+
+class Elsewhere:
+    """A field whose array does something when it is described."""
+
+    def __init__(self, of, act):
+        self.of, self.act, self.domain, self.ndarray = of, act, of.domain, self
+
+    @property
+    def shape(self):
+        return self.of.ndarray.shape
+
+    @property
+    def __array_interface__(self):
+        self.act()
+        return self.of.ndarray.__array_interface__
+
+
+def test_an_array_that_a_description_resizes_is_refused(compiled):
+    heat, t, new = compiled("heat"), plane(extents=(1000, 700)), plane(1, (998, 698))
+    with pytest.raises(VALUE, match="argument t of program heat has"):
+        heat(t, 0.1, Elsewhere(new, resized(t)))
+
+
+def test_a_domain_with_fewer_ranges_than_dimensions_is_refused(compiled):
+    class Domain:
+        dims, ranges = (I, J), plane().domain.ranges[:1]
+
+    class Field:
+        ndarray, domain = plane().ndarray, Domain
+
+    with pytest.raises(VALUE, match="argument t of program heat has dimensions"):
+        compiled("heat")(Field, 0.1, plane(1, (6, 5)))
+
+
 # Programs.
+
+
+def test_a_parameter_with_the_name_of_the_offset_provider_is_refused():
+    with pytest.raises(TYPE, match="program: named_provider has a parameter offset_provider, .*; rename the parameter"):
+        program.from_gt4py(gt4py_program("named_provider"))
 
 
 def test_only_programs_with_a_dace_backend_are_taken():

@@ -137,3 +137,20 @@ def test_eight_threads_call_at_once(compiled, of_gt4py):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_parameters_have_the_names_of_options_of_a_call(compiled):
+    a, out = line(6), line(6)
+    named = compiled("named_stream")
+    calls = [
+        lambda: named(a, 2.0, out),
+        lambda: named(a, stream=2.0, out=out),
+        lambda: named.prepare(a, stream=2.0, out=out)(),
+        lambda: named.prepare(a, 3.0, out)(stream=2.0),
+        lambda: compiled("out_first")(out, a, 2.0),
+        lambda: compiled("out_first")(a=a, stream=2.0, out=out),
+    ]
+    for call in calls:
+        out.ndarray[:] = 0
+        call()
+        assert np.array_equal(out.ndarray, 2 * a.ndarray)

@@ -134,6 +134,14 @@ impl<'py> Field<'py> {
 }
 
 impl Leaf {
+    /// A dimension of a field, for messages.
+    pub(super) fn label(&self, dimension: usize) -> String {
+        match &self.kind {
+            Kind::Field { names, .. } => format!("{dimension} ({})", names[dimension]),
+            _ => dimension.to_string(),
+        }
+    }
+
     /// The dimensions of a field, for messages.
     fn wanted(&self) -> String {
         match &self.kind {
@@ -144,6 +152,12 @@ impl Leaf {
 }
 
 impl Domain {
+    /// The first index of a dimension and the one after the last.
+    #[inline]
+    pub(super) fn indices(&self, dimension: usize) -> Option<(i64, i64)> {
+        Some((*self.starts.get(dimension)? as i64, *self.stops.get(dimension)? as i64))
+    }
+
     /// Takes the indices of another domain.
     fn read(&mut self, domain: &Bound<'_, PyAny>, place: Place<'_>) -> PyResult<()> {
         let py = domain.py();
@@ -170,6 +184,10 @@ impl Domain {
             };
             self.starts.push(start);
             self.stops.push(stop);
+        }
+        if self.starts.len() != names.len() {
+            let given = format!("{} ranges", self.starts.len());
+            return Err(failure::dimensions(place.program, &place.leaf.name, &given, &place.leaf.wanted()));
         }
         self.object = Some(domain.clone().unbind());
         drop(old);

@@ -1,5 +1,6 @@
 //! Calls that were made before with the same fields: they are known by the identity of their objects, and not checked again.
 
+use crate::program::given::is_number;
 use crate::program::numpy::Snapshot;
 use halocline_program::{CheckedCall, Program, Scalar};
 use pyo3::prelude::*;
@@ -85,16 +86,19 @@ impl KnownCalls {
             calls.iter().flatten().find(|known| known.is_of(objects))?.clone()
         };
         let mut changes = Vec::new();
+        let mut has_run_code = false;
         for &position in &known.scalars {
             let object = &objects[position];
             if object.as_ptr() != known.objects[position] {
+                has_run_code |= !is_number(object);
                 match value(position, object) {
                     Ok(value) => changes.push(Change { position, value }),
                     Err(error) => return Some(Err(error)),
                 }
             }
         }
-        Some(Ok(Match { known, changes }))
+        // A conversion may have resized an array.
+        (!has_run_code || known.is_of(objects)).then_some(Ok(Match { known, changes }))
     }
 
     /// Whether a call with these objects has come a short time ago, so that it is worth to be known.
@@ -133,6 +137,12 @@ impl KnownCalls {
         if !objects.iter().enumerate().all(is_free) {
             return Ok(());
         }
+        // As they were checked: what follows may run code of the program.
+        let watched = |array: &Bound<'_, PyAny>| Watched {
+            array: array.as_ptr(),
+            snapshot: Snapshot::of(array.as_borrowed()),
+        };
+        let watched: Box<[Watched]> = arrays.iter().map(watched).collect();
         let is_alive = Arc::new(AtomicBool::new(true));
         let expire = Bound::new(first.py(), Expire(is_alive.clone()))?;
         let mut kept = Vec::with_capacity(objects.len() + arrays.len());
@@ -150,14 +160,10 @@ impl KnownCalls {
             true if !is_constant(object) => std::ptr::null_mut(),
             _ => object.as_ptr(),
         };
-        let watched = |array: &Bound<'_, PyAny>| Watched {
-            array: array.as_ptr(),
-            snapshot: Snapshot::of(array.as_borrowed()),
-        };
         let known = Known {
             objects: objects.iter().enumerate().map(address).collect(),
             scalars: (0..objects.len()).filter(independent).collect(),
-            arrays: arrays.iter().map(watched).collect(),
+            arrays: watched,
             call,
             is_alive,
             _kept: kept.into(),

@@ -3,6 +3,7 @@
 mod dispatch;
 mod failure;
 mod field;
+mod gather;
 mod known;
 mod parameters;
 mod provider;
@@ -10,13 +11,14 @@ mod provider;
 pub(crate) use dispatch::{PyCalls, PyProgramCall};
 
 use crate::argument::Argument;
-use crate::program::given::{Arguments, Memory, number};
+use crate::program::given::{Arguments, Memory, Name, number};
 use crate::program::numpy;
 use crate::program::on_stream::{CallStream, call_on};
-use crate::program::prepared::{PyPreparedCall, prepare, watched};
+use crate::program::prepared::{PyPreparedCall, check_unchanged, prepare, watched};
 use crate::program::program_error::of_program;
 use crate::stream::Handle;
 use field::{Classes, Domain, Field, Kind, Leaf, Place};
+use gather::Gather;
 use halocline_program::{Given, Program, Scalar, Signature};
 use known::{KnownCalls, Match};
 use parameters::{Call, Leaves, Parameters};
@@ -36,6 +38,7 @@ pub(crate) struct PyFieldProgram {
     provider: Provider,
     /// The connectivities that are arguments of the signature, after the leaves.
     connectivities: Box<[Connectivity]>,
+    gathers: Box<[Gather]>,
     classes: Classes,
     metrics: Option<Metrics>,
     /// The last domain of each leaf.
@@ -84,15 +87,17 @@ pub(crate) fn field_program(
 impl PyFieldProgram {
     #[doc = doc!("FieldProgram.__call__")]
     #[pyo3(signature = (*args, out = None, offset_provider = None, stream = None, **kwargs))]
-    fn __call__(
-        slf: &Bound<'_, Self>,
-        args: &Bound<'_, PyTuple>,
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        args: &Bound<'py, PyTuple>,
         out: Option<&Bound<'_, PyAny>>,
         offset_provider: Option<&Bound<'_, PyAny>>,
-        stream: Option<Argument<Handle>>,
-        kwargs: Option<&Bound<'_, PyDict>>,
+        mut stream: Option<Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
         let this = slf.get();
+        let kwargs = this.with_stream_as_parameter(&mut stream, kwargs, args.py())?;
+        let kwargs = kwargs.as_ref();
         let call = Call { args, out, kwargs };
         match this.metrics.as_ref().map(|metrics| metrics.level(args.py())).transpose()? {
             Some(level) if level > 0 && stream.is_none() => {
@@ -100,27 +105,31 @@ impl PyFieldProgram {
                 metrics.measure.bind(args.py()).call1((slf, args, out, offset_provider, kwargs, level))?;
                 Ok(())
             }
-            _ => this.run(&call, offset_provider, stream),
+            _ => this.run(&call, offset_provider, stream.as_ref().map(Argument::from)),
         }
     }
 
     #[doc = doc!("FieldProgram.prepare")]
     #[pyo3(signature = (*args, out = None, offset_provider = None, stream = None, **kwargs))]
-    fn prepare(
+    fn prepare<'py>(
         &self,
-        args: &Bound<'_, PyTuple>,
+        args: &Bound<'py, PyTuple>,
         out: Option<&Bound<'_, PyAny>>,
         offset_provider: Option<&Bound<'_, PyAny>>,
-        stream: Option<Argument<Handle>>,
-        kwargs: Option<&Bound<'_, PyDict>>,
+        mut stream: Option<Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<PyPreparedCall> {
+        let kwargs = self.with_stream_as_parameter(&mut stream, kwargs, args.py())?;
+        let (kwargs, stream) = (kwargs.as_ref(), stream.as_ref().map(Argument::from));
         self.provider.check(self.program.name(), offset_provider)?;
         let leaves = self.parameters.leaves(self.program.name(), &Call { args, out, kwargs })?;
         let objects = self.objects(args.py(), &leaves, 0, None)?;
         let arguments = self.arguments(&objects)?;
         let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
+        // Streams of other libraries may run code of the program.
+        let watched = watched(&self.program, &borrowed);
         let on = CallStream::of(args.py(), &self.program, stream, borrowed.iter().copied(), &arguments)?;
-        prepare(args.py(), &self.program, watched(&self.program, &borrowed), arguments, on)
+        prepare(args.py(), &self.program, watched, arguments, on)
     }
 
     /// A call with GT4Py's metrics: `time` is an array for one number, which the program writes if the level asks for it.
@@ -221,6 +230,10 @@ impl PyFieldProgram {
             parameters: Parameters::of(item("parameters")?.cast::<PyDict>()?)?,
             provider: Provider::of(offsets.cast::<PyDict>()?, item("dimensions")?.cast::<PyDict>()?)?,
             connectivities: connectivities.map(connectivity).collect::<PyResult<_>>()?,
+            gathers: item("gathers")?
+                .try_iter()?
+                .map(|gather| Gather::of(&gather?))
+                .collect::<PyResult<_>>()?,
             classes: Classes::of(item("classes")?.cast::<PyTuple>()?)?,
             metrics: Metrics::of(item("metrics")?.cast::<PyDict>()?)?,
             domains: Mutex::new(leaves.iter().map(|_| Domain::default()).collect()),
@@ -267,8 +280,10 @@ impl PyFieldProgram {
         if stream.is_some() || self.program.streams().is_some() {
             let objects = self.objects(py, &leaves, 0, None)?;
             let arguments = self.arguments(&objects)?;
-            let arrays = objects.arrays.iter().map(Bound::as_borrowed);
-            let on = CallStream::of(py, &self.program, stream, arrays, &arguments)?;
+            let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
+            let watched = watched(&self.program, &borrowed);
+            let on = CallStream::of(py, &self.program, stream, borrowed.into_iter(), &arguments)?;
+            check_unchanged(py, &self.program, &watched)?;
             return call_on(py, &self.program, on.as_ref(), &arguments);
         }
         if let Some(found) = self.known.find(&leaves.0, |position, object| self.value(position, object)) {
@@ -316,12 +331,13 @@ impl PyFieldProgram {
     /// The value of a scalar, or of a field without dimensions.
     fn value(&self, position: usize, object: &Bound<'_, PyAny>) -> PyResult<Scalar> {
         let leaf = &self.leaves[position];
+        let name = Name { program: self.program.name(), argument: &leaf.name };
         match leaf.kind {
             Kind::Single => {
                 let place = Place { program: self.program.name(), leaf };
-                number(&Field::of(object, &self.classes, place)?.single()?, &leaf.name)
+                number(&Field::of(object, &self.classes, place)?.single()?, name)
             }
-            _ => number(object, &leaf.name),
+            _ => number(object, name),
         }
     }
 
@@ -347,7 +363,7 @@ impl PyFieldProgram {
             }
         };
         let program = self.program.name();
-        for ((leaf, object), domain) in self.leaves.iter().zip(&leaves.0).zip(domains) {
+        for ((leaf, object), domain) in self.leaves.iter().zip(&leaves.0).zip(domains.iter_mut()) {
             let place = Place { program, leaf };
             match &leaf.kind {
                 Kind::Field { .. } => {
@@ -366,6 +382,9 @@ impl PyFieldProgram {
                 }
             }
         }
+        for gather in &self.gathers {
+            gather.check(program, &self.leaves, domains, &leaves.0)?;
+        }
         for Connectivity { object, leaf } in &self.connectivities {
             arrays.push(Field::of(object.bind(py), &self.classes, Place { program, leaf })?.array);
         }
@@ -376,32 +395,75 @@ impl PyFieldProgram {
     }
 
     /// The arguments of the signature.
+    ///
+    /// Conversions of other objects may run code of the program, which may resize arrays of NumPy: these come last.
     #[inline]
     fn arguments<'a>(&self, objects: &'a Objects<'_>) -> PyResult<Arguments<'a>> {
-        let mut arguments = Arguments::with_capacity(objects.arrays.len() + 1);
-        let mut origin = 0;
-        let others = self.connectivities.iter().map(|connectivity| &connectivity.leaf);
-        let mut leaves = self.leaves.iter().chain(others);
-        for (position, object) in objects.arrays.iter().enumerate() {
-            let object = object.as_borrowed();
-            match leaves.next() {
-                Some(leaf @ Leaf { kind: Kind::Field { names, .. }, .. }) => {
-                    arguments.push_array(object, &self.memory, position, &leaf.name)?;
-                    // Connectivities begin at index 0.
-                    if position < self.leaves.len()
-                        && let Some(Given::Array(view)) = arguments.given.last_mut()
-                    {
-                        *view = view.with_origin(&objects.origins[origin..origin + names.len()]);
-                        origin += names.len();
-                    }
+        let has_level = self.metrics.as_ref().is_some_and(|metrics| metrics.has_level);
+        let count = objects.arrays.len() + usize::from(has_level);
+        let mut arguments = Arguments::absent(count);
+        for is_of_numpy in [false, true] {
+            let mut origin = 0;
+            let others = self.connectivities.iter().map(|connectivity| &connectivity.leaf);
+            let mut leaves = self.leaves.iter().chain(others);
+            for (position, object) in objects.arrays.iter().enumerate() {
+                let leaf = leaves.next();
+                let here = origin;
+                // Connectivities begin at index 0.
+                if let Some(Leaf { kind: Kind::Field { names, .. }, .. }) = leaf
+                    && position < self.leaves.len()
+                {
+                    origin += names.len();
                 }
-                Some(leaf) => arguments.push_scalar(object, &self.memory, position, &leaf.name)?,
-                None => arguments.push_array(object, &self.memory, position, "gt_compute_time")?,
+                if numpy::is_array(object) != is_of_numpy {
+                    continue;
+                }
+                self.push(&mut arguments, object.as_borrowed(), position, leaf)?;
+                if origin > here
+                    && let Some(Given::Array(view)) = arguments.given.last_mut()
+                {
+                    *view = view.with_origin(&objects.origins[here..origin]);
+                }
+                arguments.move_last_to(position, count);
             }
         }
-        if self.metrics.as_ref().is_some_and(|metrics| metrics.has_level) {
-            arguments.given.push(Given::Scalar(Scalar::Int(objects.level)));
+        if has_level {
+            arguments.given[count - 1] = Given::Scalar(Scalar::Int(objects.level));
         }
         Ok(arguments)
+    }
+
+    /// Appends one argument of the signature; without a leaf it is the array for the time.
+    #[inline]
+    fn push<'a>(
+        &self,
+        arguments: &mut Arguments<'a>,
+        object: Borrowed<'a, '_, PyAny>,
+        position: usize,
+        leaf: Option<&Leaf>,
+    ) -> PyResult<()> {
+        let argument = leaf.map_or("gt_compute_time", |leaf| &leaf.name);
+        let name = Name { program: self.program.name(), argument };
+        match leaf {
+            Some(Leaf { kind: Kind::Single | Kind::Scalar | Kind::Static(_), .. }) => {
+                arguments.push_scalar(object, &self.memory, position, name)
+            }
+            _ => arguments.push_array(object, &self.memory, position, name),
+        }
+    }
+
+    /// Makes `stream` an argument if the program has a parameter of that name.
+    fn with_stream_as_parameter<'py>(
+        &self,
+        stream: &mut Option<Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        py: Python<'py>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        if stream.is_none() || !self.parameters.names().any(|parameter| &*parameter.text == "stream") {
+            return Ok(kwargs.cloned());
+        }
+        let all = kwargs.map_or_else(|| Ok(PyDict::new(py)), |kwargs| kwargs.copy())?;
+        all.set_item(intern!(py, "stream"), stream.take())?;
+        Ok(Some(all))
     }
 }
