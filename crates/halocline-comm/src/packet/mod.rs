@@ -96,6 +96,14 @@ impl Packet {
     }
 }
 
+/// What a look at a packet's state comes to.
+enum Step<State> {
+    /// It goes on from this state at once.
+    Next(State),
+    /// It waits in this state.
+    Wait(State),
+}
+
 /// Packets and their bytes in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {

@@ -4,7 +4,7 @@ use super::copy::{Copying, Source, Target};
 use super::header::{Header, HeaderError, Path, Reply};
 use super::parts::PartsReceive;
 use super::staged::StagedReceive;
-use super::{Packet, PacketContext, PacketError, PacketTag};
+use super::{Packet, PacketContext, PacketError, PacketTag, Step};
 use crate::endpoint::Endpoint;
 use crate::mappings::{Kind, Mapping};
 use crate::memory_resource::{Buffer, MemoryError, MemoryKind, Reservation};
@@ -197,95 +197,131 @@ impl PacketReceive {
 
     fn advance(&mut self, context: &PacketContext) -> Result<bool, PacketError> {
         loop {
-            self.state = match std::mem::replace(&mut self.state, State::Over) {
-                State::Reserving { mut memory, message } => {
-                    let reserved = memory.poll(context.resource(), context.now(), context.waker());
-                    match (reserved.map_err(|error| self.no_memory(error))?, message) {
-                        (Some(buffer), None) => {
-                            order(context, &buffer)?;
-                            self.start(context, buffer)?
-                        }
-                        (Some(buffer), Some(message)) => {
-                            order(context, &buffer)?;
-                            let next = self.fill(context, buffer, &message)?;
-                            crate::buffers::put(message);
-                            next
-                        }
-                        (None, message) => {
-                            self.state = State::Reserving { memory, message };
-                            return Ok(false);
-                        }
-                    }
-                }
-                State::Message => {
-                    let tag = self.tag.payload(self.header.sequence);
-                    let inbox = context.comm().link().inbox();
-                    let Some(message) = inbox.take(tag, Some(self.from)) else {
-                        self.state = State::Message;
-                        return Ok(false);
-                    };
-                    let (announced, found) = (self.header.payload, message.payload.len() as u64);
-                    if let Some(announced) = announced.filter(|announced| *announced != found) {
-                        return Err(PacketError::Length { from: self.from, announced, found });
-                    }
-                    match context.resource().adopt(message.payload) {
-                        Ok(payload) => self.ready(payload),
-                        Err(message) => {
-                            let memory = Reservation::new(message.len());
-                            State::Reserving { memory, message: Some(message) }
-                        }
-                    }
-                }
-                State::Parts(mut parts) => {
-                    let tag = self.tag.payload(self.header.sequence);
-                    let stepped = parts.step(context, self.from, tag, || self.reply(context, &Reply::Ready));
-                    let Ok(true) = stepped else {
-                        self.state = State::Parts(parts);
-                        return stepped;
-                    };
-                    self.ready(parts.into_buffer())
-                }
-                State::Staged(mut staged) => {
-                    let tag = self.tag.payload(self.header.sequence);
-                    let stepped = staged.step(context, self.from, tag, || self.reply(context, &Reply::Ready));
-                    let Ok(true) = stepped else {
-                        self.state = State::Staged(staged);
-                        return stepped;
-                    };
-                    let (payload, copying) = staged.into_payload();
-                    let over = self.ready(payload);
-                    copying.map_or(over, State::Copying)
-                }
-                State::Filling(mut filling) => {
-                    let Some(is_filled) = filling.step() else {
-                        return Err(self.unwritable(filling.target.len()));
-                    };
-                    if !is_filled {
-                        self.state = State::Filling(filling);
-                        return Ok(false);
-                    }
-                    drop(filling.mapping);
-                    self.reply(context, &Reply::Copied)?;
-                    match filling.beyond {
-                        Some(payload) => self.upload(context, filling.target, payload)?,
-                        None => self.ready(filling.target),
-                    }
-                }
-                State::Copying(copying) => {
-                    if !copying.is_done()? {
-                        self.state = State::Copying(copying);
-                        return Ok(false);
-                    }
-                    let is_mapped = matches!(copying.source, Source::Mapped(_));
-                    let payload = copying.finish();
-                    if is_mapped {
-                        self.reply(context, &Reply::Copied)?;
-                    }
-                    payload.map_or(State::Over, |payload| self.ready(payload))
-                }
+            let step = match std::mem::replace(&mut self.state, State::Over) {
+                State::Reserving { memory, message } => self.reserve(context, memory, message)?,
+                State::Message => self.take_message(context)?,
+                State::Parts(parts) => self.receive_parts(context, parts)?,
+                State::Staged(staged) => self.receive_staged(context, staged)?,
+                State::Filling(filling) => self.go_on_filling(context, filling)?,
+                State::Copying(copying) => self.go_on_copying(context, copying)?,
                 State::Over => return Ok(true),
             };
+            match step {
+                Step::Next(state) => self.state = state,
+                Step::Wait(state) => {
+                    self.state = state;
+                    return Ok(false);
+                }
+            }
         }
+    }
+
+    fn reserve(
+        &mut self,
+        context: &PacketContext,
+        mut memory: Reservation,
+        message: Option<Vec<u8>>,
+    ) -> Result<Step<State>, PacketError> {
+        let reserved = memory.poll(context.resource(), context.now(), context.waker());
+        let Some(buffer) = reserved.map_err(|error| self.no_memory(error))? else {
+            return Ok(Step::Wait(State::Reserving { memory, message }));
+        };
+        order(context, &buffer)?;
+        let Some(message) = message else { return self.start(context, buffer).map(Step::Next) };
+        let next = self.fill(context, buffer, &message)?;
+        crate::buffers::put(message);
+        Ok(Step::Next(next))
+    }
+
+    fn take_message(&mut self, context: &PacketContext) -> Result<Step<State>, PacketError> {
+        let tag = self.tag.payload(self.header.sequence);
+        let Some(message) = context.comm().link().inbox().take(tag, Some(self.from)) else {
+            return Ok(Step::Wait(State::Message));
+        };
+        let (announced, found) = (self.header.payload, message.payload.len() as u64);
+        if let Some(announced) = announced.filter(|announced| *announced != found) {
+            return Err(PacketError::Length { from: self.from, announced, found });
+        }
+        Ok(Step::Next(match context.resource().adopt(message.payload) {
+            Ok(payload) => self.ready(payload),
+            Err(message) => {
+                let memory = Reservation::new(message.len());
+                State::Reserving { memory, message: Some(message) }
+            }
+        }))
+    }
+
+    fn receive_parts(
+        &mut self,
+        context: &PacketContext,
+        mut parts: PartsReceive,
+    ) -> Result<Step<State>, PacketError> {
+        let tag = self.tag.payload(self.header.sequence);
+        match parts.step(context, self.from, tag, || self.reply(context, &Reply::Ready)) {
+            Ok(true) => Ok(Step::Next(self.ready(parts.into_buffer()))),
+            Ok(false) => Ok(Step::Wait(State::Parts(parts))),
+            Err(error) => {
+                // `refuse` withdraws what is posted.
+                self.state = State::Parts(parts);
+                Err(error)
+            }
+        }
+    }
+
+    fn receive_staged(
+        &mut self,
+        context: &PacketContext,
+        mut staged: StagedReceive,
+    ) -> Result<Step<State>, PacketError> {
+        let tag = self.tag.payload(self.header.sequence);
+        match staged.step(context, self.from, tag, || self.reply(context, &Reply::Ready)) {
+            Ok(true) => {
+                let (payload, copying) = staged.into_payload();
+                let over = self.ready(payload);
+                Ok(Step::Next(copying.map_or(over, State::Copying)))
+            }
+            Ok(false) => Ok(Step::Wait(State::Staged(staged))),
+            Err(error) => {
+                // `refuse` withdraws what is posted.
+                self.state = State::Staged(staged);
+                Err(error)
+            }
+        }
+    }
+
+    fn go_on_filling(
+        &mut self,
+        context: &PacketContext,
+        mut filling: Filling,
+    ) -> Result<Step<State>, PacketError> {
+        let Some(is_filled) = filling.step() else {
+            return Err(self.unwritable(filling.target.len()));
+        };
+        if !is_filled {
+            return Ok(Step::Wait(State::Filling(filling)));
+        }
+        drop(filling.mapping);
+        self.reply(context, &Reply::Copied)?;
+        Ok(Step::Next(match filling.beyond {
+            Some(payload) => self.upload(context, filling.target, payload)?,
+            None => self.ready(filling.target),
+        }))
+    }
+
+    fn go_on_copying(
+        &mut self,
+        context: &PacketContext,
+        copying: Copying,
+    ) -> Result<Step<State>, PacketError> {
+        if !copying.is_done()? {
+            return Ok(Step::Wait(State::Copying(copying)));
+        }
+        let is_mapped = matches!(copying.source, Source::Mapped(_));
+        let payload = copying.finish();
+        if is_mapped {
+            self.reply(context, &Reply::Copied)?;
+        }
+        Ok(Step::Next(payload.map_or(State::Over, |payload| self.ready(payload))))
     }
 
     fn no_memory(&self, error: MemoryError) -> PacketError {

@@ -3,7 +3,7 @@
 use super::header::{Header, Path, Reply, SEQUENCES, SMALL};
 use super::parts::PartsSend;
 use super::staged::StagedSend;
-use super::{Packet, PacketContext, PacketError, PacketTag};
+use super::{Packet, PacketContext, PacketError, PacketTag, Step};
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::mappings::{DeviceId, MappingError, Pinned, Requested, Target};
@@ -190,74 +190,91 @@ impl PacketSend {
     pub fn poll(&mut self, context: &PacketContext) -> Result<bool, PacketError> {
         self.from = context.comm().rank();
         loop {
-            self.state = match std::mem::replace(&mut self.state, State::Over) {
-                State::Waiting(Some(payload)) if !payload.is_ready()? => {
-                    self.awaits_content = true;
-                    self.state = State::Waiting(Some(payload));
-                    return Ok(false);
-                }
-                State::Waiting(_) if self.is_withdrawn => State::Over,
-                State::Waiting(payload) => self.start(context, payload)?,
-                State::Staging { payload, mut memory } => {
-                    match self.staged(context, &payload, &mut memory)? {
-                        Some(copy) => State::Waiting(Some(copy)),
-                        None => {
-                            self.state = State::Staging { payload, memory };
-                            return Ok(false);
-                        }
-                    }
-                }
-                State::Copying { payload, copy, event } => match event.query()? {
-                    true if self.is_withdrawn => State::Over,
-                    true => State::Waiting(Some(copy)),
-                    false => {
-                        self.state = State::Copying { payload, copy, event };
-                        return Ok(false);
-                    }
-                },
+            let step = match std::mem::replace(&mut self.state, State::Over) {
+                State::Waiting(payload) => self.await_content(context, payload)?,
+                State::Staging { payload, memory } => self.await_memory(context, payload, memory)?,
+                State::Copying { payload, copy, event } => self.await_copy(payload, copy, event)?,
                 State::Mapping { payload, mut requested } => match requested.poll() {
-                    Some(outcome) => self.mapped(context, payload, outcome)?,
-                    None => {
-                        self.state = State::Mapping { payload, requested };
-                        return Ok(false);
-                    }
+                    Some(outcome) => Step::Next(self.mapped(context, payload, outcome)?),
+                    None => Step::Wait(State::Mapping { payload, requested }),
                 },
                 State::Mapped { payload, pinned } => match self.reply(context)? {
-                    Some(Reply::Copied) => State::Over,
+                    Some(Reply::Copied) => Step::Next(State::Over),
                     // It cannot map what the header named.
-                    Some(Reply::Unmapped) => parts_of(payload, context.part()),
+                    Some(Reply::Unmapped) => Step::Next(parts_of(payload, context.part())),
                     Some(other) => return Err(self.unexpected(other)),
-                    None => {
-                        self.state = State::Mapped { payload, pinned };
-                        return Ok(false);
-                    }
+                    None => Step::Wait(State::Mapped { payload, pinned }),
                 },
-                State::Parts(mut parts) => {
-                    let is_asked = match parts.is_lending() {
-                        true => false,
-                        false => match self.reply(context)? {
-                            Some(Reply::Ready) => true,
-                            Some(other) => return Err(self.unexpected(other)),
-                            None => false,
-                        },
-                    };
-                    let tag = self.tag.payload(self.header.sequence);
-                    if !parts.step(context, self.to, tag, is_asked)? {
-                        self.state = State::Parts(parts);
-                        return Ok(false);
-                    }
-                    State::Over
-                }
-                State::Staged(mut staged) => {
-                    if !self.advance_staged(context, &mut staged)? {
-                        self.state = State::Staged(staged);
-                        return Ok(false);
-                    }
-                    State::Over
-                }
+                State::Parts(parts) => self.send_parts(context, parts)?,
+                State::Staged(mut staged) => match self.advance_staged(context, &mut staged)? {
+                    true => Step::Next(State::Over),
+                    false => Step::Wait(State::Staged(staged)),
+                },
                 State::Over => return Ok(true),
             };
+            match step {
+                Step::Next(state) => self.state = state,
+                Step::Wait(state) => {
+                    self.state = state;
+                    return Ok(false);
+                }
+            }
         }
+    }
+
+    fn await_content(
+        &mut self,
+        context: &PacketContext,
+        payload: Option<Buffer>,
+    ) -> Result<Step<State>, PacketError> {
+        let is_there = payload.as_ref().map_or(Ok(true), Buffer::is_ready)?;
+        if !is_there {
+            self.awaits_content = true;
+            return Ok(Step::Wait(State::Waiting(payload)));
+        }
+        if self.is_withdrawn {
+            return Ok(Step::Next(State::Over));
+        }
+        self.start(context, payload).map(Step::Next)
+    }
+
+    fn await_memory(
+        &mut self,
+        context: &PacketContext,
+        payload: Buffer,
+        mut memory: Reservation,
+    ) -> Result<Step<State>, PacketError> {
+        Ok(match self.staged(context, &payload, &mut memory)? {
+            Some(copy) => Step::Next(State::Waiting(Some(copy))),
+            None => Step::Wait(State::Staging { payload, memory }),
+        })
+    }
+
+    fn await_copy(
+        &self,
+        payload: Buffer,
+        copy: Buffer,
+        event: Arc<Event>,
+    ) -> Result<Step<State>, PacketError> {
+        Ok(match event.query()? {
+            true if self.is_withdrawn => Step::Next(State::Over),
+            true => Step::Next(State::Waiting(Some(copy))),
+            false => Step::Wait(State::Copying { payload, copy, event }),
+        })
+    }
+
+    fn send_parts(&self, context: &PacketContext, mut parts: PartsSend) -> Result<Step<State>, PacketError> {
+        let is_asked = !parts.is_lending()
+            && match self.reply(context)? {
+                Some(Reply::Ready) => true,
+                Some(other) => return Err(self.unexpected(other)),
+                None => false,
+            };
+        let tag = self.tag.payload(self.header.sequence);
+        Ok(match parts.step(context, self.to, tag, is_asked)? {
+            true => Step::Next(State::Over),
+            false => Step::Wait(State::Parts(parts)),
+        })
     }
 
     /// Chooses the path of the payload, which is there.
