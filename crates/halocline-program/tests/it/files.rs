@@ -35,12 +35,12 @@ fn a_pipe_is_no_library_and_no_manifest() {
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let manifest = built.folder.path().join("pipe.json");
     std::fs::write(&manifest, SCALE_MANIFEST).unwrap();
-    // SAFETY: nothing is loaded.
+    // SAFETY: a pipe is refused before anything is loaded, so that no constructor runs.
     let refused = unsafe { Program::load(&pipe) }.unwrap_err().to_string();
     assert!(refused.ends_with("is no shared library: it is no regular file"), "{refused}");
     std::fs::rename(&pipe, &manifest).unwrap();
     std::fs::copy(&built.library, &pipe).unwrap();
-    // SAFETY: nothing is loaded.
+    // SAFETY: the library is that of the test, which has no constructors.
     let refused = unsafe { Program::load(&pipe) }.unwrap_err();
     assert!(
         matches!(&refused, ProgramError::ManifestRead { why, .. } if &**why == "it is no regular file"),
