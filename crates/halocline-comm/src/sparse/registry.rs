@@ -127,7 +127,8 @@ impl Serve for Registry {
                 message.payload.get(8 * at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
             };
             let (Some(operation), Some(number)) = (word(0), word(1)) else { continue };
-            if let Some(answer) = self.operations().answer(operation, number) {
+            let answer = self.operations().answer(operation, number);
+            if let Some(answer) = answer {
                 let tag = PacketTag { operation, channel: 0 }.control();
                 let _ = transport.post(message.source, tag, answer.encode(), &[]);
             }
