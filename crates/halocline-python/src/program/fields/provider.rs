@@ -40,7 +40,7 @@ impl Provider {
                 },
             };
             let Some(found) = found else { return Err(failure::no_offset(program, tag)) };
-            if !found.is(object) && !(*is_value && found.eq(object)?) {
+            if !(found.is(object) || *is_value && found.eq(object)?) {
                 return Err(failure::other_offset(program, tag));
             }
         }
