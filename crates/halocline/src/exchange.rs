@@ -211,6 +211,13 @@ impl HaloExchange {
         (epoch > 0).then(|| self.pending_of(epoch))
     }
 
+    /// The exchange of an epoch that [`Pending::epoch`] has returned, for callers that keep the number alone; `None` if no
+    /// such exchange has begun.
+    #[inline]
+    pub fn pending_at(&self, epoch: u64) -> Option<Pending> {
+        (1..=self.epoch()).contains(&epoch).then(|| self.pending_of(epoch))
+    }
+
     /// Waits for the latest exchange, if there is one. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
         self.pending().map_or(Ok(()), |pending| pending.wait())
