@@ -11,7 +11,7 @@ check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exc
 
 # The model checker replaces atomics and locks in the whole crate, so this build stands apart.
 model() {
-  RUSTFLAGS="--cfg loom" cargo test -p halocline-comm --release --lib --target-dir "$target/loom" model
+  RUSTFLAGS="--cfg loom" cargo test -p halocline-comm -p halocline-capi --release --lib --target-dir "$target/loom" model
 }
 tests "model check" model
 

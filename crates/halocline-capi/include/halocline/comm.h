@@ -1,0 +1,107 @@
+/* Communicators: groups of ranks. Included by halocline.h, which has the rules that hold for all calls. */
+#ifndef HALOCLINE_COMM_H
+#define HALOCLINE_COMM_H
+
+#include "core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Stores the communicator of this process: over shared memory if `halocline launch` started it as a rank of a job, over MPI
+ * if an MPI launcher did, otherwise one rank alone. Blocks until all ranks of the job have called it. Call it once in a process (over
+ * MPI: any number of times, on all ranks). Initialises MPI unless the program has, and then finalises it at the end of the process. */
+halocline_status halocline_init(halocline_comm *comm);
+
+/* As halocline_init, by the name of the transport: "auto", "thread" (one rank alone), "shm" or "mpi". */
+halocline_status halocline_init_by_name(const char *transport, halocline_comm *comm);
+
+/* Stores `size` communicators in `comms`: those of `size` ranks that are threads of this process, rank 0 first. Give each
+ * thread its own. `size` is 1 to 32768. Does not block. */
+halocline_status halocline_comm_threads(size_t size, halocline_comm *comms);
+
+/* Options of halocline_comm_from_mpi and halocline_comm_from_fortran. */
+typedef struct halocline_mpi_options {
+  /* sizeof(halocline_mpi_options). */
+  size_t size;
+  /* Whether ranks of one node share memory: HALOCLINE_DEFAULT (the variable HALOCLINE_NODE_AWARE, else on), _ON or _OFF. */
+  int32_t node_aware;
+} halocline_mpi_options;
+
+#define HALOCLINE_MPI_OPTIONS_INIT {sizeof(halocline_mpi_options), HALOCLINE_DEFAULT}
+
+/* An MPI_Comm as the first two arguments of halocline_comm_from_mpi. */
+#define HALOCLINE_MPI_COMM(mpi_comm) (uintptr_t)(mpi_comm), sizeof(mpi_comm)
+
+/* Stores the communicator over the ranks of an MPI_Comm of the program:
+ *
+ *     halocline_comm_from_mpi(HALOCLINE_MPI_COMM(MPI_COMM_WORLD), NULL, &comm);
+ *
+ * `mpi_comm` is an intra-communicator of the MPI library that the process has loaded, `mpi_comm_bytes` is sizeof(MPI_Comm). It is
+ * duplicated, so that messages of the library and of the program never mix. `options` may be NULL. Collective over its ranks.
+ *
+ * Call it between MPI_Init and MPI_Finalize, and free the communicator and all that was made with it before MPI_Finalize; later calls
+ * return HALOCLINE_ERROR_MPI. With MPI_THREAD_SERIALIZED the program does not call MPI during calls of this library. With less,
+ * only the thread that initialised MPI uses the communicator and what is made with it. */
+halocline_status halocline_comm_from_mpi(uintptr_t mpi_comm, size_t mpi_comm_bytes, const halocline_mpi_options *options,
+                                         halocline_comm *comm);
+
+/* Stores a communicator of the same ranks whose operations never mix with those of `comm`. Threads of one rank that make collective
+ * calls independently of each other use duplicates. Called by all ranks in the same order; does not block. */
+halocline_status halocline_comm_duplicate(halocline_comm comm, halocline_comm *duplicate);
+
+/* As `color` of halocline_comm_split: this rank gets no communicator. */
+#define HALOCLINE_NO_COLOR (-1)
+
+/* Stores a communicator of the ranks that pass the same `color`, in the order of `key`, and of their rank here where keys are
+ * equal. With HALOCLINE_NO_COLOR it stores the null handle. Colors are 0 or more. Collective. */
+halocline_status halocline_comm_split(halocline_comm comm, int64_t color, int64_t key, halocline_comm *part);
+
+/* Stores the same communicator, whose collective calls fail on this rank with HALOCLINE_ERROR_DEADLINE when one takes longer than
+ * `seconds`. 0: no deadline, the default. Does not block. */
+halocline_status halocline_comm_with_deadline(halocline_comm comm, double seconds, halocline_comm *limited);
+
+/* Stores this rank, from 0. */
+halocline_status halocline_comm_rank(halocline_comm comm, size_t *rank);
+
+/* Stores the number of ranks. */
+halocline_status halocline_comm_size(halocline_comm comm, size_t *size);
+
+/* Stores the name of the transport: "thread", "shm" or "mpi". Valid as long as the process. */
+halocline_status halocline_comm_transport(halocline_comm comm, const char **name);
+
+/* Returns once all ranks have called it. Collective. */
+halocline_status halocline_comm_barrier(halocline_comm comm);
+
+/* Copies `bytes` bytes at `data` of rank `root` to `data` of all ranks. All ranks pass the same `root` and `bytes`. Collective. */
+halocline_status halocline_comm_broadcast(halocline_comm comm, size_t root, void *data, size_t bytes);
+
+/* Copies the `bytes` bytes at `data` of every rank to `gathered` of all ranks, in the order of ranks: `gathered` has room for
+ * `bytes` times the number of ranks. All ranks pass the same `bytes`. Collective. */
+halocline_status halocline_comm_all_gather(halocline_comm comm, const void *data, size_t bytes, void *gathered);
+
+/* How halocline_comm_all_reduce combines. */
+enum {
+  /* Sums of integers wrap. Sums of floating-point numbers are added in an order that depends on the number of ranks alone. */
+  HALOCLINE_SUM = 0,
+  /* The smallest; NaN if any value is NaN. */
+  HALOCLINE_MIN = 1,
+  /* The largest; NaN if any value is NaN. */
+  HALOCLINE_MAX = 2
+};
+
+/* Combines `count` numbers at `values` of all ranks, element by element, and stores the result in `values` of all ranks.
+ * `element` is HALOCLINE_I32, _U32, _F32, _I64, _U64 or _F64, `operation` HALOCLINE_SUM, _MIN or _MAX. All ranks pass the
+ * same `count`, `element` and `operation`. Collective. */
+halocline_status halocline_comm_all_reduce(halocline_comm comm, void *values, size_t count, int32_t element,
+                                           int32_t operation);
+
+/* Frees a communicator. The rank leaves its group once all its communicators are freed: then peers that wait for it get
+ * HALOCLINE_ERROR_COMMUNICATION. May block to send what is left to send. */
+halocline_status halocline_comm_free(halocline_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

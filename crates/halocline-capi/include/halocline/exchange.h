@@ -1,0 +1,127 @@
+/* Bound exchanges. Included by halocline.h, which has the rules that hold for all calls. */
+#ifndef HALOCLINE_EXCHANGE_H
+#define HALOCLINE_EXCHANGE_H
+
+#include "core.h"
+#include "pattern.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A field and the pattern that it is bound to. */
+typedef struct halocline_binding {
+  halocline_pattern pattern;
+  halocline_field field;
+} halocline_binding;
+
+/* How links move bytes. */
+enum {
+  /* The fastest of the paths that the memory allows, measured by the bind. */
+  HALOCLINE_LINK_AUTO = 0,
+  /* Senders write into the receivers' halos. Refused where memory is out of reach. */
+  HALOCLINE_LINK_PUSH = 1,
+  /* Receivers read the senders' owned cells. Refused where memory is out of reach. */
+  HALOCLINE_LINK_PULL = 2,
+  /* Through buffers of the receivers in shared memory. Refused between ranks that share none. */
+  HALOCLINE_LINK_MAILBOX = 3,
+  /* Through messages of the transport. Always possible. */
+  HALOCLINE_LINK_MESSAGE = 4
+};
+
+/* Options of a bind. An option set here wins over its environment variable. */
+typedef struct halocline_bind_options {
+  /* sizeof(halocline_bind_options). */
+  size_t size;
+  /* The name of the object in traces and reports. NULL: its fields make the name. */
+  const char *name;
+  /* Seconds that a wait may take before the object fails; 0: no limit. */
+  double deadline;
+  /* The streams whose work writes owned cells or reads the halo of GPU fields: halocline_exchange runs after their earlier work. NULL: the
+   * default stream of each GPU. */
+  const halocline_stream *streams;
+  /* The number of elements of `streams`. */
+  size_t stream_count;
+  /* With `ll` HALOCLINE_ON: the most bytes of a message that uses the low-latency protocol. */
+  size_t ll_bytes;
+  /* HALOCLINE_LINK_AUTO or another link. The same on all ranks. */
+  int32_t link;
+  /* Whether each exchange is verified, which is slow: HALOCLINE_DEFAULT (the variable HALOCLINE_CHECK), _ON or _OFF. The same on all
+   * ranks. Host fields only. */
+  int32_t checked;
+  /* 1: scheduled exchanges run on the streams given to them, not beside them. */
+  int32_t run_inline;
+  /* Whether streams, and never kernels, wait for peers: HALOCLINE_DEFAULT (the variable HALOCLINE_STREAM_WAITS), _ON or _OFF. */
+  int32_t stream_waits;
+  /* Which messages between GPUs use the low-latency protocol: HALOCLINE_DEFAULT (the variable HALOCLINE_LL, else small ones),
+   * HALOCLINE_ON (up to `ll_bytes`) or HALOCLINE_OFF. */
+  int32_t ll;
+  /* 0. */
+  int32_t reserved;
+} halocline_bind_options;
+
+#define HALOCLINE_BIND_OPTIONS_INIT {sizeof(halocline_bind_options), NULL, 0.0, NULL, 0, 0, HALOCLINE_LINK_AUTO, 0, 0, 0, 0, 0}
+
+/* Binds `count` fields to their patterns and stores the object. The n-th field given for a domain of a pattern is exchanged with the
+ * n-th field of every other domain of that pattern. Their bytes per cell must agree; layouts may differ. `options` may be NULL.
+ * Collective over `comm`, with which all patterns were made. */
+halocline_status halocline_bind(halocline_comm comm, const halocline_binding *bindings, size_t count,
+                                const halocline_bind_options *options, halocline_halo_exchange *halo);
+
+/* Binds `sets` sets of `count` fields each: time levels that swap, for example. `bindings` has `sets` times `count` elements, one
+ * set after the other. Each exchange moves one set. The first set decides which path is fastest. Collective. */
+halocline_status halocline_bind_alternatives(halocline_comm comm, const halocline_binding *bindings, size_t count,
+                                             size_t sets, const halocline_bind_options *options,
+                                             halocline_halo_exchange *halo);
+
+/* Starts an exchange and returns. Owned cells are read and halo cells are written from now until its wait returns; those of GPU fields after
+ * all earlier work of the object's streams. Ranks match the exchanges of an object in the order in which each begins them. `pending`
+ * may be NULL. Errors: HALOCLINE_ERROR_BUSY while the previous exchange is in flight, or a field is in flight in another object. */
+halocline_status halocline_exchange(halocline_halo_exchange halo, halocline_pending *pending);
+
+/* As halocline_exchange, of set `set`, counted from 0. All ranks pass the same. */
+halocline_status halocline_exchange_set(halocline_halo_exchange halo, size_t set, halocline_pending *pending);
+
+/* Starts an exchange and waits for it: halocline_exchange, then halocline_wait. Blocks. */
+halocline_status halocline_exchange_and_wait(halocline_halo_exchange halo);
+
+/* Begins an exchange of set `set` after all earlier work of `stream_count` streams; NULL: those of the bind. The host never waits for a
+ * GPU or for the network. Give every stream whose work writes owned cells or still reads the halo. Up to 64 exchanges of an object
+ * may be in flight, one if it has host fields, which start at the call. All ranks begin the exchanges of all objects of GPU fields
+ * in the same order. `pending` may be NULL. */
+halocline_status halocline_schedule_exchange(halocline_halo_exchange halo, size_t set, const halocline_stream *streams,
+                                             size_t stream_count, halocline_pending *pending);
+
+/* Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing. After an error other than
+ * HALOCLINE_ERROR_HANDLE, _ARGUMENT, _FORKED and _CALLBACK the object is unusable; halocline_reclaim says when its memory is free. */
+halocline_status halocline_wait(halocline_pending pending);
+
+/* Stores 1 if halocline_wait would return at once, else 0. Makes progress, never blocks. */
+halocline_status halocline_is_ready(halocline_pending pending, int32_t *ready);
+
+/* Makes all later work of the stream run after the halo is filled. Never waits for GPU fields; blocks for host fields. */
+halocline_status halocline_schedule_wait(halocline_pending pending, halocline_stream stream);
+
+/* Stores 1 once the latest exchange is complete or, after a failure, once no peer can access the fields any more; else 0. Never blocks. */
+halocline_status halocline_reclaim(halocline_halo_exchange halo, int32_t *reclaimed);
+
+/* Stores a handle of set `set` alone. It shares links and epochs with `halo`: one exchange is in flight over both at a time. */
+halocline_status halocline_alternative(halocline_halo_exchange halo, size_t set, halocline_halo_exchange *alternative);
+
+/* Stores a handle of the same fields with the narrower halo `to`, for each set. It shares links and epochs with `halo`. All ranks pass the
+ * same. Collective over the communicator of the bind. */
+halocline_status halocline_narrowed(halocline_halo_exchange halo, const halocline_halo *to,
+                                    halocline_halo_exchange *narrowed);
+
+/* Stores a table of this rank's links: peer, path, bytes, and the reason against a faster path. `length` counts the closing zero. */
+halocline_status halocline_explain(halocline_halo_exchange halo, char *table, size_t room, size_t *length);
+
+/* Frees a bound exchange. An exchange in flight completes in the background; memory is held until then. Its pending exchanges become
+ * invalid. */
+halocline_status halocline_halo_exchange_free(halocline_halo_exchange *halo);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,351 @@
+//! Communicators.
+
+use crate::call::call;
+use crate::collective::collective;
+use crate::object::Handle;
+use crate::options::{self, Options};
+use crate::pointer::{Out, array, array_mut, text};
+use crate::status::{Refusal, Status};
+use halocline::{Communicator, Reduce};
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A communicator of C.
+pub(crate) struct Comm {
+    pub(crate) comm: Communicator,
+    /// Identifies the ranks: equal for a communicator and its duplicates.
+    pub(crate) group: u64,
+}
+
+impl Comm {
+    /// The first communicator of a group.
+    fn first(comm: Communicator) -> Self {
+        static GROUPS: AtomicU64 = AtomicU64::new(0);
+        Self { comm, group: GROUPS.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+/// `halocline_mpi_options`.
+#[repr(C)]
+pub(crate) struct MpiOptions {
+    size: usize,
+    node_aware: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers.
+unsafe impl Options for MpiOptions {
+    const FIRST_SIZE: usize = 16;
+    const NAME: &'static str = "halocline_mpi_options";
+
+    fn defaults() -> Self {
+        Self { size: size_of::<Self>(), node_aware: 0 }
+    }
+}
+
+/// The communicator of this process.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_init(comm: *mut Handle<Comm>) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(comm, "comm") }?;
+        out.set(Handle::new(Comm::first(Communicator::init()?))?);
+        Ok(())
+    })
+}
+
+/// The communicator of this process, by the name of the transport.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_init_by_name(transport: *const c_char, comm: *mut Handle<Comm>) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(comm, "comm") }?;
+        // SAFETY: the caller passes null or a string with a closing zero.
+        let transport = unsafe { text(transport, "transport") }?;
+        out.set(Handle::new(Comm::first(Communicator::init_by_name(transport)?))?);
+        Ok(())
+    })
+}
+
+/// Ranks that are threads of this process.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_threads(size: usize, comms: *mut Handle<Comm>) -> Status {
+    call(|| {
+        if !(1..=MOST_THREADS).contains(&size) {
+            return Err(Refusal::argument(format!("size is {size}; ask for 1 to {MOST_THREADS} threads")));
+        }
+        // SAFETY: the caller passes null or an array of that many handles.
+        let places = unsafe { array_mut(comms, size, "comms") }?;
+        for (place, comm) in places.iter_mut().zip(Communicator::threads(size)) {
+            place.write(Handle::new(Comm::first(comm))?);
+        }
+        Ok(())
+    })
+}
+
+/// More threads than a process has.
+const MOST_THREADS: usize = 1 << 15;
+
+/// The ranks of an `MPI_Comm`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_from_mpi(
+    mpi_comm: usize,
+    mpi_comm_bytes: usize,
+    given: *const MpiOptions,
+    comm: *mut Handle<Comm>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(comm, "comm") }?;
+        // SAFETY: the caller passes null or a valid option struct.
+        let given = unsafe { options::optional(given) }?;
+        let node_aware = options::switch(given.node_aware, "node_aware")?;
+        // MPICH's handles are C ints, which may be negative.
+        let handle = match mpi_comm_bytes {
+            4 => mpi_comm as u32 as i32 as usize,
+            8 => mpi_comm,
+            bytes => {
+                return Err(Refusal::argument(format!(
+                    "mpi_comm_bytes is {bytes}; pass sizeof(MPI_Comm), as the macro HALOCLINE_MPI_COMM does"
+                )));
+            }
+        };
+        // SAFETY: the caller promises a communicator of the MPI library that the process has loaded, and that MPI is not
+        // finalised during the call.
+        let joined = unsafe { Communicator::from_mpi(handle, node_aware) }?;
+        out.set(Handle::new(Comm::first(joined))?);
+        Ok(())
+    })
+}
+
+/// A communicator of the same ranks.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_duplicate(comm: Handle<Comm>, duplicate: *mut Handle<Comm>) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(duplicate, "duplicate") }?;
+        let comm = comm.pin()?;
+        out.set(Handle::new(Comm { comm: comm.comm.duplicate()?, group: comm.group })?);
+        Ok(())
+    })
+}
+
+/// Communicators of the ranks with the same color.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_split(
+    comm: Handle<Comm>,
+    color: i64,
+    key: i64,
+    part: *mut Handle<Comm>,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parsed = (|| {
+            // SAFETY: the caller passes null or a valid pointer to a handle.
+            let out = unsafe { Out::new(part, "part") }?;
+            let wrong =
+                || Refusal::argument(format!("color is {color}; give 0 or more, or HALOCLINE_NO_COLOR"));
+            let color = if color == -1 { None } else { Some(usize::try_from(color).map_err(|_| wrong())?) };
+            Ok((out, color))
+        })();
+        let (out, part) =
+            collective(&comm.comm, "split", parsed, |comm, (out, color)| Ok((out, comm.split(color, key)?)))?;
+        out.set(part.map_or(Ok(Handle::from_number(0)), |part| Handle::new(Comm::first(part)))?);
+        Ok(())
+    })
+}
+
+/// The same communicator with a deadline for collective calls.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_with_deadline(
+    comm: Handle<Comm>,
+    seconds: f64,
+    limited: *mut Handle<Comm>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(limited, "limited") }?;
+        let (comm, deadline) = (comm.pin()?, deadline(seconds)?);
+        out.set(Handle::new(Comm { comm: comm.comm.with_deadline(deadline), group: comm.group })?);
+        Ok(())
+    })
+}
+
+/// A deadline in seconds; 0 for none.
+pub(crate) fn deadline(seconds: f64) -> Result<Option<Duration>, Refusal> {
+    let wrong =
+        || Refusal::argument(format!("the deadline is {seconds} s; give more than 0 s, or 0 for none"));
+    match seconds {
+        0.0 => Ok(None),
+        _ if seconds > 0.0 => Duration::try_from_secs_f64(seconds).map(Some).map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}
+
+/// This rank.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_rank(comm: Handle<Comm>, rank: *mut usize) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        unsafe { Out::new(rank, "rank") }?.set(comm.pin()?.comm.rank());
+        Ok(())
+    })
+}
+
+/// The number of ranks.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_size(comm: Handle<Comm>, size: *mut usize) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        unsafe { Out::new(size, "size") }?.set(comm.pin()?.comm.size());
+        Ok(())
+    })
+}
+
+/// The name of the transport.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_transport(comm: Handle<Comm>, name: *mut *const c_char) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(name, "name") }?;
+        let name: &CStr = match comm.pin()?.comm.transport() {
+            "thread" => c"thread",
+            "shm" => c"shm",
+            "mpi" => c"mpi",
+            _ => c"other",
+        };
+        out.set(name.as_ptr());
+        Ok(())
+    })
+}
+
+/// Returns once all ranks have called it.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_comm_barrier(comm: Handle<Comm>) -> Status {
+    call(|| Ok(comm.pin()?.comm.barrier()?))
+}
+
+/// Bytes of one rank for all.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_broadcast(
+    comm: Handle<Comm>,
+    root: usize,
+    data: *mut c_void,
+    bytes: usize,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        // SAFETY: the caller passes null or memory of that many bytes.
+        let parsed = unsafe { array_mut(data.cast::<u8>(), bytes, "data") };
+        let (data, found) = collective(&comm.comm, "broadcast", parsed, |comm, data| {
+            let own = if comm.rank() == root { initialised(data).to_vec() } else { Vec::new() };
+            Ok((data, comm.broadcast(root, own)?))
+        })?;
+        if found.len() != data.len() {
+            return Err(Refusal::argument(format!(
+                "rank {root} broadcasts {} bytes, this rank passes room for {}; pass the same number on all ranks",
+                found.len(),
+                data.len()
+            )));
+        }
+        fill(data, &found);
+        Ok(())
+    })
+}
+
+/// Bytes of every rank for all.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_all_gather(
+    comm: Handle<Comm>,
+    data: *const c_void,
+    bytes: usize,
+    gathered: *mut c_void,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let all = bytes.saturating_mul(comm.comm.size());
+        // SAFETY: the caller passes null or memory of that many bytes.
+        let data = unsafe { array(data.cast::<u8>(), bytes, "data") };
+        // SAFETY: the caller passes null or memory of that many bytes for each rank.
+        let parsed =
+            data.and_then(|data| Ok((data, unsafe { array_mut(gathered.cast::<u8>(), all, "gathered") }?)));
+        let (gathered, parts) = collective(&comm.comm, "all_gather", parsed, |comm, (data, gathered)| {
+            Ok((gathered, comm.all_gather(data)?))
+        })?;
+        if let Some(rank) = parts.iter().position(|part| part.len() != bytes) {
+            return Err(Refusal::argument(format!(
+                "rank {rank} gives {} bytes, this rank {bytes}; pass the same number on all ranks",
+                parts[rank].len()
+            )));
+        }
+        fill(gathered, &parts.concat());
+        Ok(())
+    })
+}
+
+/// The bytes of an array of C.
+fn initialised(bytes: &mut [MaybeUninit<u8>]) -> &[u8] {
+    // SAFETY: the memory belongs to C, which has no memory without a value: the header asks for bytes to send here.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
+}
+
+fn fill(places: &mut [MaybeUninit<u8>], bytes: &[u8]) {
+    places.iter_mut().zip(bytes).for_each(|(place, byte)| {
+        place.write(*byte);
+    });
+}
+
+/// Combines numbers of all ranks, in place.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_all_reduce(
+    comm: Handle<Comm>,
+    values: *mut c_void,
+    count: usize,
+    element: i32,
+    operation: i32,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let op = match operation {
+            0 => Ok(Reduce::Sum),
+            1 => Ok(Reduce::Min),
+            2 => Ok(Reduce::Max),
+            other => Err(Refusal::argument(format!(
+                "operation is {other}; pass HALOCLINE_SUM, HALOCLINE_MIN or HALOCLINE_MAX"
+            ))),
+        };
+        macro_rules! reduce {
+            ($number:ty) => {{
+                // SAFETY: the caller passes null or an array of that many numbers of the element type.
+                let values = unsafe { array_mut(values.cast::<$number>(), count, "values") };
+                let parsed = values.and_then(|values| Ok((values, op?)));
+                let (places, reduced) =
+                    collective(&comm.comm, "all_reduce", parsed, |comm, (values, op)| {
+                        // SAFETY: the header asks for numbers here, and all bytes are a number.
+                        let read = |value: &MaybeUninit<$number>| unsafe { value.assume_init_read() };
+                        let own: Vec<$number> = values.iter().map(read).collect();
+                        Ok((values, comm.all_reduce(own, op)?))
+                    })?;
+                places.iter_mut().zip(reduced).for_each(|(place, value)| {
+                    place.write(value);
+                });
+                Ok(())
+            }};
+        }
+        match element {
+            8 => reduce!(i32),
+            9 => reduce!(u32),
+            10 => reduce!(f32),
+            11 => reduce!(i64),
+            12 => reduce!(u64),
+            13 => reduce!(f64),
+            other => {
+                let refused: Result<(), _> = Err(Refusal::argument(format!(
+                    "element is {other}; numbers of HALOCLINE_I32, _U32, _F32, _I64, _U64 and _F64 can be combined"
+                )));
+                collective(&comm.comm, "all_reduce", refused, |_, ()| Ok(()))
+            }
+        }
+    })
+}

@@ -1,0 +1,202 @@
+//! The domains of a pattern on this rank: what a program computes with.
+
+use crate::call::call;
+use crate::grid::AXES;
+use crate::object::Handle;
+use crate::options::{self, Options};
+use crate::pattern::BoundPattern;
+use crate::pointer::{Out, array, array_mut, store};
+use crate::status::{Refusal, Status};
+use halocline::{Domain, LocalBox};
+
+/// `halocline_box`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct CellBox {
+    first: [usize; AXES],
+    extents: [usize; AXES],
+}
+
+impl CellBox {
+    fn of(cells: &LocalBox) -> Self {
+        let of_axis = |axis: usize| cells.get(axis).cloned().unwrap_or(0..1);
+        Self {
+            first: std::array::from_fn(|axis| of_axis(axis).start),
+            extents: std::array::from_fn(|axis| of_axis(axis).len()),
+        }
+    }
+}
+
+/// `halocline_domain`.
+#[repr(C)]
+pub(crate) struct DomainShape {
+    size: usize,
+    axes: usize,
+    number: u64,
+    owned_count: u64,
+    extents: [usize; AXES],
+    owned: CellBox,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers.
+unsafe impl Options for DomainShape {
+    const FIRST_SIZE: usize = 128;
+    const NAME: &'static str = "halocline_domain";
+
+    fn defaults() -> Self {
+        let none = CellBox { first: [0; AXES], extents: [0; AXES] };
+        Self { size: size_of::<Self>(), axes: 0, number: 0, owned_count: 0, extents: [0; AXES], owned: none }
+    }
+}
+
+fn domain(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>, Refusal> {
+    let mut domains = pattern.pattern.domains();
+    let count = domains.len();
+    domains.nth(index).ok_or_else(|| {
+        Refusal::argument(format!("there is no domain {index}: this rank has {count}, counted from 0"))
+    })
+}
+
+/// The number of domains of this rank.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: *mut usize) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        unsafe { Out::new(count, "count") }?.set(pattern.pin()?.pattern.domains().len());
+        Ok(())
+    })
+}
+
+/// The shape of a domain of this rank.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_pattern_domain(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    shape: *mut DomainShape,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid struct that begins with its size.
+        let given: DomainShape = unsafe { options::required(shape) }?;
+        let pattern = pattern.pin()?;
+        let domain = domain(&pattern, index)?;
+        let extents = domain.extents();
+        let filled = DomainShape {
+            size: given.size,
+            axes: extents.len(),
+            number: domain.number(),
+            owned_count: domain.owned_count() as u64,
+            extents: std::array::from_fn(|axis| extents.get(axis).copied().unwrap_or(1)),
+            owned: CellBox::of(&domain.owned()),
+        };
+        // SAFETY: `required` has found `given.size` bytes at `shape`, which the caller lets this call write.
+        unsafe { options::write(shape, filled, given.size) };
+        Ok(())
+    })
+}
+
+/// The owned cells whose stencil reads no halo cell.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_interior(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    width: usize,
+    cells: *mut CellBox,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(cells, "cells") }?;
+        out.set(CellBox::of(&domain(&*pattern.pin()?, index)?.interior(width)));
+        Ok(())
+    })
+}
+
+/// The owned cells that are not of the interior.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_boundary(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    width: usize,
+    boxes: *mut CellBox,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let cells: Vec<_> =
+            domain(&*pattern.pin()?, index)?.boundary(width).iter().map(CellBox::of).collect();
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(&cells, (boxes, room), count, "boxes") }
+    })
+}
+
+/// The halo cells.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_halo(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    boxes: *mut CellBox,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let cells: Vec<_> = domain(&*pattern.pin()?, index)?.halo().iter().map(CellBox::of).collect();
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(&cells, (boxes, room), count, "boxes") }
+    })
+}
+
+/// The global coordinates of a local index.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_global(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    local: *const usize,
+    global: *mut i64,
+) -> Status {
+    call(|| {
+        let pattern = pattern.pin()?;
+        let domain = domain(&pattern, index)?;
+        let axes = domain.extents().len();
+        // SAFETY: the caller passes null or an element for each axis.
+        let local = unsafe { array(local, axes, "local") }?;
+        // SAFETY: the caller passes null or an element for each axis.
+        let places = unsafe { array_mut(global, axes, "global") }?;
+        let found = domain.global(local).ok_or_else(|| {
+            Refusal::argument(format!(
+                "the domain of extents {:?} has no cell {local:?}, or no axes",
+                domain.extents()
+            ))
+        })?;
+        places.iter_mut().zip(found).for_each(|(place, at)| {
+            place.write(at);
+        });
+        Ok(())
+    })
+}
+
+/// The local index of global coordinates.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_local(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    global: *const i64,
+    local: *mut usize,
+    found: *mut i32,
+) -> Status {
+    call(|| {
+        let pattern = pattern.pin()?;
+        let domain = domain(&pattern, index)?;
+        let axes = domain.extents().len();
+        // SAFETY: the caller passes null or an element for each axis.
+        let global = unsafe { array(global, axes, "global") }?;
+        // SAFETY: the caller passes null or an element for each axis.
+        let places = unsafe { array_mut(local, axes, "local") }?;
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(found, "found") }?;
+        let place = domain.local(global);
+        out.set(i32::from(place.is_some()));
+        places.iter_mut().zip(place.into_iter().flatten()).for_each(|(place, at)| {
+            place.write(at);
+        });
+        Ok(())
+    })
+}

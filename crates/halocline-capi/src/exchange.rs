@@ -1,0 +1,388 @@
+//! Bound exchanges.
+
+use crate::call::call;
+use crate::collective::collective;
+use crate::comm::{Comm, deadline};
+use crate::grid::{self, HaloWidths};
+use crate::object::{Handle, Pinned};
+use crate::options::{self, Options};
+use crate::pattern::BoundPattern;
+use crate::pointer::{Out, array, optional_array, store_text, text};
+use crate::status::{Refusal, Status};
+use halocline::{BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, Stream};
+use std::ffi::c_char;
+use std::sync::Arc;
+
+/// `halocline_binding`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Binding {
+    pattern: Handle<BoundPattern>,
+    field: Handle<Field>,
+}
+
+/// `halocline_bind_options`.
+#[repr(C)]
+pub(crate) struct BindChoices {
+    size: usize,
+    name: *const c_char,
+    deadline: f64,
+    streams: *const Handle<Arc<Stream>>,
+    stream_count: usize,
+    ll_bytes: usize,
+    link: i32,
+    checked: i32,
+    run_inline: i32,
+    stream_waits: i32,
+    ll: i32,
+    reserved: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers, floating-point numbers and raw pointers.
+unsafe impl Options for BindChoices {
+    const FIRST_SIZE: usize = 72;
+    const NAME: &'static str = "halocline_bind_options";
+
+    fn defaults() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            name: std::ptr::null(),
+            deadline: 0.0,
+            streams: std::ptr::null(),
+            stream_count: 0,
+            ll_bytes: 0,
+            link: 0,
+            checked: 0,
+            run_inline: 0,
+            stream_waits: 0,
+            ll: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// The options that a struct describes.
+///
+/// # Safety
+/// `given` is null or a valid option struct, whose array has as many elements as it says.
+pub(crate) unsafe fn bind_options(given: *const BindChoices) -> Result<BindOptions, Refusal> {
+    // SAFETY: the caller passes null or a valid option struct.
+    let given = unsafe { options::optional(given) }?;
+    let link = match given.link {
+        0 => LinkChoice::Auto,
+        1 => LinkChoice::Push,
+        2 => LinkChoice::Pull,
+        3 => LinkChoice::Mailbox,
+        4 => LinkChoice::Message,
+        other => {
+            return Err(Refusal::argument(format!(
+                "link is {other}; set it to HALOCLINE_LINK_AUTO or another link"
+            )));
+        }
+    };
+    let ll = match given.ll {
+        0 => None,
+        1 => Some(Ll::UpTo(given.ll_bytes)),
+        2 => Some(Ll::Never),
+        other => {
+            return Err(Refusal::argument(format!(
+                "ll is {other}; set it to HALOCLINE_DEFAULT, HALOCLINE_ON (with ll_bytes) or HALOCLINE_OFF"
+            )));
+        }
+    };
+    if given.reserved != 0 {
+        return Err(Refusal::argument(
+            "reserved is not 0; initialise the struct with HALOCLINE_BIND_OPTIONS_INIT",
+        ));
+    }
+    // SAFETY: the caller promises an array of that many elements.
+    let streams = unsafe { array(given.streams, given.stream_count, "streams") }?;
+    let streams = streams.iter().map(|stream| Ok(Arc::clone(&*stream.pin()?)));
+    let bind = BindOptions::default()
+        .link(link)
+        .deadline(deadline(given.deadline)?)
+        .checked(options::switch(given.checked, "checked")?)
+        .streams(streams.collect::<Result<Vec<_>, Refusal>>()?)
+        .inline(options::flag(given.run_inline, "run_inline")?)
+        .stream_waits(options::switch(given.stream_waits, "stream_waits")?)
+        .ll(ll);
+    if given.name.is_null() {
+        return Ok(bind);
+    }
+    // SAFETY: the caller promises a string with a closing zero.
+    Ok(bind.name(unsafe { text(given.name, "name") }?))
+}
+
+/// The patterns and fields of bindings.
+pub(crate) fn fields_of(comm: &Comm, bindings: &[Binding]) -> Result<Vec<(Pattern, Field)>, Refusal> {
+    let pair = |(at, binding): (usize, &Binding)| {
+        let made = binding.pattern.pin().and_then(|pattern| {
+            pattern.check(comm)?;
+            Ok((pattern.pattern.clone(), binding.field.pin()?.clone()))
+        });
+        made.map_err(|refusal| Refusal::new(refusal.status, format!("binding {at}: {}", refusal.message)))
+    };
+    bindings.iter().enumerate().map(pair).collect()
+}
+
+/// Binds fields to patterns.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_bind(
+    comm: Handle<Comm>,
+    bindings: *const Binding,
+    count: usize,
+    options: *const BindChoices,
+    halo: *mut Handle<HaloExchange>,
+) -> Status {
+    // SAFETY: the caller keeps the contract of `halocline_bind_alternatives` for one set.
+    unsafe { halocline_bind_alternatives(comm, bindings, count, 1, options, halo) }
+}
+
+/// Binds several sets of fields.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_bind_alternatives(
+    comm: Handle<Comm>,
+    bindings: *const Binding,
+    count: usize,
+    sets: usize,
+    options: *const BindChoices,
+    halo: *mut Handle<HaloExchange>,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parsed = (|| {
+            // SAFETY: the caller passes null or a valid pointer to a handle.
+            let out = unsafe { Out::new(halo, "halo") }?;
+            if !(1..=MOST_SETS).contains(&sets) {
+                return Err(Refusal::argument(format!(
+                    "sets is {sets}; bind 1 to {MOST_SETS} sets of fields"
+                )));
+            }
+            // SAFETY: the caller passes null or `count` bindings for each set.
+            let bindings = unsafe { array(bindings, count.saturating_mul(sets), "bindings") }?;
+            let fields = fields_of(&comm, bindings)?;
+            // SAFETY: the caller passes null or a valid struct.
+            Ok((out, fields, unsafe { bind_options(options) }?))
+        })();
+        let (out, bound) = collective(&comm.comm, "bind", parsed, |comm, (out, fields, options)| {
+            let of_set = |set: usize| -> Vec<(&Pattern, &Field)> {
+                fields[set * count..(set + 1) * count]
+                    .iter()
+                    .map(|(pattern, field)| (pattern, field))
+                    .collect()
+            };
+            let sets: Vec<_> = (0..sets).map(of_set).collect();
+            Ok((out, HaloExchange::bind_alternatives(comm, &sets, &options)?))
+        })?;
+        out.set(Handle::new(bound)?);
+        Ok(())
+    })
+}
+
+const MOST_SETS: usize = 1 << 16;
+
+/// `halocline_pending`: an exchange of an object.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct PendingExchange {
+    exchange: u64,
+    epoch: u64,
+}
+
+impl PendingExchange {
+    #[inline]
+    fn halo(self) -> Result<Pinned<HaloExchange>, Refusal> {
+        Handle::from_number(self.exchange).pin()
+    }
+
+    #[inline]
+    fn of(self, halo: &HaloExchange) -> Result<Pending, Refusal> {
+        halo.pending_at(self.epoch).ok_or_else(|| {
+            Refusal::argument(format!(
+                "the object has begun no exchange {}; pass what a begin has stored",
+                self.epoch
+            ))
+        })
+    }
+}
+
+/// Stores the pending exchange, if the caller wants it.
+#[inline]
+fn begun(
+    halo: Handle<HaloExchange>,
+    pending: Option<Out<PendingExchange>>,
+    started: Result<Pending, Error>,
+) -> Result<(), Refusal> {
+    let epoch = started?.epoch();
+    if let Some(out) = pending {
+        out.set(PendingExchange { exchange: halo.number(), epoch });
+    }
+    Ok(())
+}
+
+/// Starts an exchange.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: *mut PendingExchange) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::optional(pending, "pending") }?;
+        begun(halo, out, halo.pin()?.exchange())
+    })
+}
+
+/// Starts an exchange of one of several sets.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_exchange_set(
+    halo: Handle<HaloExchange>,
+    set: usize,
+    pending: *mut PendingExchange,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::optional(pending, "pending") }?;
+        begun(halo, out, halo.pin()?.begin().set(set).start())
+    })
+}
+
+/// Starts an exchange after earlier work of streams; the host never waits.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_schedule_exchange(
+    halo: Handle<HaloExchange>,
+    set: usize,
+    streams: *const Handle<Arc<Stream>>,
+    stream_count: usize,
+    pending: *mut PendingExchange,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::optional(pending, "pending") }?;
+        // SAFETY: the caller passes null or an array of that many handles.
+        let streams = unsafe { optional_array(streams, stream_count, "streams") }?;
+        let object = halo.pin()?;
+        let begin = object.begin().set(set);
+        let Some(streams) = streams else { return begun(halo, out, begin.schedule()) };
+        with_streams(streams, |streams| begun(halo, out, begin.after(streams).schedule()))
+    })
+}
+
+/// Calls `run` with the streams of handles; up to a few without an allocation.
+fn with_streams<R>(
+    handles: &[Handle<Arc<Stream>>],
+    run: impl FnOnce(&[&Stream]) -> Result<R, Refusal>,
+) -> Result<R, Refusal> {
+    match handles {
+        [] => run(&[]),
+        [one] => run(&[&*one.pin()?]),
+        [one, other] => run(&[&*one.pin()?, &*other.pin()?]),
+        many => {
+            let pinned = many.iter().map(|stream| stream.pin()).collect::<Result<Vec<_>, _>>()?;
+            run(&pinned.iter().map(|stream| &***stream).collect::<Vec<&Stream>>())
+        }
+    }
+}
+
+/// Blocks until the halo is filled.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_wait(pending: PendingExchange) -> Status {
+    call(|| {
+        let halo = pending.halo()?;
+        Ok(pending.of(&halo)?.wait()?)
+    })
+}
+
+/// Starts an exchange and waits for it.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_exchange_and_wait(halo: Handle<HaloExchange>) -> Status {
+    call(|| Ok(halo.pin()?.exchange()?.wait()?))
+}
+
+/// Whether a wait would return at once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_is_ready(pending: PendingExchange, ready: *mut i32) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(ready, "ready") }?;
+        let halo = pending.halo()?;
+        out.set(i32::from(pending.of(&halo)?.is_ready()?));
+        Ok(())
+    })
+}
+
+/// Makes later work of a stream wait for an exchange.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_schedule_wait(pending: PendingExchange, stream: Handle<Arc<Stream>>) -> Status {
+    call(|| {
+        let halo = pending.halo()?;
+        Ok(pending.of(&halo)?.schedule_wait(&*stream.pin()?)?)
+    })
+}
+
+/// Whether the memory of the fields belongs to the program again.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_reclaim(halo: Handle<HaloExchange>, reclaimed: *mut i32) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(reclaimed, "reclaimed") }?;
+        out.set(i32::from(halo.pin()?.reclaim()));
+        Ok(())
+    })
+}
+
+/// A handle of one of several sets.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_alternative(
+    halo: Handle<HaloExchange>,
+    set: usize,
+    alternative: *mut Handle<HaloExchange>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(alternative, "alternative") }?;
+        out.set(Handle::new(halo.pin()?.alternative(set)?)?);
+        Ok(())
+    })
+}
+
+/// The same fields with a narrower halo.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_narrowed(
+    halo: Handle<HaloExchange>,
+    to: *const HaloWidths,
+    narrowed: *mut Handle<HaloExchange>,
+) -> Status {
+    call(|| {
+        let halo = halo.pin()?;
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(narrowed, "narrowed") };
+        // SAFETY: the caller passes null or a valid struct.
+        let parsed = out.and_then(|out| Ok((out, unsafe { grid::halo(to) }?)));
+        let (parsed, refusal) = match parsed {
+            Ok(parsed) => (Ok(parsed), None),
+            Err(refusal) => (Err(Error::RefusedArguments(refusal.message.clone())), Some(refusal)),
+        };
+        let made = match &parsed {
+            Ok((_, to)) => halo.narrowed_if(Ok(to)),
+            Err(error) => halo.narrowed_if(Err(error.clone())),
+        };
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        parsed?.0.set(Handle::new(made?)?);
+        Ok(())
+    })
+}
+
+/// A table of the links.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_explain(
+    halo: Handle<HaloExchange>,
+    table: *mut c_char,
+    room: usize,
+    length: *mut usize,
+) -> Status {
+    call(|| {
+        let explained = halo.pin()?.explain();
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store_text(&explained, (table, room), length) }
+    })
+}

@@ -1,0 +1,164 @@
+//! Fields: memory with a layout.
+
+use crate::call::call;
+use crate::comm::Comm;
+use crate::keep_alive::{KeepAlive, Release};
+use crate::layout::{LayoutOptions, layout};
+use crate::object::Handle;
+use crate::options::{self, Options};
+use crate::pointer::Out;
+use crate::status::{Refusal, Status};
+use halocline::device::cuda;
+use halocline::{Field, Layout};
+use std::any::Any;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// `halocline_memory`.
+#[repr(C)]
+pub(crate) struct MemoryOptions {
+    size: usize,
+    base: *mut c_void,
+    release: Release,
+    context: *mut c_void,
+    space: i32,
+    device: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers, raw pointers and a function that may be null. The header asks
+// for a function of that type or null.
+unsafe impl Options for MemoryOptions {
+    const FIRST_SIZE: usize = 40;
+    const NAME: &'static str = "halocline_memory";
+
+    fn defaults() -> Self {
+        let null = std::ptr::null_mut();
+        Self { size: size_of::<Self>(), base: null, release: None, context: null, space: 0, device: 0 }
+    }
+}
+
+/// A field in memory of the program.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_field_create(
+    memory: *const MemoryOptions,
+    shape: *const LayoutOptions,
+    field: *mut Handle<Field>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(field, "field") }?;
+        // SAFETY: the caller passes null or valid structs.
+        let (memory, layout) = unsafe { (options::required(memory)?, layout(shape)?) };
+        // SAFETY: the header asks for a function that any thread may call once with the context, after this call has succeeded.
+        let keep = Arc::new(unsafe { KeepAlive::new(memory.release, memory.context) });
+        // SAFETY: the header asks for memory that stays valid until the function is called, or, without one, as long as
+        // the library may use it, and has the rules of access.
+        let handle = Handle::new(unsafe { in_memory(&memory, layout, Arc::clone(&keep) as Arc<_>) }?)?;
+        keep.arm();
+        out.set(handle);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The memory that the layout spans stays valid while `keep` is held, and is accessed by the rules of [`Field::from_raw`] and
+/// [`Field::from_device`].
+unsafe fn in_memory(
+    memory: &MemoryOptions,
+    layout: Layout,
+    keep: Arc<dyn Any + Send + Sync>,
+) -> Result<Field, Refusal> {
+    if memory.space == 1 {
+        let ordinal = u32::try_from(memory.device).map_err(|_| {
+            Refusal::argument(format!("device of the memory is {}; give 0 or more", memory.device))
+        })?;
+        let device = cuda::device(ordinal)?;
+        // SAFETY: the caller keeps the contract, which is that of `from_device`.
+        return Ok(unsafe { Field::from_device(&device, memory.base.addr() as u64, layout, keep) }?);
+    }
+    if memory.space != 0 {
+        return Err(Refusal::argument(format!(
+            "space of the memory is {}; set it to HALOCLINE_HOST or HALOCLINE_CUDA",
+            memory.space
+        )));
+    }
+    let base = match NonNull::new(memory.base.cast::<u8>()) {
+        Some(base) => base,
+        None if layout.is_empty() => NonNull::dangling(),
+        None => return Err(crate::pointer::null("base of the memory")),
+    };
+    let span = layout.span();
+    let (low, high) =
+        (base.addr().get().checked_add_signed(span.start), base.addr().get().checked_add_signed(span.end));
+    if low.is_none_or(|low| low == 0) || high.is_none() {
+        return Err(Refusal::argument(format!(
+            "a layout of {} bytes around {:#x} leaves the address space; base is the address of element (0, 0, ...)",
+            span.len(),
+            base.addr()
+        )));
+    }
+    // SAFETY: the caller keeps the contract, which is that of `from_raw`.
+    Ok(unsafe { Field::from_raw(base, layout, keep) })
+}
+
+/// A field in new memory that as many peers as possible can access.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_field_allocate(
+    comm: Handle<Comm>,
+    shape: *const LayoutOptions,
+    field: *mut Handle<Field>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(field, "field") }?;
+        // SAFETY: the caller passes null or a valid struct.
+        let layout = unsafe { layout(shape) }?;
+        out.set(Handle::new(Field::allocate(&comm.pin()?.comm, layout)?)?);
+        Ok(())
+    })
+}
+
+/// Another field in the memory of a field.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_field_view(
+    field: Handle<Field>,
+    base: *mut c_void,
+    shape: *const LayoutOptions,
+    view: *mut Handle<Field>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(view, "view") }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| crate::pointer::null("base of the view"))?;
+        // SAFETY: the caller passes null or a valid struct.
+        let layout = unsafe { layout(shape) }?;
+        out.set(Handle::new(field.pin()?.view(base, layout)?)?);
+        Ok(())
+    })
+}
+
+/// The same field, of a domain.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_field_on_domain(
+    field: Handle<Field>,
+    number: u64,
+    assigned: *mut Handle<Field>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(assigned, "assigned") }?;
+        out.set(Handle::new(field.pin()?.on_domain(number))?);
+        Ok(())
+    })
+}
+
+/// The address of element (0, 0, ...).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_field_base(field: Handle<Field>, base: *mut *mut c_void) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        unsafe { Out::new(base, "base") }?.set(field.pin()?.base().as_ptr().cast());
+        Ok(())
+    })
+}

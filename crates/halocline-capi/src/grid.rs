@@ -1,0 +1,260 @@
+//! Regular grids and their decompositions.
+
+use crate::call::call;
+use crate::object::Handle;
+use crate::options::{self, Options};
+use crate::pointer::{Out, array, optional_array};
+use crate::status::{Refusal, Status};
+use halocline::{Decomposition, Halo, Neighbours, RegularGrid};
+
+/// The most axes of a grid.
+pub(crate) const AXES: usize = 4;
+
+/// `halocline_grid`.
+#[repr(C)]
+pub(crate) struct Grid {
+    size: usize,
+    axes: usize,
+    extents: *const usize,
+    periodic: *const i32,
+    domains_per_rank: usize,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.
+unsafe impl Options for Grid {
+    const FIRST_SIZE: usize = 40;
+    const NAME: &'static str = "halocline_grid";
+
+    fn defaults() -> Self {
+        let (extents, periodic) = (std::ptr::null(), std::ptr::null());
+        Self { size: size_of::<Self>(), axes: 0, extents, periodic, domains_per_rank: 0 }
+    }
+}
+
+/// `halocline_halo`.
+#[repr(C)]
+pub(crate) struct HaloWidths {
+    size: usize,
+    width: usize,
+    axes: usize,
+    low: *const usize,
+    high: *const usize,
+    neighbours: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.
+unsafe impl Options for HaloWidths {
+    const FIRST_SIZE: usize = 48;
+    const NAME: &'static str = "halocline_halo";
+
+    fn defaults() -> Self {
+        let (low, high) = (std::ptr::null(), std::ptr::null());
+        Self { size: size_of::<Self>(), width: 0, axes: 0, low, high, neighbours: 0 }
+    }
+}
+
+/// The halo that a struct describes.
+///
+/// # Safety
+/// `halo` is null or a valid option struct, whose arrays have as many elements as it has axes.
+pub(crate) unsafe fn halo(halo: *const HaloWidths) -> Result<Halo, Refusal> {
+    // SAFETY: the caller passes null or a valid option struct.
+    let given = unsafe { options::required(halo) }?;
+    let neighbours = match given.neighbours {
+        0 => Neighbours::All,
+        1 => Neighbours::Faces,
+        2 => Neighbours::FacesAndEdges,
+        other => {
+            return Err(Refusal::argument(format!(
+                "neighbours of the halo is {other}; set it to HALOCLINE_ALL, HALOCLINE_FACES or HALOCLINE_FACES_AND_EDGES"
+            )));
+        }
+    };
+    if given.axes == 0 {
+        return Ok(Halo::uniform(given.width).neighbours(neighbours));
+    }
+    if given.width != 0 {
+        return Err(Refusal::argument(
+            "the halo has a width and widths for each axis; set `width` or `axes` to 0",
+        ));
+    }
+    axes(given.axes, "the halo")?;
+    // SAFETY: the caller promises an array of that many elements.
+    let low = unsafe { array(given.low, given.axes, "low of the halo") }?;
+    // SAFETY: the caller promises an array of that many elements.
+    let high = unsafe { array(given.high, given.axes, "high of the halo") }?;
+    let widths: Vec<_> = low.iter().copied().zip(high.iter().copied()).collect();
+    Ok(Halo::per_axis(widths).neighbours(neighbours))
+}
+
+fn axes(axes: usize, what: &str) -> Result<(), Refusal> {
+    match axes {
+        1..=AXES => Ok(()),
+        _ => Err(Refusal::argument(format!("{what} has {axes} axes; give 1 to {AXES}"))),
+    }
+}
+
+/// The grid that a struct describes, and its number of axes.
+///
+/// # Safety
+/// `grid` is null or a valid option struct, whose arrays have as many elements as it has axes.
+unsafe fn regular(grid: *const Grid) -> Result<(RegularGrid, usize), Refusal> {
+    // SAFETY: the caller passes null or a valid option struct.
+    let given = unsafe { options::required(grid) }?;
+    axes(given.axes, "the grid")?;
+    // SAFETY: the caller promises an array of that many elements.
+    let extents = unsafe { array(given.extents, given.axes, "extents of the grid") }?;
+    // SAFETY: the caller promises null or an array of that many elements.
+    let periodic = unsafe { optional_array(given.periodic, given.axes, "periodic of the grid") }?;
+    let mut grid = RegularGrid::new(extents);
+    if let Some(periodic) = periodic {
+        let flags = periodic.iter().map(|&flag| options::flag(flag, "an element of periodic"));
+        grid = grid.periodic(flags.collect::<Result<Vec<_>, _>>()?);
+    }
+    // 0, as in a struct that was not set, is one domain for each rank.
+    Ok((grid.domains_per_rank(given.domains_per_rank.max(1)), given.axes))
+}
+
+/// One block for each domain, chosen by the library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_decompose(
+    grid: *const Grid,
+    ranks: usize,
+    decomposition: *mut Handle<Decomposition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+        // SAFETY: the caller passes null or a valid struct.
+        let (grid, _) = unsafe { regular(grid) }?;
+        out.set(Handle::new(grid.decompose(ranks)?)?);
+        Ok(())
+    })
+}
+
+/// A number of blocks for each axis.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_decompose_into(
+    grid: *const Grid,
+    blocks: *const usize,
+    ranks: usize,
+    decomposition: *mut Handle<Decomposition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+        // SAFETY: the caller passes null or a valid struct.
+        let (grid, axes) = unsafe { regular(grid) }?;
+        // SAFETY: the caller passes null or one element for each axis.
+        let blocks = unsafe { array(blocks, axes, "blocks") }?;
+        out.set(Handle::new(grid.decompose_into(blocks, ranks)?)?);
+        Ok(())
+    })
+}
+
+/// Cuts at given positions.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_decompose_at(
+    grid: *const Grid,
+    counts: *const usize,
+    cuts: *const usize,
+    ranks: usize,
+    decomposition: *mut Handle<Decomposition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+        // SAFETY: the caller passes null or a valid struct.
+        let (grid, axes) = unsafe { regular(grid) }?;
+        // SAFETY: the caller passes null or one element for each axis.
+        let counts = unsafe { array(counts, axes, "counts") }?;
+        let all = counts.iter().fold(0usize, |all, &count| all.saturating_add(count));
+        // SAFETY: the caller passes null or as many elements as `counts` says in all.
+        let mut rest = unsafe { array(cuts, all, "cuts") }?;
+        let mut by_axis = Vec::with_capacity(axes);
+        for &count in counts {
+            let (own, others) = rest.split_at(count);
+            by_axis.push(own.to_vec());
+            rest = others;
+        }
+        out.set(Handle::new(grid.decompose_at(by_axis, ranks)?)?);
+        Ok(())
+    })
+}
+
+/// Any boxes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_decompose_boxes(
+    grid: *const Grid,
+    count: usize,
+    owners: *const usize,
+    firsts: *const usize,
+    extents: *const usize,
+    ranks: usize,
+    decomposition: *mut Handle<Decomposition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+        // SAFETY: the caller passes null or a valid struct.
+        let (grid, axes) = unsafe { regular(grid) }?;
+        let numbers = count.saturating_mul(axes);
+        // SAFETY: the caller passes null or an element for each box.
+        let owners = unsafe { array(owners, count, "owners") }?;
+        // SAFETY: the caller passes null or an element for each box and axis.
+        let firsts = unsafe { array(firsts, numbers, "firsts") }?;
+        // SAFETY: the caller passes null or an element for each box and axis.
+        let extents = unsafe { array(extents, numbers, "extents") }?;
+        let boxes = owners.iter().zip(firsts.chunks(axes)).zip(extents.chunks(axes));
+        let boxes = boxes.map(|((&owner, first), extents)| (owner, first.to_vec(), extents.to_vec()));
+        out.set(Handle::new(grid.decompose_boxes(boxes.collect(), ranks)?)?);
+        Ok(())
+    })
+}
+
+/// The decomposition of a grid with one more point along some axes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_decomposition_staggered(
+    decomposition: Handle<Decomposition>,
+    axes: *const i32,
+    staggered: *mut Handle<Decomposition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(staggered, "staggered") }?;
+        let decomposition = decomposition.pin()?;
+        // SAFETY: the caller passes null or one element for each axis.
+        let axes = unsafe { array(axes, decomposition.extents().len(), "axes") }?;
+        let axes = axes.iter().map(|&flag| options::flag(flag, "an element of axes"));
+        out.set(Handle::new(decomposition.staggered(axes.collect::<Result<Vec<_>, _>>()?)?)?);
+        Ok(())
+    })
+}
+
+/// The numbers of axes, ranks, domains and blocks.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_decomposition_describe(
+    decomposition: Handle<Decomposition>,
+    axes: *mut usize,
+    extents: *mut [usize; AXES],
+    ranks: *mut usize,
+    domains: *mut u64,
+    blocks: *mut [usize; AXES],
+) -> Status {
+    call(|| {
+        let decomposition = decomposition.pin()?;
+        let given = decomposition.extents();
+        // SAFETY: the caller passes null or valid pointers, those of `extents` and `blocks` with four elements.
+        unsafe {
+            let fill =
+                |numbers: &[usize]| std::array::from_fn(|axis| numbers.get(axis).copied().unwrap_or(0));
+            let by_axis = decomposition.blocks_per_axis().unwrap_or_default();
+            Out::optional(axes, "axes")?.into_iter().for_each(|out| out.set(given.len()));
+            Out::optional(extents, "extents")?.into_iter().for_each(|out| out.set(fill(given)));
+            Out::optional(ranks, "ranks")?.into_iter().for_each(|out| out.set(decomposition.ranks()));
+            Out::optional(domains, "domains")?.into_iter().for_each(|out| out.set(decomposition.domains()));
+            Out::optional(blocks, "blocks")?.into_iter().for_each(|out| out.set(fill(&by_axis)));
+        }
+        Ok(())
+    })
+}

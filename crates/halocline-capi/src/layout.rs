@@ -1,0 +1,104 @@
+//! Layouts of arrays: element type, extents, byte strides.
+
+use crate::options::{self, Options};
+use crate::pointer::{array, optional_array, text};
+use crate::status::Refusal;
+use halocline::{ElementType, Layout};
+use std::ffi::c_char;
+
+/// `halocline_layout`.
+#[repr(C)]
+pub(crate) struct LayoutOptions {
+    size: usize,
+    dimensions: usize,
+    extents: *const usize,
+    strides: *const isize,
+    axis_count: usize,
+    axes: *const usize,
+    origin_count: usize,
+    origin: *const usize,
+    name: *const c_char,
+    element: i32,
+    padded: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.
+unsafe impl Options for LayoutOptions {
+    const FIRST_SIZE: usize = 80;
+    const NAME: &'static str = "halocline_layout";
+
+    fn defaults() -> Self {
+        let null = std::ptr::null();
+        Self {
+            size: size_of::<Self>(),
+            dimensions: 0,
+            extents: null,
+            strides: std::ptr::null(),
+            axis_count: 0,
+            axes: null,
+            origin_count: 0,
+            origin: null,
+            name: std::ptr::null(),
+            element: 0,
+            padded: 0,
+        }
+    }
+}
+
+/// The most dimensions of an array.
+const DIMENSIONS: usize = 64;
+
+/// The layout that a struct describes.
+///
+/// # Safety
+/// `layout` is null or a valid option struct, whose arrays have as many elements as it says.
+pub(crate) unsafe fn layout(layout: *const LayoutOptions) -> Result<Layout, Refusal> {
+    // SAFETY: the caller passes null or a valid option struct.
+    let given = unsafe { options::required(layout) }?;
+    let element = element(given.element)?;
+    for (count, what) in [
+        (given.dimensions, "dimensions"),
+        (given.axis_count, "axis_count"),
+        (given.origin_count, "origin_count"),
+    ] {
+        if count > DIMENSIONS {
+            return Err(Refusal::argument(format!(
+                "{what} of the layout is {count}; at most {DIMENSIONS} are possible"
+            )));
+        }
+    }
+    // SAFETY: the caller promises an array of that many elements.
+    let extents = unsafe { array(given.extents, given.dimensions, "extents of the layout") }?;
+    // SAFETY: the caller promises null or an array of that many elements.
+    let strides = unsafe { optional_array(given.strides, given.dimensions, "strides of the layout") }?;
+    let mut layout = match strides {
+        Some(strides) => Layout::strided(element, extents, strides)?,
+        None => Layout::c_order(element, extents)?,
+    };
+    if given.axis_count > 0 {
+        // SAFETY: the caller promises an array of that many elements.
+        layout = layout.with_axes(unsafe { array(given.axes, given.axis_count, "axes of the layout") }?)?;
+    }
+    if given.origin_count > 0 {
+        // SAFETY: the caller promises an array of that many elements.
+        layout =
+            layout.with_origin(unsafe { array(given.origin, given.origin_count, "origin of the layout") }?);
+    }
+    if !given.name.is_null() {
+        // SAFETY: the caller promises a string with a closing zero.
+        layout = layout.named(unsafe { text(given.name, "name of the layout") }?);
+    }
+    if options::flag(given.padded, "padded of the layout")? { Ok(layout.padded()) } else { Ok(layout) }
+}
+
+/// `halocline_element`.
+fn element(code: i32) -> Result<ElementType, Refusal> {
+    let known = u16::try_from(code).ok().and_then(ElementType::from_code);
+    known.ok_or_else(|| {
+        Refusal::argument(format!(
+            "element of the layout is {code}; set it to an element type such as HALOCLINE_F64, or to \
+             HALOCLINE_OPAQUE(bytes) of 1 to {} bytes",
+            ElementType::MOST
+        ))
+    })
+}

@@ -1,0 +1,46 @@
+//! The C interface. `include/halocline.h` is its reference; this crate has the implementation.
+//!
+//! Each exported function has the name and the signature that the header gives it, and runs in `call::call`: it returns a
+//! status, stores the message of an error for its thread, and never unwinds. Objects lie in one table of the process
+//! (`handle`); C holds their handles, which the table checks.
+//!
+//! # Safety of the exported functions
+//!
+//! A caller passes pointers that are null or valid for the access that the header describes, and functions that may be
+//! called with the context given beside them. Everything else is checked: null pointers where a value is needed,
+//! misaligned pointers, handles that are null, freed, of another kind or made up, and sizes of option structs.
+
+mod handle;
+
+#[cfg(not(loom))]
+mod call;
+#[cfg(not(loom))]
+mod collective;
+#[cfg(not(loom))]
+mod comm;
+#[cfg(not(loom))]
+mod domain;
+#[cfg(not(loom))]
+mod exchange;
+#[cfg(not(loom))]
+mod field;
+#[cfg(not(loom))]
+mod grid;
+#[cfg(not(loom))]
+mod keep_alive;
+#[cfg(not(loom))]
+mod layout;
+#[cfg(not(loom))]
+mod object;
+#[cfg(not(loom))]
+mod options;
+#[cfg(not(loom))]
+mod pattern;
+#[cfg(not(loom))]
+mod pointer;
+#[cfg(not(loom))]
+mod status;
+#[cfg(not(loom))]
+mod stream;
+#[cfg(not(loom))]
+mod version;

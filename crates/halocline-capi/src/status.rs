@@ -1,0 +1,151 @@
+//! What a call returns, and the message that goes with it.
+
+use halocline::comm::CommError;
+use halocline::{Cause, DeviceError, Error, Failure};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+
+/// `halocline_status`: 0, or the kind of the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Status(i32);
+
+macro_rules! statuses {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        impl Status {
+            $(pub(crate) const $name: Self = Self($number);)*
+
+            /// The name in the header.
+            fn name(self) -> Option<&'static CStr> {
+                match self.0 {
+                    $($number => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    OK = 0, c"HALOCLINE_OK";
+    ARGUMENT = 1, c"HALOCLINE_ERROR_ARGUMENT";
+    HANDLE = 2, c"HALOCLINE_ERROR_HANDLE";
+    BUSY = 3, c"HALOCLINE_ERROR_BUSY";
+    COMMUNICATION = 4, c"HALOCLINE_ERROR_COMMUNICATION";
+    DEADLINE = 5, c"HALOCLINE_ERROR_DEADLINE";
+    MPI = 6, c"HALOCLINE_ERROR_MPI";
+    DEVICE = 7, c"HALOCLINE_ERROR_DEVICE";
+    FAILED = 8, c"HALOCLINE_ERROR_FAILED";
+    ELSEWHERE = 9, c"HALOCLINE_ERROR_ELSEWHERE";
+    MEMORY = 10, c"HALOCLINE_ERROR_MEMORY";
+    FORKED = 11, c"HALOCLINE_ERROR_FORKED";
+    CALLBACK = 12, c"HALOCLINE_ERROR_CALLBACK";
+    INTERNAL = 13, c"HALOCLINE_ERROR_INTERNAL";
+}
+
+/// Why a call is refused or has failed.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    pub(crate) fn argument(message: impl Into<String>) -> Self {
+        Self::new(Status::ARGUMENT, message)
+    }
+}
+
+impl<E: Into<Error>> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        Self { status: status_of(&error), message: in_c(error.to_string()) }
+    }
+}
+
+/// Names of Rust in the library's messages, and what C's messages say instead.
+const IN_C: [(&str, &str); 6] = [
+    ("`Field::on_domain`", "`halocline_field_on_domain`"),
+    ("`with_axes`", "`axes` of the layout"),
+    ("`padded()`", "`padded` of the layout"),
+    ("`UnstructuredDomain::with_levels`", "`levels` of the domain"),
+    ("`LinkChoice::Mailbox` or `Message`", "HALOCLINE_LINK_MAILBOX or HALOCLINE_LINK_MESSAGE"),
+    ("as an `Array`", "with `halocline_field_allocate`"),
+];
+
+fn in_c(text: String) -> String {
+    IN_C.iter().fold(text, |text, (rust, c)| text.replace(rust, c))
+}
+
+fn status_of(error: &Error) -> Status {
+    match error {
+        Error::Failed(failure) => status_of_failure(failure),
+        Error::Comm(error) => status_of_comm(error),
+        Error::Device(DeviceError::OutOfMemory { .. }) => Status::MEMORY,
+        Error::Device(_)
+        | Error::MemoryMoved { .. }
+        | Error::NotPeers { .. }
+        | Error::TooFewQueues { .. } => Status::DEVICE,
+        Error::Elsewhere { .. } => Status::ELSEWHERE,
+        Error::ArrayInFlight
+        | Error::ArrayBorrowed
+        | Error::InFlight { .. }
+        | Error::Borrowed { .. }
+        | Error::Shared { .. }
+        | Error::TooManyInFlight { .. } => Status::BUSY,
+        Error::NotDriven => Status::MPI,
+        _ => Status::ARGUMENT,
+    }
+}
+
+fn status_of_comm(error: &CommError) -> Status {
+    match error {
+        CommError::Deadline { .. } => Status::DEADLINE,
+        CommError::Mpi(_) => Status::MPI,
+        CommError::NoSuchRank { .. } | CommError::NoSuchTransport(_) | CommError::Variable(_) => {
+            Status::ARGUMENT
+        }
+        CommError::Memory { .. } | CommError::OutOfMemory(_) => Status::MEMORY,
+        _ => Status::COMMUNICATION,
+    }
+}
+
+fn status_of_failure(failure: &Failure) -> Status {
+    match failure.cause {
+        Cause::Deadline(_) => Status::DEADLINE,
+        Cause::Transport if failure.culprit == failure.rank => Status::MPI,
+        _ => Status::FAILED,
+    }
+}
+
+thread_local! {
+    static MESSAGE: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// Keeps the message of an error for `halocline_error_message` of this thread.
+#[cold]
+pub(crate) fn record(refusal: &Refusal) -> Status {
+    let bytes: Vec<u8> = refusal.message.bytes().filter(|&byte| byte != 0).collect();
+    // A thread that ends may have dropped its message.
+    let _ = MESSAGE.try_with(|message| {
+        *message.borrow_mut() = CString::new(bytes).ok();
+    });
+    refusal.status
+}
+
+/// The message of the last call of this thread that failed.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn halocline_error_message() -> *const c_char {
+    let known = MESSAGE.try_with(|message| message.borrow().as_deref().map(CStr::as_ptr));
+    known.ok().flatten().unwrap_or(c"".as_ptr())
+}
+
+/// The name of a status in the header; null for a number that is none.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_status_name(status: Status) -> *const c_char {
+    status.name().map_or(std::ptr::null(), CStr::as_ptr)
+}

@@ -1,0 +1,218 @@
+/* Exchanges of a 2-D grid: as processes, or as threads with `exchange N`. Prints "ok RANKS TRANSPORT" on rank 0. */
+#include "check.h"
+#include <pthread.h>
+
+enum { NX = 12, NY = 10 };
+
+/* The value of a cell, by its global coordinates; `phase` tells exchanges apart. */
+static double value(int64_t x, int64_t y, int phase) {
+  x = (x % NX + NX) % NX;
+  y = (y % NY + NY) % NY;
+  return phase * 1000.0 + (double)(x * NY + y);
+}
+
+static double *cell(halocline_field field, const halocline_domain *domain, size_t i, size_t j) {
+  void *base;
+  OK(halocline_field_base(field, &base));
+  return (double *)base + i * domain->extents[1] + j;
+}
+
+static void fill(halocline_pattern pattern, const halocline_domain *domain, halocline_field field, int phase) {
+  for (size_t i = 0; i < domain->extents[0]; i++) {
+    for (size_t j = 0; j < domain->extents[1]; j++) {
+      size_t local[2] = {i, j};
+      int64_t global[2];
+      OK(halocline_domain_global(pattern, 0, local, global));
+      int is_owned = i >= domain->owned.first[0] && i < domain->owned.first[0] + domain->owned.extents[0] &&
+                     j >= domain->owned.first[1] && j < domain->owned.first[1] + domain->owned.extents[1];
+      *cell(field, domain, i, j) = is_owned ? value(global[0], global[1], phase) : -1.0;
+    }
+  }
+}
+
+/* Number of cells, halo included, that have not the value of `phase`. */
+static size_t wrong(halocline_pattern pattern, const halocline_domain *domain, halocline_field field, int phase) {
+  size_t wrong = 0;
+  for (size_t i = 0; i < domain->extents[0]; i++) {
+    for (size_t j = 0; j < domain->extents[1]; j++) {
+      size_t local[2] = {i, j};
+      int64_t global[2];
+      OK(halocline_domain_global(pattern, 0, local, global));
+      wrong += *cell(field, domain, i, j) != value(global[0], global[1], phase);
+    }
+  }
+  return wrong;
+}
+
+static void count_release(void *context) { ++*(int *)context; }
+
+static void own_memory(halocline_comm comm, halocline_pattern pattern, const halocline_domain *domain) {
+  size_t bytes = domain->extents[0] * domain->extents[1] * sizeof(double);
+  static _Thread_local int released;
+  halocline_memory memory = HALOCLINE_MEMORY_INIT;
+  memory.base = malloc(bytes);
+  memory.release = count_release;
+  memory.context = &released;
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 2, layout.extents = domain->extents, layout.element = HALOCLINE_F64;
+  halocline_field field;
+  OK(halocline_field_create(&memory, &layout, &field));
+  halocline_binding binding = {pattern, field};
+  halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
+  options.name = "own memory", options.deadline = 60, options.link = HALOCLINE_LINK_MAILBOX;
+  halocline_halo_exchange halo;
+  OK(halocline_bind(comm, &binding, 1, &options, &halo));
+  for (int phase = 1; phase < 4; phase++) {
+    fill(pattern, domain, field, phase);
+    OK(halocline_exchange_and_wait(halo));
+    TRUE(wrong(pattern, domain, field, phase) == 0);
+  }
+  int32_t reclaimed = 0;
+  OK(halocline_reclaim(halo, &reclaimed));
+  TRUE(reclaimed == 1 && released == 0);
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_field_free(&field));
+  OK(halocline_halo_exchange_free(&halo));
+  TRUE(halo.id == 0 && field.id == 0);
+  OK(halocline_comm_barrier(comm));
+  free(memory.base);
+}
+
+static void two_sets(halocline_comm comm, halocline_pattern pattern, const halocline_domain *domain) {
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 2, layout.extents = domain->extents, layout.element = HALOCLINE_F64;
+  halocline_binding sets[2];
+  for (int set = 0; set < 2; set++) {
+    sets[set].pattern = pattern;
+    OK(halocline_field_allocate(comm, &layout, &sets[set].field));
+  }
+  halocline_halo_exchange halo;
+  OK(halocline_bind_alternatives(comm, sets, 1, 2, NULL, &halo));
+  for (int step = 1; step < 7; step++) {
+    fill(pattern, domain, sets[step % 2].field, step);
+    halocline_pending pending;
+    OK(halocline_exchange_set(halo, step % 2, &pending));
+    TRUE(pending.epoch == (uint64_t)step);
+    int32_t ready = 0;
+    while (!ready) {
+      OK(halocline_is_ready(pending, &ready));
+    }
+    OK(halocline_wait(pending));
+    OK(halocline_wait(pending));
+    TRUE(wrong(pattern, domain, sets[step % 2].field, step) == 0);
+  }
+  halocline_pending pending;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "set 2", halocline_exchange_set(halo, 2, &pending));
+  size_t length = 0;
+  OK(halocline_explain(halo, NULL, 0, &length));
+  char *table = malloc(length);
+  OK(halocline_explain(halo, table, length, &length));
+  TRUE(strlen(table) + 1 == length && strstr(table, "rank") != NULL);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "room for 1", halocline_explain(halo, table, 1, &length));
+  free(table);
+
+  halocline_halo none = HALOCLINE_HALO_INIT;
+  halocline_halo_exchange narrowed;
+  OK(halocline_narrowed(halo, &none, &narrowed));
+  fill(pattern, domain, sets[0].field, 9);
+  OK(halocline_exchange_and_wait(narrowed));
+  size_t halo_cells = domain->extents[0] * domain->extents[1] - domain->owned_count;
+  TRUE(wrong(pattern, domain, sets[0].field, 9) == halo_cells);
+  OK(halocline_halo_exchange_free(&narrowed));
+  OK(halocline_halo_exchange_free(&halo));
+  OK(halocline_field_free(&sets[0].field));
+  OK(halocline_field_free(&sets[1].field));
+}
+
+static void collectives(halocline_comm comm, size_t rank, size_t size) {
+  double sums[2] = {1.0, (double)rank};
+  OK(halocline_comm_all_reduce(comm, sums, 2, HALOCLINE_F64, HALOCLINE_SUM));
+  TRUE(sums[0] == (double)size && sums[1] == (double)(size * (size - 1) / 2));
+  int64_t largest = (int64_t)rank;
+  OK(halocline_comm_all_reduce(comm, &largest, 1, HALOCLINE_I64, HALOCLINE_MAX));
+  TRUE(largest == (int64_t)size - 1);
+  char word[4] = "no";
+  if (rank == size - 1) {
+    strcpy(word, "yes");
+  }
+  OK(halocline_comm_broadcast(comm, size - 1, word, sizeof word));
+  TRUE(strcmp(word, "yes") == 0);
+  uint64_t own = rank + 5, *all = malloc(size * sizeof *all);
+  OK(halocline_comm_all_gather(comm, &own, sizeof own, all));
+  for (size_t peer = 0; peer < size; peer++) {
+    TRUE(all[peer] == peer + 5);
+  }
+  free(all);
+  halocline_comm part;
+  OK(halocline_comm_split(comm, rank == 0 ? HALOCLINE_NO_COLOR : 1, -(int64_t)rank, &part));
+  TRUE((part.id == 0) == (rank == 0));
+  if (rank > 0) {
+    size_t place;
+    OK(halocline_comm_rank(part, &place));
+    TRUE(place == size - 1 - rank);
+  }
+  OK(halocline_comm_free(&part));
+}
+
+static void *run(void *given) {
+  halocline_comm comm = *(halocline_comm *)given, own;
+  size_t rank, size, extents[2] = {NX, NY};
+  OK(halocline_comm_rank(comm, &rank));
+  OK(halocline_comm_size(comm, &size));
+  const int32_t periodic[2] = {1, 1};
+  halocline_grid grid = HALOCLINE_GRID_INIT;
+  grid.axes = 2, grid.extents = extents, grid.periodic = periodic;
+  halocline_decomposition blocks;
+  OK(halocline_decompose(&grid, size, &blocks));
+  halocline_halo width = HALOCLINE_HALO_INIT;
+  width.width = 2;
+  halocline_pattern pattern;
+  OK(halocline_pattern_regular(comm, blocks, &width, &pattern));
+  halocline_domain domain = HALOCLINE_DOMAIN_INIT;
+  OK(halocline_pattern_domain(pattern, 0, &domain));
+  TRUE(domain.axes == 2 && domain.number == rank);
+  TRUE(domain.owned_count == domain.owned.extents[0] * domain.owned.extents[1]);
+  own_memory(comm, pattern, &domain);
+  two_sets(comm, pattern, &domain);
+  collectives(comm, rank, size);
+  /* What one rank passes wrongly is an error on all ranks. */
+  halocline_halo wrong_width = HALOCLINE_HALO_INIT;
+  wrong_width.size = rank == 0 ? 3 : sizeof(halocline_halo);
+  halocline_pattern refused;
+  REFUSED(rank == 0 ? HALOCLINE_ERROR_ARGUMENT : HALOCLINE_ERROR_ELSEWHERE, "halocline_halo",
+          halocline_pattern_regular(comm, blocks, &wrong_width, &refused));
+  OK(halocline_comm_duplicate(comm, &own));
+  OK(halocline_comm_barrier(own));
+  const char *transport;
+  OK(halocline_comm_transport(comm, &transport));
+  if (rank == 0) {
+    printf("ok %zu %s\n", size, transport);
+  }
+  OK(halocline_pattern_free(&pattern));
+  OK(halocline_decomposition_free(&blocks));
+  OK(halocline_comm_free(&own));
+  OK(halocline_comm_free(&comm));
+  return NULL;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 1) {
+    halocline_comm comm;
+    OK(halocline_init(&comm));
+    run(&comm);
+    return 0;
+  }
+  enum { MOST = 8 };
+  size_t size = (size_t)atoi(argv[1]);
+  halocline_comm comms[MOST];
+  pthread_t threads[MOST];
+  TRUE(size <= MOST);
+  OK(halocline_comm_threads(size, comms));
+  for (size_t rank = 0; rank < size; rank++) {
+    TRUE(pthread_create(&threads[rank], NULL, run, &comms[rank]) == 0);
+  }
+  for (size_t rank = 0; rank < size; rank++) {
+    TRUE(pthread_join(threads[rank], NULL) == 0);
+  }
+  return 0;
+}

@@ -1,0 +1,231 @@
+/* Wrong calls: each is a status and a message. `misuse CASE` runs one. Prints "ok". */
+#include "check.h"
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static halocline_comm comm;
+static halocline_pattern pattern;
+static halocline_domain domain = HALOCLINE_DOMAIN_INIT;
+static halocline_field field;
+static halocline_halo_exchange halo;
+
+static halocline_layout layout_of(size_t dimensions) {
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = dimensions, layout.extents = domain.extents, layout.element = HALOCLINE_F64;
+  return layout;
+}
+
+static void prepare(void) {
+  static size_t extents[2] = {8, 6};
+  OK(halocline_init_by_name("thread", &comm));
+  halocline_grid grid = HALOCLINE_GRID_INIT;
+  grid.axes = 2, grid.extents = extents;
+  halocline_decomposition blocks;
+  OK(halocline_decompose(&grid, 1, &blocks));
+  halocline_halo width = HALOCLINE_HALO_INIT;
+  width.width = 1;
+  OK(halocline_pattern_regular(comm, blocks, &width, &pattern));
+  OK(halocline_decomposition_free(&blocks));
+  OK(halocline_pattern_domain(pattern, 0, &domain));
+  halocline_layout layout = layout_of(2);
+  OK(halocline_field_allocate(comm, &layout, &field));
+  halocline_binding binding = {pattern, field};
+  OK(halocline_bind(comm, &binding, 1, NULL, &halo));
+}
+
+static void null_handles_and_pointers(void) {
+  halocline_comm none = {0};
+  size_t number;
+  REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_comm_rank(none, &number));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "rank is NULL", halocline_comm_rank(comm, NULL));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_init(NULL));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_bind(comm, NULL, 1, NULL, &halo));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_decompose(NULL, 1, NULL));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_comm_free(NULL));
+  OK(halocline_comm_free(&none));
+  halocline_pending nothing = {0, 0};
+  REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_wait(nothing));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "transport is NULL", halocline_init_by_name(NULL, &none));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "no multiple of 8", halocline_comm_rank(comm, (size_t *)((char *)&number + 1)));
+}
+
+static void freed_foreign_and_made_up_handles(void) {
+  halocline_halo_exchange copy = halo;
+  halocline_pending pending;
+  OK(halocline_exchange(halo, &pending));
+  OK(halocline_wait(pending));
+  halocline_pending never_begun = {halo.id, 2};
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "no exchange 2", halocline_wait(never_begun));
+  OK(halocline_halo_exchange_free(&halo));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "freed", halocline_exchange(copy, &pending));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "freed", halocline_wait(pending));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "freed", halocline_halo_exchange_free(&copy));
+  halocline_halo_exchange foreign = {field.id};
+  REFUSED(HALOCLINE_ERROR_HANDLE, "halocline_field was passed", halocline_exchange(foreign, NULL));
+  for (uint64_t bits = 1; bits; bits <<= 1) {
+    halocline_halo_exchange made_up = {copy.id ^ bits};
+    TRUE(halocline_exchange(made_up, NULL) == HALOCLINE_ERROR_HANDLE);
+  }
+  halocline_halo_exchange all = {UINT64_MAX};
+  REFUSED(HALOCLINE_ERROR_HANDLE, "not made by this library", halocline_exchange(all, NULL));
+}
+
+static void sizes_of_options(void) {
+  halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
+  halocline_binding binding = {pattern, field};
+  halocline_halo_exchange bound;
+  for (size_t size = 0; size < sizeof options; size++) {
+    options.size = size;
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "halocline_bind_options", halocline_bind(comm, &binding, 1, &options, &bound));
+  }
+  /* A struct of a newer version: accepted unless it sets what this version does not know. */
+  struct {
+    halocline_bind_options known;
+    uint64_t unknown;
+  } newer = {HALOCLINE_BIND_OPTIONS_INIT, 0};
+  newer.known.size = sizeof newer;
+  OK(halocline_bind(comm, &binding, 1, &newer.known, &bound));
+  OK(halocline_halo_exchange_free(&bound));
+  newer.unknown = 1;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "newer library", halocline_bind(comm, &binding, 1, &newer.known, &bound));
+  options.size = (size_t)-1;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "sizeof", halocline_bind(comm, &binding, 1, &options, &bound));
+  options.size = sizeof options, options.link = 77;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "link is 77", halocline_bind(comm, &binding, 1, &options, &bound));
+  options.link = 0, options.deadline = -1;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "deadline is -1", halocline_bind(comm, &binding, 1, &options, &bound));
+}
+
+static void fields_that_do_not_fit(void) {
+  halocline_layout layout = layout_of(1);
+  halocline_field row;
+  OK(halocline_field_allocate(comm, &layout, &row));
+  halocline_binding binding = {pattern, row};
+  halocline_halo_exchange bound;
+  TRUE(halocline_bind(comm, &binding, 1, NULL, &bound) == HALOCLINE_ERROR_ARGUMENT);
+  layout = layout_of(2), layout.element = 99;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "element of the layout is 99", halocline_field_allocate(comm, &layout, &row));
+  layout.element = HALOCLINE_OPAQUE(257);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "element", halocline_field_allocate(comm, &layout, &row));
+  ptrdiff_t overlapping[2] = {8, 8};
+  layout = layout_of(2), layout.strides = overlapping;
+  TRUE(halocline_field_allocate(comm, &layout, &row) == HALOCLINE_ERROR_ARGUMENT);
+  layout = layout_of(2);
+  halocline_memory memory = HALOCLINE_MEMORY_INIT;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "base of the memory is NULL", halocline_field_create(&memory, &layout, &row));
+  memory.base = (void *)(UINTPTR_MAX - 7);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "address space", halocline_field_create(&memory, &layout, &row));
+  memory.space = 5;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "space of the memory is 5", halocline_field_create(&memory, &layout, &row));
+  halocline_comm other;
+  OK(halocline_init_by_name("thread", &other));
+  binding.field = field;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "another communicator", halocline_bind(other, &binding, 1, NULL, &bound));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "no domain 7", halocline_pattern_domain(pattern, 7, &domain));
+}
+
+static void call_back(void *context) {
+  size_t rank;
+  *(halocline_status *)context = halocline_comm_rank(comm, &rank);
+}
+
+static void calls_from_a_callback(void) {
+  halocline_status within = HALOCLINE_OK;
+  halocline_memory memory = HALOCLINE_MEMORY_INIT;
+  memory.base = calloc(domain.extents[0] * domain.extents[1], sizeof(double));
+  memory.release = call_back, memory.context = &within;
+  halocline_layout layout = layout_of(2);
+  halocline_field own;
+  OK(halocline_field_create(&memory, &layout, &own));
+  OK(halocline_field_free(&own));
+  TRUE(within == HALOCLINE_ERROR_CALLBACK);
+  free(memory.base);
+}
+
+static void calls_of_a_forked_child(void) {
+  pid_t child = fork();
+  if (child == 0) {
+    size_t rank;
+    halocline_comm another;
+    int refused = halocline_comm_rank(comm, &rank) == HALOCLINE_ERROR_FORKED &&
+                  halocline_exchange_and_wait(halo) == HALOCLINE_ERROR_FORKED &&
+                  halocline_init(&another) == HALOCLINE_ERROR_FORKED &&
+                  halocline_halo_exchange_free(&halo) == HALOCLINE_ERROR_FORKED &&
+                  strstr(halocline_error_message(), "forked") != NULL;
+    _exit(refused ? 0 : 1);
+  }
+  int status;
+  TRUE(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  OK(halocline_exchange_and_wait(halo));
+}
+
+static void *exchange_until_freed(void *given) {
+  halocline_halo_exchange own = *(halocline_halo_exchange *)given;
+  halocline_status status;
+  do {
+    status = halocline_exchange_and_wait(own);
+  } while (status == HALOCLINE_OK || status == HALOCLINE_ERROR_BUSY);
+  TRUE(status == HALOCLINE_ERROR_HANDLE);
+  return NULL;
+}
+
+static void a_free_while_other_threads_exchange(void) {
+  enum { THREADS = 2 };
+  pthread_t threads[THREADS];
+  halocline_halo_exchange copy = halo;
+  for (int thread = 0; thread < THREADS; thread++) {
+    TRUE(pthread_create(&threads[thread], NULL, exchange_until_freed, &copy) == 0);
+  }
+  halocline_status status;
+  for (int exchanges = 0; exchanges < 1000;) {
+    status = halocline_exchange_and_wait(halo);
+    TRUE(status == HALOCLINE_OK || status == HALOCLINE_ERROR_BUSY);
+    exchanges += status == HALOCLINE_OK;
+  }
+  OK(halocline_halo_exchange_free(&halo));
+  for (int thread = 0; thread < THREADS; thread++) {
+    TRUE(pthread_join(threads[thread], NULL) == 0);
+  }
+}
+
+static void messages_and_names(void) {
+  TRUE(strcmp(halocline_error_message(), "") == 0);
+  TRUE(halocline_abi_version() == HALOCLINE_ABI_VERSION);
+  TRUE(strchr(halocline_version(), '.') != NULL);
+  for (halocline_status status = 0; status <= HALOCLINE_ERROR_INTERNAL; status++) {
+    TRUE(strncmp(halocline_status_name(status), "HALOCLINE_", 10) == 0);
+  }
+  TRUE(halocline_status_name(HALOCLINE_ERROR_INTERNAL + 1) == NULL && halocline_status_name(-1) == NULL);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "no transport", halocline_init_by_name("telepathy", &comm));
+  halocline_comm fine;
+  OK(halocline_init_by_name("thread", &fine));
+  TRUE(strstr(halocline_error_message(), "telepathy") != NULL);
+}
+
+static const struct {
+  const char *name;
+  void (*run)(void);
+} cases[] = {
+    {"null_handles_and_pointers", null_handles_and_pointers},
+    {"freed_foreign_and_made_up_handles", freed_foreign_and_made_up_handles},
+    {"sizes_of_options", sizes_of_options},
+    {"fields_that_do_not_fit", fields_that_do_not_fit},
+    {"calls_from_a_callback", calls_from_a_callback},
+    {"calls_of_a_forked_child", calls_of_a_forked_child},
+    {"a_free_while_other_threads_exchange", a_free_while_other_threads_exchange},
+    {"messages_and_names", messages_and_names},
+};
+
+int main(int argc, char **argv) {
+  for (size_t at = 0; argc == 2 && at < sizeof cases / sizeof *cases; at++) {
+    if (strcmp(argv[1], cases[at].name) == 0) {
+      prepare();
+      cases[at].run();
+      puts("ok");
+      return 0;
+    }
+  }
+  fprintf(stderr, "usage: misuse CASE\n");
+  return 2;
+}

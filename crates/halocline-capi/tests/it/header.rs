@@ -1,0 +1,154 @@
+//! The header, the library and the committed list of the interface agree.
+
+use crate::toolchain::{C, CLANG, CLANGPP, CPP, here, library, own_file, succeeds};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The parts of the header, in the order of their inclusion.
+fn headers() -> Vec<PathBuf> {
+    let include = here().join("include");
+    let all = fs::read_to_string(include.join("halocline.h")).unwrap();
+    let included = all.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'));
+    let parts: Vec<_> = included.map(|part| include.join(part)).collect();
+    assert_eq!(
+        parts.len(),
+        fs::read_dir(include.join("halocline")).unwrap().count(),
+        "halocline.h includes all parts"
+    );
+    parts
+}
+
+fn header() -> String {
+    headers().into_iter().map(|part| fs::read_to_string(part).unwrap()).collect()
+}
+
+/// The header without its comments.
+fn code() -> String {
+    let mut parts = Vec::new();
+    for part in header().split("/*") {
+        parts.push(part.split_once("*/").map_or(part, |(_, after)| after).to_owned());
+    }
+    parts.concat()
+}
+
+/// The functions that the header declares.
+fn declared() -> BTreeSet<String> {
+    let code = code();
+    let statements = code.split(';').map(|statement| statement.rsplit(['}', '\n']).collect::<Vec<_>>());
+    let mut names = BTreeSet::new();
+    for lines in statements {
+        for line in lines {
+            let Some((before, _)) = line.split_once('(') else { continue };
+            let name = before.rsplit([' ', '*']).next().unwrap_or("");
+            if name.starts_with("halocline_") && before.trim() != name && !before.starts_with('#') {
+                names.insert(name.to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// The symbols of the shared library, with their versions.
+fn exported() -> BTreeSet<String> {
+    let symbols =
+        succeeds(Command::new("nm").args(["-D", "--defined-only"]).arg(library().join("libhalocline.so")));
+    symbols
+        .lines()
+        .filter(|line| line.contains(" T "))
+        .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_header_declares_what_the_library_exports() {
+    let declared: BTreeSet<_> = declared().iter().map(|name| format!("{name}@@HALOCLINE_0")).collect();
+    let exported = exported();
+    let missing: Vec<_> = declared.difference(&exported).collect();
+    let unknown: Vec<_> = exported.difference(&declared).collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "not exported: {missing:?}; not declared: {unknown:?}");
+    assert!(declared.len() > 50, "{declared:?}");
+}
+
+#[test]
+fn every_declaration_and_field_has_a_comment() {
+    let text = header();
+    let lines: Vec<&str> = text.lines().collect();
+    let mut without = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let begins = line.starts_with("halocline_status halocline_") || line.starts_with("typedef ");
+        if begins && !lines[at - 1].trim_end().ends_with("*/") {
+            without.push(*line);
+        }
+    }
+    assert!(without.is_empty(), "{without:?}");
+}
+
+/// The structs of the header and their fields, but for function pointers.
+fn structs() -> Vec<(String, Vec<String>)> {
+    let code = code();
+    let bodies = code.split("typedef struct ").skip(1).filter_map(|text| text.split_once('{'));
+    let fields = |body: &str| -> Vec<String> {
+        let body = body.split_once('}').unwrap().0;
+        let declarations = body.split(';').map(str::trim).filter(|field| !field.is_empty());
+        let name = |field: &str| match field.split_once("(*") {
+            Some((_, pointer)) => pointer.split_once(')').unwrap().0.to_owned(),
+            None => field.split('[').next().unwrap().rsplit([' ', '*']).next().unwrap().to_owned(),
+        };
+        declarations.map(name).collect()
+    };
+    bodies.map(|(name, body)| (name.trim().to_owned(), fields(body))).collect()
+}
+
+/// A C program that prints sizes, offsets and the symbols' list has.
+fn layout_program() -> String {
+    let mut program = "#include <halocline.h>\n#include <stdio.h>\nint main(void) {\n".to_owned();
+    for (name, fields) in structs() {
+        writeln!(program, "printf(\"struct {name} %zu\\n\", sizeof({name}));").unwrap();
+        for field in fields {
+            writeln!(
+                program,
+                "printf(\"  {field} %zu %zu\\n\", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));"
+            )
+            .unwrap();
+        }
+    }
+    program + "return 0;\n}\n"
+}
+
+#[test]
+fn the_interface_is_the_committed_one() {
+    let source = own_file("layout.c");
+    fs::write(&source, layout_program()).unwrap();
+    let program = source.with_extension("");
+    succeeds(C.compile().arg(&source).arg("-o").arg(&program));
+    let layouts = succeeds(&mut Command::new(&program));
+    let symbols: Vec<String> = exported().into_iter().collect();
+    let found = format!("{}\n{layouts}", symbols.join("\n"));
+    let list = here().join("abi.txt");
+    let known = fs::read_to_string(&list).unwrap_or_default();
+    if found != known {
+        let now = library().join("abi.txt");
+        fs::write(&now, &found).unwrap();
+        panic!(
+            "the interface differs from {}; if it only grew, raise HALOCLINE_ABI_VERSION and copy {} there",
+            list.display(),
+            now.display()
+        );
+    }
+}
+
+#[test]
+fn the_header_compiles_alone_in_every_language() {
+    for compiler in [C, CPP, CLANG, CLANGPP] {
+        if compiler.is_here() {
+            for header in headers().into_iter().chain([here().join("include/halocline.h")]) {
+                succeeds(
+                    compiler.compile().arg("-fsyntax-only").arg("-include").arg(header).arg("/dev/null"),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The C interface as programs use it: compiled by a C and a C++ compiler, linked with the shared library, run.
+
+mod header;
+mod misuse;
+mod programs;
+mod toolchain;
+
+// The library's archive is built because this crate is linked.
+use halocline_capi as _;

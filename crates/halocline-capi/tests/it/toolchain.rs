@@ -1,0 +1,137 @@
+//! Compilers, and the shared library that programs are linked with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The folder of this crate.
+pub(crate) fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The archive that cargo built last.
+pub(crate) fn archive() -> PathBuf {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let is_archive = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("libhalocline_capi") && name.ends_with(".a")
+    };
+    let files = [&*deps, deps.parent().unwrap()].into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let archives = files.map(|file| file.unwrap().path()).filter(is_archive);
+    archives.max_by_key(|path| modified(path)).expect("cargo builds the archive with this test")
+}
+
+fn modified(path: &Path) -> u128 {
+    fs::metadata(path).unwrap().modified().unwrap().duration_since(UNIX_EPOCH).unwrap().as_nanos()
+}
+
+/// The folder with `libhalocline.so`, linked once for an archive.
+pub(crate) fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let archive = archive();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("library-{}", modified(&archive)));
+        if !folder.exists() {
+            remove_old(folder.parent().unwrap());
+            link(&archive, &folder);
+        }
+        folder
+    })
+}
+
+fn link(archive: &Path, folder: &Path) {
+    let new = folder.with_extension(std::process::id().to_string());
+    fs::create_dir_all(&new).unwrap();
+    let tool = here().join("../../tools/capi-library");
+    succeeds(Command::new(tool).arg(archive).arg(&new));
+    // The test of another process may have been faster.
+    if fs::rename(&new, folder).is_err() {
+        fs::remove_dir_all(&new).unwrap();
+    }
+}
+
+/// Removes libraries of archives that were built an hour ago or earlier.
+fn remove_old(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let is_library = entry.file_name().to_string_lossy().starts_with("library-");
+        let age = entry.metadata().and_then(|of| of.modified()).ok().and_then(|time| time.elapsed().ok());
+        if is_library && age.is_some_and(|age| age > Duration::from_secs(3600)) {
+            // The test of another process may be removing it, too.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// A path for a file of this test alone, in the folder of the library.
+pub(crate) fn own_file(name: &str) -> PathBuf {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    library().join(format!("{}-{number}-{name}", std::process::id()))
+}
+
+/// Runs a command that has to succeed, and returns what it prints.
+pub(crate) fn succeeds(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } =
+        command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?} ends with {status}\n{out}\n{err}");
+    out.into_owned()
+}
+
+/// A compiler and the language that it compiles.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Compiler {
+    pub(crate) command: &'static str,
+    pub(crate) standard: &'static str,
+    pub(crate) language: &'static str,
+}
+
+pub(crate) const C: Compiler = Compiler { command: "cc", standard: "-std=c11", language: "c" };
+pub(crate) const CPP: Compiler = Compiler { command: "c++", standard: "-std=c++17", language: "c++" };
+pub(crate) const CLANG: Compiler = Compiler { command: "clang", standard: "-std=c11", language: "c" };
+pub(crate) const CLANGPP: Compiler = Compiler { command: "clang++", standard: "-std=c++17", language: "c++" };
+
+impl Compiler {
+    /// Whether it is installed; says aloud if it is not.
+    pub(crate) fn is_here(self) -> bool {
+        let found =
+            Command::new(self.command).arg("--version").output().is_ok_and(|output| output.status.success());
+        if !found {
+            eprintln!("== SKIPPED: no {} here", self.command);
+        }
+        found
+    }
+
+    /// A command that compiles with all warnings as errors.
+    pub(crate) fn compile(self) -> Command {
+        let mut command = Command::new(self.command);
+        command.args([
+            self.standard,
+            "-D_GNU_SOURCE",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-x",
+            self.language,
+        ]);
+        command.arg("-I").arg(here().join("include"));
+        command
+    }
+
+    /// Compiles a program of `tests/c` and links it with the shared library.
+    pub(crate) fn program(self, name: &str) -> PathBuf {
+        let library = library();
+        let program = own_file(name);
+        let mut command = self.compile();
+        command.arg(here().join("tests/c").join(name).with_extension("c"));
+        command.arg("-o").arg(&program).arg("-L").arg(library).args(["-lhalocline", "-lpthread", "-ldl"]);
+        command.arg(format!("-Wl,-rpath,{}", library.display()));
+        succeeds(&mut command);
+        program
+    }
+}
