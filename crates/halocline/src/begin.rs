@@ -63,20 +63,27 @@ impl<'a> Begin<'a> {
     /// [`Pending::wait`] returns. [`HaloExchange::exchange`] lists the errors.
     #[inline]
     pub fn start(self) -> Result<Pending, Error> {
+        let halo = self.halo;
+        self.start_epoch().map(|epoch| halo.pending_of(epoch))
+    }
+
+    /// As [`Begin::start`], for a caller that keeps the epoch alone ([`HaloExchange::wait_epoch`]).
+    #[doc(hidden)]
+    #[inline]
+    pub fn start_epoch(self) -> Result<u64, Error> {
         let Self { halo, set, streams } = self;
         let set = halo.set(set)?;
-        let epoch = match &halo.scheduled {
-            None => halo.bound().begin(set, &[])?,
+        match &halo.scheduled {
+            None => halo.bound().begin(set, &[]),
             Some(scheduled) => {
                 let life = &halo.bound().life;
                 let _span = trace::exchange(&life.comm, &life.name, halo.epoch() + 1);
                 match streams {
-                    None => scheduled.begin_bound(set)?,
-                    Some(streams) => scheduled.begin(set, streams.iter().copied())?,
+                    None => scheduled.begin_bound(set),
+                    Some(streams) => scheduled.begin(set, streams.iter().copied()),
                 }
             }
-        };
-        Ok(halo.pending_of(epoch))
+        }
     }
 
     /// Starts the exchange in the order of the streams; the host never waits. [`HaloExchange::schedule_exchange`]

@@ -118,6 +118,7 @@ impl HaloExchange {
         self.scheduled.is_some()
     }
 
+    #[inline]
     pub(crate) fn set(&self, index: usize) -> Result<&Arc<Set>, Error> {
         self.sets.get(index).ok_or(Error::NoSuchSet { set: index, sets: self.sets.len() })
     }
@@ -169,6 +170,7 @@ impl HaloExchange {
         Pending { bound: Arc::clone(self.bound()), epoch, scheduled: self.scheduled.clone() }
     }
 
+    #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.bound().epoch()
     }
@@ -213,9 +215,25 @@ impl HaloExchange {
 
     /// The exchange of an epoch that [`Pending::epoch`] has returned, for callers that keep the number alone; `None` if no
     /// such exchange has begun.
-    #[inline]
     pub fn pending_at(&self, epoch: u64) -> Option<Pending> {
-        (1..=self.epoch()).contains(&epoch).then(|| self.pending_of(epoch))
+        self.has_begun(epoch).then(|| self.pending_of(epoch))
+    }
+
+    /// Whether the exchange of an epoch has begun.
+    #[doc(hidden)]
+    #[inline]
+    pub fn has_begun(&self, epoch: u64) -> bool {
+        (1..=self.epoch()).contains(&epoch)
+    }
+
+    /// As [`Pending::wait`] of the exchange of an epoch, which has begun, without a handle.
+    #[doc(hidden)]
+    #[inline]
+    pub fn wait_epoch(&self, epoch: u64) -> Result<(), Error> {
+        match &self.scheduled {
+            None => self.bound.wait(epoch),
+            Some(_) => self.pending_of(epoch).wait(),
+        }
     }
 
     /// Waits for the latest exchange, if there is one. Blocks.

@@ -135,6 +135,12 @@ impl PatternLinks {
         Ok(set)
     }
 
+    /// As [`HaloExchange::pending_at`](crate::HaloExchange::pending_at).
+    pub fn pending_at(&self, epoch: u64) -> Option<Pending> {
+        let is_begun = (1..=self.bound().epoch()).contains(&epoch);
+        is_begun.then(|| Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None })
+    }
+
     /// Waits for the latest exchange, if there is one. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
         self.bound().wait(self.bound().epoch())
