@@ -72,5 +72,8 @@
 #include "halocline/pattern.h"
 #include "halocline/field.h"
 #include "halocline/exchange.h"
+#include "halocline/mesh.h"
+#include "halocline/message.h"
+#include "halocline/redistribute.h"
 
 #endif

@@ -49,7 +49,8 @@ unsafe impl Options for DomainShape {
     }
 }
 
-fn domain(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>, Refusal> {
+/// A domain of this rank.
+pub(crate) fn domain(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>, Refusal> {
     let mut domains = pattern.pattern.domains();
     let count = domains.len();
     domains.nth(index).ok_or_else(|| {

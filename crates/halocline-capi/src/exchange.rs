@@ -7,6 +7,7 @@ use crate::grid::{self, HaloWidths};
 use crate::object::{Handle, Pinned};
 use crate::options::{self, Options};
 use crate::pattern::BoundPattern;
+use crate::pattern_links::Links;
 use crate::pointer::{Out, array, optional_array, store_text, text};
 use crate::status::{Refusal, Status};
 use halocline::{BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, Stream};
@@ -195,27 +196,33 @@ impl PendingExchange {
         Handle::from_number(self.exchange).pin()
     }
 
-    #[inline]
-    fn of(self, halo: &HaloExchange) -> Result<Pending, Refusal> {
-        halo.pending_at(self.epoch).ok_or_else(|| {
-            Refusal::argument(format!(
-                "the object has begun no exchange {}; pass what a begin has stored",
-                self.epoch
-            ))
-        })
+    /// The exchange, of a bound object or of links.
+    fn find(self) -> Result<Pending, Refusal> {
+        let links = Handle::<Links>::from_number(self.exchange);
+        let found = match links.is_of_kind() {
+            true => links.pin()?.links.pending_at(self.epoch),
+            false => self.halo()?.pending_at(self.epoch),
+        };
+        found.ok_or_else(|| self.not_begun())
+    }
+
+    #[cold]
+    fn not_begun(self) -> Refusal {
+        let epoch = self.epoch;
+        Refusal::argument(format!("the object has begun no exchange {epoch}; pass what a begin has stored"))
     }
 }
 
 /// Stores the pending exchange, if the caller wants it.
 #[inline]
-fn begun(
-    halo: Handle<HaloExchange>,
+pub(crate) fn begun(
+    exchange: u64,
     pending: Option<Out<PendingExchange>>,
-    started: Result<Pending, Error>,
+    started: Result<u64, Error>,
 ) -> Result<(), Refusal> {
-    let epoch = started?.epoch();
+    let epoch = started?;
     if let Some(out) = pending {
-        out.set(PendingExchange { exchange: halo.number(), epoch });
+        out.set(PendingExchange { exchange, epoch });
     }
     Ok(())
 }
@@ -226,7 +233,7 @@ unsafe extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: *mu
     call(|| {
         // SAFETY: the caller passes null or a valid pointer.
         let out = unsafe { Out::optional(pending, "pending") }?;
-        begun(halo, out, halo.pin()?.exchange())
+        begun(halo.number(), out, halo.pin()?.begin().start_epoch())
     })
 }
 
@@ -240,7 +247,7 @@ unsafe extern "C" fn halocline_exchange_set(
     call(|| {
         // SAFETY: the caller passes null or a valid pointer.
         let out = unsafe { Out::optional(pending, "pending") }?;
-        begun(halo, out, halo.pin()?.begin().set(set).start())
+        begun(halo.number(), out, halo.pin()?.begin().set(set).start_epoch())
     })
 }
 
@@ -260,8 +267,12 @@ unsafe extern "C" fn halocline_schedule_exchange(
         let streams = unsafe { optional_array(streams, stream_count, "streams") }?;
         let object = halo.pin()?;
         let begin = object.begin().set(set);
-        let Some(streams) = streams else { return begun(halo, out, begin.schedule()) };
-        with_streams(streams, |streams| begun(halo, out, begin.after(streams).schedule()))
+        let Some(streams) = streams else {
+            return begun(halo.number(), out, begin.schedule().map(|pending| pending.epoch()));
+        };
+        with_streams(streams, |streams| {
+            begun(halo.number(), out, begin.after(streams).schedule().map(|pending| pending.epoch()))
+        })
     })
 }
 
@@ -285,15 +296,26 @@ fn with_streams<R>(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_wait(pending: PendingExchange) -> Status {
     call(|| {
-        let halo = pending.halo()?;
-        Ok(pending.of(&halo)?.wait()?)
+        let halo = Handle::<HaloExchange>::from_number(pending.exchange);
+        if halo.is_of_kind() {
+            let halo = halo.pin()?;
+            return match halo.has_begun(pending.epoch) {
+                true => Ok(halo.wait_epoch(pending.epoch)?),
+                false => Err(pending.not_begun()),
+            };
+        }
+        Ok(pending.find()?.wait()?)
     })
 }
 
 /// Starts an exchange and waits for it.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_exchange_and_wait(halo: Handle<HaloExchange>) -> Status {
-    call(|| Ok(halo.pin()?.exchange()?.wait()?))
+    call(|| {
+        let object = halo.pin()?;
+        let epoch = object.begin().start_epoch()?;
+        Ok(object.wait_epoch(epoch)?)
+    })
 }
 
 /// Whether a wait would return at once.
@@ -302,8 +324,7 @@ unsafe extern "C" fn halocline_is_ready(pending: PendingExchange, ready: *mut i3
     call(|| {
         // SAFETY: the caller passes null or a valid pointer.
         let out = unsafe { Out::new(ready, "ready") }?;
-        let halo = pending.halo()?;
-        out.set(i32::from(pending.of(&halo)?.is_ready()?));
+        out.set(i32::from(pending.find()?.is_ready()?));
         Ok(())
     })
 }
@@ -311,10 +332,7 @@ unsafe extern "C" fn halocline_is_ready(pending: PendingExchange, ready: *mut i3
 /// Makes later work of a stream wait for an exchange.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_schedule_wait(pending: PendingExchange, stream: Handle<Arc<Stream>>) -> Status {
-    call(|| {
-        let halo = pending.halo()?;
-        Ok(pending.of(&halo)?.schedule_wait(&*stream.pin()?)?)
-    })
+    call(|| Ok(pending.find()?.schedule_wait(&*stream.pin()?)?))
 }
 
 /// Whether the memory of the fields belongs to the program again.

@@ -6,7 +6,7 @@ use crate::keep_alive::{KeepAlive, Release};
 use crate::layout::{LayoutOptions, layout};
 use crate::object::Handle;
 use crate::options::{self, Options};
-use crate::pointer::Out;
+use crate::pointer::{Out, store};
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
 use halocline::{Field, Layout};
@@ -159,6 +159,31 @@ unsafe extern "C" fn halocline_field_base(field: Handle<Field>, base: *mut *mut 
     call(|| {
         // SAFETY: the caller passes null or a valid pointer.
         unsafe { Out::new(base, "base") }?.set(field.pin()?.base().as_ptr().cast());
+        Ok(())
+    })
+}
+
+/// The layout of a field.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_field_describe(
+    field: Handle<Field>,
+    extents: *mut usize,
+    strides: *mut isize,
+    room: usize,
+    dimensions: *mut usize,
+    element: *mut i32,
+) -> Status {
+    call(|| {
+        let field = field.pin()?;
+        let layout = field.layout();
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::optional(element, "element") }?;
+        // SAFETY: the caller passes null or arrays with that room, and null or a valid pointer.
+        unsafe {
+            store(layout.extents(), (extents, room), dimensions, "extents")?;
+            store(layout.strides(), (strides, room), dimensions, "strides")?;
+        }
+        out.into_iter().for_each(|out| out.set(i32::from(layout.element().code())));
         Ok(())
     })
 }

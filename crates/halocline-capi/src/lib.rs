@@ -15,6 +15,8 @@ mod handle;
 #[cfg(not(loom))]
 mod call;
 #[cfg(not(loom))]
+mod cells;
+#[cfg(not(loom))]
 mod collective;
 #[cfg(not(loom))]
 mod comm;
@@ -31,13 +33,21 @@ mod keep_alive;
 #[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
+mod mesh;
+#[cfg(not(loom))]
+mod message;
+#[cfg(not(loom))]
 mod object;
 #[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
 mod pattern;
 #[cfg(not(loom))]
+mod pattern_links;
+#[cfg(not(loom))]
 mod pointer;
+#[cfg(not(loom))]
+mod redistribute;
 #[cfg(not(loom))]
 mod status;
 #[cfg(not(loom))]

@@ -3,9 +3,11 @@
 use crate::call::watch_forks;
 use crate::comm::Comm;
 use crate::handle::{Pin, Refused, Table};
+use crate::mesh::{AnyMesh, Halos};
 use crate::pattern::BoundPattern;
+use crate::pattern_links::Links;
 use crate::status::{Refusal, Status};
-use halocline::{Decomposition, Field, HaloExchange, Stream};
+use halocline::{Decomposition, Field, HaloExchange, Partition, Redistribute, Stream};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -84,6 +86,11 @@ kinds! {
     4 Field(Field), "halocline_field", halocline_field_free;
     5 HaloExchange(HaloExchange), "halocline_halo_exchange", halocline_halo_exchange_free;
     6 Stream(Arc<Stream>), "halocline_stream", halocline_stream_free;
+    7 Mesh(AnyMesh), "halocline_mesh", halocline_mesh_free;
+    8 Partition(Partition), "halocline_partition", halocline_partition_free;
+    9 MeshHalos(Halos), "halocline_mesh_halos", halocline_mesh_halos_free;
+    10 Links(Links), "halocline_pattern_links", halocline_pattern_links_free;
+    11 Redistribute(Redistribute), "halocline_redistribute", halocline_redistribute_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.
@@ -123,13 +130,18 @@ impl<K: Kind> Handle<K> {
         Self(number, PhantomData)
     }
 
+    /// Whether it is a handle of this kind, valid or not.
+    pub(crate) fn is_of_kind(self) -> bool {
+        Table::<Object>::kind(self.0) == K::KIND
+    }
+
     #[inline]
     pub(crate) fn number(self) -> u64 {
         self.0
     }
 
     /// The object, which other threads may free meanwhile; it is dropped after this call has let go of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pin(self) -> Result<Pinned<K>, Refusal> {
         match TABLE.pin(self.0) {
             Some(pin) if pin.get().and_then(K::of).is_some() => Ok(Pinned(pin, PhantomData)),
@@ -138,6 +150,7 @@ impl<K: Kind> Handle<K> {
     }
 
     #[cold]
+    #[inline(never)]
     fn refused(self) -> Refusal {
         let wanted = name_of(K::KIND);
         Refusal::new(

@@ -12,7 +12,7 @@ use halocline::{Communicator, Decomposition, Pattern};
 /// A pattern of C, with the communicator that it was made with.
 pub(crate) struct BoundPattern {
     pub(crate) pattern: Pattern,
-    comm: Communicator,
+    pub(crate) comm: Communicator,
     group: u64,
 }
 

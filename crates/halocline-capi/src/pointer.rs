@@ -6,20 +6,25 @@ use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 
 /// The pointer, unless it is null or misaligned.
-#[inline]
-pub(crate) fn checked<T>(pointer: *mut T, name: &str) -> Result<NonNull<T>, Refusal> {
+#[inline(always)]
+pub(crate) fn checked<T>(pointer: *mut T, name: &'static str) -> Result<NonNull<T>, Refusal> {
     match NonNull::new(pointer) {
         Some(valid) if valid.is_aligned() => Ok(valid),
-        Some(_) => Err(Refusal::argument(format!(
-            "{name} is at {:#x}, which is no multiple of {}; pass the address of a variable of its type",
-            pointer.addr(),
-            align_of::<T>()
-        ))),
+        Some(_) => Err(misaligned(pointer.addr(), align_of::<T>(), name)),
         None => Err(null(name)),
     }
 }
 
 #[cold]
+#[inline(never)]
+fn misaligned(address: usize, alignment: usize, name: &str) -> Refusal {
+    Refusal::argument(format!(
+        "{name} is at {address:#x}, which is no multiple of {alignment}; pass the address of a variable of its type"
+    ))
+}
+
+#[cold]
+#[inline(never)]
 pub(crate) fn null(name: &str) -> Refusal {
     Refusal::argument(format!("{name} is NULL; pass the address of a variable"))
 }
@@ -32,7 +37,7 @@ impl<T> Out<T> {
     /// # Safety
     /// `pointer` is null, or may be written with a `T` until the call ends.
     #[inline]
-    pub(crate) unsafe fn new(pointer: *mut T, name: &str) -> Result<Self, Refusal> {
+    pub(crate) unsafe fn new(pointer: *mut T, name: &'static str) -> Result<Self, Refusal> {
         checked(pointer, name).map(Self)
     }
 
@@ -40,7 +45,8 @@ impl<T> Out<T> {
     ///
     /// # Safety
     /// `pointer` is null, or may be written with a `T` until the call ends.
-    pub(crate) unsafe fn optional(pointer: *mut T, name: &str) -> Result<Option<Self>, Refusal> {
+    #[inline]
+    pub(crate) unsafe fn optional(pointer: *mut T, name: &'static str) -> Result<Option<Self>, Refusal> {
         if pointer.is_null() { Ok(None) } else { checked(pointer, name).map(|valid| Some(Self(valid))) }
     }
 
@@ -56,7 +62,11 @@ impl<T> Out<T> {
 ///
 /// # Safety
 /// `first` is null, or `count` elements from it may be read until the call ends, and any bytes are a `T`.
-pub(crate) unsafe fn array<'a, T>(first: *const T, count: usize, name: &str) -> Result<&'a [T], Refusal> {
+pub(crate) unsafe fn array<'a, T>(
+    first: *const T,
+    count: usize,
+    name: &'static str,
+) -> Result<&'a [T], Refusal> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -74,7 +84,7 @@ pub(crate) unsafe fn array<'a, T>(first: *const T, count: usize, name: &str) -> 
 pub(crate) unsafe fn optional_array<'a, T>(
     first: *const T,
     count: usize,
-    name: &str,
+    name: &'static str,
 ) -> Result<Option<&'a [T]>, Refusal> {
     // SAFETY: the caller keeps the contract of `array`, which is the same.
     if first.is_null() { Ok(None) } else { unsafe { array(first, count, name) }.map(Some) }
@@ -87,7 +97,7 @@ pub(crate) unsafe fn optional_array<'a, T>(
 pub(crate) unsafe fn array_mut<'a, T>(
     first: *mut T,
     count: usize,
-    name: &str,
+    name: &'static str,
 ) -> Result<&'a mut [MaybeUninit<T>], Refusal> {
     if count == 0 {
         return Ok(&mut []);
@@ -99,7 +109,7 @@ pub(crate) unsafe fn array_mut<'a, T>(
     Ok(unsafe { std::slice::from_raw_parts_mut(first.as_ptr().cast(), count) })
 }
 
-fn fits<T>(count: usize, name: &str) -> Result<(), Refusal> {
+fn fits<T>(count: usize, name: &'static str) -> Result<(), Refusal> {
     match count.checked_mul(size_of::<T>()) {
         Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
         _ => {
@@ -117,7 +127,7 @@ pub(crate) unsafe fn store<T: Copy>(
     values: &[T],
     (first, room): (*mut T, usize),
     count: *mut usize,
-    name: &str,
+    name: &'static str,
 ) -> Result<(), Refusal> {
     // SAFETY: the caller promises that `count` may be written.
     unsafe { Out::new(count, "the count") }?.set(values.len());

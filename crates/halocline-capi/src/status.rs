@@ -61,6 +61,8 @@ impl Refusal {
 }
 
 impl<E: Into<Error>> From<E> for Refusal {
+    #[cold]
+    #[inline(never)]
     fn from(error: E) -> Self {
         let error = error.into();
         Self { status: status_of(&error), message: in_c(error.to_string()) }

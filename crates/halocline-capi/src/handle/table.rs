@@ -114,7 +114,7 @@ impl<T> Table<T> {
     }
 
     /// The object of a handle, which stays valid while it is pinned.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pin(&self, handle: u64) -> Option<Pin<'_, T>> {
         let Parts { index, generation, .. } = Parts::of(handle);
         let slot = self.slot(index)?;
@@ -150,6 +150,11 @@ impl<T> Table<T> {
         false
     }
 
+    /// The kind that a handle was made with.
+    pub(crate) fn kind(handle: u64) -> u8 {
+        Parts::of(handle).kind
+    }
+
     /// Why a handle names no object of a kind. For messages: another thread may free the object meanwhile.
     pub(crate) fn diagnose(&self, handle: u64, wanted: u8) -> Refused {
         let Parts { index, kind, generation } = Parts::of(handle);
@@ -164,7 +169,7 @@ impl<T> Table<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: usize) -> Option<&Slot<T>> {
         let place = index + FIRST;
         let chunk = (place.ilog2() - FIRST.ilog2()) as usize;
@@ -192,6 +197,7 @@ impl<T> Table<T> {
     }
 
     /// Drops the object of a DYING slot without pins, and gives the slot its next generation.
+    #[cold]
     fn vacate(&self, slot: &Slot<T>, index: usize) {
         // Pairs with the Release of the threads that have ended their pins: their uses of the value come before its drop.
         fence(Ordering::Acquire);

@@ -1,6 +1,5 @@
 /* Exchanges of a 2-D grid: as processes, or as threads with `exchange N`. Prints "ok RANKS TRANSPORT" on rank 0. */
-#include "check.h"
-#include <pthread.h>
+#include "ranks.h"
 
 enum { NX = 12, NY = 10 };
 
@@ -154,11 +153,9 @@ static void collectives(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_comm_free(&part));
 }
 
-static void *run(void *given) {
-  halocline_comm comm = *(halocline_comm *)given, own;
-  size_t rank, size, extents[2] = {NX, NY};
-  OK(halocline_comm_rank(comm, &rank));
-  OK(halocline_comm_size(comm, &size));
+static void run(halocline_comm comm, size_t rank, size_t size) {
+  halocline_comm own;
+  size_t extents[2] = {NX, NY};
   const int32_t periodic[2] = {1, 1};
   halocline_grid grid = HALOCLINE_GRID_INIT;
   grid.axes = 2, grid.extents = extents, grid.periodic = periodic;
@@ -183,36 +180,7 @@ static void *run(void *given) {
           halocline_pattern_regular(comm, blocks, &wrong_width, &refused));
   OK(halocline_comm_duplicate(comm, &own));
   OK(halocline_comm_barrier(own));
-  const char *transport;
-  OK(halocline_comm_transport(comm, &transport));
-  if (rank == 0) {
-    printf("ok %zu %s\n", size, transport);
-  }
   OK(halocline_pattern_free(&pattern));
   OK(halocline_decomposition_free(&blocks));
   OK(halocline_comm_free(&own));
-  OK(halocline_comm_free(&comm));
-  return NULL;
-}
-
-int main(int argc, char **argv) {
-  if (argc == 1) {
-    halocline_comm comm;
-    OK(halocline_init(&comm));
-    run(&comm);
-    return 0;
-  }
-  enum { MOST = 8 };
-  size_t size = (size_t)atoi(argv[1]);
-  halocline_comm comms[MOST];
-  pthread_t threads[MOST];
-  TRUE(size <= MOST);
-  OK(halocline_comm_threads(size, comms));
-  for (size_t rank = 0; rank < size; rank++) {
-    TRUE(pthread_create(&threads[rank], NULL, run, &comms[rank]) == 0);
-  }
-  for (size_t rank = 0; rank < size; rank++) {
-    TRUE(pthread_join(threads[rank], NULL) == 0);
-  }
-  return 0;
 }

@@ -1,7 +1,7 @@
 //! Programs that exchange halos, on every transport.
 
-use crate::toolchain::{C, CLANG, succeeds};
-use std::path::PathBuf;
+use crate::toolchain::{C, CLANG, Compiler, succeeds};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The command `halocline`, which the tests build together with this one.
@@ -15,32 +15,53 @@ fn halocline() -> PathBuf {
     command
 }
 
+fn launched(program: &Path, ranks: &str) {
+    let printed = succeeds(Command::new(halocline()).args(["launch", "-n", ranks, "--"]).arg(program));
+    assert!(printed.contains(&format!("ok {ranks} shm")), "{printed}");
+}
+
+fn over_mpi(program: &Path, ranks: &str) {
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", ranks]).arg(program);
+    mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let printed = succeeds(&mut mpirun);
+    assert!(printed.contains(&format!("ok {ranks} mpi")), "{printed}");
+}
+
+fn alone_and_on_threads(compiler: Compiler, name: &str) {
+    if compiler.is_here() {
+        let program = compiler.program(name);
+        assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
+        assert_eq!(succeeds(Command::new(&program).arg("3")), "ok 3 thread\n");
+    }
+}
+
 #[test]
 fn c_exchanges_alone_and_on_threads() {
-    for compiler in [C, CLANG] {
-        if compiler.is_here() {
-            let program = compiler.program("exchange");
-            assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
-            assert_eq!(succeeds(Command::new(&program).arg("3")), "ok 3 thread\n");
-        }
-    }
+    alone_and_on_threads(C, "exchange");
+    alone_and_on_threads(CLANG, "exchange");
 }
 
 #[test]
 fn c_exchanges_between_launched_processes() {
     let program = C.program("exchange");
-    for ranks in ["2", "4"] {
-        let printed = succeeds(Command::new(halocline()).args(["launch", "-n", ranks, "--"]).arg(&program));
-        assert!(printed.contains(&format!("ok {ranks} shm")), "{printed}");
-    }
+    launched(&program, "2");
+    launched(&program, "4");
 }
 
 #[test]
 fn c_exchanges_over_mpi() {
-    let program = C.program("exchange");
-    let mut mpirun = Command::new("mpirun");
-    mpirun.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "2"]).arg(&program);
-    mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    let printed = succeeds(&mut mpirun);
-    assert!(printed.contains("ok 2 mpi"), "{printed}");
+    over_mpi(&C.program("exchange"), "2");
+}
+
+#[test]
+fn c_exchanges_unstructured_cells_alone_and_on_threads() {
+    alone_and_on_threads(C, "unstructured");
+}
+
+#[test]
+fn c_exchanges_unstructured_cells_between_processes() {
+    let program = C.program("unstructured");
+    launched(&program, "2");
+    over_mpi(&program, "3");
 }

@@ -1,0 +1,165 @@
+//! Unstructured domains: lists of cells with global ids.
+
+use crate::call::call;
+use crate::collective::collective;
+use crate::comm::Comm;
+use crate::domain::domain;
+use crate::object::Handle;
+use crate::options::{self, Options};
+use crate::pattern::BoundPattern;
+use crate::pointer::{Out, array, store};
+use crate::status::{Refusal, Status};
+use halocline::{Pattern, UnstructuredDomain};
+
+/// `halocline_cells`.
+#[repr(C)]
+pub(crate) struct Cells {
+    size: usize,
+    number: u64,
+    count: usize,
+    ids: *const u64,
+    halo_count: usize,
+    halo_ids: *const u64,
+    halo_indices: *const usize,
+    owners: *const usize,
+    level_count: usize,
+    levels: *const usize,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.
+unsafe impl Options for Cells {
+    const FIRST_SIZE: usize = 80;
+    const NAME: &'static str = "halocline_cells";
+
+    fn defaults() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            number: 0,
+            count: 0,
+            ids: std::ptr::null(),
+            halo_count: 0,
+            halo_ids: std::ptr::null(),
+            halo_indices: std::ptr::null(),
+            owners: std::ptr::null(),
+            level_count: 0,
+            levels: std::ptr::null(),
+        }
+    }
+}
+
+/// The domains that structs describe. They lie one after the other, each of the size that the first one has.
+///
+/// # Safety
+/// `first` is null or points to `count` valid option structs of the same size, whose arrays have as many elements as they say.
+pub(crate) unsafe fn domains(
+    first: *const Cells,
+    count: usize,
+    rank: usize,
+) -> Result<Vec<UnstructuredDomain>, Refusal> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the caller passes null or a valid option struct.
+    let stride = unsafe { options::required(first) }?.size;
+    let made = (0..count).map(|at| {
+        // The structs fit in memory, so that this cannot overflow for valid arguments.
+        let given = first.wrapping_byte_add(at.wrapping_mul(stride));
+        // SAFETY: the caller passes `count` valid structs of one size.
+        let made = unsafe { one(given, rank) };
+        made.map_err(|refusal| {
+            Refusal::new(refusal.status, format!("domain {at} of the list: {}", refusal.message))
+        })
+    });
+    made.collect()
+}
+
+/// # Safety
+/// `given` points to a valid option struct, whose arrays have as many elements as it says.
+unsafe fn one(given: *const Cells, rank: usize) -> Result<UnstructuredDomain, Refusal> {
+    // SAFETY: the caller passes a valid option struct.
+    let given = unsafe { options::required(given) }?;
+    // SAFETY: the caller promises an array of that many elements.
+    let ids = unsafe { array(given.ids, given.count, "ids") }?.to_vec();
+    let forms = [!given.halo_ids.is_null(), !given.halo_indices.is_null(), !given.owners.is_null()];
+    let domain = match forms {
+        // SAFETY: the caller promises an array of that many elements.
+        [false, true, false] => unsafe {
+            let indices = array(given.halo_indices, given.halo_count, "halo_indices")?;
+            UnstructuredDomain::from_indices(given.number, ids, indices)
+        },
+        [false, false, true] if given.halo_count == 0 => {
+            // SAFETY: the caller promises an element for each cell.
+            let owners = unsafe { array(given.owners, given.count, "owners") }?;
+            UnstructuredDomain::from_owners(given.number, rank, ids, owners.to_vec())
+        }
+        [_, false, false] => {
+            // SAFETY: the caller promises an array of that many elements.
+            let halo = unsafe { array(given.halo_ids, given.halo_count, "halo_ids") }?;
+            UnstructuredDomain::new(given.number, ids, halo.to_vec())
+        }
+        _ => {
+            return Err(Refusal::argument(
+                "the halo is given in several forms; set halo_ids or halo_indices with halo_count, or owners alone",
+            ));
+        }
+    };
+    // SAFETY: the caller promises an array of that many elements.
+    let levels = unsafe { array(given.levels, given.level_count, "levels") }?;
+    Ok(if levels.is_empty() { domain } else { domain.with_levels(levels.to_vec()) })
+}
+
+/// The pattern of domains given by lists of cells.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_pattern_unstructured(
+    comm: Handle<Comm>,
+    cells: *const Cells,
+    count: usize,
+    pattern: *mut Handle<BoundPattern>,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(pattern, "pattern") };
+        // SAFETY: the caller passes null or as many valid structs.
+        let parsed = out.and_then(|out| Ok((out, unsafe { domains(cells, count, comm.comm.rank()) }?)));
+        let (out, pattern) = collective(&comm.comm, "pattern", parsed, |comm, (out, domains)| {
+            Ok((out, Pattern::unstructured(comm, &domains)?))
+        })?;
+        out.set(Handle::new(BoundPattern::new(pattern, &comm))?);
+        Ok(())
+    })
+}
+
+/// The global ids of the cells of an unstructured domain.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_ids(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    ids: *mut u64,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let pattern = pattern.pin()?;
+        let domain = domain(&pattern, index)?;
+        let found: Vec<u64> = (0..).map_while(|local| domain.global_id(local)).collect();
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(&found, (ids, room), count, "ids") }
+    })
+}
+
+/// The local indices of the owned cells of an unstructured domain.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_owned(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    indices: *mut usize,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let owned = domain(&*pattern.pin()?, index)?.owned_indices();
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(&owned, (indices, room), count, "indices") }
+    })
+}

@@ -1,0 +1,412 @@
+//! Meshes, partitions, and the halos that they make.
+
+use crate::call::call;
+use crate::collective::collective;
+use crate::comm::Comm;
+use crate::object::Handle;
+use crate::options;
+use crate::pattern::BoundPattern;
+use crate::pointer::{Out, array, store};
+use crate::status::{Refusal, Status};
+use halocline::{
+    Elements, Error, Graph, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
+    UnstructuredDomain,
+};
+
+/// A mesh of C: all of it, or the part that one rank holds.
+pub(crate) enum AnyMesh {
+    Whole(Mesh),
+    Part(MeshPart),
+}
+
+impl AnyMesh {
+    fn mesh(&self) -> &Mesh {
+        match self {
+            Self::Whole(mesh) => mesh,
+            Self::Part(part) => part.mesh(),
+        }
+    }
+
+    fn whole(&self) -> Result<&Mesh, Refusal> {
+        match self {
+            Self::Whole(mesh) => Ok(mesh),
+            Self::Part(_) => Err(Refusal::argument("the mesh is a part of one; pass a whole mesh")),
+        }
+    }
+}
+
+/// The domains of one part of a mesh, and its local elements.
+pub(crate) struct Halos {
+    elements: UnstructuredDomain,
+    vertices: UnstructuredDomain,
+    owned: [usize; 2],
+    connectivity: Elements,
+    edges: Option<MeshEdges>,
+}
+
+impl Halos {
+    fn of(halos: &MeshHalos<'_>, edges: bool) -> Result<Self, MeshError> {
+        Ok(Self {
+            elements: halos.elements().clone(),
+            vertices: halos.vertices().clone(),
+            owned: [halos.owned_elements(), halos.owned_vertices()],
+            connectivity: halos.local_elements().clone(),
+            edges: if edges { Some(halos.edges()?) } else { None },
+        })
+    }
+
+    /// The domain of a kind of cells, and its number of owned cells.
+    fn domain(&self, kind: i32) -> Result<(&UnstructuredDomain, usize), Refusal> {
+        match kind {
+            0 => Ok((&self.elements, self.owned[0])),
+            1 => Ok((&self.vertices, self.owned[1])),
+            2 => self.edges().map(|edges| (edges.domain(), edges.owned())),
+            other => Err(Refusal::argument(format!(
+                "kind is {other}; pass HALOCLINE_ELEMENTS, HALOCLINE_VERTICES or HALOCLINE_EDGES"
+            ))),
+        }
+    }
+
+    fn edges(&self) -> Result<&MeshEdges, Refusal> {
+        let missing =
+            || Refusal::argument("the halos were made without edges; pass 1 for `edges` when you make them");
+        self.edges.as_ref().ok_or_else(missing)
+    }
+}
+
+/// A mesh whose elements have the same number of vertices.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_create(
+    vertices: usize,
+    elements: usize,
+    arity: usize,
+    connectivity: *const u32,
+    solid: i32,
+    mesh: *mut Handle<AnyMesh>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(mesh, "mesh") }?;
+        // SAFETY: the caller passes null or an element for each vertex of each element.
+        let connectivity = unsafe { array(connectivity, elements.saturating_mul(arity), "connectivity") }?;
+        made(out, Mesh::new(vertices, arity, connectivity.to_vec())?, solid)
+    })
+}
+
+/// A mesh whose elements differ in their number of vertices.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_create_mixed(
+    vertices: usize,
+    elements: usize,
+    offsets: *const usize,
+    connectivity: *const u32,
+    solid: i32,
+    mesh: *mut Handle<AnyMesh>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(mesh, "mesh") }?;
+        // SAFETY: the caller passes null or one element more than there are elements.
+        let offsets = unsafe { array(offsets, elements.saturating_add(1), "offsets") }?;
+        let entries = offsets.last().copied().unwrap_or(0);
+        // SAFETY: the caller passes null or as many elements as the last offset says.
+        let connectivity = unsafe { array(connectivity, entries, "connectivity") }?;
+        made(out, Mesh::mixed(vertices, offsets.to_vec(), connectivity.to_vec())?, solid)
+    })
+}
+
+fn made(out: Out<Handle<AnyMesh>>, mesh: Mesh, solid: i32) -> Result<(), Refusal> {
+    let mesh = if options::flag(solid, "solid")? { mesh.solid()? } else { mesh };
+    out.set(Handle::new(AnyMesh::Whole(mesh))?);
+    Ok(())
+}
+
+/// The part of a mesh that one rank holds.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_part(
+    local: Handle<AnyMesh>,
+    vertex_ids: *const u64,
+    element_ids: *const u64,
+    partition: Handle<Partition>,
+    part: usize,
+    depth: usize,
+    mesh: *mut Handle<AnyMesh>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(mesh, "mesh") }?;
+        let local = local.pin()?;
+        let local = local.whole()?;
+        // SAFETY: the caller passes null or an element for each vertex.
+        let vertices = unsafe { array(vertex_ids, local.vertices(), "vertex_ids") }?.to_vec();
+        // SAFETY: the caller passes null or an element for each element of the mesh.
+        let elements = unsafe { array(element_ids, local.elements().len(), "element_ids") }?.to_vec();
+        let owners = (partition.pin()?.clone(), part);
+        let part = MeshPart::new(local.clone(), vertices, elements, owners, depth)?;
+        out.set(Handle::new(AnyMesh::Part(part))?);
+        Ok(())
+    })
+}
+
+/// A part of a finer mesh.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_refined(
+    mesh: Handle<AnyMesh>,
+    partition: Handle<Partition>,
+    part: usize,
+    segments: usize,
+    depth: usize,
+    refined: *mut Handle<AnyMesh>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(refined, "refined") }?;
+        let mesh = mesh.pin()?;
+        let part = mesh.whole()?.refined_part(&*partition.pin()?, part, segments, depth)?;
+        out.set(Handle::new(AnyMesh::Part(part))?);
+        Ok(())
+    })
+}
+
+/// Consecutive blocks of cells.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_partition_block(
+    cells: usize,
+    ranks: usize,
+    partition: *mut Handle<Partition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(partition, "partition") }?;
+        out.set(Handle::new(Partition::block(cells, ranks)?)?);
+        Ok(())
+    })
+}
+
+/// A given rank for each cell.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_partition_given(
+    owners: *const usize,
+    cells: usize,
+    ranks: usize,
+    partition: *mut Handle<Partition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(partition, "partition") }?;
+        // SAFETY: the caller passes null or an element for each cell.
+        let owners = unsafe { array(owners, cells, "owners") }?.to_vec();
+        out.set(Handle::new(Partition::given(owners, ranks)?)?);
+        Ok(())
+    })
+}
+
+/// A partition of a graph by METIS.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_partition_graph(
+    cells: usize,
+    offsets: *const usize,
+    neighbours: *const u32,
+    ranks: usize,
+    partition: *mut Handle<Partition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(partition, "partition") }?;
+        // SAFETY: the caller passes null or one element more than there are cells.
+        let offsets = unsafe { array(offsets, cells.saturating_add(1), "offsets") }?;
+        let entries = offsets.last().copied().unwrap_or(0);
+        // SAFETY: the caller passes null or as many elements as the last offset says.
+        let neighbours = unsafe { array(neighbours, entries, "neighbours") }?;
+        out.set(Handle::new(Partition::metis(&Graph::new(offsets, neighbours)?, ranks)?)?);
+        Ok(())
+    })
+}
+
+/// A partition of the elements of a mesh by METIS.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_partition_elements(
+    mesh: Handle<AnyMesh>,
+    common: usize,
+    ranks: usize,
+    partition: *mut Handle<Partition>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(partition, "partition") }?;
+        let graph = mesh.pin()?.whole()?.element_graph(common)?;
+        out.set(Handle::new(Partition::metis(&graph, ranks)?)?);
+        Ok(())
+    })
+}
+
+/// The rank of each cell of a partition.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_partition_owners(
+    partition: Handle<Partition>,
+    owners: *mut usize,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let partition = partition.pin()?;
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(partition.owners(), (owners, room), count, "owners") }
+    })
+}
+
+/// The domains of a part of a mesh.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_halos_create(
+    comm: Handle<Comm>,
+    mesh: Handle<AnyMesh>,
+    partition: Handle<Partition>,
+    part: usize,
+    depth: usize,
+    shared: i32,
+    edges: i32,
+    halos: *mut Handle<Halos>,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parsed = (|| {
+            // SAFETY: the caller passes null or a valid pointer to a handle.
+            let out = unsafe { Out::new(halos, "halos") }?;
+            let shared = match shared {
+                0 => Shared::Vertex,
+                1 => Shared::Edge,
+                2 => Shared::Facet,
+                other => {
+                    return Err(Refusal::argument(format!(
+                        "shared is {other}; pass HALOCLINE_SHARED_VERTEX, _EDGE or _FACET"
+                    )));
+                }
+            };
+            let (mesh, edges) = (mesh.pin()?, options::flag(edges, "edges")?);
+            let made = match &*mesh {
+                AnyMesh::Whole(mesh) => {
+                    Halos::of(&mesh.halos(&*partition.pin()?, part, depth, shared)?, edges)
+                }
+                AnyMesh::Part(own) => Halos::of(&own.halos(depth, shared)?, edges),
+            };
+            Ok((out, made?))
+        })();
+        let (out, made) = collective(&comm.comm, "halos", parsed, |_, made| Ok::<_, Error>(made))?;
+        out.set(Handle::new(made)?);
+        Ok(())
+    })
+}
+
+/// The pattern of the elements, vertices or edges of a mesh.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_pattern_mesh(
+    comm: Handle<Comm>,
+    halos: Handle<Halos>,
+    kind: i32,
+    pattern: *mut Handle<BoundPattern>,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parsed = (|| {
+            // SAFETY: the caller passes null or a valid pointer to a handle.
+            let out = unsafe { Out::new(pattern, "pattern") }?;
+            Ok((out, halos.pin()?.domain(kind)?.0.clone()))
+        })();
+        let (out, pattern) = collective(&comm.comm, "pattern", parsed, |comm, (out, domain)| {
+            Ok((out, Pattern::unstructured(comm, &[domain])?))
+        })?;
+        out.set(Handle::new(BoundPattern::new(pattern, &comm))?);
+        Ok(())
+    })
+}
+
+/// The global numbers of the local elements, vertices or edges.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_ids(
+    halos: Handle<Halos>,
+    kind: i32,
+    ids: *mut u64,
+    room: usize,
+    count: *mut usize,
+    owned: *mut usize,
+) -> Status {
+    call(|| {
+        let halos = halos.pin()?;
+        let (domain, own) = halos.domain(kind)?;
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::optional(owned, "owned") }?;
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(domain.cells(), (ids, room), count, "ids") }?;
+        out.into_iter().for_each(|out| out.set(own));
+        Ok(())
+    })
+}
+
+/// The local vertices of the local elements.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_connectivity(
+    halos: Handle<Halos>,
+    vertices: *mut u32,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let halos = halos.pin()?;
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(halos.connectivity.connectivity(), (vertices, room), count, "vertices") }
+    })
+}
+
+/// Where the vertices of each local element begin in the connectivity.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_offsets(
+    halos: Handle<Halos>,
+    offsets: *mut usize,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let halos = halos.pin()?;
+        let lengths = halos.connectivity.iter().map(<[u32]>::len);
+        let ends = lengths.scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        });
+        let all: Vec<usize> = std::iter::once(0).chain(ends).collect();
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(&all, (offsets, room), count, "offsets") }
+    })
+}
+
+/// The local vertices at the ends of the local edges.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_edges(
+    halos: Handle<Halos>,
+    ends: *mut [u32; 2],
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let halos = halos.pin()?;
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(halos.edges()?.vertices(), (ends, room), count, "ends") }
+    })
+}
+
+/// The numbers of vertices and elements.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_mesh_size(
+    mesh: Handle<AnyMesh>,
+    vertices: *mut usize,
+    elements: *mut usize,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or valid pointers.
+        let (vertices, elements) =
+            unsafe { (Out::optional(vertices, "vertices")?, Out::optional(elements, "elements")?) };
+        let mesh = mesh.pin()?;
+        vertices.into_iter().for_each(|out| out.set(mesh.mesh().vertices()));
+        elements.into_iter().for_each(|out| out.set(mesh.mesh().elements().len()));
+        Ok(())
+    })
+}

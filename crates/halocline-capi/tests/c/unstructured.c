@@ -1,0 +1,299 @@
+/* Meshes, lists of cells, redistribution, messages and unbound exchanges: as processes, or as threads with `unstructured N`. */
+#include "ranks.h"
+
+/* A mesh of NX x NY squares. */
+enum { NX = 9, NY = 7, CELLS = NX * NY, VERTICES = (NX + 1) * (NY + 1), MOST_CELLS = 4096 };
+
+static halocline_mesh squares(void) {
+  static _Thread_local uint32_t corners[CELLS][4];
+  for (uint32_t x = 0; x < NX; x++) {
+    for (uint32_t y = 0; y < NY; y++) {
+      uint32_t first = x * (NY + 1) + y;
+      uint32_t *own = corners[x * NY + y];
+      own[0] = first, own[1] = first + 1, own[2] = first + NY + 2, own[3] = first + NY + 1;
+    }
+  }
+  halocline_mesh mesh;
+  OK(halocline_mesh_create(VERTICES, CELLS, 4, &corners[0][0], 0, &mesh));
+  return mesh;
+}
+
+static double *memory_of(halocline_field field) {
+  void *base;
+  OK(halocline_field_base(field, &base));
+  return base;
+}
+
+static halocline_field field_of(halocline_comm comm, size_t cells) {
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 1, layout.extents = &cells, layout.element = HALOCLINE_F64;
+  halocline_field field;
+  OK(halocline_field_allocate(comm, &layout, &field));
+  return field;
+}
+
+/* Fills owned cells with their ids plus `phase`, all others with -1. */
+static void fill(halocline_pattern pattern, halocline_field field, double phase) {
+  static _Thread_local uint64_t ids[MOST_CELLS];
+  static _Thread_local size_t owned[MOST_CELLS];
+  size_t cells, count;
+  OK(halocline_domain_ids(pattern, 0, ids, MOST_CELLS, &cells));
+  OK(halocline_domain_owned(pattern, 0, owned, MOST_CELLS, &count));
+  double *memory = memory_of(field);
+  for (size_t cell = 0; cell < cells; cell++) {
+    memory[cell] = -1;
+  }
+  for (size_t at = 0; at < count; at++) {
+    memory[owned[at]] = (double)ids[owned[at]] + phase;
+  }
+}
+
+/* Number of local cells that do not have their ids plus `phase`. */
+static size_t wrong(halocline_pattern pattern, halocline_field field, double phase) {
+  static _Thread_local uint64_t ids[MOST_CELLS];
+  size_t cells, wrong = 0;
+  OK(halocline_domain_ids(pattern, 0, ids, MOST_CELLS, &cells));
+  for (size_t cell = 0; cell < cells; cell++) {
+    wrong += memory_of(field)[cell] != (double)ids[cell] + phase;
+  }
+  return wrong;
+}
+
+/* Exchanges a field of a pattern; afterwards all local cells have their ids. */
+static void exchanges(halocline_comm comm, halocline_pattern pattern) {
+  halocline_domain domain = HALOCLINE_DOMAIN_INIT;
+  OK(halocline_pattern_domain(pattern, 0, &domain));
+  halocline_binding binding = {pattern, field_of(comm, domain.extents[0])};
+  fill(pattern, binding.field, 1);
+  halocline_halo_exchange halo;
+  OK(halocline_bind(comm, &binding, 1, NULL, &halo));
+  OK(halocline_exchange_and_wait(halo));
+  TRUE(wrong(pattern, binding.field, 1) == 0);
+  OK(halocline_halo_exchange_free(&halo));
+  OK(halocline_field_free(&binding.field));
+}
+
+static void of_a_mesh(halocline_comm comm, size_t rank, size_t size) {
+  halocline_mesh mesh = squares();
+  size_t vertices, elements;
+  OK(halocline_mesh_size(mesh, &vertices, &elements));
+  TRUE(vertices == VERTICES && elements == CELLS);
+  halocline_partition partitions[2];
+  OK(halocline_partition_block(CELLS, size, &partitions[0]));
+  OK(halocline_partition_elements(mesh, 2, size, &partitions[1]));
+  for (int at = 0; at < 2; at++) {
+    halocline_mesh_halos halos;
+    OK(halocline_mesh_halos_create(comm, mesh, partitions[at], rank, 2, HALOCLINE_SHARED_VERTEX, 1, &halos));
+    for (int32_t kind = HALOCLINE_ELEMENTS; kind <= HALOCLINE_EDGES; kind++) {
+      halocline_pattern pattern, narrowed;
+      OK(halocline_pattern_mesh(comm, halos, kind, &pattern));
+      exchanges(comm, pattern);
+      halocline_halo one = HALOCLINE_HALO_INIT;
+      one.width = 1;
+      OK(halocline_pattern_narrowed(pattern, &one, &narrowed));
+      OK(halocline_pattern_free(&narrowed));
+      OK(halocline_pattern_free(&pattern));
+    }
+    size_t count, corners, offsets, owned;
+    OK(halocline_mesh_ids(halos, HALOCLINE_ELEMENTS, NULL, 0, &count, &owned));
+    OK(halocline_mesh_connectivity(halos, NULL, 0, &corners));
+    OK(halocline_mesh_offsets(halos, NULL, 0, &offsets));
+    TRUE(corners == 4 * count && offsets == count + 1 && owned <= count);
+    OK(halocline_mesh_edges(halos, NULL, 0, &count));
+    TRUE(count > 0);
+    OK(halocline_mesh_halos_free(&halos));
+    OK(halocline_partition_free(&partitions[at]));
+  }
+  /* A depth beyond the mesh is an error on all ranks that have a neighbour. */
+  halocline_partition block;
+  halocline_mesh_halos halos;
+  OK(halocline_partition_block(CELLS, size, &block));
+  halocline_status status = halocline_mesh_halos_create(comm, mesh, block, rank, 60, 0, 0, &halos);
+  TRUE(size == 1 ? status == HALOCLINE_OK : status != HALOCLINE_OK);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "shared is 9", halocline_mesh_halos_create(comm, mesh, block, rank, 1, 9, 0, &halos));
+  OK(halocline_partition_free(&block));
+  OK(halocline_mesh_free(&mesh));
+}
+
+/* The cells of this rank in a ring of `each` cells a rank, with one halo cell at both ends (none on one rank alone), and their ids. */
+static halocline_cells ring(uint64_t *ids, size_t rank, size_t size, size_t each) {
+  uint64_t all = size * each;
+  for (size_t at = 0; at < each; at++) {
+    ids[at] = rank * each + at;
+  }
+  ids[each] = (rank * each + all - 1) % all;
+  ids[each + 1] = (rank * each + each) % all;
+  halocline_cells cells = HALOCLINE_CELLS_INIT;
+  cells.number = rank, cells.count = each, cells.ids = ids;
+  cells.halo_count = size > 1 ? 2 : 0, cells.halo_ids = ids + each;
+  return cells;
+}
+
+static void of_lists(halocline_comm comm, size_t rank, size_t size) {
+  enum { EACH = 5 };
+  uint64_t ids[EACH + 2];
+  halocline_pattern pattern;
+  halocline_cells cells = ring(ids, rank, size, EACH);
+  OK(halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+  exchanges(comm, pattern);
+  OK(halocline_pattern_free(&pattern));
+
+  size_t indices[2] = {EACH, EACH + 1};
+  cells.count = EACH + cells.halo_count, cells.halo_ids = NULL, cells.halo_indices = indices;
+  OK(halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+  exchanges(comm, pattern);
+  OK(halocline_pattern_free(&pattern));
+
+  if (size > 1) {
+    size_t owners[EACH + 2];
+    for (size_t at = 0; at < EACH + 2; at++) {
+      owners[at] = ids[at] / EACH;
+    }
+    cells.halo_count = 0, cells.halo_indices = NULL, cells.owners = owners;
+    OK(halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+    exchanges(comm, pattern);
+    OK(halocline_pattern_free(&pattern));
+  }
+  cells.halo_indices = indices, cells.owners = indices;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "several forms", halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+}
+
+static void unbound(halocline_comm comm, size_t rank, size_t size) {
+  enum { EACH = 4 };
+  uint64_t ids[EACH + 2];
+  halocline_cells cells = ring(ids, rank, size, EACH);
+  halocline_pattern pattern;
+  OK(halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+  halocline_pattern_links links;
+  OK(halocline_pattern_links_create(comm, &pattern, 1, NULL, &links));
+  halocline_pending pending;
+  for (int step = 1; step < 4; step++) {
+    halocline_binding binding = {pattern, field_of(comm, EACH + cells.halo_count)};
+    fill(pattern, binding.field, step);
+    OK(halocline_pattern_links_exchange(links, &binding, 1, &pending));
+    OK(halocline_wait(pending));
+    int32_t ready = 0;
+    OK(halocline_is_ready(pending, &ready));
+    TRUE(ready == 1 && wrong(pattern, binding.field, step) == 0);
+    OK(halocline_pattern_links_reclaim(links, &ready));
+    TRUE(ready == 1);
+    OK(halocline_field_free(&binding.field));
+  }
+  halocline_pending later = {pending.exchange, pending.epoch + 1};
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "has begun no exchange", halocline_wait(later));
+  size_t length;
+  OK(halocline_pattern_links_explain(links, NULL, 0, &length));
+  TRUE(length > 1);
+  OK(halocline_pattern_links_free(&links));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "freed", halocline_wait(pending));
+  OK(halocline_pattern_free(&pattern));
+}
+
+/* Sends the messages of an exchange by broadcasts. */
+static void messages(halocline_comm comm, size_t rank, size_t size) {
+  enum { EACH = 3, MOST = 64 };
+  uint64_t ids[EACH + 2];
+  halocline_cells cells = ring(ids, rank, size, EACH);
+  halocline_pattern pattern;
+  OK(halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+  halocline_binding binding = {pattern, field_of(comm, EACH + cells.halo_count)};
+  halocline_halo_exchange halo;
+  OK(halocline_bind(comm, &binding, 1, NULL, &halo));
+  fill(pattern, binding.field, 3);
+  if (size == 1) {
+    size_t count;
+    OK(halocline_links(halo, NULL, 0, &count));
+    TRUE(count == 0);
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "nothing is", halocline_message_bytes(halo, 0, HALOCLINE_SEND, &count));
+  } else {
+    halocline_link links[MOST];
+    size_t count;
+    OK(halocline_links(halo, links, MOST, &count));
+    TRUE(count >= 2 && links[0].path >= HALOCLINE_LINK_PUSH && links[0].path <= HALOCLINE_LINK_LL);
+    for (size_t sender = 0; sender < size; sender++) {
+      size_t receivers[2] = {(sender + 1) % size, (sender + size - 1) % size};
+      for (size_t at = 0; at < (size == 2 ? 1 : 2); at++) {
+        char message[MOST];
+        uint64_t bytes = 0;
+        if (rank == sender) {
+          size_t own;
+          OK(halocline_message_bytes(halo, receivers[at], HALOCLINE_SEND, &own));
+          bytes = own;
+          OK(halocline_pack(halo, receivers[at], message, own));
+          REFUSED(HALOCLINE_ERROR_ARGUMENT, "bytes", halocline_pack(halo, receivers[at], message, own + 1));
+        }
+        OK(halocline_comm_broadcast(comm, sender, &bytes, sizeof bytes));
+        OK(halocline_comm_broadcast(comm, sender, message, bytes));
+        if (rank == receivers[at]) {
+          OK(halocline_unpack(halo, sender, message, bytes));
+        }
+      }
+    }
+    TRUE(wrong(pattern, binding.field, 3) == 0);
+  }
+  OK(halocline_halo_exchange_free(&halo));
+  OK(halocline_field_free(&binding.field));
+  OK(halocline_pattern_free(&pattern));
+}
+
+/* From blocks of cells to every size-th cell, and back. */
+static void redistributes(halocline_comm comm, size_t rank, size_t size) {
+  enum { EACH = 6 };
+  uint64_t blocks[EACH], cyclic[EACH];
+  for (size_t at = 0; at < EACH; at++) {
+    blocks[at] = rank * EACH + at;
+    cyclic[at] = at * size + rank;
+  }
+  halocline_cells from = HALOCLINE_CELLS_INIT, to = HALOCLINE_CELLS_INIT;
+  from.number = to.number = rank, from.count = to.count = EACH, from.ids = blocks, to.ids = cyclic;
+  halocline_redistribute there, back;
+  OK(halocline_redistribute_unstructured(comm, &from, 1, &to, 1, &there));
+  OK(halocline_redistribute_back(there, &back));
+  halocline_field a = field_of(comm, EACH), b = field_of(comm, EACH);
+  for (size_t at = 0; at < EACH; at++) {
+    memory_of(a)[at] = (double)blocks[at];
+  }
+  halocline_halo_exchange move;
+  OK(halocline_redistribute_bind(comm, there, &a, 1, &b, 1, NULL, &move));
+  OK(halocline_exchange_and_wait(move));
+  for (size_t at = 0; at < EACH; at++) {
+    TRUE(memory_of(b)[at] == (double)cyclic[at]);
+    memory_of(a)[at] = -1;
+  }
+  OK(halocline_halo_exchange_free(&move));
+  OK(halocline_redistribute_bind(comm, back, &b, 1, &a, 1, NULL, &move));
+  OK(halocline_exchange_and_wait(move));
+  for (size_t at = 0; at < EACH; at++) {
+    TRUE(memory_of(a)[at] == (double)blocks[at]);
+  }
+  OK(halocline_halo_exchange_free(&move));
+  halocline_pattern pattern;
+  OK(halocline_pattern_unstructured(comm, &from, 1, &pattern));
+  halocline_field whole;
+  OK(halocline_gather_to(pattern, size - 1, &a, 1, &whole));
+  TRUE((whole.id != 0) == (rank == size - 1));
+  if (whole.id != 0) {
+    size_t extents[2], dimensions;
+    ptrdiff_t strides[2];
+    int32_t element;
+    OK(halocline_field_describe(whole, extents, strides, 2, &dimensions, &element));
+    TRUE(dimensions == 1 && extents[0] == size * EACH && strides[0] == 8 && element == HALOCLINE_F64);
+    for (size_t cell = 0; cell < size * EACH; cell++) {
+      TRUE(memory_of(whole)[cell] == (double)cell);
+    }
+  }
+  OK(halocline_field_free(&whole));
+  OK(halocline_pattern_free(&pattern));
+  OK(halocline_field_free(&a));
+  OK(halocline_field_free(&b));
+  OK(halocline_redistribute_free(&there));
+  OK(halocline_redistribute_free(&back));
+}
+
+static void run(halocline_comm comm, size_t rank, size_t size) {
+  of_a_mesh(comm, rank, size);
+  of_lists(comm, rank, size);
+  unbound(comm, rank, size);
+  messages(comm, rank, size);
+  redistributes(comm, rank, size);
+}
