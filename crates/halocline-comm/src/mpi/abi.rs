@@ -7,6 +7,7 @@
 //! | standard | `libmpi_abi.so` (MPI 5) | pointers, small numbers for the predefined ones |
 
 use super::error::Unusable;
+use super::given::is_mapped;
 use libloading::os::unix::Library;
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -57,6 +58,17 @@ pub(super) trait Abi: 'static {
     /// A communicator of the program, whose handle was given as a number.
     fn handle_of(raw: usize) -> Self::Handle;
 
+    /// The inverse of [`Abi::handle_of`].
+    fn number_of(handle: Self::Handle) -> usize;
+
+    /// Whether handles of C are the integers of Fortran.
+    const IS_INTEGER: bool;
+    /// The functions that turn communicators of C into integers of Fortran, and back.
+    const FORTRAN: [&'static str; 2];
+
+    /// Refuses a handle that can be no communicator, without following it.
+    fn check(handle: Self::Handle, handles: &Handles<Self::Handle>) -> Result<(), &'static str>;
+
     /// The sender of a received message.
     fn source(status: &Status) -> c_int {
         status.0[Self::STATUS_SOURCE]
@@ -73,6 +85,7 @@ pub(super) trait Abi: 'static {
 pub(super) struct Handles<H> {
     pub comm_world: H,
     pub comm_self: H,
+    pub comm_null: H,
     pub byte: H,
     pub info_null: H,
     pub errors_return: H,
@@ -95,6 +108,11 @@ unsafe impl Sync for Pointer {}
 impl Pointer {
     const fn number(number: usize) -> Self {
         Self(std::ptr::without_provenance_mut(number))
+    }
+
+    #[cfg(test)]
+    pub(super) const fn null() -> Self {
+        Self::number(0)
     }
 }
 
@@ -120,6 +138,7 @@ impl Abi for OpenMpi {
         Ok(Handles {
             comm_world: address("ompi_mpi_comm_world")?,
             comm_self: address("ompi_mpi_comm_self")?,
+            comm_null: address("ompi_mpi_comm_null")?,
             byte: address("ompi_mpi_byte")?,
             info_null: address("ompi_mpi_info_null")?,
             errors_return: address("ompi_mpi_errors_return")?,
@@ -131,7 +150,33 @@ impl Abi for OpenMpi {
     fn handle_of(raw: usize) -> Pointer {
         Pointer(std::ptr::with_exposed_provenance_mut(raw))
     }
+
+    fn number_of(handle: Pointer) -> usize {
+        handle.0.expose_provenance()
+    }
+
+    const IS_INTEGER: bool = false;
+    const FORTRAN: [&'static str; 2] = ["MPI_Comm_c2f\0", "MPI_Comm_f2c\0"];
+
+    fn check(handle: Pointer, handles: &Handles<Pointer>) -> Result<(), &'static str> {
+        match handle.0.addr() {
+            0 => Err(NULL),
+            _ if handle == handles.comm_null => Err(NULL),
+            small if small < SMALL => Err("it is a handle of the standard interface of MPI 5"),
+            address if !address.is_multiple_of(align_of::<usize>()) => {
+                Err("it is no address of a communicator")
+            }
+            address if !is_mapped(address, OBJECT) => Err("there is no memory at that address"),
+            _ => Ok(()),
+        }
+    }
 }
+
+/// Fewer bytes than an object of a communicator has.
+const OBJECT: usize = 256;
+/// Predefined handles of the standard interface are smaller.
+const SMALL: usize = 4096;
+const NULL: &str = "it is null (MPI_COMM_NULL)";
 
 /// MPICH and libraries with its interface.
 pub(super) struct Mpich;
@@ -149,6 +194,7 @@ impl Abi for Mpich {
         Ok(Handles {
             comm_world: 0x4400_0000,
             comm_self: 0x4400_0001,
+            comm_null: 0x0400_0000,
             byte: 0x4c00_010d,
             info_null: 0x1c00_0000,
             errors_return: 0x5400_0001,
@@ -160,6 +206,24 @@ impl Abi for Mpich {
     fn handle_of(raw: usize) -> c_int {
         // A handle is 32 bits; callers that widen it may extend its sign.
         raw as u32 as c_int
+    }
+
+    fn number_of(handle: c_int) -> usize {
+        handle as usize
+    }
+
+    const IS_INTEGER: bool = true;
+    const FORTRAN: [&'static str; 2] = ["MPI_Comm_c2f\0", "MPI_Comm_f2c\0"];
+
+    fn check(handle: c_int, handles: &Handles<c_int>) -> Result<(), &'static str> {
+        // The upper two bits say how a handle is stored (0: it is null), the next four what it stands for.
+        let (stored, kind) = (handle as u32 >> 30, handle as u32 >> 26 & 15);
+        const COMMUNICATOR: u32 = 1;
+        match (stored, kind) {
+            _ if handle == handles.comm_null => Err(NULL),
+            (1.., COMMUNICATOR) => Ok(()),
+            _ => Err("it is a handle of another MPI library, or of another object than a communicator"),
+        }
     }
 }
 
@@ -179,6 +243,7 @@ impl Abi for Standard {
         Ok(Handles {
             comm_world: Pointer::number(0x101),
             comm_self: Pointer::number(0x102),
+            comm_null: Pointer::number(0x100),
             byte: Pointer::number(0x247),
             info_null: Pointer::number(0x130),
             errors_return: Pointer::number(0x143),
@@ -189,5 +254,24 @@ impl Abi for Standard {
 
     fn handle_of(raw: usize) -> Pointer {
         Pointer(std::ptr::with_exposed_provenance_mut(raw))
+    }
+
+    fn number_of(handle: Pointer) -> usize {
+        handle.0.expose_provenance()
+    }
+
+    const IS_INTEGER: bool = false;
+    const FORTRAN: [&'static str; 2] = ["MPI_Comm_toint\0", "MPI_Comm_fromint\0"];
+
+    fn check(handle: Pointer, handles: &Handles<Pointer>) -> Result<(), &'static str> {
+        match handle {
+            _ if handle.0.is_null() || handle == handles.comm_null => Err(NULL),
+            _ if handle == handles.comm_world || handle == handles.comm_self => Ok(()),
+            Pointer(small) if small.addr() < SMALL => {
+                Err("it is a handle of another object than a communicator")
+            }
+            Pointer(other) if is_mapped(other.addr(), 1) => Ok(()),
+            _ => Err("it is a handle of another MPI library"),
+        }
     }
 }

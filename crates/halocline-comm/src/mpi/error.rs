@@ -67,6 +67,22 @@ pub enum MpiError {
         /// The library.
         path: PathBuf,
     },
+    /// A handle of the program that is no communicator of the loaded library.
+    #[error(
+        "{given} is no communicator of the MPI library {} ({kind} interface): {why}; compile the program with the mpi.h of the \
+         library that it runs with",
+        path.display()
+    )]
+    NoCommunicator {
+        /// The handle.
+        given: String,
+        /// The library.
+        path: PathBuf,
+        /// Its interface.
+        kind: AbiKind,
+        /// Why it is none.
+        why: &'static str,
+    },
     /// MPI was finalised.
     #[error("MPI was finalised; use and drop communicators before MPI_Finalize")]
     Finalized,

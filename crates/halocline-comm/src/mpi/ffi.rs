@@ -49,6 +49,7 @@ functions! {
     finalize = "MPI_Finalize" ();
     comm_rank = "MPI_Comm_rank" (H, *mut c_int);
     comm_size = "MPI_Comm_size" (H, *mut c_int);
+    comm_test_inter = "MPI_Comm_test_inter" (H, *mut c_int);
     comm_idup = "MPI_Comm_idup" (H, *mut H, *mut H);
     comm_split_type = "MPI_Comm_split_type" (H, c_int, c_int, H, *mut H);
     comm_split = "MPI_Comm_split" (H, c_int, c_int, *mut H);
@@ -115,6 +116,17 @@ impl<A: Abi> Api<A> {
     /// The version text of the library. Callable at any time.
     pub(super) fn version(&self) -> String {
         version(self.functions.get_library_version)
+    }
+
+    /// Whether a communicator joins two groups.
+    ///
+    /// # Safety
+    /// MPI is up, and `comm` is a communicator of it.
+    pub(super) unsafe fn joins_two_groups(&self, comm: A::Handle) -> Result<bool, MpiError> {
+        let mut joins = 0;
+        // SAFETY: the caller promises that MPI is up and that `comm` is a communicator. The function writes one number.
+        self.check("MPI_Comm_test_inter", unsafe { (self.functions.comm_test_inter)(comm, &mut joins) })?;
+        Ok(joins != 0)
     }
 
     /// Whether MPI was initialised. Callable at any time.

@@ -14,6 +14,7 @@ mod ffi;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod given;
 mod joining;
 mod launcher;
 mod library;
@@ -26,6 +27,7 @@ pub use abi::AbiKind;
 pub use aware::DEVICE;
 pub use error::{MpiError, ThreadLevel, Unusable};
 pub(crate) use frame::{LONGEST, TRAILER};
+pub use given::{Given, communicator};
 pub(crate) use library::check_choice;
 pub use runtime::Trial;
 

@@ -7,6 +7,7 @@ use super::channel;
 use super::engine::{Engine, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::ffi::Api;
+use super::given::{self, Fortran, Given};
 use super::joining::Joining;
 use super::launcher;
 use super::library::{self, Opened};
@@ -35,6 +36,9 @@ pub(super) trait Mpi: Send + Sync {
         program: Option<usize>,
         host: &dyn Host,
     ) -> Result<(Connected, KeptUp), CommError>;
+
+    /// The number of a communicator of the program, for `connect`.
+    fn number_of(&self, given: Given) -> Result<usize, MpiError>;
 
     /// Finalises MPI, if this library has initialised it.
     fn finalize(&self);
@@ -93,6 +97,7 @@ struct Runtime<A: Abi> {
     api: Api<A>,
     about: About,
     joining: Joining<A>,
+    fortran: Option<Fortran<A::Handle>>,
 }
 
 /// Set once a rank has died: MPI_Finalize would wait for it.
@@ -166,9 +171,11 @@ impl<A: Abi> Runtime<A> {
         // SAFETY: MPI is up: it is initialised and was not finalised, a program that finalises MPI does not do so during a
         // call of this library, and the thread level lets this thread call it, as was checked above.
         let cuda = unsafe { aware::says(&library, &api) };
+        let fortran = Fortran::of(&library, A::FORTRAN).filter(|_| !A::IS_INTEGER);
         let about = About { path, kind, level, ours, only, cuda };
         tracing::debug!(?about, version = api.version(), "MPI");
-        let runtime: &'static Self = Box::leak(Box::new(Self { api, about, joining: Joining::new() }));
+        let runtime: &'static Self =
+            Box::leak(Box::new(Self { api, about, joining: Joining::new(), fortran }));
         if ours {
             // SAFETY: `at_exit` takes no arguments, has C linkage, does not unwind, and stays loaded until the process
             // ends.
@@ -210,6 +217,23 @@ impl<A: Abi> Mpi for Runtime<A> {
             let (_, on_node) = api.place(node)?;
             Ok(((Box::new(Engine::new(api, (comm, bulks), (node, on_node))), rank, size), kept))
         }
+    }
+
+    fn number_of(&self, given: Given) -> Result<usize, MpiError> {
+        if self.about.only.is_some_and(|only| only != std::thread::current().id()) {
+            return Err(MpiError::Thread { level: self.about.level });
+        }
+        let _kept_up = keep_up(&self.api)?;
+        // SAFETY: MPI is up: `keep_up` keeps this library from finalising it, a program that finalises it does not do so during
+        // a call of this library, and `only` lets this thread call it.
+        let number = unsafe { given::number(&self.api, self.fortran.as_ref(), given) };
+        number.map_err(|why| {
+            let given = match given {
+                Given::C { value, .. } => format!("the MPI_Comm {value:#x}"),
+                Given::Fortran(number) => format!("the communicator {number} of Fortran"),
+            };
+            MpiError::NoCommunicator { given, path: self.about.path.clone(), kind: self.about.kind, why }
+        })
     }
 
     fn finalize(&self) {
