@@ -6,7 +6,8 @@ use crate::object::Handle;
 use crate::options::{self, Options};
 use crate::pointer::{Out, array, array_mut, text};
 use crate::status::{Refusal, Status};
-use halocline::{Communicator, Reduce};
+use halocline::comm::mpi;
+use halocline::{CommError, Communicator, Reduce};
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,22 +102,35 @@ unsafe extern "C" fn halocline_comm_from_mpi(
         // SAFETY: the caller passes null or a valid option struct.
         let given = unsafe { options::optional(given) }?;
         let node_aware = options::switch(given.node_aware, "node_aware")?;
-        // MPICH's handles are C ints, which may be negative.
-        let handle = match mpi_comm_bytes {
-            4 => mpi_comm as u32 as i32 as usize,
-            8 => mpi_comm,
-            bytes => {
-                return Err(Refusal::argument(format!(
-                    "mpi_comm_bytes is {bytes}; pass sizeof(MPI_Comm), as the macro HALOCLINE_MPI_COMM does"
-                )));
-            }
-        };
-        // SAFETY: the caller promises a communicator of the MPI library that the process has loaded, and that MPI is not
-        // finalised during the call.
-        let joined = unsafe { Communicator::from_mpi(handle, node_aware) }?;
-        out.set(Handle::new(Comm::first(joined))?);
-        Ok(())
+        join(out, mpi::Given::C { value: mpi_comm, bytes: mpi_comm_bytes }, node_aware)
     })
+}
+
+/// The ranks of an `MPI_Fint`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_from_fortran(
+    mpi_comm: i32,
+    given: *const MpiOptions,
+    comm: *mut Handle<Comm>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(comm, "comm") }?;
+        // SAFETY: the caller passes null or a valid option struct.
+        let given = unsafe { options::optional(given) }?;
+        let node_aware = options::switch(given.node_aware, "node_aware")?;
+        join(out, mpi::Given::Fortran(mpi_comm), node_aware)
+    })
+}
+
+/// Joins the ranks of a communicator of the program.
+fn join(out: Out<Handle<Comm>>, given: mpi::Given, node_aware: Option<bool>) -> Result<(), Refusal> {
+    let handle = mpi::communicator(given).map_err(CommError::from)?;
+    // SAFETY: `communicator` has found the handle to be one of the loaded library, and the header forbids to finalise MPI during
+    // the call.
+    let joined = unsafe { Communicator::from_mpi(handle, node_aware) }?;
+    out.set(Handle::new(Comm::first(joined))?);
+    Ok(())
 }
 
 /// A communicator of the same ranks.

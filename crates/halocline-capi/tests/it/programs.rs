@@ -65,3 +65,8 @@ fn c_exchanges_unstructured_cells_between_processes() {
     launched(&program, "2");
     over_mpi(&program, "3");
 }
+
+#[test]
+fn c_passes_communicators_of_mpi() {
+    over_mpi(&C.program("mpi_comm"), "2");
+}

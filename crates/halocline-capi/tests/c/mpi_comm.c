@@ -1,0 +1,69 @@
+/* Communicators of a program that initialises Open MPI itself: by MPI_Comm, by MPI_Fint, and wrong ones. Prints "ok RANKS". The functions of
+ * MPI are looked up, so that no mpi.h is needed. */
+#include "check.h"
+#include <dlfcn.h>
+
+static void *mpi;
+
+static void look_up(const char *name, void *function) {
+  void *symbol = dlsym(mpi, name);
+  TRUE(symbol != NULL);
+  memcpy(function, &symbol, sizeof symbol);
+}
+
+static void of_other_libraries(void) {
+  halocline_comm comm;
+  uint32_t mpich_world = 0x44000000;
+  REFUSED(HALOCLINE_ERROR_MPI, "another MPI library", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(mpich_world), NULL, &comm));
+  REFUSED(HALOCLINE_ERROR_MPI, "standard interface", halocline_comm_from_mpi(0x101, sizeof(void *), NULL, &comm));
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_COMM_NULL", halocline_comm_from_mpi(0, sizeof(void *), NULL, &comm));
+  REFUSED(HALOCLINE_ERROR_MPI, "no memory", halocline_comm_from_mpi((uintptr_t)-4096, sizeof(void *), NULL, &comm));
+  REFUSED(HALOCLINE_ERROR_MPI, "no communicator", halocline_comm_from_fortran(123456, NULL, &comm));
+  void *memory = calloc(1, 4096);
+  REFUSED(HALOCLINE_ERROR_MPI, "no communicator at that address", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(memory), NULL, &comm));
+  free(memory);
+  void *null = dlsym(mpi, "ompi_mpi_comm_null");
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_COMM_NULL", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(null), NULL, &comm));
+  halocline_mpi_options options = HALOCLINE_MPI_OPTIONS_INIT;
+  options.node_aware = 9;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "node_aware is 9", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(null), &options, &comm));
+}
+
+int main(void) {
+  enum { MPI_THREAD_MULTIPLE = 3 };
+  mpi = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
+  TRUE(mpi != NULL);
+  int (*init)(int *, char ***, int, int *), (*finalize)(void), (*c2f)(void *), provided;
+  look_up("MPI_Init_thread", &init);
+  look_up("MPI_Finalize", &finalize);
+  look_up("MPI_Comm_c2f", &c2f);
+  void *world = dlsym(mpi, "ompi_mpi_comm_world");
+  halocline_comm comms[2];
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_Init", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(world), NULL, &comms[0]));
+  TRUE(init(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) == 0);
+  of_other_libraries();
+  halocline_mpi_options messages = HALOCLINE_MPI_OPTIONS_INIT;
+  messages.node_aware = HALOCLINE_OFF;
+  OK(halocline_comm_from_mpi(HALOCLINE_MPI_COMM(world), &messages, &comms[0]));
+  OK(halocline_comm_from_fortran(c2f(world), NULL, &comms[1]));
+  size_t rank, size;
+  for (int at = 0; at < 2; at++) {
+    uint64_t ranks = 1;
+    OK(halocline_comm_all_reduce(comms[at], &ranks, 1, HALOCLINE_U64, HALOCLINE_SUM));
+    OK(halocline_comm_size(comms[at], &size));
+    TRUE(ranks == size);
+  }
+  OK(halocline_comm_rank(comms[0], &rank));
+  OK(halocline_comm_free(&comms[1]));
+  OK(halocline_comm_barrier(comms[0]));
+  TRUE(finalize() == 0);
+  REFUSED(HALOCLINE_ERROR_MPI, "finalised", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(world), NULL, &comms[1]));
+  if (size > 1) {
+    REFUSED(HALOCLINE_ERROR_MPI, "finalised", halocline_comm_barrier(comms[0]));
+  }
+  OK(halocline_comm_free(&comms[0]));
+  if (rank == 0) {
+    printf("ok %zu mpi\n", size);
+  }
+  return 0;
+}
