@@ -75,5 +75,8 @@
 #include "halocline/mesh.h"
 #include "halocline/message.h"
 #include "halocline/redistribute.h"
+#include "halocline/packet.h"
+#include "halocline/neighbors.h"
+#include "halocline/sparse.h"
 
 #endif

@@ -33,13 +33,19 @@ mod keep_alive;
 #[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
+mod memory_resource;
+#[cfg(not(loom))]
 mod mesh;
 #[cfg(not(loom))]
 mod message;
 #[cfg(not(loom))]
+mod neighbors;
+#[cfg(not(loom))]
 mod object;
 #[cfg(not(loom))]
 mod options;
+#[cfg(not(loom))]
+mod packet;
 #[cfg(not(loom))]
 mod pattern;
 #[cfg(not(loom))]
@@ -48,6 +54,10 @@ mod pattern_links;
 mod pointer;
 #[cfg(not(loom))]
 mod redistribute;
+#[cfg(not(loom))]
+mod session;
+#[cfg(not(loom))]
+mod sparse;
 #[cfg(not(loom))]
 mod status;
 #[cfg(not(loom))]

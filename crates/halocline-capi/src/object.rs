@@ -3,11 +3,15 @@
 use crate::call::watch_forks;
 use crate::comm::Comm;
 use crate::handle::{Pin, Refused, Table};
+use crate::memory_resource::Resource;
 use crate::mesh::{AnyMesh, Halos};
 use crate::pattern::BoundPattern;
 use crate::pattern_links::Links;
+use crate::session::Series;
+use crate::sparse::Sparse;
 use crate::status::{Refusal, Status};
-use halocline::{Decomposition, Field, HaloExchange, Partition, Redistribute, Stream};
+use halocline::neighbors::{NeighborExchange, Round};
+use halocline::{Decomposition, Field, HaloExchange, Packet, Partition, Redistribute, Stream};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -91,6 +95,12 @@ kinds! {
     9 MeshHalos(Halos), "halocline_mesh_halos", halocline_mesh_halos_free;
     10 Links(Links), "halocline_pattern_links", halocline_pattern_links_free;
     11 Redistribute(Redistribute), "halocline_redistribute", halocline_redistribute_free;
+    12 Packet(Packet), "halocline_received", halocline_packet_free;
+    13 Resource(Resource), "halocline_resource", halocline_resource_free;
+    14 Neighbors(NeighborExchange), "halocline_neighbors", halocline_neighbors_free;
+    15 Round(Round), "halocline_round", halocline_round_free;
+    16 Session(Series), "halocline_session", halocline_session_free;
+    17 Sparse(Sparse), "halocline_sparse", halocline_sparse_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.

@@ -70,3 +70,15 @@ fn c_exchanges_unstructured_cells_between_processes() {
 fn c_passes_communicators_of_mpi() {
     over_mpi(&C.program("mpi_comm"), "2");
 }
+
+#[test]
+fn c_exchanges_packets_alone_and_on_threads() {
+    alone_and_on_threads(C, "packets");
+}
+
+#[test]
+fn c_exchanges_packets_between_processes() {
+    let program = C.program("packets");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}

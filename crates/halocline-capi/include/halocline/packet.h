@@ -1,0 +1,125 @@
+/* Packets: metadata and a payload, from one rank to another. Where received payloads lie. Included by halocline.h, which has the rules that hold for all calls. */
+#ifndef HALOCLINE_PACKET_H
+#define HALOCLINE_PACKET_H
+
+#include "core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A packet to send. */
+typedef struct halocline_packet {
+  /* sizeof(halocline_packet). */
+  size_t size;
+  /* Bytes that travel with the header, at most 1 GiB. The call copies them. */
+  const void *metadata;
+  size_t metadata_bytes;
+  /* The payload: memory that stays valid and unchanged until `release` is called or, without one, until the operation is complete. */
+  const void *payload;
+  size_t payload_bytes;
+  /* Called once, with `context`, when the library does not read the payload any more, also if the call fails after it has read this
+   * struct; by any thread, also within the call. It must not throw, and must not call this library. May be NULL. */
+  void (*release)(void *context);
+  /* Passed to `release`. */
+  void *context;
+  /* For a payload in GPU memory: it is read after the work that this stream has at the call. The null handle: its content is there. */
+  halocline_stream stream;
+  /* 1: there is a payload, which may have 0 bytes. 0: there is none. */
+  int32_t has_payload;
+  /* HALOCLINE_HOST or HALOCLINE_CUDA. */
+  int32_t space;
+  /* The number of the GPU. */
+  int32_t device;
+  /* 0. */
+  int32_t reserved;
+} halocline_packet;
+
+#define HALOCLINE_PACKET_INIT {sizeof(halocline_packet), NULL, 0, NULL, 0, NULL, NULL, {0}, 0, 0, 0, 0}
+
+/* A packet that came. */
+typedef struct halocline_received {
+  uint64_t id;
+} halocline_received;
+
+/* What a received packet has. */
+typedef struct halocline_contents {
+  /* sizeof(halocline_contents). */
+  size_t size;
+  /* The metadata. Valid until the packet is freed. */
+  const void *metadata;
+  size_t metadata_bytes;
+  /* The payload, in memory of the resource. Valid until the packet is freed. */
+  const void *payload;
+  size_t payload_bytes;
+  /* 1: there is a payload. */
+  int32_t has_payload;
+  /* HALOCLINE_HOST or HALOCLINE_CUDA. */
+  int32_t space;
+  /* The number of the GPU. */
+  int32_t device;
+  int32_t reserved;
+} halocline_contents;
+
+#define HALOCLINE_CONTENTS_INIT {sizeof(halocline_contents), NULL, 0, NULL, 0, 0, 0, 0, 0}
+
+/* Stores what a received packet has. Set `size` of `contents`. */
+halocline_status halocline_packet_describe(halocline_received received, halocline_contents *contents);
+
+/* Makes later work of the stream run after the payload is there. Needed for payloads in GPU memory. Never blocks. */
+halocline_status halocline_packet_order(halocline_received received, halocline_stream stream);
+
+/* Frees a received packet and its payload. */
+halocline_status halocline_packet_free(halocline_received *received);
+
+/* Allocates the payloads of received packets. Where a call takes one, the null handle stands for memory of the host. */
+typedef struct halocline_resource {
+  uint64_t id;
+} halocline_resource;
+
+/* Stores a resource of host memory that as many ranks as possible access directly. */
+halocline_status halocline_resource_host(halocline_comm comm, halocline_resource *resource);
+
+/* Stores a resource of host memory that a GPU accesses directly (pinned). */
+halocline_status halocline_resource_pinned(halocline_comm comm, int32_t device, halocline_resource *resource);
+
+/* Stores a resource of memory of a GPU. */
+halocline_status halocline_resource_cuda(int32_t device, halocline_resource *resource);
+
+/* Stores a resource of at most `bytes` bytes of `inner` at once. On a shortage a receiver waits `patience` seconds for packets to be freed;
+ * then it takes memory of `spill`, or fails with HALOCLINE_ERROR_MEMORY if that is the null handle. */
+halocline_status halocline_resource_limited(halocline_resource inner, size_t bytes, double patience, halocline_resource spill,
+                                            halocline_resource *resource);
+
+/* What a resource has allocated. */
+typedef struct halocline_resource_statistics {
+  /* sizeof(halocline_resource_statistics). */
+  size_t size;
+  /* Bytes in use. */
+  size_t in_use;
+  /* The most bytes that were in use at once. */
+  size_t peak;
+  /* Payloads allocated so far. */
+  uint64_t allocations;
+  /* Bytes that were allocated elsewhere because of a shortage. */
+  uint64_t spilled;
+} halocline_resource_statistics;
+
+#define HALOCLINE_RESOURCE_STATISTICS_INIT {sizeof(halocline_resource_statistics), 0, 0, 0, 0}
+
+/* Stores what a resource has allocated. Set `size` of `statistics`. */
+halocline_status halocline_resource_describe(halocline_resource resource, halocline_resource_statistics *statistics);
+
+/* Frees a resource; received packets keep their memory. */
+halocline_status halocline_resource_free(halocline_resource *resource);
+
+/* Told the outcome of an operation, once: `status`, and the message of an error ("" for HALOCLINE_OK), valid during the call. The thread that finds
+ * the outcome calls it, which may be one of the library; at once if the operation is complete already. It must not block or throw, and must not
+ * call this library. */
+typedef void (*halocline_done)(void *context, halocline_status status, const char *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

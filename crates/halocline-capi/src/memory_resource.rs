@@ -1,0 +1,137 @@
+//! Where the payloads of received packets lie.
+
+use crate::call::call;
+use crate::comm::{Comm, deadline};
+use crate::object::Handle;
+use crate::options::{self, Options};
+use crate::pointer::Out;
+use crate::status::{Refusal, Status};
+use halocline::device::cuda;
+use halocline::{Communicator, Device, DeviceMemory, HostMemory, Limited, MemoryResource, PinnedMemory};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An allocator of received payloads.
+pub(crate) type Resource = Arc<dyn MemoryResource>;
+
+/// The resource of a handle; memory of the host for the null handle.
+pub(crate) fn resource(handle: Handle<Resource>, comm: &Communicator) -> Result<Resource, Refusal> {
+    match handle.number() {
+        0 => Ok(Arc::new(HostMemory::of(comm))),
+        _ => Ok(Arc::clone(&*handle.pin()?)),
+    }
+}
+
+fn gpu(ordinal: i32) -> Result<Device, Refusal> {
+    let number = u32::try_from(ordinal);
+    let number = number
+        .map_err(|_| Refusal::argument(format!("device is {ordinal}; give the number of a GPU, from 0")))?;
+    Ok(cuda::device(number)?)
+}
+
+/// Memory of the host that as many ranks as possible access directly.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_resource_host(comm: Handle<Comm>, made: *mut Handle<Resource>) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(made, "resource") }?;
+        let host: Resource = Arc::new(HostMemory::of(&comm.pin()?.comm));
+        out.set(Handle::new(host)?);
+        Ok(())
+    })
+}
+
+/// Memory of the host that a GPU accesses directly.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_resource_pinned(
+    comm: Handle<Comm>,
+    device: i32,
+    made: *mut Handle<Resource>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(made, "resource") }?;
+        let pinned: Resource = Arc::new(PinnedMemory::of(&comm.pin()?.comm, &gpu(device)?));
+        out.set(Handle::new(pinned)?);
+        Ok(())
+    })
+}
+
+/// Memory of a GPU.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_resource_cuda(device: i32, made: *mut Handle<Resource>) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(made, "resource") }?;
+        let memory: Resource = Arc::new(DeviceMemory::new(&gpu(device)?));
+        out.set(Handle::new(memory)?);
+        Ok(())
+    })
+}
+
+/// A limit on another resource.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_resource_limited(
+    inner: Handle<Resource>,
+    bytes: usize,
+    patience: f64,
+    spill: Handle<Resource>,
+    made: *mut Handle<Resource>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(made, "resource") }?;
+        let limited = Limited::new(Arc::clone(&*inner.pin()?), bytes);
+        let limited = limited.with_patience(deadline(patience)?.unwrap_or(Duration::ZERO));
+        let limited = match spill.number() {
+            0 => limited,
+            _ => limited.spilling(Arc::clone(&*spill.pin()?)),
+        };
+        let limited: Resource = Arc::new(limited);
+        out.set(Handle::new(limited)?);
+        Ok(())
+    })
+}
+
+/// `halocline_resource_statistics`.
+#[repr(C)]
+pub(crate) struct Statistics {
+    size: usize,
+    in_use: usize,
+    peak: usize,
+    allocations: u64,
+    spilled: u64,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers.
+unsafe impl Options for Statistics {
+    const FIRST_SIZE: usize = 40;
+    const NAME: &'static str = "halocline_resource_statistics";
+
+    fn defaults() -> Self {
+        Self { size: size_of::<Self>(), in_use: 0, peak: 0, allocations: 0, spilled: 0 }
+    }
+}
+
+/// What a resource has allocated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_resource_describe(
+    of: Handle<Resource>,
+    statistics: *mut Statistics,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid struct that begins with its size.
+        let given: Statistics = unsafe { options::required(statistics) }?;
+        let found = of.pin()?.statistics();
+        let filled = Statistics {
+            size: given.size,
+            in_use: found.in_use,
+            peak: found.peak,
+            allocations: found.allocations,
+            spilled: found.spilled,
+        };
+        // SAFETY: `required` has found `given.size` bytes at `statistics`, which the caller lets this call write.
+        unsafe { options::write(statistics, filled, given.size) };
+        Ok(())
+    })
+}

@@ -1,0 +1,205 @@
+//! Packets between neighbours on a line or a ring: single rounds.
+
+use crate::call::{call, callback};
+use crate::comm::Comm;
+use crate::memory_resource::{Resource, resource};
+use crate::object::Handle;
+use crate::options;
+use crate::packet::{PacketOptions, of_comm, of_packet, packets, received};
+use crate::pointer::{Out, text};
+use crate::status::{Refusal, Status};
+use halocline::Packet;
+use halocline::neighbors::{NeighborError, NeighborExchange, Round, Sides, Topology};
+use std::ffi::{CString, c_char, c_void};
+
+/// The refusal for an error of a neighbour exchange.
+pub(crate) fn of_neighbor(error: NeighborError) -> Refusal {
+    use NeighborError as E;
+    let status = match &error {
+        E::Packet(packet) => return of_packet(packet),
+        E::Comm(comm) => return of_comm(comm),
+        E::NoNeighbor { .. } | E::Finished { .. } | E::Metadata { .. } => Status::ARGUMENT,
+        E::Busy { .. } | E::InFlight { .. } | E::Taken { .. } => Status::BUSY,
+        E::Deadline { .. } => Status::DEADLINE,
+        _ => Status::FAILED,
+    };
+    Refusal::new(status, error.to_string())
+}
+
+/// A function of the program that is told the outcome of an operation.
+pub(crate) type Done = Option<unsafe extern "C" fn(*mut c_void, Status, *const c_char)>;
+
+/// Tells a function of the program an outcome.
+///
+/// # Safety
+/// The result may be called once, by any thread: `done` may be called with `context` then.
+pub(crate) unsafe fn teller(
+    done: Done,
+    context: *mut c_void,
+) -> Result<impl FnOnce(Result<(), Refusal>) + Send + 'static, Refusal> {
+    let done = done.ok_or_else(|| Refusal::argument("the callback is NULL; pass a function"))?;
+    let context = context.expose_provenance();
+    Ok(move |outcome: Result<(), Refusal>| {
+        let (status, message) = match outcome {
+            Ok(()) => (Status::OK, String::new()),
+            Err(refusal) => (refusal.status, refusal.message),
+        };
+        let message = CString::new(message).unwrap_or_default();
+        let context = std::ptr::with_exposed_provenance_mut(context);
+        // SAFETY: the caller of `teller` promises that the function may be called once with the context, by any thread.
+        callback(|| unsafe { done(context, status, message.as_ptr()) });
+    })
+}
+
+/// The ranks as a line or a ring.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_neighbors_create(
+    comm: Handle<Comm>,
+    ring: i32,
+    memory: Handle<Resource>,
+    neighbors: *mut Handle<NeighborExchange>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(neighbors, "neighbors") }?;
+        let comm = comm.pin()?;
+        let topology = if options::flag(ring, "ring")? { Topology::Ring } else { Topology::Line };
+        let made = NeighborExchange::new(&comm.comm, topology, resource(memory, &comm.comm)?);
+        out.set(Handle::new(made.map_err(of_neighbor)?)?);
+        Ok(())
+    })
+}
+
+/// The ranks of the neighbours.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_neighbors_ranks(
+    neighbors: Handle<NeighborExchange>,
+    left: *mut i64,
+    right: *mut i64,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or valid pointers.
+        let (left, right) = unsafe { (Out::new(left, "left")?, Out::new(right, "right")?) };
+        let ranks = neighbors.pin()?.neighbors().map(|rank| rank.map_or(-1, |rank| rank as i64));
+        left.set(ranks.left);
+        right.set(ranks.right);
+        Ok(())
+    })
+}
+
+/// Starts a round.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_neighbors_start(
+    neighbors: Handle<NeighborExchange>,
+    id: u32,
+    left: *const PacketOptions,
+    right: *const PacketOptions,
+    round: *mut Handle<Round>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or valid structs.
+        let [left, right] = unsafe { packets(left, right) }?;
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(round, "round") }?;
+        let started = neighbors.pin()?.start(id, Sides { left, right }).map_err(of_neighbor)?;
+        out.set(Handle::new(started)?);
+        Ok(())
+    })
+}
+
+/// Where a call stores what came from both sides.
+#[derive(Clone, Copy)]
+pub(crate) struct Came {
+    left: Out<Handle<Packet>>,
+    right: Out<Handle<Packet>>,
+}
+
+impl Came {
+    /// # Safety
+    /// Each pointer is null or may be written with a handle until the call ends.
+    pub(crate) unsafe fn new(left: *mut Handle<Packet>, right: *mut Handle<Packet>) -> Result<Self, Refusal> {
+        // SAFETY: the caller promises it.
+        unsafe { Ok(Self { left: Out::new(left, "from_left")?, right: Out::new(right, "from_right")? }) }
+    }
+
+    pub(crate) fn set(self, packets: Sides<Option<Packet>>) -> Result<(), Refusal> {
+        self.left.set(received(packets.left)?);
+        self.right.set(received(packets.right)?);
+        Ok(())
+    }
+}
+
+/// Starts a round and waits for it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_neighbors_exchange(
+    neighbors: Handle<NeighborExchange>,
+    id: u32,
+    left: *const PacketOptions,
+    right: *const PacketOptions,
+    from_left: *mut Handle<Packet>,
+    from_right: *mut Handle<Packet>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or valid structs.
+        let [left, right] = unsafe { packets(left, right) }?;
+        // SAFETY: the caller passes null or valid pointers to handles.
+        let out = unsafe { Came::new(from_left, from_right) }?;
+        out.set(neighbors.pin()?.exchange(id, Sides { left, right }).map_err(of_neighbor)?)
+    })
+}
+
+/// Gives up.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_neighbors_abort(
+    neighbors: Handle<NeighborExchange>,
+    why: *const c_char,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a string with a closing zero.
+        let why = unsafe { text(why, "why") }?;
+        neighbors.pin()?.abort(why);
+        Ok(())
+    })
+}
+
+/// Waits for a round and takes what came.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_round_wait(
+    round: Handle<Round>,
+    from_left: *mut Handle<Packet>,
+    from_right: *mut Handle<Packet>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or valid pointers to handles.
+        let out = unsafe { Came::new(from_left, from_right) }?;
+        let round = round.pin()?;
+        round.wait_until_complete().map_err(of_neighbor)?;
+        out.set(round.take().map_err(of_neighbor)?)
+    })
+}
+
+/// Whether a round is over.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_round_is_complete(round: Handle<Round>, complete: *mut i32) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(complete, "complete") }?;
+        out.set(i32::from(round.pin()?.is_complete().map_err(of_neighbor)?));
+        Ok(())
+    })
+}
+
+/// Calls a function when a round is over.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_round_on_completion(
+    round: Handle<Round>,
+    done: Done,
+    context: *mut c_void,
+) -> Status {
+    call(|| {
+        // SAFETY: the header asks for a function that any thread may call once with the context.
+        let tell = unsafe { teller(done, context) }?;
+        round.pin()?.on_completion(move |outcome| tell(outcome.map_err(of_neighbor)));
+        Ok(())
+    })
+}

@@ -1,0 +1,209 @@
+//! Packets: metadata and a payload, from one rank to another.
+
+use crate::call::call;
+use crate::keep_alive::{KeepAlive, Release};
+use crate::object::Handle;
+use crate::options::{self, Options};
+use crate::pointer::array;
+use crate::status::{Refusal, Status};
+use halocline::comm::CommError;
+use halocline::device::cuda;
+use halocline::{Buffer, Error, MemoryKind, Packet, PacketError, Stream};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// `halocline_packet`.
+#[repr(C)]
+pub(crate) struct PacketOptions {
+    size: usize,
+    metadata: *const c_void,
+    metadata_bytes: usize,
+    payload: *const c_void,
+    payload_bytes: usize,
+    release: Release,
+    context: *mut c_void,
+    stream: Handle<Arc<Stream>>,
+    has_payload: i32,
+    space: i32,
+    device: i32,
+    reserved: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers, raw pointers and a function that may be null. The header asks
+// for a function of that type or null.
+unsafe impl Options for PacketOptions {
+    const FIRST_SIZE: usize = 80;
+    const NAME: &'static str = "halocline_packet";
+
+    fn defaults() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            metadata: std::ptr::null(),
+            metadata_bytes: 0,
+            payload: std::ptr::null(),
+            payload_bytes: 0,
+            release: None,
+            context: std::ptr::null_mut(),
+            stream: Handle::from_number(0),
+            has_payload: 0,
+            space: 0,
+            device: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// The packet that a struct describes; `None` for null. Takes the payload: the program's function is called once, also if
+/// this or a later step fails.
+///
+/// # Safety
+/// `given` is null or a valid option struct, whose memory has as many bytes as it says. That of the payload stays valid and
+/// unchanged until the program's function is called.
+pub(crate) unsafe fn packet(given: *const PacketOptions) -> Result<Option<Packet>, Refusal> {
+    if given.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller passes a valid option struct.
+    let given = unsafe { options::required(given) }?;
+    // SAFETY: the header asks for a function that any thread may call once with the context.
+    let keep = unsafe { KeepAlive::new(given.release, given.context) };
+    keep.arm();
+    // SAFETY: the caller promises memory of that many bytes.
+    let metadata = unsafe { array(given.metadata.cast::<u8>(), given.metadata_bytes, "metadata") }?.to_vec();
+    if !options::flag(given.has_payload, "has_payload")? {
+        return Ok(Some(Packet::new(metadata, None)));
+    }
+    // SAFETY: the caller promises memory of that many bytes, which stays until `keep` is dropped.
+    let payload = unsafe { payload(&given, keep) }?;
+    Ok(Some(Packet::new(metadata, Some(payload))))
+}
+
+/// # Safety
+/// The memory of the payload stays valid and unchanged until `keep` is dropped.
+unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refusal> {
+    let bytes = given.payload_bytes;
+    if given.space == 1 {
+        let ordinal = u32::try_from(given.device).map_err(|_| {
+            Refusal::argument(format!("device of the packet is {}; give 0 or more", given.device))
+        })?;
+        let device = cuda::device(ordinal)?;
+        let address = given.payload.expose_provenance() as u64;
+        // SAFETY: the caller promises memory that stays valid and unchanged until `keep` is dropped; the header asks for
+        // memory of that GPU.
+        let buffer = unsafe { Buffer::foreign_device(address, bytes, &device, keep) };
+        return match given.stream.number() {
+            0 => Ok(buffer),
+            _ => Ok(buffer.ready_after(&*given.stream.pin()?)?),
+        };
+    }
+    if given.space != 0 {
+        let space = given.space;
+        return Err(Refusal::argument(format!(
+            "space of the packet is {space}; set it to HALOCLINE_HOST or HALOCLINE_CUDA"
+        )));
+    }
+    // SAFETY: the caller promises memory of that many bytes.
+    let data = unsafe { array(given.payload.cast::<u8>(), bytes, "payload") }?;
+    // SAFETY: the caller promises memory that stays valid and unchanged until `keep` is dropped.
+    Ok(unsafe { Buffer::foreign(NonNull::from(data).cast(), bytes, keep) })
+}
+
+/// The packets for both sides. Both structs are read, so that both functions are called.
+///
+/// # Safety
+/// As [`packet`], of both.
+pub(crate) unsafe fn packets(
+    left: *const PacketOptions,
+    right: *const PacketOptions,
+) -> Result<[Option<Packet>; 2], Refusal> {
+    // SAFETY: the caller keeps the contract, which is the same.
+    let (left, right) = unsafe { (packet(left), packet(right)) };
+    Ok([left?, right?])
+}
+
+/// `halocline_contents`.
+#[repr(C)]
+pub(crate) struct Contents {
+    size: usize,
+    metadata: *const c_void,
+    metadata_bytes: usize,
+    payload: *const c_void,
+    payload_bytes: usize,
+    has_payload: i32,
+    space: i32,
+    device: i32,
+    reserved: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.
+unsafe impl Options for Contents {
+    const FIRST_SIZE: usize = 56;
+    const NAME: &'static str = "halocline_contents";
+
+    fn defaults() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            metadata: std::ptr::null(),
+            metadata_bytes: 0,
+            payload: std::ptr::null(),
+            payload_bytes: 0,
+            has_payload: 0,
+            space: 0,
+            device: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// What a received packet has.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_packet_describe(received: Handle<Packet>, contents: *mut Contents) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid struct that begins with its size.
+        let given: Contents = unsafe { options::required(contents) }?;
+        let packet = received.pin()?;
+        let mut found = Contents { size: given.size, ..Contents::defaults() };
+        (found.metadata, found.metadata_bytes) = (packet.metadata.as_ptr().cast(), packet.metadata.len());
+        if let Some(payload) = &packet.payload {
+            found.has_payload = 1;
+            found.payload = std::ptr::with_exposed_provenance(payload.address() as usize);
+            found.payload_bytes = payload.len();
+            found.space = i32::from(payload.kind() == MemoryKind::Device);
+            found.device = payload.device().map_or(0, |device| device.ordinal() as i32);
+        }
+        // SAFETY: `required` has found `given.size` bytes at `contents`, which the caller lets this call write.
+        unsafe { options::write(contents, found, given.size) };
+        Ok(())
+    })
+}
+
+/// Orders later work of a stream after the content of a received packet.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_packet_order(received: Handle<Packet>, stream: Handle<Arc<Stream>>) -> Status {
+    call(|| {
+        let (packet, stream) = (received.pin()?, stream.pin()?);
+        Ok(packet.payload.as_ref().map_or(Ok(()), |payload| payload.order(&stream))?)
+    })
+}
+
+/// The handle of a received packet; null for none.
+pub(crate) fn received(packet: Option<Packet>) -> Result<Handle<Packet>, Refusal> {
+    packet.map_or(Ok(Handle::from_number(0)), Handle::new)
+}
+
+/// The refusal for an error of a packet.
+pub(crate) fn of_packet(error: &PacketError) -> Refusal {
+    match error {
+        PacketError::Comm(comm) => of_comm(comm),
+        PacketError::Device(device) => Error::from(device.clone()).into(),
+        PacketError::Metadata { .. } => Refusal::argument(error.to_string()),
+        PacketError::Memory { .. } => Refusal::new(Status::MEMORY, error.to_string()),
+        _ => Refusal::new(Status::FAILED, error.to_string()),
+    }
+}
+
+/// The refusal for an error between ranks.
+pub(crate) fn of_comm(error: &CommError) -> Refusal {
+    error.clone().into()
+}

@@ -1,0 +1,129 @@
+//! Packets between neighbours: series of rounds.
+
+use crate::call::call;
+use crate::neighbors::{Came, of_neighbor};
+use crate::object::Handle;
+use crate::packet::{PacketOptions, packets};
+use crate::pointer::Out;
+use crate::status::{Refusal, Status};
+use halocline::Packet;
+use halocline::neighbors::{NeighborExchange, Session, Sides, Turn};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+/// A session of C; empty once it is finished.
+pub(crate) struct Series(Mutex<Option<Session>>);
+
+/// A session in use by one call.
+type Used<'a> = MutexGuard<'a, Option<Session>>;
+
+impl Series {
+    /// The session, unless another thread uses it.
+    fn used(&self) -> Result<Used<'_>, Refusal> {
+        match self.0.try_lock() {
+            Ok(session) => Ok(session),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(Refusal::new(
+                Status::BUSY,
+                "another thread is in a call with this session; let one thread use it at a time",
+            )),
+        }
+    }
+}
+
+fn open<'a>(session: &'a mut Used<'_>) -> Result<&'a mut Session, Refusal> {
+    session.as_mut().ok_or_else(|| Refusal::argument("the session was finished; open another one"))
+}
+
+const LEFT: i32 = 1;
+const RIGHT: i32 = 2;
+
+/// Opens a session.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_session_open(
+    neighbors: Handle<NeighborExchange>,
+    id: u32,
+    session: *mut Handle<Series>,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer to a handle.
+        let out = unsafe { Out::new(session, "session") }?;
+        let opened = neighbors.pin()?.session(id).map_err(of_neighbor)?;
+        out.set(Handle::new(Series(Mutex::new(Some(opened))))?);
+        Ok(())
+    })
+}
+
+/// Starts the next round of a session.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_session_start(
+    session: Handle<Series>,
+    left: *const PacketOptions,
+    right: *const PacketOptions,
+    last: i32,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or valid structs.
+        let [left, right] = unsafe { packets(left, right) }?;
+        if last & !(LEFT | RIGHT) != 0 {
+            return Err(Refusal::argument(format!(
+                "last is {last}; combine HALOCLINE_LEFT and HALOCLINE_RIGHT"
+            )));
+        }
+        let turn = |packet: Option<Packet>, side: i32| match packet {
+            Some(_) if last & side != 0 => Err(Refusal::argument(
+                "a side has a packet and is the last one; pass NULL for its packet, in a round after its last packet",
+            )),
+            None if last & side != 0 => Ok(Turn::Last),
+            packet => Ok(packet.map_or(Turn::Nothing, Turn::Packet)),
+        };
+        let turns = Sides { left: turn(left, LEFT)?, right: turn(right, RIGHT)? };
+        let series = session.pin()?;
+        let mut used = series.used()?;
+        open(&mut used)?.start(turns).map_err(of_neighbor)
+    })
+}
+
+/// Waits for the round of a session and takes what came.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_session_wait(
+    session: Handle<Series>,
+    from_left: *mut Handle<Packet>,
+    from_right: *mut Handle<Packet>,
+    ended: *mut i32,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or valid pointers.
+        let (out, ended) = unsafe { (Came::new(from_left, from_right)?, Out::optional(ended, "ended")?) };
+        let series = session.pin()?;
+        let mut used = series.used()?;
+        let came = open(&mut used)?.wait().map_err(of_neighbor)?;
+        let is_last = |turn: &Turn, side: i32| if matches!(turn, Turn::Last) { side } else { 0 };
+        let sides = is_last(&came.left, LEFT) | is_last(&came.right, RIGHT);
+        out.set(came.map(Turn::packet))?;
+        ended.into_iter().for_each(|out| out.set(sides));
+        Ok(())
+    })
+}
+
+/// Whether all directions have ended.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_session_is_over(session: Handle<Series>, over: *mut i32) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(over, "over") }?;
+        let series = session.pin()?;
+        out.set(i32::from(series.used()?.as_ref().is_none_or(Session::is_over)));
+        Ok(())
+    })
+}
+
+/// Ends what this rank sends and receives the rest.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_session_finish(session: Handle<Series>) -> Status {
+    call(|| {
+        let series = session.pin()?;
+        let mut used = series.used()?;
+        open(&mut used)?;
+        used.take().map_or(Ok(()), Session::finish).map_err(of_neighbor)
+    })
+}

@@ -1,0 +1,185 @@
+//! The sparse all-to-all of packets.
+
+use crate::call::call;
+use crate::collective::collective;
+use crate::comm::Comm;
+use crate::memory_resource::{Resource, resource};
+use crate::neighbors::{Done, teller};
+use crate::object::Handle;
+use crate::packet::{PacketOptions, of_comm, of_packet, packet};
+use crate::pointer::{Out, array, optional_array, store};
+use crate::status::{Refusal, Status};
+use halocline::Packet;
+use halocline::sparse::{SparseAlltoall, SparseError};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+/// A sparse all-to-all of C.
+pub(crate) struct Sparse {
+    operation: SparseAlltoall,
+    /// Packets that were extracted, whose number C knows, by their source.
+    extracted: Mutex<BTreeMap<usize, Vec<Packet>>>,
+}
+
+fn of_sparse(error: SparseError) -> Refusal {
+    use SparseError as E;
+    let status = match &error {
+        E::Packet(packet) => return of_packet(packet),
+        E::Comm(comm) => return of_comm(comm),
+        E::Itself { .. } | E::Duplicate { .. } | E::NoSuchPeer { .. } | E::NotNamed { .. } => {
+            Status::ARGUMENT
+        }
+        E::Finished { .. } | E::NotFinished => Status::ARGUMENT,
+        E::NotComplete { .. } => Status::BUSY,
+        E::Deadline { .. } => Status::DEADLINE,
+        _ => Status::FAILED,
+    };
+    Refusal::new(status, error.to_string())
+}
+
+/// Begins the operation.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_sparse_create(
+    comm: Handle<Comm>,
+    sources: *const usize,
+    source_count: usize,
+    destinations: *const usize,
+    destination_count: usize,
+    memory: Handle<Resource>,
+    sparse: *mut Handle<Sparse>,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parsed = (|| {
+            // SAFETY: the caller passes null or a valid pointer to a handle.
+            let out = unsafe { Out::new(sparse, "sparse") }?;
+            // SAFETY: the caller passes null or an array of that many ranks.
+            let sources = unsafe { optional_array(sources, source_count, "sources") }?;
+            // SAFETY: the caller passes null or an array of that many ranks.
+            let destinations = unsafe { array(destinations, destination_count, "destinations") }?;
+            Ok((out, sources, destinations, resource(memory, &comm.comm)?))
+        })();
+        let begin =
+            |comm: &_, (out, sources, destinations, memory): (_, Option<&[usize]>, &[usize], Resource)| {
+                Ok((
+                    out,
+                    match sources {
+                        Some(sources) => SparseAlltoall::new(comm, sources, destinations, memory),
+                        None => SparseAlltoall::discover(comm, destinations, memory),
+                    },
+                ))
+            };
+        let (out, begun) = collective(&comm.comm, "sparse_alltoall", parsed, begin)?;
+        let operation = begun.map_err(of_sparse)?;
+        out.set(Handle::new(Sparse { operation, extracted: Mutex::default() })?);
+        Ok(())
+    })
+}
+
+/// Adds a packet.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_sparse_insert(
+    sparse: Handle<Sparse>,
+    destination: usize,
+    given: *const PacketOptions,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid struct.
+        let packet = unsafe { packet(given) }?.ok_or_else(|| crate::pointer::null("packet"))?;
+        sparse.pin()?.operation.insert(destination, packet).map_err(of_sparse)
+    })
+}
+
+/// This rank inserts no more packets.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_sparse_finish(sparse: Handle<Sparse>) -> Status {
+    call(|| {
+        sparse.pin()?.operation.finish();
+        Ok(())
+    })
+}
+
+/// Waits until all packets are here.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_sparse_wait(sparse: Handle<Sparse>) -> Status {
+    call(|| sparse.pin()?.operation.wait().map_err(of_sparse))
+}
+
+/// Finishes and waits.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_sparse_finish_and_wait(sparse: Handle<Sparse>) -> Status {
+    call(|| sparse.pin()?.operation.finish_and_wait().map_err(of_sparse))
+}
+
+/// Whether a wait would return at once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_sparse_is_complete(sparse: Handle<Sparse>, complete: *mut i32) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or a valid pointer.
+        let out = unsafe { Out::new(complete, "complete") }?;
+        out.set(i32::from(sparse.pin()?.operation.is_complete().map_err(of_sparse)?));
+        Ok(())
+    })
+}
+
+/// Calls a function when the operation is complete.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_sparse_on_completion(
+    sparse: Handle<Sparse>,
+    done: Done,
+    context: *mut c_void,
+) -> Status {
+    call(|| {
+        // SAFETY: the header asks for a function that any thread may call once with the context.
+        let tell = unsafe { teller(done, context) }?;
+        sparse.pin()?.operation.on_completion(move |outcome| tell(outcome.map_err(of_sparse)));
+        Ok(())
+    })
+}
+
+/// The ranks that send to this one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_sparse_sources(
+    sparse: Handle<Sparse>,
+    sources: *mut usize,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let sparse = sparse.pin()?;
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(sparse.operation.sources(), (sources, room), count, "sources") }
+    })
+}
+
+/// The packets of a source.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_sparse_extract(
+    sparse: Handle<Sparse>,
+    source: usize,
+    packets: *mut Handle<Packet>,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        let sparse = sparse.pin()?;
+        let mut extracted = sparse.extracted.lock().unwrap_or_else(PoisonError::into_inner);
+        let packets_of_source = match extracted.entry(source) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(sparse.operation.extract(source).map_err(of_sparse)?),
+        };
+        let held = packets_of_source.len();
+        if packets.is_null() || room < held {
+            // Only the number is stored, or the refusal of an array that is too short; the packets stay.
+            let none = vec![Handle::<Packet>::from_number(0); held];
+            // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+            return unsafe { store(&none, (packets, room), count, "packets") };
+        }
+        let taken = std::mem::take(packets_of_source);
+        let handles = taken.into_iter().map(Handle::new).collect::<Result<Vec<_>, _>>()?;
+        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
+        unsafe { store(&handles, (packets, room), count, "packets") }
+    })
+}

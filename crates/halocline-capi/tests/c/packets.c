@@ -1,0 +1,167 @@
+/* Neighbour exchanges and sparse all-to-alls: as processes, or as threads with `packets N`. */
+#include "ranks.h"
+#include <stdatomic.h>
+
+static halocline_packet packet_of(const char *text, const void *payload, size_t bytes) {
+  halocline_packet packet = HALOCLINE_PACKET_INIT;
+  packet.metadata = text, packet.metadata_bytes = strlen(text);
+  packet.payload = payload, packet.payload_bytes = bytes, packet.has_payload = payload != NULL;
+  return packet;
+}
+
+/* Checks a received packet and frees it. */
+static void holds(halocline_received received, const char *text, const void *payload, size_t bytes) {
+  halocline_contents contents = HALOCLINE_CONTENTS_INIT;
+  OK(halocline_packet_describe(received, &contents));
+  TRUE(contents.metadata_bytes == strlen(text) && memcmp(contents.metadata, text, strlen(text)) == 0);
+  TRUE(contents.has_payload == (payload != NULL) && contents.space == HALOCLINE_HOST);
+  if (payload != NULL) {
+    TRUE(contents.payload_bytes == bytes && memcmp(contents.payload, payload, bytes) == 0);
+  }
+  OK(halocline_packet_free(&received));
+}
+
+enum { BYTES = 100000 };
+
+/* What a rank sends. */
+static void content(char *bytes, size_t rank) { memset(bytes, (int)('a' + rank), BYTES); }
+
+static void count(void *context) { atomic_fetch_add((_Atomic int *)context, 1); }
+
+static void done(void *context, halocline_status status, const char *message) {
+  size_t ignored;
+  halocline_comm none = {0};
+  int refused = halocline_comm_rank(none, &ignored) == HALOCLINE_ERROR_CALLBACK;
+  atomic_store((_Atomic int *)context, status == HALOCLINE_OK && message[0] == '\0' && refused ? 1 : -1);
+}
+
+static void on_a_ring(halocline_comm comm, size_t rank, size_t size) {
+  static _Thread_local char own[BYTES], left[BYTES], right[BYTES];
+  size_t on_left = (rank + size - 1) % size, on_right = (rank + 1) % size;
+  content(own, rank), content(left, on_left), content(right, on_right);
+  halocline_resource host, limited, none = {0};
+  OK(halocline_resource_host(comm, &host));
+  OK(halocline_resource_limited(host, 4 * BYTES, 1, none, &limited));
+  halocline_neighbors ring;
+  OK(halocline_neighbors_create(comm, 1, limited, &ring));
+  int64_t ranks[2];
+  OK(halocline_neighbors_ranks(ring, &ranks[0], &ranks[1]));
+  TRUE(ranks[0] == (size > 1 ? (int64_t)on_left : -1) && ranks[1] == (size > 1 ? (int64_t)on_right : -1));
+
+  _Atomic int released = 0, told = 0;
+  halocline_packet to_left = packet_of("to the left", own, BYTES), to_right = packet_of("to the right", own, BYTES);
+  to_left.release = to_right.release = count, to_left.context = to_right.context = (void *)&released;
+  halocline_round round;
+  halocline_received from_left, from_right;
+  OK(halocline_neighbors_start(ring, 7, &to_left, &to_right, &round));
+  OK(halocline_round_on_completion(round, done, (void *)&told));
+  OK(halocline_round_wait(round, &from_left, &from_right));
+  int32_t complete = 0;
+  OK(halocline_round_is_complete(round, &complete));
+  TRUE(complete == 1);
+  while (atomic_load(&told) == 0) {
+  }
+  TRUE(atomic_load(&told) == 1);
+  halocline_resource_statistics statistics = HALOCLINE_RESOURCE_STATISTICS_INIT;
+  OK(halocline_resource_describe(limited, &statistics));
+  /* A rank alone gets the memory that it has sent. */
+  TRUE(statistics.in_use >= (size > 1 ? 2 * BYTES : 0));
+  holds(from_left, "to the right", left, BYTES);
+  holds(from_right, "to the left", right, BYTES);
+  TRUE(atomic_load(&released) == 2);
+  REFUSED(HALOCLINE_ERROR_BUSY, "taken", halocline_round_wait(round, &from_left, &from_right));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "callback is NULL", halocline_round_on_completion(round, NULL, NULL));
+  OK(halocline_round_free(&round));
+
+  to_right = packet_of("alone", NULL, 0);
+  OK(halocline_neighbors_exchange(ring, 7, NULL, &to_right, &from_left, &from_right));
+  TRUE(from_right.id == 0);
+  holds(from_left, "alone", NULL, 0);
+  to_right.space = 4, to_right.has_payload = 1, to_right.release = count, to_right.context = (void *)&released;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "space of the packet is 4", halocline_neighbors_start(ring, 7, NULL, &to_right, &round));
+  TRUE(atomic_load(&released) == 3);
+  OK(halocline_neighbors_free(&ring));
+  OK(halocline_resource_free(&limited));
+  OK(halocline_resource_free(&host));
+}
+
+/* Each rank sends as many packets to the right as its rank. */
+static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
+  halocline_resource none = {0};
+  halocline_neighbors line;
+  halocline_session session;
+  OK(halocline_neighbors_create(comm, 0, none, &line));
+  OK(halocline_session_open(line, 1, &session));
+  size_t sent = 0, came = 0;
+  for (int32_t ended = 0, over = 0; !over;) {
+    char number[2] = {(char)('0' + sent), 0};
+    halocline_packet packet = packet_of(number, NULL, 0);
+    int sends = sent < rank && rank + 1 < size;
+    OK(halocline_session_start(session, NULL, sends ? &packet : NULL, HALOCLINE_LEFT | (sends ? 0 : HALOCLINE_RIGHT)));
+    sent += sends;
+    halocline_received from_left, from_right;
+    OK(halocline_session_wait(session, &from_left, &from_right, &ended));
+    TRUE(from_right.id == 0);
+    if (from_left.id != 0) {
+      char wanted[2] = {(char)('0' + came++), 0};
+      holds(from_left, wanted, NULL, 0);
+    }
+    OK(halocline_session_is_over(session, &over));
+  }
+  TRUE(came == (rank > 0 ? rank - 1 : 0));
+  OK(halocline_session_finish(session));
+  halocline_received left, right;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "was finished", halocline_session_wait(session, &left, &right, NULL));
+  OK(halocline_session_free(&session));
+  halocline_packet nowhere = packet_of("", NULL, 0);
+  if (rank == 0) {
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "no neighbour", halocline_neighbors_exchange(line, 2, &nowhere, NULL, &left, &right));
+  }
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_neighbors_free(&line));
+}
+
+static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers) {
+  static _Thread_local char own[BYTES], wanted[BYTES];
+  content(own, rank);
+  size_t next = (rank + 1) % size, last = (rank + size - 1) % size, few = size > 1, number;
+  halocline_resource none = {0};
+  halocline_sparse operation;
+  const size_t no_rank = 0;
+  OK(halocline_sparse_create(comm, discovers ? NULL : few ? &last : &no_rank, few, &next, few, none, &operation));
+  halocline_packet first = packet_of("first", own, BYTES), second = packet_of("second", NULL, 0);
+  for (size_t at = 0; at < few; at++) {
+    OK(halocline_sparse_insert(operation, next, &first));
+    OK(halocline_sparse_insert(operation, next, &second));
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "packet is NULL", halocline_sparse_insert(operation, next, NULL));
+  }
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "rank", halocline_sparse_insert(operation, rank, &second));
+  OK(halocline_sparse_finish(operation));
+  OK(halocline_sparse_wait(operation));
+  _Atomic int told = 0;
+  OK(halocline_sparse_on_completion(operation, done, (void *)&told));
+  TRUE(atomic_load(&told) == 1);
+  int32_t complete;
+  OK(halocline_sparse_is_complete(operation, &complete));
+  TRUE(complete == 1);
+  OK(halocline_sparse_sources(operation, NULL, 0, &number));
+  TRUE(number == few);
+  for (size_t at = 0; at < few; at++) {
+    halocline_received packets[2];
+    OK(halocline_sparse_extract(operation, last, NULL, 0, &number));
+    TRUE(number == 2);
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "room for 1", halocline_sparse_extract(operation, last, packets, 1, &number));
+    OK(halocline_sparse_extract(operation, last, packets, 2, &number));
+    content(wanted, last);
+    holds(packets[0], "first", wanted, BYTES);
+    holds(packets[1], "second", NULL, 0);
+  }
+  OK(halocline_sparse_free(&operation));
+}
+
+static void run(halocline_comm comm, size_t rank, size_t size) {
+  on_a_ring(comm, rank, size);
+  in_a_session(comm, rank, size);
+  sparse(comm, rank, size, 0);
+  sparse(comm, rank, size, 1);
+}
