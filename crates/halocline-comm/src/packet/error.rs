@@ -79,3 +79,10 @@ pub enum PacketError {
 }
 
 halocline_plan::debug_as_text!(PacketError);
+
+impl PacketError {
+    /// Whether this rank alone is the cause: no failure of another rank can lie behind the error.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::Metadata { .. } | Self::Memory { .. })
+    }
+}

@@ -86,9 +86,12 @@ impl Engine {
         self.phase != before || (before == Phase::Closed && self.is_over())
     }
 
-    /// The failure behind an error: memory of a rank that has failed or died is gone, too.
+    /// The failure behind an error: memory of a rank that has failed or died is gone, too. A cause of this rank's own stays,
+    /// although a peer may have answered it with a failure by now.
     fn cause_of(&mut self, shared: &Shared, error: SparseError) -> SparseError {
-        let SparseError::Packet(_) = error else { return error };
+        if !matches!(&error, SparseError::Packet(packet) if !packet.is_own()) {
+            return error;
+        }
         let comm = shared.context.comm();
         self.note_departures(shared);
         comm.link().poll();

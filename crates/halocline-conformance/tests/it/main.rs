@@ -14,6 +14,7 @@ mod mapped;
 mod messages;
 mod mpi;
 mod narrowed;
+mod own_failures;
 mod packets;
 mod programs;
 mod queues;

@@ -6,9 +6,12 @@ use super::{NeighborError, Side, Sides};
 use halocline_comm::{CommError, Endpoint, PeerState};
 
 impl Shared {
-    /// The failure behind an error: memory of a neighbour that has failed or died is gone, too.
+    /// The failure behind an error: memory of a neighbour that has failed or died is gone, too. A cause of this rank's own stays,
+    /// although its neighbour may have answered it with a failure by now.
     pub(super) fn cause_of(&self, state: &mut State, error: NeighborError) -> NeighborError {
-        let NeighborError::Packet(_) = error else { return error };
+        if !matches!(&error, NeighborError::Packet(packet) if !packet.is_own()) {
+            return error;
+        }
         let gone = self.gone(&state.peers);
         self.comm().link().poll();
         let mut known = Side::BOTH.iter().map(|&side| {
