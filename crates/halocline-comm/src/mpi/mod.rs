@@ -10,6 +10,7 @@ mod aware;
 mod channel;
 mod engine;
 mod error;
+mod fault;
 mod ffi;
 mod frame;
 #[cfg(fuzzing)]
@@ -229,32 +230,6 @@ impl Shared {
             self.departures.fetch_add(1, Ordering::Release);
         }
     }
-
-    /// After a failure that one rank of a node has found, none of them calls MPI_Finalize, which would wait
-    /// for the failed rank.
-    fn note_failure(&self, shm: &ShmTransport) {
-        if self.fault.get().is_some_and(|fault| *fault != MpiError::Finalized) || shm.has_failed() {
-            shm.fail();
-            runtime::never_finalize();
-        }
-    }
-
-    /// MPI cannot be used any more: ranks that are reached by MPI count as lost.
-    fn break_down(&self, error: MpiError) {
-        if self.fault.set(error.clone()).is_ok() {
-            if error != MpiError::Finalized {
-                tracing::warn!("rank {}: {error}", self.rank);
-                runtime::never_finalize();
-            }
-            for state in &self.gone {
-                // A rank that has left stays in that state.
-                let _ = state.compare_exchange(PRESENT, LOST, Ordering::AcqRel, Ordering::Relaxed);
-            }
-            self.departures.fetch_add(1, Ordering::Release);
-            self.own_bell().changed(&*self.host);
-            self.own_bell().demand(&*self.host);
-        }
-    }
 }
 
 /// The most bytes of a message that another one carries.
@@ -283,7 +258,7 @@ impl MpiTransport {
         }
         post(&shared.channel).map_err(|error| {
             shared.break_down(error.clone());
-            error.into()
+            shared.cause_of(&error)
         })
     }
 }
@@ -461,7 +436,7 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn broken(&self) -> Option<CommError> {
-        self.shared.fault.get().map(|error| error.clone().into())
+        self.shared.fault.get().map(|error| self.shared.cause_of(error))
     }
 
     fn check(&self) -> Result<(), CommError> {
