@@ -51,12 +51,14 @@ impl Library {
         let contents =
             Contents { bytes: metadata.len(), seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec() };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let library = match open.get_or_insert_default().entry(id) {
+        let open = open.get_or_insert_default();
+        let older = open.values().filter(|library| library.path == path).count();
+        let library = match open.entry(id) {
             Entry::Occupied(library) => library.get().clone(),
             Entry::Vacant(place) => {
                 elf::check(&path)?;
                 // SAFETY: the caller accepts that the library's constructors run.
-                let handle = unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
+                let handle = unsafe { Handle::open(Some(respelled(&path, older)), RTLD_NOW | RTLD_LOCAL) }
                     .map_err(|error| ProgramError::Open { path: path.clone(), why: text(&error).into() })?;
                 place.insert(Arc::new(Self { handle, path, contents })).clone()
             }
@@ -82,6 +84,17 @@ impl Library {
             symbol: symbol.into(),
         })
     }
+}
+
+/// Another spelling of a path at which so many older files are open: the loader compares paths first, and returns the library that it has
+/// opened with the same one, whatever file is there now.
+fn respelled(path: &Path, older: usize) -> PathBuf {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
+    let mut spelled = folder.as_os_str().to_owned();
+    (0..older).for_each(|_| spelled.push("/."));
+    spelled.push("/");
+    spelled.push(name);
+    spelled.into()
 }
 
 /// The text of the system's loader.

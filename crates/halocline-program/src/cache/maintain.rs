@@ -170,7 +170,6 @@ impl Cache {
                 self.sweep_claim(&claim, &mut now)?;
             }
         }
-        // Only empty ones go: those of earlier boots.
         Ok(())
     }
 

@@ -128,10 +128,23 @@ fn a_library_that_is_overwritten_while_it_is_open_is_refused() {
     file.set_len(file.metadata().unwrap().len() + 1).unwrap();
     let refused = built.load(SCALE_MANIFEST);
     assert!(matches!(refused, Err(ProgramError::Overwritten { .. })), "{refused:?}");
-    // A new file at the same path is another library.
-    let bytes = std::fs::read(&built.library).unwrap();
-    std::fs::remove_file(&built.library).unwrap();
-    std::fs::write(&built.library, bytes).unwrap();
-    let again = built.load(SCALE_MANIFEST).unwrap();
-    assert_eq!(again.name(), program.name());
+    drop(program);
+}
+
+#[test]
+fn a_new_file_at_the_path_of_an_open_library_is_another_library() {
+    let manifest = r#"{"format": 1, "program": "code", "interface": "c", "returns": "status", "arguments": [], "parameters": []}"#;
+    let code = |program: &Program| match program.call(&[]) {
+        Err(ProgramError::Status { status, .. }) => status,
+        other => panic!("{other:?}"),
+    };
+    let built = build("int code(void) { return 1; }");
+    let mut programs = vec![built.load(manifest).unwrap()];
+    for next in 2..5 {
+        let other = build(&format!("int code(void) {{ return {next}; }}"));
+        std::fs::rename(&other.library, &built.library).unwrap();
+        programs.push(built.load(manifest).unwrap());
+        let codes: Vec<_> = programs.iter().map(code).collect();
+        assert_eq!(codes, (1..=next).collect::<Vec<_>>());
+    }
 }
