@@ -287,14 +287,19 @@ def _sides(subset, user, connector):
     """The indices of a subset that a node accesses through a connector."""
     from dace.sdfg import nodes
 
-    sides = []
-    for begin, last, step in subset.ndrange():
-        sides.append(Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None)
+    sides = [_range(side) for side in subset.ndrange()]
     if isinstance(user, nodes.Tasklet) and any(side is None or side.end - side.first != 1 for side in sides):
         # The code gets all of it, and takes what it wants.
         exact = _indices_in_code(user, connector, [begin for begin, _, _ in subset.ndrange()])
         sides = [None if one is None else Range(one, one + 1) for one in exact]
     return sides
+
+
+def _range(side):
+    """A dimension of a subset or a map; ``None`` if it leaves out some integers, or if DaCe knows it roughly, as in maps that it has tiled."""
+    begin, last, step = side
+    is_exact = all(isinstance(part, (int, sympy.Basic)) for part in side)
+    return Range(sympy.sympify(begin), sympy.sympify(last) + 1) if is_exact and step == 1 else None
 
 
 def _indices_in_code(tasklet, connector, begins):
@@ -342,8 +347,7 @@ def _bounded(state, user, sides, loops):
     entry = user if isinstance(user, nodes.EntryNode) else scope[user]
     around = []
     while entry is not None:
-        for parameter, (begin, last, step) in zip(entry.map.params, entry.map.range.ndrange()):
-            around.append((parameter, Range(sympy.sympify(begin), sympy.sympify(last) + 1) if step == 1 else None))
+        around += zip(entry.map.params, map(_range, entry.map.range.ndrange()))
         entry = scope[entry]
     for parameter, bounds in around + loops:
         sides = [_without(side, parameter, bounds) for side in sides]

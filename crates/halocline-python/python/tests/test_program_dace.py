@@ -197,6 +197,21 @@ def test_arrays_that_loops_do_not_leave_are_taken(function, sizes, numbers, want
 # States.
 
 
+def test_a_map_that_dace_has_tiled_is_taken():
+    from dace.transformation.dataflow import MapTiling
+
+    @dace.program
+    def tiled(a: dace.float64[N], b: dace.float64[N]):
+        for i in dace.map[0:N]:
+            b[i] = 2 * a[i]
+
+    sdfg = tiled.to_sdfg()
+    assert sdfg.apply_transformations(MapTiling, options={"tile_sizes": [8]}) == 1
+    a, b = np.arange(21.0), np.zeros(21)
+    program.from_sdfg(sdfg.compile())(a, b)
+    assert np.array_equal(b, 2 * a)
+
+
 def timed(lifetime=None, init_code=None):
     """An SDFG with the symbol K for a time step, and memory of N elements with this lifetime."""
     sdfg = dace.SDFG(f"timed_{lifetime and lifetime.name}_{init_code is not None}")
