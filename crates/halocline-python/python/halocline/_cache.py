@@ -48,13 +48,19 @@ class BuildFolder:
 
 
 def build(name, parts, builder, *, comm=None, cache=None, timeout=None):
-    if not callable(builder):
-        raise HaloTypeError(f"builder: a function is wanted, not {type(builder).__name__}")
+    return _build(lambda: (name, parts, builder), comm, cache, timeout)
 
-    def call(path, environ):
-        return builder(BuildFolder(path, environ))
 
-    return _core._build_program(name, parts, call, comm, cache, timeout)
+def _build(describe, comm, cache, timeout):
+    """``describe`` returns the name, the parts and the builder. What it raises on one rank fails the build on all."""
+
+    def described():
+        name, parts, builder = describe()
+        if not callable(builder):
+            raise HaloTypeError(f"builder: a function is wanted, not {type(builder).__name__}")
+        return name, parts, lambda path, environ: builder(BuildFolder(path, environ))
+
+    return _core._build_program(described, comm, cache, timeout)
 
 
 def compile_sdfg(sdfg, *, comm=None, cache=None, timeout=None):
@@ -64,36 +70,37 @@ def compile_sdfg(sdfg, *, comm=None, cache=None, timeout=None):
 
 def built_sdfg(sdfg, *, comm=None, cache=None, timeout=None):
     """The entry of an SDFG: a build folder of DaCe without sources, with a manifest beside the library."""
+    return built(lambda: described(sdfg), lambda: sdfg, comm=comm, cache=cache, timeout=timeout)
+
+
+def described(sdfg):
+    """What :func:`built` has to know of an SDFG; JSON can hold it."""
     try:
         import dace
     except ImportError:
         dace = None
     if dace is None or not isinstance(sdfg, dace.SDFG):
         raise HaloTypeError(f"sdfg: an SDFG of DaCe is wanted, not {type(sdfg).__name__}")
-    return built(described(sdfg), lambda: sdfg, comm=comm, cache=cache, timeout=timeout)
-
-
-def described(sdfg):
-    """What :func:`built` has to know of an SDFG; JSON can hold it."""
     text = hashlib.blake2b(_text_of(sdfg).encode()).hexdigest()
     return {"name": sdfg.name, "sdfg": text, "uses_gpu": _uses_gpu(sdfg)}
 
 
-def built(description, get_sdfg, *, comm=None, cache=None, timeout=None):
-    """The entry of the SDFG with this description; ``get_sdfg`` returns it if it has to be built."""
-    name, uses_gpu = description["name"], description["uses_gpu"]
-    parts = {
-        "sdfg": description["sdfg"],
-        "dace": version_of("dace"),
-        "configuration": configuration(),
-        "compiler": _version_of_compiler(_host_compiler()),
-        "target": _target(name, uses_gpu),
-    }
+def built(get_description, get_sdfg, *, comm=None, cache=None, timeout=None):
+    """The entry of the SDFG with a description; ``get_sdfg`` returns it if it has to be built."""
 
-    def compile_in(folder):
-        return _compile(get_sdfg(), folder, uses_gpu)
+    def describe():
+        description = get_description()
+        name, uses_gpu = description["name"], description["uses_gpu"]
+        parts = {
+            "sdfg": description["sdfg"],
+            "dace": version_of("dace"),
+            "configuration": configuration(),
+            "compiler": _version_of_compiler(_host_compiler()),
+            "target": _target(name, uses_gpu),
+        }
+        return name, parts, lambda folder: _compile(get_sdfg(), folder, uses_gpu)
 
-    return build(name, parts, compile_in, comm=comm, cache=cache, timeout=timeout)
+    return _build(describe, comm, cache, timeout)
 
 
 # What differs between two equal SDFGs: numbers of their objects, their past, and where they are built.

@@ -62,7 +62,7 @@ def _compiled(workflow, inp, options):
         else:
             entry = build(inp.data.id, parts, functools.partial(_lower, workflow, inp), **options)
             lowering = _Lowering.of_file(entry.library)
-        entry = built(lowering.description, lowering.sdfg, **options)
+        entry = built(lambda: lowering.description, lowering.sdfg, **options)
         # As the code generator left it: it has the arguments of the library.
         with _checked():
             compiled = load_precompiled_sdfg(entry.folder)

@@ -203,12 +203,13 @@ def test_the_exception_of_the_rank_that_builds_reaches_all_ranks(tmp_path):
     assert len(raised) == 3
 
 
-def test_a_wrong_argument_of_one_rank_is_an_error_on_all(tmp_path):
+@pytest.mark.parametrize("wrong", [("value", None, print), ("value", {}, 3)])
+def test_a_wrong_argument_of_one_rank_is_an_error_on_all(tmp_path, wrong):
     raised = []
 
     def rank(comm):
         try:
-            program.build("value", {} if comm.rank else None, compile_value(7), comm=comm, cache=tmp_path)
+            program.build(*(("value", {}, compile_value(7)) if comm.rank else wrong), comm=comm, cache=tmp_path)
         except hc.HaloError as error:
             raised.append(type(error))
 

@@ -56,46 +56,51 @@ impl PyEntry {
 /// Arguments of a build, converted.
 struct Given {
     key: Key,
+    builder: Py<PyAny>,
     cache: Cache,
     timeout: Duration,
 }
 
-/// `halocline.program.build` without the Python class of the build folder: `builder` takes the path of the folder and the variables of its
-/// commands, and returns the library, or a tuple of files that begins with it.
+/// `halocline.program.build` without the Python class of the build folder. `describe` returns the name, the parts and a builder, which
+/// takes the path of the folder and the variables of its commands, and returns the library, or a tuple of files that begins with it.
 #[pyfunction]
-#[pyo3(signature = (name, parts, builder, comm, cache, timeout))]
+#[pyo3(signature = (describe, comm, cache, timeout))]
 pub(crate) fn build_program(
     py: Python<'_>,
-    name: Argument<String>,
-    parts: &Bound<'_, PyAny>,
-    builder: Py<PyAny>,
+    describe: &Bound<'_, PyAny>,
     comm: Option<Argument<Py<PyCommunicator>>>,
     cache: Option<Argument<FilePath>>,
     timeout: Option<Argument<Duration>>,
 ) -> PyResult<PyEntry> {
-    let given = given(name, parts, cache, timeout);
-    let build = move |folder: &BuildFolder| Python::attach(|py| run(py, &builder, folder));
+    let given = given(describe, cache, timeout);
+    let build =
+        |builder: Py<PyAny>| move |folder: &BuildFolder| Python::attach(|py| run(py, &builder, folder));
     let got = match comm.get("comm")? {
-        Some(comm) => collective(py, &comm, "build", given, |comm, Given { key, cache, timeout }| {
-            Ok(cache.get_or_build_on(comm, &key, &BuildOptions::default().timeout(timeout), build))
-        })?,
+        Some(comm) => {
+            collective(py, &comm, "build", given, |comm, Given { key, builder, cache, timeout }| {
+                let options = BuildOptions::default().timeout(timeout);
+                Ok(cache.get_or_build_on(comm, &key, &options, build(builder)))
+            })?
+        }
         None => {
-            let Given { key, cache, timeout } = given?;
+            let Given { key, builder, cache, timeout } = given?;
             host::clear_awaited_rank();
             let interrupted = || PythonHost.is_interrupted();
             let options = BuildOptions::default().timeout(timeout).interrupted(&interrupted);
-            py.detach(|| cache.get_or_build(&key, &options, build))
+            py.detach(|| cache.get_or_build(&key, &options, build(builder)))
         }
     };
     got.map(PyEntry).map_err(of_cache)
 }
 
 fn given(
-    name: Argument<String>,
-    parts: &Bound<'_, PyAny>,
+    describe: &Bound<'_, PyAny>,
     cache: Option<Argument<FilePath>>,
     timeout: Option<Argument<Duration>>,
 ) -> PyResult<Given> {
+    let described = describe.call0()?;
+    let (name, parts, builder): (Argument<String>, Bound<'_, PyAny>, Py<PyAny>) = described.extract()?;
+    let parts = &parts;
     let mut key = Key::of(&name.get("name")?);
     let wanted = |what: &Bound<'_, PyAny>| {
         error::type_error(format!(
@@ -117,7 +122,12 @@ fn given(
         Some(FilePath(folder)) => Cache::at(folder),
         None => Cache::of_user().map_err(of_cache)?,
     };
-    Ok(Given { key: key.finish(), cache, timeout: timeout.get("timeout")?.unwrap_or(BuildOptions::TIMEOUT) })
+    Ok(Given {
+        key: key.finish(),
+        builder,
+        cache,
+        timeout: timeout.get("timeout")?.unwrap_or(BuildOptions::TIMEOUT),
+    })
 }
 
 /// Calls the builder of the program.
