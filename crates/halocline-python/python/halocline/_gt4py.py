@@ -276,12 +276,15 @@ class Variant:
         if rows is None or not (first.is_Integer and end.is_Integer):
             return None
         image = image_of(self.connectivities[gather.table], int(first), int(end))
+        whole = image.of_rows(0, None)
+        if whole is None:
+            return None
         field = list(self.types).index(gather.array)
         return {
             "leaf": field,
             "dimension": gather.dimension,
             "shift": int(shift),
-            "whole": image.of_rows(0, None),
+            "whole": whole,
             "rows": rows,
             "over": over,
             "image": image.of_rows,

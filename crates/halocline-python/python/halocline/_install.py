@@ -80,7 +80,7 @@ def _calls(program, original):
             # Not by a name of this function, which would keep it for ever: a class in Rust is not searched for cycles.
             program.__dict__["_halocline_calls"]._adopt(_variants(program._compiled_programs))
 
-    calls = _core._Calls(slow, config, (hooks.program_call_context, hooks.compiled_program_call_context))
+    calls = _core._Calls(known, slow, config, (hooks.program_call_context, hooks.compiled_program_call_context))
     program.__dict__["_halocline_calls"] = calls
     return calls
 

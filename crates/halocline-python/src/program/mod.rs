@@ -230,7 +230,7 @@ impl PyProgram {
         // Streams of other libraries may run code of the program.
         let watched = prepared::watched(&self.program, &objects);
         let on = CallStream::of(py, &self.program, stream, objects.iter().copied(), &arguments)?;
-        prepare(py, &self.program, watched, arguments, on)
+        prepare(py, &self.program, watched, arguments, on, Vec::new())
     }
 
     #[doc = doc!("Program.name")]

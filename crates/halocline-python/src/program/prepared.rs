@@ -1,5 +1,6 @@
 //! Prepared calls.
 
+use super::fields::check_static;
 use super::given::{Arguments, Name, Seen, number};
 use super::numpy::{self, Snapshot};
 use super::on_stream::CallStream;
@@ -20,7 +21,21 @@ pub(crate) struct PyPreparedCall {
     arrays: Box<[Watched]>,
     /// Arrays of other libraries.
     others: Vec<Arc<Seen>>,
+    fixed: Vec<Fixed>,
     on: Option<CallStream>,
+}
+
+/// A number that a prepared call keeps.
+pub(super) struct Fixed {
+    pub(super) position: usize,
+    pub(super) reason: Reason,
+}
+
+pub(super) enum Reason {
+    /// The program was compiled for this value.
+    Compiled(Py<PyAny>),
+    /// It decides which rows of a connectivity the program uses, which were checked when the call was prepared.
+    DecidesRows,
 }
 
 /// A prepared call whose program and arrays are kept by the object that has it.
@@ -74,13 +89,15 @@ pub(super) fn check_unchanged(py: Python<'_>, program: &Program, arrays: &[Watch
     )))
 }
 
-/// Prepares a call whose conversions are `arguments`. `arrays`: those of NumPy at the time of the conversion.
+/// Prepares a call whose conversions are `arguments`. `arrays`: those of NumPy at the time of the conversion. `fixed`: the numbers that calls
+/// cannot change.
 pub(super) fn prepare(
     py: Python<'_>,
     program: &Arc<Program>,
     arrays: Box<[Watched]>,
     arguments: Arguments<'_>,
     on: Option<CallStream>,
+    fixed: Vec<Fixed>,
 ) -> PyResult<PyPreparedCall> {
     let Arguments { given, seen } = arguments;
     // SAFETY: the object that has the call keeps the program and all arrays longer than the call; extents and strides are copied by
@@ -94,18 +111,39 @@ pub(super) fn prepare(
         py.detach(move || call.0.make_state_on(stream)).map_err(of_program)?;
     }
     check_unchanged(py, program, &arrays)?;
-    Ok(PyPreparedCall { call: Mutex::new(call), program: program.clone(), arrays, others: seen, on })
+    Ok(PyPreparedCall { call: Mutex::new(call), program: program.clone(), arrays, others: seen, fixed, on })
+}
+
+impl Fixed {
+    /// Refuses another value.
+    fn check(&self, value: &Bound<'_, PyAny>, name: Name<'_>) -> PyResult<()> {
+        match &self.reason {
+            Reason::Compiled(compiled) => check_static(name, value, compiled.bind(value.py())),
+            Reason::DecidesRows => Err(error::value_error(format!(
+                "{name} decides which rows of a connectivity the program uses, and these were checked when the call was prepared; \
+                 prepare a call with the other value"
+            ))),
+        }
+    }
 }
 
 impl PyPreparedCall {
-    fn set(call: &mut Call, program: &Program, numbers: &Bound<'_, PyDict>) -> PyResult<()> {
+    fn set(&self, call: &mut Call, numbers: &Bound<'_, PyDict>) -> PyResult<()> {
+        let program = &*self.program;
         // All are converted before the first is set.
         let mut changes: Vec<(usize, Scalar)> = Vec::with_capacity(numbers.len());
         for (name, value) in numbers {
             let name = name.cast_into::<PyString>()?;
             let name = name.to_cow()?;
             let position = program.position(&name).map_err(of_program)?;
-            changes.push((position, number(&value, Name { program: program.name(), argument: &name })?));
+            let name = Name { program: program.name(), argument: &name };
+            match self.fixed.iter().find(|fixed| fixed.position == position) {
+                Some(fixed) => fixed.check(&value, name)?,
+                None => changes.push((position, number(&value, name)?)),
+            }
+        }
+        if let [(position, value)] = changes[..] {
+            return call.0.set(position, value).map_err(of_program);
         }
         // One that is refused leaves all as they were.
         let mut changed = call.0.clone();
@@ -129,7 +167,7 @@ impl PyPreparedCall {
             )));
         };
         if let Some(scalars) = scalars {
-            Self::set(&mut call, &self.program, scalars)?;
+            self.set(&mut call, scalars)?;
         }
         check_unchanged(py, &self.program, &self.arrays)?;
         for other in &self.others {

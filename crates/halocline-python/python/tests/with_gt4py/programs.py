@@ -89,6 +89,16 @@ def gradient(
 
 
 @gtx.field_operator
+def at_first_vertex(values: gtx.Field[[Vertex], float64]) -> gtx.Field[[Edge], float64]:
+    return values(E2V[0])
+
+
+@gtx.program
+def first_edges(values: gtx.Field[[Vertex], float64], out: gtx.Field[[Edge], float64], count: int32):
+    at_first_vertex(values, out=out, domain={Edge: (0, count)})
+
+
+@gtx.field_operator
 def sum_of_edges(values: gtx.Field[[Edge], float64]) -> gtx.Field[[Vertex], float64]:
     return values(V2E[0]) + values(V2E[1]) - values(V2E[2])
 

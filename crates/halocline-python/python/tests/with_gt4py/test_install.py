@@ -1,6 +1,7 @@
 """``install``: programs of GT4Py and DaCe as they are, called by Halocline."""
 
 import contextlib
+import copy
 import gc
 import importlib
 import subprocess
@@ -96,6 +97,19 @@ def test_bound_arguments_take_the_path(monkeypatch, installed):
     t, out = plane(), plane(1, (6, 5))
     bound(t, result=out, offset_provider={})
     assert np.array_equal(out.ndarray, t.ndarray[1:7, 1:6])
+
+
+def test_a_copy_of_a_program_has_calls_of_its_own(installed):
+    ours = with_backend(heat)
+    t, new, wanted = plane(), plane(1, (6, 5)), plane(1, (6, 5))
+    ours(t, 0.1, wanted, offset_provider={})
+    calls, copied = ours.__dict__["_halocline_calls"], copy.copy(ours)
+    del ours
+    gc.collect()
+    for _ in range(3):
+        copied(t, 0.1, new, offset_provider={})
+        assert same(new, wanted)
+    assert copied.__dict__["_halocline_calls"] is not calls
 
 
 @pytest.mark.parametrize("given, error, text", HEAT)

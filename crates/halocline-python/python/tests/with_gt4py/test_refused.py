@@ -274,6 +274,29 @@ def test_an_index_before_the_first_one_is_refused_and_skipped_ones_are_not(throu
     skipping.prepare(*gradient_of(2, 2))
 
 
+def test_a_connectivity_of_skipped_elements_alone_is_taken(of_gt4py):
+    table = gtx.as_connectivity([Edge, E2VDim], Vertex, np.full((2, 2), -1, np.int32), skip_value=-1)
+    skipping = program.from_gt4py(of_gt4py("gradient"), offset_provider={"E2V": table})
+    skipping.prepare(*gradient_of(2, 2))
+
+
+def test_a_number_that_decides_rows_is_checked_in_known_and_prepared_calls(of_gt4py):
+    table = connectivity(Edge, E2VDim, Vertex, [[0, 1], [1, 2], [2, 3], [3, 0], [9, 0]])
+    first = program.from_gt4py(of_gt4py("first_edges"), offset_provider={"E2V": table})
+    values, out = field(Vertex, extents=(4,)), field(Edge, extents=(5,))
+    text = r"argument values of program first_edges has indices 0 to 4 .* accesses 0 to 10 through offset E2V"
+    for _ in range(4):
+        first(values, out, 4)
+    with pytest.raises(VALUE, match=text):
+        first(values, out, 5)
+    call = first.prepare(values, out, 4)
+    call()
+    assert np.array_equal(out.ndarray[:4], values.ndarray)
+    with pytest.raises(VALUE, match="argument count of program first_edges decides which rows .*; prepare a call with the other value"):
+        call(count=5)
+    call()
+
+
 # Code that runs while the arguments are converted.
 
 
@@ -395,8 +418,17 @@ def test_static_arguments_have_programs_of_their_own():
         a, out = line(7), line(6)
         ours(a, which, out)
         assert np.array_equal(out.ndarray, a.ndarray[:6] + 1 if which == 1 else a.ndarray[1:])
-        with pytest.raises(VALUE, match=f"argument which of program choose is 3, but the program was compiled for {which}"):
+        refused = f"argument which of program choose is 3, but the program was compiled for {which}"
+        with pytest.raises(VALUE, match=refused):
             ours(a, 3, out)
+        for _ in range(4):
+            ours(a, which, out)
+        with pytest.raises(VALUE, match=refused):
+            ours(a, 3, out)
+        call = ours.prepare(a, which, out)
+        call(which=which)
+        with pytest.raises(VALUE, match=refused):
+            call(which=3)
 
 
 def test_the_strides_that_a_program_was_compiled_for_are_checked():

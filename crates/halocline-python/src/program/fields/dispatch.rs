@@ -4,7 +4,7 @@ use super::parameters::Call;
 use super::{PyFieldProgram, metrics_level};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use std::sync::Mutex;
 
 /// The most variants of a program that calls choose between; GT4Py finds the others.
@@ -31,7 +31,11 @@ impl PyProgramCall {
         _class: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Some(program) = program else { return Ok(self.original.bind(py).clone()) };
-        match program.getattr_opt(intern!(py, "_halocline_calls"))? {
+        let kept = program.getattr_opt(intern!(py, "_halocline_calls"))?;
+        // The calls in a copy of a program are those of the program that was copied.
+        let is_own =
+            |calls: &Bound<'_, PyAny>| calls.cast::<PyCalls>().is_ok_and(|calls| calls.get().is_of(&program));
+        match kept.filter(is_own) {
             Some(calls) => Ok(calls),
             None => self.make.bind(py).call1((program,)),
         }
@@ -41,6 +45,7 @@ impl PyProgramCall {
 /// The calls of one program of GT4Py.
 #[pyclass(frozen, module = "halocline.program", name = "_Calls")]
 pub(crate) struct PyCalls {
+    program: Py<PyWeakrefReference>,
     variants: Mutex<Vec<Py<PyFieldProgram>>>,
     /// Makes a call as GT4Py does.
     slow: Py<PyAny>,
@@ -53,8 +58,14 @@ pub(crate) struct PyCalls {
 #[pymethods]
 impl PyCalls {
     #[new]
-    fn new(slow: Py<PyAny>, config: &Bound<'_, PyModule>, hooks: &Bound<'_, PyTuple>) -> PyResult<Self> {
+    fn new(
+        program: Py<PyWeakrefReference>,
+        slow: Py<PyAny>,
+        config: &Bound<'_, PyModule>,
+        hooks: &Bound<'_, PyTuple>,
+    ) -> PyResult<Self> {
         Ok(Self {
+            program,
             variants: Mutex::new(Vec::new()),
             slow,
             config: config.dict().unbind(),
@@ -103,6 +114,11 @@ impl PyCalls {
 }
 
 impl PyCalls {
+    #[inline]
+    fn is_of(&self, program: &Bound<'_, PyAny>) -> bool {
+        self.program.bind(program.py()).upgrade().is_some_and(|own| own.is(program))
+    }
+
     /// The variant for a call; `None` if GT4Py has to find or compile it, or if another thread is looking for one.
     #[inline]
     fn variant(

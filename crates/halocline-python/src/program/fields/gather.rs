@@ -85,6 +85,15 @@ impl Span {
 }
 
 impl Gather {
+    /// Whether the rows that the program uses follow from the number at this position.
+    pub(super) fn depends_on(&self, position: usize) -> bool {
+        let spans = self.over.iter().chain([&self.rows]);
+        spans.flat_map(|span| [&span.first, &span.end]).any(|end| match end.base {
+            Some(Base::Scalar { leaf }) => leaf == position,
+            _ => false,
+        })
+    }
+
     /// From Python: a dictionary.
     pub(super) fn of(gather: &Bound<'_, PyAny>) -> PyResult<Self> {
         let item = |name: &str| gather.get_item(name);

@@ -2,7 +2,7 @@
 
 use crate::program::given::is_number;
 use crate::program::numpy::Snapshot;
-use halocline_program::{CheckedCall, Program, Scalar};
+use halocline_program::{CheckedCall, Scalar};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyWeakrefReference};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -122,17 +122,18 @@ impl KnownCalls {
     }
 
     /// Keeps a call that was checked. `objects` are by position in the signature, `arrays` the arrays of fields and connectivities.
+    /// `is_independent`: another scalar at this position changes no check.
     pub(super) fn add(
         &self,
-        program: &Program,
         objects: &[Bound<'_, PyAny>],
         arrays: &[Bound<'_, PyAny>],
         is_scalar: impl Fn(usize) -> bool,
+        is_independent: impl Fn(usize) -> bool,
         call: CheckedCall,
     ) -> PyResult<()> {
         let Some(first) = objects.first() else { return Ok(()) };
         let is_free = |(position, object): (usize, &Bound<'_, PyAny>)| {
-            !is_scalar(position) || is_constant(object) || program.is_independent(position)
+            !is_scalar(position) || is_constant(object) || is_independent(position)
         };
         if !objects.iter().enumerate().all(is_free) {
             return Ok(());
@@ -155,7 +156,7 @@ impl KnownCalls {
         for array in arrays {
             kept.push(PyWeakrefReference::new_with(array, &expire)?.into_any().unbind());
         }
-        let independent = |position: &usize| is_scalar(*position) && program.is_independent(*position);
+        let independent = |position: &usize| is_scalar(*position) && is_independent(*position);
         let address = |(position, object): (usize, &Bound<'_, PyAny>)| match is_scalar(position) {
             true if !is_constant(object) => std::ptr::null_mut(),
             _ => object.as_ptr(),

@@ -14,7 +14,7 @@ use crate::argument::Argument;
 use crate::program::given::{Arguments, Memory, Name, number};
 use crate::program::numpy;
 use crate::program::on_stream::{CallStream, call_on};
-use crate::program::prepared::{PyPreparedCall, check_unchanged, prepare, watched};
+use crate::program::prepared::{Fixed, PyPreparedCall, Reason, check_unchanged, prepare, watched};
 use crate::program::program_error::of_program;
 use crate::stream::Handle;
 use field::{Classes, Domain, Field, Kind, Leaf, Place};
@@ -69,6 +69,18 @@ struct Objects<'py> {
     arrays: Vec<Bound<'py, PyAny>>,
     origins: Vec<isize>,
     level: i64,
+}
+
+/// Refuses a number that is not the one which a program was compiled for.
+pub(super) fn check_static(
+    name: Name<'_>,
+    given: &Bound<'_, PyAny>,
+    compiled: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    match given.is(compiled) || given.eq(compiled)? {
+        true => Ok(()),
+        false => Err(failure::static_value(name.program, name.argument, given, compiled)),
+    }
 }
 
 /// `description` has what `_gt4py.py` says of the program.
@@ -129,7 +141,7 @@ impl PyFieldProgram {
         // Streams of other libraries may run code of the program.
         let watched = watched(&self.program, &borrowed);
         let on = CallStream::of(args.py(), &self.program, stream, borrowed.iter().copied(), &arguments)?;
-        prepare(args.py(), &self.program, watched, arguments, on)
+        prepare(args.py(), &self.program, watched, arguments, on, self.fixed(args.py()))
     }
 
     /// A call with GT4Py's metrics: `time` is an array for one number, which the program writes if the level asks for it.
@@ -145,7 +157,10 @@ impl PyFieldProgram {
         self.provider.check(self.program.name(), offset_provider)?;
         let leaves = self.parameters.leaves(self.program.name(), &Call { args, out, kwargs })?;
         let objects = self.objects(args.py(), &leaves, level, Some(time))?;
-        self.call_fresh(args.py(), &self.arguments(&objects)?)
+        match self.program.streams() {
+            Some(_) => self.call_on_stream(args.py(), &objects, None),
+            None => self.call_fresh(args.py(), &self.arguments(&objects)?),
+        }
     }
 
     #[doc = doc!("FieldProgram.name")]
@@ -278,13 +293,7 @@ impl PyFieldProgram {
         self.provider.check(program, offset_provider)?;
         let leaves = self.parameters.leaves(program, call)?;
         if stream.is_some() || self.program.streams().is_some() {
-            let objects = self.objects(py, &leaves, 0, None)?;
-            let arguments = self.arguments(&objects)?;
-            let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
-            let watched = watched(&self.program, &borrowed);
-            let on = CallStream::of(py, &self.program, stream, borrowed.into_iter(), &arguments)?;
-            check_unchanged(py, &self.program, &watched)?;
-            return call_on(py, &self.program, on.as_ref(), &arguments);
+            return self.call_on_stream(py, &self.objects(py, &leaves, 0, None)?, stream);
         }
         if let Some(found) = self.known.find(&leaves.0, |position, object| self.value(position, object)) {
             return self.call_known(py, &found?);
@@ -305,9 +314,43 @@ impl PyFieldProgram {
                 .filter(|object| numpy::is_array(object))
                 .cloned()
                 .collect();
-            self.known.add(&self.program, &leaves.0, &arrays, is_scalar, checked)?;
+            let is_independent = |position| {
+                self.program.is_independent(position) && self.reason_to_keep(py, position).is_none()
+            };
+            self.known.add(&leaves.0, &arrays, is_scalar, is_independent, checked)?;
         }
         Ok(())
+    }
+
+    fn call_on_stream(
+        &self,
+        py: Python<'_>,
+        objects: &Objects<'_>,
+        stream: Option<Argument<Handle>>,
+    ) -> PyResult<()> {
+        let arguments = self.arguments(objects)?;
+        let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
+        // Streams of other libraries may run code of the program.
+        let watched = watched(&self.program, &borrowed);
+        let on = CallStream::of(py, &self.program, stream, borrowed.into_iter(), &arguments)?;
+        check_unchanged(py, &self.program, &watched)?;
+        call_on(py, &self.program, on.as_ref(), &arguments)
+    }
+
+    /// Why calls that are not checked in full cannot change the number at a position; `None` if they can.
+    fn reason_to_keep(&self, py: Python<'_>, position: usize) -> Option<Reason> {
+        let decides_rows = || self.gathers.iter().any(|gather| gather.depends_on(position));
+        match &self.leaves[position].kind {
+            Kind::Static(value) => Some(Reason::Compiled(value.clone_ref(py))),
+            _ => decides_rows().then_some(Reason::DecidesRows),
+        }
+    }
+
+    fn fixed(&self, py: Python<'_>) -> Vec<Fixed> {
+        let reason = |position| self.reason_to_keep(py, position);
+        (0..self.leaves.len())
+            .filter_map(|position| Some(Fixed { position, reason: reason(position)? }))
+            .collect()
     }
 
     #[inline]
@@ -374,10 +417,7 @@ impl PyFieldProgram {
                 Kind::Single => arrays.push(Field::of(object, &self.classes, place)?.single()?),
                 Kind::Scalar => arrays.push(object.clone()),
                 Kind::Static(value) => {
-                    let value = value.bind(py);
-                    if !object.is(value) && !object.eq(value)? {
-                        return Err(failure::static_value(program, &leaf.name, object, value));
-                    }
+                    check_static(Name { program, argument: &leaf.name }, object, value.bind(py))?;
                     arrays.push(object.clone());
                 }
             }
