@@ -1,6 +1,6 @@
 //! Programs that exchange halos, on every transport.
 
-use crate::toolchain::{C, CLANG, Compiler, succeeds};
+use crate::toolchain::{C, CLANG, CLANGPP, CPP, Compiler, succeeds};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -79,6 +79,19 @@ fn c_exchanges_packets_alone_and_on_threads() {
 #[test]
 fn c_exchanges_packets_between_processes() {
     let program = C.program("packets");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
+fn cpp_exchanges_alone_and_on_threads() {
+    alone_and_on_threads(CPP, "exchange");
+    alone_and_on_threads(CLANGPP, "exchange");
+}
+
+#[test]
+fn cpp_exchanges_between_processes() {
+    let program = CPP.program("exchange");
     launched(&program, "4");
     over_mpi(&program, "2");
 }

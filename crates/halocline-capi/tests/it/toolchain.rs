@@ -123,12 +123,13 @@ impl Compiler {
         command
     }
 
-    /// Compiles a program of `tests/c` and links it with the shared library.
+    /// Compiles a program of `tests/c` or `tests/cpp` and links it with the shared library.
     pub(crate) fn program(self, name: &str) -> PathBuf {
         let library = library();
         let program = own_file(name);
         let mut command = self.compile();
-        command.arg(here().join("tests/c").join(name).with_extension("c"));
+        let (folder, extension) = if self.language == "c" { ("tests/c", "c") } else { ("tests/cpp", "cpp") };
+        command.arg(here().join(folder).join(name).with_extension(extension));
         command.arg("-o").arg(&program).arg("-L").arg(library).args(["-lhalocline", "-lpthread", "-ldl"]);
         command.arg(format!("-Wl,-rpath,{}", library.display()));
         succeeds(&mut command);

@@ -1,0 +1,209 @@
+// Regular grids, patterns and domains. Included by halocline.hpp.
+#ifndef HALOCLINE_CPP_GRID_HPP
+#define HALOCLINE_CPP_GRID_HPP
+
+#include "comm.hpp"
+
+namespace halocline {
+
+// Which halo cells are filled.
+enum class neighbours : std::int32_t {
+  all = HALOCLINE_ALL,
+  faces = HALOCLINE_FACES,
+  faces_and_edges = HALOCLINE_FACES_AND_EDGES
+};
+
+// The width of a halo, in cells.
+class halo {
+ public:
+  // The same along each axis and at both sides.
+  halo(std::size_t width, neighbours filled = neighbours::all) : width_(width), filled_(filled) {}
+  // At the low and the high side of each axis.
+  halo(std::vector<std::size_t> low, std::vector<std::size_t> high, neighbours filled = neighbours::all)
+      : width_(0), low_(std::move(low)), high_(std::move(high)), filled_(filled) {
+    if (low_.size() != high_.size() || low_.empty()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "the halo needs a low and a high width for each axis");
+    }
+  }
+
+  // For calls of the C interface; valid while this lives.
+  halocline_halo get() const noexcept {
+    halocline_halo halo = HALOCLINE_HALO_INIT;
+    halo.width = width_;
+    halo.axes = low_.size();
+    halo.low = low_.data();
+    halo.high = high_.data();
+    halo.neighbours = static_cast<std::int32_t>(filled_);
+    return halo;
+  }
+
+ private:
+  std::size_t width_;
+  std::vector<std::size_t> low_, high_;
+  neighbours filled_;
+};
+
+// A box of cells: the local index of its first cell, and its number of cells along each axis.
+using box = halocline_box;
+
+// A domain of this rank: halocline_domain.
+struct domain {
+  std::uint64_t number;
+  std::uint64_t owned_count;
+  // Of the smallest array that holds owned and halo cells.
+  std::vector<std::size_t> extents;
+  box owned;
+
+  // The extents as an array, for views.
+  template <std::size_t Rank>
+  std::array<std::size_t, Rank> shape() const {
+    if (Rank != extents.size()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "the domain has another number of axes");
+    }
+    std::array<std::size_t, Rank> shape{};
+    for (std::size_t axis = 0; axis < Rank; axis++) shape[axis] = extents[axis];
+    return shape;
+  }
+};
+
+// Which cells each domain sends to and receives from the others.
+class pattern : public owner<halocline_pattern, halocline_pattern_free> {
+ public:
+  using owner::owner;
+
+  // The number of domains of this rank.
+  std::size_t domains() const {
+    std::size_t count;
+    check(halocline_pattern_domains(get(), &count));
+    return count;
+  }
+  halocline::domain domain(std::size_t index = 0) const {
+    halocline_domain found = HALOCLINE_DOMAIN_INIT;
+    check(halocline_pattern_domain(get(), index, &found));
+    return {found.number, found.owned_count, {found.extents, found.extents + found.axes}, found.owned};
+  }
+  // The owned cells whose stencil of `width` cells reads no halo cell.
+  box interior(std::size_t width, std::size_t index = 0) const {
+    box cells;
+    check(halocline_domain_interior(get(), index, width, &cells));
+    return cells;
+  }
+  // The other owned cells.
+  std::vector<box> boundary(std::size_t width, std::size_t index = 0) const {
+    return detail::stored<box>([&](box *boxes, std::size_t room, std::size_t *count) {
+      return halocline_domain_boundary(get(), index, width, boxes, room, count);
+    });
+  }
+  std::vector<box> halo_cells(std::size_t index = 0) const {
+    return detail::stored<box>([&](box *boxes, std::size_t room, std::size_t *count) {
+      return halocline_domain_halo(get(), index, boxes, room, count);
+    });
+  }
+  // The global coordinates of a local index.
+  template <std::size_t Axes>
+  std::array<std::int64_t, Axes> global(const std::array<std::size_t, Axes> &local, std::size_t index = 0) const {
+    static_assert(Axes <= HALOCLINE_AXES, "a grid has at most 4 axes");
+    std::array<std::size_t, HALOCLINE_AXES> from{};
+    std::array<std::int64_t, HALOCLINE_AXES> to{};
+    for (std::size_t axis = 0; axis < Axes; axis++) from[axis] = local[axis];
+    check(halocline_domain_global(get(), index, from.data(), to.data()));
+    std::array<std::int64_t, Axes> global{};
+    for (std::size_t axis = 0; axis < Axes; axis++) global[axis] = to[axis];
+    return global;
+  }
+  // The global ids of the cells of an unstructured domain, in local order.
+  std::vector<std::uint64_t> ids(std::size_t index = 0) const {
+    return detail::stored<std::uint64_t>([&](std::uint64_t *ids, std::size_t room, std::size_t *count) {
+      return halocline_domain_ids(get(), index, ids, room, count);
+    });
+  }
+  // The local indices of the owned cells of an unstructured domain.
+  std::vector<std::size_t> owned(std::size_t index = 0) const {
+    return detail::stored<std::size_t>([&](std::size_t *indices, std::size_t room, std::size_t *count) {
+      return halocline_domain_owned(get(), index, indices, room, count);
+    });
+  }
+  // The pattern of a narrower halo. Collective.
+  pattern narrowed(const halo &to) const {
+    halocline_pattern handle;
+    const halocline_halo width = to.get();
+    check(halocline_pattern_narrowed(get(), &width, &handle));
+    return pattern(handle);
+  }
+};
+
+// A regular grid cut into domains.
+class decomposition : public owner<halocline_decomposition, halocline_decomposition_free> {
+ public:
+  using owner::owner;
+
+  // The pattern that fills the halos. Collective.
+  halocline::pattern pattern(const comm &comm, const halo &halo) const {
+    halocline_pattern handle;
+    const halocline_halo width = halo.get();
+    check(halocline_pattern_regular(comm.get(), get(), &width, &handle));
+    return halocline::pattern(handle);
+  }
+  // The decomposition of the points between cells along some axes.
+  decomposition staggered(const std::vector<std::int32_t> &axes) const {
+    halocline_decomposition handle;
+    check(halocline_decomposition_staggered(get(), axes.data(), &handle));
+    return decomposition(handle);
+  }
+};
+
+// A regular grid of 1 to 4 axes.
+class regular_grid {
+ public:
+  explicit regular_grid(std::vector<std::size_t> extents) : extents_(std::move(extents)) {}
+
+  // Which axes are periodic.
+  regular_grid &periodic(const std::vector<bool> &axes) {
+    if (axes.size() != extents_.size()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "periodic needs one value for each axis of the grid");
+    }
+    periodic_.assign(axes.begin(), axes.end());
+    return *this;
+  }
+  regular_grid &domains_per_rank(std::size_t domains) {
+    domains_per_rank_ = domains;
+    return *this;
+  }
+
+  // Blocks chosen by the library.
+  decomposition decompose(std::size_t ranks) const {
+    halocline_decomposition handle;
+    const halocline_grid grid = get();
+    check(halocline_decompose(&grid, ranks, &handle));
+    return decomposition(handle);
+  }
+  // So many blocks along each axis.
+  decomposition decompose_into(const std::vector<std::size_t> &blocks, std::size_t ranks) const {
+    if (blocks.size() != extents_.size()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "blocks needs one number for each axis of the grid");
+    }
+    halocline_decomposition handle;
+    const halocline_grid grid = get();
+    check(halocline_decompose_into(&grid, blocks.data(), ranks, &handle));
+    return decomposition(handle);
+  }
+
+  // For calls of the C interface; valid while this lives.
+  halocline_grid get() const noexcept {
+    halocline_grid grid = HALOCLINE_GRID_INIT;
+    grid.axes = extents_.size();
+    grid.extents = extents_.data();
+    grid.periodic = periodic_.empty() ? nullptr : periodic_.data();
+    grid.domains_per_rank = domains_per_rank_;
+    return grid;
+  }
+
+ private:
+  std::vector<std::size_t> extents_;
+  std::vector<std::int32_t> periodic_;
+  std::size_t domains_per_rank_ = 1;
+};
+
+}  // namespace halocline
+
+#endif
