@@ -1,6 +1,7 @@
 //! The C interface as programs use it: compiled by a C and a C++ compiler, linked with the shared library, run.
 
 mod header;
+mod install;
 mod misuse;
 mod programs;
 mod toolchain;

@@ -1,11 +1,11 @@
 //! Programs that exchange halos, on every transport.
 
-use crate::toolchain::{C, CLANG, CLANGPP, CPP, Compiler, succeeds};
+use crate::toolchain::{C, CLANG, CLANGPP, CPP, succeeds};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The command `halocline`, which the tests build together with this one.
-fn halocline() -> PathBuf {
+pub(crate) fn halocline() -> PathBuf {
     let command = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("halocline");
     assert!(
         command.exists(),
@@ -15,31 +15,44 @@ fn halocline() -> PathBuf {
     command
 }
 
+/// What a program prints that a command launches.
+pub(crate) fn launched_by(command: &Path, program: &Path, ranks: &str) -> String {
+    succeeds(Command::new(command).args(["launch", "-n", ranks, "--"]).arg(program))
+}
+
 fn launched(program: &Path, ranks: &str) {
-    let printed = succeeds(Command::new(halocline()).args(["launch", "-n", ranks, "--"]).arg(program));
+    let printed = launched_by(&halocline(), program, ranks);
     assert!(printed.contains(&format!("ok {ranks} shm")), "{printed}");
 }
 
-fn over_mpi(program: &Path, ranks: &str) {
+/// What a program prints under mpirun.
+pub(crate) fn over_mpi_prints(program: &Path, ranks: &str) -> String {
     let mut mpirun = Command::new("mpirun");
     mpirun.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", ranks]).arg(program);
     mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    let printed = succeeds(&mut mpirun);
+    succeeds(&mut mpirun)
+}
+
+fn over_mpi(program: &Path, ranks: &str) {
+    let printed = over_mpi_prints(program, ranks);
     assert!(printed.contains(&format!("ok {ranks} mpi")), "{printed}");
 }
 
-fn alone_and_on_threads(compiler: Compiler, name: &str) {
-    if compiler.is_here() {
-        let program = compiler.program(name);
-        assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
-        assert_eq!(succeeds(Command::new(&program).arg("3")), "ok 3 thread\n");
-    }
+fn alone_and_on_threads(program: &Path) {
+    assert_eq!(succeeds(&mut Command::new(program)), "ok 1 thread\n");
+    assert_eq!(succeeds(Command::new(program).arg("3")), "ok 3 thread\n");
 }
 
 #[test]
 fn c_exchanges_alone_and_on_threads() {
-    alone_and_on_threads(C, "exchange");
-    alone_and_on_threads(CLANG, "exchange");
+    alone_and_on_threads(&C.program("exchange"));
+}
+
+#[test]
+fn c_compiled_by_clang_exchanges_alone_and_on_threads() {
+    if CLANG.is_here() {
+        alone_and_on_threads(&CLANG.program("exchange"));
+    }
 }
 
 #[test]
@@ -56,7 +69,7 @@ fn c_exchanges_over_mpi() {
 
 #[test]
 fn c_exchanges_unstructured_cells_alone_and_on_threads() {
-    alone_and_on_threads(C, "unstructured");
+    alone_and_on_threads(&C.program("unstructured"));
 }
 
 #[test]
@@ -73,7 +86,7 @@ fn c_passes_communicators_of_mpi() {
 
 #[test]
 fn c_exchanges_packets_alone_and_on_threads() {
-    alone_and_on_threads(C, "packets");
+    alone_and_on_threads(&C.program("packets"));
 }
 
 #[test]
@@ -84,14 +97,16 @@ fn c_exchanges_packets_between_processes() {
 }
 
 #[test]
-fn cpp_exchanges_alone_and_on_threads() {
-    alone_and_on_threads(CPP, "exchange");
-    alone_and_on_threads(CLANGPP, "exchange");
+fn cpp_exchanges_on_every_transport() {
+    let program = CPP.program("exchange");
+    alone_and_on_threads(&program);
+    launched(&program, "4");
+    over_mpi(&program, "2");
 }
 
 #[test]
-fn cpp_exchanges_between_processes() {
-    let program = CPP.program("exchange");
-    launched(&program, "4");
-    over_mpi(&program, "2");
+fn cpp_compiled_by_clang_exchanges_alone_and_on_threads() {
+    if CLANGPP.is_here() {
+        alone_and_on_threads(&CLANGPP.program("exchange"));
+    }
 }

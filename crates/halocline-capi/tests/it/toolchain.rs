@@ -34,10 +34,11 @@ pub(crate) fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let archive = archive();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("library-{}", modified(&archive)));
+        remove_old(folder.parent().unwrap(), "library-");
         if !folder.exists() {
-            remove_old(folder.parent().unwrap());
             link(&archive, &folder);
         }
+        remove_old(&folder, OWN);
         folder
     })
 }
@@ -53,23 +54,27 @@ fn link(archive: &Path, folder: &Path) {
     }
 }
 
-/// Removes libraries of archives that were built an hour ago or earlier.
-fn remove_old(folder: &Path) {
+/// Removes files and folders whose name begins so and that no test has changed for an hour.
+fn remove_old(folder: &Path, begin: &str) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
-        let is_library = entry.file_name().to_string_lossy().starts_with("library-");
         let age = entry.metadata().and_then(|of| of.modified()).ok().and_then(|time| time.elapsed().ok());
-        if is_library && age.is_some_and(|age| age > Duration::from_secs(3600)) {
+        let is_old = age.is_some_and(|age| age > Duration::from_secs(3600));
+        if is_old && entry.file_name().to_string_lossy().starts_with(begin) {
             // The test of another process may be removing it, too.
-            let _ = fs::remove_dir_all(entry.path());
+            let path = entry.path();
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     }
 }
+
+/// The names of files of one test begin so.
+const OWN: &str = "own-";
 
 /// A path for a file of this test alone, in the folder of the library.
 pub(crate) fn own_file(name: &str) -> PathBuf {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
-    library().join(format!("{}-{number}-{name}", std::process::id()))
+    library().join(format!("{OWN}{}-{number}-{name}", std::process::id()))
 }
 
 /// Runs a command that has to succeed, and returns what it prints.
@@ -111,7 +116,7 @@ impl Compiler {
         command.args([
             self.standard,
             "-D_GNU_SOURCE",
-            "-O1",
+            "-O0",
             "-Wall",
             "-Wextra",
             "-Wpedantic",

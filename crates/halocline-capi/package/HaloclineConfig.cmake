@@ -1,0 +1,27 @@
+# find_package(Halocline) defines
+#   Halocline::halocline  the shared library, for C and C++
+#   Halocline::static     the static library
+#   Halocline::fortran    the Fortran module `halocline`, compiled by each target that links it
+# and the variable Halocline_COMMAND, the command `halocline` that launches ranks.
+get_filename_component(Halocline_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+set(Halocline_COMMAND "${Halocline_PREFIX}/bin/halocline")
+
+if(NOT TARGET Halocline::halocline)
+  add_library(Halocline::halocline SHARED IMPORTED)
+  set_target_properties(Halocline::halocline PROPERTIES
+    IMPORTED_LOCATION "${Halocline_PREFIX}/lib/libhalocline.so.0"
+    IMPORTED_SONAME "libhalocline.so.0"
+    INTERFACE_INCLUDE_DIRECTORIES "${Halocline_PREFIX}/include")
+
+  add_library(Halocline::static STATIC IMPORTED)
+  set_target_properties(Halocline::static PROPERTIES
+    IMPORTED_LOCATION "${Halocline_PREFIX}/lib/libhalocline.a"
+    INTERFACE_INCLUDE_DIRECTORIES "${Halocline_PREFIX}/include"
+    INTERFACE_LINK_LIBRARIES "gcc_s;m;pthread;dl")
+
+  add_library(Halocline::fortran INTERFACE IMPORTED)
+  set_target_properties(Halocline::fortran PROPERTIES
+    INTERFACE_SOURCES
+      "${Halocline_PREFIX}/share/halocline/halocline.f90;${Halocline_PREFIX}/share/halocline/halocline_fortran.c"
+    INTERFACE_LINK_LIBRARIES Halocline::halocline)
+endif()

@@ -1,0 +1,110 @@
+//! The installed library as a user gets it: the examples built outside the repository, with pkg-config and with CMake.
+
+use crate::programs::{halocline, launched_by, over_mpi_prints};
+use crate::toolchain::{C, archive, here, own_file, succeeds};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn repository() -> PathBuf {
+    here().join("../..").canonicalize().unwrap()
+}
+
+/// Installs what cargo has built, and returns the prefix.
+fn installed() -> PathBuf {
+    let prefix = own_file("installed");
+    let mut install = Command::new(repository().join("tools/install"));
+    install.arg("--prefix").arg(&prefix).arg("--archive").arg(archive()).arg("--command").arg(halocline());
+    succeeds(&mut install);
+    prefix
+}
+
+/// Copies the examples and the mesh out of the repository.
+fn examples() -> PathBuf {
+    let folder = own_file("examples");
+    fs::create_dir(&folder).unwrap();
+    succeeds(Command::new("cp").arg("-R").arg(repository().join("examples")).arg(&folder));
+    folder.join("examples")
+}
+
+fn is_here(command: &str) -> bool {
+    let found = Command::new(command).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("== SKIPPED: no {command} here");
+    }
+    found
+}
+
+/// The flags that pkg-config gives for the installed library.
+fn flags(prefix: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(arguments).arg("halocline").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    succeeds(&mut command).split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_example_of_c_is_built_with_pkg_config_and_equals_one_rank() {
+    if !is_here("pkg-config") {
+        return;
+    }
+    let (prefix, source) = (installed(), examples().join("c/heat.c"));
+    let build = |name: &str, arguments: &[String]| {
+        let program = own_file(name);
+        let mut compile = Command::new(C.command);
+        compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"]).arg(&source).args(arguments);
+        succeeds(compile.arg("-o").arg(&program));
+        program
+    };
+    let program = build("heat", &flags(&prefix, &["--cflags", "--libs"]));
+    assert!(succeeds(&mut Command::new(&program)).contains("on 1 ranks, equal to one rank"));
+    let printed = launched_by(&prefix.join("bin/halocline"), &program, "4");
+    assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
+
+    // With the static library, and what pkg-config says that it needs.
+    let own = prefix.join("lib/libhalocline.a").display().to_string();
+    let needed = flags(&prefix, &["--cflags", "--libs", "--static"]);
+    let needed = needed.into_iter().map(|flag| if flag == "-lhalocline" { own.clone() } else { flag });
+    let program = build("heat-static", &needed.collect::<Vec<_>>());
+    assert!(succeeds(&mut Command::new(&program)).contains("on 1 ranks, equal to one rank"));
+    fs::remove_dir_all(prefix).unwrap();
+}
+
+#[test]
+fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
+    if !is_here("cmake") {
+        return;
+    }
+    let (prefix, source, build) = (installed(), examples(), own_file("build"));
+    let fortran = is_here("gfortran") && has_mpi_of_fortran();
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(&source).arg("-B").arg(&build);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
+    configure.arg(format!("-DFORTRAN={}", if fortran { "ON" } else { "OFF" }));
+    succeeds(&mut configure);
+    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    let launcher = prefix.join("bin/halocline");
+    let printed = launched_by(&launcher, &build.join("heat_c"), "2");
+    assert!(printed.contains("on 2 ranks, equal to one rank"), "{printed}");
+    let mut unstructured = Command::new(&launcher);
+    unstructured.args(["launch", "-n", "4", "--"]).arg(build.join("unstructured"));
+    let printed = succeeds(unstructured.arg(repository().join("data/fesom-pi")));
+    assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
+    if fortran {
+        let printed = over_mpi_prints(&build.join("heat_fortran"), "4");
+        assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
+    }
+    fs::remove_dir_all(prefix).unwrap();
+}
+
+/// Whether the modules of MPI are installed for Fortran.
+fn has_mpi_of_fortran() -> bool {
+    let source = own_file("uses_mpi.f90");
+    fs::write(&source, "program p\nuse mpi_f08\nend program\n").unwrap();
+    let compiled =
+        Command::new("mpifort").arg("-c").arg(&source).current_dir(source.parent().unwrap()).output();
+    let found = compiled.is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("== SKIPPED: no MPI for Fortran here (libopenmpi-dev)");
+    }
+    found
+}
