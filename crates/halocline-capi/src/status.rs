@@ -18,7 +18,7 @@ macro_rules! statuses {
             /// The name in the header.
             fn name(self) -> Option<&'static CStr> {
                 match self.0 {
-                    $($number => Some($text),)*
+                    $($number => CStr::from_bytes_with_nul(concat!("HALOCLINE_", $text, "\0").as_bytes()).ok(),)*
                     _ => None,
                 }
             }
@@ -27,20 +27,20 @@ macro_rules! statuses {
 }
 
 statuses! {
-    OK = 0, c"HALOCLINE_OK";
-    ARGUMENT = 1, c"HALOCLINE_ERROR_ARGUMENT";
-    HANDLE = 2, c"HALOCLINE_ERROR_HANDLE";
-    BUSY = 3, c"HALOCLINE_ERROR_BUSY";
-    COMMUNICATION = 4, c"HALOCLINE_ERROR_COMMUNICATION";
-    DEADLINE = 5, c"HALOCLINE_ERROR_DEADLINE";
-    MPI = 6, c"HALOCLINE_ERROR_MPI";
-    DEVICE = 7, c"HALOCLINE_ERROR_DEVICE";
-    FAILED = 8, c"HALOCLINE_ERROR_FAILED";
-    ELSEWHERE = 9, c"HALOCLINE_ERROR_ELSEWHERE";
-    MEMORY = 10, c"HALOCLINE_ERROR_MEMORY";
-    FORKED = 11, c"HALOCLINE_ERROR_FORKED";
-    CALLBACK = 12, c"HALOCLINE_ERROR_CALLBACK";
-    INTERNAL = 13, c"HALOCLINE_ERROR_INTERNAL";
+    OK = 0, "OK";
+    ARGUMENT = 1, "ERROR_ARGUMENT";
+    HANDLE = 2, "ERROR_HANDLE";
+    BUSY = 3, "ERROR_BUSY";
+    COMMUNICATION = 4, "ERROR_COMMUNICATION";
+    DEADLINE = 5, "ERROR_DEADLINE";
+    MPI = 6, "ERROR_MPI";
+    DEVICE = 7, "ERROR_DEVICE";
+    FAILED = 8, "ERROR_FAILED";
+    ELSEWHERE = 9, "ERROR_ELSEWHERE";
+    MEMORY = 10, "ERROR_MEMORY";
+    FORKED = 11, "ERROR_FORKED";
+    CALLBACK = 12, "ERROR_CALLBACK";
+    INTERNAL = 13, "ERROR_INTERNAL";
 }
 
 /// Why a call is refused or has failed.
