@@ -14,16 +14,16 @@ use halocline::{Pattern, UnstructuredDomain};
 /// `halocline_cells`.
 #[repr(C)]
 pub(crate) struct Cells {
-    size: usize,
-    number: u64,
-    count: usize,
-    ids: *const u64,
-    halo_count: usize,
-    halo_ids: *const u64,
-    halo_indices: *const usize,
-    owners: *const usize,
-    level_count: usize,
-    levels: *const usize,
+    pub(crate) size: usize,
+    pub(crate) number: u64,
+    pub(crate) count: usize,
+    pub(crate) ids: *const u64,
+    pub(crate) halo_count: usize,
+    pub(crate) halo_ids: *const u64,
+    pub(crate) halo_indices: *const usize,
+    pub(crate) owners: *const usize,
+    pub(crate) level_count: usize,
+    pub(crate) levels: *const usize,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.

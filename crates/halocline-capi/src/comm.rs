@@ -31,8 +31,8 @@ impl Comm {
 /// `halocline_mpi_options`.
 #[repr(C)]
 pub(crate) struct MpiOptions {
-    size: usize,
-    node_aware: i32,
+    pub(crate) size: usize,
+    pub(crate) node_aware: i32,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers.

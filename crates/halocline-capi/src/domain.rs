@@ -13,8 +13,8 @@ use halocline::{Domain, LocalBox};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CellBox {
-    first: [usize; AXES],
-    extents: [usize; AXES],
+    pub(crate) first: [usize; AXES],
+    pub(crate) extents: [usize; AXES],
 }
 
 impl CellBox {
@@ -30,12 +30,12 @@ impl CellBox {
 /// `halocline_domain`.
 #[repr(C)]
 pub(crate) struct DomainShape {
-    size: usize,
-    axes: usize,
-    number: u64,
-    owned_count: u64,
-    extents: [usize; AXES],
-    owned: CellBox,
+    pub(crate) size: usize,
+    pub(crate) axes: usize,
+    pub(crate) number: u64,
+    pub(crate) owned_count: u64,
+    pub(crate) extents: [usize; AXES],
+    pub(crate) owned: CellBox,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers.

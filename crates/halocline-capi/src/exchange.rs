@@ -18,25 +18,25 @@ use std::sync::Arc;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Binding {
-    pattern: Handle<BoundPattern>,
-    field: Handle<Field>,
+    pub(crate) pattern: Handle<BoundPattern>,
+    pub(crate) field: Handle<Field>,
 }
 
 /// `halocline_bind_options`.
 #[repr(C)]
 pub(crate) struct BindChoices {
-    size: usize,
-    name: *const c_char,
-    deadline: f64,
-    streams: *const Handle<Arc<Stream>>,
-    stream_count: usize,
-    ll_bytes: usize,
-    link: i32,
-    checked: i32,
-    run_inline: i32,
-    stream_waits: i32,
-    ll: i32,
-    reserved: i32,
+    pub(crate) size: usize,
+    pub(crate) name: *const c_char,
+    pub(crate) deadline: f64,
+    pub(crate) streams: *const Handle<Arc<Stream>>,
+    pub(crate) stream_count: usize,
+    pub(crate) ll_bytes: usize,
+    pub(crate) link: i32,
+    pub(crate) checked: i32,
+    pub(crate) run_inline: i32,
+    pub(crate) stream_waits: i32,
+    pub(crate) ll: i32,
+    pub(crate) reserved: i32,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers, floating-point numbers and raw pointers.
@@ -186,8 +186,8 @@ const MOST_SETS: usize = 1 << 16;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PendingExchange {
-    exchange: u64,
-    epoch: u64,
+    pub(crate) exchange: u64,
+    pub(crate) epoch: u64,
 }
 
 impl PendingExchange {

@@ -18,12 +18,12 @@ use std::sync::Arc;
 /// `halocline_memory`.
 #[repr(C)]
 pub(crate) struct MemoryOptions {
-    size: usize,
-    base: *mut c_void,
-    release: Release,
-    context: *mut c_void,
-    space: i32,
-    device: i32,
+    pub(crate) size: usize,
+    pub(crate) base: *mut c_void,
+    pub(crate) release: Release,
+    pub(crate) context: *mut c_void,
+    pub(crate) space: i32,
+    pub(crate) device: i32,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers, raw pointers and a function that may be null. The header asks

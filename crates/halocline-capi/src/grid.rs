@@ -13,11 +13,11 @@ pub(crate) const AXES: usize = 4;
 /// `halocline_grid`.
 #[repr(C)]
 pub(crate) struct Grid {
-    size: usize,
-    axes: usize,
-    extents: *const usize,
-    periodic: *const i32,
-    domains_per_rank: usize,
+    pub(crate) size: usize,
+    pub(crate) axes: usize,
+    pub(crate) extents: *const usize,
+    pub(crate) periodic: *const i32,
+    pub(crate) domains_per_rank: usize,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.
@@ -34,12 +34,12 @@ unsafe impl Options for Grid {
 /// `halocline_halo`.
 #[repr(C)]
 pub(crate) struct HaloWidths {
-    size: usize,
-    width: usize,
-    axes: usize,
-    low: *const usize,
-    high: *const usize,
-    neighbours: i32,
+    pub(crate) size: usize,
+    pub(crate) width: usize,
+    pub(crate) axes: usize,
+    pub(crate) low: *const usize,
+    pub(crate) high: *const usize,
+    pub(crate) neighbours: i32,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.

@@ -9,17 +9,17 @@ use std::ffi::c_char;
 /// `halocline_layout`.
 #[repr(C)]
 pub(crate) struct LayoutOptions {
-    size: usize,
-    dimensions: usize,
-    extents: *const usize,
-    strides: *const isize,
-    axis_count: usize,
-    axes: *const usize,
-    origin_count: usize,
-    origin: *const usize,
-    name: *const c_char,
-    element: i32,
-    padded: i32,
+    pub(crate) size: usize,
+    pub(crate) dimensions: usize,
+    pub(crate) extents: *const usize,
+    pub(crate) strides: *const isize,
+    pub(crate) axis_count: usize,
+    pub(crate) axes: *const usize,
+    pub(crate) origin_count: usize,
+    pub(crate) origin: *const usize,
+    pub(crate) name: *const c_char,
+    pub(crate) element: i32,
+    pub(crate) padded: i32,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.

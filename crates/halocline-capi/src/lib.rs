@@ -32,6 +32,8 @@ mod grid;
 mod keep_alive;
 #[cfg(not(loom))]
 mod layout;
+#[cfg(all(test, not(loom)))]
+mod layout_tests;
 #[cfg(not(loom))]
 mod memory_resource;
 #[cfg(not(loom))]

@@ -96,11 +96,11 @@ unsafe extern "C" fn halocline_resource_limited(
 /// `halocline_resource_statistics`.
 #[repr(C)]
 pub(crate) struct Statistics {
-    size: usize,
-    in_use: usize,
-    peak: usize,
-    allocations: u64,
-    spilled: u64,
+    pub(crate) size: usize,
+    pub(crate) in_use: usize,
+    pub(crate) peak: usize,
+    pub(crate) allocations: u64,
+    pub(crate) spilled: u64,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers.

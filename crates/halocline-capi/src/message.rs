@@ -12,9 +12,9 @@ use std::sync::Arc;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct LinkOfRank {
-    peer: usize,
-    direction: i32,
-    path: i32,
+    pub(crate) peer: usize,
+    pub(crate) direction: i32,
+    pub(crate) path: i32,
 }
 
 impl From<LinkInfo> for LinkOfRank {

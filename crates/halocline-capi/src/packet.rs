@@ -16,18 +16,18 @@ use std::sync::Arc;
 /// `halocline_packet`.
 #[repr(C)]
 pub(crate) struct PacketOptions {
-    size: usize,
-    metadata: *const c_void,
-    metadata_bytes: usize,
-    payload: *const c_void,
-    payload_bytes: usize,
-    release: Release,
-    context: *mut c_void,
-    stream: Handle<Arc<Stream>>,
-    has_payload: i32,
-    space: i32,
-    device: i32,
-    reserved: i32,
+    pub(crate) size: usize,
+    pub(crate) metadata: *const c_void,
+    pub(crate) metadata_bytes: usize,
+    pub(crate) payload: *const c_void,
+    pub(crate) payload_bytes: usize,
+    pub(crate) release: Release,
+    pub(crate) context: *mut c_void,
+    pub(crate) stream: Handle<Arc<Stream>>,
+    pub(crate) has_payload: i32,
+    pub(crate) space: i32,
+    pub(crate) device: i32,
+    pub(crate) reserved: i32,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers, raw pointers and a function that may be null. The header asks
@@ -125,15 +125,15 @@ pub(crate) unsafe fn packets(
 /// `halocline_contents`.
 #[repr(C)]
 pub(crate) struct Contents {
-    size: usize,
-    metadata: *const c_void,
-    metadata_bytes: usize,
-    payload: *const c_void,
-    payload_bytes: usize,
-    has_payload: i32,
-    space: i32,
-    device: i32,
-    reserved: i32,
+    pub(crate) size: usize,
+    pub(crate) metadata: *const c_void,
+    pub(crate) metadata_bytes: usize,
+    pub(crate) payload: *const c_void,
+    pub(crate) payload_bytes: usize,
+    pub(crate) has_payload: i32,
+    pub(crate) space: i32,
+    pub(crate) device: i32,
+    pub(crate) reserved: i32,
 }
 
 // SAFETY: `repr(C)`, begins with its size, and consists of integers and raw pointers.

@@ -1,7 +1,9 @@
-/* Communicators of a program that initialises Open MPI itself: by MPI_Comm, by MPI_Fint, and wrong ones. Prints "ok RANKS". The functions of
+/* Communicators of a program that initialises Open MPI itself: by MPI_Comm, by MPI_Fint, and wrong ones. `mpi_comm funneled` lets one
+ * thread call MPI. Prints "ok RANKS mpi". The functions of
  * MPI are looked up, so that no mpi.h is needed. */
 #include "check.h"
 #include <dlfcn.h>
+#include <pthread.h>
 
 static void *mpi;
 
@@ -29,8 +31,21 @@ static void of_other_libraries(void) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "node_aware is 9", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(null), &options, &comm));
 }
 
-int main(void) {
-  enum { MPI_THREAD_MULTIPLE = 3 };
+static void *call_of_another_thread(void *given) {
+  REFUSED(HALOCLINE_ERROR_MPI, "that thread", halocline_comm_barrier(*(halocline_comm *)given));
+  return NULL;
+}
+
+/* With MPI_THREAD_FUNNELED only the thread that has initialised MPI may use the communicator. */
+static void other_threads_are_refused(halocline_comm comm) {
+  pthread_t thread;
+  TRUE(pthread_create(&thread, NULL, call_of_another_thread, &comm) == 0);
+  TRUE(pthread_join(thread, NULL) == 0);
+}
+
+int main(int argc, char **argv) {
+  enum { MPI_THREAD_FUNNELED = 1, MPI_THREAD_MULTIPLE = 3 };
+  int is_funneled = argc == 2 && strcmp(argv[1], "funneled") == 0;
   mpi = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
   TRUE(mpi != NULL);
   int (*init)(int *, char ***, int, int *), (*finalize)(void), (*c2f)(void *), provided;
@@ -40,7 +55,7 @@ int main(void) {
   void *world = dlsym(mpi, "ompi_mpi_comm_world");
   halocline_comm comms[2];
   REFUSED(HALOCLINE_ERROR_MPI, "MPI_Init", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(world), NULL, &comms[0]));
-  TRUE(init(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) == 0);
+  TRUE(init(NULL, NULL, is_funneled ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE, &provided) == 0);
   of_other_libraries();
   halocline_mpi_options messages = HALOCLINE_MPI_OPTIONS_INIT;
   messages.node_aware = HALOCLINE_OFF;
@@ -55,11 +70,16 @@ int main(void) {
   }
   OK(halocline_comm_rank(comms[0], &rank));
   OK(halocline_comm_free(&comms[1]));
+  if (is_funneled) {
+    other_threads_are_refused(comms[0]);
+  }
   OK(halocline_comm_barrier(comms[0]));
   TRUE(finalize() == 0);
   REFUSED(HALOCLINE_ERROR_MPI, "finalised", halocline_comm_from_mpi(HALOCLINE_MPI_COMM(world), NULL, &comms[1]));
   if (size > 1) {
-    REFUSED(HALOCLINE_ERROR_MPI, "finalised", halocline_comm_barrier(comms[0]));
+    /* Unless the other rank has been faster to leave. */
+    halocline_status status = halocline_comm_barrier(comms[0]);
+    TRUE(status == HALOCLINE_ERROR_MPI || status == HALOCLINE_ERROR_COMMUNICATION);
   }
   OK(halocline_comm_free(&comms[0]));
   if (rank == 0) {

@@ -90,7 +90,7 @@ fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
     let printed = succeeds(unstructured.arg(repository().join("data/fesom-pi")));
     assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
     if fortran {
-        let printed = over_mpi_prints(&build.join("heat_fortran"), "4");
+        let printed = over_mpi_prints(&[build.join("heat_fortran").as_os_str()], "4");
         assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
     }
     fs::remove_dir_all(prefix).unwrap();

@@ -1,6 +1,7 @@
 //! Programs that exchange halos, on every transport.
 
 use crate::toolchain::{C, CLANG, CLANGPP, CPP, succeeds};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,16 +26,16 @@ fn launched(program: &Path, ranks: &str) {
     assert!(printed.contains(&format!("ok {ranks} shm")), "{printed}");
 }
 
-/// What a program prints under mpirun.
-pub(crate) fn over_mpi_prints(program: &Path, ranks: &str) -> String {
+/// What a program with its arguments prints under mpirun.
+pub(crate) fn over_mpi_prints(program: &[&OsStr], ranks: &str) -> String {
     let mut mpirun = Command::new("mpirun");
-    mpirun.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", ranks]).arg(program);
+    mpirun.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", ranks]).args(program);
     mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     succeeds(&mut mpirun)
 }
 
 fn over_mpi(program: &Path, ranks: &str) {
-    let printed = over_mpi_prints(program, ranks);
+    let printed = over_mpi_prints(&[program.as_os_str()], ranks);
     assert!(printed.contains(&format!("ok {ranks} mpi")), "{printed}");
 }
 
@@ -81,7 +82,10 @@ fn c_exchanges_unstructured_cells_between_processes() {
 
 #[test]
 fn c_passes_communicators_of_mpi() {
-    over_mpi(&C.program("mpi_comm"), "2");
+    let program = C.program("mpi_comm");
+    over_mpi(&program, "2");
+    let printed = over_mpi_prints(&[program.as_os_str(), OsStr::new("funneled")], "2");
+    assert!(printed.contains("ok 2 mpi"), "{printed}");
 }
 
 #[test]
