@@ -1,5 +1,6 @@
 /* Neighbour exchanges and sparse all-to-alls: as processes, or as threads with `packets N`. */
 #include "ranks.h"
+#include <sched.h>
 #include <stdatomic.h>
 
 static halocline_packet packet_of(const char *text, const void *payload, size_t bytes) {
@@ -60,6 +61,7 @@ static void on_a_ring(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_round_is_complete(round, &complete));
   TRUE(complete == 1);
   while (atomic_load(&told) == 0) {
+    sched_yield();
   }
   TRUE(atomic_load(&told) == 1);
   halocline_resource_statistics statistics = HALOCLINE_RESOURCE_STATISTICS_INIT;
@@ -68,7 +70,9 @@ static void on_a_ring(halocline_comm comm, size_t rank, size_t size) {
   TRUE(statistics.in_use >= (size > 1 ? 2 * BYTES : 0));
   holds(from_left, "to the right", left, BYTES);
   holds(from_right, "to the left", right, BYTES);
-  TRUE(atomic_load(&released) == 2);
+  while (atomic_load(&released) < 2) {
+    sched_yield();
+  }
   REFUSED(HALOCLINE_ERROR_BUSY, "taken", halocline_round_wait(round, &from_left, &from_right));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "callback is NULL", halocline_round_on_completion(round, NULL, NULL));
   OK(halocline_round_free(&round));

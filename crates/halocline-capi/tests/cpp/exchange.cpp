@@ -70,11 +70,10 @@ static void regular(const hc::comm &comm) {
   fill(pattern, b);
   moved.exchange_and_wait();
   TRUE(wrong(pattern, b) == 0);
-  comm.barrier();
   moved.reset();
   field.reset();
-  comm.barrier();
-  TRUE(watch.expired());
+  // A thread of the library may be the last that holds it.
+  while (!watch.expired()) std::this_thread::yield();
 
   hc::pattern_links links(comm, {&pattern});
   fill(pattern, a.view());
