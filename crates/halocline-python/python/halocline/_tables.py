@@ -1,5 +1,6 @@
 """Tables of pyarrow, polars, pandas and cuDF: to Arrow for ``halocline.rolling``, and back."""
 
+import collections
 import datetime
 import sys
 
@@ -42,11 +43,16 @@ def pyarrow_for(what):
 
 def wanted(columns, keys, needed):
     """Those of a table's columns that are needed; all if one is missing, so that the error can name them."""
-    twice = next((column for at, column in enumerate(columns) if column in columns[:at]), None)
-    if twice is not None:
-        raise HaloValueError(f"table: two columns are named {twice!r}; give each a name of its own")
+    refuse_twice("columns", columns)
     some = {*keys, *columns} if needed is None else {*keys, *needed}
     return [column for column in columns if column in some] if some <= set(columns) else list(columns)
+
+
+def refuse_twice(what, names):
+    """Refuses columns or levels of which two have one name."""
+    twice = next((name for name, count in collections.Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise HaloValueError(f"table: two {what} are named {twice!r}; give each a name of its own")
 
 
 class ArrowTable:
@@ -116,6 +122,7 @@ class PandasFrame(ArrowTable):
         pyarrow = pyarrow_for("a table of pandas")
         columns = set(map(str, frame.columns))
         self.levels = [name for name in frame.index.names if isinstance(name, str) and name in keys and name not in columns]
+        refuse_twice("levels of the index", self.levels)
         self.index = frame.index
         if None in frame.index.names:
             missing = next((key for key in keys if key not in columns and key not in self.levels), None)
@@ -131,14 +138,12 @@ class PandasFrame(ArrowTable):
         except (pyarrow.ArrowException, ValueError, TypeError) as refused:
             raise HaloTypeError(f"table: pandas cannot give it to Arrow: {refused}") from refused
         super().__init__(rows, keys, needed)
-
-    def dtype(self, name):
-        """The type of a column of the frame."""
-        return self.flat.dtypes.iloc[self.rows.column_names.index(name)]
+        # The types of the columns of the frame.
+        self.dtypes = dict(zip(rows.column_names, self.flat.dtypes))
 
     def table(self, stream):
         rows = pyarrow_for("this table").table(stream)
-        frame = to_pandas(rows, {name: arrow_type(self.dtype(name)) for name in rows.column_names})
+        frame = to_pandas(rows, {name: arrow_type(self.dtypes[name]) for name in rows.column_names})
         return frame.set_index(self.levels) if self.levels else frame
 
     def result(self, stream, of):
@@ -147,7 +152,7 @@ class PandasFrame(ArrowTable):
         result.index = self.index
         rows = pyarrow_for("this table").table(stream)
         kinds = zip(rows.schema, of)
-        columns = to_pandas(rows, {field.name: type_of_result(field.type, self.dtype(name)) for field, name in kinds})
+        columns = to_pandas(rows, {field.name: type_of_result(field.type, self.dtypes[name]) for field, name in kinds})
         for name in columns:
             result[name] = columns[name].array
         return result

@@ -161,6 +161,15 @@ def test_two_columns_of_one_name_are_refused():
             rolling(table)
 
 
+def test_two_levels_of_an_index_of_one_name_are_refused():
+    index = pd.MultiIndex.from_arrays([[1, 2], [3, 4]], names=["t", "t"])
+    frame = pd.DataFrame({"v": [1.0, 2.0]}, index=index)
+    with pytest.raises(hc.HaloValueError, match="^table: two levels of the index are named 't'; give each a name of its own$"):
+        rolling(frame)
+    # A column has that name, too: the levels are not the key.
+    assert rolling(frame.assign(t=[1, 2]))["v_sum"].tolist() == [1, 3]
+
+
 def test_a_producer_that_fails_is_quoted():
     class Refuses:
         def __arrow_c_stream__(self, requested_schema=None):
