@@ -11,7 +11,7 @@ pl = pytest.importorskip("polars", reason="polars is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
-from windows import assert_equal, by_polars, frame_of, parts, statistics  # noqa: E402
+from windows import assert_equal, by_polars, frame_of, parts, seeds, statistics  # noqa: E402
 
 CLOSED = ["left", "right", "both", "none"]
 
@@ -24,11 +24,12 @@ def over(tables, *arguments, **options):
 @pytest.mark.parametrize("ranks", [1, 2, 4, 5])
 @pytest.mark.parametrize("closed", CLOSED)
 @pytest.mark.parametrize("group", [None, "group"])
-def test_windows_of_time_are_those_of_polars(ranks, closed, group):
-    for seed in range(4):
+@pytest.mark.parametrize("with_nan", [False, True])
+def test_windows_of_time_are_those_of_polars(ranks, closed, group, with_nan):
+    for seed in seeds(4):
         random = np.random.default_rng([seed, ranks])
-        frame = frame_of(random, int(random.integers(0, 150)))
-        window, offset = [("5s", None), ("700ms", None), ("3s", "-9s"), ("2s", "1s")][seed]
+        frame = frame_of(random, int(random.integers(0, 150)), with_nan=with_nan)
+        window, offset = [("5s", None), ("700ms", None), ("3s", "-9s"), ("2s", "1s")][seed % 4]
         found = over(
             parts(random, frame, ranks), "time", window, closed=closed, offset=offset, group=group, columns=["value", "number"],
             aggregate=statistics(hc), min_samples=0, threads=1,
@@ -41,7 +42,8 @@ def test_windows_of_time_are_those_of_polars(ranks, closed, group):
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("group", [None, "group"])
 def test_windows_of_rows_are_those_of_polars(ranks, center, group):
-    for seed, rows in enumerate([1, 2, 5, 8, 40]):
+    for seed in seeds(5):
+        rows = [1, 2, 5, 8, 40][seed % 5]
         random = np.random.default_rng([seed, ranks])
         frame = frame_of(random, int(random.integers(1, 120)))
         found = pl.concat(
@@ -62,7 +64,7 @@ def test_windows_of_rows_are_those_of_polars(ranks, center, group):
 @pytest.mark.parametrize("closed", CLOSED)
 def test_windows_are_those_of_pandas(ranks, closed):
     in_pandas = {"none": "neither"}.get(closed, closed)
-    for seed in range(3):
+    for seed in seeds(3):
         random = np.random.default_rng([seed, ranks])
         # Of equal times pandas ends a window at its row.
         frame = frame_of(random, 100, with_ties=False).to_pandas().drop(columns="name")
@@ -73,6 +75,33 @@ def test_windows_are_those_of_pandas(ranks, closed):
             expected = frame[["time", "value"] if on else ["value"]].rolling(window, on=on, closed=in_pandas, center=center)
             np.testing.assert_allclose(found["value_mean"], expected.mean()["value"], rtol=1e-9)
             assert list(found.columns) == ["time", "value_mean", "value_count"] and len(found) == len(frame)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("window", ["5s", "700ms", 3, 8])
+def test_windows_of_groups_with_ties_are_those_of_pandas(ranks, window):
+    names = ["sum", "mean", "min", "max", "std", "count"]
+    for seed in seeds(3):
+        random = np.random.default_rng([seed, ranks])
+        # pandas has NaN for null.
+        frame = frame_of(random, int(random.integers(1, 150)), with_nan=True).to_pandas()
+        frame["value"] = frame["value"].astype("f8")
+        tables = [part.to_pandas() for part in parts(random, pl.from_pandas(frame), ranks)]
+        found = pd.concat(over(tables, "time", window, group="group", aggregate={"value": names}, min_samples=1))
+        groups = frame.groupby("group")
+        if isinstance(window, str):
+            theirs = groups.rolling(window, on="time")["value"].agg(names).reset_index(drop=True)
+            # Of rows of one time pandas ends each window at its row: the last window has them all.
+            theirs = theirs.groupby([frame["group"], frame["time"]]).transform(lambda rows: rows.iloc[-1])
+        else:
+            theirs = groups["value"].rolling(window, min_periods=1).agg(names).reset_index(drop=True)
+        for name in names:
+            ours = found[f"value_{name}"].astype("f8")
+            if name == "count":
+                # Without a value `min_samples` makes it null.
+                ours = ours.fillna(0)
+            # The online sums of pandas keep an error of the values that have left the window.
+            np.testing.assert_allclose(ours, theirs[name], rtol=1e-7, atol=1e-7, err_msg=name)
 
 
 def test_lengths_in_all_forms():

@@ -1,5 +1,7 @@
 """Tables for tests of ``halocline.rolling``, divided among ranks, and what polars says of the whole table."""
 
+import os
+
 import numpy as np
 import polars as pl
 
@@ -7,8 +9,9 @@ SECOND = 1_000_000
 STATISTICS = {
     "sum": lambda column: column.sum(),
     "mean": lambda column: column.mean(),
-    "min": lambda column: column.min(),
-    "max": lambda column: column.max(),
+    # With a NaN the result is NaN, as of `rolling_min` of polars.
+    "min": lambda column: column.nan_min(),
+    "max": lambda column: column.nan_max(),
     "count": lambda column: column.count(),
     "std": lambda column: column.std(),
     "var": lambda column: column.var(ddof=0),
@@ -19,10 +22,21 @@ STATISTICS = {
 }
 
 
-def frame_of(random, rows, with_ties=True):
+def seeds(count):
+    """Seeds of random tables. ``HALOCLINE_SEED`` is the only one, ``HALOCLINE_SEEDS`` their number. pytest shows what is printed here when a
+    test fails: the last line is the seed that failed."""
+    only = os.environ.get("HALOCLINE_SEED")
+    for seed in [int(only)] if only else range(int(os.environ.get("HALOCLINE_SEEDS", count))):
+        print(f"HALOCLINE_SEED={seed}")
+        yield seed
+
+
+def frame_of(random, rows, with_ties=True, with_nan=False):
     """Rows sorted by group and time, with equal times, gaps and nulls."""
     steps = random.choice([0, 1, 1, 2, 30] if with_ties else [1, 1, 2, 30], rows) * SECOND // 2
     values = random.normal(10, 3, rows).round(3)
+    if with_nan:
+        values[random.random(rows) < 0.1] = np.nan
     frame = pl.DataFrame(
         {
             "group": np.sort(random.integers(0, 4, rows)).astype("i4"),
