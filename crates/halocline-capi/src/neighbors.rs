@@ -21,6 +21,7 @@ pub(crate) fn of_neighbor(error: NeighborError) -> Refusal {
         E::NoNeighbor { .. } | E::Finished { .. } | E::Metadata { .. } => Status::ARGUMENT,
         E::Busy { .. } | E::InFlight { .. } | E::Taken { .. } => Status::BUSY,
         E::Deadline { .. } => Status::DEADLINE,
+        E::RefusedElsewhere { .. } => Status::ELSEWHERE,
         _ => Status::FAILED,
     };
     Refusal::new(status, error.to_string())
@@ -60,11 +61,16 @@ unsafe extern "C" fn halocline_neighbors_create(
     neighbors: *mut Handle<NeighborExchange>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(neighbors, "neighbors") }?;
         let comm = comm.pin()?;
-        let topology = if options::flag(ring, "ring")? { Topology::Ring } else { Topology::Line };
-        let made = NeighborExchange::new(&comm.comm, topology, resource(memory, &comm.comm)?);
+        let parsed = (|| {
+            // SAFETY: the caller passes null or a valid pointer to a handle.
+            let out = unsafe { Out::new(neighbors, "neighbors") }?;
+            let topology = if options::flag(ring, "ring")? { Topology::Ring } else { Topology::Line };
+            Ok((out, topology, resource(memory, &comm.comm)?))
+        })();
+        let (out, topology, memory) =
+            parsed.inspect_err(|refusal: &Refusal| NeighborExchange::refuse(&comm.comm, &refusal.message))?;
+        let made = NeighborExchange::new(&comm.comm, topology, memory);
         out.set(Handle::new(made.map_err(of_neighbor)?)?);
         Ok(())
     })

@@ -34,6 +34,7 @@ fn of_sparse(error: SparseError) -> Refusal {
         E::Finished { .. } | E::NotFinished => Status::ARGUMENT,
         E::NotComplete { .. } => Status::BUSY,
         E::Deadline { .. } => Status::DEADLINE,
+        E::RefusedElsewhere { .. } => Status::ELSEWHERE,
         _ => Status::FAILED,
     };
     Refusal::new(status, error.to_string())

@@ -30,6 +30,7 @@ pub(crate) fn of_neighbor(error: NeighborError) -> PyErr {
         E::Busy { .. } => ("InFlightError", Some("id")),
         E::InFlight { .. } | E::Taken { .. } => ("InFlightError", None),
         E::Deadline { .. } => ("CommunicatorTimeoutError", None),
+        E::RefusedElsewhere { .. } => ("RefusedElsewhereError", None),
         _ => (FAILED, None),
     };
     let is_departure = matches!(error, E::Dropped { .. } | E::Aborted { .. } | E::SessionDropped { .. });
@@ -58,6 +59,7 @@ pub(crate) fn of_sparse(error: SparseError) -> PyErr {
         E::NotFinished => ("HaloValueError", None),
         E::NotComplete { .. } => ("InFlightError", None),
         E::Deadline { .. } => ("CommunicatorTimeoutError", None),
+        E::RefusedElsewhere { .. } => ("RefusedElsewhereError", None),
         _ => (FAILED, None),
     };
     let is_departure = matches!(error, E::Aborted { .. });

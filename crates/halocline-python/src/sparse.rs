@@ -11,7 +11,7 @@ use crate::packet_error::of_sparse;
 use crate::process_local::Closable;
 use crate::task::{self, Failed, Waiting, coroutine};
 use halocline::sparse::{SparseAlltoall, SparseError, Traffic};
-use halocline::{Communicator, HostMemory, Packet};
+use halocline::{Communicator, Packet};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
@@ -36,13 +36,12 @@ struct Peers {
     destinations: Vec<usize>,
 }
 
-/// Takes part in the beginning of an operation whose arguments this rank refuses, so that the other ranks do not wait for it.
-fn take_part(py: Python<'_>, comm: &Communicator, discovers: bool) {
-    let memory = Arc::new(HostMemory::of(comm));
-    // What fails here is not what the program needs to know.
+/// Tells the other ranks why this rank refuses its arguments.
+fn refuse(py: Python<'_>, comm: &Communicator, discovers: bool, refusal: &PyErr) {
+    let why = refusal.value(py).to_string();
     py.detach(|| match discovers {
-        true => drop(SparseAlltoall::discover(comm, &[], memory)),
-        false => drop(SparseAlltoall::new(comm, &[], &[], memory)),
+        true => SparseAlltoall::refuse_discovery(comm, &why),
+        false => SparseAlltoall::refuse(comm, &why),
     });
 }
 
@@ -113,7 +112,8 @@ pub(crate) fn alltoall<'py>(
         let destinations = sends.iter().map(|(rank, _)| *rank).collect();
         Ok((sends, Peers { sources, destinations }, memory))
     };
-    let (sends, peers, memory) = arguments().inspect_err(|_: &PyErr| take_part(py, &of, discovers))?;
+    let (sends, peers, memory) =
+        arguments().inspect_err(|refusal: &PyErr| refuse(py, &of, discovers, refusal))?;
     let begun = begin(py, comm, peers, memory)?;
     begun.call(py, |exchange| {
         for (destination, packets) in sends {
@@ -212,7 +212,8 @@ impl PySparseAlltoall {
             let sources = sources.get("sources")?.map(|List(ranks)| ranks);
             Ok((Peers { sources, destinations }, Resource::of(py, &of, memory.get("memory")?)?))
         };
-        let (peers, memory) = arguments().inspect_err(|_: &PyErr| take_part(py, &of, discovers))?;
+        let (peers, memory) =
+            arguments().inspect_err(|refusal: &PyErr| refuse(py, &of, discovers, refusal))?;
         begin(py, &comm, peers, memory)
     }
 

@@ -12,19 +12,27 @@ pub struct Failure {
     pub rank: usize,
     /// The text of its error.
     pub why: String,
+    /// It refused its arguments: it has not begun the operation.
+    pub is_refusal: bool,
 }
 
 impl Failure {
     /// Appends it to a message.
     pub fn write(&self, message: &mut Writer) {
+        message.u32(u32::from(self.is_refusal));
         message.size(self.rank);
         message.bytes(cut(&self.why).as_bytes());
     }
 
     /// Reads what [`Failure::write`] has appended.
     pub fn read(message: &mut Reader<'_>) -> Result<Self, WireError> {
+        let is_refusal = match message.u32()? {
+            0 => false,
+            1 => true,
+            _ => return Err(WireError::Content("a failure is a refusal or is none")),
+        };
         let rank = message.size()?;
-        Ok(Self { rank, why: text(message.bytes()?)?.to_owned() })
+        Ok(Self { rank, why: text(message.bytes()?)?.to_owned(), is_refusal })
     }
 }
 
@@ -50,11 +58,13 @@ mod tests {
     #[test]
     fn a_failure_that_is_read_is_the_one_that_was_written_or_its_begin() {
         for (why, read) in [("no memory".to_owned(), 9), ("ü".repeat(3000), LONGEST_TEXT)] {
-            let mut w = Writer::new();
-            Failure { rank: 3, why: why.clone() }.write(&mut w);
-            let message = w.finish();
-            let found = Failure::read(&mut Reader::new(&message)).unwrap();
-            assert_eq!((found.rank, found.why.as_str()), (3, &why[..read]));
+            for is_refusal in [false, true] {
+                let mut w = Writer::new();
+                Failure { rank: 3, why: why.clone(), is_refusal }.write(&mut w);
+                let message = w.finish();
+                let found = Failure::read(&mut Reader::new(&message)).unwrap();
+                assert_eq!(found, Failure { rank: 3, why: why[..read].to_owned(), is_refusal });
+            }
         }
     }
 
@@ -62,11 +72,15 @@ mod tests {
     fn a_text_that_no_rank_sends_is_refused() {
         let of_text = |text: &[u8]| {
             let mut w = Writer::new();
+            w.u32(0);
             w.size(3);
             w.bytes(text);
             Failure::read(&mut Reader::new(&w.finish())).unwrap_err().to_string()
         };
         assert!(of_text(&[b'a'; LONGEST_TEXT + 1]).contains("the text of a failure is too long"));
         assert!(of_text(&[0xff]).contains("a text is not UTF-8"));
+        let mut w = Writer::new();
+        w.u32(2);
+        assert!(Failure::read(&mut Reader::new(&w.finish())).is_err());
     }
 }

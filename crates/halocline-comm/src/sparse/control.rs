@@ -80,7 +80,7 @@ pub(super) fn samples() -> Vec<Vec<u8>> {
     let controls = [
         Control::Hello(hello),
         Control::Hello(Hello { is_source: true, ..Hello::default() }),
-        Control::Abort(Failure { rank: 3, why: "no memory".to_owned() }),
+        Control::Abort(Failure { rank: 3, why: "no memory".to_owned(), is_refusal: false }),
         Control::Closed,
         Control::Over,
     ];

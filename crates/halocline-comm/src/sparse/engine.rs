@@ -212,9 +212,7 @@ impl Engine {
                     let error = HeaderError::Field { field: "rank", value: rank as u64 };
                     return Err(SparseError::Malformed { from, error });
                 }
-                Control::Abort(Failure { rank, why }) if self.peers.contains_key(&from) => {
-                    return Err(SparseError::Aborted { rank, why });
-                }
+                Control::Abort(failure) if self.peers.contains_key(&from) => return Err(failure.into()),
                 Control::Closed => self.closed(from),
                 // It was asked before its hello came.
                 Control::Over if self.peers.get(&from).is_some_and(|peer| peer.hello.is_none()) => {
@@ -293,10 +291,7 @@ impl Engine {
             return;
         }
         self.phase = Phase::Failed;
-        let failure = match &error {
-            SparseError::Aborted { rank, why } => Failure { rank: *rank, why: why.clone() },
-            other => Failure { rank: shared.context.comm().rank(), why: other.to_string() },
-        };
+        let failure = error.failure(shared.context.comm().rank());
         let (why, abort) = (failure.why.clone(), Control::Abort(failure));
         for &rank in self.peers.keys() {
             // A rank that cannot be reached needs no word.

@@ -1,7 +1,7 @@
 //! What can go wrong with a sparse all-to-all.
 
 use crate::error::CommError;
-use crate::packet::{HeaderError, PacketError};
+use crate::packet::{Failure, HeaderError, PacketError};
 use std::fmt;
 use std::time::Duration;
 
@@ -112,6 +112,14 @@ pub enum SparseError {
         /// Its error.
         why: String,
     },
+    /// Another rank refused its arguments.
+    #[error("rank {rank} refused: {why}")]
+    RefusedElsewhere {
+        /// The rank.
+        rank: usize,
+        /// Its error.
+        why: String,
+    },
     /// The operation was dropped before its last packet.
     #[error("the operation was dropped before `finish`; call it on all ranks, also without packets")]
     Dropped,
@@ -146,3 +154,26 @@ pub enum SparseError {
 }
 
 halocline_plan::debug_as_text!(SparseError);
+
+impl SparseError {
+    /// What the other ranks are told about this error of `rank`.
+    pub(super) fn failure(&self, rank: usize) -> Failure {
+        match self {
+            Self::Aborted { rank, why } => Failure { rank: *rank, why: why.clone(), is_refusal: false },
+            Self::RefusedElsewhere { rank, why } => {
+                Failure { rank: *rank, why: why.clone(), is_refusal: true }
+            }
+            own => {
+                let is_refusal =
+                    matches!(own, Self::Itself { .. } | Self::Duplicate { .. } | Self::NoSuchPeer { .. });
+                Failure { rank, why: own.to_string(), is_refusal }
+            }
+        }
+    }
+}
+
+impl From<Failure> for SparseError {
+    fn from(Failure { rank, why, is_refusal }: Failure) -> Self {
+        if is_refusal { Self::RefusedElsewhere { rank, why } } else { Self::Aborted { rank, why } }
+    }
+}

@@ -29,6 +29,7 @@
 //! ```
 
 mod control;
+mod discovery;
 mod engine;
 mod error;
 mod future;
@@ -79,22 +80,33 @@ impl SparseAlltoall {
     }
 
     /// The same where no rank knows its sources: they are discovered. Collective; blocks until all ranks have called it.
+    ///
+    /// If the destinations of one rank are wrong, it fails on all ranks: the others get [`SparseError::RefusedElsewhere`].
     pub fn discover(
         comm: &Communicator,
         destinations: &[usize],
         resource: Arc<dyn MemoryResource>,
     ) -> Result<Self, SparseError> {
-        let size = comm.size();
-        // All ranks take part, also if the set of one is wrong: `new` refuses it.
-        let known = destinations.iter().filter(|rank| **rank < size && **rank != comm.rank());
-        let mut known: Vec<usize> = known.copied().collect();
-        known.sort_unstable();
-        known.dedup();
-        let sends = known.into_iter().map(|rank| (rank, Vec::new())).collect();
-        let within = comm.within(comm.within.unwrap_or("SparseAlltoall::discover"));
-        let sources = within.sparse_exchange(sends)?;
-        let sources: Vec<usize> = sources.into_iter().map(|(source, _)| source).collect();
+        let known = shared::checked(destinations, Role::Destination, comm.rank(), comm.size());
+        let sources = discovery::sources(comm, known)?;
         Self::new(comm, &sources, destinations, resource)
+    }
+
+    /// Takes part in [`SparseAlltoall::new`] of the other ranks where this rank cannot call it: its arguments are wrong, and `why` says
+    /// what is. The ranks that name this one as a source or destination get [`SparseError::RefusedElsewhere`]; ranks that are not
+    /// connected with it through the sets complete, since their packets are all there. Does not block.
+    pub fn refuse(comm: &Communicator, why: &str) {
+        if comm.check().is_ok() {
+            Shared::refuse(comm, &refusal(comm, why));
+        }
+    }
+
+    /// Takes part in [`SparseAlltoall::discover`] of the other ranks where this rank cannot call it. All of them get
+    /// [`SparseError::RefusedElsewhere`] with `why`: without the destinations of this rank, no rank knows all its sources.
+    /// Blocks as [`SparseAlltoall::discover`] does.
+    pub fn refuse_discovery(comm: &Communicator, why: &str) {
+        // The caller knows what is wrong.
+        let _ = discovery::sources(comm, Err(refusal(comm, why)));
     }
 
     /// Adds a packet for a destination. Never blocks: the packet leaves once its content is ready and those before it have left.
@@ -155,6 +167,10 @@ impl SparseAlltoall {
     pub fn statistics(&self) -> SparseStatistics {
         self.shared.statistics()
     }
+}
+
+fn refusal(comm: &Communicator, why: &str) -> SparseError {
+    SparseError::RefusedElsewhere { rank: comm.rank(), why: why.to_owned() }
 }
 
 impl Drop for SparseAlltoall {

@@ -8,18 +8,15 @@ use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
 use crate::mappings::DeviceId;
-use crate::packet::{Failure, PacketTag};
+use crate::packet::PacketTag;
 use crate::progress::Serve;
 use crate::transport::Transport;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The tag of all questions. The number is arbitrary: operations are hashed to 64 bits.
 const TAG: Tag = Tag { operation: 0x7370_6172_7365_2061, round: Tag::NEWS };
-
-/// Failures that are remembered.
-const MOST: usize = 1024;
 
 /// The first and the longest time between two questions.
 pub(super) const ASK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -37,17 +34,12 @@ pub(super) struct Registry {
 struct Operations {
     begun: u64,
     running: BTreeSet<u64>,
-    failed: VecDeque<(u64, Failure)>,
 }
 
 impl Operations {
     /// What a rank is told that asks for the operation of this tag and number; nothing if it has not begun here, or goes on.
     fn answer(&self, operation: u64, number: u64) -> Option<Control> {
-        if number >= self.begun || self.running.contains(&operation) {
-            return None;
-        }
-        let failure = self.failed.iter().find(|(failed, _)| *failed == operation);
-        Some(failure.map_or(Control::Over, |(_, failure)| Control::Abort(failure.clone())))
+        (number < self.begun && !self.running.contains(&operation)).then_some(Control::Over)
     }
 }
 
@@ -97,16 +89,9 @@ impl Registry {
         operations.begun - 1
     }
 
-    /// Remembers that an operation is over, or why this rank could not begin it.
-    pub(super) fn end(&self, operation: u64, failure: Option<Failure>) {
-        {
-            let mut operations = self.operations();
-            operations.running.remove(&operation);
-            if let Some(failure) = failure {
-                operations.failed.truncate(MOST - 1);
-                operations.failed.push_front((operation, failure));
-            }
-        }
+    /// Remembers that an operation is over.
+    pub(super) fn end(&self, operation: u64) {
+        self.operations().running.remove(&operation);
         // A rank may have asked before.
         self.serve();
     }

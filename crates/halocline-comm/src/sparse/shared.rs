@@ -1,6 +1,7 @@
 //! What the threads of a rank share of one operation. Locks, never held across a call of the program: of the
 //! insertions, the engine (one thread at a time drives it), the outcome, and what wakes the progress thread.
 
+use super::control::Control;
 use super::engine::Engine;
 use super::registry::Registry;
 use super::{Role, SparseError, SparseStatistics};
@@ -12,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::lock::lock_yielding;
 use crate::memory_resource::MemoryResource;
-use crate::packet::{Failure, Packet, PacketContext, PacketTag};
+use crate::packet::{Packet, PacketContext, PacketTag};
 use crate::progress::Serve;
 use crate::wait::Late;
 use std::collections::VecDeque;
@@ -75,7 +76,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The ranks in ascending order.
-fn checked(named: &[usize], role: Role, rank: usize, size: usize) -> Result<Vec<usize>, SparseError> {
+pub(super) fn checked(
+    named: &[usize],
+    role: Role,
+    rank: usize,
+    size: usize,
+) -> Result<Vec<usize>, SparseError> {
     let mut ranks = named.to_vec();
     ranks.sort_unstable();
     if let Some(&peer) = ranks.iter().find(|peer| **peer >= size) {
@@ -90,6 +96,20 @@ fn checked(named: &[usize], role: Role, rank: usize, size: usize) -> Result<Vec<
     }
 }
 
+/// Ends an operation that this rank cannot begin. It does not know which ranks name it, and may leave at once: all of them are told, and
+/// those that do not name it discard the message.
+fn give_up(comm: &Communicator, tag: PacketTag, registry: &Registry, error: &SparseError) {
+    let abort = Control::Abort(error.failure(comm.rank()));
+    for rank in (0..comm.size()).filter(|rank| *rank != comm.rank()) {
+        for control in [&abort, &Control::Closed] {
+            // A rank that cannot be reached needs no word.
+            let _ = comm.send(rank, tag.control(), control.encode());
+        }
+    }
+    registry.end(tag.operation);
+    comm.link().inbox().forget(tag.operation);
+}
+
 impl Shared {
     pub(super) fn begin(
         comm: &Communicator,
@@ -102,9 +122,9 @@ impl Shared {
         let tag = PacketTag { operation: call.operation(), channel: 0 };
         let registry = Registry::of(comm);
         let number = registry.begin(tag.operation);
-        // From here on a rank that fails has taken part in the count of operations, and answers the ranks that name it.
+        // From here on a rank that fails has taken part in the count of operations, and tells the others.
         let failed = |error: SparseError| {
-            registry.end(tag.operation, Some(Failure { rank, why: error.to_string() }));
+            give_up(comm, tag, &registry, &error);
             error
         };
         let context = PacketContext::new(comm, resource).map_err(|error| failed(error.into()))?;
@@ -132,6 +152,14 @@ impl Shared {
         shared.context.comm().register(weak);
         shared.drive();
         Ok(shared)
+    }
+
+    /// Takes part in [`Shared::begin`] of the other ranks, and tells them the refusal.
+    pub(super) fn refuse(comm: &Communicator, refusal: &SparseError) {
+        let tag = PacketTag { operation: Call::lasting(comm, "SparseAlltoall").operation(), channel: 0 };
+        let registry = Registry::of(comm);
+        registry.begin(tag.operation);
+        give_up(comm, tag, &registry, refusal);
     }
 
     pub(super) fn inserts(&self) -> MutexGuard<'_, Inserts> {
@@ -399,6 +427,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.arm(|arming| arming.is_over = true);
         self.context.comm().link().inbox().forget(self.tag.operation);
-        self.registry.end(self.tag.operation, None);
+        self.registry.end(self.tag.operation);
     }
 }

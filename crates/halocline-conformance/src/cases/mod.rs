@@ -22,6 +22,7 @@ mod owned;
 mod packing;
 mod redistribution;
 mod refusals;
+mod refused_packets;
 mod refused_patterns;
 mod regular;
 mod scheduled;
@@ -74,6 +75,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     checked::CASES,
     refusals::CASES,
     refusals::OF_HOST,
+    refused_packets::CASES,
     refused_patterns::CASES,
 ];
 
@@ -81,6 +83,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
 pub(crate) const OF_FIELDS: &[&[Case]] = &[
     neighbors::CASES,
     sparse::CASES,
+    refused_packets::CASES,
     regular::CASES,
     unstructured::CASES,
     meshes::CASES,

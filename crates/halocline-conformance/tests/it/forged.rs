@@ -57,7 +57,8 @@ fn found<T: Send>(sends: impl Fn(&Communicator) + Sync, finds: impl Fn(&Communic
 fn abort_of_no_rank() -> Vec<u8> {
     let mut writer = Writer::new();
     writer.u32(2);
-    Failure { rank: 1_000_000, why: "there is no such rank".to_owned() }.write(&mut writer);
+    Failure { rank: 1_000_000, why: "there is no such rank".to_owned(), is_refusal: false }
+        .write(&mut writer);
     writer.finish()
 }
 

@@ -257,7 +257,7 @@ class Communicator:
 
         ``periodic``: whether rank 0 and the last rank are neighbours, too. ``memory``: where received payloads lie, by default a
         ``HostMemory`` without a limit; each rank chooses its own. ``deadline``: seconds for each round, by default the
-        communicator's. If one rank refuses its arguments, its neighbours get ``PacketExchangeError`` in their first round.
+        communicator's. If one rank refuses its arguments, rounds of the others raise ``RefusedElsewhereError``.
         """
     def sparse_alltoall(
         self,
@@ -273,6 +273,9 @@ class Communicator:
         array) stands for ``Packet(payload=...)``. A rank does not send to itself. ``sources``: the ranks that have this rank among
         their destinations. ``None`` discovers them, which costs some messages and a barrier more; all ranks give sources, or none
         does. ``memory``: as for ``neighbor_exchange``. ``SparseAlltoall`` is the same in steps.
+
+        If one rank refuses its arguments, the others raise ``RefusedElsewhereError``: all of them where sources are discovered,
+        otherwise those that are connected with it through the sets. The packets of the rest are all there.
         """
     def mappings(self) -> dict[str, int]:
         """Counters of this rank's mapping cache: mappings of other ranks' memory here, and of this rank's memory elsewhere."""

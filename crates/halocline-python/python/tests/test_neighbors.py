@@ -291,19 +291,32 @@ def test_a_deadline_names_the_missing_neighbour():
     hc.run_threads(2, run)
 
 
-def test_a_rank_whose_arguments_are_refused_hangs_nobody():
+@pytest.mark.parametrize("arguments", [
+    {"memory": 5},
+    {"periodic": "x"},
+    {"deadline": "soon"},
+], ids=lambda arguments: next(iter(arguments)))
+@pytest.mark.parametrize("periodic", [False, True])
+def test_a_rank_whose_arguments_are_refused_is_the_cause_on_all_ranks(arguments, periodic):
+    name = next(iter(arguments))
+
     def run(comm):
-        if comm.rank == 1:
-            with pytest.raises(hc.HaloTypeError, match=r"^memory: a halocline.HostMemory, DeviceMemory or ForeignMemory, .* is wanted, not 3$"):
-                comm.neighbor_exchange(memory=3)
+        if comm.rank == 0:
+            with pytest.raises(hc.HaloError, match=f"^{name}: .* is wanted, not ") as own:
+                comm.neighbor_exchange(**{"periodic": periodic, **arguments})
+            cause = str(own.value)
         else:
-            line = comm.neighbor_exchange()
-            with pytest.raises(hc.PacketExchangeError, match="rank 1 has dropped its neighbour exchange"):
-                line.exchange()
-        # Both have begun equally many.
+            line = comm.neighbor_exchange(periodic=periodic)
+            with pytest.raises(hc.RefusedElsewhereError) as elsewhere:
+                # A payload that a neighbour would have to fetch.
+                line.exchange(left=np.zeros(100_000))
+            cause = str(elsewhere.value).removeprefix("rank 0 refused: ")
+        assert comm.all_gather(cause.encode()) == [cause.encode()] * comm.size
+        # All have begun equally many.
         comm.neighbor_exchange().exchange()
 
-    hc.run_threads(2, run)
+    for ranks in (2, 3, 4):
+        hc.run_threads(ranks, run)
 
 
 def test_lines_that_differ_are_found_out():

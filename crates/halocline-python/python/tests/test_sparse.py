@@ -133,15 +133,75 @@ def test_sets_that_do_not_match_are_found_out():
     hc.run_threads(2, run)
 
 
+REFUSED = "^sends: a mapping from destinations to packets is wanted, not 'wrong'$"
+
+
+def test_a_rank_whose_arguments_are_refused_fails_the_discovery_of_all():
+    def run(comm):
+        for sends, refusal in [
+            ("wrong", REFUSED),
+            ({0: ["no bytes"]}, r"^sends\[0\]\[0\]: an array .* is wanted, not 'no bytes'$"),
+            ({0: b"x", comm.size: b"x"}, "^destinations: rank . is named as a destination, but the communicator has ranks 0 to .$"),
+        ]:
+            if comm.rank == comm.size - 1:
+                with pytest.raises(hc.HaloError, match=refusal) as own:
+                    comm.sparse_alltoall(sends)
+                cause = str(own.value).removeprefix("destinations: ")
+            else:
+                # Some of them exchange nothing with the rank that refuses.
+                with pytest.raises(hc.RefusedElsewhereError) as elsewhere:
+                    comm.sparse_alltoall({1 - comm.rank: b"from a neighbour"} if comm.rank < 2 and comm.size > 2 else {})
+                cause = str(elsewhere.value).removeprefix(f"rank {comm.size - 1} refused: ")
+            assert comm.all_gather(cause.encode()) == [cause.encode()] * comm.size
+        # The communicator goes on.
+        other = (comm.rank + 1) % comm.size
+        assert list(comm.sparse_alltoall({other: b"x"})) == [(comm.rank - 1) % comm.size]
+
+    for ranks in (2, 3, 5):
+        hc.run_threads(ranks, run)
+
+
+def test_two_ranks_that_refuse_keep_their_own_errors():
+    def run(comm):
+        if comm.rank == 0:
+            with pytest.raises(hc.RefusedElsewhereError, match="^rank 1 refused: sends"):
+                comm.sparse_alltoall({1: b"x"})
+        else:
+            with pytest.raises(hc.HaloTypeError, match=REFUSED):
+                comm.sparse_alltoall("wrong")
+
+    hc.run_threads(3, run)
+
+
+def test_a_rank_whose_arguments_are_refused_fails_those_that_name_it():
+    def run(comm):
+        if comm.rank == 2:
+            with pytest.raises(hc.HaloTypeError, match=REFUSED):
+                comm.sparse_alltoall("wrong", sources=[1])
+        elif comm.rank == 3:
+            # It has nothing to do with the refusal.
+            assert comm.sparse_alltoall({}, sources=[]) == {}
+        else:
+            with pytest.raises(hc.RefusedElsewhereError, match="^rank 2 refused: sends: a mapping from"):
+                # A payload that the receiver would have to fetch.
+                comm.sparse_alltoall({2: np.zeros(100_000)} if comm.rank == 0 else {}, sources=[2] if comm.rank == 1 else [])
+        other = comm.rank ^ 1
+        assert list(comm.sparse_alltoall({other: b"x"}, sources=[other])) == [other]
+
+    hc.run_threads(4, run)
+
+
 @pytest.mark.parametrize("known", [True, False])
-def test_a_rank_whose_arguments_are_refused_hangs_nobody(known):
+def test_the_steps_refuse_their_arguments_for_all(known):
     def run(comm):
         if comm.rank == 1:
-            with pytest.raises(hc.HaloTypeError, match="^sends"):
-                comm.sparse_alltoall("wrong", sources=[] if known else None)
+            with pytest.raises(hc.HaloTypeError, match="^memory"):
+                hc.SparseAlltoall(comm, [0], sources=[0] if known else None, memory=3)
         else:
-            assert comm.sparse_alltoall({}, sources=[] if known else None) == {}
-        assert list(comm.sparse_alltoall({1 - comm.rank: b"x"})) == [1 - comm.rank]
+            with pytest.raises(hc.RefusedElsewhereError, match="^rank 1 refused: memory: "):
+                exchange = hc.SparseAlltoall(comm, [1], sources=[1] if known else None)
+                exchange.finish()
+                exchange.wait()
 
     hc.run_threads(2, run)
 

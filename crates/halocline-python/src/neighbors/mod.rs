@@ -18,8 +18,8 @@ use crate::packet::{PyPacket, packet_of};
 use crate::packet_error::of_neighbor;
 use crate::process_local::{Closable, Member};
 use crate::sparse::traffic;
+use halocline::Packet;
 use halocline::neighbors::{NeighborError, NeighborExchange, Sides, Topology, Turn};
-use halocline::{HostMemory, Packet};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use std::sync::Arc;
@@ -42,24 +42,19 @@ pub(crate) struct Wanted {
     pub(crate) deadline: Option<Argument<Duration>>,
 }
 
-/// `Communicator.neighbor_exchange`. A rank that refuses its arguments has begun and ended the exchange for the others.
+/// `Communicator.neighbor_exchange`. A rank that refuses its arguments tells the others why.
 pub(crate) fn begin(py: Python<'_>, comm: &PyCommunicator, wanted: Wanted) -> PyResult<PyNeighborExchange> {
     refuse_in_allocator("make collective calls")?;
     let of = comm.get()?;
-    let periodic = wanted.periodic.get("periodic");
-    let topology = match &periodic {
-        Ok(true) => Topology::Ring,
-        _ => Topology::Line,
-    };
     let arguments = || {
-        periodic?;
+        let topology = if wanted.periodic.get("periodic")? { Topology::Ring } else { Topology::Line };
         let deadline = wanted.deadline.get("deadline")?;
         let memory = Resource::of(py, &of, wanted.memory.get("memory")?)?;
         let within = if deadline.is_some() { of.with_deadline(deadline) } else { (*of).clone() };
-        Ok((within, memory))
+        Ok((topology, within, memory))
     };
     match arguments() {
-        Ok((within, memory)) => {
+        Ok((topology, within, memory)) => {
             let resource = Arc::clone(&memory.resource);
             let exchange = py.detach(|| NeighborExchange::new(&within, topology, resource));
             let exchange = exchange.map_err(of_neighbor)?;
@@ -69,7 +64,8 @@ pub(crate) fn begin(py: Python<'_>, comm: &PyCommunicator, wanted: Wanted) -> Py
             Ok(PyNeighborExchange { exchange, member, memory, neighbors, is_ring })
         }
         Err(refusal) => {
-            py.detach(|| drop(NeighborExchange::new(&of, topology, Arc::new(HostMemory::of(&of)))));
+            let why = PyErr::value(&refusal, py).to_string();
+            py.detach(|| NeighborExchange::refuse(&of, &why));
             Err(refusal)
         }
     }

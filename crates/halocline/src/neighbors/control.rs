@@ -65,7 +65,7 @@ pub(super) fn samples() -> [Control; 5] {
     [
         Control::Hello { topology: Topology::Ring, device: Some(DeviceId([7; 16])) },
         Control::Hello { topology: Topology::Line, device: None },
-        Control::Abort(Failure { rank: 3, why: "no memory".to_owned() }),
+        Control::Abort(Failure { rank: 3, why: "no memory".to_owned(), is_refusal: false }),
         Control::Closed,
         Control::Ended,
     ]

@@ -8,7 +8,7 @@ use super::{NeighborError, NeighborStatistics, Side, Sides, Topology, Traffic, T
 use crate::Packet;
 use crate::lock::lock_yielding;
 use halocline_comm::mappings::DeviceId;
-use halocline_comm::memory_resource::MemoryResource;
+use halocline_comm::memory_resource::{HostMemory, MemoryResource};
 use halocline_comm::packet::{Failure, PacketContext};
 use halocline_comm::{Call, Communicator, Endpoint, Serve};
 use std::collections::BTreeMap;
@@ -104,6 +104,28 @@ impl Shared {
         topology: Topology,
         resource: Arc<dyn MemoryResource>,
     ) -> Result<Arc<Owner>, NeighborError> {
+        let shared = Self::new(comm, topology, resource)?;
+        if comm.size() > 1 {
+            let weak: Weak<Self> = Arc::downgrade(&shared);
+            comm.register(weak);
+            shared.tell_all(&Control::Hello { topology, device: shared.context.device() })?;
+        }
+        Ok(Arc::new(Owner { shared }))
+    }
+
+    /// Takes part in [`Shared::begin`] of the other ranks, and gives up. The topology may be what is wrong: on a ring the ranks at
+    /// the ends tell each other, too, and one that has made a line discards it.
+    pub(super) fn refuse(comm: &Communicator, why: &str) -> Result<(), NeighborError> {
+        let shared = Self::new(comm, Topology::Ring, Arc::new(HostMemory::of(comm)))?;
+        shared.fail(NeighborError::RefusedElsewhere { rank: comm.rank(), why: why.to_owned() });
+        Ok(())
+    }
+
+    fn new(
+        comm: &Communicator,
+        topology: Topology,
+        resource: Arc<dyn MemoryResource>,
+    ) -> Result<Arc<Self>, NeighborError> {
         comm.link().check()?;
         // Counted also where this rank fails: its later operations are those of the others.
         let call = Call::lasting(comm, "NeighborExchange");
@@ -115,13 +137,7 @@ impl Shared {
             (_, size) => topology.neighbors(comm.rank(), size),
         };
         let (deadline, state) = (comm.deadline(), Mutex::default());
-        let shared = Arc::new(Self { context, call, operation, neighbors, topology, deadline, state });
-        if comm.size() > 1 {
-            let weak: Weak<Self> = Arc::downgrade(&shared);
-            comm.register(weak);
-            shared.tell_all(&Control::Hello { topology, device: shared.context.device() })?;
-        }
-        Ok(Arc::new(Owner { shared }))
+        Ok(Arc::new(Self { context, call, operation, neighbors, topology, deadline, state }))
     }
 
     pub(super) fn comm(&self) -> &Communicator {
@@ -373,7 +389,7 @@ impl Shared {
                 Control::Abort(Failure { rank, .. }) if rank >= self.comm().size() => {
                     return Err(NeighborError::Malformed { from, what: "message between neighbours" });
                 }
-                Control::Abort(Failure { rank, why }) => return Err(NeighborError::Aborted { rank, why }),
+                Control::Abort(failure) => return Err(failure.into()),
                 Control::Closed => peers.get_mut(side).is_closed = true,
                 Control::Ended => peers.get_mut(side).has_ended = true,
             }

@@ -2,7 +2,7 @@
 
 use super::Side;
 use halocline_comm::CommError;
-use halocline_comm::packet::PacketError;
+use halocline_comm::packet::{Failure, PacketError};
 use std::time::Duration;
 
 /// Why a round has failed, or a call is refused. A failure of a round is final for its [`NeighborExchange`](super::NeighborExchange):
@@ -117,6 +117,14 @@ pub enum NeighborError {
         /// Its error.
         why: String,
     },
+    /// Another rank refused its arguments.
+    #[error("rank {rank} refused: {why}")]
+    RefusedElsewhere {
+        /// The rank.
+        rank: usize,
+        /// Its error.
+        why: String,
+    },
     /// The deadline has passed.
     #[error("rank {waiting} has waited {after:?} in operation {id} for {missing}; its deadline has passed")]
     Deadline {
@@ -146,3 +154,22 @@ pub enum NeighborError {
 }
 
 halocline_plan::debug_as_text!(NeighborError);
+
+impl NeighborError {
+    /// What the other ranks are told about this error of `rank`.
+    pub(super) fn failure(&self, rank: usize) -> Failure {
+        match self {
+            Self::Aborted { rank, why } => Failure { rank: *rank, why: why.clone(), is_refusal: false },
+            Self::RefusedElsewhere { rank, why } => {
+                Failure { rank: *rank, why: why.clone(), is_refusal: true }
+            }
+            own => Failure { rank, why: own.to_string(), is_refusal: false },
+        }
+    }
+}
+
+impl From<Failure> for NeighborError {
+    fn from(Failure { rank, why, is_refusal }: Failure) -> Self {
+        if is_refusal { Self::RefusedElsewhere { rank, why } } else { Self::Aborted { rank, why } }
+    }
+}

@@ -5,7 +5,6 @@ use super::engine::{Active, Reports, Shared, State};
 use super::link::{Lingering, channel};
 use super::round::Core;
 use super::{NeighborError, Side};
-use halocline_comm::packet::Failure;
 use halocline_comm::{Communicator, Endpoint};
 use std::sync::Arc;
 
@@ -53,10 +52,7 @@ impl Shared {
             state.lingering.extend([links.left, links.right].map(|link| link.abandon(self, &number, &why)));
             reports.push((core, Err(error.clone())));
         }
-        let failure = match &error {
-            NeighborError::Aborted { rank, why } => Failure { rank: *rank, why: why.clone() },
-            _ => Failure { rank: self.comm().rank(), why },
-        };
+        let failure = error.failure(self.comm().rank());
         state.failure = Some(error);
         // No call waits for the rest any more: the progress thread looks.
         self.comm().link().own_bell().demand(self.comm().link().host());

@@ -173,6 +173,13 @@ impl NeighborExchange {
         Ok(Self { owner: Shared::begin(comm, topology, resource)? })
     }
 
+    /// Takes part in [`NeighborExchange::new`] of the other ranks where this rank cannot call it: its arguments are wrong, and `why`
+    /// says what is. Rounds of all other ranks fail with [`NeighborError::RefusedElsewhere`]. Does not block.
+    pub fn refuse(comm: &Communicator, why: &str) {
+        // A communicator that has failed tells the other ranks itself.
+        let _ = Shared::refuse(comm, why);
+    }
+
     /// Starts a round of operation `id`: sends what `packets` has for each side. Never blocks: a payload that its stream still
     /// writes leaves later. The neighbours start a round of the same id; ranks may start different ids in any order. An id can be
     /// used again once its round was taken.

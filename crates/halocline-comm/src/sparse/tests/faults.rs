@@ -37,7 +37,7 @@ fn wrong_sets_are_refused_on_all_ranks_that_name_each_other() {
             } else {
                 let exchange = new(&comm, &[0], &[0]).unwrap();
                 exchange.finish();
-                assert_eq!(text(exchange.wait()), format!("rank 0 has given up the operation: {expected}"));
+                assert_eq!(text(exchange.wait()), format!("rank 0 refused: {expected}"));
             }
         }
         // The communicator goes on.
@@ -122,8 +122,11 @@ fn sets_that_contradict_each_other_are_found_out_late() {
                 let exchange = new(&comm, &[1], &[1]).unwrap();
                 let found = text(exchange.finish_and_wait());
                 gone_on.wait();
-                let expected =
-                    if is_refused { "rank 1 has given up" } else { "rank 0 names rank 1 as a source, but" };
+                let expected = if is_refused {
+                    "rank 1 refused: rank 1 names itself"
+                } else {
+                    "rank 0 names rank 1 as a source, but"
+                };
                 assert!(found.contains(expected), "{found}");
                 return;
             }
@@ -347,4 +350,54 @@ fn the_deadline_counts_for_a_waiting_task() {
         }
         barrier.wait();
     });
+}
+
+#[test]
+fn a_refusal_reaches_the_ranks_that_name_the_rank_and_frees_what_they_send() {
+    let errors = on_ranks(4, |comm| {
+        let memory = host(&comm);
+        let [sources, destinations]: [&[usize]; 2] = match comm.rank() {
+            0 => [&[], &[3]],
+            1 => [&[3], &[]],
+            2 => [&[], &[]],
+            _ => {
+                // It leaves at once.
+                SparseAlltoall::refuse(&comm, "no such thing");
+                return String::new();
+            }
+        };
+        let exchange = SparseAlltoall::new(&comm, sources, destinations, memory.clone()).unwrap();
+        for to in destinations {
+            exchange.insert(*to, Packet::new(Vec::new(), Some(memory.allocate(1 << 20).unwrap()))).unwrap();
+        }
+        let outcome = text(exchange.finish_and_wait());
+        drop(exchange);
+        assert_eq!(memory.statistics().in_use, 0);
+        outcome
+    });
+    let refused = "rank 3 refused: no such thing";
+    assert_eq!(errors, [refused, refused, "no error", ""]);
+}
+
+#[test]
+fn a_refusal_fails_a_discovery_on_all_ranks_also_without_a_packet_for_the_rank() {
+    let errors = on_ranks(4, |comm| {
+        let outcome = match comm.rank() {
+            1 => {
+                SparseAlltoall::refuse_discovery(&comm, "no such thing");
+                String::new()
+            }
+            3 => text(SparseAlltoall::discover(&comm, &[9], host(&comm))),
+            _ => text(SparseAlltoall::discover(&comm, &[], host(&comm))),
+        };
+        // All have begun equally many.
+        let other = [comm.rank() ^ 1];
+        new(&comm, &other, &other).unwrap().finish_and_wait().unwrap();
+        outcome
+    });
+    let (refused, own) = (
+        "rank 1 refused: no such thing",
+        "rank 9 is named as a destination, but the communicator has ranks 0 to 3",
+    );
+    assert_eq!(errors, [refused, "", refused, own]);
 }
