@@ -53,6 +53,15 @@ impl Program {
         })
     }
 
+    /// The C value of a number for a scalar argument, `None` for another argument. Fails if the type of the argument cannot hold the number.
+    pub fn encoded(&self, position: usize, value: Scalar) -> Result<Option<u64>, ProgramError> {
+        let Some(argument) = self.plan.arguments.get(position) else { return Ok(None) };
+        match argument.kind {
+            ArgumentKind::Scalar { scalar, .. } => self.plan.encoded(argument, value, scalar).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Calls the program with arguments that were checked. `change` may set scalars; `around` gets the closure that calls the program, to
     /// release a lock during the call alone.
     ///

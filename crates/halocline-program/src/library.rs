@@ -58,8 +58,12 @@ impl Library {
             Entry::Vacant(place) => {
                 elf::check(&path)?;
                 // SAFETY: the caller accepts that the library's constructors run.
-                let handle = unsafe { Handle::open(Some(respelled(&path, older)), RTLD_NOW | RTLD_LOCAL) }
-                    .map_err(|error| ProgramError::Open { path: path.clone(), why: text(&error).into() })?;
+                let handle =
+                    unsafe { Handle::open(Some(respelled(&path, 1 + older)), RTLD_NOW | RTLD_LOCAL) }
+                        .map_err(|error| ProgramError::Open {
+                            path: path.clone(),
+                            why: text(&error).into(),
+                        })?;
                 place.insert(Arc::new(Self { handle, path, contents })).clone()
             }
         };
@@ -86,12 +90,12 @@ impl Library {
     }
 }
 
-/// Another spelling of a path at which so many older files are open: the loader compares paths first, and returns the library that it has
-/// opened with the same one, whatever file is there now.
-fn respelled(path: &Path, older: usize) -> PathBuf {
+/// A spelling of a path that nobody else opens it by. The loader compares paths first, and returns the library that was opened by the same
+/// one, whatever file is there now. `times`: how often the path is respelled, a number of its own for each file that was there.
+fn respelled(path: &Path, times: usize) -> PathBuf {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
     let mut spelled = folder.as_os_str().to_owned();
-    (0..older).for_each(|_| spelled.push("/."));
+    (0..times).for_each(|_| spelled.push("/."));
     spelled.push("/");
     spelled.push(name);
     spelled.into()

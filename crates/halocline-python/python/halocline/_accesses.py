@@ -350,13 +350,32 @@ def _bounded(state, user, sides, loops):
         around += zip(entry.map.params, map(_range, entry.map.range.ndrange()))
         entry = scope[entry]
     for parameter, bounds in around + loops:
+        conditions = [one for one in over if one is not None and _may_be_empty_for_some(one, parameter)]
+        # For which values of the parameter it happens is not known; that it does for one of them, only under one condition.
+        sides = [side if side is None or len(conditions) < (1 if parameter in side.names() else 2) else None for side in sides]
         sides = [_without(side, parameter, bounds) for side in sides]
-        over = [_without(one, parameter, bounds) for one in over]
+        over = [one and _over_without(one, parameter, bounds) for one in over]
         over.append(bounds)
     if any(one is None for one in over):
         # It is not known when it happens.
         sides = [None] * len(sides)
     return Access(tuple(over), tuple(sides))
+
+
+def _may_be_empty_for_some(range_, parameter):
+    """Whether a range may be empty for some values of a parameter and not for others."""
+    return parameter in {symbol.name for symbol in sympy.expand(range_.end - range_.first).free_symbols}
+
+
+def _over_without(range_, parameter, bounds):
+    """A range that is empty if this one is for all values of a parameter; ``None`` if there is no such range."""
+    if parameter not in range_.names():
+        return range_
+    length = sympy.expand(range_.end - range_.first)
+    if not _may_be_empty_for_some(range_, parameter):
+        return Range(sympy.Integer(0), length)
+    longest = _extreme(length, parameter, bounds, lowest=False)
+    return None if longest is None else Range(sympy.Integer(0), longest)
 
 
 def _without(side, parameter, bounds):

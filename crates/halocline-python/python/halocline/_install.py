@@ -63,24 +63,18 @@ def _install_gt4py():
 
 def _calls(program, original):
     """The calls of one program, kept in it."""
-    import weakref
-
     from gt4py.next import config
     from gt4py.next.instrumentation import hooks
 
-    known = weakref.ref(program)
-
     def slow(args, kwargs):
-        program = known()
         if program.backend is None:
             return original(program, *args, **kwargs)
         _use(program._compiled_programs)
         original(program, *args, **kwargs)
         if _originals:
-            # Not by a name of this function, which would keep it for ever: a class in Rust is not searched for cycles.
             program.__dict__["_halocline_calls"]._adopt(_variants(program._compiled_programs))
 
-    calls = _core._Calls(known, slow, config, (hooks.program_call_context, hooks.compiled_program_call_context))
+    calls = _core._Calls(program, slow, config, (hooks.program_call_context, hooks.compiled_program_call_context))
     program.__dict__["_halocline_calls"] = calls
     return calls
 

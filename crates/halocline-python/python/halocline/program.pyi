@@ -227,7 +227,7 @@ class FieldProgram:
 
         It takes the arguments of the GT4Py program, by position or by name: fields, tuples of them, numbers. ``offset_provider`` has to
         give the objects that the program was compiled with, and may be left out. A call with fields that came before, in one of the
-        last four such calls, is known and not checked again; fields are held weakly.
+        last four such calls, is known: its fields are not checked again, its numbers are. Fields are held weakly.
 
         A program of a GPU runs on ``stream``, as :meth:`Program.__call__` says. A call with a stream collects no metrics. ``stream`` is an
         argument if the program has a parameter of that name.
@@ -260,6 +260,7 @@ class PreparedCall:
     """A call with arguments that were checked. :meth:`Program.prepare` makes one. One thread at a time may call it."""
 
     def __call__(self, *args: NoReturn, **scalars: float) -> None:
-        """Calls the program. Numbers that are given by name are checked and hold from this call on.
+        """Calls the program. Numbers that are given by name are checked as in the first call, and hold for the later calls, too. If one is
+        refused, all stay as they were.
 
-        Raises ``HaloValueError`` if an array was resized, reshaped or moved since, ``InFlightError`` if another thread is calling it."""
+        Raises ``HaloValueError`` if an array was resized, reshaped, moved or made read-only since, ``InFlightError`` if another thread is calling it."""

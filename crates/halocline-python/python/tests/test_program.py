@@ -261,7 +261,7 @@ def test_a_prepared_call_refuses_an_array_that_was_resized(scale, change):
     a = np.ones(1000)
     call = scale.prepare(a, 2)
     change(a)
-    with pytest.raises(hc.HaloValueError, match="argument a of program scale was resized or reshaped"):
+    with pytest.raises(hc.HaloValueError, match="argument a of program scale was resized, reshaped or made read-only"):
         call()
 
 

@@ -197,6 +197,29 @@ def test_arrays_that_loops_do_not_leave_are_taken(function, sizes, numbers, want
 # States.
 
 
+@dace.program
+def triangle(a: dace.float64[N], b: dace.float64[M], n: dace.int32):
+    for i in range(n):
+        for j in range(i, 3):
+            b[j] += a[i]
+
+
+@dace.program
+def nested_triangle(a: dace.float64[N], b: dace.float64[M], n: dace.int32):
+    for i in range(n):
+        for j in range(i, 3):
+            for k in range(2 - i, 2):
+                b[j] += a[k]
+
+
+@pytest.mark.parametrize("function", [triangle, nested_triangle])
+def test_rows_for_which_an_inner_loop_is_empty_are_not_accessed(function):
+    a, b, wanted = np.array([1.0, 2.0, 3.0]), np.zeros(3), np.zeros(3)
+    made(function)(a, b, n=20)
+    function.f(a, wanted, 3)
+    assert np.array_equal(b, wanted)
+
+
 def test_a_map_that_dace_has_tiled_is_taken():
     from dace.transformation.dataflow import MapTiling
 

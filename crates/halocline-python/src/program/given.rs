@@ -179,6 +179,28 @@ fn c_order(extents: &[isize], size: isize) -> Box<[isize]> {
     strides
 }
 
+/// When an object is converted. A conversion may run code of the program, which may resize arrays of NumPy: these come last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Turn {
+    Number,
+    Other,
+    SubclassOfNumpy,
+    Numpy,
+}
+
+impl Turn {
+    /// `is_array`: an array is wanted.
+    #[inline]
+    pub(super) fn of(object: &Bound<'_, PyAny>, is_array: bool) -> Self {
+        match is_array {
+            _ if numpy::is_array(object) => Self::Numpy,
+            false => Self::Number,
+            true if numpy::is_of_subclass(object) => Self::SubclassOfNumpy,
+            true => Self::Other,
+        }
+    }
+}
+
 /// The arguments of one call. It borrows them from Python objects that the call holds.
 pub(super) struct Arguments<'a> {
     pub(super) given: Vec<Given<'a>>,

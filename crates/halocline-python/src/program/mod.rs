@@ -15,10 +15,10 @@ pub(crate) use prepared::PyPreparedCall;
 use crate::argument::{Argument as PyArgument, FilePath, Get};
 use crate::error;
 use crate::stream::Handle;
-use given::{Arguments, Memory, Name};
+use given::{Arguments, Memory, Name, Turn};
 use halocline_program::{Program, Signature};
 use on_stream::CallStream;
-use prepared::prepare;
+use prepared::{Prepare, prepare};
 use program_error::of_program;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -63,6 +63,13 @@ struct Argument {
     is_array: bool,
 }
 
+/// An object that is converted after the numbers.
+struct Later<'a, 'py> {
+    turn: Turn,
+    position: usize,
+    object: Borrowed<'a, 'py, PyAny>,
+}
+
 /// An argument that is given by name.
 struct Named<'py> {
     name: Bound<'py, PyAny>,
@@ -94,23 +101,34 @@ impl PyProgram {
     ) -> PyResult<Arguments<'a>> {
         let count = objects.len();
         let mut arguments = Arguments::absent(count);
-        // Conversions of other objects may run code of the program, which may resize arrays of NumPy: these come last.
-        let mut arrays: Vec<(usize, Borrowed<'a, 'py, PyAny>)> = Vec::with_capacity(count);
+        let mut later: Vec<Later<'a, 'py>> = Vec::with_capacity(count);
+        let mut is_in_order = true;
         for (position, object) in objects.enumerate() {
             let Some(Argument { text, is_array, .. }) = self.arguments.get(position) else {
                 // The call counts them.
                 continue;
             };
-            let name = Name { program: self.program.name(), argument: text };
-            match is_array {
-                true if numpy::is_array(&object) => arrays.push((position, object)),
-                _ if object.is_none() => {}
-                true => arguments.push_array(object, &self.memory, position, name)?,
-                false => arguments.push_scalar(object, &self.memory, position, name)?,
+            if object.is_none() {
+                continue;
             }
+            let turn = Turn::of(&object, *is_array);
+            if turn != Turn::Number {
+                is_in_order &= turn == Turn::Numpy;
+                later.push(Later { turn, position, object });
+                continue;
+            }
+            arguments.push_scalar(
+                object,
+                &self.memory,
+                position,
+                Name { program: self.program.name(), argument: text },
+            )?;
             arguments.move_last_to(position, count);
         }
-        for (position, object) in arrays {
+        if !is_in_order {
+            later.sort_by_key(|later| later.turn);
+        }
+        for Later { position, object, .. } in later {
             let name = Name { program: self.program.name(), argument: &self.arguments[position].text };
             arguments.push_array(object, &self.memory, position, name)?;
             arguments.move_last_to(position, count);
@@ -230,7 +248,7 @@ impl PyProgram {
         // Streams of other libraries may run code of the program.
         let watched = prepared::watched(&self.program, &objects);
         let on = CallStream::of(py, &self.program, stream, objects.iter().copied(), &arguments)?;
-        prepare(py, &self.program, watched, arguments, on, Vec::new())
+        prepare(py, &self.program, Prepare { watched, arguments, on, checks: None })
     }
 
     #[doc = doc!("Program.name")]

@@ -49,6 +49,13 @@ pub(super) fn is_array(object: &Bound<'_, PyAny>) -> bool {
     class.is_some_and(|class| class.as_ptr() == object.get_type_ptr().cast())
 }
 
+/// Whether an object is an instance of a subclass of `numpy.ndarray`.
+#[cold]
+pub(super) fn is_of_subclass(object: &Bound<'_, PyAny>) -> bool {
+    let class = CLASS.get(object.py()).and_then(Option::as_ref);
+    class.is_some_and(|class| object.get_type().is_subclass(class.bind(object.py())).unwrap_or(false))
+}
+
 /// Looks NumPy up: it is not imported by this package, so that nothing may be known yet.
 #[cold]
 fn first(py: Python<'_>) -> Option<&Py<PyType>> {

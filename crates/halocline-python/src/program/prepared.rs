@@ -1,13 +1,13 @@
 //! Prepared calls.
 
-use super::fields::check_static;
+use super::fields::{Change, NumberChecks};
 use super::given::{Arguments, Name, Seen, number};
 use super::numpy::{self, Snapshot};
 use super::on_stream::CallStream;
 use super::program_error::of_program;
 use crate::error;
 use crate::process_local::drop_deferred;
-use halocline_program::{Given, Prepared, Program, ProgramError, Scalar};
+use halocline_program::{Given, Prepared, Program, ProgramError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::sync::{Arc, Mutex};
@@ -21,35 +21,24 @@ pub(crate) struct PyPreparedCall {
     arrays: Box<[Watched]>,
     /// Arrays of other libraries.
     others: Vec<Arc<Seen>>,
-    fixed: Vec<Fixed>,
     on: Option<CallStream>,
 }
 
-/// A number that a prepared call keeps.
-pub(super) struct Fixed {
-    pub(super) position: usize,
-    pub(super) reason: Reason,
-}
-
-pub(super) enum Reason {
-    /// The program was compiled for this value.
-    Compiled(Py<PyAny>),
-    /// It decides which rows of a connectivity the program uses, which were checked when the call was prepared.
-    DecidesRows,
-}
-
 /// A prepared call whose program and arrays are kept by the object that has it.
-struct Call(Prepared<'static>);
+struct Call {
+    prepared: Prepared<'static>,
+    checks: Option<NumberChecks>,
+}
 
-// SAFETY: it consists of addresses and numbers, and the mutex lets one thread at a time use it.
+// SAFETY: it consists of addresses, numbers and references to objects of Python, and the mutex lets one thread at a time use it.
 unsafe impl Send for Call {}
 
 impl Call {
     fn run(&mut self, on: Option<&CallStream>) -> Result<(), ProgramError> {
         match on {
-            None => self.0.call(),
+            None => self.prepared.call(),
             // SAFETY: the call keeps the arrays; the documentation obliges the program to order other work on them by the stream.
-            Some(on) => unsafe { self.0.call_on(on.on()) },
+            Some(on) => unsafe { self.prepared.call_on(on.on()) },
         }
     }
 }
@@ -85,19 +74,24 @@ pub(super) fn check_unchanged(py: Python<'_>, program: &Program, arrays: &[Watch
     let Some(changed) = arrays.iter().find(|array| !array.is_unchanged(py)) else { return Ok(()) };
     let (name, program) = (&changed.name, program.name());
     Err(error::value_error(format!(
-        "argument {name} of program {program} was resized or reshaped after the call was prepared; prepare it again"
+        "argument {name} of program {program} was resized, reshaped or made read-only after the call was prepared; prepare it again"
     )))
 }
 
-/// Prepares a call whose conversions are `arguments`. `arrays`: those of NumPy at the time of the conversion. `fixed`: the numbers that calls
-/// cannot change.
+/// What a prepared call is made of.
+pub(super) struct Prepare<'a> {
+    /// The arrays of NumPy at the time of the conversion.
+    pub(super) watched: Box<[Watched]>,
+    pub(super) arguments: Arguments<'a>,
+    pub(super) on: Option<CallStream>,
+    pub(super) checks: Option<NumberChecks>,
+}
+
+/// Prepares a call.
 pub(super) fn prepare(
     py: Python<'_>,
     program: &Arc<Program>,
-    arrays: Box<[Watched]>,
-    arguments: Arguments<'_>,
-    on: Option<CallStream>,
-    fixed: Vec<Fixed>,
+    Prepare { watched: arrays, arguments, on, checks }: Prepare<'_>,
 ) -> PyResult<PyPreparedCall> {
     let Arguments { given, seen } = arguments;
     // SAFETY: the object that has the call keeps the program and all arrays longer than the call; extents and strides are copied by
@@ -105,52 +99,41 @@ pub(super) fn prepare(
     let given = unsafe { std::mem::transmute::<Vec<Given<'_>>, Vec<Given<'static>>>(given) };
     // SAFETY: the object that has the call also has an `Arc` of the program, and drops it after the call.
     let kept = unsafe { &*Arc::as_ptr(program) };
-    let mut call = Call(kept.prepare(&given).map_err(of_program)?);
+    let mut call = Call { prepared: kept.prepare(&given).map_err(of_program)?, checks };
     if let Some(on) = &on {
         let (call, stream) = (&mut call, on.stream());
-        py.detach(move || call.0.make_state_on(stream)).map_err(of_program)?;
+        py.detach(move || call.prepared.make_state_on(stream)).map_err(of_program)?;
     }
     check_unchanged(py, program, &arrays)?;
-    Ok(PyPreparedCall { call: Mutex::new(call), program: program.clone(), arrays, others: seen, fixed, on })
-}
-
-impl Fixed {
-    /// Refuses another value.
-    fn check(&self, value: &Bound<'_, PyAny>, name: Name<'_>) -> PyResult<()> {
-        match &self.reason {
-            Reason::Compiled(compiled) => check_static(name, value, compiled.bind(value.py())),
-            Reason::DecidesRows => Err(error::value_error(format!(
-                "{name} decides which rows of a connectivity the program uses, and these were checked when the call was prepared; \
-                 prepare a call with the other value"
-            ))),
-        }
-    }
+    Ok(PyPreparedCall { call: Mutex::new(call), program: program.clone(), arrays, others: seen, on })
 }
 
 impl PyPreparedCall {
+    /// Changes numbers. If one is refused, all stay as they were.
     fn set(&self, call: &mut Call, numbers: &Bound<'_, PyDict>) -> PyResult<()> {
         let program = &*self.program;
-        // All are converted before the first is set.
-        let mut changes: Vec<(usize, Scalar)> = Vec::with_capacity(numbers.len());
-        for (name, value) in numbers {
+        let mut changes = Vec::with_capacity(numbers.len());
+        for (name, object) in numbers {
             let name = name.cast_into::<PyString>()?;
             let name = name.to_cow()?;
             let position = program.position(&name).map_err(of_program)?;
-            let name = Name { program: program.name(), argument: &name };
-            match self.fixed.iter().find(|fixed| fixed.position == position) {
-                Some(fixed) => fixed.check(&value, name)?,
-                None => changes.push((position, number(&value, name)?)),
+            let value = number(&object, Name { program: program.name(), argument: &name })?;
+            changes.push(Change { position, object, value });
+        }
+        let integers = call.checks.as_ref().map(|checks| checks.check(numbers.py(), &changes)).transpose()?;
+        match &changes[..] {
+            [change] => call.prepared.set(change.position, change.value).map_err(of_program)?,
+            _ => {
+                let mut changed = call.prepared.clone();
+                for change in changes {
+                    changed.set(change.position, change.value).map_err(of_program)?;
+                }
+                call.prepared = changed;
             }
         }
-        if let [(position, value)] = changes[..] {
-            return call.0.set(position, value).map_err(of_program);
+        if let (Some(checks), Some(integers)) = (&mut call.checks, integers) {
+            checks.keep(integers);
         }
-        // One that is refused leaves all as they were.
-        let mut changed = call.0.clone();
-        for (position, value) in changes {
-            changed.set(position, value).map_err(of_program)?;
-        }
-        call.0 = changed;
         Ok(())
     }
 }

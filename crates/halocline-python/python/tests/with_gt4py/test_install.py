@@ -99,6 +99,20 @@ def test_bound_arguments_take_the_path(monkeypatch, installed):
     assert np.array_equal(out.ndarray, t.ndarray[1:7, 1:6])
 
 
+def test_a_bound_call_keeps_its_program_and_a_program_is_collected(installed):
+    t, new, wanted = plane(), plane(1, (6, 5)), plane(1, (6, 5))
+    call = with_backend(heat).__call__
+    gc.collect()
+    call(t, 0.1, new, offset_provider={})
+    ours = with_backend(heat)
+    ours(t, 0.1, wanted, offset_provider={})
+    assert same(new, wanted)
+    known = weakref.ref(ours)
+    del ours
+    gc.collect()
+    assert known() is None
+
+
 def test_a_copy_of_a_program_has_calls_of_its_own(installed):
     ours = with_backend(heat)
     t, new, wanted = plane(), plane(1, (6, 5)), plane(1, (6, 5))

@@ -283,18 +283,40 @@ def test_a_connectivity_of_skipped_elements_alone_is_taken(of_gt4py):
 def test_a_number_that_decides_rows_is_checked_in_known_and_prepared_calls(of_gt4py):
     table = connectivity(Edge, E2VDim, Vertex, [[0, 1], [1, 2], [2, 3], [3, 0], [9, 0]])
     first = program.from_gt4py(of_gt4py("first_edges"), offset_provider={"E2V": table})
+    turned = program.from_gt4py(of_gt4py("first_edges"), offset_provider={"E2V": connectivity(Edge, E2VDim, Vertex, [[9, 1], *[[0, 1]] * 4])})
     values, out = field(Vertex, extents=(4,)), field(Edge, extents=(5,))
     text = r"argument values of program first_edges has indices 0 to 4 .* accesses 0 to 10 through offset E2V"
     for _ in range(4):
         first(values, out, 4)
     with pytest.raises(VALUE, match=text):
         first(values, out, 5)
+    for one in (True, np.True_, Disturbing(5, lambda: None)):
+        # Row 0 alone has vertex 9 here.
+        with pytest.raises(VALUE, match="accesses .* to 10 through offset E2V"):
+            turned(values, out, one)
     call = first.prepare(values, out, 4)
     call()
     assert np.array_equal(out.ndarray[:4], values.ndarray)
-    with pytest.raises(VALUE, match="argument count of program first_edges decides which rows .*; prepare a call with the other value"):
-        call(count=5)
-    call()
+    for _ in range(2):
+        with pytest.raises(VALUE, match=text):
+            call(count=5)
+        out.ndarray[:] = -1
+        call(count=3)
+        assert np.array_equal(out.ndarray, [*values.ndarray[:3], -1, -1])
+        call(count=4)
+
+
+def test_a_number_that_decides_rows_is_converted_once(of_gt4py):
+    table = connectivity(Edge, E2VDim, Vertex, [[0, 1], [1, 2], [2, 3], [3, 0], [9, 0]])
+    first = program.from_gt4py(of_gt4py("first_edges"), offset_provider={"E2V": table})
+    values, out, numbers = field(Vertex, extents=(4,)), field(Edge, extents=(5,)), iter([4, 5])
+
+    class Growing:
+        def __index__(self):
+            return next(numbers)
+
+    first(values, out, Growing())
+    assert np.array_equal(out.ndarray[:4], values.ndarray) and next(numbers) == 5
 
 
 # Code that runs while the arguments are converted.
@@ -341,6 +363,21 @@ def test_an_array_that_a_conversion_resizes_is_refused(compiled):
         t, new = plane(extents=extents), plane(1, (998, 698))
         with pytest.raises(VALUE, match="argument t of program heat has"):
             call(t, Disturbing(0.1, resized(t)), new)
+
+
+class Subclass(np.ndarray):
+    pass
+
+
+def test_an_array_of_a_subclass_that_a_conversion_resizes_is_refused(compiled):
+    heat, extents = compiled("heat"), (1000, 700)
+    for call in (heat, heat.prepare):
+        t, new = plane(extents=extents), plane(1, (998, 698))
+        memory = Subclass(extents)
+        given = Elsewhere(t, lambda: None)
+        given.ndarray, given.domain = memory, t.domain
+        with pytest.raises(VALUE, match="argument t of program heat has"):
+            call(given, Disturbing(0.1, lambda: memory.resize((2, 2), refcheck=False)), new)
 
 
 def test_an_array_that_a_conversion_reshapes_in_a_known_call_is_refused(compiled):
@@ -425,8 +462,13 @@ def test_static_arguments_have_programs_of_their_own():
             ours(a, which, out)
         with pytest.raises(VALUE, match=refused):
             ours(a, 3, out)
+        for wrong in (np.array([1, 2]), a, "x"):
+            with pytest.raises(TYPE, match="argument which of program choose"):
+                ours(a, wrong, out)
         call = ours.prepare(a, which, out)
         call(which=which)
+        with pytest.raises(TYPE, match="argument which of program choose"):
+            call(which=np.array([1, 2]))
         with pytest.raises(VALUE, match=refused):
             call(which=3)
 

@@ -2,9 +2,10 @@
 
 use super::parameters::Call;
 use super::{PyFieldProgram, metrics_level};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyTuple};
 use std::sync::Mutex;
 
 /// The most variants of a program that calls choose between; GT4Py finds the others.
@@ -33,8 +34,9 @@ impl PyProgramCall {
         let Some(program) = program else { return Ok(self.original.bind(py).clone()) };
         let kept = program.getattr_opt(intern!(py, "_halocline_calls"))?;
         // The calls in a copy of a program are those of the program that was copied.
-        let is_own =
-            |calls: &Bound<'_, PyAny>| calls.cast::<PyCalls>().is_ok_and(|calls| calls.get().is_of(&program));
+        let is_own = |calls: &Bound<'_, PyAny>| {
+            calls.cast::<PyCalls>().is_ok_and(|calls| calls.get().program.is(&program))
+        };
         match kept.filter(is_own) {
             Some(calls) => Ok(calls),
             None => self.make.bind(py).call1((program,)),
@@ -45,7 +47,7 @@ impl PyProgramCall {
 /// The calls of one program of GT4Py.
 #[pyclass(frozen, module = "halocline.program", name = "_Calls")]
 pub(crate) struct PyCalls {
-    program: Py<PyWeakrefReference>,
+    program: Py<PyAny>,
     variants: Mutex<Vec<Py<PyFieldProgram>>>,
     /// Makes a call as GT4Py does.
     slow: Py<PyAny>,
@@ -59,7 +61,7 @@ pub(crate) struct PyCalls {
 impl PyCalls {
     #[new]
     fn new(
-        program: Py<PyWeakrefReference>,
+        program: Py<PyAny>,
         slow: Py<PyAny>,
         config: &Bound<'_, PyModule>,
         hooks: &Bound<'_, PyTuple>,
@@ -99,6 +101,12 @@ impl PyCalls {
         self.slow.bind(py).call1((args, all)).map(drop)
     }
 
+    /// The calls and their program hold each other: the collector of cycles sees it here, and breaks the cycle in the program.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.program)?;
+        visit.call(&self.slow)
+    }
+
     /// Takes these programs as the variants.
     fn _adopt(&self, variants: Vec<Py<PyFieldProgram>>) {
         let mut variants = variants;
@@ -114,11 +122,6 @@ impl PyCalls {
 }
 
 impl PyCalls {
-    #[inline]
-    fn is_of(&self, program: &Bound<'_, PyAny>) -> bool {
-        self.program.bind(program.py()).upgrade().is_some_and(|own| own.is(program))
-    }
-
     /// The variant for a call; `None` if GT4Py has to find or compile it, or if another thread is looking for one.
     #[inline]
     fn variant(

@@ -2,14 +2,14 @@
 //!
 //! A field that has all indices in the table passes at once. Only for another one are the rows looked at: others may contain anything.
 
-use super::field::{Domain, Leaf, Place};
-use crate::program::given::{Name, number};
+use super::PyFieldProgram;
+use super::field::{Domain, Place};
 use crate::program::program_error::of_program;
-use halocline_program::{ProgramError, Scalar};
+use halocline_program::ProgramError;
 use pyo3::prelude::*;
 
-/// Of a number whose error nobody sees.
-const NO_NAME: Name<'_> = Name { program: "", argument: "" };
+/// The integers of a call by the position of their leaf.
+type Integers<'a> = &'a dyn Fn(usize) -> Option<i64>;
 
 pub(super) struct Gather {
     /// The position of the field.
@@ -58,17 +58,12 @@ impl End {
     }
 
     /// `None` if the call gives no such number, which the checks of its arguments refuse.
-    fn value(&self, domains: &[Domain], objects: &[Bound<'_, PyAny>]) -> Option<i64> {
+    fn value(&self, domains: &[Domain], integers: Integers<'_>) -> Option<i64> {
         let base = match self.base {
             None => 0,
             Some(Base::Start { leaf, dimension }) => domains.get(leaf)?.indices(dimension)?.0,
             Some(Base::Stop { leaf, dimension }) => domains.get(leaf)?.indices(dimension)?.1,
-            Some(Base::Scalar { leaf }) => match number(objects.get(leaf)?, NO_NAME).ok()? {
-                Scalar::Int(value) => value,
-                Scalar::UInt(value) => value.try_into().ok()?,
-                Scalar::Float(value) if value.fract() == 0.0 => value as i64,
-                _ => return None,
-            },
+            Some(Base::Scalar { leaf }) => integers(leaf)?,
         };
         base.checked_add(self.added)
     }
@@ -79,8 +74,8 @@ impl Span {
         Self { first: End::of(first), end: End::of(end) }
     }
 
-    fn values(&self, domains: &[Domain], objects: &[Bound<'_, PyAny>]) -> Option<(i64, i64)> {
-        Some((self.first.value(domains, objects)?, self.end.value(domains, objects)?))
+    fn values(&self, domains: &[Domain], integers: Integers<'_>) -> Option<(i64, i64)> {
+        Some((self.first.value(domains, integers)?, self.end.value(domains, integers)?))
     }
 }
 
@@ -112,19 +107,25 @@ impl Gather {
         })
     }
 
-    /// Refuses a field that lacks an index. `domains` and `objects` are those of all leaves of the call.
+    /// Refuses a field that lacks an index. `domains` and `integers` are those of all leaves of the call.
     #[inline]
     pub(super) fn check(
         &self,
-        program: &str,
-        leaves: &[Leaf],
+        py: Python<'_>,
+        program: &PyFieldProgram,
         domains: &[Domain],
-        objects: &[Bound<'_, PyAny>],
+        integers: Integers<'_>,
     ) -> PyResult<()> {
         match domains[self.leaf].indices(self.dimension) {
             Some((start, stop)) if self.whole.0 < start || stop <= self.whole.1 => {
-                let place = Place { program, leaf: &leaves[self.leaf] };
-                self.check_rows(place, (start, stop), domains, objects)
+                let place = Place { program: program.program.name(), leaf: &program.leaves[self.leaf] };
+                let rows = self.rows.values(domains, integers);
+                let is_empty =
+                    |span: &Span| span.values(domains, integers).is_none_or(|(first, end)| first >= end);
+                match rows.filter(|(first, end)| first < end && !self.over.iter().any(is_empty)) {
+                    Some(rows) => self.check_rows(py, place, (start, stop), rows),
+                    None => Ok(()),
+                }
             }
             _ => Ok(()),
         }
@@ -133,17 +134,12 @@ impl Gather {
     #[cold]
     fn check_rows(
         &self,
+        py: Python<'_>,
         place: Place<'_>,
         (start, stop): (i64, i64),
-        domains: &[Domain],
-        objects: &[Bound<'_, PyAny>],
+        rows: (i64, i64),
     ) -> PyResult<()> {
-        let Some((first, end)) = self.rows.values(domains, objects) else { return Ok(()) };
-        let is_empty = |span: &Span| span.values(domains, objects).is_none_or(|(first, end)| first >= end);
-        let Some(object) = objects.first().filter(|_| first < end && !self.over.iter().any(is_empty)) else {
-            return Ok(());
-        };
-        let found: Option<(i64, i64)> = self.image.bind(object.py()).call1((first, end))?.extract()?;
+        let found: Option<(i64, i64)> = self.image.bind(py).call1(rows)?.extract()?;
         match found.map(|(low, high)| (low.saturating_add(self.shift), high.saturating_add(self.shift))) {
             Some((low, high)) if low < start || stop <= high => Err(of_program(ProgramError::Bounds {
                 program: place.program.into(),

@@ -5,16 +5,18 @@ mod failure;
 mod field;
 mod gather;
 mod known;
+mod numbers;
 mod parameters;
 mod provider;
 
 pub(crate) use dispatch::{PyCalls, PyProgramCall};
+pub(super) use numbers::{Change, NumberChecks};
 
 use crate::argument::Argument;
-use crate::program::given::{Arguments, Memory, Name, number};
+use crate::program::given::{Arguments, Memory, Name, Turn, number};
 use crate::program::numpy;
 use crate::program::on_stream::{CallStream, call_on};
-use crate::program::prepared::{Fixed, PyPreparedCall, Reason, check_unchanged, prepare, watched};
+use crate::program::prepared::{Prepare, PyPreparedCall, check_unchanged, prepare, watched};
 use crate::program::program_error::of_program;
 use crate::stream::Handle;
 use field::{Classes, Domain, Field, Kind, Leaf, Place};
@@ -71,18 +73,6 @@ struct Objects<'py> {
     level: i64,
 }
 
-/// Refuses a number that is not the one which a program was compiled for.
-pub(super) fn check_static(
-    name: Name<'_>,
-    given: &Bound<'_, PyAny>,
-    compiled: &Bound<'_, PyAny>,
-) -> PyResult<()> {
-    match given.is(compiled) || given.eq(compiled)? {
-        true => Ok(()),
-        false => Err(failure::static_value(name.program, name.argument, given, compiled)),
-    }
-}
-
 /// `description` has what `_gt4py.py` says of the program.
 #[pyfunction]
 #[pyo3(name = "_field_program")]
@@ -124,24 +114,26 @@ impl PyFieldProgram {
     #[doc = doc!("FieldProgram.prepare")]
     #[pyo3(signature = (*args, out = None, offset_provider = None, stream = None, **kwargs))]
     fn prepare<'py>(
-        &self,
+        slf: &Bound<'py, Self>,
         args: &Bound<'py, PyTuple>,
         out: Option<&Bound<'_, PyAny>>,
         offset_provider: Option<&Bound<'_, PyAny>>,
         mut stream: Option<Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<PyPreparedCall> {
-        let kwargs = self.with_stream_as_parameter(&mut stream, kwargs, args.py())?;
+        let this = slf.get();
+        let kwargs = this.with_stream_as_parameter(&mut stream, kwargs, args.py())?;
         let (kwargs, stream) = (kwargs.as_ref(), stream.as_ref().map(Argument::from));
-        self.provider.check(self.program.name(), offset_provider)?;
-        let leaves = self.parameters.leaves(self.program.name(), &Call { args, out, kwargs })?;
-        let objects = self.objects(args.py(), &leaves, 0, None)?;
-        let arguments = self.arguments(&objects)?;
+        this.provider.check(this.program.name(), offset_provider)?;
+        let leaves = this.parameters.leaves(this.program.name(), &Call { args, out, kwargs })?;
+        let objects = this.objects(args.py(), &leaves, 0, None)?;
+        let checks = NumberChecks::of(slf, &leaves, &objects.arrays)?;
+        let arguments = this.arguments(&objects)?;
         let borrowed: Vec<_> = objects.arrays.iter().map(Bound::as_borrowed).collect();
         // Streams of other libraries may run code of the program.
-        let watched = watched(&self.program, &borrowed);
-        let on = CallStream::of(args.py(), &self.program, stream, borrowed.iter().copied(), &arguments)?;
-        prepare(args.py(), &self.program, watched, arguments, on, self.fixed(args.py()))
+        let watched = watched(&this.program, &borrowed);
+        let on = CallStream::of(args.py(), &this.program, stream, borrowed.iter().copied(), &arguments)?;
+        prepare(args.py(), &this.program, Prepare { watched, arguments, on, checks })
     }
 
     /// A call with GT4Py's metrics: `time` is an array for one number, which the program writes if the level asks for it.
@@ -270,15 +262,12 @@ impl PyFieldProgram {
             return Ok(true);
         }
         let leaves = self.parameters.leaves(self.program.name(), call)?;
-        for (leaf, object) in self.leaves.iter().zip(&leaves.0) {
-            if let Kind::Static(value) = &leaf.kind
-                && !object.is(value)
-                && !object.eq(value.bind(py))?
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        // What is no such number is refused by GT4Py.
+        let is_right = |(position, (leaf, object)): (usize, (&Leaf, &Bound<'_, PyAny>))| match &leaf.kind {
+            Kind::Static(value) => self.is_compiled_value(position, object, value.bind(py)).unwrap_or(false),
+            _ => true,
+        };
+        Ok(self.leaves.iter().zip(&leaves.0).enumerate().all(is_right))
     }
 
     /// A call without metrics.
@@ -314,9 +303,8 @@ impl PyFieldProgram {
                 .filter(|object| numpy::is_array(object))
                 .cloned()
                 .collect();
-            let is_independent = |position| {
-                self.program.is_independent(position) && self.reason_to_keep(py, position).is_none()
-            };
+            let is_independent =
+                |position| self.program.is_independent(position) && !self.checks_value(position);
             self.known.add(&leaves.0, &arrays, is_scalar, is_independent, checked)?;
         }
         Ok(())
@@ -335,22 +323,6 @@ impl PyFieldProgram {
         let on = CallStream::of(py, &self.program, stream, borrowed.into_iter(), &arguments)?;
         check_unchanged(py, &self.program, &watched)?;
         call_on(py, &self.program, on.as_ref(), &arguments)
-    }
-
-    /// Why calls that are not checked in full cannot change the number at a position; `None` if they can.
-    fn reason_to_keep(&self, py: Python<'_>, position: usize) -> Option<Reason> {
-        let decides_rows = || self.gathers.iter().any(|gather| gather.depends_on(position));
-        match &self.leaves[position].kind {
-            Kind::Static(value) => Some(Reason::Compiled(value.clone_ref(py))),
-            _ => decides_rows().then_some(Reason::DecidesRows),
-        }
-    }
-
-    fn fixed(&self, py: Python<'_>) -> Vec<Fixed> {
-        let reason = |position| self.reason_to_keep(py, position);
-        (0..self.leaves.len())
-            .filter_map(|position| Some(Fixed { position, reason: reason(position)? }))
-            .collect()
     }
 
     #[inline]
@@ -406,7 +378,9 @@ impl PyFieldProgram {
             }
         };
         let program = self.program.name();
-        for ((leaf, object), domain) in self.leaves.iter().zip(&leaves.0).zip(domains.iter_mut()) {
+        for (position, ((leaf, object), domain)) in
+            self.leaves.iter().zip(&leaves.0).zip(domains.iter_mut()).enumerate()
+        {
             let place = Place { program, leaf };
             match &leaf.kind {
                 Kind::Field { .. } => {
@@ -415,15 +389,16 @@ impl PyFieldProgram {
                     arrays.push(field.array);
                 }
                 Kind::Single => arrays.push(Field::of(object, &self.classes, place)?.single()?),
-                Kind::Scalar => arrays.push(object.clone()),
+                Kind::Scalar => arrays.push(numbers::plain(object, Name { program, argument: &leaf.name })?),
                 Kind::Static(value) => {
-                    check_static(Name { program, argument: &leaf.name }, object, value.bind(py))?;
-                    arrays.push(object.clone());
+                    let value = value.bind(py);
+                    self.check_compiled_value(position, object, value)?;
+                    arrays.push(value.clone());
                 }
             }
         }
         for gather in &self.gathers {
-            gather.check(program, &self.leaves, domains, &leaves.0)?;
+            gather.check(py, self, domains, &|leaf| numbers::integer_of(arrays.get(leaf)?))?;
         }
         for Connectivity { object, leaf } in &self.connectivities {
             arrays.push(Field::of(object.bind(py), &self.classes, Place { program, leaf })?.array);
@@ -435,14 +410,16 @@ impl PyFieldProgram {
     }
 
     /// The arguments of the signature.
-    ///
-    /// Conversions of other objects may run code of the program, which may resize arrays of NumPy: these come last.
     #[inline]
     fn arguments<'a>(&self, objects: &'a Objects<'_>) -> PyResult<Arguments<'a>> {
         let has_level = self.metrics.as_ref().is_some_and(|metrics| metrics.has_level);
         let count = objects.arrays.len() + usize::from(has_level);
         let mut arguments = Arguments::absent(count);
-        for is_of_numpy in [false, true] {
+        let mut has_others = false;
+        for turn in [Turn::Number, Turn::Other, Turn::SubclassOfNumpy, Turn::Numpy] {
+            if !has_others && matches!(turn, Turn::Other | Turn::SubclassOfNumpy) {
+                continue;
+            }
             let mut origin = 0;
             let others = self.connectivities.iter().map(|connectivity| &connectivity.leaf);
             let mut leaves = self.leaves.iter().chain(others);
@@ -455,7 +432,10 @@ impl PyFieldProgram {
                 {
                     origin += names.len();
                 }
-                if numpy::is_array(object) != is_of_numpy {
+                let is_array = leaf.is_none_or(|leaf| matches!(leaf.kind, Kind::Field { .. }));
+                let own = Turn::of(object, is_array);
+                has_others |= matches!(own, Turn::Other | Turn::SubclassOfNumpy);
+                if own != turn {
                     continue;
                 }
                 self.push(&mut arguments, object.as_borrowed(), position, leaf)?;
