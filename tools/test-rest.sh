@@ -26,6 +26,10 @@ else
   skip "Miri: no toolchain here has it (rustup +nightly component add miri rust-src)"
 fi
 
+# Programs of C and C++, with the library that the build of the tests has made.
+need valgrind valgrind
+check "C and C++ under sanitizers and valgrind" tools/capi-memory "$target/debug/libhalocline_capi.a"
+
 # The command as a user runs it. Every run compares itself with one rank, bit by bit.
 check "release build" cargo build --release
 tests "limits of large patterns" \
