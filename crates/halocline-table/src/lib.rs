@@ -30,6 +30,7 @@ struct Guide;
 
 mod aggregate;
 mod bounds;
+mod compact;
 mod context;
 mod demand;
 mod direct;

@@ -1,13 +1,14 @@
 //! Messages of the protocols: a version, a header, rows as an Arrow IPC stream, and a checksum of them.
 
+use crate::compact::compact;
 use crate::demand::{Demand, Side};
 use crate::error::TableError;
 use crate::keys::Keys;
 use crate::table::{Sorted, columns_of};
-use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
+use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, DataType};
+use arrow_schema::ArrowError;
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 use std::ops::Range;
@@ -86,7 +87,7 @@ pub(crate) fn encode(
     let write = || -> Result<Vec<u8>, ArrowError> {
         let mut writer = StreamWriter::try_new(bytes, &sorted.schema)?;
         for batch in batches {
-            let columns = batch.columns().iter().map(compact).collect();
+            let columns = batch.columns().iter().map(compact).collect::<Result<_, _>>()?;
             writer.write(&RecordBatch::try_new(sorted.schema.clone(), columns)?)?;
         }
         writer.into_inner()
@@ -126,15 +127,6 @@ fn checksum(bytes: &[u8]) -> u64 {
     let mix = |sum: u64, word: u64| (sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let sum = words.iter().fold(bytes.len() as u64, |sum, word| mix(sum, u64::from_le_bytes(*word)));
     tail.iter().fold(sum, |sum, &byte| mix(sum, byte.into()))
-}
-
-/// A slice of a column of views without the buffers that it does not need.
-fn compact(column: &ArrayRef) -> ArrayRef {
-    match column.data_type() {
-        DataType::Utf8View => std::sync::Arc::new(column.as_string_view().gc()),
-        DataType::BinaryView => std::sync::Arc::new(column.as_binary_view().gc()),
-        _ => column.clone(),
-    }
 }
 
 /// Decodes a message of rank `from`. Its rows have the columns of `sorted`, ascending keys without nulls, and ascending numbers.
@@ -192,8 +184,8 @@ mod tests {
     use crate::spec::Rolling;
     use crate::table::Table;
     use crate::window::Window;
-    use arrow_array::{Int64Array, RecordBatchOptions, StringViewArray};
-    use arrow_schema::{Field, Schema};
+    use arrow_array::{ArrayRef, Int64Array, RecordBatchOptions, StringViewArray};
+    use arrow_schema::{DataType, Field, Schema};
     use proptest::prelude::*;
     use std::sync::Arc;
 
