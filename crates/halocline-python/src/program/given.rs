@@ -43,17 +43,20 @@ pub(super) struct Seen {
     owner: Option<Py<PyAny>>,
 }
 
-/// The last steady array of each argument. A call of another thread that is using it describes its arrays anew.
-pub(super) struct Memory(Mutex<Box<[Option<Arc<Seen>>]>>);
+/// The last steady arrays of each argument. A call of another thread that is using it describes its arrays anew.
+pub(super) struct Memory(Mutex<Box<[Levels]>>);
+
+/// Arrays of one argument, the newest first: those of programs that swap two or three time levels.
+type Levels = [Option<Arc<Seen>>; 4];
 
 impl Memory {
     pub(super) fn of(arguments: usize) -> Self {
-        Self(Mutex::new((0..arguments).map(|_| None).collect()))
+        Self(Mutex::new((0..arguments).map(|_| Levels::default()).collect()))
     }
 
     /// The array, described now or in an earlier call.
     fn find(&self, object: &Bound<'_, PyAny>, position: usize, name: Name<'_>) -> PyResult<Arc<Seen>> {
-        let known = |seen: &Option<Arc<Seen>>| seen.as_ref().filter(|seen| seen.object.is(object)).cloned();
+        let known = |levels: &Levels| levels.iter().flatten().find(|seen| seen.object.is(object)).cloned();
         let seen = self.0.try_lock().ok().and_then(|memory| memory.get(position).and_then(known));
         if let Some(seen) = seen
             && seen.is_steady(object.py())?
@@ -72,10 +75,11 @@ impl Memory {
             return Ok(seen);
         }
         // The old one is dropped without the lock: it may run a destructor of Python.
-        let old = match (self.0.try_lock(), position) {
-            (Ok(mut memory), at) if at < memory.len() => memory[at].replace(seen.clone()),
-            _ => None,
-        };
+        let old = self.0.try_lock().ok().and_then(|mut memory| {
+            let levels = memory.get_mut(position)?;
+            levels.rotate_right(1);
+            levels[0].replace(seen.clone())
+        });
         drop(old);
         Ok(seen)
     }
