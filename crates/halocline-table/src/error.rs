@@ -125,7 +125,8 @@ pub enum TableError {
     /// A row that belongs before the previous one.
     #[error(
         "rows are not sorted: row {row} of rank {rank} has {column} = {value}, after {before} in row {before_row} of rank \
-         {before_rank}; sort the whole table by its groups, then by the key, ascending"
+         {before_rank}; sort the whole table by its groups (nulls first, in pandas na_position=\"first\"; categories are \
+         compared by value), then by the key, ascending"
     )]
     Unsorted {
         /// The rank.

@@ -245,8 +245,8 @@ pub enum TableInputError {
     },
     /// A row that belongs before the previous one.
     #[error(
-        "rows are not sorted: {place} has {column} = {value}, after {before} in {before_place}; sort the file by its groups, then by \
-         the key, ascending"
+        "rows are not sorted: {place} has {column} = {value}, after {before} in {before_place}; sort the file by its groups \
+         (nulls first, categories by value), then by the key, ascending"
     )]
     Unsorted {
         /// The row.

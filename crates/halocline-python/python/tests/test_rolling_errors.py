@@ -40,6 +40,20 @@ def test_rows_that_are_not_sorted_are_named_on_all_ranks():
         assert (error.rank, error.row, error.column) == (1, 0, "g")
 
 
+def test_the_order_of_nulls_and_categories_is_said():
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    text = 'sort the whole table by its groups (nulls first, in pandas na_position="first"; categories are compared by value), then by the key'
+    nulls = pd.DataFrame({"g": ["b", None, "a"], "t": [1, 2, 3], "v": [1.0, 2.0, 3.0]})
+    sizes = pd.Categorical(["small", "large", "small"], categories=["small", "large"], ordered=True)
+    for frame, sound in [
+        (nulls.sort_values(["g", "t"]), nulls.sort_values(["g", "t"], na_position="first")),
+        (nulls.assign(g=sizes).sort_values(["g", "t"]), nulls.assign(g=sizes.astype(str)).sort_values(["g", "t"])),
+    ]:
+        for error in failures([frame, frame[:0]], "t", "5i", group="g", aggregate={"v": "sum"}):
+            assert error.column == "g" and text in str(error)
+        assert hc.rolling(sound, "t", "5i", group="g", aggregate={"v": "sum"})["v_sum"].to_list()
+
+
 def test_keys_without_a_value_are_named_on_all_ranks():
     gap = FRAME.with_columns(t=pl.Series([4, None, 5]))
     for error in failures([FRAME[:0], FRAME, gap], "t", "5i"):
