@@ -19,7 +19,7 @@ pub(crate) fn of_neighbor(error: NeighborError) -> Refusal {
         E::Packet(packet) => return of_packet(packet),
         E::Comm(comm) => return of_comm(comm),
         E::NoNeighbor { .. } | E::Finished { .. } | E::Metadata { .. } => Status::ARGUMENT,
-        E::Busy { .. } | E::InFlight { .. } | E::Taken { .. } => Status::BUSY,
+        E::Busy { .. } | E::Ending { .. } | E::InFlight { .. } | E::Taken { .. } => Status::BUSY,
         E::Deadline { .. } => Status::DEADLINE,
         E::RefusedElsewhere { .. } => Status::ELSEWHERE,
         _ => Status::FAILED,

@@ -27,7 +27,7 @@ pub(crate) fn of_neighbor(error: NeighborError) -> PyErr {
         E::NoNeighbor { side: to, .. } | E::Finished { side: to, .. } | E::Metadata { side: to, .. } => {
             ("HaloValueError", Some(side(to)))
         }
-        E::Busy { .. } => ("InFlightError", Some("id")),
+        E::Busy { .. } | E::Ending { .. } => ("InFlightError", Some("id")),
         E::InFlight { .. } | E::Taken { .. } => ("InFlightError", None),
         E::Deadline { .. } => ("CommunicatorTimeoutError", None),
         E::RefusedElsewhere { .. } => ("RefusedElsewhereError", None),

@@ -5,13 +5,14 @@ use crate::payloads::Payloads;
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
 use halocline::Packet;
-use halocline::neighbors::{NeighborError, NeighborExchange, Topology};
+use halocline::neighbors::{NeighborError, NeighborExchange, Sides, Topology, Turn};
 use halocline_comm::sparse::{SparseAlltoall, SparseError};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "refused_packets::a_neighbor_exchange", run: neighbors },
     Case { name: "refused_packets::a_sparse_alltoall_of_known_sources", run: known },
     Case { name: "refused_packets::a_discovery_of_sources", run: discovery },
+    Case { name: "refused_packets::a_session_while_a_dropped_one_ends", run: reopened },
 ];
 
 const WHY: &str = "memory: no such thing";
@@ -75,6 +76,31 @@ fn discovery(comm: &Stage<'_>) -> Outcome {
         let exchange = SparseAlltoall::discover(comm, next, memory.resource())?;
         exchange.finish_and_wait()?;
     }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn reopened(comm: &Stage<'_>) -> Outcome {
+    let line = Line::new(comm, Topology::Line)?;
+    let nothing = || Sides { left: Turn::Nothing, right: Turn::Nothing };
+    if comm.rank() == 0 && comm.size() > 1 {
+        let mut session = line.session(3)?;
+        session.start(nothing())?;
+        drop(session);
+        // Its neighbour has not opened its own.
+        for error in [line.session(3).err(), line.exchange(3, Sides::default()).err()] {
+            ensure!(matches!(error, Some(NeighborError::Ending { id: 3 })), "{error:?}");
+        }
+        comm.barrier()?;
+    } else {
+        comm.barrier()?;
+        if comm.size() > 1 {
+            let mut session = line.session(3)?;
+            let error = (0..).find_map(|_| session.round(nothing()).err());
+            ensure!(matches!(error, Some(NeighborError::SessionDropped { .. })), "{error:?}");
+        }
+    }
+    line.round(4, 0, 100)?;
     comm.barrier()?;
     Ok(())
 }

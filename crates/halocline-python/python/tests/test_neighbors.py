@@ -85,7 +85,7 @@ def test_an_id_is_busy_until_its_round_was_taken():
         line = comm.neighbor_exchange()
         round = line.start(id=4)
         if comm.rank == 0:
-            with pytest.raises(hc.InFlightError, match="^id: operation 4 has a round that was not taken: wait for it"):
+            with pytest.raises(hc.InFlightError, match="^id: operation 4 has a round that was not taken, or a session: wait for it"):
                 line.start(id=4)
         round.wait()
         line.exchange(id=4)
@@ -150,6 +150,32 @@ def test_a_session_that_is_given_up_is_an_error_for_the_neighbours():
                 if comm.rank == 0:
                     raise ZeroDivisionError("zero")
                 session.round()
+
+    hc.run_threads(2, run)
+
+
+def test_a_session_that_is_reopened_after_its_drop_is_told_what_it_waits_for():
+    def run(comm):
+        line = comm.neighbor_exchange()
+        if comm.rank == 0:
+            session = line.session(3)
+            session.start()
+            del session
+            gc.collect()
+            for reopen in (line.session, lambda id: line.exchange(id=id)):
+                with pytest.raises(hc.InFlightError, match="^id: operation 3 has a session that was dropped and is still ending: "):
+                    reopen(3)
+            comm.barrier()
+        else:
+            # The neighbour has not begun.
+            comm.barrier()
+            with pytest.raises(hc.PacketExchangeError, match="rank 0 has dropped its session of operation 3"):
+                with line.session(3) as session:
+                    while True:
+                        session.round()
+        # Another id is free at once.
+        with line.session(4) as session:
+            session.round(left="last", right="last")
 
     hc.run_threads(2, run)
 

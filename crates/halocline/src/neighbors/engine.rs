@@ -60,6 +60,8 @@ struct Id {
     /// The last round, until it is over and released.
     open: Option<Arc<Core>>,
     in_session: bool,
+    /// The program has dropped the session, which goes on until its neighbours have ended theirs.
+    is_ending: bool,
 }
 
 #[derive(Default)]
@@ -269,7 +271,14 @@ impl Shared {
 
     /// The id can be used again.
     pub(super) fn close_session(&self, id: u32) {
-        self.lock().ids.entry(id).or_default().in_session = false;
+        let mut state = self.lock();
+        let known = state.ids.entry(id).or_default();
+        (known.in_session, known.is_ending) = (false, false);
+    }
+
+    /// The program has dropped the session before its end.
+    pub(super) fn drop_session(&self, id: u32) {
+        self.lock().ids.entry(id).or_default().is_ending = true;
     }
 
     /// Whether the program has dropped its end.
@@ -407,6 +416,7 @@ impl State {
         let known = self.ids.entry(id).or_default();
         let is_open = known.open.as_ref().is_some_and(|core| !core.is_released());
         match series {
+            Series::OneShot if known.is_ending => Err(NeighborError::Ending { id }),
             Series::OneShot if is_open || known.in_session => Err(NeighborError::Busy { id }),
             Series::OneShot => {
                 known.epoch += 1;

@@ -20,9 +20,20 @@ pub enum NeighborError {
         /// Where.
         side: Side,
     },
-    /// The last round of the operation is in flight, or its result was not taken.
-    #[error("operation {id} has a round that was not taken: wait for it, or start one with another id")]
+    /// The last round of the operation is in flight, or its result was not taken, or a session of it goes on.
+    #[error(
+        "operation {id} has a round that was not taken, or a session: wait for it, or start one with another id"
+    )]
     Busy {
+        /// The operation.
+        id: u32,
+    },
+    /// A session of the operation was dropped before its end, and goes on until the neighbours have ended theirs.
+    #[error(
+        "operation {id} has a session that was dropped and is still ending: open the next one with another id, or end each session \
+         with `Turn::Last` to both sides"
+    )]
+    Ending {
         /// The operation.
         id: u32,
     },

@@ -198,6 +198,7 @@ impl Drop for Session {
         if was_wound_up || self.is_over() || shared.has_failed() || shared.comm().size() == 1 {
             return shared.close_session(self.id);
         }
+        shared.drop_session(self.id);
         let ended = Sides { left: true, right: true };
         let flight = self.flight.take();
         let (sent, received) =
