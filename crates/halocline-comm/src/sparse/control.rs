@@ -17,6 +17,8 @@ pub(super) enum Control {
     Closed,
     /// The answer to a question: the operation is over at the sender. If that has named the receiver, its hello came before.
     Over,
+    /// The sender has taken packets of the receiver of this message that count so many bytes ([`super::queues::cost`]).
+    Taken(u64),
 }
 
 /// What one rank tells another at the begin.
@@ -43,6 +45,10 @@ impl Control {
             }
             Self::Closed => w.u32(3),
             Self::Over => w.u32(4),
+            Self::Taken(bytes) => {
+                w.u32(5);
+                w.u64(*bytes);
+            }
         }
         let mut message = w.finish();
         message.reserve(Communicator::SPARE);
@@ -66,6 +72,7 @@ impl Control {
             2 => Self::Abort(Failure::read(&mut r)?),
             3 => Self::Closed,
             4 => Self::Over,
+            5 => Self::Taken(r.u64()?),
             _ => return Err(HeaderError::Field { field: "kind", value: kind.into() }),
         };
         r.finish()?;
@@ -83,6 +90,7 @@ pub(super) fn samples() -> Vec<Vec<u8>> {
         Control::Abort(Failure { rank: 3, why: "no memory".to_owned(), is_refusal: false }),
         Control::Closed,
         Control::Over,
+        Control::Taken(600_000),
     ];
     controls.iter().map(Control::encode).collect()
 }

@@ -1,7 +1,7 @@
 //! The state machine of one rank in a sparse all-to-all. One thread at a time drives it; it never waits.
 
 use super::control::{Control, Hello};
-use super::queues::{Incoming, Outgoing};
+use super::queues::{Incoming, Outgoing, Queued};
 use super::registry::{self, Registry};
 use super::shared::Shared;
 use super::{Role, SparseError};
@@ -122,7 +122,7 @@ impl Engine {
     /// When to look again although no message has come. `asks`: also to ask ranks that have not begun.
     pub(super) fn due(&self, now: Duration, asks: bool) -> Option<Duration> {
         let queued = self.outgoing.iter().filter_map(|out| out.queue.front());
-        let sends = queued.map(|(send, _)| send).chain(self.outgoing.iter().flat_map(|out| &out.flight));
+        let sends = queued.map(|queued| &queued.send).chain(self.outgoing.iter().flat_map(|out| &out.flight));
         let receives = self.incoming.iter().flat_map(|source| &source.window);
         let receives = receives.filter_map(|receive| receive.due(now));
         let ask = self.ask.filter(|_| asks && self.phase == Phase::Running).map(|(at, _)| at);
@@ -219,6 +219,13 @@ impl Engine {
                     self.greeted(shared, from, Hello::default())?;
                 }
                 Control::Over | Control::Abort(_) => {}
+                Control::Taken(bytes) => {
+                    let out = self.outgoing.iter_mut().find(|out| out.rank == from);
+                    if !out.is_some_and(|out| out.taken(bytes)) {
+                        let error = HeaderError::Field { field: "bytes that were taken", value: bytes };
+                        return Err(SparseError::Malformed { from, error });
+                    }
+                }
             }
         }
         Ok(())
@@ -306,7 +313,7 @@ impl Engine {
     /// Withdraws the packets that no header was sent for: a stream may still write their payloads.
     fn withdraw(&mut self) {
         for Outgoing { queue, flight, .. } in &mut self.outgoing {
-            flight.extend(queue.drain(..).map(|(mut send, _)| {
+            flight.extend(queue.drain(..).map(|Queued { mut send, .. }| {
                 send.withdraw();
                 send
             }));

@@ -1,9 +1,11 @@
 //! The packets between this rank and one destination, or one source.
 
 use super::SparseError;
+use super::control::Control;
 use super::shared::Shared;
+use crate::endpoint::Endpoint;
 use crate::mappings::DeviceId;
-use crate::memory_resource::MemoryKind;
+use crate::memory_resource::{MemoryKind, SMALL};
 use crate::packet::{HeaderError, Packet, PacketReceive, PacketSend};
 use std::collections::VecDeque;
 
@@ -14,14 +16,33 @@ const LAST: u8 = 1;
 /// Packets of one source that are received at once.
 const WINDOW: usize = 4;
 
+/// The most bytes of packets that a rank sends to another one before that says that it has taken them: they lie in the inbox of the
+/// receiver, where its memory resource does not count them. The last of these packets may exceed it.
+pub(super) const UNTAKEN: u64 = 4 << 20;
+
+/// What a packet counts of [`UNTAKEN`]: its header, its metadata, and a payload that may come without being asked for.
+pub(super) fn cost(metadata: &[u8], payload: Option<u64>) -> u64 {
+    const HEADER: u64 = 64;
+    HEADER + metadata.len() as u64 + payload.unwrap_or(0).min(SMALL as u64)
+}
+
 /// Packets for a destination.
 pub(super) struct Outgoing {
     pub(super) rank: usize,
-    /// Packets whose header was not sent, and whether they lie on a device.
-    pub(super) queue: VecDeque<(PacketSend, bool)>,
+    /// Packets whose header was not sent.
+    pub(super) queue: VecDeque<Queued>,
     pub(super) flight: Vec<PacketSend>,
     numbered: u64,
     is_last_queued: bool,
+    /// What the packets count that the receiver has not taken yet.
+    untaken: u64,
+}
+
+/// A packet whose header was not sent.
+pub(super) struct Queued {
+    pub(super) send: PacketSend,
+    on_device: bool,
+    cost: u64,
 }
 
 /// Packets of a source.
@@ -30,11 +51,21 @@ pub(super) struct Incoming {
     pub(super) window: VecDeque<PacketReceive>,
     begun: u64,
     expected: Option<u64>,
+    /// What the packets count that were taken since the source was told.
+    taken: u64,
 }
 
 impl Outgoing {
     pub(super) fn new(rank: usize) -> Self {
-        Self { rank, queue: VecDeque::new(), flight: Vec::new(), numbered: 0, is_last_queued: false }
+        let (queue, flight) = (VecDeque::new(), Vec::new());
+        Self { rank, queue, flight, numbered: 0, is_last_queued: false, untaken: 0 }
+    }
+
+    /// The receiver has taken packets. False if it has no such packets.
+    pub(super) fn taken(&mut self, bytes: u64) -> bool {
+        let rest = self.untaken.checked_sub(bytes);
+        self.untaken = rest.unwrap_or(0);
+        rest.is_some()
     }
 
     /// Adds a packet.
@@ -51,11 +82,12 @@ impl Outgoing {
 
     fn queue(&mut self, shared: &Shared, packet: Packet, kind: u8) {
         let on_device = packet.payload.as_ref().is_some_and(|p| p.kind() == MemoryKind::Device);
+        let cost = cost(&packet.metadata, packet.payload.as_ref().map(|payload| payload.len() as u64));
         let send = PacketSend::new(self.rank, shared.tag, packet);
         // Packets before the last one: as many as were numbered.
         let send = send.with_words(kind, [self.numbered, 0, 0, 0]).numbered(self.numbered);
         self.numbered += 1;
-        self.queue.push_back((send, on_device));
+        self.queue.push_back(Queued { send, on_device, cost });
     }
 
     /// Sends what can be sent. `device`: of the receiver, once it is known.
@@ -64,22 +96,24 @@ impl Outgoing {
         shared: &Shared,
         device: Option<Option<DeviceId>>,
     ) -> Result<(), SparseError> {
-        while let Some((mut send, on_device)) = self.queue.pop_front() {
+        while self.untaken < UNTAKEN
+            && let Some(Queued { mut send, on_device, cost }) = self.queue.pop_front()
+        {
             if on_device {
                 let Some(device) = device else {
-                    self.queue.push_front((send, on_device));
+                    self.queue.push_front(Queued { send, on_device, cost });
                     break;
                 };
                 send = send.to_device(device);
             }
             let is_over = send.poll(&shared.context)?;
-            match (send.is_posted(), is_over) {
-                (true, true) => {}
-                (true, false) => self.flight.push(send),
-                (false, _) => {
-                    self.queue.push_front((send, on_device));
-                    break;
-                }
+            if !send.is_posted() {
+                self.queue.push_front(Queued { send, on_device, cost });
+                break;
+            }
+            self.untaken += cost;
+            if !is_over {
+                self.flight.push(send);
             }
         }
         let mut failed = None;
@@ -100,7 +134,7 @@ impl Outgoing {
 
 impl Incoming {
     pub(super) fn new(rank: usize) -> Self {
-        Self { rank, window: VecDeque::new(), begun: 0, expected: None }
+        Self { rank, window: VecDeque::new(), begun: 0, expected: None, taken: 0 }
     }
 
     /// Receives packets; those that are ready go to the outcome, in order.
@@ -122,10 +156,16 @@ impl Incoming {
                     break;
                 }
                 if let Some(packet) = receive.take() {
+                    self.taken += cost(&packet.metadata, receive.bytes());
                     let mut outcome = shared.outcome();
                     outcome.statistics.received.add(&packet);
                     outcome.packets[index].push(packet);
                 }
+            }
+            if self.taken >= UNTAKEN / 2 {
+                let taken = Control::Taken(std::mem::take(&mut self.taken));
+                // A source that cannot be reached waits for nothing.
+                let _ = shared.context.comm().send(self.rank, shared.tag.control(), taken.encode());
             }
             let before = self.window.len();
             self.window.retain(|receive| !(receive.is_taken() && receive.is_over()));

@@ -401,3 +401,63 @@ fn a_refusal_fails_a_discovery_on_all_ranks_also_without_a_packet_for_the_rank()
     );
     assert_eq!(errors, [refused, "", refused, own]);
 }
+
+#[test]
+fn packets_that_nobody_asked_for_are_bounded_until_the_receiver_takes_them() {
+    const PACKETS: usize = 1000;
+    const BYTES: usize = 16 << 10;
+    on_ranks(2, |comm| {
+        let memory = Arc::new(Limited::new(host(&comm), PACKETS * BYTES));
+        if comm.rank() == 0 {
+            let exchange = SparseAlltoall::new(&comm, &[], &[1], memory).unwrap();
+            for number in 0..PACKETS {
+                let payload = vec![number as u8; BYTES];
+                exchange.insert(1, Packet::new(vec![number as u8], Some(payload.into()))).unwrap();
+            }
+            // All that it sends without the receiver is sent.
+            exchange.is_complete().unwrap();
+            comm.barrier().unwrap();
+            return exchange.finish_and_wait().unwrap();
+        }
+        let exchange = SparseAlltoall::new(&comm, &[0], &[], memory).unwrap();
+        comm.barrier().unwrap();
+        // Each payload is a message of a tag of its own.
+        let tags = std::cell::Cell::new(0u64);
+        let inbox = comm.link().inbox();
+        let operation = exchange.shared.tag.operation;
+        let none = inbox.find(|tag| {
+            tags.set(tags.get() + u64::from(tag.operation == operation));
+            false
+        });
+        assert!(none.is_none());
+        let most = queues::UNTAKEN / BYTES as u64 + 3;
+        assert!((most / 2..=most).contains(&tags.get()), "{} payloads lie in the inbox", tags.get());
+        exchange.finish_and_wait().unwrap();
+        let packets = exchange.extract(0).unwrap();
+        let is_right = |(number, packet): (usize, &Packet)| {
+            packet.metadata == [number as u8]
+                && packet
+                    .payload
+                    .as_ref()
+                    .and_then(Buffer::bytes)
+                    .is_some_and(|bytes| bytes == [number as u8; BYTES])
+        };
+        assert!(packets.len() == PACKETS && packets.iter().enumerate().all(is_right));
+    });
+}
+
+#[test]
+fn a_rank_that_claims_to_have_taken_what_was_not_sent_is_refused() {
+    on_ranks(2, |comm| {
+        let other = [1 - comm.rank()];
+        let exchange = new(&comm, &other, &other).unwrap();
+        if comm.rank() == 1 {
+            let forged = control::Control::Taken(u64::MAX).encode();
+            comm.send(0, exchange.shared.tag.control(), forged).unwrap();
+        } else {
+            let refused = text(exchange.finish_and_wait());
+            assert!(refused.contains("bytes that were taken"), "{refused}");
+        }
+        comm.barrier().unwrap();
+    });
+}
