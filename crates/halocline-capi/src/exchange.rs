@@ -1,5 +1,8 @@
 //! Bound exchanges.
 
+#[cfg(test)]
+mod device_tests;
+
 use crate::call::call;
 use crate::collective::collective;
 use crate::comm::{Comm, deadline};

@@ -111,7 +111,7 @@ unsafe extern "C" fn halocline_unpack(
 
 /// Packs a message in the order of a stream.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pack_on(
+pub(crate) unsafe extern "C" fn halocline_pack_on(
     halo: Handle<HaloExchange>,
     peer: usize,
     message: *mut c_void,
@@ -127,7 +127,7 @@ unsafe extern "C" fn halocline_pack_on(
 
 /// Unpacks a message in the order of a stream.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_unpack_on(
+pub(crate) unsafe extern "C" fn halocline_unpack_on(
     halo: Handle<HaloExchange>,
     peer: usize,
     message: *const c_void,

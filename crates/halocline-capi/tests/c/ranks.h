@@ -22,7 +22,7 @@ static void *run_rank(void *given) {
   return NULL;
 }
 
-int main(int argc, char **argv) {
+static int run_ranks(int argc, char **argv) {
   if (argc == 1) {
     halocline_comm comm;
     OK(halocline_init(&comm));
@@ -43,5 +43,10 @@ int main(int argc, char **argv) {
   }
   return 0;
 }
+
+/* Programs with a `main` of their own define HAS_MAIN. */
+#ifndef HAS_MAIN
+int main(int argc, char **argv) { return run_ranks(argc, argv); }
+#endif
 
 #endif

@@ -101,6 +101,18 @@ fn c_exchanges_packets_between_processes() {
 }
 
 #[test]
+fn c_exchanges_fields_of_a_gpu() {
+    let program = C.program("cuda");
+    // Without a GPU the program says so and ends with 77.
+    if Command::new(&program).status().unwrap().code() == Some(77) {
+        eprintln!("== SKIPPED: no GPU here");
+        return;
+    }
+    alone_and_on_threads(&program);
+    launched(&program, "2");
+}
+
+#[test]
 fn cpp_exchanges_on_every_transport() {
     let program = CPP.program("exchange");
     alone_and_on_threads(&program);
