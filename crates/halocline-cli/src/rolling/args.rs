@@ -104,8 +104,9 @@ impl RollingArgs {
             return Ok(self.clone());
         }
         let source = self.source();
-        let is_free = |name: &String| *name != self.by() && !self.groups.contains(name);
-        let numbers: Vec<String> = source.numbers()?.into_iter().filter(is_free).collect();
+        let named: Vec<&str> =
+            [self.by()].into_iter().chain(self.groups.iter().map(String::as_str)).collect();
+        let numbers = source.numbers_besides(&named)?;
         match &numbers[..] {
             [value] => Ok(Self { value: Some(value.clone()), ..self.clone() }),
             [] => Err(CommandError::usage(format!(

@@ -1,6 +1,6 @@
 //! Reads a rank's part of a CSV file: the lines that begin in its part of the bytes.
 
-use super::input::{Bytes, Columns, Part, Source, TableInputError, find};
+use super::input::{Bytes, Columns, Part, Source, TableInputError, besides, find};
 use super::key::KeyKind;
 use crate::error::CommandError;
 use ::csv::{ByteRecord, ReaderBuilder};
@@ -95,12 +95,14 @@ fn goes_on(record: &ByteRecord) -> bool {
     record.as_slice().iter().any(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
-/// The columns that have a number in the first row.
-pub(super) fn numbers(source: &Source) -> Result<Vec<String>, TableInputError> {
+/// The columns that have a number in the first row, besides those that are named.
+pub(super) fn numbers_besides(source: &Source, named: &[&str]) -> Result<Vec<String>, TableInputError> {
     let mut file = Beginning::read(source)?;
     let row = file.next("rows")?;
-    let named = file.names.into_iter().zip(&row);
-    Ok(named.filter(|(_, field)| number(field.trim_ascii()).is_some()).map(|(name, _)| name).collect())
+    let names: Vec<&str> = file.names.iter().map(String::as_str).collect();
+    let fields = row.iter().take(names.len()).enumerate();
+    let numbers = fields.filter(|(_, field)| number(field.trim_ascii()).is_some()).map(|(at, _)| at);
+    besides(&names, numbers, named, &source.name())
 }
 
 fn number(field: &[u8]) -> Option<f64> {

@@ -5,6 +5,7 @@ use crate::error::CommandError;
 use arrow_array::{ArrayRef, RecordBatch};
 use halocline_table::{Table, TableError};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek};
 use std::os::unix::fs::FileTypeExt;
@@ -75,11 +76,11 @@ impl Source {
         }
     }
 
-    /// The columns of numbers, as far as the begin of the file tells.
-    pub(super) fn numbers(&self) -> Result<Vec<String>, TableInputError> {
+    /// The columns of numbers besides those that are named, as far as the begin of the file tells. The named ones must exist.
+    pub(super) fn numbers_besides(&self, named: &[&str]) -> Result<Vec<String>, TableInputError> {
         match self {
-            Self::Parquet(path) => parquet::numbers(path),
-            _ => csv::numbers(self),
+            Self::Parquet(path) => parquet::numbers_besides(path, named),
+            _ => csv::numbers_besides(self, named),
         }
     }
 
@@ -332,6 +333,25 @@ pub(super) fn find(names: &[&str], column: &str, file: &str) -> Result<usize, Ta
             columns: names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
         }),
     }
+}
+
+/// The names of the columns with these numbers besides those that are named, which must exist.
+pub(super) fn besides(
+    names: &[&str],
+    columns: impl Iterator<Item = usize>,
+    named: &[&str],
+    file: &str,
+) -> Result<Vec<String>, TableInputError> {
+    named.iter().try_for_each(|column| find(names, column, file).map(drop))?;
+    let mut seen = BTreeSet::new();
+    let mut free = Vec::new();
+    for column in columns.map(|at| names[at]).filter(|name| !named.contains(name)) {
+        if !seen.insert(column) {
+            return Err(TableInputError::TwoColumns { file: file.to_owned(), column: column.to_owned() });
+        }
+        free.push(column.to_owned());
+    }
+    Ok(free)
 }
 
 /// A batch of a key, a value and groups.

@@ -1,6 +1,6 @@
 //! Reads a rank's rows of a Parquet file.
 
-use super::input::{Columns, Part, TableInputError, batch, find, open};
+use super::input::{Columns, Part, TableInputError, batch, besides, find, open};
 use crate::error::CommandError;
 use ::parquet::arrow::ProjectionMask;
 use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -64,13 +64,15 @@ fn begin(
     Ok((builder, indices))
 }
 
-/// The columns of numbers.
-pub(super) fn numbers(path: &Path) -> Result<Vec<String>, TableInputError> {
+/// The columns of numbers besides those that are named.
+pub(super) fn numbers_besides(path: &Path, named: &[&str]) -> Result<Vec<String>, TableInputError> {
     let mut bytes = open(path)?;
     check_begin(path, &mut bytes)?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|why| damaged(path)(&why))?;
-    let fields = builder.schema().fields().iter();
-    Ok(fields.filter(|field| field.data_type().is_numeric()).map(|field| field.name().clone()).collect())
+    let fields = builder.schema().fields();
+    let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    let numbers = (0..fields.len()).filter(|&at| fields[at].data_type().is_numeric());
+    besides(&names, numbers, named, &path.display().to_string())
 }
 
 /// The rows of the file. Checks its columns.

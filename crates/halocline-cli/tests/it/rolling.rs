@@ -312,6 +312,18 @@ fn the_only_column_of_numbers_is_the_value() {
         stderr.contains("a.csv has no column of numbers besides the key and the groups; name one"),
         "{stderr}"
     );
+    for (header, message) in [
+        ("time,v,w", "a.csv has no column \"t\"; its columns are \"time\", \"v\", \"w\""),
+        ("t,v,v", "a.csv has two columns \"v\"; rename one of them"),
+        ("t,t,v", "a.csv has two columns \"t\"; rename one of them"),
+    ] {
+        write(&format!("{header}\n1,2,3\n2,3,4\n"));
+        let stderr = refused(folder.path(), args, 1);
+        assert!(stderr.contains(message), "{stderr}");
+    }
+    write("t,v,w\n1,2,3\n");
+    let stderr = refused(folder.path(), &format!("{args} --group station"), 1);
+    assert!(stderr.contains("a.csv has no column \"station\""), "{stderr}");
     let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let values: ArrayRef = Arc::new(Float32Array::from(vec![1.0, 2.0]));
     let batch = RecordBatch::try_from_iter([("t", rows), ("x", values)]).unwrap();
@@ -320,6 +332,8 @@ fn the_only_column_of_numbers_is_the_value() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     assert_eq!(report(folder.path(), "--parquet a.parquet --by t --window 2 --no-plot --json")["value"], "x");
+    let stderr = refused(folder.path(), "--parquet a.parquet --by time --window 2 --no-plot", 1);
+    assert!(stderr.contains("a.parquet has no column \"time\"; its columns are \"t\", \"x\""), "{stderr}");
 }
 
 #[test]
