@@ -78,5 +78,6 @@
 #include "halocline/packet.h"
 #include "halocline/neighbors.h"
 #include "halocline/sparse.h"
+#include "halocline/program.h"
 
 #endif

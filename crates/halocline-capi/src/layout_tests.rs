@@ -46,6 +46,7 @@ layouts! {
     link_lies_as_in_the_header: crate::message::LinkOfRank = "halocline_link" { peer direction path }
     packet_lies_as_in_the_header: crate::packet::PacketOptions = "halocline_packet" { size metadata metadata_bytes payload payload_bytes release context stream has_payload space device reserved }
     contents_lies_as_in_the_header: crate::packet::Contents = "halocline_contents" { size metadata metadata_bytes payload payload_bytes has_payload space device reserved }
+    argument_lies_as_in_the_header: crate::program::Argument = "halocline_argument" { base dimensions extents strides origin integer real kind element space device read_only reserved }
     resource_statistics_lies_as_in_the_header: crate::memory_resource::Statistics = "halocline_resource_statistics" { size in_use peak allocations spilled }
 }
 

@@ -55,6 +55,8 @@ mod pattern_links;
 #[cfg(not(loom))]
 mod pointer;
 #[cfg(not(loom))]
+mod program;
+#[cfg(not(loom))]
 mod redistribute;
 #[cfg(not(loom))]
 mod session;

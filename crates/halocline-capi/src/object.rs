@@ -7,6 +7,7 @@ use crate::memory_resource::Resource;
 use crate::mesh::{AnyMesh, Halos};
 use crate::pattern::BoundPattern;
 use crate::pattern_links::Links;
+use crate::program::{Loaded, PreparedCall};
 use crate::session::Series;
 use crate::sparse::Sparse;
 use crate::status::{Refusal, Status};
@@ -101,6 +102,8 @@ kinds! {
     15 Round(Round), "halocline_round", halocline_round_free;
     16 Session(Series), "halocline_session", halocline_session_free;
     17 Sparse(Sparse), "halocline_sparse", halocline_sparse_free;
+    18 Program(Loaded), "halocline_program", halocline_program_free;
+    19 Prepared(PreparedCall), "halocline_prepared", halocline_prepared_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.

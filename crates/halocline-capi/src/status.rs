@@ -41,6 +41,7 @@ statuses! {
     FORKED = 11, "ERROR_FORKED";
     CALLBACK = 12, "ERROR_CALLBACK";
     INTERNAL = 13, "ERROR_INTERNAL";
+    PROGRAM = 14, "ERROR_PROGRAM";
 }
 
 /// Why a call is refused or has failed.

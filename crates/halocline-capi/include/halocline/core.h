@@ -50,7 +50,9 @@ enum {
   /* A callback made the call. */
   HALOCLINE_ERROR_CALLBACK = 12,
   /* A bug of the library. */
-  HALOCLINE_ERROR_INTERNAL = 13
+  HALOCLINE_ERROR_INTERNAL = 13,
+  /* The library or the manifest of a compiled program cannot be used, or the program has failed: its results are not valid. */
+  HALOCLINE_ERROR_PROGRAM = 14
 };
 
 /* The message of the last call of this thread that failed; "" before the first. It says what happened, where, and what to do.
