@@ -2,7 +2,7 @@
 
 use super::{Pin, Table};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
 /// Counts its drops; loom reports a use that is not ordered with the drop.
@@ -84,5 +84,25 @@ fn a_stale_handle_is_refused_while_its_slot_gets_another_object() {
         other.join().expect("no panic");
         assert!(reads(table.pin(fresh)));
         assert_eq!(drops.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_handle_that_is_passed_on_without_order_names_a_whole_object() {
+    loom::model(|| {
+        let (table, drops) = (Arc::new(Table::new()), Arc::new(AtomicUsize::new(0)));
+        let passed = Arc::new(AtomicU64::new(0));
+        // Makes the slots: loom does not know that the `OnceLock` which has them orders their making.
+        table.insert(1, object(&drops)).expect("room");
+        let other = {
+            let (table, passed) = (Arc::clone(&table), Arc::clone(&passed));
+            thread::spawn(move || {
+                let handle = passed.load(Ordering::Relaxed);
+                // A slot that is seen as vacant still is no error: the program has passed its handle on without order.
+                handle != 0 && reads(table.pin(handle))
+            })
+        };
+        passed.store(table.insert(1, object(&drops)).expect("room"), Ordering::Relaxed);
+        other.join().expect("no panic");
     });
 }
