@@ -47,7 +47,7 @@ pub(super) struct Seen {
 pub(super) struct Memory(Mutex<Box<[Levels]>>);
 
 /// Arrays of one argument, the newest first: those of programs that swap two or three time levels.
-type Levels = [Option<Arc<Seen>>; 4];
+type Levels = [Option<Arc<Seen>>; 3];
 
 impl Memory {
     pub(super) fn of(arguments: usize) -> Self {

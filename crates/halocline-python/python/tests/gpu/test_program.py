@@ -112,10 +112,10 @@ def test_the_arrays_of_a_call_are_held_until_the_stream_has_passed(library, cupy
     heat = load(library)
     with mine.here():
         stream, given = list(mine.streams().values())[-1]
-        small = mine.array(start((20, 20)))
+        small, *others = (mine.array(start((20, 20))) for _ in range(5))
         heat(small, DT, stream=given)
         mine.synchronise()
-        # The program knows the last array of each argument again, so that it holds it, too.
+        # The program knows the last arrays of each argument again, so that it holds them, too.
         t = mine.array(start((40, 70)))
         held = weakref.ref(t)
         with mine.on(stream):
@@ -126,8 +126,8 @@ def test_the_arrays_of_a_call_are_held_until_the_stream_has_passed(library, cupy
         gc.collect()
         assert held() is not None
         mine.synchronise()
-        heat(small, DT, stream=given)
-        heat(small, DT, stream=given)
+        for other in others:
+            heat(other, DT, stream=given)
         gc.collect()
         assert held() is None
         mine.synchronise()
