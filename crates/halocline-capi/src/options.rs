@@ -53,7 +53,7 @@ pub(crate) unsafe fn required<T: Options>(pointer: *const T) -> Result<T, Refusa
 /// As [`required`]; null stands for the defaults.
 ///
 /// # Safety
-/// As [`required`].
+/// `pointer` is null, or a `size_t` may be read there, and then as many bytes as it says.
 pub(crate) unsafe fn optional<T: Options>(pointer: *const T) -> Result<T, Refusal> {
     // SAFETY: the caller keeps the contract of `required`, which is the same.
     if pointer.is_null() { Ok(T::defaults()) } else { unsafe { required(pointer) } }

@@ -80,7 +80,7 @@ pub(crate) unsafe fn array<'a, T>(
 /// As [`array`], or `None` for null.
 ///
 /// # Safety
-/// As [`array`].
+/// `first` is null, or `count` elements from it may be read until the call ends, and any bytes are a `T`.
 pub(crate) unsafe fn optional_array<'a, T>(
     first: *const T,
     count: usize,
@@ -151,7 +151,7 @@ pub(crate) unsafe fn store<T: Copy>(
 /// As [`store`], for a text: with its closing zero.
 ///
 /// # Safety
-/// As [`store`].
+/// `first` is null or `room` bytes from it may be written; `count` may be written.
 pub(crate) unsafe fn store_text(
     text: &str,
     (first, room): (*mut c_char, usize),

@@ -258,7 +258,7 @@ impl<'a> Arguments<'a> {
 
 impl<'a> Part<'a> {
     /// # Safety
-    /// As [`Arguments::given`].
+    /// The memory of an array is valid, and nothing else accesses it, until the program has been called with it for the last time.
     unsafe fn given(&self) -> Given<'_> {
         let (argument, element, device, lists) = match self {
             Self::Array { argument, element, device, lists } => (argument, element, device, lists),
@@ -297,7 +297,7 @@ impl<'a> Part<'a> {
     }
 
     /// # Safety
-    /// As [`Self::of`].
+    /// The lists of the argument have as many elements as it has dimensions.
     unsafe fn array(argument: &'a Argument) -> Result<Self, Refusal> {
         let count = argument.dimensions;
         if count > DIMENSIONS {

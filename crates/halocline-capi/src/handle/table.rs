@@ -105,9 +105,8 @@ impl<T> Table<T> {
     pub(crate) fn insert(&self, kind: u8, value: T) -> Option<u64> {
         let index = self.reserve()?;
         let slot = self.slot(index)?;
-        // The slot is EMPTY, so no thread pins it, and `reserve` gives it to this thread alone.
         let generation = slot.state.load(Ordering::Relaxed) >> GENERATION;
-        // SAFETY: this thread alone accesses the value: see above.
+        // SAFETY: the slot is EMPTY, so no thread pins it, and `reserve` gives it to this thread alone: nothing else accesses the value.
         slot.value.with_mut(|place| unsafe { *place = Some(value) });
         slot.state.store(generation << GENERATION | LIVE, Ordering::Release);
         Some(Parts { index, kind, generation }.handle())
