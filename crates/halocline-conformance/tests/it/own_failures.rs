@@ -63,8 +63,8 @@ fn a_neighbour_that_fails_too_does_not_hide_the_own_cause() {
             let round = line.start(0, Sides { left: Some(packet()), right: None }).unwrap();
             move || {
                 line.abort("a test");
-                // It is over: the packet is short.
-                round.wait().unwrap();
+                // It is over if rank 0 has sent its header.
+                drop(round);
             }
         },
     );
