@@ -6,11 +6,14 @@
 
 namespace halocline {
 
-// A packet to send: metadata, and a payload of host memory that has to stay until the operation is complete.
+// A packet to send: metadata, and a payload that has to stay until the operation is complete.
 struct packet {
   std::string metadata;
   span<const char> payload;
   bool has_payload = false;
+  // For a payload in GPU memory: HALOCLINE_CUDA, the number of the GPU, and the stream whose earlier work writes the payload.
+  std::int32_t space = HALOCLINE_HOST, device = 0;
+  halocline_stream stream = {0};
 
   explicit packet(std::string metadata) : metadata(std::move(metadata)) {}
   template <typename T>
@@ -29,6 +32,9 @@ struct packet {
     packet.payload = payload.data();
     packet.payload_bytes = payload.size();
     packet.has_payload = has_payload;
+    packet.space = space;
+    packet.device = device;
+    packet.stream = stream;
     return packet;
   }
 };
