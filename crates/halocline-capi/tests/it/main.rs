@@ -3,6 +3,7 @@
 mod compiled;
 mod header;
 mod install;
+mod kokkos;
 mod misuse;
 mod programs;
 mod toolchain;

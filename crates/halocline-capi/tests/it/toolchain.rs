@@ -130,12 +130,23 @@ impl Compiler {
 
     /// Compiles a program of `tests/c` or `tests/cpp` and links it with the shared library.
     pub(crate) fn program(self, name: &str) -> PathBuf {
+        self.program_with(name, &[])
+    }
+
+    /// The same with more flags.
+    pub(crate) fn program_with(self, name: &str, flags: &[&str]) -> PathBuf {
         let library = library();
         let program = own_file(name);
         let mut command = self.compile();
         let (folder, extension) = if self.language == "c" { ("tests/c", "c") } else { ("tests/cpp", "cpp") };
         command.arg(here().join(folder).join(name).with_extension(extension));
-        command.arg("-o").arg(&program).arg("-L").arg(library).args(["-lhalocline", "-lpthread", "-ldl"]);
+        command
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(library)
+            .args(["-lhalocline", "-lpthread", "-ldl"])
+            .args(flags);
         command.arg(format!("-Wl,-rpath,{}", library.display()));
         succeeds(&mut command);
         program

@@ -1,0 +1,68 @@
+//! Views of Kokkos as fields: `halocline_kokkos.hpp`, with the Kokkos of Debian.
+
+use crate::programs::{halocline, launched_by, over_mpi_prints};
+use crate::toolchain::{CLANGPP, CPP, Compiler, here, succeeds};
+use std::path::Path;
+use std::process::Command;
+
+/// The folder of the headers of Kokkos, and its library.
+const HEADERS: &str = "/usr/include/trilinos";
+const LIBRARY: &str = "-ltrilinos_kokkoscore";
+
+fn is_here() -> bool {
+    let found = Path::new(HEADERS).join("Kokkos_Core.hpp").exists();
+    if !found {
+        eprintln!("== SKIPPED: no Kokkos here (libtrilinos-kokkos-dev)");
+    }
+    found
+}
+
+/// A command that compiles; warnings in the headers of Kokkos do not count.
+fn compile(compiler: Compiler) -> Command {
+    let mut command = compiler.compile();
+    command.args(["-isystem", HEADERS]);
+    command
+}
+
+#[test]
+fn the_header_of_kokkos_compiles_alone() {
+    for compiler in [CPP, CLANGPP].into_iter().filter(|compiler| compiler.is_here() && is_here()) {
+        let header = here().join("include/halocline_kokkos.hpp");
+        succeeds(compile(compiler).arg("-fsyntax-only").arg("-include").arg(header).arg("/dev/null"));
+    }
+}
+
+#[test]
+fn views_exchange_alone_and_between_processes() {
+    if !is_here() {
+        return;
+    }
+    let program = CPP.program_with("kokkos", &["-isystem", HEADERS, LIBRARY]);
+    assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
+    assert!(launched_by(&halocline(), &program, "2").contains("ok 2 shm"));
+    assert!(over_mpi_prints(&[program.as_os_str()], "3").contains("ok 3 mpi"));
+}
+
+#[test]
+fn views_that_no_field_has_do_not_compile() {
+    if !is_here() {
+        return;
+    }
+    let source = here().join("tests/cpp/kokkos_refused.cpp");
+    let output = compile(CPP).arg("-fsyntax-only").arg(source).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    let reasons = [
+        "an exchange writes the halo",
+        "a field has at least one dimension",
+        "Halocline reaches memory of the host and of CUDA only",
+        "a field has LayoutLeft, LayoutRight or LayoutStride",
+        "a field is made of a Kokkos::View",
+        "the library chooses strides for LayoutLeft and LayoutRight only",
+        "keys have one dimension",
+        "ids and ranks are integers",
+    ];
+    for reason in reasons {
+        assert!(printed.contains(reason), "no error says: {reason}\n{printed}");
+    }
+}
