@@ -11,7 +11,7 @@ fn repository() -> PathBuf {
 }
 
 /// Installs what cargo has built, and returns the prefix.
-fn installed() -> PathBuf {
+pub(crate) fn installed() -> PathBuf {
     let prefix = own_file("installed");
     let mut install = Command::new(repository().join("tools/install"));
     install.arg("--prefix").arg(&prefix).arg("--archive").arg(archive()).arg("--command").arg(halocline());
@@ -27,7 +27,19 @@ fn examples() -> PathBuf {
     folder.join("examples")
 }
 
-fn is_here(command: &str) -> bool {
+/// Builds the examples outside the repository as a user does, with options of their project, and returns the build folder.
+pub(crate) fn build_examples(prefix: &Path, options: &[&str]) -> PathBuf {
+    let build = own_file("build");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(examples()).arg("-B").arg(&build);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
+    configure.args(options.iter().map(|option| format!("-D{option}=ON")));
+    succeeds(&mut configure);
+    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    build
+}
+
+pub(crate) fn is_here(command: &str) -> bool {
     let found = Command::new(command).arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
         eprintln!("== SKIPPED: no {command} here");
@@ -74,14 +86,9 @@ fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
     if !is_here("cmake") {
         return;
     }
-    let (prefix, source, build) = (installed(), examples(), own_file("build"));
+    let prefix = installed();
     let fortran = is_here("gfortran") && has_mpi_of_fortran();
-    let mut configure = Command::new("cmake");
-    configure.arg("-S").arg(&source).arg("-B").arg(&build);
-    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
-    configure.arg(format!("-DFORTRAN={}", if fortran { "ON" } else { "OFF" }));
-    succeeds(&mut configure);
-    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    let build = build_examples(&prefix, if fortran { &["FORTRAN"] } else { &[] });
     let launcher = prefix.join("bin/halocline");
     let printed = launched_by(&launcher, &build.join("heat_c"), "2");
     assert!(printed.contains("on 2 ranks, equal to one rank"), "{printed}");

@@ -1,7 +1,10 @@
 //! Views of Kokkos as fields: `halocline_kokkos.hpp`, with the Kokkos of Debian.
 
+use crate::install::{build_examples, installed};
 use crate::programs::{halocline, launched_by, over_mpi_prints};
 use crate::toolchain::{CLANGPP, CPP, Compiler, here, succeeds};
+use std::ffi::OsStr;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -65,4 +68,35 @@ fn views_that_no_field_has_do_not_compile() {
     for reason in reasons {
         assert!(printed.contains(reason), "no error says: {reason}\n{printed}");
     }
+}
+
+#[test]
+fn the_examples_of_kokkos_equal_one_rank() {
+    if !is_here() || !crate::install::is_here("cmake") {
+        return;
+    }
+    let prefix = installed();
+    let build = build_examples(&prefix, &["KOKKOS"]);
+    let launcher = prefix.join("bin/halocline");
+    // Cells along each axis, and steps: fewer than a user has, because the compiler does not optimise here.
+    let heat: &[&str] = &["40", "12"];
+    let programs = [
+        ("message", &[][..], "all arrived"),
+        ("subset", &[], "lists equal to those of the host"),
+        ("pack", &[], "equal to one rank"),
+        ("heat", heat, "equal to one rank"),
+    ];
+    for (name, arguments, outcome) in programs {
+        let program = build.join(format!("kokkos_{name}"));
+        let alone = succeeds(Command::new(&program).args(arguments));
+        let mut launch = Command::new(&launcher);
+        let launched = succeeds(launch.args(["launch", "-n", "4", "--"]).arg(&program).args(arguments));
+        let line: Vec<_> =
+            [program.as_os_str()].into_iter().chain(arguments.iter().map(OsStr::new)).collect();
+        let over_mpi = over_mpi_prints(&line, "4");
+        for (printed, ranks) in [(alone, "1 ranks"), (launched, "4 ranks"), (over_mpi, "4 ranks")] {
+            assert!(printed.contains(ranks) && printed.contains(outcome), "{printed}");
+        }
+    }
+    fs::remove_dir_all(prefix).unwrap();
 }
