@@ -231,6 +231,17 @@ module halocline
       integer(c_int32_t) :: status
     end function
 
+    ! The same, with the dimensions of `array` that are the axes of the pattern, counted from 1: [2] for levels first, cells last.
+    function halocline_field_along(array, dimensions, count, field) bind(c, name="halocline_fortran_field_along") &
+      result(status)
+      import
+      type(*), dimension(..), target, intent(in) :: array
+      integer(c_int), intent(in) :: dimensions(*)
+      integer(c_int), value :: count
+      type(halocline_field), intent(out) :: field
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_field_base(field, base) bind(c) result(status)
       import
       type(halocline_field), value :: field

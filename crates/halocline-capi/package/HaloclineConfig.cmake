@@ -1,7 +1,7 @@
 # find_package(Halocline) defines
 #   Halocline::halocline  the shared library, for C and C++
 #   Halocline::static     the static library
-#   Halocline::fortran    the Fortran module `halocline`, compiled by each target that links it
+#   Halocline::fortran    the Fortran modules, compiled by each target that links it
 # and the variable Halocline_COMMAND, the command `halocline` that launches ranks.
 get_filename_component(Halocline_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 set(Halocline_COMMAND "${Halocline_PREFIX}/bin/halocline")
@@ -22,6 +22,6 @@ if(NOT TARGET Halocline::halocline)
   add_library(Halocline::fortran INTERFACE IMPORTED)
   set_target_properties(Halocline::fortran PROPERTIES
     INTERFACE_SOURCES
-      "${Halocline_PREFIX}/share/halocline/halocline.f90;${Halocline_PREFIX}/share/halocline/halocline_fortran.c"
+      "${Halocline_PREFIX}/share/halocline/halocline.f90;${Halocline_PREFIX}/share/halocline/halocline_meshes.f90;${Halocline_PREFIX}/share/halocline/halocline_fortran.c"
     INTERFACE_LINK_LIBRARIES Halocline::halocline)
 endif()

@@ -87,16 +87,19 @@ fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
         return;
     }
     let prefix = installed();
-    let fortran = is_here("gfortran") && has_mpi_of_fortran();
+    let fortran = is_here("gfortran");
     let build = build_examples(&prefix, if fortran { &["FORTRAN"] } else { &[] });
     let launcher = prefix.join("bin/halocline");
     let printed = launched_by(&launcher, &build.join("heat_c"), "2");
     assert!(printed.contains("on 2 ranks, equal to one rank"), "{printed}");
-    let mut unstructured = Command::new(&launcher);
-    unstructured.args(["launch", "-n", "4", "--"]).arg(build.join("unstructured"));
-    let printed = succeeds(unstructured.arg(repository().join("data/fesom-pi")));
-    assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
-    if fortran {
+    let of_meshes = ["unstructured", "unstructured_fortran"];
+    for program in &of_meshes[..1 + usize::from(fortran)] {
+        let mut unstructured = Command::new(&launcher);
+        unstructured.args(["launch", "-n", "4", "--"]).arg(build.join(program));
+        let printed = succeeds(unstructured.arg(repository().join("data/fesom-pi")));
+        assert!(printed.contains("on 4 ranks, equal to one rank"), "{program}: {printed}");
+    }
+    if fortran && has_mpi_of_fortran() {
         let printed = over_mpi_prints(&[build.join("heat_fortran").as_os_str()], "4");
         assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
     }

@@ -1,0 +1,250 @@
+! Unstructured domains and meshes in Fortran: the functions of halocline/mesh.h, which has their contracts. Compile it after halocline.f90.
+!
+!   status = halocline_mesh_create(vertices, triangles, 3_c_size_t, corners - 1, 0, mesh)
+!   status = halocline_partition_elements(mesh, 2_c_size_t, ranks, partition)
+!   status = halocline_mesh_halos_create(comm, mesh, partition, rank, 1_c_size_t, HALOCLINE_SHARED_VERTEX, 0, halos)
+!   status = halocline_pattern_mesh(comm, halos, HALOCLINE_VERTICES, pattern)
+!   status = halocline_field_along(t, [2], 1, field)
+!
+! Vertices, elements, edges, ranks, parts and local indices count from 0, as in C.
+module halocline_meshes
+  use halocline
+  implicit none
+  public
+
+  ! What two neighbouring elements share, and kinds of cells.
+  integer(c_int32_t), parameter :: HALOCLINE_SHARED_VERTEX = 0, HALOCLINE_SHARED_EDGE = 1, HALOCLINE_SHARED_FACET = 2
+  integer(c_int32_t), parameter :: HALOCLINE_ELEMENTS = 0, HALOCLINE_VERTICES = 1, HALOCLINE_EDGES = 2
+
+  ! Handles.
+  type, bind(c) :: halocline_mesh
+    integer(c_int64_t) :: id = 0
+  end type
+  type, bind(c) :: halocline_partition
+    integer(c_int64_t) :: id = 0
+  end type
+  type, bind(c) :: halocline_mesh_halos
+    integer(c_int64_t) :: id = 0
+  end type
+
+  ! An unstructured domain of this rank.
+  type, bind(c) :: halocline_cells
+    integer(c_size_t) :: size = 80
+    integer(c_int64_t) :: number = 0
+    integer(c_size_t) :: count = 0
+    type(c_ptr) :: ids = c_null_ptr
+    integer(c_size_t) :: halo_count = 0
+    type(c_ptr) :: halo_ids = c_null_ptr
+    type(c_ptr) :: halo_indices = c_null_ptr
+    type(c_ptr) :: owners = c_null_ptr
+    integer(c_size_t) :: level_count = 0
+    type(c_ptr) :: levels = c_null_ptr
+  end type
+
+  interface
+    function halocline_pattern_unstructured(comm, cells, count, pattern) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_cells), intent(in) :: cells(*)
+      integer(c_size_t), value :: count
+      type(halocline_pattern), intent(out) :: pattern
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_domain_ids(pattern, index, ids, room, count) bind(c) result(status)
+      import
+      type(halocline_pattern), value :: pattern
+      integer(c_size_t), value :: index
+      integer(c_int64_t), intent(inout) :: ids(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_domain_owned(pattern, index, indices, room, count) bind(c) result(status)
+      import
+      type(halocline_pattern), value :: pattern
+      integer(c_size_t), value :: index
+      integer(c_size_t), intent(inout) :: indices(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_create(vertices, elements, arity, connectivity, solid, mesh) bind(c) result(status)
+      import
+      integer(c_size_t), value :: vertices
+      integer(c_size_t), value :: elements
+      integer(c_size_t), value :: arity
+      integer(c_int32_t), intent(in) :: connectivity(*)
+      integer(c_int32_t), value :: solid
+      type(halocline_mesh), intent(out) :: mesh
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_create_mixed(vertices, elements, offsets, connectivity, solid, mesh) bind(c) result(status)
+      import
+      integer(c_size_t), value :: vertices
+      integer(c_size_t), value :: elements
+      integer(c_size_t), intent(in) :: offsets(*)
+      integer(c_int32_t), intent(in) :: connectivity(*)
+      integer(c_int32_t), value :: solid
+      type(halocline_mesh), intent(out) :: mesh
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_part(local, vertex_ids, element_ids, partition, part, depth, mesh) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: local
+      integer(c_int64_t), intent(in) :: vertex_ids(*)
+      integer(c_int64_t), intent(in) :: element_ids(*)
+      type(halocline_partition), value :: partition
+      integer(c_size_t), value :: part
+      integer(c_size_t), value :: depth
+      type(halocline_mesh), intent(out) :: mesh
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_refined(mesh, partition, part, segments, depth, refined) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: mesh
+      type(halocline_partition), value :: partition
+      integer(c_size_t), value :: part
+      integer(c_size_t), value :: segments
+      integer(c_size_t), value :: depth
+      type(halocline_mesh), intent(out) :: refined
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_size(mesh, vertices, elements) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: mesh
+      integer(c_size_t), intent(out) :: vertices
+      integer(c_size_t), intent(out) :: elements
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_partition_block(cells, ranks, partition) bind(c) result(status)
+      import
+      integer(c_size_t), value :: cells
+      integer(c_size_t), value :: ranks
+      type(halocline_partition), intent(out) :: partition
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_partition_given(owners, cells, ranks, partition) bind(c) result(status)
+      import
+      integer(c_size_t), intent(in) :: owners(*)
+      integer(c_size_t), value :: cells
+      integer(c_size_t), value :: ranks
+      type(halocline_partition), intent(out) :: partition
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_partition_graph(cells, offsets, neighbours, ranks, partition) bind(c) result(status)
+      import
+      integer(c_size_t), value :: cells
+      integer(c_size_t), intent(in) :: offsets(*)
+      integer(c_int32_t), intent(in) :: neighbours(*)
+      integer(c_size_t), value :: ranks
+      type(halocline_partition), intent(out) :: partition
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_partition_elements(mesh, common, ranks, partition) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: mesh
+      integer(c_size_t), value :: common
+      integer(c_size_t), value :: ranks
+      type(halocline_partition), intent(out) :: partition
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_partition_owners(partition, owners, room, count) bind(c) result(status)
+      import
+      type(halocline_partition), value :: partition
+      integer(c_size_t), intent(inout) :: owners(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_halos_create(comm, mesh, partition, part, depth, shared, edges, halos) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_mesh), value :: mesh
+      type(halocline_partition), value :: partition
+      integer(c_size_t), value :: part
+      integer(c_size_t), value :: depth
+      integer(c_int32_t), value :: shared
+      integer(c_int32_t), value :: edges
+      type(halocline_mesh_halos), intent(out) :: halos
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_pattern_mesh(comm, halos, kind, pattern) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_mesh_halos), value :: halos
+      integer(c_int32_t), value :: kind
+      type(halocline_pattern), intent(out) :: pattern
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_ids(halos, kind, ids, room, count, owned) bind(c) result(status)
+      import
+      type(halocline_mesh_halos), value :: halos
+      integer(c_int32_t), value :: kind
+      integer(c_int64_t), intent(inout) :: ids(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+      integer(c_size_t), intent(out) :: owned
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_connectivity(halos, vertices, room, count) bind(c) result(status)
+      import
+      type(halocline_mesh_halos), value :: halos
+      integer(c_int32_t), intent(inout) :: vertices(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_offsets(halos, offsets, room, count) bind(c) result(status)
+      import
+      type(halocline_mesh_halos), value :: halos
+      integer(c_size_t), intent(inout) :: offsets(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_edges(halos, ends, room, count) bind(c) result(status)
+      import
+      type(halocline_mesh_halos), value :: halos
+      integer(c_int32_t), intent(inout) :: ends(2, *)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_free(handle) bind(c) result(status)
+      import
+      type(halocline_mesh), intent(inout) :: handle
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_partition_free(handle) bind(c) result(status)
+      import
+      type(halocline_partition), intent(inout) :: handle
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_halos_free(handle) bind(c) result(status)
+      import
+      type(halocline_mesh_halos), intent(inout) :: handle
+      integer(c_int32_t) :: status
+    end function
+  end interface
+end module

@@ -1,0 +1,130 @@
+! Calls of the module `halocline_meshes` on one rank: their arguments and results, and errors.
+program meshes
+  use halocline
+  use halocline_meshes
+  implicit none
+
+  type(halocline_comm) :: comm
+  character(:), allocatable :: message
+
+  call check(halocline_init(comm))
+  call list_cells()
+  call cut_partitions()
+  call cut_squares()
+  call choose_dimensions()
+  call check(halocline_comm_free(comm))
+  print "(a)", "ok"
+
+contains
+
+  subroutine check(status)
+    integer(c_int32_t), intent(in) :: status
+    if (status /= HALOCLINE_OK) then
+      print "(a)", halocline_message()
+      error stop 1
+    end if
+  end subroutine
+
+  subroutine expect(holds, what)
+    logical, intent(in) :: holds
+    character(*), intent(in) :: what
+    if (.not. holds) then
+      print "(a)", what
+      error stop 1
+    end if
+  end subroutine
+
+  ! A domain that is a list of cells: three owned ones; a halo needs another rank.
+  subroutine list_cells()
+    type(halocline_cells) :: cells(1)
+    type(halocline_pattern) :: pattern
+    integer(c_int64_t), target :: ids(3)
+    integer(c_int64_t) :: found(3)
+    integer(c_size_t) :: owned(3), count
+    ids = [7, 3, 5]
+    cells(1)%count = 3
+    cells(1)%ids = c_loc(ids)
+    call check(halocline_pattern_unstructured(comm, cells, 1_c_size_t, pattern))
+    call check(halocline_domain_ids(pattern, 0_c_size_t, found, 3_c_size_t, count))
+    call expect(count == 3 .and. all(found == ids), "ids of a domain")
+    call check(halocline_domain_owned(pattern, 0_c_size_t, owned, 3_c_size_t, count))
+    call expect(count == 3 .and. all(owned == [0, 1, 2]), "owned cells of a domain")
+    call check(halocline_pattern_free(pattern))
+    cells(1)%size = 79
+    call expect(halocline_pattern_unstructured(comm, cells, 1_c_size_t, pattern) == HALOCLINE_ERROR_ARGUMENT, "another size")
+  end subroutine
+
+  ! A path of four cells, in two parts.
+  subroutine cut_partitions()
+    type(halocline_partition) :: partition
+    integer(c_size_t) :: owners(4), count
+    call check(halocline_partition_block(4_c_size_t, 2_c_size_t, partition))
+    call check(halocline_partition_owners(partition, owners, 4_c_size_t, count))
+    call expect(count == 4 .and. all(owners == [0, 0, 1, 1]), "blocks")
+    call check(halocline_partition_free(partition))
+    call check(halocline_partition_given(int([1, 0, 1, 0], c_size_t), 4_c_size_t, 2_c_size_t, partition))
+    call check(halocline_partition_owners(partition, owners, 4_c_size_t, count))
+    call expect(all(owners == [1, 0, 1, 0]), "given owners")
+    call check(halocline_partition_free(partition))
+    call check(halocline_partition_graph(4_c_size_t, int([0, 1, 3, 5, 6], c_size_t), [1, 0, 2, 1, 3, 2], 2_c_size_t, partition))
+    call check(halocline_partition_owners(partition, owners, 4_c_size_t, count))
+    call expect(sum(owners) == 2 .and. owners(1) == owners(2), "the parts of a path")
+    call check(halocline_partition_free(partition))
+    call expect(halocline_partition_owners(partition, owners, 4_c_size_t, count) == HALOCLINE_ERROR_HANDLE, "a freed handle")
+  end subroutine
+
+  ! Two triangles and a square beside each other; the triangles alone, finer.
+  subroutine cut_squares()
+    type(halocline_mesh) :: mesh, refined, part
+    type(halocline_partition) :: whole
+    type(halocline_mesh_halos) :: halos
+    type(halocline_pattern) :: pattern
+    integer(c_size_t) :: vertices, elements, count, owned, offsets(4)
+    integer(c_int32_t) :: corners(10), ends(2, 8)
+    integer(c_int64_t) :: ids(8)
+    call check(halocline_mesh_create_mixed(6_c_size_t, 3_c_size_t, int([0, 3, 6, 10], c_size_t), &
+                                           [0, 1, 2, 0, 2, 3, 1, 4, 5, 2], 0, mesh))
+    call check(halocline_mesh_size(mesh, vertices, elements))
+    call expect(vertices == 6 .and. elements == 3, "the size of a mesh")
+    call check(halocline_partition_elements(mesh, 2_c_size_t, 1_c_size_t, whole))
+    call check(halocline_mesh_halos_create(comm, mesh, whole, 0_c_size_t, 1_c_size_t, HALOCLINE_SHARED_EDGE, 1, halos))
+    call check(halocline_mesh_ids(halos, HALOCLINE_EDGES, ids, 8_c_size_t, count, owned))
+    call expect(count == 8 .and. owned == 8, "the edges")
+    call check(halocline_mesh_edges(halos, ends, 8_c_size_t, count))
+    call expect(count == 8 .and. all(ends(1, :) < ends(2, :)), "the ends of edges")
+    call check(halocline_mesh_offsets(halos, offsets, 4_c_size_t, count))
+    call expect(count == 4 .and. all(offsets == [0, 3, 6, 10]), "where elements begin")
+    call check(halocline_mesh_connectivity(halos, corners, 10_c_size_t, count))
+    call expect(count == 10 .and. all(corners(7:) == [1, 4, 5, 2]), "the vertices of elements")
+    call check(halocline_pattern_mesh(comm, halos, HALOCLINE_EDGES, pattern))
+    call check(halocline_pattern_free(pattern))
+    call check(halocline_mesh_halos_free(halos))
+    call check(halocline_partition_free(whole))
+    call check(halocline_mesh_free(mesh))
+
+    call check(halocline_mesh_create(4_c_size_t, 2_c_size_t, 3_c_size_t, [0, 1, 2, 0, 2, 3], 0, mesh))
+    call check(halocline_partition_block(2_c_size_t, 1_c_size_t, whole))
+    call check(halocline_mesh_refined(mesh, whole, 0_c_size_t, 2_c_size_t, 1_c_size_t, refined))
+    call check(halocline_mesh_size(refined, vertices, elements))
+    call expect(vertices == 9 .and. elements == 8, "a finer mesh")
+    call check(halocline_mesh_part(mesh, int([0, 1, 2, 3], c_int64_t), int([0, 1], c_int64_t), whole, 0_c_size_t, 1_c_size_t, part))
+    call check(halocline_mesh_halos_create(comm, part, whole, 0_c_size_t, 1_c_size_t, HALOCLINE_SHARED_VERTEX, 0, halos))
+    call check(halocline_mesh_ids(halos, HALOCLINE_VERTICES, ids, 8_c_size_t, count, owned))
+    call expect(count == 4 .and. owned == 4, "the vertices of a part")
+    call expect(halocline_mesh_ids(halos, 3, ids, 8_c_size_t, count, owned) == HALOCLINE_ERROR_ARGUMENT, "another kind of cells")
+  end subroutine
+
+  ! Levels first, cells last.
+  subroutine choose_dimensions()
+    real(c_double), target :: t(2, 3)
+    type(halocline_field) :: field
+    t = 0
+    call check(halocline_field_along(t, [2], 1, field))
+    call check(halocline_field_free(field))
+    call expect(halocline_field_along(t, [3], 1, field) == HALOCLINE_ERROR_ARGUMENT, "a dimension that the array lacks")
+    message = halocline_message()
+    call expect(index(message, "dimension") > 0, message)
+    call expect(halocline_field_along(t, [0], 1, field) == HALOCLINE_ERROR_ARGUMENT, "dimension 0")
+    call expect(halocline_field_along(t, [2, 2], 2, field) == HALOCLINE_ERROR_ARGUMENT, "a dimension twice")
+  end subroutine
+end program
