@@ -4,12 +4,12 @@ use crate::device::NoGpu;
 use crate::launch::LaunchError;
 use crate::ocean::InputError;
 use crate::rolling;
-use crate::trace::TraceError;
 use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
 use halocline_comm::shm::Job;
 use halocline_program::ProgramError;
 use halocline_program::cache::CacheError;
 use halocline_table::TableError;
+use halocline_trace::TraceError;
 use std::io;
 use std::path::{Path, PathBuf};
 

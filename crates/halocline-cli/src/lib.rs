@@ -24,7 +24,7 @@ mod sizes;
 mod stats;
 mod table;
 mod timeline;
-pub mod trace;
+mod trace;
 
 /// What `fuzz/` reaches of the private readers. Part of no ordinary build.
 #[cfg(fuzzing)]
@@ -144,7 +144,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, again: Option<Vec<OsString>
         }
     };
     if cli.command.is_traced() {
-        trace::want();
+        halocline_trace::want();
     }
     if let Err(error) = listen() {
         return fail(error.as_ref(), 2);
@@ -191,7 +191,10 @@ pub fn listen() -> Result<(), Box<dyn Error + Send + Sync>> {
         None => Targets::new().with_default(tracing::Level::WARN),
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    tracing_subscriber::registry().with(trace::layer()).with(lines.with_filter(filter)).try_init()?;
+    tracing_subscriber::registry()
+        .with(halocline_trace::layer())
+        .with(lines.with_filter(filter))
+        .try_init()?;
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use crate::pending::PyPending;
 use crate::process_local::ProcessLocal;
 use crate::stream::Handles;
 use halocline::Stream;
-use halocline_cli::trace::device::{Moment, Stamps};
-use halocline_cli::trace::{self, Trace, TraceError};
+use halocline_trace::device::{Moment, Stamps};
+use halocline_trace::{Trace, TraceError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::path::PathBuf;
@@ -66,10 +66,10 @@ impl PyTrace {
         };
         let path = collective(py, &trace.comm, "trace", path, |_, path| Ok(path))?;
         let comm = trace.comm.get().get()?;
-        trace::want();
+        halocline_trace::want();
         let begun = py.detach(|| Trace::begin(&comm, path));
         if begun.is_err() {
-            trace::unwant();
+            halocline_trace::unwant();
         }
         *trace.running() = Some(begun.map_err(failed)?);
         Ok(this)
@@ -79,7 +79,7 @@ impl PyTrace {
     fn __exit__(&self, py: Python<'_>, of: &Bound<'_, PyTuple>) -> PyResult<()> {
         let Some(running) = self.running().take() else { return Ok(()) };
         let devices = std::mem::take(&mut *lock(&self.devices));
-        trace::unwant();
+        halocline_trace::unwant();
         // After an error this rank must not wait: the other ranks may never reach the end of the block.
         if of.iter().any(|part| !part.is_none()) {
             running.abandon();

@@ -6,9 +6,9 @@ use super::levels::Levels;
 use super::stencil::{Block, Real};
 use crate::device::{Gpu, InFlight};
 use crate::error::CommandError;
-use crate::trace::device::{Moment, OPERATIONS, Stamps};
 use halocline::device::{Address, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Field, HaloExchange, Pending};
+use halocline_trace::device::{Moment, OPERATIONS, Stamps};
 use std::ops::Range;
 
 /// The sweep kernels of a device.

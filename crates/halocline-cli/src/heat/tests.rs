@@ -8,11 +8,11 @@ use super::simulation::Heat;
 use super::stencil::{All, Block, Real, step, sweep};
 use super::verify::{Verdict, gather, verify};
 use crate::error::CommandError;
-use crate::trace::device::{Stamp, Stamps};
 use crate::{on_host, ranks};
 use halocline::device::sim::{Kernel, KernelMemory, Options, World};
 use halocline::device::{Address, Priority, Stream};
 use halocline::{DeviceError, LinkChoice, RegularGrid};
+use halocline_trace::device::{Stamp, Stamps};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,11 +1,11 @@
-//! `--trace FILE.json`: one timeline of all ranks that Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
+//! Traces: one timeline of all ranks that Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 //!
-//! The library emits `tracing` spans and events. [`record`] records them, [`notes`] limits their number, [`clock`] measures the offsets
-//! between the ranks' clocks, [`device`] adds the spans of GPUs, and [`write`] makes the events of the file.
+//! The library emits `tracing` spans and events. [`layer`] records them while a trace is wanted ([`want`]). A rank begins a trace with
+//! [`Trace::begin`] and writes it with [`Trace::finish`], all ranks together. `notes` limits the number of events, `clock` measures the
+//! offsets between the ranks' clocks, [`device`] adds the spans of GPUs, and `write` makes the events of the file.
 //!
 //! A rank records at most 131,072 events, and 32,768 rounds of a GPU. The trace ends on all ranks where the first rank has reached a limit.
-//! A warning and `otherData` of the file say how many events are left out. A subcommand flattens [`TraceArgs`] into its arguments, calls
-//! [`TraceArgs::check`] before it starts ranks, and in each rank [`TraceArgs::begin`] and [`Trace::finish`], all ranks together.
+//! A warning and `otherData` of the file say how many events are left out.
 
 mod clock;
 pub mod device;
@@ -23,14 +23,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
-
-/// The file of the trace, if one is wanted.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct TraceArgs {
-    /// Write a timeline of all ranks (in `run heat` also of their GPUs) for Perfetto (ui.perfetto.dev) or chrome://tracing
-    #[arg(long = "trace", value_name = "FILE.json")]
-    path: Option<PathBuf>,
-}
 
 /// The trace cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -53,35 +45,14 @@ pub enum TraceError {
 
 impl TraceError {
     /// Whether the error may be a consequence of another rank's error.
-    pub(crate) fn is_consequence(&self) -> bool {
+    pub fn is_consequence(&self) -> bool {
         !matches!(self, Self::File { .. })
     }
 }
 
-fn check(path: &Path) -> Result<(), TraceError> {
+/// Checks that the file can be written. Call it before ranks start.
+pub fn check(path: &Path) -> Result<(), TraceError> {
     file::check(path).map_err(|source| TraceError::File { path: path.to_owned(), source })
-}
-
-impl TraceArgs {
-    /// Whether a trace is wanted: then [`layer`] must be installed.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.path.is_some()
-    }
-
-    /// The file.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
-    /// Checks that the file can be written. Call it before ranks start.
-    pub(crate) fn check(&self) -> Result<(), TraceError> {
-        self.path.as_deref().map_or(Ok(()), check)
-    }
-
-    /// [`Trace::begin`], if a trace is wanted.
-    pub(crate) fn begin(&self, comm: &Communicator) -> Result<Trace, TraceError> {
-        self.path.as_deref().map_or(Ok(Trace { running: None }), |path| Trace::begin(comm, path))
-    }
 }
 
 /// A trace that is being made, or none.
@@ -100,8 +71,13 @@ struct Running {
 }
 
 impl Trace {
-    /// Starts the record of this rank. Collective; an error on rank 0, which opens the file, is an error on all ranks. Call
-    /// [`crate::listen`] and [`want`] before.
+    /// No trace: its end does nothing.
+    pub fn none() -> Self {
+        Self { running: None }
+    }
+
+    /// Starts the record of this rank. Collective; an error on rank 0, which opens the file, is an error on all ranks. Install [`layer`]
+    /// and call [`want`] before.
     pub fn begin(comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
         Self::begin_in(Recorder::get(), comm, path)
     }
@@ -174,7 +150,7 @@ pub fn unwant() {
 }
 
 /// Records the library's spans and events while a trace is wanted. Otherwise each costs a check of one flag.
-pub(crate) fn layer<S>() -> impl Layer<S>
+pub fn layer<S>() -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
 {

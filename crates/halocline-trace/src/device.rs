@@ -18,7 +18,7 @@ const FIRST_ROW: u64 = 1 << 24;
 /// The most rounds of a stream that are stamped.
 pub(super) const MOST: usize = 1 << 15;
 /// Operations that stamps add to the streams in a round.
-pub(crate) const OPERATIONS: usize = 6;
+pub const OPERATIONS: usize = 6;
 
 /// The moments of a round, which is an exchange and the computation beside and after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +58,10 @@ pub struct Stamps {
 
 /// The stamps of a round.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Round {
+pub struct Round {
     number: usize,
     /// By [`Moment`]; 0 before the moment.
-    pub(crate) stamps: [u64; MOMENTS],
+    pub stamps: [u64; MOMENTS],
 }
 
 impl Stamps {
@@ -76,7 +76,7 @@ impl Stamps {
     }
 
     /// As [`Stamps::on_gpu`], with another kernel.
-    pub(crate) fn with(stream: &Stream, rounds: usize, stamp: Stamp) -> Result<Self, Error> {
+    pub fn with(stream: &Stream, rounds: usize, stamp: Stamp) -> Result<Self, Error> {
         let device = stream.device();
         let rounds = rounds.min(MOST);
         let stamps = DeviceArray::zeros(device, &[rounds.max(1) * MOMENTS])?;
@@ -109,7 +109,7 @@ impl Stamps {
     }
 
     /// The complete rounds. Blocks until the streams are done.
-    pub(crate) fn read(&self, stream: &Stream) -> Result<Vec<Round>, Error> {
+    pub fn read(&self, stream: &Stream) -> Result<Vec<Round>, Error> {
         self.observer.synchronise()?;
         let stamps = self.stamps.read(stream)?;
         let rounds = stamps.as_chunks::<MOMENTS>().0.iter().take(self.round.min(self.rounds));

@@ -5,17 +5,13 @@ use super::record::now;
 use super::*;
 use serde_json::Value;
 
-fn args(path: &Path) -> TraceArgs {
-    TraceArgs { path: Some(path.to_owned()) }
-}
-
 #[test]
 fn a_file_that_cannot_be_written_is_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     for path in
         [folder.path().to_owned(), folder.path().join("none/trace.json"), PathBuf::from("/dev/null/x")]
     {
-        match args(&path).check() {
+        match check(&path) {
             Err(TraceError::File { path: named, .. }) => assert_eq!(named, path),
             other => panic!("{}: {other:?}", path.display()),
         }
@@ -25,8 +21,8 @@ fn a_file_that_cannot_be_written_is_refused_before_the_run() {
     let ranks: Vec<_> = Communicator::threads(3)
         .into_iter()
         .map(|comm| {
-            let args = args(&path);
-            std::thread::spawn(move || args.begin(&comm).map(drop))
+            let path = path.clone();
+            std::thread::spawn(move || Trace::begin(&comm, &path).map(drop))
         })
         .collect();
     for (rank, ended) in ranks.into_iter().enumerate() {
