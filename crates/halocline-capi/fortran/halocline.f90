@@ -54,6 +54,9 @@ module halocline
   type, bind(c) :: halocline_halo_exchange
     integer(c_int64_t) :: id = 0
   end type
+  type, bind(c) :: halocline_trace
+    integer(c_int64_t) :: id = 0
+  end type
   type, bind(c) :: halocline_stream
     integer(c_int64_t) :: id = 0
   end type
@@ -192,6 +195,27 @@ module halocline
       type(halocline_pattern), value :: pattern
       integer(c_size_t), value :: index
       type(halocline_domain), intent(inout) :: domain
+      integer(c_int32_t) :: status
+    end function
+
+    ! The path ends with c_null_char.
+    function halocline_trace_begin(comm, path, trace) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      character(kind=c_char), intent(in) :: path(*)
+      type(halocline_trace), intent(out) :: trace
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_trace_end(trace) bind(c) result(status)
+      import
+      type(halocline_trace), value :: trace
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_trace_free(trace) bind(c) result(status)
+      import
+      type(halocline_trace), intent(inout) :: trace
       integer(c_int32_t) :: status
     end function
 

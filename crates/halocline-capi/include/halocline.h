@@ -79,5 +79,6 @@
 #include "halocline/neighbors.h"
 #include "halocline/sparse.h"
 #include "halocline/program.h"
+#include "halocline/trace.h"
 
 #endif

@@ -20,5 +20,6 @@
 #include "halocline/cpp/exchange.hpp"
 #include "halocline/cpp/mesh.hpp"
 #include "halocline/cpp/packet.hpp"
+#include "halocline/cpp/trace.hpp"
 
 #endif

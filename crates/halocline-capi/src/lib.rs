@@ -67,4 +67,6 @@ mod status;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]
+mod trace;
+#[cfg(not(loom))]
 mod version;

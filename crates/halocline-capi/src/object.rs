@@ -11,6 +11,7 @@ use crate::program::{Loaded, PreparedCall};
 use crate::session::Series;
 use crate::sparse::Sparse;
 use crate::status::{Refusal, Status};
+use crate::trace::Recording;
 use halocline::neighbors::{NeighborExchange, Round};
 use halocline::{Decomposition, Field, HaloExchange, Packet, Partition, Redistribute, Stream};
 use std::marker::PhantomData;
@@ -104,6 +105,7 @@ kinds! {
     17 Sparse(Sparse), "halocline_sparse", halocline_sparse_free;
     18 Program(Loaded), "halocline_program", halocline_program_free;
     19 Prepared(PreparedCall), "halocline_prepared", halocline_prepared_free;
+    20 Trace(Recording), "halocline_trace", halocline_trace_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.

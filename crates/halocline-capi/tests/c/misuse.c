@@ -189,6 +189,22 @@ static void a_free_while_other_threads_exchange(void) {
   }
 }
 
+static void traces(void) {
+  halocline_trace trace = {0}, copy;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "trace is NULL", halocline_trace_begin(comm, "/tmp/none", NULL));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "path is NULL", halocline_trace_begin(comm, NULL, &trace));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "not UTF-8", halocline_trace_begin(comm, "\xff", &trace));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "cannot write the trace to /dev/null/x", halocline_trace_begin(comm, "/dev/null/x", &trace));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_trace_end(trace));
+  OK(halocline_trace_free(&trace));
+  halocline_trace foreign = {halo.id};
+  REFUSED(HALOCLINE_ERROR_HANDLE, "halocline_halo_exchange was passed", halocline_trace_end(foreign));
+  OK(halocline_trace_begin(comm, "/dev/null", &trace));
+  copy = trace;
+  OK(halocline_trace_free(&trace));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "freed", halocline_trace_end(copy));
+}
+
 static void messages_and_names(void) {
   TRUE(strcmp(halocline_error_message(), "") == 0);
   TRUE(halocline_abi_version() == HALOCLINE_ABI_VERSION);
@@ -215,6 +231,7 @@ static const struct {
     {"calls_from_a_callback", calls_from_a_callback},
     {"calls_of_a_forked_child", calls_of_a_forked_child},
     {"a_free_while_other_threads_exchange", a_free_while_other_threads_exchange},
+    {"traces", traces},
     {"messages_and_names", messages_and_names},
 };
 

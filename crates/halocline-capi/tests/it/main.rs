@@ -8,6 +8,7 @@ mod kokkos;
 mod misuse;
 mod programs;
 mod toolchain;
+mod traces;
 
 // The library's archive is built because this crate is linked.
 use halocline_capi as _;

@@ -21,5 +21,6 @@ cases! {
     calls_from_a_callback
     calls_of_a_forked_child
     a_free_while_other_threads_exchange
+    traces
     messages_and_names
 }
