@@ -2,6 +2,7 @@
 
 mod compiled;
 mod fortran;
+mod documents;
 mod header;
 mod install;
 mod kokkos;
