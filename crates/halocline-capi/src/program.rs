@@ -107,7 +107,7 @@ unsafe extern "C" fn halocline_program_position(
         let out = unsafe { Out::new(position, "position") }?;
         // SAFETY: the caller passes null or a string with a closing zero.
         let argument = unsafe { text(argument, "argument") }?;
-        out.set(program.pin()?.position(&argument).map_err(refused)?);
+        out.set(program.pin()?.position(argument).map_err(refused)?);
         Ok(())
     })
 }
