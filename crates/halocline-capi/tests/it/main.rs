@@ -1,8 +1,8 @@
 //! The C interface as programs use it: compiled by a C and a C++ compiler, linked with the shared library, run.
 
 mod compiled;
-mod fortran;
 mod documents;
+mod fortran;
 mod header;
 mod install;
 mod kokkos;

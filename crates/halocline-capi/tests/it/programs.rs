@@ -81,6 +81,36 @@ fn c_exchanges_unstructured_cells_between_processes() {
 }
 
 #[test]
+fn c_exchanges_regular_grids_of_every_kind_alone_and_on_threads() {
+    alone_and_on_threads(&C.program("regular"));
+}
+
+#[test]
+fn c_exchanges_regular_grids_of_every_kind_between_processes() {
+    let program = C.program("regular");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
+fn c_exchanges_regular_grids_in_checked_mode() {
+    let program = C.program("regular");
+    assert_eq!(succeeds(Command::new(program).arg("3").env("HALOCLINE_CHECK", "1")), "ok 3 thread\n");
+}
+
+#[test]
+fn c_has_exchanges_in_flight_alone_and_on_threads() {
+    alone_and_on_threads(&C.program("flight"));
+}
+
+#[test]
+fn c_has_exchanges_in_flight_between_processes() {
+    let program = C.program("flight");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
 fn c_passes_communicators_of_mpi() {
     let program = C.program("mpi_comm");
     over_mpi(&program, "2");
