@@ -47,6 +47,21 @@ fn views_exchange_alone_and_between_processes() {
 }
 
 #[test]
+fn views_of_a_gpu_exchange_in_the_order_of_a_stream() {
+    if !is_here() {
+        return;
+    }
+    let program = CPP.program_with("kokkos_cuda", &["-isystem", HEADERS, LIBRARY]);
+    // Without a GPU the program says so and ends with 77.
+    if Command::new(&program).status().unwrap().code() == Some(77) {
+        eprintln!("== SKIPPED: no GPU here");
+        return;
+    }
+    assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
+    assert!(launched_by(&halocline(), &program, "2").contains("ok 2 shm"));
+}
+
+#[test]
 fn views_that_no_field_has_do_not_compile() {
     if !is_here() {
         return;
