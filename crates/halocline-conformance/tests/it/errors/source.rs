@@ -1,6 +1,7 @@
 //! What the sources say: the messages of error types, and the code of tests.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 /// The root of the repository.
@@ -51,8 +52,7 @@ struct TestFile {
 impl TestCode {
     /// A file names the message's variant, or quotes a piece of the text. `unique`: no other error has a variant of this name.
     pub fn mentions(&self, message: &Message, unique: bool) -> bool {
-        self.files.iter().any(|file| file.names(message, unique))
-            || self.literals.iter().any(|literal| quoted(literal, &message.pieces) >= OWN)
+        self.files.iter().any(|file| file.names(message, unique)) || quotes(&self.literals, &message.pieces)
     }
 }
 
@@ -83,17 +83,21 @@ impl TestFile {
 /// Bytes of a text that are in no other.
 const OWN: usize = 11;
 
-/// How many bytes of the text's pieces are in `literal`, which begins anywhere in the text; 0 if it says something else.
-fn quoted(literal: &str, pieces: &[String]) -> usize {
-    let from_piece = |(at, piece): (usize, &String)| {
-        let starts = piece.char_indices().map(|(start, _)| &piece[start..]).chain(std::iter::once(""));
-        let begun = starts.filter_map(|end| match literal.strip_prefix(end) {
-            Some(rest) => Some(end.len() + after_value(rest, &pieces[at + 1..])?),
-            None => end.starts_with(literal).then_some(literal.len()),
-        });
-        begun.max()
-    };
-    pieces.iter().enumerate().filter_map(from_piece).max().unwrap_or(0)
+/// Whether a literal has enough bytes of the text. It may begin anywhere in the text, and end anywhere.
+fn quotes(literals: &BTreeSet<String>, pieces: &[String]) -> bool {
+    pieces.iter().enumerate().any(|(at, piece)| {
+        let mut ends = piece.char_indices().map(|(start, _)| &piece[start..]).chain(std::iter::once(""));
+        ends.any(|end| {
+            let is_begin =
+                (OWN..=end.len()).any(|length| end.get(..length).is_some_and(|of| literals.contains(of)));
+            let from_end = literals
+                .range::<str, _>((Bound::Included(end), Bound::Unbounded))
+                .map_while(|literal| literal.strip_prefix(end));
+            let goes_on =
+                |rest| after_value(rest, &pieces[at + 1..]).is_some_and(|after| end.len() + after >= OWN);
+            is_begin || from_end.into_iter().any(goes_on)
+        })
+    })
 }
 
 /// How many bytes of `pieces` are in `literal`, which begins with a value.
