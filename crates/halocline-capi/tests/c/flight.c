@@ -214,9 +214,60 @@ static void a_peer_that_frees_its_object_is_an_error(halocline_comm comm, size_t
   free_scene(&of);
 }
 
+/* Handles of one of two sets: one exchange is in flight over both. */
+static void alternatives_share_their_links(halocline_comm comm, size_t size) {
+  scene scenes[2] = {row_scene(comm, size), row_scene(comm, size)};
+  /* Both sets on one pattern. */
+  halocline_binding sets[2] = {{scenes[0].pattern, scenes[0].fields[0]}, {scenes[0].pattern, scenes[1].fields[0]}};
+  halocline_halo_exchange halo, alone[2], none;
+  OK(halocline_bind_alternatives(comm, sets, 1, 2, NULL, &halo));
+  for (size_t set = 0; set < 2; set++) {
+    OK(halocline_alternative(halo, set, &alone[set]));
+  }
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "set 2", halocline_alternative(halo, 2, &none));
+  for (int phase = 1; phase < 5; phase++) {
+    const size_t set = (size_t)phase % 2;
+    fill_scene(&scenes[set], phase);
+    OK(halocline_exchange_and_wait(alone[set]));
+    TRUE(wrong_cells(&scenes[set], phase) == 0);
+    fill_scene(&scenes[1 - set], phase + 5);
+    halocline_pending pending;
+    OK(halocline_exchange_set(halo, 1 - set, &pending));
+    TRUE(pending.epoch == (uint64_t)phase * 2);
+    OK(halocline_wait(pending));
+    TRUE(wrong_cells(&scenes[1 - set], phase + 5) == 0);
+  }
+  OK(halocline_halo_exchange_free(&halo));
+  /* The handles hold what they share. */
+  fill_scene(&scenes[1], 9);
+  OK(halocline_exchange_and_wait(alone[1]));
+  TRUE(wrong_cells(&scenes[1], 9) == 0);
+  for (size_t set = 0; set < 2; set++) {
+    OK(halocline_halo_exchange_free(&alone[set]));
+    free_scene(&scenes[set]);
+  }
+}
+
+/* Rank 0 calls later than the deadline of the others allows. */
+static void a_collective_call_has_a_deadline(halocline_comm comm, size_t rank, size_t size) {
+  halocline_comm own, limited;
+  OK(halocline_comm_duplicate(comm, &own));
+  OK(halocline_comm_with_deadline(own, 0.2, &limited));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "-1", halocline_comm_with_deadline(own, -1, &own));
+  OK(halocline_comm_barrier(own));
+  if (size > 1 && rank != 0) {
+    REFUSED(HALOCLINE_ERROR_DEADLINE, "deadline", halocline_comm_barrier(limited));
+  }
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_comm_free(&limited));
+  OK(halocline_comm_free(&own));
+}
+
 static void run(halocline_comm comm, size_t rank, size_t size) {
   many_objects_in_another_order_on_each_rank(comm, rank, size);
   polled_and_waited_for_twice(comm, size);
+  alternatives_share_their_links(comm, size);
+  a_collective_call_has_a_deadline(comm, rank, size);
   a_second_begin_is_refused(comm, rank, size);
   an_object_freed_in_flight_completes(comm, size);
   a_deadline_ends_the_object_on_all_ranks(comm, rank, size);

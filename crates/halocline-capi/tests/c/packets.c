@@ -140,8 +140,12 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
     REFUSED(HALOCLINE_ERROR_ARGUMENT, "packet is NULL", halocline_sparse_insert(operation, next, NULL));
   }
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "rank", halocline_sparse_insert(operation, rank, &second));
-  OK(halocline_sparse_finish(operation));
-  OK(halocline_sparse_wait(operation));
+  if (discovers) {
+    OK(halocline_sparse_finish_and_wait(operation));
+  } else {
+    OK(halocline_sparse_finish(operation));
+    OK(halocline_sparse_wait(operation));
+  }
   _Atomic int told = 0;
   OK(halocline_sparse_on_completion(operation, done, (void *)&told));
   TRUE(atomic_load(&told) == 1);
@@ -163,9 +167,33 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
   OK(halocline_sparse_free(&operation));
 }
 
+/* The last rank gives up: all ranks that wait for each other get its reason. */
+static void given_up(halocline_comm comm, size_t rank, size_t size) {
+  halocline_resource none = {0};
+  halocline_neighbors ring;
+  OK(halocline_neighbors_create(comm, 1, none, &ring));
+  halocline_packet packet = packet_of("", NULL, 0);
+  halocline_received left, right;
+  if (rank == size - 1) {
+    OK(halocline_neighbors_abort(ring, "out of ideas"));
+  }
+  halocline_status status = HALOCLINE_OK;
+  while (status == HALOCLINE_OK) {
+    status = halocline_neighbors_exchange(ring, 1, &packet, &packet, &left, &right);
+    if (status == HALOCLINE_OK) {
+      OK(halocline_packet_free(&left));
+      OK(halocline_packet_free(&right));
+    }
+  }
+  TRUE(status == HALOCLINE_ERROR_FAILED && strstr(halocline_error_message(), "out of ideas") != NULL);
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_neighbors_free(&ring));
+}
+
 static void run(halocline_comm comm, size_t rank, size_t size) {
   on_a_ring(comm, rank, size);
   in_a_session(comm, rank, size);
   sparse(comm, rank, size, 0);
   sparse(comm, rank, size, 1);
+  given_up(comm, rank, size);
 }

@@ -109,8 +109,111 @@ static void decompositions(halocline_comm comm, size_t size) {
   OK(halocline_decomposition_free(&blocks));
 }
 
+/* Marks the cells of boxes once more. */
+static void mark(unsigned char *marks, const halocline_domain *domain, const halocline_box *boxes, size_t count) {
+  for (size_t box = 0; box < count; box++) {
+    for (size_t i = 0; i < boxes[box].extents[0]; i++) {
+      for (size_t j = 0; j < boxes[box].extents[1]; j++) {
+        marks[(boxes[box].first[0] + i) * domain->extents[1] + boxes[box].first[1] + j]++;
+      }
+    }
+  }
+}
+
+/* Interior and boundary are the owned cells, and with the halo all cells, each once. Global and local indices are inverse. */
+static void cells_of_a_domain(halocline_comm comm, size_t size) {
+  enum { MOST_BOXES = 4 };
+  const size_t extents[2] = {5 * size, 6};
+  halocline_grid grid = HALOCLINE_GRID_INIT;
+  grid.axes = 2, grid.extents = extents;
+  halocline_decomposition blocks;
+  OK(halocline_decompose(&grid, size, &blocks));
+  halocline_halo halo = HALOCLINE_HALO_INIT;
+  halo.width = 2;
+  halocline_pattern pattern;
+  OK(halocline_pattern_regular(comm, blocks, &halo, &pattern));
+  halocline_domain domain = HALOCLINE_DOMAIN_INIT;
+  OK(halocline_pattern_domain(pattern, 0, &domain));
+  const size_t cells = domain.extents[0] * domain.extents[1];
+  for (size_t width = 0; width < 4; width++) {
+    unsigned char *owned = calloc(cells, 1), *by_parts = calloc(cells, 1);
+    halocline_box interior, boxes[MOST_BOXES];
+    size_t count;
+    mark(owned, &domain, &domain.owned, 1);
+    OK(halocline_domain_interior(pattern, 0, width, &interior));
+    mark(by_parts, &domain, &interior, 1);
+    OK(halocline_domain_boundary(pattern, 0, width, boxes, MOST_BOXES, &count));
+    mark(by_parts, &domain, boxes, count);
+    TRUE(memcmp(owned, by_parts, cells) == 0);
+    OK(halocline_domain_halo(pattern, 0, boxes, MOST_BOXES, &count));
+    mark(by_parts, &domain, boxes, count);
+    for (size_t cell = 0; cell < cells; cell++) {
+      TRUE(by_parts[cell] == 1);
+      const size_t local[2] = {cell / domain.extents[1], cell % domain.extents[1]};
+      int64_t global[2];
+      size_t again[2];
+      int32_t found;
+      OK(halocline_domain_global(pattern, 0, local, global));
+      OK(halocline_domain_local(pattern, 0, global, again, &found));
+      const int in_grid = global[0] >= 0 && global[0] < (int64_t)extents[0] && global[1] >= 0 && global[1] < (int64_t)extents[1];
+      TRUE(!in_grid || (found == 1 && again[0] == local[0] && again[1] == local[1]));
+    }
+    const int64_t far[2] = {-100, 0};
+    size_t nowhere[2];
+    int32_t found = 1;
+    OK(halocline_domain_local(pattern, 0, far, nowhere, &found));
+    TRUE(found == 0);
+    free(owned);
+    free(by_parts);
+  }
+  OK(halocline_pattern_free(&pattern));
+  OK(halocline_decomposition_free(&blocks));
+}
+
+/* From slabs along one axis to slabs along the other, with another halo, and back. */
+static void redistribution(halocline_comm comm, size_t size) {
+  const size_t extents[2] = {3 * size, 2 * size}, along_x[2] = {size, 1}, along_y[2] = {1, size};
+  halocline_grid grid = HALOCLINE_GRID_INIT;
+  grid.axes = 2, grid.extents = extents;
+  halocline_decomposition from, to;
+  OK(halocline_decompose_into(&grid, along_x, size, &from));
+  OK(halocline_decompose_into(&grid, along_y, size, &to));
+  halocline_halo narrow = HALOCLINE_HALO_INIT, wide = HALOCLINE_HALO_INIT;
+  narrow.width = 1, wide.width = 2;
+  scene before = make_scene(comm, from, &grid, &narrow), after = make_scene(comm, to, &grid, &wide);
+  halocline_redistribute move, back;
+  OK(halocline_redistribute_regular(comm, from, &narrow, to, &wide, &move));
+  OK(halocline_redistribute_back(move, &back));
+  halocline_halo_exchange there, returned, halo = bind_scene(comm, &after, NULL), first_halo = bind_scene(comm, &before, NULL);
+  OK(halocline_redistribute_bind(comm, move, before.fields, 1, after.fields, 1, NULL, &there));
+  OK(halocline_redistribute_bind(comm, back, after.fields, 1, before.fields, 1, NULL, &returned));
+  for (int phase = 1; phase < 4; phase++) {
+    fill_scene(&before, phase);
+    fill_scene(&after, phase + 10);
+    OK(halocline_exchange_and_wait(there));
+    OK(halocline_exchange_and_wait(halo));
+    TRUE(wrong_cells(&after, phase) == 0);
+    fill_scene(&before, phase + 20);
+    OK(halocline_exchange_and_wait(returned));
+    OK(halocline_exchange_and_wait(first_halo));
+    TRUE(wrong_cells(&before, phase) == 0);
+  }
+  OK(halocline_halo_exchange_free(&first_halo));
+  OK(halocline_halo_exchange_free(&halo));
+  OK(halocline_halo_exchange_free(&returned));
+  OK(halocline_halo_exchange_free(&there));
+  OK(halocline_redistribute_free(&back));
+  OK(halocline_redistribute_free(&move));
+  free_scene(&after);
+  free_scene(&before);
+  OK(halocline_decomposition_free(&to));
+  OK(halocline_decomposition_free(&from));
+}
+
 static void run(halocline_comm comm, size_t rank, size_t size) {
   (void)rank;
+  cells_of_a_domain(comm, size);
+  redistribution(comm, size);
   dimensions_and_borders(comm, size);
   widths_and_neighbours(comm, size);
   decompositions(comm, size);

@@ -73,6 +73,97 @@ static void exchanges(halocline_comm comm, halocline_pattern pattern) {
   OK(halocline_field_free(&binding.field));
 }
 
+/* The global ids of the elements of `halos`, owned and halo. */
+static size_t elements_of(halocline_mesh_halos halos, uint64_t *ids) {
+  size_t count;
+  OK(halocline_mesh_ids(halos, HALOCLINE_ELEMENTS, ids, CELLS, &count, NULL));
+  return count;
+}
+
+/* The same mesh by elements of different arity, as a part, and by partitions of every kind: the same domains. */
+static void other_ways_to_a_mesh(halocline_comm comm, size_t rank, size_t size) {
+  halocline_mesh mesh = squares(), mixed, part;
+  uint64_t vertex_ids[VERTICES], element_ids[CELLS], wanted[CELLS], found[CELLS];
+  size_t offsets[CELLS + 1], owners[CELLS], neighbours_of[CELLS + 1] = {0}, count;
+  uint32_t corners[4 * CELLS], neighbours[4 * CELLS];
+  for (size_t vertex = 0; vertex < VERTICES; vertex++) vertex_ids[vertex] = vertex;
+  for (size_t cell = 0; cell < CELLS; cell++) {
+    const uint32_t first = (uint32_t)(cell / NY * (NY + 1) + cell % NY);
+    const uint32_t own[4] = {first, first + 1, first + NY + 2, first + NY + 1};
+    memcpy(&corners[4 * cell], own, sizeof own);
+    element_ids[cell] = cell, offsets[cell] = 4 * cell;
+    size_t end = neighbours_of[cell];
+    if (cell >= NY) neighbours[end++] = (uint32_t)(cell - NY);
+    if (cell % NY > 0) neighbours[end++] = (uint32_t)(cell - 1);
+    if (cell % NY < NY - 1) neighbours[end++] = (uint32_t)(cell + 1);
+    if (cell + NY < CELLS) neighbours[end++] = (uint32_t)(cell + NY);
+    neighbours_of[cell + 1] = end;
+  }
+  offsets[CELLS] = 4 * CELLS;
+
+  /* The graph of the elements has the partition that the mesh has. */
+  halocline_partition partition, same;
+  OK(halocline_partition_elements(mesh, 2, size, &partition));
+  OK(halocline_partition_graph(CELLS, neighbours_of, neighbours, size, &same));
+  size_t of_mesh[CELLS];
+  OK(halocline_partition_owners(partition, of_mesh, CELLS, &count));
+  OK(halocline_partition_owners(same, owners, CELLS, &count));
+  TRUE(count == CELLS && memcmp(of_mesh, owners, sizeof owners) == 0);
+  OK(halocline_partition_free(&same));
+  OK(halocline_partition_given(owners, CELLS, size, &same));
+
+  halocline_mesh_halos halos;
+  OK(halocline_mesh_halos_create(comm, mesh, partition, rank, 2, HALOCLINE_SHARED_VERTEX, 0, &halos));
+  const size_t elements = elements_of(halos, wanted);
+  OK(halocline_mesh_halos_free(&halos));
+  OK(halocline_mesh_create_mixed(VERTICES, CELLS, offsets, corners, 0, &mixed));
+  OK(halocline_mesh_part(mesh, vertex_ids, element_ids, same, rank, 2, &part));
+  const halocline_mesh meshes[2] = {mixed, part};
+  for (size_t at = 0; at < 2; at++) {
+    OK(halocline_mesh_halos_create(comm, meshes[at], same, rank, 2, HALOCLINE_SHARED_VERTEX, 0, &halos));
+    TRUE(elements_of(halos, found) == elements && memcmp(found, wanted, elements * sizeof *found) == 0);
+    halocline_pattern pattern;
+    OK(halocline_pattern_mesh(comm, halos, HALOCLINE_VERTICES, &pattern));
+    exchanges(comm, pattern);
+    OK(halocline_pattern_free(&pattern));
+    OK(halocline_mesh_halos_free(&halos));
+  }
+  OK(halocline_mesh_free(&part));
+  OK(halocline_mesh_free(&mixed));
+  OK(halocline_partition_free(&same));
+  OK(halocline_partition_free(&partition));
+  OK(halocline_mesh_free(&mesh));
+}
+
+/* A strip of triangles whose edges are each cut into three. */
+static void a_refined_mesh(halocline_comm comm, size_t rank, size_t size) {
+  enum { TRIANGLES = 40, SEGMENTS = 3 };
+  uint32_t corners[TRIANGLES][3];
+  for (uint32_t triangle = 0; triangle < TRIANGLES; triangle++) {
+    corners[triangle][0] = triangle, corners[triangle][1] = triangle + 1, corners[triangle][2] = triangle + 2;
+  }
+  halocline_mesh mesh, refined;
+  halocline_partition partition;
+  OK(halocline_mesh_create(TRIANGLES + 2, TRIANGLES, 3, &corners[0][0], 0, &mesh));
+  OK(halocline_partition_block(TRIANGLES, size, &partition));
+  OK(halocline_mesh_refined(mesh, partition, rank, SEGMENTS, 1, &refined));
+  halocline_mesh_halos halos;
+  OK(halocline_mesh_halos_create(comm, refined, partition, rank, 1, HALOCLINE_SHARED_VERTEX, 0, &halos));
+  size_t count, owned;
+  OK(halocline_mesh_ids(halos, HALOCLINE_ELEMENTS, NULL, 0, &count, &owned));
+  uint64_t all = owned;
+  OK(halocline_comm_all_reduce(comm, &all, 1, HALOCLINE_U64, HALOCLINE_SUM));
+  TRUE(all == TRIANGLES * SEGMENTS * SEGMENTS && (size == 1 || count > owned));
+  halocline_pattern pattern;
+  OK(halocline_pattern_mesh(comm, halos, HALOCLINE_ELEMENTS, &pattern));
+  exchanges(comm, pattern);
+  OK(halocline_pattern_free(&pattern));
+  OK(halocline_mesh_halos_free(&halos));
+  OK(halocline_mesh_free(&refined));
+  OK(halocline_partition_free(&partition));
+  OK(halocline_mesh_free(&mesh));
+}
+
 static void of_a_mesh(halocline_comm comm, size_t rank, size_t size) {
   halocline_mesh mesh = squares();
   size_t vertices, elements;
@@ -292,6 +383,8 @@ static void redistributes(halocline_comm comm, size_t rank, size_t size) {
 
 static void run(halocline_comm comm, size_t rank, size_t size) {
   of_a_mesh(comm, rank, size);
+  other_ways_to_a_mesh(comm, rank, size);
+  a_refined_mesh(comm, rank, size);
   of_lists(comm, rank, size);
   unbound(comm, rank, size);
   messages(comm, rank, size);

@@ -99,6 +99,18 @@ fn c_exchanges_regular_grids_in_checked_mode() {
 }
 
 #[test]
+fn c_exchanges_every_element_type_and_layout_alone_and_on_threads() {
+    alone_and_on_threads(&C.program("layouts"));
+}
+
+#[test]
+fn c_exchanges_every_element_type_and_layout_between_processes() {
+    let program = C.program("layouts");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
 fn c_has_exchanges_in_flight_alone_and_on_threads() {
     alone_and_on_threads(&C.program("flight"));
 }
