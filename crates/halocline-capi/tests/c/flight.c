@@ -248,6 +248,28 @@ static void alternatives_share_their_links(halocline_comm comm, size_t size) {
   }
 }
 
+/* A bound exchange works after its field, its pattern and its communicator were freed. */
+static void an_object_holds_what_it_needs(halocline_comm comm, size_t rank, size_t size) {
+  halocline_comm own;
+  OK(halocline_comm_duplicate(comm, &own));
+  scene of = row_scene(own, size);
+  halocline_halo_exchange halo = bind_scene(own, &of, NULL);
+  void *base;
+  OK(halocline_field_base(of.fields[0], &base));
+  free_scene(&of);
+  OK(halocline_comm_free(&own));
+  double *cells = base;
+  for (int step = 1; step < 5; step++) {
+    for (size_t cell = 1; cell < 5; cell++) {
+      cells[cell] = (double)(rank * 10 + cell) * step;
+    }
+    OK(halocline_exchange_and_wait(halo));
+    TRUE(cells[0] == (double)((rank + size - 1) % size * 10 + 4) * step);
+    TRUE(cells[5] == (double)((rank + 1) % size * 10 + 1) * step);
+  }
+  OK(halocline_halo_exchange_free(&halo));
+}
+
 /* Rank 0 calls later than the deadline of the others allows. */
 static void a_collective_call_has_a_deadline(halocline_comm comm, size_t rank, size_t size) {
   halocline_comm own, limited;
@@ -267,6 +289,7 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   many_objects_in_another_order_on_each_rank(comm, rank, size);
   polled_and_waited_for_twice(comm, size);
   alternatives_share_their_links(comm, size);
+  an_object_holds_what_it_needs(comm, rank, size);
   a_collective_call_has_a_deadline(comm, rank, size);
   a_second_begin_is_refused(comm, rank, size);
   an_object_freed_in_flight_completes(comm, size);

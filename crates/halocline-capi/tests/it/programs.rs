@@ -111,6 +111,25 @@ fn c_exchanges_every_element_type_and_layout_between_processes() {
 }
 
 #[test]
+fn c_is_refused_on_all_ranks_alone_and_on_threads() {
+    alone_and_on_threads(&C.program("refusals"));
+}
+
+#[test]
+fn c_is_refused_on_all_ranks_between_processes() {
+    let program = C.program("refusals");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
+fn c_exchanges_on_several_threads_of_a_rank() {
+    let program = C.program("threads");
+    alone_and_on_threads(&program);
+    launched(&program, "2");
+}
+
+#[test]
 fn c_has_exchanges_in_flight_alone_and_on_threads() {
     alone_and_on_threads(&C.program("flight"));
 }
