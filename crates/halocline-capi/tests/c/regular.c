@@ -210,9 +210,44 @@ static void redistribution(halocline_comm comm, size_t size) {
   OK(halocline_decomposition_free(&from));
 }
 
+/* A NumPy file of the whole grid: every element has the value of its cell. */
+static void saved(halocline_comm comm, size_t rank, size_t size) {
+  const size_t extents[2] = {3 * size, 4};
+  halocline_grid grid = HALOCLINE_GRID_INIT;
+  grid.axes = 2, grid.extents = extents;
+  halocline_decomposition blocks;
+  OK(halocline_decompose(&grid, size, &blocks));
+  halocline_halo width = HALOCLINE_HALO_INIT;
+  width.width = 1;
+  scene of = make_scene(comm, blocks, &grid, &width);
+  fill_scene(&of, 3);
+  char folder[] = "/tmp/halocline-saved-XXXXXX", path[64];
+  if (rank == 0) {
+    TRUE(mkdtemp(folder) != NULL);
+  }
+  OK(halocline_comm_broadcast(comm, 0, folder, sizeof folder));
+  snprintf(path, sizeof path, "%s/t.npy", folder);
+  OK(halocline_save(of.pattern, path, of.fields, of.count));
+  if (rank == 0) {
+    FILE *file = fopen(path, "rb");
+    unsigned char head[10];
+    TRUE(file != NULL && fread(head, 1, sizeof head, file) == sizeof head && memcmp(head, "\x93NUMPY", 6) == 0);
+    TRUE(fseek(file, head[8] + 256 * head[9], SEEK_CUR) == 0);
+    for (size_t cell = 0; cell < extents[0] * extents[1]; cell++) {
+      double value;
+      TRUE(fread(&value, sizeof value, 1, file) == 1);
+      TRUE(value == (double)((3 * 64 + cell / extents[1]) * 64 + cell % extents[1]));
+    }
+    TRUE(fgetc(file) == EOF && fclose(file) == 0 && remove(path) == 0 && remove(folder) == 0);
+  }
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "", halocline_save(of.pattern, "t.txt", of.fields, of.count));
+  free_scene(&of);
+  OK(halocline_decomposition_free(&blocks));
+}
+
 static void run(halocline_comm comm, size_t rank, size_t size) {
-  (void)rank;
   cells_of_a_domain(comm, size);
+  saved(comm, rank, size);
   redistribution(comm, size);
   dimensions_and_borders(comm, size);
   widths_and_neighbours(comm, size);
