@@ -3,8 +3,8 @@
 //
 //     mpirun -n 2 kokkos_heat [CELLS [STEPS [AXIS]]]     CELLS along each axis, cut in two along AXIS
 //
-// The program by hand packs each face into a buffer with parallel_for, sends it with MPI_Isend, and unpacks what MPI_Irecv has received. A third
-// program is Halocline on views that Kokkos allocates. The programs take turns, on levels of their own; at the end the levels are
+// The program by hand packs each face into a buffer with parallel_for, sends it with MPI_Isend, and unpacks what MPI_Irecv has received. Halocline
+// runs three times: with the link that the bind chooses, with links that pull, and on views that Kokkos allocates. The programs take turns, on levels of their own; at the end the levels are
 // compared, bit by bit. Times are medians over the steps, each that of the slower rank:
 //
 //     exchange in a step   begin and wait, with the interior between them; the wait includes the time until the other rank is there
@@ -56,10 +56,10 @@ struct contender {
 };
 
 struct by_halocline final : contender {
-  by_halocline(const hc::comm &comm, const hc::pattern &pattern)
+  by_halocline(const hc::comm &comm, const hc::pattern &pattern, std::int32_t link)
       : levels_{{comm, pattern.domain().shape<3>()}, {comm, pattern.domain().shape<3>()}}, pending_({0, 0}) {
     const hc::binding sets[2] = {{pattern, levels_[0]}, {pattern, levels_[1]}};
-    halo_ = hc::halo_exchange::alternatives(comm, sets, 2);
+    halo_ = hc::halo_exchange::alternatives(comm, sets, 2, hc::bind_options().link(link));
   }
   const view &level(std::size_t at) const override { return levels_[at].view(); }
   void begin(std::size_t level) override { pending_ = stream_.schedule_exchange(halo_, level); }
@@ -206,9 +206,9 @@ static bool compare(std::size_t cells, std::size_t steps, int axis) {
   const hc::domain domain = pattern.domain();
 
   by_hand hand(pattern, axis, MPI_COMM_WORLD);
-  by_halocline ours(comm, pattern);
+  by_halocline ours(comm, pattern, HALOCLINE_LINK_AUTO), pulls(comm, pattern, HALOCLINE_LINK_PULL);
   by_halocline_on_views on_views(comm, pattern);
-  contender *programs[] = {&hand, &ours, &on_views};
+  contender *programs[] = {&hand, &ours, &pulls, &on_views};
   const auto shift = pattern.global<3>({0, 0, 0});
   for (const contender *program : programs) {
     const view t = program->level(0);
@@ -234,18 +234,18 @@ static bool compare(std::size_t cells, std::size_t steps, int axis) {
   if (comm.rank() == 0) {
     std::printf("%zu^3 cells, cut along axis %d, %zu steps, %s; us\n", cells, axis, steps,
                 different == 0 ? "equal results" : "DIFFERENT results");
-    std::printf("                        by hand  Halocline  ratio  views of Kokkos  ratio\n");
+    std::printf("                      by hand  Halocline  ratio     pull  ratio    views  ratio\n");
   }
   const struct {
     const char *name;
     std::vector<double> contender::*times;
   } rows[] = {{"exchange in a step", &contender::in_a_step}, {"exchange alone", &contender::alone}, {"the step", &contender::step}};
   for (const auto &row : rows) {
-    double times[3];
-    for (int at = 0; at < 3; at++) times[at] = median(comm, programs[at]->*row.times);
+    double times[4];
+    for (int at = 0; at < 4; at++) times[at] = median(comm, programs[at]->*row.times);
     if (comm.rank() == 0) {
-      std::printf("%-20s  %9.1f  %9.1f  %5.2f  %15.1f  %5.2f\n", row.name, times[0], times[1], times[1] / times[0], times[2],
-                  times[2] / times[0]);
+      std::printf("%-20s  %7.1f  %9.1f  %5.2f  %7.1f  %5.2f  %7.1f  %5.2f\n", row.name, times[0], times[1], times[1] / times[0],
+                  times[2], times[2] / times[0], times[3], times[3] / times[0]);
     }
     if (row.times == &contender::in_a_step) good &= times[1] <= 0.5 * times[0];
   }
