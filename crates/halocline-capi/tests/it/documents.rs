@@ -1,5 +1,6 @@
 //! The programs of the guide in C and C++: each is compiled with all warnings as errors, and run.
 
+use crate::kokkos;
 use crate::programs::{halocline, launched_by, over_mpi_prints};
 use crate::toolchain::{C, CPP, Compiler, here, library, own_file, succeeds};
 use std::fs;
@@ -20,6 +21,10 @@ impl Program {
         self.source.contains("#include <mpi.h>")
     }
 
+    fn uses_kokkos(&self) -> bool {
+        self.source.contains("#include <halocline_kokkos.hpp>")
+    }
+
     /// `None` if there is no compiler for it.
     fn compiled(&self) -> Option<PathBuf> {
         let compiler = match (self.is_cpp, self.uses_mpi()) {
@@ -38,6 +43,9 @@ impl Program {
         // The C++ interface that Open MPI had does not compile without warnings.
         compile.arg("-DOMPI_SKIP_MPICXX").arg(&source).arg("-o").arg(&program);
         compile.arg("-L").arg(library()).arg("-lhalocline");
+        if self.uses_kokkos() {
+            compile.args(kokkos::FLAGS);
+        }
         compile.arg(format!("-Wl,-rpath,{}", library().display()));
         succeeds(&mut compile);
         Some(program)
@@ -67,7 +75,8 @@ fn programs() -> Vec<Program> {
 #[test]
 fn programs_of_the_guide_run_on_two_ranks() {
     let mut pages = Vec::new();
-    for program in programs().iter().filter(|program| !program.uses_mpi()) {
+    let is_plain = |program: &&Program| !program.uses_mpi() && !program.uses_kokkos();
+    for program in programs().iter().filter(is_plain) {
         let compiled = program.compiled().unwrap();
         let printed = launched_by(&halocline(), &compiled, "2");
         if program.page == "from-petsc-sf.md" {
@@ -76,6 +85,17 @@ fn programs_of_the_guide_run_on_two_ranks() {
         pages.push(program.page.clone());
     }
     assert_eq!(pages, ["c.md", "cpp.md", "from-petsc-sf.md"]);
+}
+
+#[test]
+fn programs_of_the_guide_that_use_kokkos_run_on_two_ranks() {
+    let programs = programs();
+    let programs: Vec<&Program> = programs.iter().filter(|program| program.uses_kokkos()).collect();
+    let pages: Vec<&str> = programs.iter().map(|program| program.page.as_str()).collect();
+    assert_eq!(pages, ["kokkos.md"]);
+    for program in programs.into_iter().filter(|_| kokkos::is_here()) {
+        launched_by(&halocline(), &program.compiled().unwrap(), "2");
+    }
 }
 
 /// The exchange by hand, and both programs that replace one.

@@ -8,11 +8,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The folder of the headers of Kokkos, and its library.
+/// The folder of the headers of Kokkos; warnings in them do not count.
 const HEADERS: &str = "/usr/include/trilinos";
-const LIBRARY: &str = "-ltrilinos_kokkoscore";
 
-fn is_here() -> bool {
+/// What a program with Kokkos is compiled and linked with.
+pub(crate) const FLAGS: &[&str] = &["-isystem", HEADERS, "-ltrilinos_kokkoscore"];
+
+pub(crate) fn is_here() -> bool {
     let found = Path::new(HEADERS).join("Kokkos_Core.hpp").exists();
     if !found {
         eprintln!("== SKIPPED: no Kokkos here (libtrilinos-kokkos-dev)");
@@ -20,7 +22,7 @@ fn is_here() -> bool {
     found
 }
 
-/// A command that compiles; warnings in the headers of Kokkos do not count.
+/// A command that compiles a file with Kokkos.
 fn compile(compiler: Compiler) -> Command {
     let mut command = compiler.compile();
     command.args(["-isystem", HEADERS]);
@@ -40,7 +42,7 @@ fn views_exchange_alone_and_between_processes() {
     if !is_here() {
         return;
     }
-    let program = CPP.program_with("kokkos", &["-isystem", HEADERS, LIBRARY]);
+    let program = CPP.program_with("kokkos", FLAGS);
     assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
     assert!(launched_by(&halocline(), &program, "2").contains("ok 2 shm"));
     assert!(over_mpi_prints(&[program.as_os_str()], "3").contains("ok 3 mpi"));
@@ -51,7 +53,7 @@ fn views_of_a_gpu_exchange_in_the_order_of_a_stream() {
     if !is_here() {
         return;
     }
-    let program = CPP.program_with("kokkos_cuda", &["-isystem", HEADERS, LIBRARY]);
+    let program = CPP.program_with("kokkos_cuda", FLAGS);
     // Without a GPU the program says so and ends with 77.
     if Command::new(&program).status().unwrap().code() == Some(77) {
         eprintln!("== SKIPPED: no GPU here");
