@@ -30,6 +30,7 @@ pub fn main(scenario: &str, library: &str) -> ExitCode {
         "uninitialized" => Mpi::open(library).and_then(|mpi| uninitialized(&mpi)),
         "two" => two(library),
         "joining" => ends_while_a_thread_joins(),
+        "exits" => exits(),
         other => Err(Trouble::new(format!("there is no scenario {other:?}"))),
     };
     match outcome {
@@ -303,6 +304,18 @@ fn aborts(mpi: &Mpi) -> Outcome {
             mpi.abort()?;
         }
     }
+    Ok(())
+}
+
+/// One rank ends while the others wait for it. It drops nothing, as programs in C and Python that end by an error.
+fn exits() -> Outcome {
+    let comm = Communicator::init()?;
+    comm.barrier()?;
+    if comm.rank() == 1 {
+        std::process::exit(0);
+    }
+    let error = comm.barrier().err();
+    ensure!(matches!(error, Some(CommError::Left { rank: 1, .. })), "{error:?}");
     Ok(())
 }
 

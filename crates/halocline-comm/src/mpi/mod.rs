@@ -8,6 +8,7 @@
 mod abi;
 mod aware;
 mod channel;
+mod departure;
 mod engine;
 mod error;
 mod fault;
@@ -124,6 +125,7 @@ pub(crate) fn join(
         level: about.level,
         takes_devices,
     });
+    departure::remember(&shared);
     let poller = match polled && shared.channel.access() == Access::Anyone {
         true => Some(poller::Poller::start(Arc::clone(&shared))?),
         false => None,
@@ -378,12 +380,7 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn leave(&self) {
-        // The channel tells ranks that MPI reaches when it closes.
-        if let Some(shm) = &self.shared.shm {
-            // Before the others see this rank leave: they would finalise MPI without it.
-            self.shared.note_failure(shm);
-            shm.leave();
-        }
+        self.shared.leave();
     }
 
     fn own_bell(&self) -> &Doorbell {

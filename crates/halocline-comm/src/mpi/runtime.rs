@@ -4,6 +4,7 @@
 use super::abi::{Abi, AbiKind, Mpich, OpenMpi, Standard};
 use super::aware;
 use super::channel;
+use super::departure;
 use super::engine::{Engine, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::ffi::Api;
@@ -237,7 +238,11 @@ impl<A: Abi> Mpi for Runtime<A> {
     }
 
     fn finalize(&self) {
-        if !self.about.ours || self.is_finalized() || FAILED.load(Ordering::Acquire) {
+        if !self.about.ours || self.is_finalized() {
+            return;
+        }
+        departure::leave_all();
+        if FAILED.load(Ordering::Acquire) {
             return;
         }
         // No thread may be in a call of MPI when MPI is finalised.
@@ -269,6 +274,7 @@ extern "C" fn at_finalize<A: Abi>(
     _value: *mut c_void,
     _extra: *mut c_void,
 ) -> c_int {
+    departure::leave_all();
     channel::close_all();
     0
 }

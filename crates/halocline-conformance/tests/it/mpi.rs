@@ -71,6 +71,17 @@ fn a_rank_that_aborts_mpi_ends_the_job() {
     }
 }
 
+#[test]
+fn a_rank_that_ends_without_dropping_anything_has_left() {
+    let watchdog = Watchdog::new(LIMIT);
+    for mpi in Mpi::all() {
+        for node_aware in ["on", "off"] {
+            watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
+            must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "exits", &mpi.library()]);
+        }
+    }
+}
+
 /// As over shm, where the launcher lets them say so.
 #[test]
 fn ranks_that_share_memory_run_out_of_descriptors() {

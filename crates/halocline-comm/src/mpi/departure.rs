@@ -1,0 +1,31 @@
+//! How ranks leave: each when its communicator is dropped, all of this process before MPI is finalised, which would wait for ranks that
+//! wait for them.
+
+use super::Shared;
+use crate::transport::Transport;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What has joined and was not dropped.
+static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+pub(super) fn remember(shared: &Arc<Shared>) {
+    let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+    joined.retain(|known| known.strong_count() > 0);
+    joined.push(Arc::downgrade(shared));
+}
+
+/// Tells the ranks of this node that those of this process leave. Ranks that MPI reaches learn it when the channels close.
+pub(super) fn leave_all() {
+    let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    joined.iter().filter_map(Weak::upgrade).for_each(|shared| shared.leave());
+}
+
+impl Shared {
+    pub(super) fn leave(&self) {
+        if let Some(shm) = &self.shm {
+            // Before the others see this rank leave: they would finalise MPI without it.
+            self.note_failure(shm);
+            shm.leave();
+        }
+    }
+}
