@@ -2,12 +2,9 @@
 
 use crate::kokkos;
 use crate::programs::{halocline, launched_by, over_mpi_prints};
-use crate::toolchain::{C, CPP, Compiler, here, library, own_file, succeeds};
+use crate::toolchain::{C, CPP, MPICC, MPICXX, here, library, own_file, succeeds};
 use std::fs;
 use std::path::PathBuf;
-
-const MPICC: Compiler = Compiler { command: "mpicc", ..C };
-const MPICXX: Compiler = Compiler { command: "mpicxx", ..CPP };
 
 /// A program of a page.
 struct Program {

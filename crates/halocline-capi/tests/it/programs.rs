@@ -1,6 +1,6 @@
 //! Programs that exchange halos, on every transport.
 
-use crate::toolchain::{C, CLANG, CLANGPP, CPP, succeeds};
+use crate::toolchain::{C, CLANG, CLANGPP, CPP, MPICC, succeeds};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -147,6 +147,13 @@ fn c_passes_communicators_of_mpi() {
     over_mpi(&program, "2");
     let printed = over_mpi_prints(&[program.as_os_str(), OsStr::new("funneled")], "2");
     assert!(printed.contains("ok 2 mpi"), "{printed}");
+}
+
+#[test]
+fn c_that_is_linked_with_mpi_uses_the_handles_of_its_executable() {
+    if MPICC.is_here() {
+        over_mpi(&MPICC.program("linked_with_mpi"), "2");
+    }
 }
 
 #[test]

@@ -98,6 +98,8 @@ pub(crate) const C: Compiler = Compiler { command: "cc", standard: "-std=c11", l
 pub(crate) const CPP: Compiler = Compiler { command: "c++", standard: "-std=c++17", language: "c++" };
 pub(crate) const CLANG: Compiler = Compiler { command: "clang", standard: "-std=c11", language: "c" };
 pub(crate) const CLANGPP: Compiler = Compiler { command: "clang++", standard: "-std=c++17", language: "c++" };
+pub(crate) const MPICC: Compiler = Compiler { command: "mpicc", ..C };
+pub(crate) const MPICXX: Compiler = Compiler { command: "mpicxx", ..CPP };
 
 impl Compiler {
     /// Whether it is installed; says aloud if it is not.

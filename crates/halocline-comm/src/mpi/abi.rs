@@ -117,6 +117,9 @@ impl Pointer {
 }
 
 /// Open MPI: predefined handles are addresses of its symbols.
+///
+/// They are looked up as the library itself finds them: an executable that is linked with it may have copies of its objects (copy
+/// relocations). Then the library uses the copies, and never initialises its own.
 pub(super) struct OpenMpi;
 
 impl Abi for OpenMpi {
@@ -129,11 +132,14 @@ impl Abi for OpenMpi {
     const STATUS_TAG: usize = 1;
 
     fn handles(library: &Library) -> Result<Handles<Pointer>, Unusable> {
+        let global = Library::this();
         let address = |symbol: &'static str| {
-            // SAFETY: only the address of the symbol is taken; nothing is read through it.
-            let found = unsafe { library.get::<*mut c_void>(symbol.as_bytes()) };
-            let found = found.map_err(|_| Unusable::Symbol(symbol))?;
-            Ok(Pointer(found.into_raw()))
+            let find = |place: &Library| {
+                // SAFETY: only the address of the symbol is taken; nothing is read through it.
+                unsafe { place.get::<*mut c_void>(symbol.as_bytes()) }.map(|found| found.into_raw())
+            };
+            let found = find(&global).or_else(|_| find(library));
+            Ok(Pointer(found.map_err(|_| Unusable::Symbol(symbol))?))
         };
         Ok(Handles {
             comm_world: address("ompi_mpi_comm_world")?,
