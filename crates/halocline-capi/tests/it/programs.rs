@@ -157,6 +157,14 @@ fn c_that_is_linked_with_mpi_uses_the_handles_of_its_executable() {
 }
 
 #[test]
+fn a_forked_child_that_ends_leaves_the_ranks_alone() {
+    let program = C.program("forked_child_ends");
+    assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
+    launched(&program, "2");
+    over_mpi(&program, "2");
+}
+
+#[test]
 fn c_exchanges_packets_alone_and_on_threads() {
     alone_and_on_threads(&C.program("packets"));
 }

@@ -88,6 +88,8 @@ pub(super) struct About {
     pub level: ThreadLevel,
     /// Whether this library has initialised it.
     pub ours: bool,
+    /// The process that uses it. A forked child of it leaves MPI alone.
+    pub process: u32,
     /// The thread that may call it, if only one may.
     pub only: Option<ThreadId>,
     /// Whether it reports that it accepts device pointers of CUDA.
@@ -173,7 +175,7 @@ impl<A: Abi> Runtime<A> {
         // call of this library, and the thread level lets this thread call it, as was checked above.
         let cuda = unsafe { aware::says(&library, &api) };
         let fortran = Fortran::of(&library, A::FORTRAN).filter(|_| !A::IS_INTEGER);
-        let about = About { path, kind, level, ours, only, cuda };
+        let about = About { path, kind, level, ours, process: std::process::id(), only, cuda };
         tracing::debug!(?about, version = api.version(), "MPI");
         let runtime: &'static Self =
             Box::leak(Box::new(Self { api, about, joining: Joining::new(), fortran }));
@@ -238,7 +240,7 @@ impl<A: Abi> Mpi for Runtime<A> {
     }
 
     fn finalize(&self) {
-        if !self.about.ours || self.is_finalized() {
+        if !self.about.ours || self.about.process != std::process::id() || self.is_finalized() {
             return;
         }
         departure::leave_all();
