@@ -8,6 +8,7 @@ use crate::pointer::{Out, text};
 use crate::status::{Refusal, Status};
 use halocline::Communicator;
 use halocline_trace::{Trace, TraceError};
+use std::collections::BTreeSet;
 use std::ffi::c_char;
 use std::path::Path;
 use std::sync::{Mutex, Once, PoisonError};
@@ -22,29 +23,56 @@ pub(crate) struct Recording {
 }
 
 /// A trace that is being recorded. A trace that is dropped is not written.
-struct Running(Option<Trace>);
+struct Running {
+    trace: Option<Trace>,
+    _rank: RecordedRank,
+}
 
 impl Running {
     /// Starts the record of this rank. Collective.
-    fn begin(comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
+    fn begin(rank: RecordedRank, comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
         halocline_trace::want();
-        let mut running = Self(None);
-        running.0 = Some(Trace::begin(comm, path)?);
+        let mut running = Self { trace: None, _rank: rank };
+        running.trace = Some(Trace::begin(comm, path)?);
         Ok(running)
     }
 
     /// Writes the file. Collective.
     fn finish(mut self, comm: &Communicator) -> Result<(), TraceError> {
-        self.0.take().map_or(Ok(()), |trace| trace.finish(comm)?)
+        self.trace.take().map_or(Ok(()), |trace| trace.finish(comm)?)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         halocline_trace::unwant();
-        if let Some(trace) = self.0.take() {
+        if let Some(trace) = self.trace.take() {
             trace.abandon();
         }
+    }
+}
+
+/// The ranks of this process that have a trace. Events are recorded by rank, so that a second trace would take those of the first.
+static RECORDED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// A rank that has a trace, until this is dropped.
+struct RecordedRank(usize);
+
+impl RecordedRank {
+    fn claim(rank: usize) -> Result<Self, Refusal> {
+        if RECORDED.lock().unwrap_or_else(PoisonError::into_inner).insert(rank) {
+            return Ok(Self(rank));
+        }
+        Err(Refusal::new(
+            Status::BUSY,
+            format!("rank {rank} records another trace; end or free that one first"),
+        ))
+    }
+}
+
+impl Drop for RecordedRank {
+    fn drop(&mut self) {
+        RECORDED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
@@ -81,11 +109,11 @@ unsafe extern "C" fn halocline_trace_begin(
             // SAFETY: the caller passes null or a valid pointer to a handle.
             let out = unsafe { Out::new(trace, "trace") }?;
             // SAFETY: the caller passes null or a string with a closing zero.
-            Ok((out, unsafe { text(path, "path") }?))
+            Ok((out, unsafe { text(path, "path") }?, RecordedRank::claim(comm.comm.rank())?))
         })();
-        let (out, path) = collective(&comm.comm, "trace_begin", parsed, |_, parsed| Ok(parsed))?;
+        let (out, path, rank) = collective(&comm.comm, "trace_begin", parsed, |_, parsed| Ok(parsed))?;
         listen();
-        let running = Running::begin(&comm.comm, Path::new(path)).map_err(failed)?;
+        let running = Running::begin(rank, &comm.comm, Path::new(path)).map_err(failed)?;
         out.set(Handle::new(Recording { comm: comm.comm.clone(), running: Mutex::new(Some(running)) })?);
         Ok(())
     })

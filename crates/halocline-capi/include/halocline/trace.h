@@ -13,9 +13,10 @@ typedef struct halocline_trace {
   uint64_t id;
 } halocline_trace;
 
-/* Starts to record what each rank does: exchanges, packing, copies and waits, in any thread. A rank has one trace at a time. `path` is
- * the file that rank 0 writes at the end; it may differ on the other ranks. If rank 0 cannot write it, no trace begins: rank 0 gets
- * HALOCLINE_ERROR_ARGUMENT, the others HALOCLINE_ERROR_ELSEWHERE. Collective. */
+/* Starts to record what each rank does: exchanges, packing, copies and waits, in any thread. A rank has one trace at a time: until it is
+ * ended or freed, another one is HALOCLINE_ERROR_BUSY. `path` is the file that rank 0 writes at the end; it may differ on the other
+ * ranks. If rank 0 cannot write it, no trace begins: rank 0 gets HALOCLINE_ERROR_ARGUMENT, the others HALOCLINE_ERROR_ELSEWHERE.
+ * Collective. */
 halocline_status halocline_trace_begin(halocline_comm comm, const char *path, halocline_trace *trace);
 
 /* Ends the trace. Rank 0 writes the events of all ranks to its file, in the trace event format that Perfetto (ui.perfetto.dev) and

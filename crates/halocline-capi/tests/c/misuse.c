@@ -200,9 +200,15 @@ static void traces(void) {
   halocline_trace foreign = {halo.id};
   REFUSED(HALOCLINE_ERROR_HANDLE, "halocline_halo_exchange was passed", halocline_trace_end(foreign));
   OK(halocline_trace_begin(comm, "/dev/null", &trace));
+  REFUSED(HALOCLINE_ERROR_BUSY, "records another trace", halocline_trace_begin(comm, "/dev/null", &copy));
   copy = trace;
   OK(halocline_trace_free(&trace));
   REFUSED(HALOCLINE_ERROR_HANDLE, "freed", halocline_trace_end(copy));
+  OK(halocline_trace_begin(comm, "/dev/null", &trace));
+  OK(halocline_trace_end(trace));
+  OK(halocline_trace_begin(comm, "/dev/null", &copy));
+  OK(halocline_trace_free(&copy));
+  OK(halocline_trace_free(&trace));
 }
 
 static void messages_and_names(void) {
