@@ -151,6 +151,16 @@ fn the_header_and_its_parts_compile_alone_in_c_and_cpp() {
     }
 }
 
+#[test]
+fn the_headers_have_no_warnings_that_programs_may_turn_into_errors() {
+    for compiler in [C, CPP, CLANG, CLANGPP].into_iter().filter(|compiler| compiler.is_here()) {
+        let name = if compiler.language == "c" { "include/halocline.h" } else { "include/halocline.hpp" };
+        let mut compile = compiler.compile();
+        compile.args(["-Wshadow", "-Wconversion", "-Wsign-conversion", "-fsyntax-only", "-include"]);
+        succeeds(compile.arg(here().join(name)).arg("/dev/null"));
+    }
+}
+
 /// That it compiles alone is tested by the programs that include it first.
 #[test]
 fn the_header_of_cpp_includes_all_its_parts() {

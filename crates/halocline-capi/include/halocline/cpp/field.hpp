@@ -44,17 +44,17 @@ class layout {
 
   // For calls of the C interface; valid while this lives.
   halocline_layout get() const noexcept {
-    halocline_layout layout = HALOCLINE_LAYOUT_INIT;
-    layout.dimensions = extents_.size();
-    layout.extents = extents_.data();
-    layout.strides = strides_.empty() ? nullptr : strides_.data();
-    layout.axis_count = axes_.size();
-    layout.axes = axes_.data();
-    layout.origin_count = origin_.size();
-    layout.origin = origin_.data();
-    layout.element = element_;
-    layout.padded = padded_;
-    return layout;
+    halocline_layout shape = HALOCLINE_LAYOUT_INIT;
+    shape.dimensions = extents_.size();
+    shape.extents = extents_.data();
+    shape.strides = strides_.empty() ? nullptr : strides_.data();
+    shape.axis_count = axes_.size();
+    shape.axes = axes_.data();
+    shape.origin_count = origin_.size();
+    shape.origin = origin_.data();
+    shape.element = element_;
+    shape.padded = padded_;
+    return shape;
   }
 
  private:

@@ -28,13 +28,13 @@ class halo {
 
   // For calls of the C interface; valid while this lives.
   halocline_halo get() const noexcept {
-    halocline_halo halo = HALOCLINE_HALO_INIT;
-    halo.width = width_;
-    halo.axes = low_.size();
-    halo.low = low_.data();
-    halo.high = high_.data();
-    halo.neighbours = static_cast<std::int32_t>(filled_);
-    return halo;
+    halocline_halo widths = HALOCLINE_HALO_INIT;
+    widths.width = width_;
+    widths.axes = low_.size();
+    widths.low = low_.data();
+    widths.high = high_.data();
+    widths.neighbours = static_cast<std::int32_t>(filled_);
+    return widths;
   }
 
  private:

@@ -15,10 +15,10 @@ struct packet {
   std::int32_t space = HALOCLINE_HOST, device = 0;
   halocline_stream stream = {0};
 
-  explicit packet(std::string metadata) : metadata(std::move(metadata)) {}
+  explicit packet(std::string text) : metadata(std::move(text)) {}
   template <typename T>
-  packet(std::string metadata, span<const T> elements)
-      : metadata(std::move(metadata)),
+  packet(std::string text, span<const T> elements)
+      : metadata(std::move(text)),
         payload(reinterpret_cast<const char *>(elements.data()), elements.size() * sizeof(T)),
         has_payload(true) {
     static_assert(std::is_trivially_copyable<T>::value, "elements are copied as bytes");
@@ -26,16 +26,16 @@ struct packet {
 
   // For calls of the C interface; valid while this lives.
   halocline_packet get() const noexcept {
-    halocline_packet packet = HALOCLINE_PACKET_INIT;
-    packet.metadata = metadata.data();
-    packet.metadata_bytes = metadata.size();
-    packet.payload = payload.data();
-    packet.payload_bytes = payload.size();
-    packet.has_payload = has_payload;
-    packet.space = space;
-    packet.device = device;
-    packet.stream = stream;
-    return packet;
+    halocline_packet sent = HALOCLINE_PACKET_INIT;
+    sent.metadata = metadata.data();
+    sent.metadata_bytes = metadata.size();
+    sent.payload = payload.data();
+    sent.payload_bytes = payload.size();
+    sent.has_payload = has_payload;
+    sent.space = space;
+    sent.device = device;
+    sent.stream = stream;
+    return sent;
   }
 };
 
@@ -45,9 +45,9 @@ class received : public owner<halocline_received, halocline_packet_free> {
   using owner::owner;
 
   halocline_contents contents() const {
-    halocline_contents contents = HALOCLINE_CONTENTS_INIT;
-    check(halocline_packet_describe(get(), &contents));
-    return contents;
+    halocline_contents found = HALOCLINE_CONTENTS_INIT;
+    check(halocline_packet_describe(get(), &found));
+    return found;
   }
   std::string metadata() const {
     const halocline_contents found = contents();
