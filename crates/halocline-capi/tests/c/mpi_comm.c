@@ -43,6 +43,30 @@ static void other_threads_are_refused(halocline_comm comm) {
   TRUE(pthread_join(thread, NULL) == 0);
 }
 
+/* The message names the path that was asked for. */
+static void mailboxes_without_shared_memory_are_refused(halocline_comm comm, size_t size) {
+  size_t extents[1] = {4 * size}, cells = 6;
+  const int32_t periodic[1] = {1};
+  halocline_grid grid = HALOCLINE_GRID_INIT;
+  grid.axes = 1, grid.extents = extents, grid.periodic = periodic;
+  halocline_decomposition blocks;
+  OK(halocline_decompose(&grid, size, &blocks));
+  halocline_halo width = HALOCLINE_HALO_INIT;
+  width.width = 1;
+  halocline_binding binding;
+  OK(halocline_pattern_regular(comm, blocks, &width, &binding.pattern));
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 1, layout.extents = &cells, layout.element = HALOCLINE_F64;
+  OK(halocline_field_allocate(comm, &layout, &binding.field));
+  halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
+  options.link = HALOCLINE_LINK_MAILBOX;
+  halocline_halo_exchange halo;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "cannot be mailbox: the two ranks share no memory", halocline_bind(comm, &binding, 1, &options, &halo));
+  OK(halocline_field_free(&binding.field));
+  OK(halocline_pattern_free(&binding.pattern));
+  OK(halocline_decomposition_free(&blocks));
+}
+
 int main(int argc, char **argv) {
   enum { MPI_THREAD_FUNNELED = 1, MPI_THREAD_MULTIPLE = 3 };
   int is_funneled = argc == 2 && strcmp(argv[1], "funneled") == 0;
@@ -70,6 +94,7 @@ int main(int argc, char **argv) {
   }
   OK(halocline_comm_rank(comms[0], &rank));
   OK(halocline_comm_free(&comms[1]));
+  mailboxes_without_shared_memory_are_refused(comms[0], size);
   if (is_funneled) {
     other_threads_are_refused(comms[0]);
   }

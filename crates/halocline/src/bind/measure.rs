@@ -44,8 +44,8 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[LinkPath]
     let shared = local.peers().into_iter().any(|peer| comm.link().bell(peer).is_some());
     let all = comm.all_reduce(&[most, spans, shared.into()], Reduce::Max)?;
     if all[2] == 0 {
-        // The ranks share no memory: all links send messages.
-        return Ok(LinkPath::Pull);
+        // The ranks share no memory: all links send messages, or a forced path is refused.
+        return Ok(candidates[0]);
     }
     let unmeasured = if (all[0] as usize) < SMALL { LinkPath::Push } else { LinkPath::Pull };
     if (all[0] as usize) < SMALL || all[1] as usize > LARGE {
