@@ -35,7 +35,7 @@ pub(crate) fn build_examples(prefix: &Path, options: &[&str]) -> PathBuf {
     configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
     configure.args(options.iter().map(|option| format!("-D{option}=ON")));
     succeeds(&mut configure);
-    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    succeeds(Command::new("cmake").arg("--build").arg(&build).args(["--parallel", "4"]));
     build
 }
 
