@@ -30,7 +30,8 @@ pub fn main(scenario: &str, library: &str) -> ExitCode {
         "uninitialized" => Mpi::open(library).and_then(|mpi| uninitialized(&mpi)),
         "two" => two(library),
         "joining" => ends_while_a_thread_joins(),
-        "exits" => exits(),
+        "exits" => exits(false),
+        "exits-in-exchange" => exits(true),
         other => Err(Trouble::new(format!("there is no scenario {other:?}"))),
     };
     match outcome {
@@ -308,14 +309,20 @@ fn aborts(mpi: &Mpi) -> Outcome {
 }
 
 /// One rank ends while the others wait for it. It drops nothing, as programs in C and Python that end by an error.
-fn exits() -> Outcome {
+fn exits(exchanges: bool) -> Outcome {
     let comm = Communicator::init()?;
-    comm.barrier()?;
+    let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(&comm)?;
+    let array = Array::<u64>::zeros(&comm, &[4])?;
+    let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
+    halo.exchange()?.wait()?;
     if comm.rank() == 1 {
         std::process::exit(0);
     }
-    let error = comm.barrier().err();
-    ensure!(matches!(error, Some(CommError::Left { rank: 1, .. })), "{error:?}");
+    let error = match exchanges {
+        true => halo.exchange()?.wait().err().map(|error| error.to_string()),
+        false => comm.barrier().err().map(|error| error.to_string()),
+    };
+    ensure!(error.as_ref().is_some_and(|error| error.contains("rank 1")), "{error:?}");
     Ok(())
 }
 

@@ -380,7 +380,7 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn leave(&self) {
-        self.shared.leave();
+        self.shared.tell_node(ShmTransport::leave);
     }
 
     fn own_bell(&self) -> &Doorbell {

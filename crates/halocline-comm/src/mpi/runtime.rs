@@ -243,7 +243,7 @@ impl<A: Abi> Mpi for Runtime<A> {
         if !self.about.ours || self.about.process != std::process::id() || self.is_finalized() {
             return;
         }
-        departure::leave_all();
+        departure::end_all();
         if FAILED.load(Ordering::Acquire) {
             return;
         }
@@ -276,7 +276,7 @@ extern "C" fn at_finalize<A: Abi>(
     _value: *mut c_void,
     _extra: *mut c_void,
 ) -> c_int {
-    departure::leave_all();
+    departure::end_all();
     channel::close_all();
     0
 }

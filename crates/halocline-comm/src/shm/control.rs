@@ -1,5 +1,6 @@
 //! The job's control segment: one slot a rank, mapped by all ranks of the node.
 
+use super::{ENDED, LEFT, PRESENT};
 use crate::bell::Doorbell;
 use crate::error::CommError;
 use crate::segment::Segment;
@@ -16,8 +17,8 @@ pub(super) struct Slot {
     pub bell: Doorbell,
     /// The rank's process id once it can be reached, 0 before.
     pid: AtomicU32,
-    /// 1 once the rank has sent its last message.
-    left: AtomicU32,
+    /// How far the rank has departed: [`PRESENT`], [`LEFT`] or [`ENDED`].
+    departure: AtomicU32,
     /// A bit for each core that the rank may run on, as far as they fit.
     cores: [AtomicU64; CORE_WORDS],
 }
@@ -48,9 +49,14 @@ impl Slot {
         Pid::from_raw(pid)
     }
 
-    /// Whether the rank has sent its last message.
+    /// Whether the rank has left, or ended.
     pub(super) fn has_left(&self) -> bool {
-        self.left.load(Ordering::Acquire) != 0
+        self.departure() != PRESENT
+    }
+
+    /// How far the rank has departed by its own account: [`PRESENT`], [`LEFT`] or [`ENDED`].
+    pub(super) fn departure(&self) -> u8 {
+        u8::try_from(self.departure.load(Ordering::Acquire)).map_or(ENDED, |it| it.min(ENDED))
     }
 }
 
@@ -86,10 +92,10 @@ impl Control {
         &self.slot(rank).unwrap_or_else(|| panic!("rank {rank} of {}", self.ranks)).bell
     }
 
-    /// Publishes that a rank has sent its last message.
-    pub(super) fn leave(&self, rank: usize) {
+    /// Publishes that a rank has left or ended.
+    pub(super) fn depart(&self, rank: usize, how: u8) {
         if let Some(slot) = self.slot(rank)
-            && slot.left.swap(1, Ordering::AcqRel) == 0
+            && slot.departure.fetch_max(how.into(), Ordering::AcqRel) < how.into()
         {
             self.header(0).fetch_add(1, Ordering::Release);
         }
@@ -110,7 +116,7 @@ impl Control {
     /// for it.
     pub(super) fn ended(&self, rank: usize) {
         if let Some(slot) = self.slot(rank).filter(|slot| slot.pid().is_none()) {
-            slot.left.store(1, Ordering::Release);
+            slot.departure.store(LEFT.into(), Ordering::Release);
             self.slots().for_each(|slot| slot.bell.changed(&crate::host::System));
         }
     }

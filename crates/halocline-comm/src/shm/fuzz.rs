@@ -59,7 +59,7 @@ pub fn control(bytes: &[u8]) {
     assert!(control.slot(RANKS).is_none());
     let _ = (control.cores(), control.absent(), control.departures());
     (0..RANKS).for_each(|rank| control.ended(rank));
-    control.leave(0);
+    control.depart(0, super::LEFT);
 }
 
 /// A message ring with arbitrary content, and numbers of messages that come from the socket meanwhile.

@@ -125,8 +125,11 @@ impl ShmTransport {
     }
 }
 
+// States of a rank, in the order in which it passes through them.
 const PRESENT: u8 = 0;
+/// It has dropped its communicator, and may still finish exchanges.
 const LEFT: u8 = 1;
+/// It has sent its last message.
 const ENDED: u8 = 2;
 const DEAD: u8 = 3;
 
@@ -331,10 +334,7 @@ unsafe impl Transport for ShmTransport {
     }
 
     fn leave(&self) {
-        self.flush();
-        let shared = &*self.shared;
-        shared.control.leave(shared.rank);
-        shared.ring_all();
+        self.depart(LEFT);
     }
 
     fn own_bell(&self) -> &Doorbell {
@@ -344,17 +344,16 @@ unsafe impl Transport for ShmTransport {
     fn state(&self, rank: usize) -> PeerState {
         let shared = &*self.shared;
         let Some(state) = shared.states.get(rank) else { return PeerState::Dead };
-        match state.load(Ordering::Acquire) {
+        let state = state.load(Ordering::Acquire);
+        if shared.control.slot(rank).is_some_and(|slot| slot.departure() > state) {
+            // The watch thread reads what it has sent before it says so.
+            shared.nudge();
+        }
+        match state {
+            PRESENT => PeerState::Present,
             LEFT => PeerState::Left,
             ENDED => PeerState::Ended,
-            DEAD => PeerState::Dead,
-            _ => {
-                if shared.control.slot(rank).is_some_and(control::Slot::has_left) {
-                    // It has sent its last; the watch thread reads that before it says so.
-                    shared.nudge();
-                }
-                PeerState::Present
-            }
+            _ => PeerState::Dead,
         }
     }
 
@@ -390,6 +389,18 @@ impl ShmTransport {
     /// Publishes to all ranks that a rank has failed.
     pub(crate) fn fail(&self) {
         self.shared.control.fail();
+    }
+
+    /// Tells the other ranks that this one ends: it finishes nothing that is in flight.
+    pub(crate) fn end(&self) {
+        self.depart(ENDED);
+    }
+
+    fn depart(&self, how: u8) {
+        self.flush();
+        let shared = &*self.shared;
+        shared.control.depart(shared.rank, how);
+        shared.ring_all();
     }
 
     /// Sends queued messages to peers that read.

@@ -3,7 +3,7 @@
 use super::arrivals::Disorder;
 use super::frame::Frame;
 use super::socket::{self, Flushed, Incoming, Outgoing, RING, Read};
-use super::{DEAD, ENDED, LEFT, PRESENT, Shared, lock};
+use super::{DEAD, ENDED, PRESENT, Shared, control, lock};
 use crate::error::CommError;
 use crate::inbox::Message;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -243,21 +243,20 @@ impl Watch {
         self.shared.poll_rings();
     }
 
-    /// Another thread saw that a rank has left: all its messages are in the sockets now.
+    /// Another thread saw that a rank has left or ended: all its messages are in the sockets now.
     fn nudged(&mut self) {
         let mut count = [0; 8];
         // Empty if two nudges were merged.
         let _ = rustix::io::read(&self.shared.nudge, &mut count);
-        let left = |shared: &Shared| -> Vec<usize> {
-            let slots = shared.control.slots().enumerate();
-            let gone = slots.filter(|(rank, slot)| *rank != shared.rank && slot.has_left());
-            gone.map(|(rank, _)| rank).filter(|&rank| shared.is_present(rank)).collect()
-        };
-        let ranks = left(&self.shared);
-        if !ranks.is_empty() {
+        let shared = &*self.shared;
+        let states = shared.states.iter().map(|state| state.load(Ordering::Acquire));
+        let found = shared.control.slots().map(control::Slot::departure).zip(states).enumerate();
+        let news = found.filter(|(rank, (departure, state))| *rank != shared.rank && departure > state);
+        let news: Vec<(usize, u8)> = news.map(|(rank, (departure, _))| (rank, departure)).collect();
+        if !news.is_empty() {
             self.report_deaths();
             self.drain();
-            ranks.into_iter().for_each(|rank| self.shared.depart(rank, LEFT));
+            news.into_iter().for_each(|(rank, departure)| self.shared.depart(rank, departure));
         }
     }
 

@@ -77,7 +77,9 @@ fn a_rank_that_ends_without_dropping_anything_has_left() {
     for mpi in Mpi::all() {
         for node_aware in ["on", "off"] {
             watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
-            must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "exits", &mpi.library()]);
+            for scenario in ["exits", "exits-in-exchange"] {
+                must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", scenario, &mpi.library()]);
+            }
         }
     }
 }
