@@ -1,4 +1,5 @@
-/* Unstructured domains: lists of cells with global ids; meshes, partitions and the halos that they make. Included by halocline.h, which has the rules that hold for all calls. */
+/* Unstructured domains: lists of cells with global ids; meshes, partitions and the halos that they make. Included by halocline.h,
+ * which has the rules that hold for all calls. */
 #ifndef HALOCLINE_MESH_H
 #define HALOCLINE_MESH_H
 
@@ -101,7 +102,8 @@ halocline_status halocline_partition_block(size_t cells, size_t ranks, halocline
 halocline_status halocline_partition_given(const size_t *owners, size_t cells, size_t ranks, halocline_partition *partition);
 
 /* Stores METIS' multilevel k-way partition of a graph: the neighbours of cell i are neighbours[offsets[i]] to
- * neighbours[offsets[i + 1] - 1]. The same graph gives the same partition on every rank of a machine. While it runs, METIS handles SIGABRT and
+ * neighbours[offsets[i + 1] - 1]. The same graph gives the same partition on every rank of a machine. While it runs, METIS handles
+ * SIGABRT and
  * SIGTERM itself. Local. */
 halocline_status halocline_partition_graph(size_t cells, const size_t *offsets, const uint32_t *neighbours, size_t ranks,
                                            halocline_partition *partition);
@@ -150,7 +152,8 @@ halocline_status halocline_mesh_connectivity(halocline_mesh_halos halos, uint32_
 /* Stores where the vertices of each local element begin in halocline_mesh_connectivity: one element more than there are elements. */
 halocline_status halocline_mesh_offsets(halocline_mesh_halos halos, size_t *offsets, size_t room, size_t *count);
 
-/* Stores the two local vertices at the ends of each local edge, the one with the lower global number first. `room` and `count` count edges. */
+/* Stores the two local vertices at the ends of each local edge, the one with the lower global number first. `room` and `count`
+ * count edges. */
 halocline_status halocline_mesh_edges(halocline_mesh_halos halos, uint32_t (*ends)[2], size_t room, size_t *count);
 
 /* Frees a mesh. */

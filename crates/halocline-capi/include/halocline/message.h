@@ -1,4 +1,5 @@
-/* Messages that a program sends by itself, and exchanges of fields that are known only at the call. Included by halocline.h, which has the rules that hold for all calls. */
+/* Messages that a program sends by itself, and exchanges of fields that are known only at the call. Included by halocline.h, which
+ * has the rules that hold for all calls. */
 #ifndef HALOCLINE_MESSAGE_H
 #define HALOCLINE_MESSAGE_H
 

@@ -1,4 +1,5 @@
-/* The sparse all-to-all: each rank sends any number of packets to a few ranks. Included by halocline.h, which has the rules that hold for all calls. */
+/* The sparse all-to-all: each rank sends any number of packets to a few ranks. Included by halocline.h, which has the rules that
+ * hold for all calls. */
 #ifndef HALOCLINE_SPARSE_H
 #define HALOCLINE_SPARSE_H
 
@@ -14,8 +15,10 @@ typedef struct halocline_sparse {
   uint64_t id;
 } halocline_sparse;
 
-/* Begins the operation: the ranks `sources` send to this one, this one sends to `destinations`. Neither names this rank, or a rank twice. NULL for
- * `sources`, on all ranks: they are discovered. Sets of two ranks that contradict each other are an error on both. Received payloads lie in memory of `resource`.
+/* Begins the operation: the ranks `sources` send to this one, this one sends to `destinations`. Neither names this rank, or a rank
+ * twice. NULL for
+ * `sources`, on all ranks: they are discovered. Sets of two ranks that contradict each other are an error on both. Received
+ * payloads lie in memory of `resource`.
  * Collective. */
 halocline_status halocline_sparse_create(halocline_comm comm, const size_t *sources, size_t source_count,
                                          const size_t *destinations, size_t destination_count,

@@ -69,8 +69,8 @@ pub enum MpiError {
     },
     /// A handle of the program that is no communicator of the loaded library.
     #[error(
-        "{given} is no communicator of the MPI library {} ({kind} interface): {why}; compile the program with the mpi.h of the \
-         library that it runs with",
+        "{given} is no communicator of the MPI library {} ({kind} interface): {why}; pass a communicator that this library has \
+         made, from a program compiled with its mpi.h",
         path.display()
     )]
     NoCommunicator {

@@ -63,7 +63,8 @@ class owner {
     handle_.id = 0;
     return handle;
   }
-  // Frees the handle. A forked child leaves it.
+  // Frees the handle. A forked child leaves it. Within a callback of the library nothing can be freed, and the object stays for good:
+  // release() the handle there, and free it afterwards.
   void reset() noexcept {
     if (handle_.id != 0) {
       Free(&handle_);
