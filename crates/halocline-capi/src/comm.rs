@@ -188,8 +188,11 @@ unsafe extern "C" fn halocline_comm_with_deadline(
 
 /// A deadline in seconds; 0 for none.
 pub(crate) fn deadline(seconds: f64) -> Result<Option<Duration>, Refusal> {
-    let wrong =
-        || Refusal::argument(format!("the deadline is {seconds} s; give more than 0 s, or 0 for none"));
+    let wrong = || {
+        Refusal::argument(format!(
+            "the deadline is {seconds:?} s; give seconds above 0 and below 1e19, or 0 for none"
+        ))
+    };
     match seconds {
         0.0 => Ok(None),
         _ if seconds > 0.0 => Duration::try_from_secs_f64(seconds).map(Some).map_err(|_| wrong()),

@@ -71,13 +71,15 @@ impl<E: Into<Error>> From<E> for Refusal {
 }
 
 /// Names of Rust in the library's messages, and what C's messages say instead.
-const IN_C: [(&str, &str); 6] = [
+const IN_C: [(&str, &str); 8] = [
     ("`Field::on_domain`", "`halocline_field_on_domain`"),
     ("`with_axes`", "`axes` of the layout"),
     ("`padded()`", "`padded` of the layout"),
     ("`UnstructuredDomain::with_levels`", "`levels` of the domain"),
     ("`LinkChoice::Mailbox` or `Message`", "HALOCLINE_LINK_MAILBOX or HALOCLINE_LINK_MESSAGE"),
     ("as an `Array`", "with `halocline_field_allocate`"),
+    ("drop the object and bind again", "free the exchange and bind again"),
+    ("use and drop communicators before", "use and free communicators before"),
 ];
 
 fn in_c(text: String) -> String {

@@ -78,7 +78,7 @@ fn a_rank_that_ends_without_dropping_anything_has_left() {
         for node_aware in ["on", "off"] {
             watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
             for scenario in ["exits", "exits-in-exchange"] {
-                must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", scenario, &mpi.library()]);
+                must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", scenario, &mpi.library()]);
             }
         }
     }
