@@ -75,9 +75,9 @@ halocline_status halocline_bind_alternatives(halocline_comm comm, const haloclin
                                              halocline_halo_exchange *halo);
 
 /* Starts an exchange and returns. Owned cells are read and halo cells are written from now until its wait returns; those of GPU
- * fields after
- * all earlier work of the object's streams. Ranks match the exchanges of an object in the order in which each begins them. `pending`
- * may be NULL. Errors: HALOCLINE_ERROR_BUSY while the previous exchange is in flight, or a field is in flight in another object. */
+ * fields after all earlier work of the object's streams. Ranks match the exchanges of an object in the order in which each begins
+ * them. `pending` may be NULL. Errors: HALOCLINE_ERROR_BUSY while the previous exchange is in flight, or a field is in flight in
+ * another object. */
 halocline_status halocline_exchange(halocline_halo_exchange halo, halocline_pending *pending);
 
 /* As halocline_exchange, of set `set`, counted from 0. All ranks pass the same. */

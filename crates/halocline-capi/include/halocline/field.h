@@ -110,8 +110,7 @@ halocline_status halocline_field_on_domain(halocline_field field, uint64_t numbe
 halocline_status halocline_field_base(halocline_field field, void **base);
 
 /* Stores extents, byte strides, number of dimensions and element type of a field. `extents` and `strides` have room for `room`
- * elements each;
- * each pointer but `dimensions` may be NULL. */
+ * elements each; each pointer but `dimensions` may be NULL. */
 halocline_status halocline_field_describe(halocline_field field, size_t *extents, ptrdiff_t *strides, size_t room,
                                           size_t *dimensions, int32_t *element);
 

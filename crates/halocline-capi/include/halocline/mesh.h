@@ -103,8 +103,7 @@ halocline_status halocline_partition_given(const size_t *owners, size_t cells, s
 
 /* Stores METIS' multilevel k-way partition of a graph: the neighbours of cell i are neighbours[offsets[i]] to
  * neighbours[offsets[i + 1] - 1]. The same graph gives the same partition on every rank of a machine. While it runs, METIS handles
- * SIGABRT and
- * SIGTERM itself. Local. */
+ * SIGABRT and SIGTERM itself. Local. */
 halocline_status halocline_partition_graph(size_t cells, const size_t *offsets, const uint32_t *neighbours, size_t ranks,
                                            halocline_partition *partition);
 

@@ -25,8 +25,8 @@ typedef struct halocline_session {
 } halocline_session;
 
 /* Stores the neighbours. `ring`: 1 if rank 0 is the right neighbour of the last rank. A rank alone in a ring is its own neighbour
- * on both sides; it gets the memory of the payloads that it sends. Received
- * payloads lie in memory of `resource`. All ranks call it in the same order; does not block. */
+ * on both sides; it gets the memory of the payloads that it sends. Received payloads lie in memory of `resource`. All ranks call
+ * it in the same order; does not block. */
 halocline_status halocline_neighbors_create(halocline_comm comm, int32_t ring, halocline_resource resource,
                                             halocline_neighbors *neighbors);
 
@@ -34,8 +34,7 @@ halocline_status halocline_neighbors_create(halocline_comm comm, int32_t ring, h
 halocline_status halocline_neighbors_ranks(halocline_neighbors neighbors, int64_t *left, int64_t *right);
 
 /* Starts a round of operation `id` and returns: sends a packet to each side, or none (NULL). Never blocks. The neighbours start a
- * round of the same id;
- * ranks may start different ids in any order. An id can be used again once its round was taken. */
+ * round of the same id; ranks may start different ids in any order. An id can be used again once its round was taken. */
 halocline_status halocline_neighbors_start(halocline_neighbors neighbors, uint32_t id, const halocline_packet *left,
                                            const halocline_packet *right, halocline_round *round);
 
@@ -70,8 +69,7 @@ enum { HALOCLINE_LEFT = 1, HALOCLINE_RIGHT = 2 };
 halocline_status halocline_session_open(halocline_neighbors neighbors, uint32_t id, halocline_session *session);
 
 /* Starts the next round: sends a packet to each side, or none (NULL). `last` has the sides to which nothing follows any more;
- * their packet is
- * NULL. Never blocks. halocline_session_wait follows. */
+ * their packet is NULL. Never blocks. halocline_session_wait follows. */
 halocline_status halocline_session_start(halocline_session session, const halocline_packet *left,
                                          const halocline_packet *right, int32_t last);
 

@@ -75,11 +75,11 @@ halocline_status halocline_program_load(const char *library, const char *manifes
 /* Stores the position of the argument of that name in the list of a call. */
 halocline_status halocline_program_position(halocline_program program, const char *argument, size_t *position);
 
-/* Checks `count` arguments, in the order of the manifest, and calls the program. Without a stream (`{0}`) it returns when the program
- * does; a program of GPUs needs one. With a stream the program runs after everything that the stream was given before, and the
- * call does not
- * wait for it: the arrays must stay valid, and nothing else may access them outside of the stream's order, until the stream has passed the
- * call. Errors: HALOCLINE_ERROR_ARGUMENT for an argument, before the program is entered; HALOCLINE_ERROR_PROGRAM if the program fails. */
+/* Checks `count` arguments, in the order of the manifest, and calls the program. Without a stream (`{0}`) it returns when the
+ * program does; a program of GPUs needs one. With a stream the program runs after everything that the stream was given before, and
+ * the call does not wait for it: the arrays must stay valid, and nothing else may access them outside of the stream's order, until
+ * the stream has passed the call. Errors: HALOCLINE_ERROR_ARGUMENT for an argument, before the program is entered;
+ * HALOCLINE_ERROR_PROGRAM if the program fails. */
 halocline_status halocline_program_call(halocline_program program, const halocline_argument *arguments, size_t count,
                                         halocline_stream stream);
 

@@ -42,9 +42,8 @@ halocline_status halocline_redistribute_bind(halocline_comm comm, halocline_redi
 halocline_status halocline_redistribute_free(halocline_redistribute *redistribute);
 
 /* Stores, on rank `root`, a field of the whole grid, or of all cells in the order of their ids: C order, without gaps. The others
- * get the null
- * handle. `fields` has one field for each domain of this rank, in the order of the domains. Collective over the communicator of
- * `pattern`. */
+ * get the null handle. `fields` has one field for each domain of this rank, in the order of the domains. Collective over the
+ * communicator of `pattern`. */
 halocline_status halocline_gather_to(halocline_pattern pattern, size_t root, const halocline_field *fields, size_t count,
                                      halocline_field *whole);
 

@@ -21,9 +21,8 @@ halocline_status halocline_trace_begin(halocline_comm comm, const char *path, ha
 
 /* Ends the trace. Rank 0 writes the events of all ranks to its file, in the trace event format that Perfetto (ui.perfetto.dev) and
  * chrome://tracing read. A rank records at most 131072 events; the trace ends on all ranks where the first rank has reached that
- * number, and
- * `events_left_out` in the file says how many are missing. If the file cannot be written, rank 0 gets HALOCLINE_ERROR_ARGUMENT.
- * Collective over the communicator of the begin. */
+ * number, and `events_left_out` in the file says how many are missing. If the file cannot be written, rank 0 gets
+ * HALOCLINE_ERROR_ARGUMENT. Collective over the communicator of the begin. */
 halocline_status halocline_trace_end(halocline_trace trace);
 
 /* Frees a trace. One that was not ended is dropped without a file; that is local, and the end fails on the other ranks once this rank
