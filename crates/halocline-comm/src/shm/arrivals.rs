@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 #[derive(Default)]
 pub(super) struct Arrivals {
     ring: OnceLock<Ring>,
-    /// Bytes of the ring that were read. Changes under the lock.
+    /// Bytes of the ring whose messages were delivered. Changes under the lock.
     read: AtomicU64,
     /// The number of the next message. Whoever holds the lock delivers.
     next: Mutex<u64>,
@@ -33,10 +33,10 @@ impl Arrivals {
         self.ring.set(Ring::map(memory)?).map_err(|_| Disorder::Twice)
     }
 
-    /// Whether the ring has messages. Two loads: cheap enough for every poll.
+    /// Whether the ring has messages that are not delivered yet. Two loads: cheap enough for every poll.
     #[inline]
     pub(super) fn has_more(&self) -> bool {
-        self.ring.get().is_some_and(|ring| ring.has_more(self.read.load(Ordering::Relaxed)))
+        self.ring.get().is_some_and(|ring| ring.has_more(self.read.load(Ordering::Acquire)))
     }
 
     /// Delivers the messages of the ring that are due.
@@ -72,9 +72,10 @@ impl Arrivals {
         // A message that the sender has sent after one that is still in the socket stays.
         while let Some(record) = ring.front(read)?.filter(|record| record.sequence == **next) {
             let payload = ring.take(&mut read, &record);
-            self.read.store(read, Ordering::Relaxed);
             **next += 1;
             deliver(record.tag(), payload);
+            // Last: a thread to which `has_more` says no finds the message in the inbox.
+            self.read.store(read, Ordering::Release);
         }
         Ok(())
     }
@@ -109,5 +110,20 @@ mod tests {
         let found = arrivals.arrived(8, || {}, |_, _| {});
         assert_eq!(found, Err(Disorder::Sequence { found: 8, expected: 6 }));
         assert_eq!(arrivals.attach(Arc::clone(sender.memory())), Err(Disorder::Twice));
+    }
+
+    #[test]
+    fn a_message_that_is_being_delivered_still_counts_as_there() {
+        let (sender, arrivals) = (Ring::create().unwrap(), Arrivals::default());
+        arrivals.attach(Arc::clone(sender.memory())).unwrap();
+        assert!(sender.push(&mut 0, 0, Tag { operation: 0, round: 0 }, &[]));
+        let mut delivered = 0;
+        let polled = arrivals.poll(|_, _| {
+            delivered += 1;
+            // Another thread that looks now must wait for this delivery, not conclude that nothing comes any more.
+            assert!(arrivals.has_more());
+        });
+        polled.unwrap();
+        assert_eq!((delivered, arrivals.has_more()), (1, false));
     }
 }
