@@ -45,6 +45,8 @@ impl Shared {
 
     /// The failure is final: ends all rounds, and tells the neighbours, who tell theirs.
     pub(super) fn give_up(&self, state: &mut State, error: NeighborError, reports: &mut Reports) {
+        // First: a neighbour whose packet is refused below then finds out why. One that cannot be reached waits for nothing.
+        let _ = self.tell_all(&Control::Abort(error.failure(self.comm().rank())));
         let why = error.to_string();
         for mut active in std::mem::take(&mut state.active) {
             self.disarm(&mut active);
@@ -52,12 +54,9 @@ impl Shared {
             state.lingering.extend([links.left, links.right].map(|link| link.abandon(self, &number, &why)));
             reports.push((core, Err(error.clone())));
         }
-        let failure = error.failure(self.comm().rank());
         state.failure = Some(error);
         // No call waits for the rest any more: the progress thread looks.
         self.comm().link().own_bell().demand(self.comm().link().host());
-        // A neighbour that cannot be reached waits for nothing.
-        let _ = self.tell_all(&Control::Abort(failure));
     }
 
     pub(super) fn tell_all(&self, control: &Control) -> Result<(), NeighborError> {
