@@ -1,6 +1,6 @@
 //! The timeline of a GPU: a kernel of one thread (`stamp.cu`) in the stream stores the GPU's clock.
 //!
-//! The offset of that clock from the host's is measured before the first round and after the last one, as [`super::clock`] does for other
+//! The offset of that clock from the host's is measured before the first round and after the last one, as `clock.rs` does for other
 //! machines. The time of a stamp is between the call that launches it and the call that waits for it.
 
 use super::clock::{Clock, Reading};
