@@ -3,6 +3,7 @@
 use crate::driver::{Driver, RawEvent};
 use crate::error::DeviceError;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Events of one device. The pool grows on demand; in the steady state taking and returning an event
@@ -17,8 +18,14 @@ struct Shared {
 
 #[derive(Default)]
 struct Idle {
-    events: Vec<RawEvent>,
+    events: Vec<Arc<Pooled>>,
     made: usize,
+}
+
+/// An event of a pool, and the number of [`Event`]s that refer to it. No `Event` refers to an idle one.
+struct Pooled {
+    raw: RawEvent,
+    users: AtomicUsize,
 }
 
 impl Shared {
@@ -42,8 +49,8 @@ impl EventPool {
     /// Takes an event. It may still hold an old record: record it before anything waits for it.
     pub fn take(&self) -> Result<Event, DeviceError> {
         let reused = self.0.idle().events.pop();
-        let raw = match reused {
-            Some(raw) => raw,
+        let pooled = match reused {
+            Some(pooled) => pooled,
             None => {
                 let raw = self.0.driver.create_event()?;
                 let mut idle = self.0.idle();
@@ -51,10 +58,11 @@ impl EventPool {
                 // Reserve space for all events, so that returning one never allocates.
                 let room = idle.made - idle.events.len();
                 idle.events.reserve(room);
-                raw
+                Arc::new(Pooled { raw, users: AtomicUsize::new(0) })
             }
         };
-        Ok(Event { pool: Arc::clone(&self.0), raw })
+        pooled.users.store(1, Ordering::Relaxed);
+        Ok(Event { pool: Arc::clone(&self.0), pooled })
     }
 
     /// Number of events created.
@@ -73,28 +81,36 @@ impl Drop for Shared {
         for event in self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).events.drain(..) {
             // SAFETY: `take` got the event from this driver, and only this drop destroys it. No `Event`
             // uses it any more, because an `Event` holds the pool.
-            unsafe { self.driver.destroy_event(event) };
+            unsafe { self.driver.destroy_event(event.raw) };
         }
     }
 }
 
-/// A point in the work of a stream, returned to its pool when dropped. It may be dropped as soon as the
-/// last call that uses it has returned: a stream waits for the record at the time of that call.
+/// A point in the work of a stream, returned to its pool when its last clone is dropped. It may be dropped
+/// as soon as the last call that uses it has returned: a stream waits for the record at the time of that
+/// call. Clones refer to the same event; cloning allocates nothing.
 pub struct Event {
     pool: Arc<Shared>,
-    raw: RawEvent,
+    pooled: Arc<Pooled>,
+}
+
+impl Clone for Event {
+    fn clone(&self) -> Self {
+        self.pooled.users.fetch_add(1, Ordering::Relaxed);
+        Self { pool: Arc::clone(&self.pool), pooled: Arc::clone(&self.pooled) }
+    }
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({:#x})", self.raw.0)
+        write!(f, "Event({:#x})", self.raw().0)
     }
 }
 
 impl Event {
     /// Its handle.
     pub fn raw(&self) -> RawEvent {
-        self.raw
+        self.pooled.raw
     }
 
     pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
@@ -105,12 +121,14 @@ impl Event {
     pub fn query(&self) -> Result<bool, DeviceError> {
         // SAFETY: the driver of the pool made the event, and only the drop of the pool, which `self` holds, destroys
         // it.
-        unsafe { self.pool.driver.query_event(self.raw) }
+        unsafe { self.pool.driver.query_event(self.raw()) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        self.pool.idle().events.push(self.raw);
+        if self.pooled.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.pool.idle().events.push(Arc::clone(&self.pooled));
+        }
     }
 }

@@ -5,8 +5,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Percentage of multiprocessors with a block that waits for peers and then writes to them. The others
-    /// serve the copies within the rank and other kernels. 1 to 70 (all objects of a process together have
-    /// 80).
+    /// serve the copies within the rank and other kernels. 1 to 70 (launches that can run at the same time
+    /// have 80 together).
     pub waiting: u32,
     /// Percentage of multiprocessors with a block that copies within the rank while other work may run
     /// beside the exchange; also the maximum for blocks that wait

@@ -186,9 +186,9 @@ impl BindOptions {
 
     /// Whether streams, and never kernels, wait for peers; by default `HALOCLINE_STREAM_WAITS` decides, else kernels wait.
     /// Between GPUs that each serve one rank, an exchange with kernel waits is one launch and some microseconds faster. The
-    /// waiting blocks leave half of the multiprocessors free (two fifths if [`BindOptions::inline`]). All objects of a process
-    /// together leave a fifth free; further objects have their streams wait. A kernel that needs the whole GPU (a cooperative
-    /// launch) starts only once the waiting blocks have ended.
+    /// waiting blocks leave half of the multiprocessors free (two fifths if [`BindOptions::inline`]). The exchanges of all
+    /// objects of a process together leave a fifth free: one that would take more waits on the device for earlier ones. A
+    /// kernel that needs the whole GPU (a cooperative launch) starts only once the waiting blocks have ended.
     pub fn stream_waits(mut self, stream_waits: impl Into<Option<bool>>) -> Self {
         self.stream_waits = stream_waits.into();
         self

@@ -14,6 +14,7 @@ mod mapped;
 mod messages;
 mod mpi;
 mod narrowed;
+mod objects;
 mod own_failures;
 mod packets;
 mod programs;

@@ -120,6 +120,10 @@ unsafe impl Driver for SimDriver {
         self.world.lock().options.queues.unwrap_or(u32::MAX)
     }
 
+    fn waiting_block_limit(&self) -> u32 {
+        self.world.lock().options.waiting_blocks.unwrap_or(u32::MAX)
+    }
+
     fn uuid(&self) -> Option<DeviceId> {
         self.world.lock().options.exports.then(|| self.identity())
     }
@@ -341,6 +345,12 @@ unsafe impl Driver for SimDriver {
         let table = self.table(&call.state, table)?;
         call.state.tables.push(Some(Arc::new(table)));
         Ok(RawTable(call.state.tables.len()))
+    }
+
+    unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {
+        let state = self.world.lock();
+        let table = state.tables.get(table.0.wrapping_sub(1)).and_then(Option::as_ref);
+        table.map_or(0, |table| table.parts.iter().filter(|part| part.may_wait()).count() as u32)
     }
 
     unsafe fn drop_table(&self, table: RawTable) {

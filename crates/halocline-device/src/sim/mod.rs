@@ -71,6 +71,9 @@ pub struct Options {
     /// creation, the default stream first. A waiting stream blocks later work of its queue. `None`: each
     /// stream has its own queue.
     pub queues: Option<u32>,
+    /// Number of parts of copy tables that may wait on a device at once, each in a thread block. A part
+    /// beyond that does not start before another one has ended. `None`: any number.
+    pub waiting_blocks: Option<u32>,
     /// Whether idle returned streams are reused, as on GPUs, instead of creating new ones.
     pub keeps_streams: bool,
 }
@@ -85,6 +88,7 @@ impl Default for Options {
             exports: false,
             peers: u32::MAX,
             queues: None,
+            waiting_blocks: None,
             keeps_streams: false,
         }
     }

@@ -60,6 +60,8 @@ pub(super) struct State {
 pub(super) struct Device {
     pub(super) lost: Option<String>,
     pub(super) peers: Vec<u32>,
+    /// Parts of copy tables that have started and may wait.
+    pub(super) waiting_blocks: u32,
     /// Refusals of its next opens of others' memory, last first.
     pub(super) refusals: Vec<Refusal>,
     /// How often an export of its memory lets other tasks run.

@@ -59,6 +59,13 @@ pub(super) struct Part {
     pub(super) slot: Slot,
 }
 
+impl Part {
+    /// Whether it waits for flags, or for words of a slot.
+    pub(super) fn may_wait(&self) -> bool {
+        !self.waits.is_empty() || self.slot == Slot::Awaited
+    }
+}
+
 /// Contiguous bytes to copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
@@ -226,7 +233,7 @@ impl State {
 
     fn can_advance(&self, table: &Table, epoch: u64, part: usize, running: &Running) -> bool {
         match running.stage {
-            Stage::Starting => true,
+            Stage::Starting => !table.parts[part].may_wait() || self.has_waiting_block(table.device),
             Stage::Waiting { .. } => {
                 let waits = &table.parts[part].waits;
                 waits.iter().all(|(word, lag)| self.is_reached(*word, epoch.saturating_sub(*lag)))
@@ -242,6 +249,12 @@ impl State {
             Stage::Copying(_) | Stage::Words | Stage::Raising(_) => true,
             Stage::Done => false,
         }
+    }
+
+    /// Whether another part may wait on a device.
+    fn has_waiting_block(&self, device: u32) -> bool {
+        let waiting = self.devices[device as usize].waiting_blocks;
+        self.options.waiting_blocks.is_none_or(|limit| waiting < limit)
     }
 
     /// What the current operation of a stream does or waits for.
@@ -263,6 +276,10 @@ impl State {
                 let open = open.filter(|(at, value)| !self.is_reached(**at, *value));
                 let mut open: Vec<String> =
                     open.map(|(at, value)| format!("{value} in {}", word(at))).collect();
+                let is_held = parts.iter().any(|running| running.stage == Stage::Starting);
+                if is_held && !self.has_waiting_block(table.device) {
+                    open.push("a thread block".to_owned());
+                }
                 for (part, running) in table.parts.iter().zip(parts) {
                     let words = running.left.iter().map(|&at| part.blocks[at].source);
                     let words = words.filter(|_| part.slot == Slot::Awaited);

@@ -29,7 +29,7 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
     let kit = &scheduled.kit;
     let mut lanes = Vec::new();
     for (number, lane) in scheduled.lanes.iter().enumerate() {
-        let mut making = Making {
+        let making = Making {
             opened: &kit.opened,
             links: &scheduled.links,
             number,
@@ -38,19 +38,10 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
             stages: scheduled.stages(),
             status: &lane.status,
             cut: kit.cut,
-            in_one: lane.in_one().is_some(),
+            in_one: lane.is_by_event(),
             inline: scheduled.inline,
         };
-        let mut scripts = making.scripts(&sets)?;
-        // The bind reserved thread blocks for the waits of its own sets: if a new set needs more, streams wait.
-        if let Some(blocks) = lane.in_one() {
-            making.in_one = false;
-            for (script, set) in
-                scripts.iter_mut().zip(&sets).filter(|(script, _)| script.waiting_blocks() > blocks)
-            {
-                *script = making.script(set)?;
-            }
-        }
+        let scripts = making.scripts(&sets)?;
         let known: Vec<Address> = lane.poisoned.iter().flatten().copied().collect();
         let poisoned = making.poisoned(&sets, &known);
         lanes.push((scripts, poisoned));

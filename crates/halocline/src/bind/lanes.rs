@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
-use crate::stream::{BySet, Cut, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage};
+use crate::stream::{BySet, Cut, Lane, OfDevice, Pool, STATUS, Script, Seat, Stage};
 use halocline_comm::{Communicator, Endpoint, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
@@ -216,7 +216,7 @@ pub(super) fn join(
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
         let status = open.device.allocate_pinned(STATUS)?;
-        let mut making = Making {
+        let making = Making {
             opened,
             links: &made.links,
             number,
@@ -228,23 +228,19 @@ pub(super) fn join(
             in_one,
             inline: options.inline,
         };
-        let mut scripts = making.scripts(&made.sets)?;
-        let waiting = scripts.iter().map(Script::waiting_blocks).max().unwrap_or(0);
-        let taken = in_one
-            .then(|| Room::take(open.device.id(), open.device.waiting_block_limit(), waiting))
-            .flatten();
-        if in_one && taken.is_none() {
+        let scripts = making.scripts(&made.sets)?;
+        let is_one_launch = |script: &Script| script.one_launch.is_some();
+        if in_one && !scripts.iter().all(is_one_launch) {
             apart = Some(match open.device.waiting_block_limit() {
                 0 => "kernels of this device have a time limit, or it has one multiprocessor",
-                _ => "the other objects of this process leave too few multiprocessors for its waiting blocks",
+                _ => "its waiting blocks need more multiprocessors than the device has",
             });
-            making.in_one = false;
-            scripts = making.scripts(&made.sets)?;
         }
+        let by_event = scripts.iter().any(is_one_launch);
         let (poisoned, scripts) =
             (BySet::new(max_sets, making.poisoned(&made.sets, &[])), BySet::new(max_sets, scripts));
         let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
-        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, taken)));
+        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, by_event)));
     }
     let producers = producers(opened, options)?;
     Ok(Joined { producers, lanes, stages, seats, registered, apart, outgoing, incoming })

@@ -44,6 +44,7 @@ pub(crate) struct Kit {
 }
 
 /// One lane's tables and operations, in the making.
+#[derive(Clone)]
 pub(super) struct Making<'a> {
     pub(super) opened: &'a Opened,
     pub(super) links: &'a [Link],
@@ -81,7 +82,19 @@ impl Making<'_> {
         sets.iter().map(|set| self.script(set)).collect()
     }
 
-    pub(super) fn script(&self, set: &Set) -> Result<Script, Error> {
+    /// The lane's work for a set: one launch if that can be, unless its blocks that wait exceed the limit of the device.
+    fn script(&self, set: &Set) -> Result<Script, Error> {
+        let script = self.make(set)?;
+        let limit = self.opened.devices[self.number].waiting_block_limit();
+        match script.one_launch {
+            Some(blocks) if blocks > limit || limit == 0 => {
+                Making { in_one: false, ..self.clone() }.make(set)
+            }
+            _ => Ok(script),
+        }
+    }
+
+    fn make(&self, set: &Set) -> Result<Script, Error> {
         let packs = self.outgoing.iter().any(|out| !out.path.is_direct());
         let unpacks = self.in_one && self.incoming.iter().any(|into| into.slots.is_some());
         let (given, over) = self.ties();
@@ -105,6 +118,7 @@ impl Making<'_> {
             script.out.extend(self.out(set, parity, first)?);
         }
         if self.in_one {
+            script.one_launch = Some(script.out.iter().map(CopyTable::waiting_blocks).max().unwrap_or(0));
             return Ok(script);
         }
         script.is_raised_by_table &= !script.out.is_empty();

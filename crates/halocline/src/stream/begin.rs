@@ -202,9 +202,18 @@ impl Scheduled {
             let stream = chosen(number);
             self.follow(stream, flights[before][number].as_ref())?;
             let done = lane.shared.events.take()?;
+            let id = lane.id_of(stream);
+            if lane.is_by_event() {
+                self.be_watched();
+            }
+            let reserved =
+                lane.reserve(self.comm.link().host(), (stream, id), set, |cut| self.is_cut(cut))?;
             let be_watched = || self.be_watched();
             lane.give(stream, (set, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
-            flights[at][number] = Some(Flight { done, on: self.inline.then(|| stream.id()).flatten() });
+            if let Some(reserved) = reserved {
+                reserved.launched(&done);
+            }
+            flights[at][number] = Some(Flight { done, on: id.filter(|_| self.inline) });
         }
         Ok(())
     }

@@ -34,4 +34,6 @@ pub enum Cut {
     Poison,
     /// Flags begin at 0.
     Stale,
+    /// A launch whose waiting blocks exceed the device's budget waits for an earlier launch of another stream.
+    Chain,
 }

@@ -1,10 +1,12 @@
 //! One device's part of an exchange.
 
 use super::by_set::BySet;
-use super::pool::{OfDevice, Room};
+use super::pool::OfDevice;
+use super::sm_budget::Reserved;
 use super::{Cut, IN_FLIGHT, POISON};
 use crate::error::Error;
 use crate::link::SLOTS;
+use halocline_comm::Host;
 use halocline_device::{Address, CopyTable, Device, DeviceError, Event, Memory, RawEvent, Stream, ValueOp};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,8 +21,9 @@ pub(crate) const LINE: usize = 128;
 pub(crate) struct Lane {
     pub(crate) device: Device,
     pub(crate) shared: Arc<OfDevice>,
-    /// The internal stream.
+    /// The internal stream, and its [`Stream::id`].
     pub(crate) stream: Arc<Stream>,
+    stream_id: Option<u64>,
     /// The flags that this device waits for, and the guard of its tables.
     #[expect(dead_code, reason = "held for the addresses in it")]
     pub(crate) words: Arc<Memory>,
@@ -30,9 +33,9 @@ pub(crate) struct Lane {
     pub(crate) scripts: BySet<Script>,
     /// For each set, the flags that no earlier set has: the guard, then all that the lane waits for.
     pub(crate) poisoned: BySet<Vec<Address>>,
-    /// An exchange is one launch, and only the event after it shows that it is over: a stream's write of a flag would cost
-    /// much of what that saves.
-    in_one: Option<Room>,
+    /// Exchanges of some sets are one launch, and only the event after an exchange shows that it is over: a stream's write of a
+    /// flag would cost much of what that saves.
+    by_event: bool,
     /// The exchanges in flight, each with its event.
     events: Vec<(AtomicU64, AtomicUsize)>,
     /// How often poison was written, by one thread at a time.
@@ -60,6 +63,8 @@ pub(crate) struct Script {
     pub(crate) over: Vec<Cue>,
     /// The table of the last step reports that this lane is done.
     pub(crate) is_ended_by_table: bool,
+    /// The exchange is one launch, with so many thread blocks that may wait.
+    pub(crate) one_launch: Option<u32>,
 }
 
 /// Waits, then unpacks.
@@ -70,11 +75,6 @@ pub(crate) struct Step {
 }
 
 impl Script {
-    /// Thread blocks that may wait on the device.
-    pub(crate) fn waiting_blocks(&self) -> u32 {
-        self.out.iter().map(CopyTable::waiting_blocks).max().unwrap_or(0)
-    }
-
     /// The most stream operations on flags in one call.
     pub(crate) fn longest(&self) -> usize {
         let steps = self.steps.iter().map(|step| step.cues.len());
@@ -106,11 +106,43 @@ impl Lane {
         words: Arc<Memory>,
         status: Memory,
         scripts: BySet<Script>,
-        (poisoned, in_one): (BySet<Vec<Address>>, Option<Room>),
+        (poisoned, by_event): (BySet<Vec<Address>>, bool),
     ) -> Self {
+        let stream_id = stream.id();
         let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
         let events = (0..IN_FLIGHT).map(|_| (AtomicU64::new(0), AtomicUsize::new(0))).collect();
-        Self { device, shared, stream, words, status, scripts, poisoned, in_one, events, rescues, rescuing }
+        Self {
+            device,
+            shared,
+            stream,
+            stream_id,
+            words,
+            status,
+            scripts,
+            poisoned,
+            by_event,
+            events,
+            rescues,
+            rescuing,
+        }
+    }
+
+    /// The [`Stream::id`] of a stream.
+    pub(crate) fn id_of(&self, stream: &Stream) -> Option<u64> {
+        if std::ptr::eq(stream, &*self.stream) { self.stream_id } else { stream.id() }
+    }
+
+    /// Before [`Lane::give`]: reserves the thread blocks that wait in an exchange of a set, if it is one launch.
+    pub(crate) fn reserve(
+        &self,
+        host: &dyn Host,
+        (stream, id): (&Stream, Option<u64>),
+        set: usize,
+        cut: impl Fn(Cut) -> bool,
+    ) -> Result<Option<Reserved<'_>>, DeviceError> {
+        let blocks = self.scripts[set].one_launch.filter(|&blocks| blocks > 0);
+        let reserve = |blocks| self.shared.budget.reserve(host, (stream, id), (blocks, !cut(Cut::Chain)));
+        blocks.map(reserve).transpose()
     }
 
     /// Gives a stream the exchange `epoch` of a set, after its earlier work, and records `done` after it. Calls `be_watched` before
@@ -124,7 +156,7 @@ impl Lane {
         done: &Event,
         (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
-        let Script { given, before, raised, is_raised_by_table, out, steps, over, is_ended_by_table } =
+        let Script { given, before, raised, is_raised_by_table, out, steps, over, is_ended_by_table, .. } =
             &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
@@ -146,9 +178,6 @@ impl Lane {
             }
             self.flush(stream, scratch)
         };
-        if self.in_one.is_some() {
-            be_watched();
-        }
         // All flag operations between two launches are one call.
         let launch = |tables: &[CopyTable], scratch: &mut Vec<ValueOp>| {
             let Some(count) = NonZeroU64::new(tables.len() as u64) else { return Ok(()) };
@@ -163,7 +192,7 @@ impl Lane {
             scratch.extend(cues.iter().filter(is_open).map(|cue| cue.of(epoch)));
             launch(into, scratch)?;
         }
-        if self.in_one.is_none() {
+        if !self.by_event {
             scratch.extend(over.iter().map(|cue| cue.of(epoch)));
             if !is_ended_by_table {
                 scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
@@ -179,9 +208,9 @@ impl Lane {
         Ok(())
     }
 
-    /// Thread blocks that may wait in an exchange of one launch; `None` if an exchange is more than one.
-    pub(crate) fn in_one(&self) -> Option<u32> {
-        self.in_one.as_ref().map(Room::blocks)
+    /// Whether events show that exchanges are over, since some are one launch.
+    pub(crate) fn is_by_event(&self) -> bool {
+        self.by_event
     }
 
     pub(crate) fn cue(
@@ -233,7 +262,7 @@ impl Lane {
     /// then.
     pub(crate) fn done(&self, known: u64, epoch: u64) -> u64 {
         let done = known.max(self.written().min(epoch));
-        if self.in_one.is_none() || done == epoch {
+        if !self.by_event || done == epoch {
             return done;
         }
         if self.is_over(epoch) {

@@ -13,6 +13,7 @@
 //! | `lane.rs` | one device's part of an exchange |
 //! | `shared.rs` | the order of exchanges of one memory by several objects |
 //! | `pool.rs` | streams and events that objects share |
+//! | `sm_budget.rs` | how many thread blocks of a device wait at the same time |
 //! | `message.rs` | messages packed and unpacked by hand |
 //! | `staging.rs` | links by messages, staged through pinned memory |
 //! | `stage.rs` | the memory of one side of such a link |
@@ -26,6 +27,7 @@ mod lane;
 mod message;
 mod pool;
 mod shared;
+mod sm_budget;
 mod stage;
 mod staging;
 mod wait;
@@ -34,7 +36,7 @@ mod watch;
 pub(crate) use by_set::BySet;
 pub use cut::Cut;
 pub(crate) use lane::{BEGUN, Cue, DONE, LINE, Lane, STATUS, Script, Step};
-pub(crate) use pool::{OfDevice, Pool, Room};
+pub(crate) use pool::{OfDevice, Pool};
 pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;
 

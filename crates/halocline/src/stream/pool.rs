@@ -4,6 +4,7 @@
 //! threads of one process wait for each other's streams: so each rank that shares a device has one stream, and a bind fails if there
 //! are too few queues.
 
+use super::sm_budget::SmBudget;
 use crate::error::Error;
 use crate::lock::{lock, lock_yielding};
 use halocline_comm::{Communicator, Endpoint};
@@ -38,36 +39,7 @@ pub(crate) struct OfDevice {
     /// Writes poison, past the streams that wait.
     pub(crate) rescue: Arc<Stream>,
     pub(crate) events: EventPool,
-}
-
-/// Thread blocks on a device that are reserved for an object's waits.
-pub(crate) struct Room {
-    device: (usize, u32),
-    blocks: u32,
-}
-
-/// Reserved thread blocks of each device.
-static TAKEN: Mutex<BTreeMap<(usize, u32), u32>> = Mutex::new(BTreeMap::new());
-
-impl Room {
-    /// `None` if fewer are left.
-    pub(crate) fn take(device: (usize, u32), all: u32, blocks: u32) -> Option<Self> {
-        let mut taken = lock(&TAKEN);
-        let taken = taken.entry(device).or_default();
-        *taken = taken.checked_add(blocks).filter(|&sum| sum <= all)?;
-        Some(Self { device, blocks })
-    }
-
-    /// How many it holds.
-    pub(crate) fn blocks(&self) -> u32 {
-        self.blocks
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        lock(&TAKEN).entry(self.device).and_modify(|taken| *taken -= self.blocks);
-    }
+    pub(crate) budget: Arc<SmBudget>,
 }
 
 impl Pool {
@@ -116,6 +88,7 @@ impl Pool {
             streams: (0..count).map(|_| OnceLock::new()).collect(),
             rescue: Arc::new(device.stream(Priority::Highest)?),
             events: device.events(),
+            budget: SmBudget::of(device),
         });
         let mut shared = lock(&self.0);
         let place = shared.devices.entry(id).or_default();

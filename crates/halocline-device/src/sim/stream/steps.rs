@@ -150,8 +150,10 @@ impl State {
 
     fn advance(&mut self, table: &Table, epoch: u64, at: usize, running: &mut Running) {
         let (part, actor) = (&table.parts[at], running.actor);
+        let waiting_blocks = u32::from(part.may_wait());
         running.stage = match running.stage {
             Stage::Starting => {
+                self.devices[table.device as usize].waiting_blocks += waiting_blocks;
                 Stage::Waiting { well: part.blocks.is_empty() || self.is_well(actor, running.op, table) }
             }
             Stage::Waiting { mut well } => {
@@ -207,6 +209,9 @@ impl State {
             }
             Stage::Done => Stage::Done,
         };
+        if running.stage == Stage::Done {
+            self.devices[table.device as usize].waiting_blocks -= waiting_blocks;
+        }
     }
 
     /// Whether the guard of a table is clear.
