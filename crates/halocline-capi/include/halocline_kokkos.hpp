@@ -13,13 +13,21 @@
 // access, also that of CudaUVMSpace and CudaHostPinnedSpace, becomes a field of the host: its exchanges start after a fence, and
 // the host waits for them. Other memory, such as that of HIP or SYCL, does not compile.
 //
-// Fields and exchanges hold the memory of managed views. Wait for all exchanges, then destroy both before Kokkos::finalize.
+// Fields and exchanges hold the memory of managed views. Wait for all exchanges, then destroy both before Kokkos::finalize. Other ranks may
+// access the memory for a moment longer: Kokkos::finalize waits for that.
 #ifndef HALOCLINE_KOKKOS_HPP
 #define HALOCLINE_KOKKOS_HPP
 
 #include <halocline.hpp>
 
 #include <Kokkos_Core.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 namespace halocline {
 namespace kokkos {
@@ -55,6 +63,53 @@ constexpr std::int32_t element_of() noexcept {
   if (std::is_same<T, Kokkos::complex<double>>::value) return HALOCLINE_C128;
   return halocline::element_of<T>();
 }
+
+// The managed views that the library holds. It returns a view once no other rank accesses its memory any more, which may be after the last
+// handle was destroyed; and Kokkos ends a program that frees memory after Kokkos::finalize.
+class held_views {
+ public:
+  static held_views &all() {
+    // Never destroyed: threads of the library may return views at the end of the process.
+    static held_views *const all = new held_views;
+    return *all;
+  }
+
+  template <class View>
+  static std::shared_ptr<void> hold(const View &view) {
+    // Of an unmanaged view nothing is freed.
+    if (view.use_count() == 0) return nullptr;
+    all().add();
+    return std::shared_ptr<View>(new View(view), [](View *held) {
+      delete held;
+      all().remove();
+    });
+  }
+
+ private:
+  void add() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    count_++;
+    if (!std::exchange(is_hooked_, true)) Kokkos::push_finalize_hook([] { all().wait(); });
+  }
+  void remove() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    count_--;
+    returned_.notify_all();
+  }
+  // Before Kokkos frees its own. A program that has not destroyed its exchanges gets the message of Kokkos, too.
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    is_hooked_ = false;
+    if (!returned_.wait_for(lock, std::chrono::seconds(10), [this] { return count_ == 0; })) {
+      std::fprintf(stderr, "halocline: %zu views are in use at Kokkos::finalize; destroy all exchanges and fields before it\n", count_);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  std::size_t count_ = 0;
+  bool is_hooked_ = false;
+};
 
 // The scan of `find`: counts keys, and in the final pass stores where they are.
 template <class Keys, class List>
@@ -129,7 +184,7 @@ template <class View>
 field field_of(const View &view, const layout &layout) {
   detail::check_view<View>();
   static_assert(!std::is_const<typename View::value_type>::value, "an exchange writes the halo");
-  auto held = std::make_shared<View>(view);
+  auto held = detail::held_views::hold(view);
   if constexpr (detail::is_cuda<View>) {
     return field::create_cuda(typename View::execution_space().cuda_device(), view.data(), layout, std::move(held));
   } else {
