@@ -1,8 +1,10 @@
 //! Copy operations on host memory.
 
 mod cells;
+mod combine;
 mod streaming;
 
+pub use combine::{Combine, Source};
 pub use streaming::pack_streaming;
 
 use cells::listed;

@@ -78,6 +78,31 @@ impl CopyOp {
         self.blocks() * self.block
     }
 
+    /// The same bytes from the target to the source, in the same order.
+    pub fn reversed(&self) -> Self {
+        let turn = |l: &Loop| Loop { count: l.count, source: l.target, target: l.source };
+        let cells = self.cells.as_ref().map(|cells| Indexed {
+            runs: cells
+                .runs
+                .iter()
+                .map(|r| CellRun { source: r.target, target: r.source, len: r.len })
+                .collect(),
+            source_stride: cells.target_stride,
+            target_stride: cells.source_stride,
+            inner: cells.inner.iter().map(turn).collect(),
+        });
+        Self {
+            source: self.target,
+            target: self.source,
+            source_offset: self.target_offset,
+            target_offset: self.source_offset,
+            element: self.element,
+            loops: self.loops.iter().map(turn).collect(),
+            cells,
+            block: self.block,
+        }
+    }
+
     /// Number of contiguous blocks that the operation moves.
     pub fn blocks(&self) -> usize {
         let around: usize = self.loops.iter().map(|l| l.count).product();

@@ -21,6 +21,22 @@ pub struct BoxCells {
     pub extent: Vec<usize>,
 }
 
+impl BoxCells {
+    /// Calls `visit` with the row-major index of each cell in an array of these extents, whose halo has these widths.
+    fn for_each_index(&self, halo: &[(usize, usize)], extents: &[usize], mut visit: impl FnMut(usize)) {
+        for number in 0..self.extent.iter().product() {
+            let (mut rest, mut index, mut stride): (usize, usize, usize) = (number, 0, 1);
+            for axis in (0..extents.len()).rev() {
+                let at = self.low[axis] + halo[axis].0 as i64 + (rest % self.extent[axis]) as i64;
+                rest /= self.extent[axis];
+                index += at as usize * stride;
+                stride *= extents[axis];
+            }
+            visit(index);
+        }
+    }
+}
+
 /// A set of cells of one domain, in the order in which they travel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Cells {
@@ -147,6 +163,29 @@ pub struct PatternPlan {
 }
 
 impl PatternPlan {
+    /// For each cell of domain `id`, owned and halo, in row-major order of [`DomainShape::extents`]: how many halo cells copy it. `None`
+    /// if this rank does not own the domain.
+    pub fn degree(&self, id: u64) -> Option<Vec<u32>> {
+        let shape = self.domain(id)?;
+        let extents = shape.extents();
+        let mut degree = vec![0; extents.iter().product()];
+        let sent = self.peers.iter().flat_map(|peer| &peer.sends).chain(&self.local);
+        for transfer in sent.filter(|transfer| transfer.from == id) {
+            match (&transfer.source, shape) {
+                (Cells::Runs(runs), _) => {
+                    let cells = runs.iter().flat_map(|run| run.start..run.start + run.len);
+                    cells.for_each(|cell| degree[cell as usize] += 1);
+                }
+                (Cells::Box(cells), DomainShape::Regular { halo, .. }) => {
+                    cells.for_each_index(halo, &extents, |at| degree[at] += 1);
+                }
+                // A list of cells has no boxes.
+                (Cells::Box(_), DomainShape::Unstructured { .. }) => {}
+            }
+        }
+        Some(degree)
+    }
+
     /// The shape of domain `id`, if this rank owns it.
     pub fn domain(&self, id: u64) -> Option<&DomainShape> {
         let at = self.domains.binary_search_by_key(&id, |(domain, _)| *domain).ok()?;
