@@ -6,7 +6,7 @@
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern, PatternLinks, Pending,
+    Array, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern, PatternLinks, Pending, ReduceOp,
 };
 use halocline_comm::{Host, System};
 use std::process::ExitCode;
@@ -20,14 +20,19 @@ pub enum Kind {
     Bound(LinkChoice),
     /// Two fields in turn, given to each exchange.
     Unbound,
+    /// As bound, in reverse: sums of halo cells.
+    Reduce(LinkChoice),
 }
 
 /// The kinds that make no system call in the steady state.
-pub const KINDS: [Kind; 4] = [
+pub const KINDS: [Kind; 7] = [
     Kind::Bound(LinkChoice::Push),
     Kind::Bound(LinkChoice::Pull),
     Kind::Bound(LinkChoice::Mailbox),
     Kind::Unbound,
+    Kind::Reduce(LinkChoice::Push),
+    Kind::Reduce(LinkChoice::Pull),
+    Kind::Reduce(LinkChoice::Mailbox),
 ];
 
 /// Exchanges before anything is counted.
@@ -44,6 +49,7 @@ pub struct End {
 enum Exchange {
     Bound(HaloExchange),
     Unbound(PatternLinks, Pattern),
+    Reduce(HaloExchange),
 }
 
 impl End {
@@ -51,11 +57,13 @@ impl End {
     pub fn new(comm: &Communicator, kind: Kind) -> Result<Self, Trouble> {
         let pattern: Pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
         let arrays = [Array::zeros(comm, &[4])?, Array::zeros(comm, &[4])?];
+        let bind = |link| {
+            let sets: [&[(&Pattern, &Field)]; 2] = [&[(&pattern, &arrays[0])], &[(&pattern, &arrays[1])]];
+            HaloExchange::bind_alternatives(comm, &sets, &by(link))
+        };
         let exchange = match kind {
-            Kind::Bound(link) => {
-                let sets: [&[(&Pattern, &Field)]; 2] = [&[(&pattern, &arrays[0])], &[(&pattern, &arrays[1])]];
-                Exchange::Bound(HaloExchange::bind_alternatives(comm, &sets, &by(link))?)
-            }
+            Kind::Bound(link) => Exchange::Bound(bind(link)?),
+            Kind::Reduce(link) => Exchange::Reduce(bind(link)?),
             Kind::Unbound => Exchange::Unbound(PatternLinks::new(comm, &[&pattern])?, pattern),
         };
         Ok(Self { arrays, exchange, rank: comm.rank() as u64, ranks: comm.size() as u64 })
@@ -65,10 +73,13 @@ impl End {
         &self.arrays[(step % 2) as usize]
     }
 
-    /// New owned cells for a step.
+    /// New owned cells for a step; for a reduce new halo cells, too.
     pub fn fill(&self, step: u64) -> Result<(), Error> {
         let mut cells = self.array(step).write()?;
         (cells[1], cells[2]) = (value(self.rank, step), value(self.rank, step) + 1);
+        if let Exchange::Reduce(_) = &self.exchange {
+            (cells[0], cells[3]) = (value(self.rank, step) + 2, value(self.rank, step) + 3);
+        }
         Ok(())
     }
 
@@ -76,14 +87,20 @@ impl End {
     pub fn exchange(&self, step: u64) -> Result<Pending, Error> {
         match &self.exchange {
             Exchange::Bound(halo) => halo.begin().set((step % 2) as usize).start(),
+            Exchange::Reduce(halo) => halo.begin().set((step % 2) as usize).reduce(ReduceOp::Sum).start(),
             Exchange::Unbound(links, pattern) => links.exchange(&[(pattern, self.array(step))]),
         }
     }
 
-    /// Whether the halo is what the neighbours wrote.
+    /// Whether the halo is what the neighbours wrote or, after a reduce, was added to their owned cells.
     pub fn is_right(&self, step: u64) -> Result<bool, Error> {
         let cells = self.array(step).read()?;
         let (before, after) = ((self.rank + self.ranks - 1) % self.ranks, (self.rank + 1) % self.ranks);
+        if let Exchange::Reduce(_) = &self.exchange {
+            let own = value(self.rank, step);
+            let (first, last) = (own + value(before, step) + 3, own + 1 + value(after, step) + 2);
+            return Ok(cells[..] == [0, first, last, 0]);
+        }
         Ok((cells[0], cells[3]) == (value(before, step) + 1, value(after, step)))
     }
 
@@ -156,7 +173,7 @@ fn count_on_threads() -> Result<String, Trouble> {
     }
     let futexes = FUTEXES.load(Ordering::Relaxed);
     std::mem::forget(pairs);
-    Ok(format!("futex calls in 4 x 1000 exchanges: {futexes}\n"))
+    Ok(format!("futex calls in {} x 1000 exchanges: {futexes}\n", KINDS.len()))
 }
 
 /// Steps in a row between two looks at the count.

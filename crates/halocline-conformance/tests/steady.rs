@@ -176,7 +176,7 @@ fn said_by(ranks: usize, transport: &str) -> String {
 
 #[test]
 fn a_thread_that_drives_two_ranks_makes_no_system_call() {
-    assert_eq!(said_by(1, "thread"), "[0] futex calls in 4 x 1000 exchanges: 0\n");
+    assert_eq!(said_by(1, "thread"), "[0] futex calls in 7 x 1000 exchanges: 0\n");
 }
 
 /// Whether a peer comes within the spin is up to the machine, so that the quietest of many moments counts.

@@ -4,9 +4,11 @@ use crate::error::Error;
 use crate::exchange::{HaloExchange, Pending};
 use crate::future::Exchanging;
 use crate::link::LinkPath;
+use crate::reduce::Reduction;
 use crate::trace;
 use halocline_comm::Endpoint;
 use halocline_device::Stream;
+use halocline_plan::ReduceOp;
 use std::fmt;
 
 /// An exchange that is about to begin ([`HaloExchange::begin`]). Choose the set and the streams, then end with
@@ -31,6 +33,7 @@ pub struct Begin<'a> {
     halo: &'a HaloExchange,
     set: usize,
     streams: Option<&'a [&'a Stream]>,
+    reduction: Option<Reduction>,
 }
 
 impl HaloExchange {
@@ -38,7 +41,7 @@ impl HaloExchange {
     /// [`HaloExchange::schedule_exchange`] are the short forms.
     #[inline]
     pub fn begin(&self) -> Begin<'_> {
-        Begin { halo: self, set: 0, streams: None }
+        Begin { halo: self, set: 0, streams: None, reduction: None }
     }
 }
 
@@ -59,6 +62,22 @@ impl<'a> Begin<'a> {
         self
     }
 
+    /// Reduces instead: the reverse of an exchange ([`HaloExchange::reduce`]).
+    #[inline]
+    pub fn reduce(mut self, op: ReduceOp) -> Self {
+        let keeps_halo = self.reduction.is_some_and(|reduction| reduction.keeps_halo);
+        self.reduction = Some(Reduction { op, keeps_halo });
+        self
+    }
+
+    /// Whether a reduce leaves the halo cells as they are; otherwise it clears them. Give it after [`Begin::reduce`]: an exchange
+    /// ignores it.
+    #[inline]
+    pub fn keep_halo(mut self, keep: bool) -> Self {
+        self.reduction = self.reduction.map(|reduction| Reduction { keeps_halo: keep, ..reduction });
+        self
+    }
+
     /// Starts the exchange and returns. Owned cells are read, and halo cells are written, from now until
     /// [`Pending::wait`] returns. [`HaloExchange::exchange`] lists the errors.
     #[inline]
@@ -71,10 +90,17 @@ impl<'a> Begin<'a> {
     #[doc(hidden)]
     #[inline]
     pub fn start_epoch(self) -> Result<u64, Error> {
-        let Self { halo, set, streams } = self;
+        let Self { halo, set, streams, reduction } = self;
         let set = halo.set(set)?;
         match &halo.scheduled {
-            None => halo.bound().begin(set, &[]),
+            None => match reduction {
+                None => halo.bound().begin(set, &[]),
+                Some(reduction) => halo.bound().begin_reduce(set, reduction),
+            },
+            Some(_) if reduction.is_some() => Err(Error::OfDevices {
+                what: "reduced",
+                instead: "copy its fields to host memory and bind those",
+            }),
             Some(scheduled) => {
                 let life = &halo.bound().life;
                 let _span = trace::exchange(&life.comm, &life.name, halo.epoch() + 1);

@@ -6,6 +6,7 @@
 
 mod end;
 mod fail;
+mod reduce;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -18,6 +19,7 @@ use crate::lifecycle::{Engine, Lifecycle};
 use crate::link::{Link, LinkPath, Turn};
 use crate::overlap::Overlap;
 use crate::pattern::Pattern;
+use crate::reduce::Reduction;
 use crate::set::{Flight, Set};
 use crate::trace;
 use halocline_comm::{BeginLock, Claim, Cores, Endpoint, MemoryHold, Segment};
@@ -108,6 +110,16 @@ impl Bound {
 
     /// Begins an exchange of a set of this object. In the unbound form, whose sets hold no memory, `fields` are its fields.
     pub(crate) fn begin(&self, set: &Arc<Set>, fields: &[(&Pattern, &Field)]) -> Result<u64, Error> {
+        self.begin_with(set, fields, None)
+    }
+
+    /// Begins an exchange or, with a reduction, a reduce.
+    pub(super) fn begin_with(
+        &self,
+        set: &Arc<Set>,
+        fields: &[(&Pattern, &Field)],
+        reduction: Option<Reduction>,
+    ) -> Result<u64, Error> {
         let before = self.epoch();
         let in_flight = || Error::InFlight { epoch: self.epoch() };
         self.advance(before);
@@ -122,32 +134,41 @@ impl Bound {
         // A failure between two exchanges is sticky, too.
         self.life.check_failure()?;
         let epoch = before + 1;
-        self.open(epoch, set, fields)?;
+        self.open(epoch, set, fields, reduction)?;
         let _span = trace::exchange(&self.life.comm, &self.life.name, epoch);
         // SAFETY: this thread begins the exchange. It is not over before `remaining` is 0, which lacks the `tick` in
         // `take_first_turns`.
         let in_flight = unsafe { self.flight.get() };
-        self.links.iter().for_each(|link| link.start(&self.life.comm, epoch, in_flight));
+        if reduction.is_none() {
+            self.links.iter().for_each(|link| link.start(&self.life.comm, epoch, in_flight));
+        }
         self.take_first_turns(epoch, self.has_spare_core && set.bytes >= LARGE);
         self.life.wake();
         Ok(epoch)
     }
 
     /// Takes the fields and makes `epoch` the exchange in flight. Under `begin_lock`.
-    fn open(&self, epoch: u64, set: &Arc<Set>, fields: &[(&Pattern, &Field)]) -> Result<(), Error> {
+    fn open(
+        &self,
+        epoch: u64,
+        set: &Arc<Set>,
+        fields: &[(&Pattern, &Field)],
+        reduction: Option<Reduction>,
+    ) -> Result<(), Error> {
         // No thread checks the exchange before meanwhile.
         let gate = self.check.as_ref().map(Check::gate);
         self.give_back(epoch - 1);
         // SAFETY: the exchange before is over and its memory is given back, so that no thread uses it any more. This thread
         // alone holds `begin_lock`, which `reclaim` waits for after a failure.
-        unsafe { self.flight.load(set, fields)? };
+        unsafe { self.flight.load(set, fields, reduction)? };
         // SAFETY: this thread begins the exchange, which no other thread knows of before the epoch is stored below.
         let in_flight = unsafe { self.flight.get() };
-        let checked = self.check.as_ref();
+        let checked = self.check_of(in_flight);
         let announced =
             checked.map_or(Ok(()), |check| check.begin(&self.life.comm, &self.links, epoch, in_flight));
         self.looks.store(0, Ordering::Relaxed);
-        let within = self.within.open(epoch, set);
+        // A reduce makes these copies at its end.
+        let within = self.within.open(epoch, set.within.is_empty() || reduction.is_some());
         self.remaining.store(self.links.len() + usize::from(within) + 1, Ordering::Relaxed);
         if self.life.patience.deadline.is_some() {
             self.life.host.lateness.start(epoch, self.life.comm.link().host().now());
@@ -245,7 +266,7 @@ impl Bound {
             }
             Ok(Turn::Lost(cause, culprit)) => {
                 // Cells that a peer finds changed may have been written on this rank.
-                match self.check.as_ref().and_then(|check| check.owned(comm, &self.links, in_flight)) {
+                match self.check_of(in_flight).and_then(|check| check.owned(comm, &self.links, in_flight)) {
                     Some(finding) => self.fail_by(finding, None),
                     None => link.fail(&self.life, cause, culprit),
                 }
@@ -265,7 +286,12 @@ impl Bound {
         // SAFETY: `remaining` is 0 once an exchange. The thread that made it so is the one that completes exchange `epoch`, below.
         let in_flight = unsafe { self.flight.get() };
         let comm = &self.life.comm;
-        if let Some(finding) = self.check.as_ref().and_then(|check| check.end(comm, &self.links, in_flight)) {
+        if let Some(reduction) = in_flight.reduction() {
+            self.combine(epoch, in_flight, reduction);
+        }
+        if let Some(finding) =
+            self.check_of(in_flight).and_then(|check| check.end(comm, &self.links, in_flight))
+        {
             return self.fail_by(finding, None);
         }
         // Before the exchange is over: the next one may arm the bell again.

@@ -11,8 +11,8 @@ use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_device::{Address, DeviceError, Place};
 use halocline_plan::{
-    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError, Side,
-    UnstructuredError,
+    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError, ReduceOp,
+    Side, UnstructuredError,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -226,6 +226,34 @@ pub enum Error {
         sets: usize,
         /// How many sets it can have.
         limit: usize,
+    },
+    /// A reduction that the element type of a field, here or at a peer, does not support.
+    #[error(
+        "field {field} of the bind has elements of {element}, which have no {op}; they have: {}",
+        ReduceOp::names_for(*.element)
+    )]
+    NoReduction {
+        /// Which host field, counted in the order of the bind.
+        field: usize,
+        /// Its element type, or that of the peer's field.
+        element: ElementType,
+        /// The reduction asked for.
+        op: ReduceOp,
+    },
+    /// A reduction of two fields that share owned cells: it would combine the halo cells of both into them.
+    #[error(
+        "fields {} and {} of the bind share owned cells, into which a reduce would combine the halo of both; bind them apart",
+        fields[0], fields[1]
+    )]
+    ReduceOverlap {
+        /// Which host fields, counted in the order of the bind.
+        fields: [usize; 2],
+    },
+    /// Owned cells were requested while a reduce writes them.
+    #[error("reduce {epoch} of this object writes owned cells; wait for it before you read them")]
+    Reducing {
+        /// The epoch of the reduce.
+        epoch: u64,
     },
     /// A field for a pattern that has no links.
     #[error(

@@ -25,6 +25,7 @@
 //! | compute while an exchange is in flight | [`HaloExchange::exchange`], [`Domain::interior`], [`Pending::owned`] |
 //! | order exchanges by GPU streams | [`HaloExchange::schedule_exchange`], [`Pending::schedule_wait`] |
 //! | wait in a task | `halo.begin().await` ([`Begin`]) |
+//! | add halo cells to the owned cells that they copy | [`HaloExchange::reduce`] |
 //! | swap time levels | [`HaloExchange::bind_alternatives`], [`Begin::set`] |
 //! | exchange a narrower halo over the same links | [`HaloExchange::narrowed`] |
 //! | exchange fields that are known only at the call | [`PatternLinks`] |
@@ -61,6 +62,7 @@ mod owned;
 mod pack;
 mod pattern;
 mod redistribute;
+mod reduce;
 mod set;
 mod stream;
 mod trace;
@@ -122,8 +124,8 @@ pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
     CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError,
     LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours,
-    Partition, PartitionError, PatternError, PerAxis, RedistributeError, RegularGrid, Shared, Side, TooSmall,
-    UnstructuredDomain, UnstructuredError,
+    Partition, PartitionError, PatternError, PerAxis, RedistributeError, ReduceOp, RegularGrid, Shared, Side,
+    TooSmall, UnstructuredDomain, UnstructuredError,
 };
 
 /// Communicators and their jobs. A [`Communicator`] here has what programs need: rank, size, barrier, duplicates and splits, small

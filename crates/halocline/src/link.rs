@@ -9,17 +9,23 @@
 //! | mailbox | `granted` of epoch e - 2 where no bytes come back: the slot is free | `arrived`: the slot is full |
 //! | message | `granted` as a message, of epoch e - 2 where no bytes come back | the message |
 //!
-//! A flag also carries the index of the field set: no side touches memory of a set that the other has not granted.
+//! A flag also carries its subject, the index of the field set and the operation: no side touches memory of a set that the other has
+//! not granted. In a reduce the bytes travel from the receiver to the sender ([`reduce`]).
 
 mod parcel;
+mod path;
+mod reduce;
 mod signals;
+mod subject;
 mod take_once;
 
 pub(crate) use parcel::{LABELS, LinkMemory, Parcels, Record, describe, prefix};
+pub use path::LinkPath;
 pub(crate) use signals::{Counters, MOST_SETS, Signals};
+pub(crate) use subject::Subject;
 
 use crate::check::{ReceiveCheck, Verdict};
-use crate::error::{Cause, Failure, Fault};
+use crate::error::{Cause, Failure};
 use crate::explain::LinkInfo;
 use crate::lifecycle::Lifecycle;
 use crate::set::{InFlight, Part};
@@ -30,9 +36,8 @@ use halocline_device::host;
 use halocline_plan::copy::CopyOp;
 use signals::Looked;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use take_once::TakeOnce;
 
@@ -43,58 +48,6 @@ pub enum Direction {
     Send,
     /// The peer's owned cells come into this rank's halo.
     Receive,
-}
-
-/// How the bytes of a link travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LinkPath {
-    /// Direct: the sender writes into the receiver's halo.
-    Push,
-    /// Direct: the receiver reads the sender's owned cells.
-    Pull,
-    /// Packed in the LL (low-latency) protocol into the receiver's device memory, and unpacked there: small messages between devices.
-    Ll,
-    /// Packed into the receiver's device memory and unpacked there: between devices, if the receiver's field cannot be mapped.
-    DeviceMailbox,
-    /// Packed into a buffer in the receiver's host memory and unpacked there.
-    Mailbox {
-        /// Packed by non-temporal stores, past the sender's caches.
-        streaming: bool,
-    },
-    /// Packed, sent by the transport, unpacked.
-    Message,
-}
-
-impl LinkPath {
-    /// Whether one side copies straight from or into the fields of the other.
-    pub(crate) fn is_direct(self) -> bool {
-        matches!(self, Self::Push | Self::Pull)
-    }
-
-    /// Whether a device on one side reaches memory of a device on the other.
-    pub(crate) fn reaches_devices(self) -> bool {
-        self.is_direct() || self.has_slots_on_devices()
-    }
-
-    /// Whether the sender packs into slots in the receiver's device memory.
-    pub(crate) fn has_slots_on_devices(self) -> bool {
-        matches!(self, Self::Ll | Self::DeviceMailbox)
-    }
-}
-
-impl fmt::Display for LinkPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Push => "direct, push",
-            Self::Pull => "direct, pull",
-            Self::Ll => "LL",
-            Self::DeviceMailbox => "device mailbox",
-            Self::Mailbox { streaming: false } => "mailbox",
-            Self::Mailbox { streaming: true } => "mailbox, streaming",
-            Self::Message => "message",
-        })
-    }
 }
 
 /// Slots of a mailbox: the sender may be this many epochs ahead of the receiver's unpacking.
@@ -143,8 +96,10 @@ pub(crate) struct Link {
     done: AtomicU64,
     /// The peer was notified that this side has failed.
     has_notified: AtomicBool,
-    /// The sets that the peer's flag carries, for even and odd epochs.
-    signalled_sets: [AtomicUsize; 2],
+    /// The subjects that the peer's flag carries, for even and odd epochs.
+    signalled: [AtomicU64; 2],
+    /// What this side keeps of a reduce.
+    reverse: reduce::ReverseState,
     /// The peer's final notice, if it sends messages.
     notice: TakeOnce<(Cause, usize)>,
     /// The peer's message that nothing runs there any more.
@@ -199,7 +154,8 @@ impl Link {
             claim: Claim::default(),
             done: AtomicU64::new(0),
             has_notified: AtomicBool::new(false),
-            signalled_sets: Default::default(),
+            signalled: Default::default(),
+            reverse: reduce::ReverseState::default(),
             notice: TakeOnce::default(),
             quiet: TakeOnce::default(),
             closed: OnceLock::new(),
@@ -250,7 +206,7 @@ impl Link {
             Signals::Counters(_),
         ) = ((self.direction, self.path), &self.signals)
         {
-            self.set_flag(comm, epoch, in_flight.set().number);
+            self.set_flag(comm, epoch, in_flight.subject());
         }
     }
 
@@ -261,6 +217,9 @@ impl Link {
         epoch: u64,
         in_flight: &InFlight,
     ) -> Result<Turn, CommError> {
+        if in_flight.reduction().is_some() {
+            return self.serve_reverse(comm, epoch, in_flight);
+        }
         let moved = match self.check.as_ref().is_some_and(|check| check.has_moved(epoch)) {
             true => Turn::Done,
             false => self.carry(comm, epoch, in_flight)?,
@@ -301,9 +260,7 @@ impl Link {
     /// Looks for the peer's flag, copies, and sets the flag of the peer.
     fn carry(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.path) {
-            // An exchange begins once the one before is over: the peer's bytes of that have arrived.
-            (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) if self.is_mutual => 0,
-            (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) => epoch.saturating_sub(SLOTS),
+            (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) => self.freed_by(epoch),
             _ => epoch,
         };
         let message = match self.look(comm, awaited) {
@@ -311,12 +268,12 @@ impl Link {
             Looked::Below => return Ok(Turn::Waits),
             Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
         };
-        let set = in_flight.set().number;
+        let subject = in_flight.subject();
         if awaited == epoch
-            && let Some(theirs) = self.peer_set(epoch)
-            && theirs != set as u64
+            && let Some(theirs) = self.peer_subject(epoch)
+            && theirs != subject
         {
-            return Ok(Turn::Lost(self.clash(comm, set, theirs), comm.rank()));
+            return Ok(Turn::Lost(self.differs(comm, subject, theirs), comm.rank()));
         }
         let part = in_flight.part(self.part);
         if let Some(parcels) = &self.parcels {
@@ -330,35 +287,35 @@ impl Link {
                 };
                 trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
                     // SAFETY: bind has checked every operation against the memory at both ends, which the set of the
-                    // exchange in flight holds. The other side has granted this epoch and this set, as `look` and `peer_set` have
+                    // exchange in flight holds. The other side has granted this epoch and this set, as `look` and `peer_subject` have
                     // shown, and leaves the cells alone until the signal below. On this side no guard is held
                     // (`State::begin_flight`), and the caller of `Field::from_raw` leaves the cells alone until the
                     // wait. The claim keeps other threads away.
                     unsafe { host::copy(&part.ops, as_sources(sources), targets) }
                 });
-                self.signal(comm, epoch, set)?;
+                self.signal(comm, epoch, subject)?;
             }
             (Direction::Send, LinkPath::Mailbox { streaming }) => {
                 trace::pack(comm, self, epoch, part.bytes)
                     .in_scope(|| pack(in_flight, part, self.slot(epoch), streaming));
-                self.signal(comm, epoch, set)?;
+                self.signal(comm, epoch, subject)?;
             }
             (Direction::Receive, LinkPath::Mailbox { .. }) => {
                 trace::unpack(comm, self, epoch, part.bytes)
                     .in_scope(|| unpack(in_flight, part, self.slot(epoch)));
-                self.acknowledge(comm, epoch, set)?;
+                self.acknowledge(comm, epoch, subject)?;
             }
             (Direction::Send, LinkPath::Message) => self.send(comm, epoch, (in_flight, part))?,
             (Direction::Receive, LinkPath::Message) => {
                 match message.as_deref().and_then(|message| message.split_last_chunk()) {
-                    Some((_, theirs)) if u64::from_le_bytes(*theirs) != set as u64 => {
-                        let cause = self.clash(comm, set, u64::from_le_bytes(*theirs));
+                    Some((_, theirs)) if Subject::from_bytes(*theirs) != subject => {
+                        let cause = self.differs(comm, subject, Subject::from_bytes(*theirs));
                         return Ok(Turn::Lost(cause, comm.rank()));
                     }
                     Some((payload, _)) if payload.len() == part.bytes => {
                         trace::unpack(comm, self, epoch, part.bytes)
                             .in_scope(|| unpack(in_flight, part, payload.as_ptr()));
-                        self.acknowledge(comm, epoch, set)?;
+                        self.acknowledge(comm, epoch, subject)?;
                     }
                     _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
                 }
@@ -372,23 +329,30 @@ impl Link {
         Ok(Turn::Done)
     }
 
+    /// The epoch of the receiver that frees the sender's buffer for `epoch`; 0 if it is free.
+    fn freed_by(&self, epoch: u64) -> u64 {
+        let before = epoch.saturating_sub(SLOTS);
+        // An exchange begins once the one before is over: the peer's bytes of that have arrived.
+        if self.is_mutual || self.reverse.has_taken(before) { 0 } else { before }
+    }
+
     /// Tells the sender that the buffer of this epoch is empty again, unless this rank's own bytes will show that.
     #[inline]
-    fn acknowledge(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
-        if self.is_mutual { Ok(()) } else { self.signal(comm, epoch, set) }
+    fn acknowledge(&self, comm: &Communicator, epoch: u64, subject: Subject) -> Result<(), CommError> {
+        if self.is_mutual { Ok(()) } else { self.signal(comm, epoch, subject) }
     }
 
     /// Reports, found on this rank, that the peer exchanges another set.
-    #[cold]
     pub(crate) fn clash(&self, comm: &Communicator, ours: usize, theirs: u64) -> Cause {
-        let (rank, peer) = (comm.rank(), self.peer);
-        self.clashes.get_or_init(|| {
-            format!(
-                "rank {peer} exchanges set {theirs} of the fields, rank {rank} set {ours}; all ranks must choose \
-                 the same"
-            )
-        });
-        Cause::Check(Fault::OtherSet)
+        self.differs(comm, Subject::new(ours, None), Subject::new(theirs as usize, None))
+    }
+
+    /// Reports, found on this rank, that the peer exchanges another set or begins another operation.
+    #[cold]
+    fn differs(&self, comm: &Communicator, ours: Subject, theirs: Subject) -> Cause {
+        let (fault, report) = ours.clash((comm.rank(), self.peer), theirs);
+        self.clashes.get_or_init(|| report);
+        Cause::Check(fault)
     }
 
     /// Reports, found on this rank, that the peer's elements are of another type.
@@ -433,15 +397,15 @@ impl Link {
         (in_flight, part): (&InFlight, &Part),
     ) -> Result<(), CommError> {
         let Signals::Messages { operation } = self.signals else { return Ok(()) };
-        let set = (in_flight.set().number as u64).to_le_bytes();
-        let mut message = buffers::take(part.bytes + set.len() + Communicator::SPARE);
+        let subject = in_flight.subject().to_bytes();
+        let mut message = buffers::take(part.bytes + subject.len() + Communicator::SPARE);
         trace::pack(comm, self, epoch, part.bytes)
             .in_scope(|| pack(in_flight, part, message.as_mut_ptr(), false));
         debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);
         // SAFETY: there is room for so many bytes, and packing has written each of them: the operations of a message
         // fill it without gaps (`PeerView::part`).
         unsafe { message.set_len(part.bytes) };
-        message.extend_from_slice(&set);
+        message.extend_from_slice(&subject);
         let tag = Tag { operation, round: epoch };
         trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))
     }

@@ -60,6 +60,7 @@ impl Pending {
     /// The owned cells of an array of this exchange, for work on the interior while it is in flight. It succeeds at any time
     /// between the begin and the wait. An owned cell that the exchange fills, as a redistribution does, is excluded.
     ///
+    /// Fails with [`Error::Reducing`] in a reduce, which writes owned cells.
     /// Fails with [`Error::NotInFlight`] once the program has observed the end of the exchange: [`Array::read`] then has all cells.
     /// Fails with [`Error::NotExchanged`] for an array that is no field of the exchange, or shares its memory with several. (For a
     /// domain that lists its halo cells by index, narrowed to depth 0, halo cells may be included.)
@@ -86,9 +87,12 @@ impl Pending {
     pub fn owned<'a, T: Element>(&self, array: &'a Array<T>) -> Result<OwnedGuard<'a, T>, Error> {
         let epoch = self.epoch;
         let exchanged = self.bound.while_held(epoch, |in_flight| {
-            let field = in_flight.only_field(array)?;
-            Some((Arc::clone(in_flight.set()), field, Reading::new(&array.memory.state)))
-        })?;
+            if in_flight.reduction().is_some() {
+                return Err(Error::Reducing { epoch });
+            }
+            let field = in_flight.only_field(array);
+            Ok(field.map(|field| (Arc::clone(in_flight.set()), field, Reading::new(&array.memory.state))))
+        })??;
         match exchanged {
             // The first call makes it here: later calls cannot fail.
             Some((set, field, reading)) if set.owned(field).is_some() => {

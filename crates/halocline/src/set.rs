@@ -5,9 +5,10 @@
 use crate::bind::{self, Local, Offered};
 use crate::error::{Cause, Error};
 use crate::field::{Blocked, Field, Memory, State};
-use crate::link::{Link, Record, describe, prefix};
+use crate::link::{Link, Record, Subject, describe, prefix};
 use crate::lock::lock;
 use crate::pattern::Pattern;
+use crate::reduce::{Reduction, Reverse};
 use halocline_plan::OwnedElements;
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
@@ -30,6 +31,8 @@ pub(crate) struct Set {
     pub(crate) bytes: usize,
     /// Address of element (0, 0, …) of each field; none in the unbound form, whose sets hold no memory.
     pub(crate) bases: Vec<*mut u8>,
+    /// The copies of a reduce, made at the first one.
+    pub(crate) reverse: OnceLock<Reverse>,
     /// For each field, made at its first use.
     owned: Vec<OnceLock<Option<OwnedElements>>>,
 }
@@ -45,7 +48,7 @@ impl Set {
         let copied = |part: &Part| if part.ops.is_empty() && part.unbound.is_none() { 0 } else { part.bytes };
         let bytes = parts.iter().map(copied).sum::<usize>() + within.iter().map(CopyOp::bytes).sum::<usize>();
         let owned = local.fields.iter().map(|_| OnceLock::new()).collect();
-        Self { number, local, offered, parts, within, bytes, bases, owned }
+        Self { number, local, offered, parts, within, bytes, bases, reverse: OnceLock::new(), owned }
     }
 
     /// The elements of a field that an exchange leaves alone.
@@ -147,6 +150,8 @@ impl UnboundPart {
 /// What the exchange in flight copies.
 pub(crate) struct InFlight {
     set: Arc<Set>,
+    /// The exchange runs in reverse.
+    reduction: Option<Reduction>,
     /// In the unbound form, whose sets hold no memory: address of element (0, 0, …) of each field given to this exchange, and the
     /// memories of the fields, each once.
     given: Vec<*mut u8>,
@@ -163,12 +168,30 @@ unsafe impl Sync for InFlight {}
 
 impl InFlight {
     fn new(set: Arc<Set>) -> Self {
-        Self { set, given: Vec::new(), held: Vec::new(), overlapping: Vec::new() }
+        Self { set, reduction: None, given: Vec::new(), held: Vec::new(), overlapping: Vec::new() }
     }
 
     #[inline]
     pub(crate) fn set(&self) -> &Arc<Set> {
         &self.set
+    }
+
+    /// How the exchange combines, if it runs in reverse.
+    #[inline]
+    pub(crate) fn reduction(&self) -> Option<Reduction> {
+        self.reduction
+    }
+
+    /// The copies of a reduce, which its begin has made.
+    #[inline]
+    pub(crate) fn reverse(&self) -> Option<&Reverse> {
+        self.set.reverse.get()
+    }
+
+    /// What peers must have begun, too: the set and the operation.
+    #[inline]
+    pub(crate) fn subject(&self) -> Subject {
+        Subject::new(self.set.number, self.reduction.map(|reduction| reduction.op))
     }
 
     /// The number of the field with this memory, layout and address, if it is the only one in its memory.
@@ -195,8 +218,14 @@ impl InFlight {
     }
 
     #[inline]
-    fn take(&mut self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
+    fn take(
+        &mut self,
+        set: &Arc<Set>,
+        given: &[(&Pattern, &Field)],
+        reduction: Option<Reduction>,
+    ) -> Result<(), Error> {
         set.local.begin_flight()?;
+        self.reduction = reduction;
         if !Arc::ptr_eq(&self.set, set) {
             self.set = Arc::clone(set);
         }
@@ -282,9 +311,14 @@ impl Flight {
     /// # Safety
     /// No exchange is in flight, no other thread begins one, and no reference of `get` is in use.
     #[inline]
-    pub(crate) unsafe fn load(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
+    pub(crate) unsafe fn load(
+        &self,
+        set: &Arc<Set>,
+        given: &[(&Pattern, &Field)],
+        reduction: Option<Reduction>,
+    ) -> Result<(), Error> {
         // SAFETY: the caller promises that this thread alone uses the `InFlight`.
-        unsafe { &mut *self.0.get() }.take(set, given)
+        unsafe { &mut *self.0.get() }.take(set, given, reduction)
     }
 
     /// Gives the memories back to the user.

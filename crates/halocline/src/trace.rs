@@ -77,6 +77,12 @@ pub(crate) fn within(comm: &Communicator, object: &Name, epoch: u64) -> Span {
     trace_span!("within", rank = comm.rank(), object = %Number(object.number), epoch)
 }
 
+/// Contributions to owned cells are combined.
+#[inline]
+pub(crate) fn combine(comm: &Communicator, object: &Name, epoch: u64) -> Span {
+    trace_span!("combine", rank = comm.rank(), object = %Number(object.number), epoch)
+}
+
 /// An exchange begins to be in flight, or is over.
 #[inline]
 pub(crate) fn flight(comm: &Communicator, object: &Name, epoch: u64, over: bool) {

@@ -29,7 +29,7 @@ fn waker() -> Waker {
     Waker::from(Arc::new(Executor(std::thread::current())))
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let (waker, mut future) = (waker(), pin!(future));
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -21,9 +21,11 @@ mod neighbors;
 mod owned;
 mod packing;
 mod redistribution;
+mod reduce;
 mod refusals;
 mod refused_packets;
 mod refused_patterns;
+mod refused_reduces;
 mod regular;
 mod scheduled;
 mod sparse;
@@ -54,6 +56,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     narrowed::CASES,
     redistribution::CASES,
     redistribution::OF_HOST,
+    reduce::OF_HOST,
     layouts::CASES,
     foreign::CASES,
     flight::CASES,
@@ -77,6 +80,8 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     refusals::OF_HOST,
     refused_packets::CASES,
     refused_patterns::CASES,
+    refused_reduces::CASES,
+    refused_reduces::OF_HOST,
 ];
 
 /// Those whose fields may lie in memory of devices, too.
@@ -98,6 +103,7 @@ pub(crate) const OF_FIELDS: &[&[Case]] = &[
     lifetimes::CASES,
     failures::CASES,
     refusals::CASES,
+    refused_reduces::CASES,
 ];
 
 /// The cases of fields in memory of devices.

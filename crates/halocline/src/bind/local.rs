@@ -391,7 +391,7 @@ impl Local {
     }
 
     /// The addresses that exchanges read or, if `written`, write in a field.
-    fn blocks(&self, index: usize, written: bool) -> Vec<Range<isize>> {
+    pub(super) fn blocks(&self, index: usize, written: bool) -> Vec<Range<isize>> {
         let bound = &self.fields[index];
         let first = self.segment_of(bound).base().addr().get().wrapping_add(bound.offset);
         let (base, cells) = (first as isize, &bound.cells);

@@ -18,6 +18,7 @@ mod path_preferences;
 mod peer_view;
 mod remote;
 mod remote_lanes;
+mod reverse;
 mod script;
 mod sides;
 pub(crate) mod unbound;
@@ -28,6 +29,7 @@ pub(crate) use local::{Bindable, Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
 pub(crate) use ops::within;
+pub(crate) use reverse::reverse;
 pub(crate) use script::Kit;
 
 use crate::agree::{agree, same_as_rank_0};

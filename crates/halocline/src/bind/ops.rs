@@ -9,6 +9,13 @@ use std::sync::Arc;
 
 /// Copies between domains of this rank; both ends are fields, by their indices.
 pub(crate) fn within(local: &Local) -> Vec<CopyOp> {
+    let mut ops: Vec<CopyOp> = within_legs(local).into_iter().map(|(_, op)| op).collect();
+    share_runs(ops.iter_mut());
+    ops
+}
+
+/// The same, each with its (first) transfer.
+pub(super) fn within_legs(local: &Local) -> Vec<(&Transfer, CopyOp)> {
     let mut ops = Vec::new();
     for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
         for number in 0..count {
@@ -29,12 +36,11 @@ pub(crate) fn within(local: &Local) -> Vec<CopyOp> {
                     .and_then(|second| of_two(transfer, &transfers[second]))
                     .unwrap_or_else(|| copy_op(transfer, ends.0, ends.1));
                 if op.bytes() > 0 {
-                    ops.push(op);
+                    ops.push((transfer, op));
                 }
             }
         }
     }
-    share_runs(ops.iter_mut());
     ops
 }
 
@@ -127,7 +133,7 @@ fn pair_up(count: usize, suits: impl Fn(usize, usize) -> bool) -> Vec<(usize, Op
 }
 
 /// Makes operations over the same cells share one table of runs.
-fn share_runs<'a>(ops: impl Iterator<Item = &'a mut CopyOp>) {
+pub(super) fn share_runs<'a>(ops: impl Iterator<Item = &'a mut CopyOp>) {
     let mut tables = HashMap::new();
     for cells in ops.filter_map(|op| op.cells.as_mut()) {
         let shared = tables.entry(Arc::clone(&cells.runs)).or_insert_with(|| Arc::clone(&cells.runs));

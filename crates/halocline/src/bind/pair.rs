@@ -100,7 +100,8 @@ impl<'a> Pair<'a> {
             false => self.signals(direction)?,
         };
         let mut link = Link::new(LinkInfo { peer, direction, path }, operation, signals);
-        if of_host && matches!(path, LinkPath::Mailbox { .. }) {
+        // Direct links need it for reduces.
+        if of_host && !by_messages {
             link.mailbox = Some(self.mailbox(direction)?);
         }
         link.why = why;

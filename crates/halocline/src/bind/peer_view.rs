@@ -6,10 +6,11 @@ use super::offer::{Offered, RemoteField};
 use super::ops::{Leg, over_link};
 use crate::error::Error;
 use crate::link::{Direction, LinkPath};
+use crate::reduce::Rank;
 use crate::set::Part;
 use halocline_comm::Segment;
-use halocline_plan::Transfer;
 use halocline_plan::copy::CopyOp;
+use halocline_plan::{ElementType, Transfer};
 use std::ops::Range;
 
 /// One set of this rank and of a peer.
@@ -27,6 +28,16 @@ pub(super) struct TransferPair<'a> {
     pub(super) ours: &'a Bindable,
     pub(super) theirs: &'a RemoteField,
     transfer: &'a Transfer,
+}
+
+/// One transfer of one field in a reduce.
+pub(super) struct ReverseLeg {
+    /// The number of this rank's field.
+    pub(super) field: usize,
+    /// The element type of the peer's field.
+    pub(super) element: ElementType,
+    pub(super) rank: Rank,
+    pub(super) op: CopyOp,
 }
 
 impl TransferPair<'_> {
@@ -107,6 +118,21 @@ impl<'a> PeerView<'a> {
             part.ops.push(op);
         }
         Ok(part)
+    }
+
+    /// The copies of a reduce over the link of one direction of an exchange: on its sender from a message to owned cells, on its
+    /// receiver from halo cells to a message. The message is that of an exchange.
+    pub(super) fn reverse(&self, direction: Direction) -> Result<Vec<ReverseLeg>, Error> {
+        let pairs = self.transfer_pairs(direction)?;
+        let views: Vec<Leg<'_>> = pairs.iter().map(TransferPair::leg).collect();
+        let mut legs = Vec::new();
+        for (at, op) in over_link(direction, &views, |_| None) {
+            let pair = &pairs[at];
+            self.check_reach(direction, pair, &op, false)?;
+            let (field, rank) = (pair.index, Rank::new(pair.index, pair.transfer));
+            legs.push(ReverseLeg { field, element: pair.theirs.cells.element, rank, op: op.reversed() });
+        }
+        Ok(legs)
     }
 
     /// Checks that an operation stays within the memory of its fields.

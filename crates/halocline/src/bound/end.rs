@@ -20,7 +20,9 @@ impl Bound {
             if self.epoch() == epoch && std::mem::replace(&mut *compared, epoch) != epoch {
                 // SAFETY: exchange `epoch` is over. No other begins as long as `compared` is held, and field memory is given back
                 // after `compared` says so, which happens here once.
-                let finding = check.end(&self.life.comm, &self.links, unsafe { self.flight.get() });
+                let in_flight = unsafe { self.flight.get() };
+                let finding =
+                    self.check_of(in_flight).and_then(|_| check.end(&self.life.comm, &self.links, in_flight));
                 drop(compared);
                 if let Some(finding) = finding {
                     self.fail_by(finding, Some(epoch));

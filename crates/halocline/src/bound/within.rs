@@ -2,7 +2,6 @@
 
 use super::Bound;
 use crate::link::as_sources;
-use crate::set::Set;
 use crate::trace;
 use halocline_comm::Claim;
 use halocline_device::host;
@@ -18,9 +17,8 @@ pub(super) struct Within {
 }
 
 impl Within {
-    /// Exchange `epoch` begins. Whether it has such copies.
-    pub(super) fn open(&self, epoch: u64, set: &Set) -> bool {
-        let is_empty = set.within.is_empty();
+    /// Exchange `epoch` begins, with such copies unless `is_empty`. Whether it has some.
+    pub(super) fn open(&self, epoch: u64, is_empty: bool) -> bool {
         if is_empty {
             self.done.store(epoch, Ordering::Relaxed);
         }

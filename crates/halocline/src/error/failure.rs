@@ -61,11 +61,19 @@ pub enum Fault {
     OtherSet,
     /// Halo cells were overwritten after they arrived, before the wait returned.
     HaloWritten,
+    /// One rank exchanges while another one reduces, or reduces by another operation.
+    OtherOperation,
 }
 
 impl Fault {
-    const ALL: [Self; 5] =
-        [Self::NotWritten, Self::Changed, Self::OwnedWritten, Self::OtherSet, Self::HaloWritten];
+    const ALL: [Self; 6] = [
+        Self::NotWritten,
+        Self::Changed,
+        Self::OwnedWritten,
+        Self::OtherSet,
+        Self::HaloWritten,
+        Self::OtherOperation,
+    ];
 }
 
 impl fmt::Display for Fault {
@@ -76,6 +84,7 @@ impl fmt::Display for Fault {
             Self::OwnedWritten => "owned cells were written while the exchange was in flight",
             Self::OtherSet => "ranks exchange different sets of fields",
             Self::HaloWritten => "halo cells were overwritten before the wait had returned",
+            Self::OtherOperation => "ranks begin different operations at the same time",
         })
     }
 }

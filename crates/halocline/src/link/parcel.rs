@@ -311,11 +311,11 @@ impl Link {
         match self.direction {
             Direction::Send => {
                 self.send_parcel(comm, epoch, (in_flight, part), (parcels, unbound))?;
-                self.set_flag(comm, epoch, in_flight.set().number);
+                self.set_flag(comm, epoch, in_flight.subject());
             }
             Direction::Receive => {
                 match self.receive_parcel(comm, epoch, message, (in_flight, part), (parcels, unbound)) {
-                    Received::Unpacked => self.acknowledge(comm, epoch, in_flight.set().number)?,
+                    Received::Unpacked => self.acknowledge(comm, epoch, in_flight.subject())?,
                     Received::NotYet => return Ok(Turn::Waits),
                     Received::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
                 }

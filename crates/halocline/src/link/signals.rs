@@ -1,13 +1,13 @@
 //! How the two sides of a link signal each other: by flags if they share memory, by messages otherwise.
 
-use super::{Direction, Link};
+use super::{Direction, Link, Subject};
 use crate::error::{Cause, Failure};
 use halocline_comm::{CommError, Communicator, Counter, Doorbell, Endpoint, Seen, Tag};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 /// Rounds of a message link that carry no data: above all epochs.
-const ACKNOWLEDGED: u64 = 1 << 63;
+pub(super) const ACKNOWLEDGED: u64 = 1 << 63;
 const NOTICE: u64 = Tag::NEWS;
 const QUIET: u64 = Tag::NEWS + 3;
 /// The label of a flag that says what devices wait for, and the bits of a set in it.
@@ -76,11 +76,11 @@ fn lost((cause, culprit): (Cause, usize)) -> Looked {
 }
 
 impl Link {
-    /// Signals the peer that this side has done its part of `epoch`, of this set.
+    /// Signals the peer that this side has done its part of `epoch`, of this subject.
     #[inline]
-    pub(super) fn signal(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
+    pub(super) fn signal(&self, comm: &Communicator, epoch: u64, subject: Subject) -> Result<(), CommError> {
         match &self.signals {
-            Signals::Counters(_) => self.set_flag(comm, epoch, set),
+            Signals::Counters(_) => self.set_flag(comm, epoch, subject),
             &Signals::Messages { operation } => {
                 let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
                 comm.send(self.peer, tag, Vec::new())?;
@@ -90,13 +90,13 @@ impl Link {
     }
 
     #[inline]
-    pub(super) fn set_flag(&self, comm: &Communicator, epoch: u64, set: usize) {
+    pub(super) fn set_flag(&self, comm: &Communicator, epoch: u64, subject: Subject) {
         if let Signals::Counters(counters) = &self.signals {
             let (theirs, bell) = counters.theirs();
-            let signalled = &self.signalled_sets[(epoch & 1) as usize];
-            if signalled.load(Ordering::Relaxed) != set {
-                signalled.store(set, Ordering::Relaxed);
-                theirs.say(epoch, set as u64);
+            let (signalled, word) = (&self.signalled[(epoch & 1) as usize], subject.word());
+            if signalled.load(Ordering::Relaxed) != word {
+                signalled.store(word, Ordering::Relaxed);
+                theirs.say(epoch, word);
             }
             theirs.raise(epoch);
             bell.changed(comm.link().host());
@@ -116,11 +116,11 @@ impl Link {
         }
     }
 
-    /// The set of which the peer has reached `epoch`, if it sets flags.
+    /// The subject of which the peer has reached `epoch`, if it sets flags.
     #[inline]
-    pub(super) fn peer_set(&self, epoch: u64) -> Option<u64> {
+    pub(super) fn peer_subject(&self, epoch: u64) -> Option<Subject> {
         match &self.signals {
-            Signals::Counters(counters) => Some(counters.mine().about(epoch)),
+            Signals::Counters(counters) => Some(Subject::from_word(counters.mine().about(epoch))),
             Signals::Messages { .. } => None,
         }
     }
@@ -221,7 +221,7 @@ impl Link {
     /// flags in device memory, so that the host's flag is free for this.
     pub(crate) fn notify_quiet(&self, comm: &Communicator) {
         match &self.signals {
-            Signals::Counters(_) => self.set_flag(comm, 1, 0),
+            Signals::Counters(_) => self.set_flag(comm, 1, Subject::new(0, None)),
             &Signals::Messages { operation } => {
                 // It fails only if the peer has departed.
                 let _ = comm.send(self.peer, Tag { operation, round: QUIET }, Vec::new());
@@ -234,9 +234,7 @@ impl Link {
         if let Signals::Counters(counters) = &self.signals {
             let (theirs, bell) = counters.theirs();
             let awaited = epoch << SETS | set as u64;
-            if self.signalled_sets[AWAITED as usize].swap(awaited as usize, Ordering::Relaxed)
-                != awaited as usize
-            {
+            if self.signalled[AWAITED as usize].swap(awaited, Ordering::Relaxed) != awaited {
                 theirs.say(AWAITED, awaited);
                 bell.demand(comm.link().host());
             }

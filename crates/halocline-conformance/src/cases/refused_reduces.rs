@@ -1,0 +1,137 @@
+//! Reduces that are refused, or fail.
+
+use super::fixture::{Line, failure, in_flight, still_works};
+use super::reduce::ring;
+use crate::scene::Grid;
+use crate::stage::Stage;
+use crate::{Case, Outcome, Trouble, ensure, fail};
+use halocline::{
+    Array, Cause, DomainShape, ElementType, Error, Fault, HaloExchange, Layout, LinkChoice, Pattern,
+    ReduceOp, RegularGrid,
+};
+
+pub(crate) const OF_HOST: &[Case] = &[
+    Case { name: "refused_reduces::another_operation_on_one_rank_fails_on_all", run: other_operation },
+    Case { name: "refused_reduces::operations_that_elements_lack_are_refused", run: lacking },
+    Case { name: "refused_reduces::fields_that_share_owned_cells_are_refused", run: overlapping },
+    Case { name: "refused_reduces::owned_cells_cannot_be_read_meanwhile", run: owned },
+];
+
+pub(crate) const CASES: &[Case] =
+    &[Case { name: "refused_reduces::of_device_fields_is_refused", run: of_devices }];
+
+fn other_operation(comm: &Stage<'_>) -> Outcome {
+    let odd = comm.rank() + 1 == comm.size();
+    for link in comm.paths() {
+        for (one, other) in [
+            (None, Some(ReduceOp::Sum)),
+            (Some(ReduceOp::Sum), None),
+            (Some(ReduceOp::Min), Some(ReduceOp::Max)),
+        ] {
+            let line = Line::new(comm)?;
+            let halo = line.bind(comm, link)?;
+            line.step(&halo, 1)?;
+            if comm.size() == 1 {
+                continue;
+            }
+            let op = if odd { other } else { one };
+            let begin = || op.map_or(halo.begin(), |op| halo.begin().reduce(op)).start();
+            // A rank whose peers have begun the same may find out in the next epoch.
+            let ended = (0..4).map(|_| begin().and_then(|pending| pending.wait())).find(Result::is_err);
+            let failure = failure(ended.unwrap_or(Ok(())))?;
+            let is_found = failure.cause == Cause::Check(Fault::OtherOperation);
+            ensure!(is_found, "{link:?}, {one:?} and {other:?}: {failure}");
+            let says = failure
+                .report
+                .as_ref()
+                .is_none_or(|report| report.contains("the same operations in one order"));
+            ensure!(says, "{failure}");
+        }
+    }
+    still_works(comm)
+}
+
+fn lacking(comm: &Stage<'_>) -> Outcome {
+    let fields = ring::<f64>(comm)?;
+    let halo = HaloExchange::bind(comm, fields.list())?;
+    for op in [ReduceOp::And, ReduceOp::Or, ReduceOp::Xor] {
+        match halo.reduce(op) {
+            Err(error @ Error::NoReduction { field: 0, element: ElementType::F64, .. }) => {
+                let text = error.to_string();
+                ensure!(text.ends_with("they have: sum, product, min, max, replace"), "{text}");
+            }
+            other => fail!("{op} of doubles: {other:?}"),
+        }
+    }
+    let complex = ring::<[f32; 2]>(comm)?;
+    let other = HaloExchange::bind(comm, complex.list())?;
+    ensure!(matches!(other.reduce(ReduceOp::Min), Err(Error::NoReduction { .. })), "a complex minimum");
+    // None of them has taken an epoch.
+    let pending = halo.reduce(ReduceOp::Sum)?;
+    ensure!(pending.epoch() == 1, "a refused reduce has taken an epoch");
+    in_flight_at_least_once(comm, &halo)?;
+    pending.wait()?;
+    still_works(comm)
+}
+
+/// A reduce that is not over excludes another one; whether it is over, only rank 0 of a pair can know.
+fn in_flight_at_least_once(comm: &Stage<'_>, halo: &HaloExchange) -> Outcome {
+    if comm.size() > 1 && !halo.pending().map_or(Ok(true), |pending| pending.is_ready())? {
+        in_flight(halo.exchange(), 1)?;
+    }
+    Ok(())
+}
+
+fn overlapping(comm: &Stage<'_>) -> Outcome {
+    // Two patterns over the owned cells of one array, whose halos lie on different sides.
+    let grid = |widths: [(usize, usize); 2]| -> Result<Pattern, Trouble> {
+        let decomposition =
+            RegularGrid::new([2 * comm.size(), 3]).periodic([true, true]).decompose(comm.size())?;
+        Ok(Grid::cut(decomposition, &[true, true], &widths).pattern(comm)?)
+    };
+    let (rows, columns) = (grid([(1, 1), (0, 0)])?, grid([(0, 0), (1, 1)])?);
+    let DomainShape::Regular { owned, .. } = rows.domain()?.shape().clone() else {
+        fail!("no regular domain")
+    };
+    let layout = Layout::c_order(ElementType::F64, &[owned[0] + 2, owned[1] + 2])?.with_origin(&[1, 1]);
+    let array = Array::<f64>::with_layout(comm, layout)?;
+    let halo = HaloExchange::bind(comm, [(&rows, &array), (&columns, &array)])?;
+    match halo.reduce(ReduceOp::Sum) {
+        Err(Error::ReduceOverlap { fields: [0, 1] }) => {}
+        other => fail!("fields that share owned cells: {other:?}"),
+    }
+    let pending = halo.exchange()?;
+    ensure!(pending.epoch() == 1, "a refused reduce has taken an epoch");
+    pending.wait()?;
+    still_works(comm)
+}
+
+fn owned(comm: &Stage<'_>) -> Outcome {
+    let fields = ring::<u64>(comm)?;
+    let halo = HaloExchange::bind(comm, fields.list())?;
+    let array = &fields.arrays[0].1;
+    let pending = halo.reduce(ReduceOp::Sum)?;
+    match pending.owned(array) {
+        Err(Error::Reducing { epoch: 1 }) => {}
+        other => fail!("owned cells of a reduce: {other:?}"),
+    }
+    ensure!(matches!(array.read(), Err(Error::ArrayInFlight)), "an array in a reduce is lent");
+    pending.wait()?;
+    ensure!(array.read().is_ok(), "an array is not lent after the wait");
+    Ok(())
+}
+
+fn of_devices(comm: &Stage<'_>) -> Outcome {
+    let line = Line::new(comm)?;
+    let halo = line.bind(comm, LinkChoice::Auto)?;
+    match (halo.reduce(ReduceOp::Sum), comm.is_on_device()) {
+        (Err(Error::OfDevices { what: "reduced", .. }), true) => {}
+        (Ok(pending), false) => pending.wait()?,
+        (other, _) => fail!("a reduce of fields of a device: {other:?}"),
+    }
+    line.step(&halo, 1)?;
+    let epochs = if comm.is_on_device() { 1 } else { 2 };
+    let epoch = halo.pending().map(|pending| pending.epoch());
+    ensure!(epoch == Some(epochs), "{epoch:?} epochs instead of {epochs}");
+    Ok(())
+}

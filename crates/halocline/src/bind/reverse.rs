@@ -1,0 +1,68 @@
+//! The copies of reduces: those of an exchange with both ends swapped.
+//!
+//! Where an operation alternates between two transfers of the same two domains, so do their contributions. Which transfers are
+//! joined follows from these and from the layouts alone, whether they stay within a rank or not.
+
+use super::local::Local;
+use super::ops::{share_runs, within_legs};
+use super::peer_view::PeerView;
+use crate::error::Error;
+use crate::link::{Direction, Link};
+use crate::reduce::{Contribution, Rank, Reverse};
+use crate::set::Set;
+use halocline_plan::copy::CopyOp;
+use halocline_plan::{ElementType, Transfer};
+
+/// The copies of a set's reduces over the links of its object.
+pub(crate) fn reverse(set: &Set, links: &[Link]) -> Result<Reverse, Error> {
+    let local = &set.local;
+    check_aliases(local)?;
+    let mut elements: Vec<(usize, ElementType)> =
+        local.fields.iter().enumerate().map(|(index, field)| (index, field.cells.element)).collect();
+    let mut packs: Vec<Vec<CopyOp>> = links.iter().map(|_| Vec::new()).collect();
+    let mut contributions = within(local);
+    for (index, link) in links.iter().enumerate() {
+        let peer_view = PeerView { peer: link.peer, local, theirs: &set.offered[&link.peer] };
+        for leg in peer_view.reverse(link.direction)? {
+            elements.push((leg.field, leg.element));
+            match link.direction {
+                Direction::Receive => packs[link.part].push(leg.op),
+                Direction::Send => {
+                    contributions.push((leg.rank, Contribution { link: Some(index), op: leg.op }))
+                }
+            }
+        }
+    }
+    elements.sort_by_key(|(field, element)| (*field, element.code()));
+    elements.dedup();
+    share_runs(packs.iter_mut().flatten().chain(contributions.iter_mut().map(|(_, one)| &mut one.op)));
+    Ok(Reverse::new(packs, contributions, elements))
+}
+
+/// Contributions of this rank's own halo cells.
+fn within(local: &Local) -> Vec<(Rank, Contribution)> {
+    let contribution = |(transfer, op): (&Transfer, CopyOp)| {
+        (Rank::new(op.source, transfer), Contribution { link: None, op: op.reversed() })
+    };
+    within_legs(local).into_iter().map(contribution).collect()
+}
+
+/// Checks that no two fields share owned cells that are exchanged: a reduce writes them. Bind has checked the halo cells.
+fn check_aliases(local: &Local) -> Result<(), Error> {
+    let of_field = |index: usize| {
+        let blocks = local.blocks(index, false);
+        blocks.into_iter().map(move |block| (block.start, block.end, index))
+    };
+    let mut blocks: Vec<(isize, isize, usize)> = (0..local.fields.len()).flat_map(of_field).collect();
+    blocks.sort_unstable();
+    // Those of one field overlap where several halos copy a cell.
+    let mut reach = (isize::MIN, 0);
+    for (start, end, field) in blocks {
+        if start < reach.0 && field != reach.1 {
+            let fields = [field.min(reach.1), field.max(reach.1)];
+            return Err(Error::ReduceOverlap { fields });
+        }
+        reach = reach.max((end, field));
+    }
+    Ok(())
+}

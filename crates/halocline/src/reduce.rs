@@ -1,0 +1,170 @@
+//! The reverse of an exchange: halo cells are combined with the owned cells that they copy.
+//!
+//! Each rank packs its halo cells for their owners ([`crate::link`]). An owner waits until the bytes of all its links have arrived.
+//! Then one thread combines all contributions, those from this rank's own halo cells included, in the order of the contributing
+//! domain's number. So the result depends neither on the order of arrival nor on the paths of the links.
+
+use crate::bind::{self, Bindable};
+use crate::error::Error;
+use crate::exchange::{HaloExchange, Pending};
+use crate::field::Array;
+use crate::link::Link;
+use crate::set::Set;
+use halocline_plan::copy::CopyOp;
+use halocline_plan::{Cells, DomainShape, ElementType, ReduceOp, Transfer};
+use std::cmp::Ordering;
+
+/// How a reduce combines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reduction {
+    pub(crate) op: ReduceOp,
+    /// Halo cells stay as they are; otherwise they are cleared.
+    pub(crate) keeps_halo: bool,
+}
+
+/// The copies of a set's reduces.
+pub(crate) struct Reverse {
+    /// For each link, the copies from halo cells to its message; none where it sends.
+    packs: Vec<Vec<CopyOp>>,
+    /// In the order in which they are combined.
+    pub(crate) contributions: Vec<Contribution>,
+    /// Fields of this rank and the element types that they, or fields of peers, have.
+    elements: Vec<(usize, ElementType)>,
+}
+
+/// Halo cells of one domain that are combined with owned cells of this rank.
+pub(crate) struct Contribution {
+    /// The link that brings them, by its index; `None` for halo cells of this rank.
+    pub(crate) link: Option<usize>,
+    /// From the link's message, or from a field, to a field.
+    pub(crate) op: CopyOp,
+}
+
+/// The place of a contribution among those to one field.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rank {
+    field: usize,
+    domain: u64,
+    /// Tells transfers between the same two domains apart.
+    low: Vec<i64>,
+}
+
+impl Rank {
+    pub(crate) fn new(field: usize, transfer: &Transfer) -> Self {
+        let low = match &transfer.target {
+            Cells::Box(cells) => cells.low.clone(),
+            Cells::Runs(_) => Vec::new(),
+        };
+        Self { field, domain: transfer.to, low }
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.field, self.domain, &self.low).cmp(&(other.field, other.domain, &other.low))
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Reverse {
+    pub(crate) fn new(
+        packs: Vec<Vec<CopyOp>>,
+        mut contributions: Vec<(Rank, Contribution)>,
+        elements: Vec<(usize, ElementType)>,
+    ) -> Self {
+        contributions.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Self { packs, contributions: contributions.into_iter().map(|(_, one)| one).collect(), elements }
+    }
+
+    /// The copies from halo cells to the message of a link.
+    pub(crate) fn packs(&self, link: usize) -> &[CopyOp] {
+        &self.packs[link]
+    }
+
+    /// Checks that all elements support an operation.
+    pub(crate) fn check(&self, op: ReduceOp) -> Result<(), Error> {
+        match self.elements.iter().find(|(_, element)| !op.supports(*element)) {
+            Some(&(field, element)) => Err(Error::NoReduction { field, element, op }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Set {
+    /// The copies of reduces over these links. The first call makes them.
+    pub(crate) fn reversed(&self, links: &[Link]) -> Result<&Reverse, Error> {
+        if let Some(reverse) = self.reverse.get() {
+            return Ok(reverse);
+        }
+        let reverse = bind::reverse(self, links)?;
+        Ok(self.reverse.get_or_init(|| reverse))
+    }
+}
+
+impl HaloExchange {
+    /// Begins the reverse of an exchange: each halo cell is combined with the owned cell that it copies, `owned = op(owned, halo)`,
+    /// and is cleared. Finite-element assembly and particle deposition add contributions to cells of other ranks so. With
+    /// [`ReduceOp::Sum`] it is the transpose of [`HaloExchange::exchange`].
+    ///
+    /// The halo cells that copy one owned cell are combined with it in the order of their domains' numbers. The result is the
+    /// same to the bit on any transport and with any distribution of the domains over ranks.
+    ///
+    /// A reduce is an exchange in all other respects: it has an epoch, runs between the begin and [`Pending::wait`], and all ranks
+    /// begin exchanges and reduces of an object in one order. A rank that begins another operation than its peer fails the object
+    /// on both. Until the wait no cell of the fields may be read or written, owned cells included.
+    ///
+    /// `halo.begin().reduce(op)` has more choices: a set, [`Begin::keep_halo`], [`Begin::schedule`], `.await`. For host fields, the
+    /// scheduled form starts at once.
+    ///
+    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::NoReduction`] for an operation that the elements do not support;
+    /// [`Error::ReduceOverlap`] for fields that share owned cells; [`Error::OfDevices`] for an object of device fields, which cannot
+    /// reduce. None of them counts as an exchange. Checked mode checks no reduce.
+    ///
+    /// ```
+    /// use halocline::{Array, Communicator, Decomposed, HaloExchange, ReduceOp, RegularGrid};
+    ///
+    /// let comm = Communicator::single();
+    /// let pattern = RegularGrid::new([3]).periodic([true]).decompose(1)?.pattern(&comm, 1)?;
+    /// let mass = Array::<f64>::zeros(&comm, &[5])?;
+    /// mass.write()?.copy_from_slice(&[0.5, 1.0, 2.0, 3.0, 0.25]);
+    /// let halo = HaloExchange::bind(&comm, [(&pattern, &mass)])?;
+    /// halo.reduce(ReduceOp::Sum)?.wait()?;
+    /// assert_eq!(mass.read()?[..], [0.0, 1.25, 2.0, 3.5, 0.0]);
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    ///
+    /// [`Begin::keep_halo`]: crate::Begin::keep_halo
+    /// [`Begin::schedule`]: crate::Begin::schedule
+    #[inline]
+    pub fn reduce(&self, op: ReduceOp) -> Result<Pending, Error> {
+        self.begin().reduce(op).start()
+    }
+
+    /// How many halo cells copy each cell: an array for each field of the (first) set, in the order of the bind, of its domain's
+    /// [`Domain::extents`](crate::Domain::extents), in C order. Halo cells have 0. It follows from the pattern, without communication.
+    ///
+    /// A sum of ones in all halo cells gives the same. An average over all copies divides by it, plus one for the owned cell.
+    ///
+    /// Fails with [`Error::OfDevices`] for an object of device fields.
+    pub fn degree(&self) -> Result<Vec<Array<u32>>, Error> {
+        if self.is_of_devices() {
+            let instead = "copy its fields to host memory and bind those";
+            return Err(Error::OfDevices { what: "asked for degrees", instead });
+        }
+        let (local, comm) = (&self.set(0)?.local, &self.bound().life.comm);
+        let degree = |field: &Bindable| {
+            let plan = local.patterns[local.index_of(field.place.pattern)].plan();
+            let extents = plan.domain(field.place.domain).map_or(Vec::new(), DomainShape::extents);
+            let array = Array::zeros(comm, &extents)?;
+            let degree = plan.degree(field.place.domain).unwrap_or_default();
+            array.write()?.copy_from_slice(&degree);
+            Ok(array)
+        };
+        local.fields.iter().map(degree).collect()
+    }
+}
