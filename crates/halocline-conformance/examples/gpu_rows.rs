@@ -6,7 +6,8 @@
 //! mpirun -n 2 gpu_rows
 //! ```
 //!
-//! Options: `--json FILE`; `--only TEXT`, for the rows whose names contain it, without sizes; `--no-nccl`.
+//! Options: `--json FILE`; `--only TEXT`, for the rows whose names contain it, without sizes; `--no-nccl`; `--objects`, for
+//! several objects in turn and nothing else.
 
 use halocline::Communicator;
 use halocline::device::cuda;
@@ -23,6 +24,10 @@ fn main() -> ExitCode {
                 options.without_nccl = true;
                 true
             }
+            "--objects" => {
+                options.objects = true;
+                true
+            }
             "--json" => {
                 options.json = arguments.next().map(Into::into);
                 options.json.is_some()
@@ -34,7 +39,9 @@ fn main() -> ExitCode {
             _ => false,
         };
         if !understood {
-            eprintln!("{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl");
+            eprintln!(
+                "{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl, --objects"
+            );
             return ExitCode::from(2);
         }
     }

@@ -34,15 +34,27 @@ pub struct Method<'a> {
 type Give<'a> = Box<dyn Fn(&Stream) -> Outcome + 'a>;
 
 enum Kind<'a> {
-    /// Scheduled exchanges, and those that the host has not seen the end of.
-    Exchange(HaloExchange, RefCell<VecDeque<Pending>>),
+    /// Scheduled exchanges of objects in turn, and those that the host has not seen the end of.
+    Exchange(Vec<HaloExchange>, RefCell<Flights>),
     Other(Give<'a>),
+}
+
+/// The exchanges that the host has not seen the end of, and how many there were.
+#[derive(Default)]
+struct Flights {
+    ahead: VecDeque<Pending>,
+    given: usize,
 }
 
 impl<'a> Method<'a> {
     /// A scheduled exchange and its wait.
     pub fn exchange(halo: HaloExchange) -> Self {
-        Self { kind: Kind::Exchange(halo, RefCell::default()), at_once: 1, beside: None }
+        Self::in_turn(vec![halo])
+    }
+
+    /// The same, each time of the next object.
+    pub fn in_turn(halos: Vec<HaloExchange>) -> Self {
+        Self { kind: Kind::Exchange(halos, RefCell::default()), at_once: 1, beside: None }
     }
 
     /// Anything else.
@@ -62,8 +74,8 @@ impl<'a> Method<'a> {
     }
 
     fn give(&self, stream: &Stream) -> Outcome {
-        let (halo, ahead) = match &self.kind {
-            Kind::Exchange(halo, ahead) => (halo, &mut *ahead.borrow_mut()),
+        let (halos, Flights { ahead, given }) = match &self.kind {
+            Kind::Exchange(halos, flights) => (halos, &mut *flights.borrow_mut()),
             Kind::Other(give) => return give(stream),
         };
         // Half of them at once, so that it is one look for many.
@@ -72,7 +84,8 @@ impl<'a> Method<'a> {
         {
             latest.wait()?;
         }
-        let pending = halo.schedule_exchange(&[stream])?;
+        let pending = halos[*given % halos.len()].schedule_exchange(&[stream])?;
+        *given += 1;
         self.beside.as_ref().map_or(Ok(()), |beside| beside(stream))?;
         pending.schedule_wait(stream)?;
         ahead.push_back(pending);
@@ -87,8 +100,8 @@ impl<'a> Method<'a> {
     /// Waits until the stream is idle.
     fn finish(&self, stream: &Stream) -> Outcome {
         stream.synchronise()?;
-        if let Kind::Exchange(_, ahead) = &self.kind {
-            ahead.borrow_mut().drain(..).try_for_each(|pending| pending.wait())?;
+        if let Kind::Exchange(_, flights) = &self.kind {
+            flights.borrow_mut().ahead.drain(..).try_for_each(|pending| pending.wait())?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod capture;
 mod cases;
 pub(super) mod limits;
 mod nccl;
+mod objects;
 mod report;
 mod rival;
 #[cfg(test)]
@@ -40,6 +41,8 @@ pub struct Options {
     pub only: Option<String>,
     /// Nothing of NCCL.
     pub without_nccl: bool,
+    /// Only exchanges of several objects in turn.
+    pub objects: bool,
 }
 
 /// Measures, and prints a table on rank 0. Collective over two ranks or more.
@@ -50,7 +53,10 @@ pub fn run(comm: &Communicator, options: &Options) -> Outcome {
     // NCCL and captures take the thread's current GPU.
     device.driver().within(&mut || {
         if let Some(meter) = meter.take() {
-            result = Bench::new(meter, options).and_then(|bench| bench.run(options));
+            result = match options.objects {
+                true => objects::run(&meter),
+                false => Bench::new(meter, options).and_then(|bench| bench.run(options)),
+            };
         }
     });
     result
