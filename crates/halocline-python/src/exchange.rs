@@ -5,6 +5,7 @@ use crate::array::{Arrays, Described, bytes_anywhere, bytes_of};
 use crate::bind::{Binding, BindingSet, bind};
 use crate::comm::PyCommunicator;
 use crate::error;
+use crate::gather;
 use crate::grid::{Widths, halo_of};
 use crate::options::{Keywords, direction, links, shown};
 use crate::pending::{PyPending, schedule_wait};
@@ -12,7 +13,7 @@ use crate::process_local::{Closable, Member, drop_deferred};
 use crate::stream::{Handles, Streams};
 use crate::tensor::{Write, written};
 use halocline::device::Address;
-use halocline::{Error, HaloExchange, Pending, Stream};
+use halocline::{Error, HaloExchange, Pending, ReduceOp, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -146,6 +147,47 @@ impl PyHaloExchange {
         streams: Option<Argument<Handles>>,
     ) -> PyResult<Option<PyPending>> {
         self.exchange(py, Argument::of(false), set, streams)
+    }
+
+    #[doc = doc!("HaloExchange.reduce")]
+    #[pyo3(signature = (op = Argument::of("sum"), *, keep = Argument::of(false), wait = Argument::of(true), set = Argument::of(0usize)), text_signature = "($self, op='sum', *, keep=False, wait=True, set=0)")]
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        op: Argument<String>,
+        keep: Argument<bool>,
+        wait: Argument<bool>,
+        set: Argument<usize>,
+    ) -> PyResult<Option<PyPending>> {
+        accept!(op, keep, wait, set);
+        let halo = self.halo.get()?;
+        let op = ReduceOp::from_name(&op).ok_or_else(|| {
+            let names = ReduceOp::ALL.map(ReduceOp::name).join(", ");
+            error::value_error(format!("op: {op:?} is none of {names}"))
+        })?;
+        self.arrays.watches.check(py, set)?;
+        let write = self.arrays.versions.begin(py, set)?;
+        let mut has_begun = false;
+        let pending = py.detach(|| {
+            let pending = halo.begin().set(set).reduce(op).keep_halo(keep).start()?;
+            has_begun = true;
+            if wait { pending.wait().map(|()| None) } else { Ok(Some(pending)) }
+        });
+        drop_deferred(py);
+        if has_begun {
+            self.arrays.versions.begun(write.as_ref());
+        }
+        match pending.map_err(error::of) {
+            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
+            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
+        }
+    }
+
+    #[doc = doc!("HaloExchange.degree")]
+    fn degree<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let halo = self.halo.get()?;
+        let degree = py.detach(|| halo.degree()).map_err(error::of)?;
+        degree.into_iter().map(|array| gather::to_numpy(py, (*array).clone())).collect()
     }
 
     #[doc = doc!("HaloExchange.schedule_exchange")]

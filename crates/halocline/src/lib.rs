@@ -157,6 +157,7 @@ mod documents {
         RegularGrids: "docs/regular-grids.md",
         Meshes: "docs/meshes.md",
         Overlap: "docs/overlap.md",
+        Assembling: "docs/assembling.md",
         Options: "docs/options.md",
         Neighbors: "docs/neighbors.md",
         SparseAlltoall: "docs/sparse-alltoall.md",

@@ -79,6 +79,9 @@ pub(crate) struct HaloArgs {
     /// Also measure the unbound form, which takes the host fields at each call
     #[arg(long)]
     pub(super) unbound: bool,
+    /// Also measure, beside each exchange, the reduce of the same fields: the sum of halo cells into their owners
+    #[arg(long)]
+    pub(super) reduce: bool,
     /// Iterations of a block
     #[arg(long, value_name = "I", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) iters: u32,

@@ -12,6 +12,7 @@ use crate::ranks::{self, RanksArgs, Start};
 use crate::stats::{median, micros, quantile};
 use halocline::{
     BindOptions, Communicator, Error, Field, HaloExchange, Layout, LinkInfo, Pattern, PatternLinks, Reduce,
+    ReduceOp,
 };
 use std::time::Instant;
 
@@ -19,10 +20,11 @@ use std::time::Instant;
 pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, CommandError> {
     args.save.check()?;
     args.trace.check()?;
-    if args.device == Kind::Cuda && args.unbound {
-        return Err(CommandError::usage(
-            "`--unbound` measures host fields; leave it out, or `--device cuda`",
-        ));
+    for (is_given, option) in [(args.unbound, "--unbound"), (args.reduce, "--reduce")] {
+        if args.device == Kind::Cuda && is_given {
+            let text = format!("`{option}` measures host fields; leave it out, or `--device cuda`");
+            return Err(CommandError::usage(text));
+        }
     }
     args.device.set_environment();
     let check = |ranks| {
@@ -221,6 +223,7 @@ enum Operation<'a> {
     /// A copy of the same regions within the rank's own memory.
     Copy,
     Exchange(HaloExchange),
+    Reduce(HaloExchange),
     Unbound(PatternLinks, Vec<(&'a Pattern, &'a Field)>),
 }
 
@@ -231,7 +234,12 @@ fn host_rows(setup: &Setup<'_>) -> Result<Vec<Row>, CommandError> {
     ];
     for &link in &setup.args.link {
         let (row, halo) = setup.bind(link, &setup.case.fields, |halo| halo.exchange()?.wait())?;
+        let name = row.name.clone();
         measured.push((row, Operation::Exchange(halo)));
+        if setup.args.reduce {
+            let (row, halo) = setup.bind(link, &setup.case.fields, |halo| halo.exchange()?.wait())?;
+            measured.push((Row { name: format!("reduce, {name}"), ..row }, Operation::Reduce(halo)));
+        }
     }
     if setup.args.unbound {
         let fields: Vec<_> = setup.case.fields.iter().map(|field| (&setup.case.pattern, field)).collect();
@@ -302,14 +310,14 @@ fn sample(setup: &Setup<'_>, operation: &Operation<'_>) -> Result<Samples, Comma
     for _ in 0..args.iters {
         // No rank rewrites while another rank, perhaps on the same core, is still timed.
         floor.barrier()?;
-        regions.rewrite();
+        operation.rewrite(regions);
         floor.barrier()?;
         let start = Instant::now();
         operation.begin(regions)?;
         let begun = start.elapsed();
         operation.wait()?;
         let waited = start.elapsed();
-        regions.read();
+        operation.read(regions);
         floor.join()?;
         let end = start.elapsed();
         samples.total.push(end.as_nanos() as u64);
@@ -334,16 +342,33 @@ impl Operation<'_> {
             Self::Copy => regions.copy(),
             // `Operation::wait` waits for the exchange through `halo`.
             Self::Exchange(halo) => drop(halo.exchange()?),
+            Self::Reduce(halo) => drop(halo.reduce(ReduceOp::Sum)?),
             Self::Unbound(links, fields) => drop(links.exchange(fields)?),
         }
         Ok(())
+    }
+
+    /// Rewrites the cells that travel.
+    fn rewrite(&self, regions: &Regions) {
+        match self {
+            Self::Reduce(_) => regions.rewrite_halo(),
+            _ => regions.rewrite(),
+        }
+    }
+
+    /// Reads the cells that were written.
+    fn read(&self, regions: &Regions) {
+        match self {
+            Self::Reduce(_) => regions.read_owned(),
+            _ => regions.read(),
+        }
     }
 
     #[inline]
     fn wait(&self) -> Result<(), CommandError> {
         match self {
             Self::Copy => {}
-            Self::Exchange(halo) => halo.wait()?,
+            Self::Exchange(halo) | Self::Reduce(halo) => halo.wait()?,
             Self::Unbound(links, _) => links.wait()?,
         }
         Ok(())

@@ -22,12 +22,28 @@ fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
     for transport in ["thread", "shm"] {
         let case =
             ["bench", "halo", "--grid", "6x5x4", "--halo", "2", "--fields", "2", "--transport", transport];
-        let rows =
-            lines(&[&case[..], &["--link", "auto,push,pull,mailbox,message", "--unbound"], &SHORT].concat());
+        let rows = lines(
+            &[&case[..], &["--link", "auto,push,pull,mailbox,message", "--unbound", "--reduce"], &SHORT]
+                .concat(),
+        );
         let names: Vec<&str> = rows.iter().map(|row| row["row"].as_str().unwrap()).collect();
         assert_eq!(
             names,
-            ["copying pass", "empty exchange", "auto", "push", "pull", "mailbox", "message", "unbound"],
+            [
+                "copying pass",
+                "empty exchange",
+                "auto",
+                "reduce, auto",
+                "push",
+                "reduce, push",
+                "pull",
+                "reduce, pull",
+                "mailbox",
+                "reduce, mailbox",
+                "message",
+                "reduce, message",
+                "unbound"
+            ],
             "{transport}"
         );
         for row in &rows {
@@ -36,7 +52,7 @@ fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
             assert!(row["us"].as_f64().unwrap() > 0.0 && row["steady_us"].as_f64().unwrap() > 0.0, "{row}");
             assert_eq!(row["blocks"].as_array().unwrap().len(), 2);
         }
-        assert_eq!(rows[4]["path"], "direct, pull");
+        assert_eq!(rows[6]["path"], "direct, pull");
     }
 }
 

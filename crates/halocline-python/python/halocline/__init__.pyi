@@ -826,6 +826,7 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 # --- exchanges ---------------------------------------------------------------------------------------------------
 
 _LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
+_ReduceOp: TypeAlias = Literal["sum", "product", "min", "max", "and", "or", "xor", "replace"]
 
 _Ll: TypeAlias = int | Literal["auto", "never"]
 """A number of bytes, from 1 to 1 MiB (larger values count as 1 MiB), or ``never``. ``auto``: ``HALOCLINE_LL``, or the measured optimum."""
@@ -906,6 +907,26 @@ class HaloExchange:
 
         The result is an awaitable, not a coroutine: use ``asyncio.ensure_future``, not ``asyncio.create_task``.
         """
+    @overload
+    def reduce(
+        self, op: _ReduceOp = "sum", *, keep: bool = False, wait: Literal[True] = True, set: int = 0
+    ) -> None: ...
+    @overload
+    def reduce(self, op: _ReduceOp = "sum", *, keep: bool = False, wait: Literal[False], set: int = 0) -> Pending: ...
+    @overload
+    def reduce(self, op: _ReduceOp = "sum", *, keep: bool = False, wait: bool, set: int = 0) -> Pending | None:
+        """The reverse of ``exchange``: combines each halo cell with the owned cell that it copies, ``owned = op(owned, halo)``, and
+        clears it, unless ``keep`` is true. Blocks until that is done. With ``wait=False`` it only starts, and returns a ``Pending``.
+
+        ``op``: ``sum``, ``product``, ``min``, ``max``, ``replace``; for integers and bool also ``and``, ``or``, ``xor``. Integers wrap, a
+        bool is one bit. The halo cells of one owned cell are combined in the order of their domains' numbers: the result is the
+        same to the bit on any transport and number of ranks.
+
+        All ranks start exchanges and reduces of an object in one order. Until the wait no cell of the arrays may be read or written.
+        Objects with GPU fields cannot reduce. Checked mode checks no reduce.
+        """
+    def degree(self) -> list[numpy.typing.NDArray[numpy.uint32]]:
+        """How many halo cells copy each cell: for each field of the (first) set an array of the shape of its domain, 0 at halo cells."""
     def schedule_exchange(self, stream: _StreamLike | Sequence[_StreamLike] = None, *, set: int = 0) -> Pending:
         """Starts an exchange that runs after all earlier work of the stream. Never blocks. Host fields start at once."""
     def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
