@@ -67,19 +67,20 @@ fn lacking(comm: &Stage<'_>) -> Outcome {
     let other = HaloExchange::bind(comm, complex.list())?;
     ensure!(matches!(other.reduce(ReduceOp::Min), Err(Error::NoReduction { .. })), "a complex minimum");
     // None of them has taken an epoch.
+    // Rank 0 is alone in flight until the others pass the barrier.
+    if comm.rank() != 0 {
+        comm.barrier()?;
+    }
     let pending = halo.reduce(ReduceOp::Sum)?;
     ensure!(pending.epoch() == 1, "a refused reduce has taken an epoch");
-    in_flight_at_least_once(comm, &halo)?;
+    if comm.rank() == 0 {
+        if comm.size() > 1 {
+            in_flight(halo.exchange(), 1)?;
+        }
+        comm.barrier()?;
+    }
     pending.wait()?;
     still_works(comm)
-}
-
-/// A reduce that is not over excludes another one; whether it is over, only rank 0 of a pair can know.
-fn in_flight_at_least_once(comm: &Stage<'_>, halo: &HaloExchange) -> Outcome {
-    if comm.size() > 1 && !halo.pending().map_or(Ok(true), |pending| pending.is_ready())? {
-        in_flight(halo.exchange(), 1)?;
-    }
-    Ok(())
 }
 
 fn overlapping(comm: &Stage<'_>) -> Outcome {
