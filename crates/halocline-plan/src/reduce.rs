@@ -71,7 +71,7 @@ impl ReduceOp {
         Self::ALL.into_iter().find(|op| op.name() == name)
     }
 
-    /// Whether elements of this type can be combined so.
+    /// Whether it combines elements of this type.
     pub const fn supports(self, element: ElementType) -> bool {
         use ElementType as E;
         match (self, element) {

@@ -12,7 +12,6 @@ use crate::link::Link;
 use crate::set::Set;
 use halocline_plan::copy::CopyOp;
 use halocline_plan::{Cells, DomainShape, ElementType, ReduceOp, Transfer};
-use std::cmp::Ordering;
 
 /// How a reduce combines.
 #[derive(Debug, Clone, Copy)]
@@ -40,16 +39,16 @@ pub(crate) struct Contribution {
     pub(crate) op: CopyOp,
 }
 
-/// The place of a contribution among those to one field.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rank {
+/// What contributions are sorted by, in the order of the members.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CombineOrder {
     field: usize,
     domain: u64,
     /// Tells transfers between the same two domains apart.
     low: Vec<i64>,
 }
 
-impl Rank {
+impl CombineOrder {
     pub(crate) fn new(field: usize, transfer: &Transfer) -> Self {
         let low = match &transfer.target {
             Cells::Box(cells) => cells.low.clone(),
@@ -59,22 +58,10 @@ impl Rank {
     }
 }
 
-impl Ord for Rank {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.field, self.domain, &self.low).cmp(&(other.field, other.domain, &other.low))
-    }
-}
-
-impl PartialOrd for Rank {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 impl Reverse {
     pub(crate) fn new(
         packs: Vec<Vec<CopyOp>>,
-        mut contributions: Vec<(Rank, Contribution)>,
+        mut contributions: Vec<(CombineOrder, Contribution)>,
         elements: Vec<(usize, ElementType)>,
     ) -> Self {
         contributions.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -108,7 +95,7 @@ impl Set {
 
 impl HaloExchange {
     /// Begins the reverse of an exchange: each halo cell is combined with the owned cell that it copies, `owned = op(owned, halo)`,
-    /// and is cleared. Finite-element assembly and particle deposition add contributions to cells of other ranks so. With
+    /// and is cleared. So finite-element assembly and particle deposition add contributions to cells of other ranks. With
     /// [`ReduceOp::Sum`] it is the transpose of [`HaloExchange::exchange`].
     ///
     /// The halo cells that copy one owned cell are combined with it in the order of their domains' numbers. The result is the

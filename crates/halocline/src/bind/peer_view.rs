@@ -6,7 +6,7 @@ use super::offer::{Offered, RemoteField};
 use super::ops::{Leg, over_link};
 use crate::error::Error;
 use crate::link::{Direction, LinkPath};
-use crate::reduce::Rank;
+use crate::reduce::CombineOrder;
 use crate::set::Part;
 use halocline_comm::Segment;
 use halocline_plan::copy::CopyOp;
@@ -36,7 +36,7 @@ pub(super) struct ReverseLeg {
     pub(super) field: usize,
     /// The element type of the peer's field.
     pub(super) element: ElementType,
-    pub(super) rank: Rank,
+    pub(super) order: CombineOrder,
     pub(super) op: CopyOp,
 }
 
@@ -129,8 +129,8 @@ impl<'a> PeerView<'a> {
         for (at, op) in over_link(direction, &views, |_| None) {
             let pair = &pairs[at];
             self.check_reach(direction, pair, &op, false)?;
-            let (field, rank) = (pair.index, Rank::new(pair.index, pair.transfer));
-            legs.push(ReverseLeg { field, element: pair.theirs.cells.element, rank, op: op.reversed() });
+            let (field, order) = (pair.index, CombineOrder::new(pair.index, pair.transfer));
+            legs.push(ReverseLeg { field, element: pair.theirs.cells.element, order, op: op.reversed() });
         }
         Ok(legs)
     }

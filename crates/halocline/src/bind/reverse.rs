@@ -8,7 +8,7 @@ use super::ops::{share_runs, within_legs};
 use super::peer_view::PeerView;
 use crate::error::Error;
 use crate::link::{Direction, Link};
-use crate::reduce::{Contribution, Rank, Reverse};
+use crate::reduce::{CombineOrder, Contribution, Reverse};
 use crate::set::Set;
 use halocline_plan::copy::CopyOp;
 use halocline_plan::{ElementType, Transfer};
@@ -28,7 +28,7 @@ pub(crate) fn reverse(set: &Set, links: &[Link]) -> Result<Reverse, Error> {
             match link.direction {
                 Direction::Receive => packs[link.part].push(leg.op),
                 Direction::Send => {
-                    contributions.push((leg.rank, Contribution { link: Some(index), op: leg.op }))
+                    contributions.push((leg.order, Contribution { link: Some(index), op: leg.op }))
                 }
             }
         }
@@ -40,9 +40,9 @@ pub(crate) fn reverse(set: &Set, links: &[Link]) -> Result<Reverse, Error> {
 }
 
 /// Contributions of this rank's own halo cells.
-fn within(local: &Local) -> Vec<(Rank, Contribution)> {
+fn within(local: &Local) -> Vec<(CombineOrder, Contribution)> {
     let contribution = |(transfer, op): (&Transfer, CopyOp)| {
-        (Rank::new(op.source, transfer), Contribution { link: None, op: op.reversed() })
+        (CombineOrder::new(op.source, transfer), Contribution { link: None, op: op.reversed() })
     };
     within_legs(local).into_iter().map(contribution).collect()
 }

@@ -5,7 +5,8 @@
 //! fit side by side never run at the same time, and the blocks that peers wait for always find a free multiprocessor.
 //!
 //! A launch waits for launches that this rank issued earlier, and for nothing else. Ranks issue the exchanges that share a device in
-//! the same order, so the earliest unfinished one can run on every rank: there is no deadlock.
+//! the same order, and none waits for a later exchange before it issues an earlier one. So the earliest unfinished exchange can run on
+//! every rank: there is no deadlock.
 
 use crate::lock::{lock, lock_yielding};
 use halocline_comm::Host;
