@@ -96,8 +96,10 @@ impl Engine {
         self.note_departures(shared);
         comm.link().poll();
         let reported = self.take_controls(shared).err();
-        let needed = self.gone.iter().copied().find(|rank| self.needs(*rank));
-        let died = || comm.departed(Some(needed?), WHAT);
+        // A packet that has failed needs its source no more, although the source's death is the cause.
+        let is_cause = |rank: &usize| self.needs(*rank) || comm.link().state(*rank) == PeerState::Dead;
+        let cause = self.gone.iter().copied().find(is_cause);
+        let died = || comm.departed(Some(cause?), WHAT);
         reported.or_else(|| Some(died()?.into())).unwrap_or(error)
     }
 

@@ -55,7 +55,11 @@ impl Play {
     pub(super) fn session(&self) -> Result<End, Trouble> {
         let line = NeighborExchange::ring(&self.comm, Arc::new(HostMemory::of(&self.comm)))?;
         let mut numbers = Numbers::new(self.seed ^ 3);
-        let mut session = line.session(1)?;
+        // The victim may be dead already.
+        let mut session = match line.session(1) {
+            Ok(session) => session,
+            Err(error) => return self.named_in(&error),
+        };
         self.die_or_go_on(Place::Anywhere, || Ok(()))?;
         let error = loop {
             if let Err(error) = session.round(self.packets(&line, &mut numbers).map(turn)) {

@@ -18,7 +18,15 @@ impl Shared {
             self.look(&mut state.peers, side)?;
             self.check_present(state, side, *gone.get(side))
         });
-        known.find_map(Result::err).unwrap_or(error)
+        known.find_map(Result::err).or_else(|| self.died(state, &gone)).unwrap_or(error)
+    }
+
+    /// The death of a neighbour, also where the round that has failed needs it no more: a packet that has failed waits for nothing.
+    fn died(&self, state: &State, gone: &Sides<Option<PeerState>>) -> Option<NeighborError> {
+        let side = Side::BOTH.into_iter().find(|&side| *gone.get(side) == Some(PeerState::Dead))?;
+        let (rank, waiting) = ((*self.neighbors.get(side))?, self.comm().rank());
+        let what = format!("operation {} of a neighbour exchange", state.active.first()?.number.id);
+        Some(CommError::Died { rank, waiting, what }.into())
     }
 
     /// The neighbours that are gone, and how. A rank that has left the communicator is gone if it has never begun the exchange;
