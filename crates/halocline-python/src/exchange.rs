@@ -13,7 +13,7 @@ use crate::process_local::{Closable, Member, drop_deferred};
 use crate::stream::{Handles, Streams};
 use crate::tensor::{Write, written};
 use halocline::device::Address;
-use halocline::{Error, HaloExchange, Pending, ReduceOp, Stream};
+use halocline::{Begin, Error, HaloExchange, Pending, ReduceOp, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -65,6 +65,35 @@ impl PyHaloExchange {
     fn pending(&self, pending: Pending, write: Option<Arc<Write>>) -> PyPending {
         PyPending::of_devices(pending, Arc::clone(&self.streams), self.halo.left(), write)
     }
+
+    /// Begins an exchange or a reduce of a set, and waits for it unless a handle is asked for.
+    fn start(
+        &self,
+        (py, halo): (Python<'_>, &HaloExchange),
+        set: usize,
+        wait: bool,
+        begin: impl Send + FnOnce(Begin<'_>) -> Result<Pending, Error>,
+    ) -> PyResult<Option<PyPending>> {
+        self.arrays.watches.check(py, set)?;
+        let write = self.arrays.versions.begin(py, set)?;
+        let mut has_begun = false;
+        let pending = py.detach(|| {
+            let pending = begin(halo.begin().set(set))?;
+            has_begun = true;
+            match wait {
+                true => pending.wait().map(|()| None),
+                false => Ok(Some(pending)),
+            }
+        });
+        drop_deferred(py);
+        if has_begun {
+            self.arrays.versions.begun(write.as_ref());
+        }
+        match pending.map_err(error::of) {
+            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
+            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
+        }
+    }
 }
 
 #[pymethods]
@@ -112,30 +141,10 @@ impl PyHaloExchange {
         accept!(wait, set, streams);
         let halo = self.halo.get()?;
         let streams = streams.map(|streams| self.streams.get(&streams.0)).transpose()?;
-        self.arrays.watches.check(py, set)?;
-        let write = self.arrays.versions.begin(py, set)?;
-        let mut has_begun = false;
-        let pending = py.detach(|| {
-            let pending = match streams {
-                None => halo.begin().set(set).start()?,
-                Some(streams) => {
-                    halo.begin().set(set).after(&streams.iter().map(|s| &**s).collect::<Vec<_>>()).start()?
-                }
-            };
-            has_begun = true;
-            match wait {
-                true => pending.wait().map(|()| None),
-                false => Ok(Some(pending)),
-            }
-        });
-        drop_deferred(py);
-        if has_begun {
-            self.arrays.versions.begun(write.as_ref());
-        }
-        match pending.map_err(error::of) {
-            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
-            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
-        }
+        self.start((py, &halo), set, wait, |begin| match streams {
+            None => begin.start(),
+            Some(streams) => begin.after(&streams.iter().map(|s| &**s).collect::<Vec<_>>()).start(),
+        })
     }
 
     #[doc = doc!("HaloExchange.exchange_async")]
@@ -165,22 +174,7 @@ impl PyHaloExchange {
             let names = ReduceOp::ALL.map(ReduceOp::name).join(", ");
             error::value_error(format!("op: {op:?} is none of {names}"))
         })?;
-        self.arrays.watches.check(py, set)?;
-        let write = self.arrays.versions.begin(py, set)?;
-        let mut has_begun = false;
-        let pending = py.detach(|| {
-            let pending = halo.begin().set(set).reduce(op).keep_halo(keep).start()?;
-            has_begun = true;
-            if wait { pending.wait().map(|()| None) } else { Ok(Some(pending)) }
-        });
-        drop_deferred(py);
-        if has_begun {
-            self.arrays.versions.begun(write.as_ref());
-        }
-        match pending.map_err(error::of) {
-            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
-            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
-        }
+        self.start((py, &halo), set, wait, |begin| begin.reduce(op).keep_halo(keep).start())
     }
 
     #[doc = doc!("HaloExchange.degree")]

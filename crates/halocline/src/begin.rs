@@ -65,8 +65,7 @@ impl<'a> Begin<'a> {
     /// Reduces instead: the reverse of an exchange ([`HaloExchange::reduce`]).
     #[inline]
     pub fn reduce(mut self, op: ReduceOp) -> Self {
-        let keeps_halo = self.reduction.is_some_and(|reduction| reduction.keeps_halo);
-        self.reduction = Some(Reduction { op, keeps_halo });
+        self.reduction = Some(Reduction { op, keeps_halo: false });
         self
     }
 
