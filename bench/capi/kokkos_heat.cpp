@@ -15,10 +15,11 @@
 // first row is the time of the host alone.
 //
 // Ends with status 1 if Halocline takes over 0.5 of the time of the program by hand in a step, or if results differ.
+#include "median.hpp"
+
 #include <halocline_kokkos.hpp>
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -197,13 +198,6 @@ static void run(contender &program, const hc::pattern &pattern, std::size_t at) 
     step(from, to, interior);
     for (const hc::box &box : boundary) step(from, to, box);
   }
-}
-
-// The median over steps of the slower rank's time.
-static double median(const hc::comm &comm, std::vector<double> times) {
-  comm.all_reduce(hc::span<double>(times), hc::reduce::max);
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
 }
 
 static bool compare(std::size_t cells, std::size_t steps, int axis) {

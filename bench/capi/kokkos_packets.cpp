@@ -11,10 +11,11 @@
 // The program by hand sends from a buffer of the same space; of a GPU through pinned memory of the host, or directly if MPI_AWARE=1. It
 // knows how much comes; the receiver of a packet learns that from the packet. The programs take turns. Times are medians over the rounds,
 // each that of the slower rank, until the values can be used. Ends with status 1 if values differ.
+#include "median.hpp"
+
 #include <halocline_kokkos.hpp>
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -109,12 +110,6 @@ static std::size_t run(contender &program, bool packs, std::size_t length, std::
              first_and_last[1] != value(1 - rank, round, packs ? STRIDE * last : last);
   }
   return wrong;
-}
-
-static double median(const hc::comm &comm, std::vector<double> times) {
-  comm.all_reduce(hc::span<double>(times), hc::reduce::max);
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
 }
 
 static bool compare(std::size_t rounds, bool is_aware) {
