@@ -9,6 +9,7 @@ use halocline::{
     Array, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern, PatternLinks, Pending, ReduceOp,
 };
 use halocline_comm::{Host, System};
+use std::fmt::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -145,6 +146,9 @@ pub fn step_of_pair(ends: &[End; 2], step: u64) -> Outcome {
 /// Futex calls of this thread since [`trap_calls`].
 static FUTEXES: AtomicU32 = AtomicU32::new(0);
 
+/// More bytes than a report has: it is written while system calls are trapped, where a heap that grows would make one.
+const REPORT: usize = 4096;
+
 /// Counts system calls of exchanges and prints the result: `thread` drives a pair of ranks by one thread, `shm` is one of two processes
 /// of a job. Any system call but futex ends the process with the number of the call as a message.
 pub fn main(transport: &str) -> ExitCode {
@@ -167,13 +171,15 @@ fn count_on_threads() -> Result<String, Trouble> {
         (0..WARM_UP).try_for_each(|step| step_of_pair(&ends, step))?;
         pairs.push(ends);
     }
+    let mut report = String::with_capacity(REPORT);
     trap_calls()?;
     for ends in &pairs {
         (WARM_UP..WARM_UP + 1000).try_for_each(|step| step_of_pair(ends, step))?;
     }
     let futexes = FUTEXES.load(Ordering::Relaxed);
     std::mem::forget(pairs);
-    Ok(format!("futex calls in {} x 1000 exchanges: {futexes}\n", KINDS.len()))
+    writeln!(report, "futex calls in {} x 1000 exchanges: {futexes}", KINDS.len())?;
+    Ok(report)
 }
 
 /// Steps in a row between two looks at the count.
@@ -188,8 +194,8 @@ fn count_on_processes() -> Result<String, Trouble> {
         ends.push(end);
     }
     comm.barrier()?;
+    let mut report = String::with_capacity(REPORT);
     trap_calls()?;
-    let mut report = String::new();
     for (end, kind) in ends.iter().zip(KINDS) {
         // If the system preempts the peer for longer than the spin, a wait sleeps. So the window with the fewest calls counts.
         let mut quietest = u32::MAX;
@@ -199,7 +205,7 @@ fn count_on_processes() -> Result<String, Trouble> {
             (first..first + WINDOW).try_for_each(|step| end.step(step))?;
             quietest = quietest.min(FUTEXES.load(Ordering::Relaxed) - before);
         }
-        report += &format!("futex calls in the quietest {WINDOW} exchanges by {kind:?}: {quietest}\n");
+        writeln!(report, "futex calls in the quietest {WINDOW} exchanges by {kind:?}: {quietest}")?;
     }
     std::mem::forget((ends, comm));
     Ok(report)
