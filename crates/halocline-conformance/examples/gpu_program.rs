@@ -265,7 +265,7 @@ fn captured(rank: &Rank<'_>, heat: &Heat, streams: Streams) -> Outcome {
         let refused = halo.schedule_exchange(&[&rank.stream]).map(drop);
         {
             ensure!(
-                matches!(refused, Err(Error::Capturing { .. })),
+                matches!(refused, Err(Error::NotCapturable { .. } | Error::Captured)),
                 "an exchange under capture: {refused:?}"
             );
             Ok(())

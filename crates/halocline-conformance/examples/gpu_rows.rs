@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Options: `--json FILE`; `--only TEXT`, for the rows whose names contain it, without sizes; `--no-nccl`; `--objects`, for
-//! several objects in turn and nothing else.
+//! several objects in turn and nothing else; `--graphs`, for exchanges in CUDA graphs and nothing else (`--only` applies).
 
 use halocline::Communicator;
 use halocline::device::cuda;
@@ -28,6 +28,10 @@ fn main() -> ExitCode {
                 options.objects = true;
                 true
             }
+            "--graphs" => {
+                options.graphs = true;
+                true
+            }
             "--json" => {
                 options.json = arguments.next().map(Into::into);
                 options.json.is_some()
@@ -40,7 +44,7 @@ fn main() -> ExitCode {
         };
         if !understood {
             eprintln!(
-                "{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl, --objects"
+                "{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl, --objects, --graphs"
             );
             return ExitCode::from(2);
         }

@@ -330,7 +330,7 @@ fn bare_times(comm: &Communicator, gpu: &Gpu, pause: u64) -> Result<String> {
                 // SAFETY: words of this function's, which outlive what the streams are given.
                 unsafe {
                     match number {
-                        0 => drop(user.is_capturing()?),
+                        0 => drop(user.capture()?),
                         1 => user.record(&given)?,
                         2 => own.wait(&given)?,
                         3 | 5 => own.launch(&table, epoch)?,

@@ -12,10 +12,12 @@ use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::sim::{Live, Options};
 use halocline::device::{
-    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+    Address, Capture, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec,
+    ValueOp,
 };
 use halocline::{Device, DeviceError, Stream};
 use halocline_device::sim::World;
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -181,9 +183,18 @@ unsafe impl Driver for Holding {
         unsafe { self.of().stream_id(stream) }
     }
 
-    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn capture_of(&self, stream: RawStream) -> Result<Option<Capture>, DeviceError> {
         // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
-        unsafe { self.of().is_capturing(stream) }
+        unsafe { self.of().capture_of(stream) }
+    }
+
+    unsafe fn keep_with_graph(
+        &self,
+        capture: Capture,
+        kept: Arc<dyn Any + Send + Sync>,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().keep_with_graph(capture, kept) }
     }
 
     unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
@@ -263,11 +274,11 @@ unsafe impl Driver for Holding {
         unsafe { self.of().clear(stream, base, bytes) }
     }
 
-    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
+    fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
         // Kernels are loaded before the first one.
         let is_first = !self.is_loaded.swap(true, Ordering::AcqRel);
         let _held = if is_first { self.shared.wait() } else { self.shared.hold() };
-        self.of().upload(table)
+        self.of().upload(works)
     }
 
     unsafe fn drop_table(&self, table: RawTable) {
@@ -276,7 +287,7 @@ unsafe impl Driver for Holding {
         unsafe { self.of().drop_table(table) };
     }
 
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
         // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().launch(stream, table, epoch) }

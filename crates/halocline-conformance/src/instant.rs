@@ -3,7 +3,7 @@
 //! For benchmarks only: it checks no order.
 
 use halocline::device::{
-    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+    Address, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
 };
 use halocline::plan::copy::CopyOp;
 use halocline::{Device, DeviceError};
@@ -70,7 +70,8 @@ struct State {
     places: Vec<Place>,
     /// Physical memories that begin within a place, by their first address, and their identities.
     pieces: BTreeMap<Address, u64>,
-    tables: Vec<Arc<Table>>,
+    /// Each with its works: one, or those for even and odd epochs.
+    tables: Vec<Arc<Vec<Table>>>,
 }
 
 /// An uploaded table: of each part what it copies (target, source, bytes) and raises.
@@ -327,29 +328,35 @@ unsafe impl Driver for Instant {
         }
     }
 
-    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
-        let blocks = |op: &CopyOp| {
-            let mut blocks = Vec::new();
-            op.for_each_block(|from, to, bytes| {
-                let source = table.sources[op.source].wrapping_add_signed(from as i64);
-                blocks.push((table.targets[op.target].wrapping_add_signed(to as i64), source, bytes));
-            });
-            blocks
+    fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
+        let table = |work: &TableSpec<'_>| {
+            let blocks = |op: &CopyOp| {
+                let mut blocks = Vec::new();
+                op.for_each_block(|from, to, bytes| {
+                    let source = work.sources[op.source].wrapping_add_signed(from as i64);
+                    blocks.push((work.targets[op.target].wrapping_add_signed(to as i64), source, bytes));
+                });
+                blocks
+            };
+            let parts = work.parts.iter();
+            let parts = parts.map(|part| (part.ops.iter().flat_map(blocks).collect(), part.raises.to_vec()));
+            Table { parts: parts.collect() }
         };
-        let parts = table.parts.iter();
-        let parts = parts.map(|part| (part.ops.iter().flat_map(blocks).collect(), part.raises.to_vec()));
-        let table = Arc::new(Table { parts: parts.collect() });
         let mut state = self.lock();
-        state.tables.push(table);
+        state.tables.push(Arc::new(works.iter().map(table).collect()));
         Ok(RawTable(state.tables.len() - 1))
     }
 
     unsafe fn drop_table(&self, _: RawTable) {}
 
-    unsafe fn launch(&self, _: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+    unsafe fn launch(&self, _: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError> {
         self.call(Call::Launch);
-        let table = Arc::clone(&self.lock().tables[table.0]);
-        for (blocks, raises) in &table.parts {
+        let Epoch::Given(epoch) = epoch else {
+            let what = "it captures nothing, so that it has no counters".to_owned();
+            return Err(DeviceError::Lost { device: 0, what });
+        };
+        let works = Arc::clone(&self.lock().tables[table.0]);
+        for (blocks, raises) in &works[(epoch % works.len() as u64) as usize].parts {
             // SAFETY: the caller promises that the memory of the table is valid and that nothing else uses what it
             // copies meanwhile.
             blocks.iter().for_each(|&(target, source, bytes)| unsafe { copy(target, source, bytes) });

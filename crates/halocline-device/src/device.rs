@@ -1,7 +1,9 @@
 //! A device and the resources that it owns: memory, streams, copy tables. [`Driver`] documents ordering,
 //! blocking and failure of each call.
 
-use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp};
+use crate::driver::{
+    Address, Capture, Driver, Epoch, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp,
+};
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
 use crate::tuning::Tuning;
@@ -194,7 +196,16 @@ impl Device {
 
     /// Uploads a copy table for launches.
     pub fn upload(&self, table: &TableSpec<'_>) -> Result<CopyTable, DeviceError> {
-        let raw = self.once_freed(|| self.0.upload(table))?;
+        self.upload_works(std::slice::from_ref(table))
+    }
+
+    /// As [`Device::upload`], with a work for even epochs and one for odd epochs ([`Driver::upload`]).
+    pub fn upload_alternating(&self, works: &[TableSpec<'_>; 2]) -> Result<CopyTable, DeviceError> {
+        self.upload_works(works)
+    }
+
+    fn upload_works(&self, works: &[TableSpec<'_>]) -> Result<CopyTable, DeviceError> {
+        let raw = self.once_freed(|| self.0.upload(works))?;
         Ok(CopyTable { device: self.clone(), raw })
     }
 }
@@ -420,7 +431,16 @@ impl Stream {
     #[inline]
     pub unsafe fn launch(&self, table: &CopyTable, epoch: u64) -> Result<(), DeviceError> {
         // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::launch`.
-        unsafe { self.device.0.launch(self.raw, table.raw, epoch) }
+        unsafe { self.device.0.launch(self.raw, table.raw, Epoch::Given(epoch)) }
+    }
+
+    /// As [`Stream::launch`], for the epoch after those that a counter has counted ([`Epoch::Counted`]).
+    ///
+    /// # Safety
+    /// The contract of [`Driver::launch`] holds for the table, its memory and the counter.
+    pub unsafe fn launch_counted(&self, table: &CopyTable, counter: Address) -> Result<(), DeviceError> {
+        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::launch`.
+        unsafe { self.device.0.launch(self.raw, table.raw, Epoch::Counted(counter)) }
     }
 
     /// The value of a word at some moment after the call, if available soon. The stream waits for nothing.
@@ -432,12 +452,12 @@ impl Stream {
         unsafe { self.device.0.peek(self.raw, word) }
     }
 
-    /// Whether the stream is being captured into a graph.
+    /// The capture that the stream takes part in ([`Driver::capture_of`]).
     #[inline]
-    pub fn is_capturing(&self) -> Result<bool, DeviceError> {
+    pub fn capture(&self) -> Result<Option<Capture>, DeviceError> {
         // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
         // `self`.
-        unsafe { self.device.0.is_capturing(self.raw) }
+        unsafe { self.device.0.capture_of(self.raw) }
     }
 
     /// Whether all its work is done.

@@ -10,11 +10,11 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub(crate) use arguments::POISON;
 pub use arguments::{
-    Address, Connection, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, Slot,
-    TablePart, TableSpec, ValueOp,
+    Address, Capture, Connection, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal,
+    Slot, TablePart, TableSpec, ValueOp, counted, epochs_counted,
 };
+pub(crate) use arguments::{MOST_COUNTED_BLOCKS, POISON};
 
 /// One device.
 ///
@@ -192,12 +192,27 @@ pub unsafe trait Driver: Any + Send + Sync {
         None
     }
 
-    /// Whether the stream is being captured into a graph (`cuStreamIsCapturing`).
+    /// The capture that the stream takes part in (`cuStreamGetCaptureInfo`). Fails if an error has ended the capture but the program
+    /// has not.
     ///
     /// # Safety
     /// `stream` is 0, or a stream of this process that has not been destroyed.
-    unsafe fn is_capturing(&self, _stream: RawStream) -> Result<bool, DeviceError> {
-        Ok(false)
+    unsafe fn capture_of(&self, _stream: RawStream) -> Result<Option<Capture>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Keeps a value until the graph under capture, what is instantiated from it, and their launches have ended
+    /// (`cuGraphRetainUserObject`). Another thread may drop it.
+    ///
+    /// # Safety
+    /// [`Driver::capture_of`] has returned the capture, which has not ended.
+    unsafe fn keep_with_graph(
+        &self,
+        capture: Capture,
+        _kept: Arc<dyn Any + Send + Sync>,
+    ) -> Result<(), DeviceError> {
+        let what = format!("capture {} is none of this device's", capture.id);
+        Err(DeviceError::Lost { device: self.ordinal(), what })
     }
 
     /// Whether all work of the stream is done; if so, the caller sees its effects (`cuStreamQuery`).
@@ -283,9 +298,10 @@ pub unsafe trait Driver: Any + Send + Sync {
         copied
     }
 
-    /// Uploads a copy table. Checks that this device can reach every byte. Waits for the device
+    /// Uploads a copy table, with one work for all epochs, or one for even epochs and one for odd epochs, which differ in the addresses
+    /// of flags and buffers alone, by multiples of 128 bytes. Checks that this device can reach every byte. Waits for the device
     /// (`cuMemAlloc`, `cuMemcpyHtoD`).
-    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError>;
+    fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError>;
 
     /// Thread blocks of a launch that may wait for flags; see [`Driver::waiting_block_limit`].
     ///
@@ -302,7 +318,7 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// it is unfinished.
     unsafe fn drop_table(&self, table: RawTable);
 
-    /// Executes a copy table for an epoch, in one kernel (`cuLaunchKernel`).
+    /// Executes a copy table for an epoch, in one kernel (`cuLaunchKernel`). [`Epoch::Counted`] needs a table that does something, in at most 2^20 blocks.
     ///
     /// Parts do not wait for each other while at most [`Driver::waiting_block_limit`] blocks wait, but the stream's later
     /// work waits for all parts. A part must not wait for that later work, nor for a launch that this
@@ -316,7 +332,9 @@ pub unsafe trait Driver: Any + Send + Sync {
     ///   waits and before it raises flags; a part without waits copies from the start of the launch, and a
     ///   part that raises no flags until its end.
     /// - From the start of the launch, nothing writes the sources of an early part.
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError>;
+    /// - A counter lies in memory of the stream's device that stays valid until the launch is over. Meanwhile nothing writes it, and no
+    ///   other launch uses it.
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError>;
 
     /// Loads a word of pinned memory with acquire semantics.
     ///

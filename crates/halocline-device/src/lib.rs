@@ -23,8 +23,8 @@ mod variable;
 pub use deferred_free::Waiting;
 pub use device::{CopyTable, Device, Memory, Stream};
 pub use driver::{
-    Address, Connection, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, Slot,
-    TablePart, TableSpec, ValueOp,
+    Address, Capture, Connection, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable,
+    Signal, Slot, TablePart, TableSpec, ValueOp, counted, epochs_counted,
 };
 pub use element::{Bool, Element};
 pub use error::DeviceError;

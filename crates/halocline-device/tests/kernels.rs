@@ -76,7 +76,9 @@ fn a_gpu_newer_than_nvrtc_gets_ptx() {
     let future = compiler.compile("copy.cu", COPY_KERNELS, &[], 9990).unwrap_or_else(|why| panic!("{why}"));
     assert!(future.target.starts_with("compute_") && future.code().starts_with(b"//"), "{}", future.target);
     let code = String::from_utf8_lossy(future.code());
-    for kernel in ["halocline_copy", "halocline_copy_ll"] {
+    for kernel in
+        ["halocline_copy", "halocline_copy_ll", "halocline_copy_counted", "halocline_copy_ll_counted"]
+    {
         assert!(code.contains(&format!(".entry {kernel}(")), "there is no {kernel}");
     }
 }

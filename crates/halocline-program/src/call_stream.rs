@@ -75,7 +75,7 @@ pub(crate) struct CallStream<'a> {
 
 impl<'a> CallStream<'a> {
     pub(crate) fn of(stream: &'a Stream) -> Result<Self, DeviceError> {
-        let id = match stream.is_capturing()? {
+        let id = match stream.capture()?.is_some() {
             true => StreamId::Captured,
             false => {
                 stream.id().map_or_else(|| StreamId::OfThread(std::thread::current().id()), StreamId::Known)

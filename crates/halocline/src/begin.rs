@@ -104,8 +104,8 @@ impl<'a> Begin<'a> {
                 let life = &halo.bound().life;
                 let _span = trace::exchange(&life.comm, &life.name, halo.epoch() + 1);
                 match streams {
-                    None => scheduled.begin_bound(set),
-                    Some(streams) => scheduled.begin(set, streams.iter().copied()),
+                    None => scheduled.begin_bound(set, halo.object()),
+                    Some(streams) => scheduled.begin((set, halo.object()), streams.iter().copied()),
                 }
             }
         }

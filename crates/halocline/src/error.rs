@@ -67,13 +67,26 @@ pub enum Error {
     },
     /// A stream is being captured into a graph.
     #[error(
-        "stream {stream} is being captured into a CUDA graph; a graph can contain neither an exchange nor a pack or unpack: end the \
-         capture first, then call it between the launches of the graphs"
+        "stream {stream} does not take part in the capture of the other streams, or of the exchange that it is to wait for; give streams of \
+         one capture, or none that is being captured"
     )]
-    Capturing {
+    OtherCapture {
         /// Which stream, counted in the order given.
         stream: usize,
     },
+    /// A call on a stream under capture, of an object whose exchanges no graph can hold.
+    #[error(
+        "exchanges of this object cannot be captured into a CUDA graph: {why}; begin them between the launches of the graphs"
+    )]
+    NotCapturable {
+        /// Why an exchange is not one launch on the device.
+        why: &'static str,
+    },
+    /// The host is to wait for a captured exchange, or asks whether it is over.
+    #[error(
+        "the exchange was captured into a CUDA graph, which runs it at each launch; wait for the stream that the graph was launched on"
+    )]
+    Captured,
     /// The memory of a foreign field has changed since the bind.
     #[error(
         "the memory of device field {field} was freed, or has moved, since the bind; bind the field again"

@@ -9,7 +9,7 @@ use crate::explain::{self, LinkCounts, LinkInfo};
 use crate::lifecycle::Engine;
 use crate::options::BindOptions;
 use crate::set::Set;
-use crate::stream::Scheduled;
+use crate::stream::{Scheduled, is_captured};
 use crate::trace;
 use halocline_comm::Communicator;
 use halocline_device::Stream;
@@ -109,6 +109,11 @@ impl HaloExchange {
         Self { bound, sets, scheduled: self.scheduled.clone(), shared }
     }
 
+    /// What all handles share.
+    pub(crate) fn object(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn bound(&self) -> &Arc<Bound> {
         &self.bound
     }
@@ -154,14 +159,21 @@ impl HaloExchange {
     /// - The device's queue is full. CUDA takes about 1,000 operations a stream. An exchange has two to five, and two more if a
     ///   staged message has several chunks (4 MiB or more each).
     ///
-    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::Capturing`],
+    /// **Graphs.** If the streams are being captured into a CUDA graph, the exchange is captured: each launch of the graph exchanges what the
+    /// fields hold then. So is [`Pending::schedule_wait`], which the graph needs before its end. Ranks may mix captured exchanges and others, as
+    /// long as all make the same exchanges in the same order. A launch comes after the exchanges before it: the stream has waited for those.
+    /// The graph, and all that is instantiated from it, keeps this object and the fields that it holds; other memory stays valid as long.
+    /// After a failure launches exchange nothing, and the next call reports it. [`Error::NotCapturable`] and [`Error::OtherCapture`] refuse a
+    /// capture.
+    ///
+    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::NotCapturable`], [`Error::OtherCapture`],
     /// [`Error::TooManyInFlight`] and [`Error::NotDriven`] leave the object as it was; after [`Error::MemoryMoved`] it has failed,
     /// here and at its peers. None of them counts as an exchange.
     pub fn schedule_exchange(&self, streams: &[&Stream]) -> Result<Pending, Error> {
         self.begin().after(streams).schedule()
     }
 
-    /// Makes later work of the stream wait for the latest exchange, if there is one: [`Pending::schedule_wait`].
+    /// Makes later work of the stream wait for the latest exchange, begun or captured, if there is one: [`Pending::schedule_wait`].
     pub fn schedule_wait(&self, stream: &Stream) -> Result<(), Error> {
         self.pending().map_or(Ok(()), |pending| pending.schedule_wait(stream))
     }
@@ -207,9 +219,9 @@ impl HaloExchange {
         self.sets.len()
     }
 
-    /// The latest exchange, complete or not; `None` before the first.
+    /// The latest exchange, complete or not, or captured; `None` before the first.
     pub fn pending(&self) -> Option<Pending> {
-        let epoch = self.epoch();
+        let epoch = self.scheduled.as_ref().map_or_else(|| self.epoch(), |scheduled| scheduled.latest());
         (epoch > 0).then(|| self.pending_of(epoch))
     }
 
@@ -224,6 +236,8 @@ impl HaloExchange {
     #[inline]
     pub fn has_begun(&self, epoch: u64) -> bool {
         (1..=self.epoch()).contains(&epoch)
+            || is_captured(epoch)
+                && self.scheduled.as_ref().is_some_and(|scheduled| epoch <= scheduled.latest())
     }
 
     /// As [`Pending::wait`] of the exchange of an epoch, which has begun, without a handle.
@@ -281,6 +295,7 @@ impl Pending {
     /// Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing.
     pub fn wait(&self) -> Result<(), Error> {
         let Some(scheduled) = &self.scheduled else { return self.bound.wait(self.epoch) };
+        self.check_begun()?;
         let _span = trace::wait(&self.bound.life.comm, &self.bound.life.name, self.epoch);
         self.bound.wait(self.epoch)?;
         scheduled.wait(self.epoch)
@@ -305,19 +320,33 @@ impl Pending {
     pub fn schedule_wait(&self, stream: &Stream) -> Result<(), Error> {
         let Some(scheduled) = &self.scheduled else { return self.bound.wait(self.epoch) };
         let _span = trace::schedule_wait(&self.bound.life.comm, &self.bound.life.name, self.epoch);
-        self.bound.wait(self.epoch)?;
+        if !is_captured(self.epoch) {
+            self.bound.wait(self.epoch)?;
+        }
         scheduled.schedule_wait(self.epoch, stream)
     }
 
     /// Whether [`Pending::wait`] would return at once. Makes progress, never blocks.
     pub fn is_ready(&self) -> Result<bool, Error> {
+        self.check_begun()?;
         let host = self.bound.is_ready(self.epoch)?;
         Ok(self.scheduled.as_ref().map_or(Ok(true), |scheduled| scheduled.is_ready(self.epoch))? && host)
     }
 
-    /// The epoch of this exchange: it counts those of the object from 1.
+    /// The number of this exchange: it counts those of the object that calls have begun, from 1. Captured ones have numbers of their own,
+    /// from 2^63 + 1 on.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Whether it was captured into a graph.
+    pub fn is_captured(&self) -> bool {
+        is_captured(self.epoch)
+    }
+
+    /// Fails if it was captured: the host does not know when a graph is launched.
+    pub(crate) fn check_begun(&self) -> Result<(), Error> {
+        if self.is_captured() { Err(Error::Captured) } else { Ok(()) }
     }
 
     /// Drops it. If it is the last handle of the object, the end of the object may wait: drop the returned value where that is fine.

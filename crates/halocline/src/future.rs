@@ -59,6 +59,8 @@ struct Waiting {
 
 impl Exchanging {
     pub(crate) fn new(begun: Result<Pending, Error>) -> Self {
+        // No host waits for a captured exchange.
+        let begun = begun.and_then(|pending| pending.check_begun().map(|()| pending));
         Self { begun, waiting: Waiting::default() }
     }
 }

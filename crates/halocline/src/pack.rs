@@ -61,7 +61,7 @@ impl HaloExchange {
     ///
     /// It takes its place in the order of the stream, which is of any of the object's devices, as a kernel would that reads the
     /// owned cells: after all that the stream was given before, which is to be what writes them. With an exchange of the same fields
-    /// nothing but the stream orders it. What reads the message comes later in the stream, or waits for an event there.
+    /// nothing but the stream orders it; a stream under capture takes it into its graph. What reads the message comes later in the stream, or waits for an event there.
     ///
     /// Blocks for no work of a device, unless the stream's queue is full ([`HaloExchange::schedule_exchange`]). The first call for a
     /// buffer makes a copy table, which waits for the device as a bind does; a few are kept for each peer and direction, so that later calls
@@ -69,7 +69,7 @@ impl HaloExchange {
     /// other, whatever their streams. The object may be dropped meanwhile.
     ///
     /// Fails with [`Error::OfHost`] (host fields), [`Error::OfDevices`] (host and device fields), [`Error::NoSuchPeer`],
-    /// [`Error::MessageLength`], [`Error::MessageInField`], [`Error::StreamDevice`], [`Error::Capturing`], [`Error::MemoryMoved`], [`Error::Failed`] (an
+    /// [`Error::MessageLength`], [`Error::MessageInField`], [`Error::StreamDevice`], [`Error::MemoryMoved`], [`Error::Failed`] (an
     /// exchange of the object has), and [`Error::Device`]: of memory that the device does not reach, or not all of, that is
     /// [`NotReachable`](halocline_device::DeviceError::NotReachable), [`OutOfBounds`](halocline_device::DeviceError::OutOfBounds),
     /// [`NoPeerAccess`](halocline_device::DeviceError::NoPeerAccess) or [`NotShared`](halocline_device::DeviceError::NotShared).
@@ -161,7 +161,7 @@ impl HaloExchange {
         check_apart(peer, set, &(first..first.saturating_add(message.1)))?;
         // SAFETY: the message has the part's length, as was checked. The caller promises that it stays valid until the
         // stream has done it, and that the stream orders all that uses it or the cells meanwhile.
-        unsafe { scheduled.copy_message(set, link, message, stream) }
+        unsafe { scheduled.copy_message((set, self.object()), link, message, stream) }
     }
 
     fn host_part(&self, peer: usize, direction: Direction) -> Result<(&Link, &Part), Error> {

@@ -47,38 +47,6 @@ fn a_stream_of_another_device() {
     });
 }
 
-#[test]
-fn a_stream_that_is_being_captured() {
-    under_seeds(2, |world, comm| {
-        let devices = devices(world, 1)?;
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &devices[0])?;
-        let inline = BindOptions::default().inline(true);
-        for options in [BindOptions::default(), inline] {
-            let halo = yard.bind(comm, &[&[0]], &options)?;
-            let (own, captured) =
-                (devices[0].stream(Priority::Normal)?, devices[0].stream(Priority::Normal)?);
-            world.capture(&captured, true)?;
-            yard.produce(world, &[0], &own, 1)?;
-            match halo.schedule_exchange(&[&own, &captured]) {
-                Err(Error::Capturing { stream: 1 }) => {}
-                other => fail!("instead of a refusal: {other:?}"),
-            }
-            let pending = halo.schedule_exchange(&[&own])?;
-            ensure!(pending.epoch() == 1, "a refusal counted as an exchange");
-            match pending.schedule_wait(&captured) {
-                Err(Error::Capturing { stream: 0 }) => {}
-                other => fail!("instead of a refusal: {other:?}"),
-            }
-            // Once the capture has ended, it is a stream as others are.
-            world.capture(&captured, false)?;
-            pending.schedule_wait(&captured)?;
-            yard.consume(world, &[0], &captured, 1)?;
-            captured.synchronise()?;
-        }
-        Ok(())
-    });
-}
-
 /// What is not of this world, and what is bound on both.
 fn of_two_worlds(one: &World, two: &World) -> Outcome {
     let comm = Communicator::single();

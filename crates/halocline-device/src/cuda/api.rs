@@ -74,6 +74,7 @@ pub(super) mod code {
     pub(in super::super) const NOT_READY: i32 = 600;
     pub(in super::super) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     pub(in super::super) const TOO_MANY_PEERS: i32 = 711;
+    pub(in super::super) const CAPTURE_INVALIDATED: i32 = 901;
 
     /// Whether the driver rejected kernel code: an image, PTX or its version, no code for the GPU, or a
     /// source.
@@ -86,6 +87,13 @@ pub(super) mod code {
     pub(in super::super) fn is_fatal(code: i32) -> bool {
         matches!(code, 4 | 201 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999)
     }
+}
+
+/// States of a capture.
+pub(super) mod capture {
+    pub(in super::super) const NONE: i32 = 0;
+    /// An error has ended it.
+    pub(in super::super) const INVALIDATED: i32 = 2;
 }
 
 macro_rules! api {
@@ -193,8 +201,15 @@ api! {
         destroy_stream: b"cuStreamDestroy_v2\0"(usize);
         stream_context: b"cuStreamGetCtx\0"(usize, *mut usize);
         priority: b"cuStreamGetPriority\0"(usize, *mut c_int);
-        /// Stream, state; 0 if it is not capturing.
+        /// Stream, state ([`capture`]).
         is_capturing: b"cuStreamIsCapturing\0"(usize, *mut c_int);
+        /// Stream, state, identifier, graph; the last two, nodes and their count, may be null.
+        capture_info: b"cuStreamGetCaptureInfo_v2\0"(usize, *mut c_int, *mut u64, *mut usize, *mut c_void, *mut c_void);
+        /// Object, value, a function that gets the value once nothing refers to the object, references, flags.
+        create_user_object: b"cuUserObjectCreate\0"(*mut usize, *mut c_void, extern "C" fn(*mut c_void), c_uint, c_uint);
+        release_user_object: b"cuUserObjectRelease\0"(usize, c_uint);
+        /// Graph, object, references, flags.
+        retain_user_object: b"cuGraphRetainUserObject\0"(usize, usize, c_uint, c_uint);
         query: b"cuStreamQuery\0"(usize);
         synchronise: b"cuStreamSynchronize\0"(usize);
         destroy_event: b"cuEventDestroy_v2\0"(usize);

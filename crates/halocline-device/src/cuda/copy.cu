@@ -9,6 +9,13 @@
 //   last one raises;
 //   then one block for each item of the other parts.
 //
+// A table may have one work for even epochs and another for odd ones. They have the same shape, so that the arrays of the second lie at
+// one distance behind those of the first.
+//
+// The epoch of a launch is an argument, or the next one of a counter in device memory. Each block of a counted launch reads the counter when it
+// begins and adds to it when it ends. The sum of all additions is one epoch, so that the number of whole epochs stays the same as long as a
+// block has not ended.
+//
 // The carriers of waiting parts are few enough to be resident all at once. An item contains everything that
 // its block needs: each dependent memory access costs a block about as long as the copying.
 //
@@ -91,7 +98,7 @@ struct Table {
   u32 bare;  // parts without copies
   u32 first_count;
   u32 tied; // number of counters
-  u32 unused;
+  u32 odd;  // distance of the arrays for odd epochs from those for even epochs, in units of 16 bytes; 0: they are the same
 };
 
 static_assert(sizeof(Region) == 128 && sizeof(Item) == 192 && sizeof(Part) == 16, "as on the host");
@@ -124,6 +131,21 @@ __device__ __forceinline__ void store_words(u64 to, const u64 (&words)[2]) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(words[0]), "l"(words[1]) : "memory");
 }
 #endif
+
+// An array of the table, for an epoch.
+template <typename T> __device__ __forceinline__ T *of_epoch(T *even, const Table &table, u64 epoch) {
+  return (T *)((u64)even + ((epoch & 1) != 0 ? (u64)table.odd * 16 : 0));
+}
+
+// Counters of epochs: the epochs that are over, and below them what the blocks of the current launch have added.
+constexpr u32 BLOCKS = 20;
+
+__device__ __forceinline__ u64 next_epoch(const u64 *counter) { return (load_word(counter) >> BLOCKS) + 1; }
+
+// A block has ended. Called by one of its threads, once the block has read the counter.
+__device__ __forceinline__ void count_block(u64 *counter) {
+  atomicAdd(counter, blockIdx.x == 0 ? (1ull << BLOCKS) - (gridDim.x - 1) : 1ull);
+}
 
 // n / divisor, for n below 2^31.
 __device__ __forceinline__ u32 divide(u32 n, u32 multiplier, u32 shift) { return (__umulhi(multiplier, n) + n) >> shift; }
@@ -196,16 +218,17 @@ __device__ __forceinline__ void pause(u32 looks) {
 __device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_word(table.guard) == 0; }
 
 // Waits before a block's first store: its first warp polls all flags of the part. Returns whether the part
-// may copy. Checks the guard in between, because a wait that ends after the guard was set ends by poison.
+// may copy. Checks the guard now and then: if it is set, the wait ends.
 __device__ __forceinline__ bool may_store(const Table &table, const Item &item, u64 epoch, u32 &good) {
   if (threadIdx.x < LANES) {
     bool well = is_well(table);
     for (u32 at = threadIdx.x; at < item.waits; at += LANES) {
-      const Wait wait = at == 0 ? item.awaited : table.waits[item.wait + at];
+      const Wait wait = at == 0 ? item.awaited : of_epoch(table.waits, table, epoch)[item.wait + at];
       i64 far = beyond(wait, epoch);
-      for (u32 looks = 0; far < 0; looks++) {
+      for (u32 looks = 0; far < 0 && well; looks++) {
         pause(looks);
         far = beyond(wait, epoch);
+        if (looks % LANES == LANES - 1) well = is_well(table);
       }
       well &= far < POISON || table.guard == nullptr;
     }
@@ -387,12 +410,13 @@ __device__ void do_bare(const Table &table, u64 epoch) {
     }
     for (u32 looks = 0; open; looks++) {
       pause(looks);
+      if (looks % LANES == LANES - 1 && !is_well(table)) return;
       for (u32 rest = open; rest; rest &= rest - 1) {
         const u32 nth = __ffs(rest) - 1;
-        const Part part = table.parts[first + nth * THREADS + threadIdx.x];
+        const Part part = of_epoch(table.parts, table, epoch)[first + nth * THREADS + threadIdx.x];
         bool reached = true, well = true;
         for (u32 at = 0; at < part.waits && reached; at++) {
-          const i64 far = beyond(table.waits[part.wait + at], epoch);
+          const i64 far = beyond(of_epoch(table.waits, table, epoch)[part.wait + at], epoch);
           reached = far >= 0;
           well &= far < POISON || table.guard == nullptr;
         }
@@ -400,7 +424,7 @@ __device__ void do_bare(const Table &table, u64 epoch) {
         open &= ~(1u << nth);
         if (part.raises == 0 || !well || !is_well(table)) continue;
         fence_system();
-        for (u32 at = 0; at < part.raises; at++) store_word(table.raises[part.raise + at], epoch);
+        for (u32 at = 0; at < part.raises; at++) store_word(of_epoch(table.raises, table, epoch)[part.raise + at], epoch);
       }
     }
   }
@@ -410,23 +434,27 @@ __device__ void do_bare(const Table &table, u64 epoch) {
 constexpr u32 WORDS = sizeof(Item) / 4;
 constexpr u32 WARPS = THREADS / LANES;
 
-__device__ __forceinline__ u32 word_of(const Table &table, u32 item, u32 word) { return ((const u32 *)(table.items + item))[word]; }
+// Items in shared memory: the first one of the block, for even and for odd epochs, then one for each warp.
+constexpr u32 HEADS = 2, ITEMS = HEADS + WARPS;
+
+__device__ __forceinline__ u32 word_of(const Item *items, u32 item, u32 word) { return ((const u32 *)(items + item))[word]; }
 
 // Executes the items of a block in order; the first one is loaded. Each warp executes the others
 // independently, so that some load while others store. Returns whether it may copy.
-template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, Item (&items)[1 + WARPS], u64 epoch, u32 &good) {
+template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, Item (&items)[ITEMS], u32 first, u64 epoch, u32 &good) {
   static_assert(WORDS > LANES && WORDS <= 2 * LANES, "two words a thread");
   const u32 lane = threadIdx.x % LANES;
-  for (u32 at = 0;;) {
+  const Item *const all = of_epoch(table.items, table, epoch);
+  for (u32 at = first;;) {
     const u32 next = items[at].next;
     u32 ahead[2] = {};
     if (next != 0) {
-      ahead[0] = word_of(table, next, lane);
-      if (lane < WORDS - LANES) ahead[1] = word_of(table, next, LANES + lane);
+      ahead[0] = word_of(all, next, lane);
+      if (lane < WORDS - LANES) ahead[1] = word_of(all, next, LANES + lane);
     }
     if (!move_item<true, SLOTS>(table, items[at], epoch, good)) return false;
     if (next == 0) return true;
-    at = 1 + threadIdx.x / LANES;
+    at = HEADS + threadIdx.x / LANES;
     __syncwarp();
     u32 *const words = (u32 *)&items[at];
     words[lane] = ahead[0];
@@ -435,28 +463,57 @@ template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, 
   }
 }
 
-template <bool SLOTS>
-__device__ __forceinline__ void copy(const Table &table, u64 epoch, Item (&items)[1 + WARPS], u32 &well, u32 &good) {
+// What the threads of a block share.
+struct Shared {
+  Item items[ITEMS];
+  u64 epoch;
+  u32 well, good;
+};
+
+// `COUNTED`: the epoch is the next one of a counter, whose address is `given`.
+template <bool SLOTS, bool COUNTED> __device__ __forceinline__ void copy(const Table &table, u64 given, Shared &shared) {
   u32 block = blockIdx.x;
+  u64 epoch = given;
   if (table.bare != 0 || table.first_count != 0) {
     if (block == 0) {
+      if constexpr (COUNTED) {
+        if (threadIdx.x == 0) shared.epoch = next_epoch((const u64 *)given);
+        __syncthreads();
+        epoch = shared.epoch;
+      }
       // These flags publish nothing of this launch; earlier work is visible already.
       if (threadIdx.x < table.first_count && is_well(table)) store_word(table.first[threadIdx.x], epoch);
       return do_bare(table, epoch);
     }
     block--;
   }
-  const Item &head = items[0];
-  if (threadIdx.x < WORDS) ((u32 *)&items[0])[threadIdx.x] = word_of(table, block, threadIdx.x);
-  if (threadIdx.x == WORDS) well = is_well(table);
+  // While the counter is read, the items for even and for odd epochs are.
+  u32 first = 0;
+  if constexpr (COUNTED) {
+    const u32 words = table.odd != 0 ? HEADS * WORDS : WORDS;
+    for (u32 word = threadIdx.x; word < words; word += THREADS) {
+      const u32 odd = word / WORDS;
+      ((u32 *)&shared.items[odd])[word - odd * WORDS] = word_of(of_epoch(table.items, table, odd), block, word - odd * WORDS);
+    }
+    if (threadIdx.x == THREADS - 1) shared.epoch = next_epoch((const u64 *)given);
+    if (threadIdx.x == THREADS - 2) shared.well = is_well(table);
+  } else {
+    if (threadIdx.x < WORDS) ((u32 *)&shared.items[0])[threadIdx.x] = word_of(of_epoch(table.items, table, epoch), block, threadIdx.x);
+    if (threadIdx.x == WORDS) shared.well = is_well(table);
+  }
   __syncthreads();
-  bool may = well || head.waits != 0;
-  if (may && head.waits != 0 && !head.early) may = may_store(table, head, epoch, good);
+  if constexpr (COUNTED) {
+    epoch = shared.epoch;
+    if (table.odd != 0) first = epoch & 1;
+  }
+  const Item &head = shared.items[first];
+  bool may = shared.well;
+  if (may && head.waits != 0 && !head.early) may = may_store(table, head, epoch, shared.good);
   if (may && head.next == 0 && !head.early) {
-    const bool all = move_item<false, SLOTS>(table, head, epoch, good);
+    const bool all = move_item<false, SLOTS>(table, head, epoch, shared.good);
     if constexpr (SLOTS) may = all;
   } else if (may) {
-    may = carry<SLOTS>(table, items, epoch, good);
+    may = carry<SLOTS>(table, shared.items, first, epoch, shared.good);
   }
   if (head.raises == 0) return;
   if constexpr (SLOTS) may = __syncthreads_and(may);
@@ -473,18 +530,29 @@ __device__ __forceinline__ void copy(const Table &table, u64 epoch, Item (&items
   }
   if (!may) return;
   store_word(head.raised, epoch);
-  for (u32 at = 1; at < head.raises; at++) store_word(table.raises[head.raise + at], epoch);
+  for (u32 at = 1; at < head.raises; at++) store_word(of_epoch(table.raises, table, epoch)[head.raise + at], epoch);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
-  __shared__ Item items[1 + WARPS];
-  __shared__ u32 well, good;
-  copy<false>(table, epoch, items, well, good);
+  __shared__ Shared shared;
+  copy<false, false>(table, epoch, shared);
 }
 
 // The kernel for tables with parts that write or read slots.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll(const __grid_constant__ Table table, u64 epoch) {
-  __shared__ Item items[1 + WARPS];
-  __shared__ u32 well, good;
-  copy<true>(table, epoch, items, well, good);
+  __shared__ Shared shared;
+  copy<true, false>(table, epoch, shared);
+}
+
+// The same for the next epoch of a counter.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_counted(const __grid_constant__ Table table, u64 *counter) {
+  __shared__ Shared shared;
+  copy<false, true>(table, (u64)counter, shared);
+  if (threadIdx.x == 0) count_block(counter);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll_counted(const __grid_constant__ Table table, u64 *counter) {
+  __shared__ Shared shared;
+  copy<true, true>(table, (u64)counter, shared);
+  if (threadIdx.x == 0) count_block(counter);
 }

@@ -1,18 +1,19 @@
 //! Implements [`Driver`] for GPUs with the functions of the CUDA driver.
 
-use super::api::{WordOp, code};
+use super::api::{WordOp, capture, code};
 use super::context::Primary;
-use super::gpu::{CudaDriver, ENABLED, events};
+use super::gpu::{CopyKernels, CudaDriver, ENABLED, events};
 use super::module::Function;
 use super::table::{Argument, Cut, THREADS};
 use crate::deferred_free;
 use crate::driver::{
-    Address, Connection, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec,
-    ValueOp,
+    Address, Capture, Connection, Driver, Epoch, MOST_COUNTED_BLOCKS, MemorySpace, Place, Priority, RawEvent,
+    RawStream, RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
+use std::any::Any;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +25,8 @@ struct CudaTable {
     /// Its memory on the device.
     base: Address,
     argument: Argument,
-    kernel: Function,
+    /// For an epoch that the launch gives, and for one that a counter gives.
+    kernels: [Function; 2],
     blocks: c_uint,
     waiting_blocks: u32,
     launches: AtomicUsize,
@@ -43,6 +45,10 @@ const RDMA_WRITES_ORDERING: c_int = 118;
 const ORDERED_FOR_OWNER: c_int = 100;
 /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
 const NATIVE_ATOMICS: c_int = 3;
+
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, `CU_GRAPH_USER_OBJECT_MOVE`.
+const NO_DESTRUCTOR_SYNC: c_uint = 1;
+const MOVE: c_uint = 1;
 
 /// Flag operations in one driver call.
 const WORDS_AT_ONCE: usize = 64;
@@ -286,12 +292,50 @@ unsafe impl Driver for CudaDriver {
         (unsafe { ask(stream.0, &mut id) } == code::SUCCESS).then_some(id)
     }
 
-    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn capture_of(&self, stream: RawStream) -> Result<Option<Capture>, DeviceError> {
         let _current = self.enter()?;
         let mut state = 0;
         // SAFETY: the caller promises that the stream lives. CUDA writes one number to `state`.
         let result = unsafe { (self.api.is_capturing)(stream.0, &mut state) };
-        self.check("cuStreamIsCapturing", result).map(|()| state != 0)
+        self.check("cuStreamIsCapturing", result)?;
+        match state {
+            capture::NONE => return Ok(None),
+            capture::INVALIDATED => {
+                return Err(self.error("cuStreamIsCapturing", code::CAPTURE_INVALIDATED));
+            }
+            _ => {}
+        }
+        let (mut id, mut graph, null) = (0, 0, std::ptr::null_mut());
+        // SAFETY: the caller promises that the stream lives. CUDA writes a number to `state`, `id` and `graph`, and nothing to null.
+        let result =
+            unsafe { (self.api.capture_info)(stream.0, &mut state, &mut id, &mut graph, null, null) };
+        self.check("cuStreamGetCaptureInfo", result)?;
+        Ok(Some(Capture { id, graph }))
+    }
+
+    unsafe fn keep_with_graph(
+        &self,
+        capture: Capture,
+        kept: Arc<dyn Any + Send + Sync>,
+    ) -> Result<(), DeviceError> {
+        let _current = self.enter_beside_captures()?;
+        let kept = Box::into_raw(Box::new(kept));
+        let mut object = 0;
+        // SAFETY: CUDA writes one handle to `object`. It gives `kept` to `drop_kept` once, on a thread of its own.
+        let result = unsafe {
+            (self.api.create_user_object)(&mut object, kept.cast(), drop_kept, 1, NO_DESTRUCTOR_SYNC)
+        };
+        if let Err(error) = self.check("cuUserObjectCreate", result) {
+            // SAFETY: `into_raw` has given it above, and CUDA has not taken it.
+            drop(unsafe { Box::from_raw(kept) });
+            return Err(error);
+        }
+        // SAFETY: the caller promises that the graph is under capture. The one reference to the object goes to the graph.
+        let result = unsafe { (self.api.retain_user_object)(capture.graph, object, 1, MOVE) };
+        self.check("cuGraphRetainUserObject", result).inspect_err(|_| {
+            // SAFETY: the graph has not taken the reference. What happens to the object is ignored: the error is returned.
+            unsafe { (self.api.release_user_object)(object, 1) };
+        })
     }
 
     unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
@@ -405,23 +449,24 @@ unsafe impl Driver for CudaDriver {
         seen.map_err(|(call, result)| self.error(call, result))
     }
 
-    fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
+    fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
         let _current = self.enter_beside_captures()?;
         let of = (self.multiprocessors, &Tuning::HOPPER);
-        let cut = Cut::new(spec, of, |address, bytes| self.reach(address, bytes))?;
-        let (plain, ll) = self.kernels()?;
-        let kernel = if cut.has_ll() { ll } else { plain };
-        let (blocks, waiting_blocks) = (cut.blocks(), cut.waiting_blocks());
-        let (size, mut base) = (cut.size(), 0);
+        let cut = |work| Cut::new(work, of, |address, bytes| self.reach(address, bytes));
+        let cuts = works.iter().map(cut).collect::<Result<Vec<_>, _>>()?;
+        let CopyKernels { plain, ll } = self.kernels()?;
+        let kernels = if cuts[0].has_ll() { ll } else { plain };
+        let (blocks, waiting_blocks) = (cuts[0].blocks(), cuts[0].waiting_blocks());
+        let (size, mut base) = (cuts.iter().map(Cut::size).sum::<usize>(), 0);
         let result = (self.api.allocate)(&mut base, size.max(1));
         self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), size)?;
-        let (bytes, argument) = cut.lay_out(base);
+        let (bytes, argument) = Cut::lay_out(cuts, base);
         assert!(bytes.len() <= size, "a table of {} bytes in {size}", bytes.len());
         let table = CudaTable {
             device: self.ordinal,
             base,
             argument,
-            kernel,
+            kernels,
             blocks,
             waiting_blocks,
             launches: AtomicUsize::new(0),
@@ -458,7 +503,7 @@ unsafe impl Driver for CudaDriver {
         self.last("cuMemFree", || unsafe { (self.api.free)(table.base) });
     }
 
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         let handle = table.0;
         // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it. So it is the
@@ -472,12 +517,34 @@ unsafe impl Driver for CudaDriver {
             return Ok(());
         }
         let launch = table.launches.fetch_add(1, Ordering::Relaxed);
-        let (mut argument, mut epoch) = (table.argument.of_launch(launch), epoch);
+        let mut argument = table.argument.of_launch(launch);
+        let (kernel, mut epoch) = match epoch {
+            Epoch::Given(epoch) => (table.kernels[0], epoch),
+            Epoch::Counted(counter) => {
+                self.reach_word(counter)?;
+                if table.blocks > MOST_COUNTED_BLOCKS {
+                    let what = format!(
+                        "the counter of epochs counts {MOST_COUNTED_BLOCKS} blocks at most, not {}",
+                        table.blocks
+                    );
+                    let (device, call, code) = (self.ordinal, "cuLaunchKernel", code::INVALID_VALUE);
+                    return Err(DeviceError::Refused { device, call, code, what });
+                }
+                (table.kernels[1], counter)
+            }
+        };
         let arguments: [*mut c_void; 2] = [(&raw mut argument).cast(), (&raw mut epoch).cast()];
-        // SAFETY: the kernel takes an `Argument` and an epoch, at which `arguments` points; CUDA copies both during the
-        // call. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is
+        // SAFETY: the kernel takes an `Argument` and an epoch or the address of a counter, at which `arguments` points; CUDA copies both
+        // during the call. `reach_word` has checked that this device reaches the counter, which the caller keeps valid. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is
         // over, and of the memory of the table, which the caller keeps valid until then. The module of the kernel is
         // held by `self.kernels`.
-        unsafe { table.kernel.launch(self, stream, [table.blocks, 1, 1], [THREADS, 1, 1], &arguments) }
+        unsafe { kernel.launch(self, stream, [table.blocks, 1, 1], [THREADS, 1, 1], &arguments) }
     }
+}
+
+/// Drops a value of [`Driver::keep_with_graph`] on the thread that frees: CUDA's thread must not call CUDA.
+extern "C" fn drop_kept(kept: *mut c_void) {
+    // SAFETY: `keep_with_graph` has made it from such a box, and CUDA gives it here once.
+    let kept = *unsafe { Box::from_raw(kept.cast::<Arc<dyn Any + Send + Sync>>()) };
+    deferred_free::queue(move || deferred_free::defer_drop(kept));
 }

@@ -23,8 +23,17 @@ pub struct CudaDriver {
     /// Devices to which this one has peer access, kept retained.
     peers: Mutex<Vec<Arc<Primary>>>,
     /// The kernels of copy tables once loaded; a failure is retried.
-    kernels: Mutex<Option<((Function, Function), Module)>>,
+    kernels: Mutex<Option<(CopyKernels, Module)>>,
     pub(super) primary: Arc<Primary>,
+}
+
+/// The kernels of copy tables.
+#[derive(Clone, Copy)]
+pub(super) struct CopyKernels {
+    /// For an epoch that the launch gives, and for one that a counter gives.
+    pub(super) plain: [Function; 2],
+    /// The same with the LL protocol.
+    pub(super) ll: [Function; 2],
 }
 
 /// Pairs of devices with peer access enabled.
@@ -220,8 +229,8 @@ impl CudaDriver {
         peer == self.ordinal || self.has_peer(peer) || enabled() && self.enable_peer(peer).is_ok()
     }
 
-    /// The kernels of copy tables: without and with the LL protocol.
-    pub(super) fn kernels(&self) -> Result<(Function, Function), DeviceError> {
+    /// The kernels of copy tables.
+    pub(super) fn kernels(&self) -> Result<CopyKernels, DeviceError> {
         let mut loaded = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((kernels, _)) = *loaded {
             return Ok(kernels);
@@ -229,7 +238,10 @@ impl CudaDriver {
         let compiler = super::Compiler::load_for(self.version()?)?;
         let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
         let module = Module::load(self, &compiled)?;
-        let kernels = (module.function("halocline_copy")?, module.function("halocline_copy_ll")?);
+        let kernels = CopyKernels {
+            plain: [module.function("halocline_copy")?, module.function("halocline_copy_counted")?],
+            ll: [module.function("halocline_copy_ll")?, module.function("halocline_copy_ll_counted")?],
+        };
         *loaded = Some((kernels, module));
         Ok(kernels)
     }

@@ -122,7 +122,8 @@ pub(super) struct Argument {
     bare: u32,
     first_count: u32,
     tied: u32,
-    unused: u32,
+    /// How far behind those for even epochs the arrays for odd epochs lie, in units of [`ALIGN`] bytes; 0 if they are the same.
+    odd: u32,
 }
 
 // The kernel asserts the same sizes.
@@ -381,9 +382,27 @@ impl Cut {
         Ok(())
     }
 
-    /// The bytes of the table at address `base`, followed by the counters of all launches, and the argument
-    /// of a launch.
-    pub(super) fn lay_out(mut self, base: Address) -> (Vec<u8>, Argument) {
+    /// The bytes at address `base` of a table with one work, or with those for even and odd epochs, and the argument of a launch.
+    pub(super) fn lay_out(works: Vec<Self>, base: Address) -> (Vec<u8>, Argument) {
+        let mut works = works.into_iter();
+        let even = works.next().expect("a table has a work");
+        let (mut bytes, mut argument) = even.lay_out_one(base);
+        for odd in works {
+            let at = bytes.len();
+            let (more, of_odd) = odd.lay_out_one(base + at as Address);
+            // The works differ in addresses alone, by multiples of 128 bytes: nothing else depends on those.
+            assert!(
+                argument.is_like(&of_odd, at as u64),
+                "works for even and odd epochs differ in their shape"
+            );
+            bytes.extend(more);
+            argument.odd = u32::try_from(at / ALIGN).expect("a table has less than 64 GiB");
+        }
+        (bytes, argument)
+    }
+
+    /// The bytes of one work, followed by the counters of all launches, and its argument.
+    fn lay_out_one(mut self, base: Address) -> (Vec<u8>, Argument) {
         let mut bytes = Vec::new();
         let cells = base + put(&mut bytes, &self.cells);
         for region in self.regions.iter_mut().filter(|region| region.cell_loop != 0) {
@@ -403,7 +422,7 @@ impl Cut {
             bare: self.bare.len() as u32,
             first_count: self.first.len() as u32,
             tied: self.tied.len() as u32,
-            unused: 0,
+            odd: 0,
         };
         (bytes, argument)
     }
@@ -437,7 +456,7 @@ impl Cut {
         self.pieces.iter().zip(ties).chain(later).map(item).collect()
     }
 
-    /// Upper bound of the length of [`Cut::lay_out`]'s bytes.
+    /// Upper bound of the length of its bytes in [`Cut::lay_out`].
     pub(super) fn size(&self) -> usize {
         let of = |count: usize, bytes: usize| (count * bytes).next_multiple_of(ALIGN);
         of(self.cells.len(), 8)
@@ -450,6 +469,15 @@ impl Cut {
 }
 
 impl Argument {
+    /// Whether another work has arrays of the same lengths, so many bytes further, and sets the same flags first.
+    fn is_like(&self, other: &Self, further: u64) -> bool {
+        let arrays = |of: &Self| [of.items, of.parts, of.waits, of.raises, of.done];
+        let counts = |of: &Self| [of.bare, of.first_count, of.tied];
+        arrays(self).map(|array| array + further) == arrays(other)
+            && counts(self) == counts(other)
+            && (self.first, self.guard) == (other.first, other.guard)
+    }
+
     /// Selects the counters of a launch by its number.
     pub(super) fn of_launch(mut self, launch: usize) -> Self {
         self.done += (launch % LAUNCHES) as u64 * u64::from(self.tied) * 8;
@@ -457,6 +485,7 @@ impl Argument {
     }
 }
 
+/// The kernel has the same.
 const ALIGN: usize = 16;
 
 /// # Safety

@@ -102,6 +102,41 @@ pub struct Signal {
     pub lag: u64,
 }
 
+/// The epoch that a launch of a copy table works for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Epoch {
+    /// This one.
+    Given(u64),
+    /// The one after those that a counter in device memory has counted; the launch counts it. So one launch in a graph works for another
+    /// epoch each time. Launches with the same counter follow one another. The counter is [`counted`] of the last epoch.
+    Counted(Address),
+}
+
+/// The lowest bits of a counter of epochs: the blocks of the current launch that have ended.
+const BLOCKS: u32 = 20;
+
+/// The value of a counter ([`Epoch::Counted`]) after so many epochs.
+pub fn counted(epochs: u64) -> u64 {
+    epochs << BLOCKS
+}
+
+/// The epochs that a counter of this value has counted.
+pub fn epochs_counted(value: u64) -> u64 {
+    value >> BLOCKS
+}
+
+/// The most blocks of a launch with a counter.
+pub(crate) const MOST_COUNTED_BLOCKS: u32 = 1 << BLOCKS;
+
+/// A graph under capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capture {
+    /// Identifies the capture; never reused in this process.
+    pub id: u64,
+    /// The graph by its raw handle (`CUgraph`), until the capture ends.
+    pub graph: usize,
+}
+
 /// The work of one launch of a copy table: all parts, in any order and concurrently.
 #[derive(Debug, Clone, Copy)]
 pub struct TableSpec<'a> {
@@ -113,9 +148,8 @@ pub struct TableSpec<'a> {
     /// The buffers that operations write, indexed by [`CopyOp::target`].
     pub targets: &'a [Address],
     /// A word that is 0 until the exchange fails. A part that finds it set neither copies nor raises flags.
-    /// A part with copies checks it when it begins, not after its waits, so a part that is already waiting
-    /// may still copy. A part without copies checks it before it raises flags. To end waits as well, the
-    /// writer of the guard also poisons the flags: it writes values of 2^60 or more beyond the awaited
+    /// It checks the guard when it begins and while it waits, which ends the wait; a part without copies also before it raises flags. If
+    /// streams wait for the same flags, the writer of the guard also poisons those: it writes values of 2^60 or more beyond the awaited
     /// ones. A part released by poison neither copies nor raises flags.
     pub guard: Option<Address>,
 }

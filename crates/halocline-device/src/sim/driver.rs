@@ -5,13 +5,15 @@ use super::remote::SimMemory;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::{State, Waits};
-use super::stream::{Block, Event, Op, Record};
+use super::stream::{Block, Event, Op, Record, Table, Works};
 use super::{Guard, World, current};
 use crate::driver::{
-    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+    Address, Capture, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec,
+    ValueOp,
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -78,6 +80,7 @@ impl SimDriver {
 
     /// Issues an operation to a stream, once the stream has a free slot.
     fn give<'a>(&'a self, mut call: Call<'a>, stream: usize, op: Op) -> Result<Call<'a>, DeviceError> {
+        let Some(op) = call.state.captured(stream, op) else { return Ok(call) };
         if call.state.streams[stream].len() >= call.state.options.depth {
             call.state = self.world.wait(call.state, call.me, Waits::Room(stream));
             call.state.check(self.device)?;
@@ -221,16 +224,31 @@ unsafe impl Driver for SimDriver {
     unsafe fn stream_id(&self, stream: RawStream) -> Option<u64> {
         let mut state = self.world.lock();
         let index = self.stream(&state, stream).ok()?;
-        if state.streams[index].captured {
+        if state.streams[index].captured.is_some() {
             let what = "the stream is captured, which this would end".to_owned();
             state.report(Report::Refused { call: "stream_id", what });
         }
         Some(u64::MAX - stream.0 as u64)
     }
 
-    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn capture_of(&self, stream: RawStream) -> Result<Option<Capture>, DeviceError> {
         let state = self.world.lock();
-        self.stream(&state, stream).map(|stream| state.streams[stream].captured)
+        self.stream(&state, stream).map(|stream| state.capture(stream))
+    }
+
+    unsafe fn keep_with_graph(
+        &self,
+        capture: Capture,
+        kept: Arc<dyn Any + Send + Sync>,
+    ) -> Result<(), DeviceError> {
+        let mut call = self.call(false)?;
+        match call.state.keep(capture, kept) {
+            true => Ok(()),
+            false => {
+                let what = format!("capture {} has ended", capture.id);
+                Err(DeviceError::Lost { device: self.device, what })
+            }
+        }
     }
 
     unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
@@ -278,7 +296,8 @@ unsafe impl Driver for SimDriver {
             return Err(DeviceError::OtherDevice { what: "event", handle, actual, device });
         }
         let record = call.state.records.len();
-        call.state.records.push(Record::default());
+        let capture = call.state.streams[stream].captured;
+        call.state.records.push(Record { capture, ..Record::default() });
         call = self.give(call, stream, Op::Record(record))?;
         call.state.events[index].record = Some(record);
         Ok(())
@@ -292,6 +311,9 @@ unsafe impl Driver for SimDriver {
             call.not_recorded(event, "wait for an event");
             return Ok(());
         };
+        if !call.state.enter_capture(stream, record) {
+            return Ok(());
+        }
         self.give(call, stream, Op::Await(record)).map(drop)
     }
 
@@ -340,17 +362,18 @@ unsafe impl Driver for SimDriver {
         self.give(call, stream, Op::Copy { block: Block { target, source, bytes }, done: 0 }).map(drop)
     }
 
-    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
+    fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
         let mut call = self.call(false)?;
-        let table = self.table(&call.state, table)?;
-        call.state.tables.push(Some(Arc::new(table)));
+        let works: Result<_, DeviceError> = works.iter().map(|work| self.table(&call.state, work)).collect();
+        call.state.tables.push(Some(Arc::new(Works(works?))));
         Ok(RawTable(call.state.tables.len()))
     }
 
     unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {
         let state = self.world.lock();
         let table = state.tables.get(table.0.wrapping_sub(1)).and_then(Option::as_ref);
-        table.map_or(0, |table| table.parts.iter().filter(|part| part.may_wait()).count() as u32)
+        let of = |table: &Table| table.parts.iter().filter(|part| part.may_wait()).count() as u32;
+        table.and_then(|works| works.0.iter().map(of).max()).unwrap_or(0)
     }
 
     unsafe fn drop_table(&self, table: RawTable) {
@@ -366,15 +389,19 @@ unsafe impl Driver for SimDriver {
         state.report(Report::Refused { call: "drop_table", what: refused.to_owned() });
     }
 
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError> {
         let call = self.call(false)?;
         let stream = self.stream(&call.state, stream)?;
         let found = call.state.tables.get(table.0.wrapping_sub(1)).cloned().flatten();
-        let Some(table) = found.filter(|found| found.device == self.device) else {
+        let Some(works) = found.filter(|found| found.of(0).device == self.device) else {
             let what = format!("copy table {} is none of this device's", table.0);
             return Err(DeviceError::Lost { device: self.device, what });
         };
-        self.give(call, stream, Op::Launch { table, epoch, parts: Vec::new() }).map(drop)
+        let (epoch, counter) = match epoch {
+            Epoch::Given(epoch) => (epoch, None),
+            Epoch::Counted(counter) => (0, Some(self.reach_word(&call.state, counter)?)),
+        };
+        self.give(call, stream, Op::Launch { works, epoch, counter, parts: Vec::new() }).map(drop)
     }
 
     /// Orders nothing: the value is of some moment.

@@ -5,11 +5,13 @@ use super::report::{Operation, Report};
 use super::state::State;
 use crate::driver::Address;
 use std::fmt;
+use std::sync::Arc;
 
-type Body = Box<dyn FnOnce(&mut KernelMemory<'_>) + Send>;
+type Body = Arc<dyn Fn(&mut KernelMemory<'_>) + Send + Sync>;
 
 /// A kernel for [`super::World::launch`]. It accesses the declared bytes from its start to its end; its
-/// body runs at some moment in between.
+/// body runs at some moment in between. A clone does the same.
+#[derive(Clone)]
 pub struct Kernel {
     pub(super) name: &'static str,
     /// Declared accesses: address, bytes, whether it writes.
@@ -28,7 +30,7 @@ impl fmt::Debug for Kernel {
 impl Kernel {
     /// A kernel without effect; `name` appears in reports.
     pub fn new(name: &'static str) -> Self {
-        Self { name, declared: Vec::new(), spots: Vec::new(), body: Box::new(|_| {}) }
+        Self { name, declared: Vec::new(), spots: Vec::new(), body: Arc::new(|_| {}) }
     }
 
     /// Declares bytes that the kernel reads.
@@ -43,9 +45,9 @@ impl Kernel {
         self
     }
 
-    /// Sets the body.
-    pub fn body(mut self, body: impl FnOnce(&mut KernelMemory<'_>) + Send + 'static) -> Self {
-        self.body = Box::new(body);
+    /// Sets the body. In a graph it runs at each launch.
+    pub fn body(mut self, body: impl Fn(&mut KernelMemory<'_>) + Send + Sync + 'static) -> Self {
+        self.body = Arc::new(body);
         self
     }
 }

@@ -20,6 +20,7 @@ mod clock;
 mod current;
 mod driver;
 mod explore;
+mod graph;
 mod kernel;
 mod live;
 mod memory;
@@ -34,6 +35,7 @@ mod threads;
 mod timeline;
 
 pub use explore::{Found, Run, chosen, explore, find, record, run};
+pub use graph::Graph;
 pub use kernel::{Kernel, KernelMemory};
 pub use live::Live;
 pub use remote::Calls;
@@ -140,16 +142,6 @@ impl World {
     /// kernel declares.
     pub fn launch(&self, stream: &Stream, kernel: Kernel) -> Result<(), DeviceError> {
         driver::SimDriver::new(self.clone(), stream.device().ordinal()).launch_kernel(stream.raw(), kernel)
-    }
-
-    /// Marks a stream as being captured, or not. Its work still runs; callers that check for capture refuse
-    /// to issue work.
-    pub fn capture(&self, stream: &Stream, captured: bool) -> Result<(), DeviceError> {
-        let driver = driver::SimDriver::new(self.clone(), stream.device().ordinal());
-        let mut state = self.lock();
-        let index = driver.stream(&state, stream.raw())?;
-        state.streams[index].captured = captured;
-        Ok(())
     }
 
     /// Makes a device fail: its streams stop, and every later call returns the failure.

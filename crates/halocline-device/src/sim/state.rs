@@ -3,11 +3,12 @@
 use super::Options;
 use super::choice::{Choices, Task, mix};
 use super::clock::{Actor, Clock};
+use super::graph::Recorded;
 use super::memory::{Memories, Spot};
 use super::remote::Calls;
 use super::report::{Operation, Report};
 use super::shadow::{Access, Touch};
-use super::stream::{Event, Record, Stream, Table};
+use super::stream::{Event, Record, Stream, Works};
 use super::timeline::{Recording, Span, Timeline, Word};
 use crate::error::DeviceError;
 use crate::remote::Refusal;
@@ -45,7 +46,10 @@ pub(super) struct State {
     pub(super) records: Vec<Record>,
     /// Number of operations issued to streams.
     pub(super) given: u64,
-    pub(super) tables: Vec<Option<Arc<Table>>>,
+    pub(super) tables: Vec<Option<Arc<Works>>>,
+    pub(super) graphs: Vec<Recorded>,
+    /// Counters that launches use.
+    pub(super) counters: Vec<Spot>,
     pub(super) memories: Memories,
     pub(super) mapping_calls: Calls,
     pub(super) devices: Vec<Device>,
@@ -126,6 +130,8 @@ impl State {
             records: Vec::new(),
             given: 0,
             tables: Vec::new(),
+            graphs: Vec::new(),
+            counters: Vec::new(),
             memories: Memories::new(options.devices),
             mapping_calls: Calls::default(),
             devices: (0..options.devices).map(|_| Device::default()).collect(),

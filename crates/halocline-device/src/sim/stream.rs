@@ -18,8 +18,8 @@ pub(super) struct Stream {
     pub(super) actor: Actor,
     /// Not destroyed yet.
     pub(super) alive: bool,
-    /// A test marks it as being captured.
-    pub(super) captured: bool,
+    /// The graph into which its work is captured.
+    pub(super) captured: Option<usize>,
     queue: VecDeque<Queued>,
     /// One actor for each concurrent part of a copy table.
     parts: Vec<Actor>,
@@ -37,6 +37,18 @@ pub(super) struct Event {
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) done: Option<Clock>,
+    /// The graph that holds it.
+    pub(super) capture: Option<usize>,
+}
+
+/// The works of an uploaded copy table: one for all epochs, or those for even and odd epochs.
+#[derive(Debug)]
+pub(super) struct Works(pub(super) Vec<Table>);
+
+impl Works {
+    pub(super) fn of(&self, epoch: u64) -> &Table {
+        &self.0[(epoch % self.0.len() as u64) as usize]
+    }
 }
 
 /// A copy table.
@@ -85,17 +97,34 @@ struct Queued {
 }
 
 /// Work of a stream.
+#[derive(Clone)]
 pub(super) enum Op {
     Record(usize),
     Await(usize),
-    Write { word: Spot, value: u64 },
-    Wait { word: Spot, at_least: u64 },
-    Copy { block: Block, done: usize },
-    Launch { table: Arc<Table>, epoch: u64, parts: Vec<Running> },
+    Write {
+        word: Spot,
+        value: u64,
+    },
+    Wait {
+        word: Spot,
+        at_least: u64,
+    },
+    Copy {
+        block: Block,
+        done: usize,
+    },
+    /// If there is a counter, the epoch is known once the launch has begun.
+    Launch {
+        works: Arc<Works>,
+        epoch: u64,
+        counter: Option<Spot>,
+        parts: Vec<Running>,
+    },
     Kernel(Option<Kernel>),
 }
 
 /// A running part of a copy table.
+#[derive(Clone)]
 pub(super) struct Running {
     pub(super) actor: Actor,
     stage: Stage,
@@ -141,7 +170,9 @@ impl Op {
             Op::Record(_) | Op::Await(_) => false,
             Op::Write { word, .. } | Op::Wait { word, .. } => is_it(word),
             Op::Copy { block, .. } => is_it(&block.source) || is_it(&block.target),
-            Op::Launch { table, .. } => table.uses(is_it),
+            Op::Launch { works, counter, .. } => {
+                counter.as_ref().is_some_and(is_it) || works.0.iter().any(|table| table.uses(is_it))
+            }
             Op::Kernel(kernel) => {
                 let kernel = kernel.as_ref();
                 kernel.is_some_and(|kernel| kernel.spots.iter().any(|(spot, ..)| is_it(spot)))
@@ -163,7 +194,7 @@ impl Table {
 impl Stream {
     pub(super) fn new(device: u32, hardware: u32, actor: Actor) -> Self {
         let (queue, parts) = Default::default();
-        Self { device, hardware, actor, alive: true, captured: false, queue, parts }
+        Self { device, hardware, actor, alive: true, captured: None, queue, parts }
     }
 
     /// Whether an actor is a part of its copy tables.
@@ -207,8 +238,8 @@ impl State {
         match &head.op {
             Op::Await(record) => self.records[*record].done.is_some(),
             Op::Wait { word, at_least } => self.is_reached(*word, *at_least),
-            Op::Launch { table, epoch, parts } if head.begun.is_some() => {
-                (0..parts.len()).any(|at| self.can_advance(table, *epoch, at, &parts[at]))
+            Op::Launch { works, epoch, parts, .. } if head.begun.is_some() => {
+                (0..parts.len()).any(|at| self.can_advance(works.of(*epoch), *epoch, at, &parts[at]))
             }
             _ => true,
         }
@@ -237,18 +268,21 @@ impl State {
             Stage::Waiting { .. } => {
                 let waits = &table.parts[part].waits;
                 waits.iter().all(|(word, lag)| self.is_reached(*word, epoch.saturating_sub(*lag)))
+                    || self.is_ended(table)
             }
             Stage::Words if table.parts[part].slot == Slot::Awaited => {
                 let blocks = &table.parts[part].blocks;
                 let is_there = |&at: &usize| self.has_flag(blocks[at].source, epoch);
-                let is_ended = |guard: Spot| !self.memories.is_there(guard) || self.memories.load(guard) != 0;
-                running.left.is_empty()
-                    || running.left.iter().any(is_there)
-                    || table.guard.is_some_and(is_ended)
+                running.left.is_empty() || running.left.iter().any(is_there) || self.is_ended(table)
             }
             Stage::Copying(_) | Stage::Words | Stage::Raising(_) => true,
             Stage::Done => false,
         }
+    }
+
+    /// Whether the guard of a table ends its waits.
+    fn is_ended(&self, table: &Table) -> bool {
+        table.guard.is_some_and(|guard| !self.memories.is_there(guard) || self.memories.load(guard) != 0)
     }
 
     /// Whether another part may wait on a device.
@@ -270,7 +304,8 @@ impl State {
         };
         Some(match &head.op {
             Op::Wait { word: at, at_least } => format!("waits for {at_least} in {}", word(at)),
-            Op::Launch { table, epoch, parts } => {
+            Op::Launch { works, epoch, parts, .. } => {
+                let table = works.of(*epoch);
                 let waits = table.parts.iter().flat_map(|part| &part.waits);
                 let open = waits.map(|(at, lag)| (at, epoch.saturating_sub(*lag)));
                 let open = open.filter(|(at, value)| !self.is_reached(**at, *value));

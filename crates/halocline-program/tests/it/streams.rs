@@ -206,23 +206,23 @@ fn a_captured_call_needs_a_state_and_keeps_it_for_graphs() {
     let built = library(Kind::Caller);
     check(|world, device| {
         let (program, stream, t) = (load(&built, Kind::Caller), stream(device), array(device));
-        world.capture(&stream, true).unwrap();
+        world.begin_capture(&stream).unwrap();
         let refused = call(&program, &stream, &t, 5);
         assert!(
             matches!(&refused, Err(ProgramError::Capture { why, .. }) if why.contains("no state")),
             "{refused:?}"
         );
-        world.capture(&stream, false).unwrap();
+        drop(world.end_capture(&stream).unwrap());
         let mut prepared = program.prepare(&[view(&t), 5.into()]).unwrap();
         prepared.make_state_on(&stream).unwrap();
-        world.capture(&stream, true).unwrap();
+        world.begin_capture(&stream).unwrap();
         let kept = Arc::new(());
         for _ in 0..2 {
             // SAFETY: the array outlives the stream's work.
             unsafe { prepared.call_on(OnStream::of(&stream).keeping(kept.clone())) }.unwrap();
         }
         assert_eq!(program.states(), 1, "both calls are of one graph");
-        world.capture(&stream, false).unwrap();
+        drop(world.end_capture(&stream).unwrap());
         call(&program, &stream, &t, 5).unwrap();
         assert_eq!(program.states(), 2, "a graph may run at any time");
         stream.synchronise().unwrap();
@@ -245,7 +245,7 @@ fn programs_that_wait_or_use_the_default_stream_are_not_captured() {
             assert_eq!(program.synchronises(), kind == Kind::Caller);
             call(&program, &stream, &t, 1).unwrap();
             stream.synchronise().unwrap();
-            world.capture(&stream, true).unwrap();
+            world.begin_capture(&stream).unwrap();
             let refused = call(&program, &stream, &t, 1).unwrap_err().to_string();
             let why = if kind == Kind::Caller {
                 "it waits for the GPU, says its manifest"

@@ -3,7 +3,7 @@
 //!
 //! | from the begin on | on |
 //! | --- | --- |
-//! | a guard | each lane |
+//! | a guard, then the counter of epochs, each on a line of its own | each lane |
 //! | for each peer `ready` of each set, of links that push, then of those that pull | each lane |
 //! | for each peer `arrived` of each of its lanes, of links that push, then of those that pull | the first lane |
 //! | for each peer the LL slots | the first lane |
@@ -86,7 +86,7 @@ pub(super) fn slot(capacity: usize) -> usize {
 impl FlagLayout {
     /// The flags, one for each set, for which a lane waits before it pushes to a peer, or pulls from it.
     pub(super) fn ready(&self, peer: usize, pulls: bool) -> usize {
-        LINE + (2 * peer + usize::from(pulls)) * span(self.max_sets)
+        2 * LINE + (2 * peer + usize::from(pulls)) * span(self.max_sets)
     }
 
     /// The first of the flags that a peer's lanes set once they have pushed, or pulled.

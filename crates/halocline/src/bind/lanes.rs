@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
-use crate::stream::{BySet, Cut, Lane, OfDevice, Pool, STATUS, Script, Seat, Stage};
+use crate::stream::{BySet, Cut, Lane, OfDevice, Pool, Script, Seat, Stage, status};
 use halocline_comm::{Communicator, Endpoint, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
@@ -215,7 +215,7 @@ pub(super) fn join(
     let in_one = apart.is_none();
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
-        let status = open.device.allocate_pinned(STATUS)?;
+        let status = open.device.allocate_pinned(status(max_sets))?;
         let making = Making {
             opened,
             links: &made.links,

@@ -6,7 +6,7 @@ use super::sides::{Incoming, Outgoing, split};
 use crate::error::Error;
 use crate::link::{Link, LinkPath, SLOTS};
 use crate::set::{Part, Set};
-use crate::stream::{BEGUN, Cue, Cut, DONE, LINE, Script, Stage, Step};
+use crate::stream::{Cue, Cut, DONE, LINE, Script, Stage, Step, begun};
 use halocline_device::{Address, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
@@ -33,6 +33,13 @@ impl Draft {
         let Self { waits, ops, raises, early, beside, slot } = self;
         TablePart { waits, ops, raises, early: *early, beside: *beside, slot: *slot }
     }
+}
+
+/// The work of a copy table in epochs of one parity.
+struct Work {
+    drafts: Vec<Draft>,
+    sources: Vec<Address>,
+    targets: Vec<Address>,
 }
 
 /// What the tables and operations of all lanes are made from. It is kept for further sets.
@@ -99,7 +106,7 @@ impl Making<'_> {
         let unpacks = self.in_one && self.incoming.iter().any(|into| into.slots.is_some());
         let (given, over) = self.ties();
         let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::GrantFirst));
-        let raised: Vec<Address> = [self.status.at(BEGUN)].into_iter().chain(ready).collect();
+        let raised: Vec<Address> = [self.status.at(begun(set.number))].into_iter().chain(ready).collect();
         let mut script = Script { given, over, raised: raised.len(), ..Script::default() };
         let waits = self.outgoing.iter().map(|out| match out.stage {
             Some(stage) => Cue::Told(self.stages[stage].sent(), out.lag),
@@ -114,26 +121,23 @@ impl Making<'_> {
                 raised.len() == 1 && script.before[raised.len()..].iter().all(is_told);
         }
         let first = if self.in_one || script.is_raised_by_table { &raised[..] } else { &[] };
-        for parity in 0..if packs || unpacks { SLOTS as usize } else { 1 } {
-            script.out.extend(self.out(set, parity, first)?);
-        }
+        let parities = 0..if packs || unpacks { SLOTS as usize } else { 1 };
+        script.out = self.upload(&parities.map(|parity| self.out(set, parity, first)).collect::<Vec<_>>())?;
         if self.in_one {
-            script.one_launch = Some(script.out.iter().map(CopyTable::waiting_blocks).max().unwrap_or(0));
+            script.one_launch = Some(script.out.as_ref().map_or(0, CopyTable::waiting_blocks));
             return Ok(script);
         }
-        script.is_raised_by_table &= !script.out.is_empty();
+        script.is_raised_by_table &= script.out.is_some();
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
         let count = chunks.max().unwrap_or(0).max(1);
         for number in 0..count {
-            let mut step = Step { cues: self.arrivals(set, number), into: Vec::new() };
             // No wait follows it.
             let is_last = number + 1 == count && script.over.is_empty();
-            for parity in 0..SLOTS as usize {
-                let Some((table, says_done)) = self.into(set, number, parity, is_last)? else { continue };
-                step.into.push(table);
-                script.is_ended_by_table = says_done;
-            }
-            script.steps.push(step);
+            let works: [_; SLOTS as usize] =
+                std::array::from_fn(|parity| self.into(set, number, parity, is_last));
+            let [(even, says_done), (odd, _)] = works;
+            script.is_ended_by_table = says_done;
+            script.steps.push(Step { cues: self.arrivals(set, number), into: self.upload(&[even, odd])? });
         }
         Ok(script)
     }
@@ -203,9 +207,9 @@ impl Making<'_> {
         set.parts[out.link].ops.iter().filter(mine)
     }
 
-    /// The table that pushes, pulls, packs, and copies within the rank; in one launch, it does all work. It sets some flags first, unless
-    /// that is its only work.
-    fn out(&self, set: &Set, parity: usize, first: &[Address]) -> Result<Option<CopyTable>, Error> {
+    /// The work that pushes, pulls, packs, and copies within the rank; in one launch, it does everything. It sets some flags first, unless
+    /// that would be all.
+    fn out(&self, set: &Set, parity: usize, first: &[Address]) -> Work {
         let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
         let (mut sources, mut targets) = (bases.clone(), bases);
         let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
@@ -275,11 +279,11 @@ impl Making<'_> {
             }
         }
         if !self.in_one && drafts.len() == first.len() {
-            return Ok(None);
+            drafts.clear();
         }
         // On a user's stream no other work runs beside it.
         drafts.iter_mut().for_each(|draft| draft.beside = !self.inline);
-        self.upload(&drafts, &sources, &targets)
+        Work { drafts, sources, targets }
     }
 
     /// The part that unpacks a slot, the source of this index.
@@ -291,15 +295,9 @@ impl Making<'_> {
         Draft { ops, raises, slot, ..Draft::default() }
     }
 
-    /// The table that unpacks after a step's wait. If the step is the last, and one part does all of it and sets no flag (so that no flag is
+    /// The work that unpacks after a step's wait. If the step is the last, and one part does all of it and sets no flag (so that no flag is
     /// still on its way to a peer), that part reports that the lane is done, which saves a write of the stream; returns whether it does.
-    fn into(
-        &self,
-        set: &Set,
-        number: usize,
-        parity: usize,
-        is_last: bool,
-    ) -> Result<Option<(CopyTable, bool)>, Error> {
+    fn into(&self, set: &Set, number: usize, parity: usize, is_last: bool) -> (Work, bool) {
         let targets: Vec<Address> = set.bases.iter().copied().map(address).collect();
         let (mut sources, mut drafts) = (Vec::new(), Vec::<Draft>::new());
         for into in &self.incoming {
@@ -327,22 +325,25 @@ impl Making<'_> {
             all.raises.push(self.status.at(DONE));
             says_done = true;
         }
-        Ok(self.upload(&drafts, &sources, &targets)?.map(|table| (table, says_done)))
+        (Work { drafts, sources, targets }, says_done)
     }
 
-    fn upload(
-        &self,
-        drafts: &[Draft],
-        sources: &[Address],
-        targets: &[Address],
-    ) -> Result<Option<CopyTable>, Error> {
-        if drafts.is_empty() {
+    /// The table of one work, or of those for even and odd epochs; `None` if there is nothing to do.
+    fn upload(&self, works: &[Work]) -> Result<Option<CopyTable>, Error> {
+        if works[0].drafts.is_empty() {
             return Ok(None);
         }
-        let parts: Vec<TablePart<'_>> = drafts.iter().map(Draft::part).collect();
-        let guard = Some(self.opened.lanes[self.number].words.at(0));
-        let table = TableSpec { parts: &parts, sources, targets, guard };
-        Ok(Some(self.opened.lanes[self.number].device.upload(&table)?))
+        let parts: Vec<Vec<TablePart<'_>>> =
+            works.iter().map(|work| work.drafts.iter().map(Draft::part).collect()).collect();
+        let lane = &self.opened.lanes[self.number];
+        let mut specs = Vec::new();
+        for (parts, Work { sources, targets, .. }) in parts.iter().zip(works) {
+            specs.push(TableSpec { parts, sources, targets, guard: Some(lane.words.at(0)) });
+        }
+        Ok(Some(match <&[_; 2]>::try_from(&specs[..]) {
+            Ok(alternating) => lane.device.upload_alternating(alternating),
+            Err(_) => lane.device.upload(&specs[0]),
+        }?))
     }
 
     /// The guard, and all flags that this lane waits for: for each set those that no earlier set has and that are not in `known`.

@@ -38,6 +38,11 @@ pub(crate) trait Engine: Serve {
 
     fn links(&self) -> &[Link];
 
+    /// The last exchange of this side, as its peers count.
+    fn last_epoch(&self) -> u64 {
+        self.life().epoch()
+    }
+
     /// Who waits, as a warning begins: "rank 0 has".
     fn waiter(&self) -> String;
 
@@ -85,7 +90,7 @@ pub(crate) trait Engine: Serve {
                     life.wake();
                     return self.is_quiet();
                 }
-                _ => self.links().iter().for_each(|link| link.close(&life.comm, life.epoch())),
+                _ => self.links().iter().for_each(|link| link.close(&life.comm, self.last_epoch())),
             }
         }
         true

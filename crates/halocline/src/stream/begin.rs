@@ -1,13 +1,14 @@
 //! The begin of an exchange: the checks before it, and the work of each lane's stream.
 
-use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script};
+use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Lane, Pool, Scheduled, Script};
 use crate::error::Error;
+use crate::exchange::Shared;
 use crate::lifecycle::Engine;
 use crate::link::SLOTS;
 use crate::lock::{lock, lock_yielding};
 use crate::set::Set;
 use halocline_comm::Endpoint;
-use halocline_device::{DeviceError, Stream, Waiting};
+use halocline_device::{Capture, DeviceError, Stream, Waiting};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 
@@ -16,20 +17,23 @@ const LOOKS: usize = 32;
 
 impl Scheduled {
     /// As [`Scheduled::begin`], after the producer streams that were bound.
-    pub(crate) fn begin_bound(&self, set: &Arc<Set>) -> Result<u64, Error> {
-        self.begin(set, self.producers.iter().map(|stream| &**stream))
+    pub(crate) fn begin_bound(&self, set: &Arc<Set>, object: &Arc<Shared>) -> Result<u64, Error> {
+        self.begin((set, object), self.producers.iter().map(|stream| &**stream))
     }
 
-    /// Begins an exchange of the set with the number of `host_set`, after all earlier work of the streams.
+    /// Begins an exchange of the set with the number of `host_set`, after all earlier work of the streams; if they are being captured, captures it.
+    /// Returns its number.
     /// Waits only for a thread that begins an exchange of this object; if none of its exchanges is in flight, for a free of device
     /// memory ([`halocline_device::Device::begin_waiting`]); and now and then, if exchanges leave no gap for frees, for the earlier
     /// exchanges ([`Waiting::give_way`]).
     pub(crate) fn begin<'a>(
         &'a self,
-        host_set: &Arc<Set>,
+        (host_set, object): (&Arc<Set>, &Arc<Shared>),
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<u64, Error> {
-        streams.clone().enumerate().try_for_each(|(at, stream)| self.check_stream(at, stream))?;
+        if let Some(capture) = self.capture_of(streams.clone())? {
+            return self.capture((host_set, object), capture, streams);
+        }
         self.give_way();
         // Sets of host and device fields have the same numbers.
         let set = host_set.number;
@@ -56,6 +60,7 @@ impl Scheduled {
             }
             // Before any work is given: from now on each look includes this exchange.
             self.life().begin(epoch);
+            self.latest.store(epoch, Ordering::Release);
         }
         fence(Ordering::SeqCst);
         // If others are in flight, already now: a full queue blocks this thread until the host has done what the streams wait
@@ -104,9 +109,25 @@ impl Scheduled {
     /// Allows frees again, unless an exchange has begun meanwhile.
     pub(super) fn let_free(&self) {
         let mut waiting = lock(&self.waiting);
-        if self.completed() >= self.epoch() || self.quiet.load(Ordering::Acquire) {
+        let is_over = self.completed() >= self.epoch() && !self.is_counting();
+        if is_over || self.quiet.load(Ordering::Acquire) {
             *waiting = None;
         }
+    }
+
+    /// Allows no frees as long as the object exists, unless other ranks are other processes: nobody knows when graphs are launched.
+    pub(super) fn hold_frees(&self) {
+        let threads = self.comm.transport() == "thread";
+        if let Some(lane) = self.lanes.first().filter(|_| threads && lock(&self.waiting).is_none()) {
+            let ours = lane.device.begin_waiting();
+            let mut waiting = lock(&self.waiting);
+            *waiting = waiting.take().or(ours);
+        }
+    }
+
+    /// Whether graphs hold exchanges of this object, so that launches have their epochs from a counter.
+    pub(super) fn is_counting(&self) -> bool {
+        self.lanes.iter().any(Lane::is_counting)
     }
 
     /// Waits until no other thread begins an exchange here, or orders a stream after one: both are short.
@@ -115,17 +136,14 @@ impl Scheduled {
         lock_yielding(&self.begin, self.comm.link().host())
     }
 
-    /// Checks that a stream is one of the object's devices and is not being captured.
-    pub(super) fn check_stream(&self, at: usize, stream: &Stream) -> Result<(), Error> {
+    /// Checks that a stream is one of the object's devices. Returns its capture, if it is being captured.
+    pub(super) fn check_stream(&self, at: usize, stream: &Stream) -> Result<Option<Capture>, Error> {
         let device = stream.device().ordinal();
         if self.lanes.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         if self.lane_of(stream).is_some() {
-            return match stream.is_capturing()? {
-                false => Ok(()),
-                true => Err(Error::Capturing { stream: at }),
-            };
+            return Ok(stream.capture()?);
         }
         let devices = self.lanes.iter().map(|lane| lane.device.ordinal()).collect();
         Err(Error::StreamDevice { stream: at, device, devices })

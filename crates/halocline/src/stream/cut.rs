@@ -34,6 +34,8 @@ pub enum Cut {
     Poison,
     /// Flags begin at 0.
     Stale,
+    /// A captured launch has its epoch from the counter.
+    Epoch,
     /// A launch whose waiting blocks exceed the device's budget waits for an earlier launch of another stream.
     Chain,
 }

@@ -7,10 +7,12 @@ use super::{Cut, IN_FLIGHT, POISON};
 use crate::error::Error;
 use crate::link::SLOTS;
 use halocline_comm::Host;
-use halocline_device::{Address, CopyTable, Device, DeviceError, Event, Memory, RawEvent, Stream, ValueOp};
-use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use halocline_device::{
+    Address, CopyTable, Device, DeviceError, Event, Memory, Priority, RawEvent, Stream, ValueOp, counted,
+    epochs_counted,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The distance in bytes between flags that different sides write: a cache line pair.
 pub(crate) const LINE: usize = 128;
@@ -24,8 +26,7 @@ pub(crate) struct Lane {
     /// The internal stream, and its [`Stream::id`].
     pub(crate) stream: Arc<Stream>,
     stream_id: Option<u64>,
-    /// The flags that this device waits for, and the guard of its tables.
-    #[expect(dead_code, reason = "held for the addresses in it")]
+    /// The flags that this device waits for, the guard of its tables, and the counter of epochs.
     pub(crate) words: Arc<Memory>,
     /// Flags from the streams to the host, in pinned memory.
     pub(crate) status: Memory,
@@ -38,13 +39,16 @@ pub(crate) struct Lane {
     by_event: bool,
     /// The exchanges in flight, each with its event.
     events: Vec<(AtomicU64, AtomicUsize)>,
+    /// Launches have their epochs from the counter: graphs hold some.
+    counts: AtomicBool,
+    /// The stream that forks from the user's in captures of exchanges that overlap with his work.
+    fork: OnceLock<Stream>,
     /// How often poison was written, by one thread at a time.
     rescues: AtomicU64,
     rescuing: Mutex<()>,
 }
 
-/// The work of a lane's stream for an exchange of one set. There is one copy table of each kind, or one for each slot that it packs
-/// into.
+/// The work of a lane's stream for an exchange of one set.
 #[derive(Default)]
 pub(crate) struct Script {
     /// Flags between lanes: the producers are done.
@@ -56,7 +60,7 @@ pub(crate) struct Script {
     /// The first table sets them, too: if the lane waits for nothing before it, that is enough.
     pub(crate) is_raised_by_table: bool,
     /// Pushes, pulls and packs.
-    pub(crate) out: Vec<CopyTable>,
+    pub(crate) out: Option<CopyTable>,
     /// Waits for arriving bytes, and unpacks them.
     pub(crate) steps: Vec<Step>,
     /// Flags between lanes: this exchange is done.
@@ -71,7 +75,7 @@ pub(crate) struct Script {
 #[derive(Default)]
 pub(crate) struct Step {
     pub(crate) cues: Vec<Cue>,
-    pub(crate) into: Vec<CopyTable>,
+    pub(crate) into: Option<CopyTable>,
 }
 
 impl Script {
@@ -93,12 +97,22 @@ pub(crate) enum Cue {
     Told(Address, u64),
 }
 
+/// The offset in [`Lane::words`] of the counter of epochs. The guard is at 0.
+pub(crate) const COUNTER: usize = LINE;
+
 /// Flags in [`Lane::status`], by their offsets.
-pub(crate) const BEGUN: usize = 0;
-pub(crate) const DONE: usize = LINE;
-const RESCUED: usize = 2 * LINE;
-/// Bytes of them.
-pub(crate) const STATUS: usize = 3 * LINE;
+pub(crate) const DONE: usize = 0;
+const RESCUED: usize = LINE;
+
+/// The flag that becomes the epoch of each exchange of a set that begins.
+pub(crate) fn begun(set: usize) -> usize {
+    2 * LINE + 8 * set
+}
+
+/// Bytes of the flags of an object with so many sets at most.
+pub(crate) fn status(max_sets: usize) -> usize {
+    begun(max_sets)
+}
 
 impl Lane {
     pub(crate) fn new(
@@ -122,6 +136,8 @@ impl Lane {
             poisoned,
             by_event,
             events,
+            counts: AtomicBool::new(false),
+            fork: OnceLock::new(),
             rescues,
             rescuing,
         }
@@ -179,13 +195,10 @@ impl Lane {
             self.flush(stream, scratch)
         };
         // All flag operations between two launches are one call.
-        let launch = |tables: &[CopyTable], scratch: &mut Vec<ValueOp>| {
-            let Some(count) = NonZeroU64::new(tables.len() as u64) else { return Ok(()) };
+        let launch = |table: &Option<CopyTable>, scratch: &mut Vec<ValueOp>| {
+            let Some(table) = table else { return Ok(()) };
             flush(scratch)?;
-            // SAFETY: the object holds the table and all its memory until the stream has finished: nothing is reclaimed
-            // before. The flags that the stream or the table has waited for show that no other rank or stream uses the cells
-            // concerned.
-            unsafe { stream.launch(&tables[(epoch % count) as usize], epoch) }
+            self.launch(stream, table, epoch)
         };
         launch(out, scratch)?;
         for Step { cues, into } in steps {
@@ -206,6 +219,74 @@ impl Lane {
         event.store(done.raw().0, Ordering::Relaxed);
         of.store(epoch, Ordering::Release);
         Ok(())
+    }
+
+    /// Launches a table for an epoch, which the counter gives if graphs hold launches, too.
+    fn launch(&self, stream: &Stream, table: &CopyTable, epoch: u64) -> Result<(), DeviceError> {
+        // SAFETY: the object holds the table and all its memory until the stream has finished: nothing is reclaimed
+        // before. The flags that the stream or the table has waited for show that no other rank or stream uses the cells
+        // concerned. Exchanges of an object follow one another, and with them the launches that use the counter.
+        unsafe {
+            match self.is_counting() {
+                true => stream.launch_counted(table, self.words.at(COUNTER)),
+                false => stream.launch(table, epoch),
+            }
+        }
+    }
+
+    /// Whether launches have their epochs from the counter.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.counts.load(Ordering::Acquire)
+    }
+
+    /// Lets launches have their epochs from the counter from now on; all before, up to `epoch`, were told theirs. Waits for the stream
+    /// that writes poison, which waits for nothing.
+    pub(crate) fn count(&self, epoch: u64) -> Result<(), DeviceError> {
+        if self.is_counting() {
+            return Ok(());
+        }
+        let write = ValueOp::Write { address: self.words.at(COUNTER), value: counted(epoch) };
+        // SAFETY: the counter is a word of this object. No launch uses it before `counts` says so.
+        unsafe { self.shared.rescue.values(&[write]) }?;
+        self.shared.rescue.synchronise()?;
+        self.counts.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The epoch that the device has begun last, and its set, of so many.
+    pub(crate) fn begun(&self, sets: usize) -> (u64, usize) {
+        (0..sets).map(|set| (self.word(begun(set)), set)).max().unwrap_or_default()
+    }
+
+    /// The last epoch that the device has ended by its counter, if it tells soon.
+    pub(crate) fn counted(&self) -> Option<u64> {
+        self.peek(self.words.at(COUNTER)).map(epochs_counted)
+    }
+
+    /// The stream that forks from the user's in captures.
+    pub(crate) fn fork(&self) -> Result<&Stream, DeviceError> {
+        if self.fork.get().is_none() {
+            let made = self.device.stream(Priority::Highest)?;
+            // Another thread may have made one meanwhile.
+            drop(self.fork.set(made));
+        }
+        Ok(self.fork.get().expect("it was made just now"))
+    }
+
+    /// Captures an exchange of a set, which is one launch. `epoch` is the epoch that a call would begin now.
+    pub(crate) fn capture(
+        &self,
+        stream: &Stream,
+        set: usize,
+        epoch: u64,
+        is_cut: bool,
+    ) -> Result<(), DeviceError> {
+        let Some(table) = &self.scripts[set].out else { return Ok(()) };
+        if is_cut {
+            // SAFETY: as in `launch`. A test captures a launch that repeats one epoch.
+            return unsafe { stream.launch(table, epoch) };
+        }
+        self.launch(stream, table, epoch)
     }
 
     /// Whether events show that exchanges are over, since some are one launch.
@@ -247,7 +328,7 @@ impl Lane {
 
     /// Whether its stream has reached an exchange.
     pub(crate) fn has_begun(&self, epoch: u64) -> bool {
-        self.word(BEGUN) >= epoch
+        self.begun(self.scripts.len()).0 >= epoch
     }
 
     /// Reads a flag in memory of this device; `None` if that takes too long or the device has failed.
@@ -336,7 +417,13 @@ impl Lane {
         if self.device.failure().is_some() {
             return true;
         }
-        (self.written() >= epoch || self.is_over(epoch)) && self.is_rescued()
+        // A graph may be launched later: only the guard keeps it from copying. Such launches are counted, but do not say that they have begun.
+        let is_counted = || {
+            let is_guarded = self.rescues.load(Ordering::Acquire) > 0;
+            is_guarded && self.counted().is_some_and(|done| done >= self.begun(self.scripts.len()).0)
+        };
+        let is_over = self.written() >= epoch || self.is_over(epoch);
+        is_over && self.is_rescued() && (!self.is_counting() || is_counted())
     }
 
     fn is_rescued(&self) -> bool {

@@ -4,10 +4,12 @@
 
 use super::{Begin, Scheduled};
 use crate::error::Error;
+use crate::exchange::Shared;
 use crate::link::{Direction, Link};
 use crate::set::Set;
 use halocline_device::{Address, CopyTable, DeviceError, Event, Place, Stream, TablePart, TableSpec};
-use std::sync::TryLockError;
+use std::any::Any;
+use std::sync::{Arc, TryLockError};
 
 /// Tables that are kept for one link, set and device: the program may alternate between as many buffers.
 const KEPT: usize = 4;
@@ -20,6 +22,8 @@ pub(super) struct Kept {
     buffer: (Address, u64),
     table: CopyTable,
     last: Option<Event>,
+    /// Graphs hold launches of it.
+    is_captured: bool,
 }
 
 impl Kept {
@@ -33,7 +37,13 @@ impl Kept {
     /// # Safety
     /// The memory of the table stays valid until the launch is over, and the stream orders what uses it meanwhile.
     /// `self` is kept until then.
-    unsafe fn launch(&mut self, stream: &Stream, last: Event) -> Result<(), DeviceError> {
+    unsafe fn launch(&mut self, stream: &Stream, last: Event, is_capturing: bool) -> Result<(), DeviceError> {
+        if is_capturing {
+            self.is_captured = true;
+            // SAFETY: the caller keeps the table and its memory as long as the graph exists, and has the stream order what uses that
+            // meanwhile.
+            return unsafe { stream.launch(&self.table, 0) };
+        }
         if let Some(before) = &self.last
             && !before.query()?
         {
@@ -52,19 +62,19 @@ impl Kept {
 }
 
 impl Scheduled {
-    /// Packs or unpacks the message of a link and a set, after all earlier work of the stream.
+    /// Packs or unpacks the message of a link and a set, after all earlier work of the stream. A graph under capture keeps `object`.
     ///
     /// # Safety
     /// The message has as many bytes as the part of the link. It stays valid until the stream has done it. Meanwhile
     /// nobody uses it otherwise, or the cells concerned.
     pub(crate) unsafe fn copy_message(
         &self,
-        set: &Set,
+        (set, object): (&Set, &Arc<Shared>),
         link: &Link,
         (message, bytes): (Address, usize),
         stream: &Stream,
     ) -> Result<(), Error> {
-        self.check_stream(0, stream)?;
+        let capture = self.check_stream(0, stream)?;
         let Some(lane) = self.lane_of(stream).filter(|_| bytes > 0) else { return Ok(()) };
         let of = (set.number, link.part, lane);
         // Another allocation with other bounds may be there by now.
@@ -85,12 +95,13 @@ impl Scheduled {
                 (Some(at), _) => at,
                 (None, Some(table)) => {
                     let of_link = messages.iter().filter(|kept| kept.of == of).count();
+                    let is_spare = |kept: &Kept| kept.of == of && kept.is_over() && !kept.is_captured;
                     if of_link >= KEPT
-                        && let Some(oldest) = messages.iter().position(|kept| kept.of == of && kept.is_over())
+                        && let Some(oldest) = messages.iter().position(is_spare)
                     {
                         messages.remove(oldest);
                     }
-                    messages.push(Kept { of, buffer, table, last: None });
+                    messages.push(Kept { of, buffer, table, last: None, is_captured: false });
                     messages.len() - 1
                 }
                 (None, None) => {
@@ -100,11 +111,17 @@ impl Scheduled {
                     continue;
                 }
             };
+            if let Some(capture) = capture {
+                let kept = Arc::clone(object) as Arc<dyn Any + Send + Sync>;
+                // SAFETY: the stream takes part in the capture, as it was asked just now.
+                unsafe { self.lanes[lane].device.driver().keep_with_graph(capture, kept) }?;
+                self.hold_frees();
+            }
             let last = self.lanes[lane].shared.events.take()?;
             // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim` waits for
             // `is_packed`). The caller promises that the message stays valid until then, and that nobody uses it or the
             // cells meanwhile.
-            return Ok(unsafe { messages[at].launch(stream, last) }?);
+            return Ok(unsafe { messages[at].launch(stream, last, capture.is_some()) }?);
         }
     }
 

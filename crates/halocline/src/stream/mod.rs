@@ -2,7 +2,7 @@
 //!
 //! Each device of this rank has a [`Lane`]: an internal stream. Events order it with the user's streams of that device; flags order
 //! it with the other lanes, because a failed device never completes an event. Each exchange gives the lane the same few operations
-//! with another epoch. `ready` (the grant) and `arrived` are flags in the memory of the device that waits for them: epochs, set by
+//! with another epoch. (A captured exchange has its epoch from a counter on the device.) `ready` (the grant) and `arrived` are flags in the memory of the device that waits for them: epochs, set by
 //! streams and copy tables of the other side.
 //!
 //! | file | what |
@@ -10,6 +10,7 @@
 //! | `mod.rs` | the engine's state |
 //! | `begin.rs` | the begin of an exchange |
 //! | `by_set.rs` | a list with one entry for each set |
+//! | `capture.rs` | exchanges that are captured into graphs |
 //! | `lane.rs` | one device's part of an exchange |
 //! | `shared.rs` | the order of exchanges of one memory by several objects |
 //! | `pool.rs` | streams and events that objects share |
@@ -22,6 +23,7 @@
 
 mod begin;
 mod by_set;
+mod capture;
 mod cut;
 mod lane;
 mod message;
@@ -35,7 +37,7 @@ mod watch;
 
 pub(crate) use by_set::BySet;
 pub use cut::Cut;
-pub(crate) use lane::{BEGUN, Cue, DONE, LINE, Lane, STATUS, Script, Step};
+pub(crate) use lane::{Cue, DONE, LINE, Lane, Script, Step, begun, status};
 pub(crate) use pool::{OfDevice, Pool};
 pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;
@@ -45,13 +47,15 @@ use crate::bound::Bound;
 use crate::lifecycle::{Engine, Lateness};
 use crate::link::{Link, SLOTS};
 use crate::set::Set;
+use capture::Captured;
+pub(crate) use capture::is_captured;
 use halocline_comm::mappings::{Mappings, Pinned, Stats};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use message::Kept;
 use std::collections::BTreeSet;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -118,6 +122,10 @@ pub(crate) struct Scheduled {
     asked: Mutex<(u64, Duration)>,
     /// The clock of the exchange after which none was in flight.
     idle: Lateness,
+    /// The latest exchange that a call has begun or captured.
+    pub(super) latest: AtomicU64,
+    /// After a failure: the epoch that the device seems to have ended, and since when.
+    settled: Mutex<(u64, Duration)>,
 }
 
 impl Deref for Scheduled {
@@ -191,6 +199,9 @@ struct Begin {
     is_broken: bool,
     scratch: Vec<ValueOp>,
     messages: Vec<Kept>,
+    captured: Option<Captured>,
+    /// Exchanges captured so far.
+    captures: u64,
 }
 
 /// A lane's part of an exchange in flight.
@@ -228,6 +239,8 @@ impl Scheduled {
             is_broken: false,
             scratch: Vec::with_capacity(longest.max().unwrap_or(0)),
             messages: Vec::new(),
+            captured: None,
+            captures: 0,
         };
         Self {
             borrowed: BySet::new(sets.max_sets(), sets.iter().map(|set| Borrowed::of(set))),
@@ -242,6 +255,8 @@ impl Scheduled {
             looked: AtomicUsize::new(0),
             asked: Mutex::default(),
             idle: Lateness::default(),
+            latest: AtomicU64::new(0),
+            settled: Mutex::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Waiting for a scheduled exchange: on the host, and on a stream.
 
+use super::capture::is_captured;
 use super::{Cut, IN_FLIGHT, Scheduled};
 use crate::error::{Cause, Error};
 use crate::field::Memory;
@@ -120,9 +121,15 @@ impl Scheduled {
 
     /// Orders later work of the stream after exchange `epoch`. Never waits.
     pub(crate) fn schedule_wait(&self, epoch: u64, stream: &Stream) -> Result<(), Error> {
-        self.check_stream(0, stream)?;
+        let capture = self.check_stream(0, stream)?;
+        if is_captured(epoch) {
+            return self.wait_captured(stream, capture);
+        }
         self.check_failure()?;
         let Some(lane) = self.lane_of(stream) else { return Ok(()) };
+        if capture.is_some() {
+            return Err(Error::OtherCapture { stream: 0 });
+        }
         let begin = self.enter();
         // An exchange that the host has seen to be over precedes all later work of a stream.
         if self.completed() >= epoch || self.is_cut(Cut::Consumer) {

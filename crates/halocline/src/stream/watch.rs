@@ -4,6 +4,7 @@
 //! copies after it. A peer that has not seen the failure may still set the flag to an epoch; so poison is written repeatedly, until
 //! the streams have finished all their work.
 
+use super::capture::Progress;
 use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::lifecycle::{Engine, EnginePart, Lifecycle};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 /// How often the progress thread serves an object in flight, and one that has failed.
 const LOOK: Duration = Duration::from_millis(100);
-const DRAIN: Duration = Duration::from_millis(1);
+pub(super) const DRAIN: Duration = Duration::from_millis(1);
 /// The same if it carries staged links on and no message is on its way.
 pub(super) const STAGED: Duration = Duration::from_micros(50);
 /// For how long it goes on after the last exchange is over, in case another one begins.
@@ -84,7 +85,7 @@ impl Scheduled {
         // A begin now either sees the failure, or its epoch is seen here.
         fence(Ordering::SeqCst);
         let epoch = self.epoch();
-        if !self.lanes.iter().all(|lane| lane.is_drained(epoch)) {
+        if !self.lanes.iter().all(|lane| lane.is_drained(epoch)) || !self.has_settled() {
             if !self.is_cut(Cut::Poison) {
                 self.write_poison(epoch);
             }
@@ -135,7 +136,7 @@ impl Scheduled {
     fn is_behind(&self, link: usize, epoch: u64, unless_told: bool) -> bool {
         let is_behind = |seat: &Seat| match &seat.waits {
             Waits::Word { lane, of_sets, lag } => {
-                let word = self.lanes[*lane].peek(of_sets[self.set_of(epoch)][(epoch % SLOTS) as usize]);
+                let word = self.lanes[*lane].peek(of_sets[self.set_at(epoch)][(epoch % SLOTS) as usize]);
                 word.map_or(unless_told, |word| word < epoch.saturating_sub(*lag))
             }
             Waits::Stage(stage) => {
@@ -150,14 +151,14 @@ impl Scheduled {
         for (at, link) in self.links.iter().enumerate() {
             if let Some(last) = link.peer_closed(&self.comm) {
                 // Exchanges that it took part in complete.
-                if last < epoch && self.look() >= last {
+                if last < epoch && self.progress().done >= last {
                     return link.fail(self.life(), Cause::Dropped, link.peer);
                 }
                 continue;
             }
             let Some(cause) = self.life().departed(link.peer) else { continue };
             // Its last signals may have arrived meanwhile.
-            let is_gone = || self.look() < epoch && link.peer_closed(&self.comm).is_none();
+            let is_gone = || self.progress().done < epoch && link.peer_closed(&self.comm).is_none();
             if is_gone() && self.is_behind(at, epoch, self.has_waited(epoch) >= SILENCE) && is_gone() {
                 return link.fail(self.life(), cause, link.peer);
             }
@@ -168,9 +169,12 @@ impl Scheduled {
     fn look_at_sets(&self, epoch: u64) {
         for link in &self.links {
             let Some((awaited, theirs)) = link.peer_awaits() else { continue };
-            let ours = self.set_of(awaited);
+            let ours = self.set_at(awaited);
             // Read afterwards: an exchange begun meanwhile may have taken its entry.
-            let is_known = awaited <= epoch && self.epoch() + 1 < awaited + 2 * IN_FLIGHT;
+            let is_known = match self.is_counting() {
+                true => awaited == self.progress().begun,
+                false => awaited <= epoch && self.epoch() + 1 < awaited + 2 * IN_FLIGHT,
+            };
             if is_known && ours as u64 != theirs {
                 let cause = link.clash(&self.comm, ours, theirs);
                 return link.fail(self.life(), cause, self.comm.rank());
@@ -190,15 +194,15 @@ impl Scheduled {
             return;
         }
         if self.sets.len() > 1 && self.has_waited(oldest) >= self.often() {
-            self.links.iter().for_each(|link| link.notify_awaited(&self.comm, oldest, self.set_of(oldest)));
+            self.links.iter().for_each(|link| link.notify_awaited(&self.comm, oldest, self.set_at(oldest)));
         }
         self.keep_time(oldest, true);
     }
 
     /// Whether no exchange is in flight and no message waits to be sent.
     fn is_idle(&self) -> bool {
-        let epoch = self.epoch();
-        self.look() >= epoch && self.staging.as_ref().is_none_or(|staging| staging.is_sent(epoch))
+        let Progress { begun, done } = self.progress();
+        done >= begun && self.staging.as_ref().is_none_or(|staging| staging.is_sent(begun))
     }
 
     /// Whether no peer that has mapped memory of this rank accesses it any more: peers may have begun one more exchange, which sets
@@ -234,7 +238,7 @@ impl Scheduled {
             return self.drain(failure);
         }
         self.carry_on();
-        let (completed, epoch) = (self.look(), self.epoch());
+        let Progress { begun, done } = self.progress();
         if let Some(error) = self.lanes.iter().find_map(|lane| lane.device.failure()) {
             return self.lost(&error);
         }
@@ -243,14 +247,14 @@ impl Scheduled {
             return link.fail(self.life(), cause, culprit);
         }
         if self.sets.len() > 1 {
-            self.look_at_sets(epoch);
+            self.look_at_sets(begun);
         }
-        if completed < epoch {
-            if let Some(error) = self.ask_devices(completed + 1) {
+        if done < begun {
+            if let Some(error) = self.ask_devices(done + 1) {
                 return self.lost(&error);
             }
-            self.look_after_peers(epoch);
-            self.look_at_time(completed + 1);
+            self.look_after_peers(begun);
+            self.look_at_time(done + 1);
         }
     }
 }
@@ -267,6 +271,10 @@ impl Engine for Scheduled {
 
     fn links(&self) -> &[Link] {
         &self.links
+    }
+
+    fn last_epoch(&self) -> u64 {
+        self.progress().begun
     }
 
     fn waiter(&self) -> String {
@@ -298,6 +306,7 @@ impl Engine for Scheduled {
         let epoch = self.epoch();
         let is_left = self.quiet.load(Ordering::Acquire)
             && self.lanes.iter().all(|lane| lane.is_drained(epoch))
+            && self.has_settled()
             && self.is_packed()
             && self.links.iter().all(|link| self.leaves_alone(link));
         // Sticky: a peer that had closed its end, and so accesses nothing, reports a failure, too, once it sees this failure.
@@ -333,8 +342,8 @@ impl Serve for Scheduled {
             return Some(now + LOOK);
         }
         let epoch = self.epoch();
-        // A task's exchange may be over since the last look: the next look wakes the task.
-        if !self.life().has_tasks() && self.is_idle() {
+        // A graph may be launched at any time. A task's exchange may be over since the last look: the next look wakes the task.
+        if !self.life().has_tasks() && !self.is_counting() && self.is_idle() {
             if let Some(next) = self.linger(now, epoch) {
                 return Some(next);
             }

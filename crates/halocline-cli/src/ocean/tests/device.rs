@@ -43,7 +43,7 @@ impl Simulated {
         stream: &Stream,
         reads: Vec<(Address, usize, Vec<usize>)>,
         writes: Vec<(Address, Vec<usize>)>,
-        compute: impl FnOnce(&Domain, Vec<Vec<f64>>) -> Vec<Vec<f64>> + Send + 'static,
+        compute: impl Fn(&Domain, Vec<Vec<f64>>) -> Vec<Vec<f64>> + Send + Sync + 'static,
     ) -> Result<(), DeviceError> {
         let mut kernel = Kernel::new("sweep");
         for (base, _, items) in &reads {
@@ -60,17 +60,17 @@ impl Simulated {
         let body = move |memory: &mut KernelMemory<'_>| {
             let layers = domain.layers;
             let at = |base: Address, cell: usize| base + 8 * cell as Address;
-            let mut array = |(base, count, items): (Address, usize, Vec<usize>)| {
+            let mut array = |(base, count, items): &(Address, usize, Vec<usize>)| {
                 let mut values = vec![f64::NAN; count * layers];
-                for cell in items.into_iter().flat_map(|item| item * layers..(item + 1) * layers) {
-                    values[cell] = f64::from_bits(memory.read(at(base, cell)));
+                for cell in items.iter().flat_map(|item| item * layers..(item + 1) * layers) {
+                    values[cell] = f64::from_bits(memory.read(at(*base, cell)));
                 }
                 values
             };
-            let arrays = reads.into_iter().map(&mut array).collect();
-            for ((base, items), values) in writes.into_iter().zip(compute(&domain, arrays)) {
-                for cell in items.into_iter().flat_map(|item| item * layers..(item + 1) * layers) {
-                    memory.write(at(base, cell), values[cell].to_bits());
+            let arrays = reads.iter().map(&mut array).collect();
+            for ((base, items), values) in writes.iter().zip(compute(&domain, arrays)) {
+                for cell in items.iter().flat_map(|item| item * layers..(item + 1) * layers) {
+                    memory.write(at(*base, cell), values[cell].to_bits());
                 }
             }
         };

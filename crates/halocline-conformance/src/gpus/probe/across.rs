@@ -278,7 +278,9 @@ pub(in super::super) fn main() -> Outcome {
             let (mut to, mut turns) = (0u64, 1i32);
             launch(&locals[at].1, &[(&raw mut to).cast(), (&raw mut turns).cast()]);
         }),
-        call("upload of a table", none, |_| device.driver().upload(&spec).expect("there is room")),
+        call("upload of a table", none, |_| {
+            device.driver().upload(std::slice::from_ref(&spec)).expect("there is room")
+        }),
         call("peek", none, |_| {
             // SAFETY: the word lies in memory that lives on, and nothing writes it.
             let _ = unsafe { own.peek(kept.at(8)) }.expect("it is there");

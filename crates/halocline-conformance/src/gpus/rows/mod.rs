@@ -3,6 +3,7 @@
 
 mod capture;
 mod cases;
+mod graphs;
 pub(super) mod limits;
 mod nccl;
 mod objects;
@@ -43,6 +44,8 @@ pub struct Options {
     pub without_nccl: bool,
     /// Only exchanges of several objects in turn.
     pub objects: bool,
+    /// Only exchanges in graphs.
+    pub graphs: bool,
 }
 
 /// Measures, and prints a table on rank 0. Collective over two ranks or more.
@@ -55,7 +58,10 @@ pub fn run(comm: &Communicator, options: &Options) -> Outcome {
         if let Some(meter) = meter.take() {
             result = match options.objects {
                 true => objects::run(&meter),
-                false => Bench::new(meter, options).and_then(|bench| bench.run(options)),
+                false => Bench::new(meter, options).and_then(|bench| match options.graphs {
+                    true => graphs::run(&bench, options.only.as_deref()),
+                    false => bench.run(options),
+                }),
             };
         }
     });

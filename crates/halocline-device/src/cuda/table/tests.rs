@@ -264,7 +264,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
         items[6..9].iter().map(|i| (i.awaited.word, i.raised)).collect::<Vec<_>>(),
         [(64, 128), (64, 128), (0, 128)]
     );
-    let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
+    let (size, (bytes, argument)) = (cut.size(), Cut::lay_out(vec![cut], 1 << 40));
     assert_eq!(bytes.len(), size);
     assert_eq!(argument.of_launch(LAUNCHES + 1).done, argument.done + 3 * 8);
 }

@@ -1,7 +1,7 @@
 //! The steps of stream operations.
 
 use super::{Op, Running, Stage, Table};
-use crate::driver::{POISON, Slot};
+use crate::driver::{POISON, Slot, counted, epochs_counted};
 use crate::sim::clock::Actor;
 use crate::sim::kernel::{Kernel, KernelMemory};
 use crate::sim::memory::Spot;
@@ -58,7 +58,11 @@ impl State {
                 let there = self.touch(actor, number, block.target, block.bytes, Touch::Write) && there;
                 !there || block.bytes == 0
             }
-            Op::Launch { table, parts, .. } => {
+            Op::Launch { works, epoch, counter, parts } => {
+                if let Some(counter) = *counter {
+                    *epoch = self.begin_count(actor, number, counter);
+                }
+                let table = works.of(*epoch);
                 for at in 0..table.parts.len() {
                     let part = self.part_actor(stream, at);
                     self.join_actor(part, actor);
@@ -68,6 +72,9 @@ impl State {
                         self.touch(part, number, block.source, block.bytes, Touch::Read);
                     }
                     parts.push(Running { actor: part, stage: Stage::Starting, op: number, left: Vec::new() });
+                }
+                if parts.is_empty() {
+                    self.end_count(actor, number, *counter, *epoch);
                 }
                 parts.is_empty()
             }
@@ -118,7 +125,8 @@ impl State {
                 *done += bytes;
                 *done == block.bytes
             }
-            Op::Launch { table, epoch, parts } => {
+            Op::Launch { works, epoch, counter, parts } => {
+                let table = works.of(*epoch);
                 let can = |at: &usize| self.can_advance(table, *epoch, *at, &parts[*at]);
                 let ready: Vec<usize> = (0..parts.len()).filter(can).collect();
                 let at = ready[self.choices.number(ready.len())];
@@ -127,6 +135,7 @@ impl State {
                 let over = parts.iter().all(|part| part.stage == Stage::Done);
                 if over {
                     parts.iter().for_each(|part| self.join_actor(actor, part.actor));
+                    self.end_count(actor, number, *counter, *epoch);
                 }
                 over
             }
@@ -136,6 +145,24 @@ impl State {
             }
             // The other operations have one step.
             _ => true,
+        }
+    }
+
+    /// The epoch of a launch that begins, by its counter.
+    fn begin_count(&mut self, actor: Actor, number: usize, counter: Spot) -> u64 {
+        if self.counters.contains(&counter) {
+            let what = "two launches with one counter run at the same time".to_owned();
+            self.report(Report::Refused { call: "launch", what });
+        }
+        self.counters.push(counter);
+        epochs_counted(self.read_word(actor, number, counter).unwrap_or(0)) + 1
+    }
+
+    /// A launch is over: counts its epoch, if it has a counter.
+    fn end_count(&mut self, actor: Actor, number: usize, counter: Option<Spot>, epoch: u64) {
+        if let Some(counter) = counter {
+            self.write_word(actor, number, counter, counted(epoch));
+            self.counters.retain(|other| *other != counter);
         }
     }
 
@@ -161,8 +188,9 @@ impl State {
                 running.op = op;
                 for (word, lag) in &part.waits {
                     let value = self.read_word(actor, op, *word).unwrap_or(0);
-                    let is_poison = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64 >= POISON;
-                    well &= !is_poison || table.guard.is_none();
+                    let beyond = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64;
+                    // The guard has ended the wait, or poison.
+                    well &= beyond >= 0 && (beyond < POISON || table.guard.is_none());
                 }
                 // A part without copies checks the guard now.
                 well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);

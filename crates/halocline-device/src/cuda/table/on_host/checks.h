@@ -84,7 +84,7 @@ void check_access(const void *where, u32 bytes, bool writes) {
   Fiber *const fiber = machine->current;
   const u64 address = (u64)where;
   // The fiber's own stack and built-in variables.
-  if (address - (u64)fiber->stack.get() < STACK || address - (u64)&threadIdx < sizeof threadIdx || address - (u64)&blockIdx < sizeof blockIdx) return;
+  if (address - (u64)fiber->stack.get() < STACK || address - (u64)&threadIdx < sizeof threadIdx || address - (u64)&blockIdx < sizeof blockIdx || address - (u64)&gridDim < sizeof gridDim) return;
   maybe_yield();
   if (address - (u64)__start_shared_memory < (u64)(__stop_shared_memory - __start_shared_memory)) return shared_access(*fiber, address, bytes, writes);
   Launch &launch = *fiber->block->launch;

@@ -52,7 +52,7 @@ impl Face {
 
     /// Bytes of a slot.
     fn slot(&self) -> usize {
-        (2 * self.rows * self.bytes).next_multiple_of(16)
+        (2 * self.rows * self.bytes).next_multiple_of(LINE)
     }
 
     /// The bytes of the rows, from the memory at one end.
@@ -109,8 +109,8 @@ impl Object {
         self.words.at(2 * LINE * face + LINE)
     }
 
-    /// A device's table for a one-launch exchange in epochs of one parity.
-    fn table(&self, (device, parity): (usize, usize), machine: (u32, &Tuning)) -> Table {
+    /// A device's table for one-launch exchanges.
+    fn table(&self, device: usize, machine: (u32, &Tuning)) -> Table {
         let numbered = || self.faces.iter().enumerate();
         let (mut parts, mut ops) = (Vec::new(), Vec::new());
         let (mut signals, mut words, mut slots) = (Vec::new(), Vec::new(), Vec::new());
@@ -156,25 +156,22 @@ impl Object {
                 ..TablePart::default()
             })
             .collect();
-        let slots = || (0..count).map(|face| self.slot(face, parity));
-        let [sources, targets]: [Vec<Address>; 2] = [
-            self.faces
-                .iter()
-                .map(|(.., source, _)| source.at(0))
-                .chain(slots().map(|slot| slot.start))
-                .collect(),
-            self.faces
-                .iter()
-                .map(|(.., target)| target.at(0))
-                .chain(slots().map(|slot| slot.start))
-                .collect(),
-        ];
-        let all: Vec<Range<Address>> =
-            self.faces.iter().map(|(.., source, _)| source.range()).chain(slots()).collect();
-        let own: Vec<Range<Address>> =
-            ops.iter().map(|ops| ops.first().map_or(0..0, |op| all[op.source].clone())).collect();
+        let slots = |parity: usize| (0..count).map(move |face| self.slot(face, parity));
+        let ends = [0, 1].map(|parity| -> [Vec<Address>; 2] {
+            let slots = || slots(parity).map(|slot| slot.start);
+            let sources = self.faces.iter().map(|(.., source, _)| source.at(0));
+            let targets = self.faces.iter().map(|(.., target)| target.at(0));
+            [sources.chain(slots()).collect(), targets.chain(slots()).collect()]
+        });
         let guard = Some(self.words.at(LINE * (2 * self.faces.len() + device)));
-        let spec = TableSpec { parts: &parts, sources: &sources, targets: &targets, guard };
+        let works = [0, 1].map(|parity| {
+            let sources = self.faces.iter().map(|(.., source, _)| source.range());
+            let all: Vec<Range<Address>> = sources.chain(slots(parity)).collect();
+            let own = ops.iter().map(|ops| ops.first().map_or(0..0, |op| all[op.source].clone()));
+            let [sources, targets] = &ends[parity];
+            (TableSpec { parts: &parts, sources, targets, guard }, own.collect())
+        });
+        let works = if self.slots.iter().any(Option::is_some) { &works[..] } else { &works[..1] };
         let reach = |first: Address, bytes: usize| {
             let within =
                 |arena: &Arena| arena.at(0) <= first && first + bytes as u64 <= arena.at(arena.bytes);
@@ -183,7 +180,7 @@ impl Object {
                 || self.faces.iter().any(|(.., source, target)| within(source) || within(target));
             is_there.then_some(()).ok_or(DeviceError::NotReachable { address: first, bytes })
         };
-        Table::new(&spec, &own, machine, reach)
+        Table::new(works, machine, reach)
     }
 }
 
@@ -199,17 +196,18 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let tuning = &any_tuning(&mut numbers);
     let tables: Vec<Table> = objects
         .iter()
-        .flat_map(|object| (0..2 * devices).map(move |at| (object, (at % devices, at / devices))))
-        .map(|(object, of)| object.table(of, (multiprocessors, tuning)))
+        .flat_map(|object| (0..devices).map(move |device| (object, device)))
+        .map(|(object, device)| object.table(device, (multiprocessors, tuning)))
         .collect();
     // The maximum number of waiting blocks, plus space for at least one block.
-    let waiting = |device: usize| {
-        let of_object = |tables: &[Table]| tables[device].waiting.max(tables[devices + device].waiting);
-        tables.chunks(2 * devices).map(of_object).sum::<u32>()
-    };
+    let waiting = |device: usize| tables.chunks(devices).map(|tables| tables[device].waiting).sum::<u32>();
     let room = (0..devices).map(|device| waiting(device) + 1 + numbers.below(2) as u32).collect();
     let (mut ops, mut calls) = (Vec::new(), Vec::new());
     let mut streams = Vec::new();
+    // Of each object and device; some give the epochs.
+    let counters = Arena::new(8 * tables.len());
+    let counter = |lane: usize| counters.at(8 * lane);
+    let counted: Vec<bool> = tables.iter().map(|table| table.blocks > 0 && numbers.one_in(2)).collect();
     // Launches of one stream are sequential, so they may share counters.
     for lane in 0..objects.len() * devices {
         let (object, device, stream) = (lane / devices, lane % devices, streams.len() as u32);
@@ -219,12 +217,10 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
                 if numbers.one_in(4) {
                     ops.push((stream, Op::Busy(1 + numbers.below(5) as u32)));
                 }
-                let table = (2 * object + epoch as usize % 2) * devices + device;
                 calls.push((object, device, epoch, step == 2));
-                ops.push((
-                    stream,
-                    if step == 1 { Op::Launch(table, epoch, LAUNCHES * epoch as usize) } else { Op::Call },
-                ));
+                let counter = counted[lane].then(|| counter(lane));
+                let launch = Op::Launch(lane, epoch, LAUNCHES * epoch as usize, counter);
+                ops.push((stream, if step == 1 { launch } else { Op::Call }));
             }
         }
     }
@@ -277,9 +273,10 @@ fn unfilled(machine: &Machine, seed: u64) -> Result<(), String> {
     let part = TablePart { ops: &ops, raises: &raises, slot: Slot::Awaited, ..TablePart::default() };
     let (parts, sources, targets) = ([part], [slot.at(0)], [halo.at(0)]);
     let spec = TableSpec { parts: &parts, sources: &sources, targets: &targets, guard: Some(words.at(0)) };
-    let tables = [Table::new(&spec, &[slot.range()], (4, &any_tuning(&mut numbers)), |_, _| Ok(()))];
+    let works = [(spec, vec![slot.range()])];
+    let tables = [Table::new(&works, (4, &any_tuning(&mut numbers)), |_, _| Ok(()))];
     let (room, streams) = (vec![tables[0].waiting + 1], vec![0, 0]);
-    let ops = vec![(0, Op::Launch(0, EPOCH, 0)), (1, Op::Busy(1)), (1, Op::Write(words.at(0), 1))];
+    let ops = vec![(0, Op::Launch(0, EPOCH, 0, None)), (1, Op::Busy(1)), (1, Op::Write(words.at(0), 1))];
     Program { tables: &tables, room, streams, ops }.run(machine, seed, &mut |_| Ok(()))?;
     let found = halo.get();
     let copied = found.chunks(4).zip(0..).filter(|(bytes, _)| **bytes != [0; 4]);
@@ -356,14 +353,26 @@ pieces_of_order! {
         "  __syncthreads();\n  return good;"
         => "  return good;",
     a_warp_s_barrier_before_it_writes_an_item:
-        "at = 1 + threadIdx.x / LANES;\n    __syncwarp();"
-        => "at = 1 + threadIdx.x / LANES;",
+        "at = HEADS + threadIdx.x / LANES;\n    __syncwarp();"
+        => "at = HEADS + threadIdx.x / LANES;",
     a_warp_s_barrier_behind_that:
         "ahead[1];\n    __syncwarp();"
         => "ahead[1];",
     a_word_of_its_own_for_the_guard_that_a_block_sees_first:
         "u32 well, good;"
         => "u32 good;\n#define well good",
+    the_barrier_before_the_epoch_of_a_counter_is_read:
+        "shared.epoch = next_epoch((const u64 *)given);\n        __syncthreads();"
+        => "shared.epoch = next_epoch((const u64 *)given);",
+    the_work_of_odd_epochs:
+        "if (table.odd != 0) first = epoch & 1;"
+        => "",
+    the_share_of_the_first_block_in_an_epoch:
+        "blockIdx.x == 0 ? (1ull << BLOCKS) - (gridDim.x - 1) : 1ull"
+        => "blockIdx.x == 0 ? 1ull << BLOCKS : 1ull",
+    an_epoch_that_lasts_until_all_blocks_have_ended:
+        "blockIdx.x == 0 ? (1ull << BLOCKS) - (gridDim.x - 1) : 1ull"
+        => "blockIdx.x == 0 ? 1ull << BLOCKS : 0ull",
     the_look_for_poison_of_parts_that_copy:
         "      well &= far < POISON || table.guard == nullptr;\n    }\n    well ="
         => "    }\n    well =",

@@ -168,6 +168,8 @@ struct OpOf {
     blocks: u32,
     word: u64,
     value: u64,
+    counter: u64,
+    none: u64,
     argument: Aligned,
 }
 
@@ -217,6 +219,12 @@ struct Table {
     blocks: u32,
     waiting: u32,
     has_ll: bool,
+    /// One for all epochs, or those for even and odd ones.
+    works: Vec<Work>,
+}
+
+/// The accesses of one work.
+struct Work {
     parts: Vec<PartOf>,
     targets: Vec<Interval>,
     waits: Vec<Wait>,
@@ -225,19 +233,46 @@ struct Table {
 }
 
 impl Table {
-    /// Each part has its own source, the memory at `sources[part]`; `reach` is all memory that the device
+    /// Each part of a work has its own source, the memory at `sources[part]`; `reach` is all memory that the device
     /// can access.
     fn new(
-        spec: &TableSpec<'_>,
-        sources: &[Range<Address>],
+        works: &[(TableSpec<'_>, Vec<Range<Address>>)],
         machine: (u32, &Tuning),
-        reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
+        mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Self {
-        let cut = Cut::new(spec, machine, reach).expect("within bounds");
-        let (blocks, waiting, has_ll) = (cut.blocks(), cut.waiting_blocks(), cut.has_ll());
-        let image = Arena::new(cut.size());
-        let (bytes, argument) = cut.lay_out(image.at(0));
+        let cut =
+            |(spec, _): &(TableSpec<'_>, _)| Cut::new(spec, machine, &mut reach).expect("within bounds");
+        let cuts: Vec<Cut> = works.iter().map(cut).collect();
+        let (blocks, waiting, has_ll) = (cuts[0].blocks(), cuts[0].waiting_blocks(), cuts[0].has_ll());
+        let image = Arena::new(cuts.iter().map(Cut::size).sum());
+        let (bytes, argument) = Cut::lay_out(cuts, image.at(0));
         image.set(0, &bytes);
+        let works = works.iter().map(|(spec, sources)| Work::new(spec, sources)).collect();
+        Self { image, argument, blocks, waiting, has_ll, works }
+    }
+
+    fn of(&self, work: usize) -> TableOf {
+        let Range { start, end } = self.image.range();
+        let counters = self.argument.done;
+        let Work { parts, targets, waits, raises, guard } = &self.works[work.min(self.works.len() - 1)];
+        TableOf {
+            image: [start, end],
+            counters: [counters, counters + (LAUNCHES as u64 * u64::from(self.argument.tied) * 8)],
+            parts: parts.as_ptr(),
+            targets: targets.as_ptr(),
+            waits: waits.as_ptr(),
+            raises: raises.as_ptr(),
+            guard: *guard,
+            part_count: parts.len() as u32,
+            target_count: targets.len() as u32,
+            blocks: self.blocks,
+            has_ll: self.has_ll.into(),
+        }
+    }
+}
+
+impl Work {
+    fn new(spec: &TableSpec<'_>, sources: &[Range<Address>]) -> Self {
         let (mut parts, mut targets, mut waits, mut raises) = (vec![], vec![], vec![], vec![]);
         for (part, number) in spec.parts.iter().zip(0..) {
             let source = sources.get(number as usize).cloned().unwrap_or(0..0);
@@ -270,32 +305,14 @@ impl Table {
             is_one
         });
         let guard = spec.guard.unwrap_or(0);
-        Self { image, argument, blocks, waiting, has_ll, parts, targets, waits, raises, guard }
-    }
-
-    fn of(&self) -> TableOf {
-        let Range { start, end } = self.image.range();
-        let counters = self.argument.done;
-        TableOf {
-            image: [start, end],
-            counters: [counters, counters + (LAUNCHES as u64 * u64::from(self.argument.tied) * 8)],
-            parts: self.parts.as_ptr(),
-            targets: self.targets.as_ptr(),
-            waits: self.waits.as_ptr(),
-            raises: self.raises.as_ptr(),
-            guard: self.guard,
-            part_count: self.parts.len() as u32,
-            target_count: self.targets.len() as u32,
-            blocks: self.blocks,
-            has_ll: self.has_ll.into(),
-        }
+        Self { parts, targets, waits, raises, guard }
     }
 }
 
 /// Operations of streams, in order.
 enum Op {
-    /// Table, epoch, number of earlier launches of the table.
-    Launch(usize, u64, usize),
+    /// Table, epoch, number of earlier launches of the table; the address of the counter, if that gives the epoch.
+    Launch(usize, u64, usize, Option<Address>),
     /// A call of the host.
     Call,
     /// A word becomes a value.
@@ -348,15 +365,18 @@ impl Program<'_> {
                 blocks: 0,
                 word: 0,
                 value: 0,
+                counter: 0,
+                none: 0,
                 argument: Aligned::default(),
             };
             match *op {
-                Op::Launch(table, value, launch) => {
+                Op::Launch(table, value, launch, counter) => {
                     let argument = self.tables[table].argument.of_launch(launch);
                     // SAFETY: both have 128 bytes (asserted beside `Argument`) and consist of integers without padding.
                     let argument = unsafe { std::mem::transmute::<Argument, Aligned>(argument) };
                     let blocks = self.tables[table].blocks;
-                    OpOf { kind: 0, table: table as u32, blocks, value, argument, ..none }
+                    let (table, counter) = (2 * table as u32 + (value % 2) as u32, counter.unwrap_or(0));
+                    OpOf { kind: 0, table, blocks, value, counter, argument, ..none }
                 }
                 Op::Call => none,
                 Op::Write(word, value) => OpOf { kind: 2, word, value, ..none },
@@ -364,7 +384,8 @@ impl Program<'_> {
             }
         };
         let ops: Vec<OpOf> = self.ops.iter().map(of).collect();
-        let tables: Vec<TableOf> = self.tables.iter().map(Table::of).collect();
+        let tables: Vec<TableOf> =
+            self.tables.iter().flat_map(|table| [0, 1].map(|work| table.of(work))).collect();
         let on: Vec<StreamOf> = self.streams.iter().map(|&device| StreamOf { device, unused: 0 }).collect();
         let mut context = Context { call: calls, said: CString::default() };
         let setting = Setting {

@@ -1,7 +1,7 @@
 // Definitions that the GPU compiler has and a host compiler lacks; prepended to `copy.cu` for `machine.cc`.
 
 struct Index { unsigned x, y, z; };
-extern Index threadIdx, blockIdx;
+extern Index threadIdx, blockIdx, gridDim;
 
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };

@@ -20,11 +20,13 @@ constexpr u32 LANES = 32;
 constexpr size_t STACK = 16 << 10;
 
 struct Index { unsigned x, y, z; };
-Index threadIdx, blockIdx;
+Index threadIdx, blockIdx, gridDim;
 
 struct alignas(16) Argument { u8 bytes[128]; };
 extern "C" void halocline_copy(Argument table, u64 epoch);
 extern "C" void halocline_copy_ll(Argument table, u64 epoch);
+extern "C" void halocline_copy_counted(Argument table, u64 *counter);
+extern "C" void halocline_copy_ll_counted(Argument table, u64 *counter);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 
 // Mirrors `mod.rs`.
@@ -50,6 +52,7 @@ struct Op {
   u32 kind, stream;
   u32 table, blocks; // of a launch; blocks that are busy
   u64 word, value;   // of a write; the epoch
+  u64 counter, none; // of a launch, if it has one
   Argument argument;
 };
 struct Stream { u32 device, unused; };

@@ -183,7 +183,7 @@ impl Scene {
         };
         let ranges: Vec<Range<Address>> = sources.iter().map(Arena::range).collect();
         let multiprocessors = [1, 2, 4, 8, 16][numbers.below(5)];
-        let table = Table::new(&spec, &ranges, (multiprocessors, &any_tuning(numbers)), reach);
+        let table = Table::new(&[(spec, ranges)], (multiprocessors, &any_tuning(numbers)), reach);
         Self { sources, targets, words, drafts, table, waiting }
     }
 
@@ -221,7 +221,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         if numbers.one_in(4) {
             ops.push((stream as u32, Op::Busy(1 + numbers.below(6) as u32)));
         }
-        ops.push((stream as u32, Op::Launch(0, epoch, launch)));
+        ops.push((stream as u32, Op::Launch(0, epoch, launch, None)));
     }
     // A stream for each flag, in steps.
     let raised = |word: usize| scene.words.at(8 + 8 * word);

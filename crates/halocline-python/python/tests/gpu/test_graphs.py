@@ -1,0 +1,107 @@
+"""Exchanges in CUDA graphs that CuPy and PyTorch have captured."""
+
+import pytest
+from test_scheduled import Case
+
+import halocline as hc
+
+LAUNCHES = 5
+
+
+def captured(engine, stream, given, work):
+    """A function that launches what ``work`` has given to a stream."""
+    if engine.name == "torch":
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the process use CUDA meanwhile.
+        with torch.cuda.graph(graph, stream=given, capture_error_mode="relaxed"):
+            work()
+        return graph.replay
+    import cupy
+
+    given.begin_capture(mode=cupy.cuda.runtime.streamCaptureModeRelaxed)
+    work()
+    graph = given.end_capture()
+    return lambda: graph.launch(given)
+
+
+def stream_of(engine):
+    """A stream of the engine's library: to be current, and to be given to exchanges."""
+    if engine.name == "torch":
+        import torch
+
+        stream = torch.cuda.Stream()
+        return torch.cuda.stream(stream), stream
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    return stream, stream
+
+
+def of_gpus(engine):
+    if engine.name == "numpy":
+        pytest.skip("there is no GPU, or no CuPy")
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_graphs_and_calls_take_turns(together, main_engine, inline):
+    of_gpus(main_engine)
+
+    def rank(comm):
+        mine = main_engine(comm.rank)
+        with mine.here():
+            case = Case(comm, mine)
+            halo = case.bind(inline=inline)
+            if "in one launch" not in halo.explain():
+                return "ranks share a GPU"
+            current, given = stream_of(mine)
+            with current:
+
+                def step():
+                    mine.add(case.field, case.grow)
+                    halo.schedule_exchange(given)
+                    halo.schedule_wait(given)
+
+                launch = captured(mine, current, given, step)
+                for count in range(LAUNCHES):
+                    # The ranks take turns, too.
+                    (launch if (count + comm.rank) % 2 else step)()
+                    mine.copy(case.seen[count], case.field)
+            case.check(LAUNCHES)
+            del launch
+            return f"{mine.name}, inline {inline}: {LAUNCHES} exchanges"
+
+    together(rank)
+
+
+def test_the_host_cannot_wait_for_a_captured_exchange(together, main_engine):
+    of_gpus(main_engine)
+
+    def rank(comm):
+        mine = main_engine(comm.rank)
+        with mine.here():
+            case = Case(comm, mine)
+            halo = case.bind()
+            if "in one launch" not in halo.explain():
+                return "ranks share a GPU"
+            current, given = stream_of(mine)
+            pending = []
+
+            def work():
+                pending.append(halo.schedule_exchange(given))
+                pending[0].schedule_wait(given)
+
+            with current:
+                launch = captured(mine, current, given, work)
+                launch()
+            mine.synchronise()
+            with pytest.raises(hc.HaloValueError, match="captured into a CUDA graph"):
+                pending[0].wait()
+            # The graph keeps the object.
+            del halo, pending[:]
+            with current:
+                launch()
+            mine.synchronise()
+
+    together(rank)
