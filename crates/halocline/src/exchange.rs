@@ -146,7 +146,7 @@ impl HaloExchange {
     /// on. Up to 64 exchanges of an object may be in flight, one if it has host fields. Host fields start at the call.
     ///
     /// All ranks, and all threads of a rank, begin the exchanges of all device objects in the same order, except
-    /// [`BindOptions::inline`] ones. Objects share up to four internal streams a rank and device, where each exchange waits for
+    /// [`BindOptions::inline`] ones. A rank has up to four internal streams on a device, one beside each of the user's, where each exchange waits for
     /// the previous one. Two objects begun in opposite orders by two ranks may wait for each other until their deadline
     /// ([`BindOptions::deadline`]), or forever without one.
     ///

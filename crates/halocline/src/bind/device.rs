@@ -127,14 +127,13 @@ impl Binding<'_> {
         let (max_sets, lanes) = (max_sets(sets.len()), devices.len());
         let layout = FlagLayout { of_peers: slots.collect(), max_sets, lanes };
         // Flags first: addresses that a peer gets must exist.
-        let object = comm.extension::<Pool>().next();
-        let opened = match lanes::open((comm, object), devices, (layout.clone(), sets.len()), options) {
+        let opened = match lanes::open(comm, devices, (layout.clone(), sets.len()), options) {
             // Links that would use mailboxes have another path.
             Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
                 of_peers.iter_mut().for_each(|(_, endpoint)| endpoint.on_device = false);
                 let without = |slots: &PeerSlots| PeerSlots { mailbox: None, ..*slots };
                 let layout = FlagLayout { of_peers: layout.of_peers.iter().map(without).collect(), ..layout };
-                lanes::open((comm, object), devices, (layout, sets.len()), options)
+                lanes::open(comm, devices, (layout, sets.len()), options)
             }
             opened => opened,
         };

@@ -46,7 +46,6 @@ pub(super) struct Opened {
 pub(super) struct Open {
     pub(super) device: Device,
     shared: Arc<OfDevice>,
-    stream: Arc<Stream>,
     pub(super) words: Arc<Memory>,
     /// The memory of the flags, which peers that set them hold.
     pub(super) segment: Arc<Segment>,
@@ -95,9 +94,9 @@ fn held(memory: &Arc<Memory>) -> Arc<Segment> {
     unsafe { Segment::foreign(base, memory.place().bytes, Arc::clone(memory) as _) }
 }
 
-/// Streams, events and flags of this rank's devices, for `sets` sets of an object with a number ([`Pool::next`]).
+/// Streams, events and flags of this rank's devices, for `sets` sets of an object.
 pub(super) fn open(
-    (comm, object): (&Communicator, usize),
+    comm: &Communicator,
     devices: &[Device],
     (layout, sets): (FlagLayout, usize),
     options: &BindOptions,
@@ -120,9 +119,8 @@ pub(super) fn open(
             unsafe { shared.rescue.values(&stale) }?;
         }
         shared.rescue.synchronise()?;
-        let stream = shared.stream(object)?;
         let segment = held(&words);
-        lanes.push(Open { device: device.clone(), shared, stream, words, segment });
+        lanes.push(Open { device: device.clone(), shared, words, segment });
     }
     Ok(Opened { devices: devices.to_vec(), lanes, layout, registered: None })
 }
@@ -239,7 +237,7 @@ pub(super) fn join(
         let by_event = scripts.iter().any(is_one_launch);
         let (poisoned, scripts) =
             (BySet::new(max_sets, making.poisoned(&made.sets, &[])), BySet::new(max_sets, scripts));
-        let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
+        let of = (open.device.clone(), Arc::clone(&open.shared));
         lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, by_event)));
     }
     let producers = producers(opened, options)?;

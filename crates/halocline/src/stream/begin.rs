@@ -218,9 +218,11 @@ impl Scheduled {
         }
         for (number, lane) in self.lanes.iter().enumerate() {
             let stream = chosen(number);
-            self.follow(stream, flights[before][number].as_ref())?;
+            let id = lane.shared.id_of(stream);
+            if let Some(before) = &flights[before][number] {
+                before.precede_on(stream, id)?;
+            }
             let done = lane.shared.events.take()?;
-            let id = lane.id_of(stream);
             if lane.is_by_event() {
                 self.be_watched();
             }
@@ -231,7 +233,7 @@ impl Scheduled {
             if let Some(reserved) = reserved {
                 reserved.launched(&done);
             }
-            flights[at][number] = Some(Flight { done, on: id.filter(|_| self.inline) });
+            flights[at][number] = Some(Flight { done, on: id, is_users: self.inline });
         }
         Ok(())
     }
@@ -246,13 +248,14 @@ impl Scheduled {
         for (number, lane) in self.lanes.iter().enumerate() {
             let before = begin.flights[((epoch - 1) % IN_FLIGHT) as usize][number].as_ref();
             let stream = self.chosen(number, streams.clone());
-            let given =
-                self.follow(stream, before).and_then(|()| lane.give_up(stream, epoch, &mut begin.scratch));
+            let followed = before.map_or(Ok(()), |before| before.precede(stream));
+            let given = followed.and_then(|()| lane.give_up(stream, epoch, &mut begin.scratch));
             let given = given.or_else(|error| {
                 // The user's stream takes no more work: only its earlier work is left.
                 tracing::debug!("rank {}: {error}", self.comm.rank());
-                before.map_or(Ok(()), |before| before.precede(&lane.stream))?;
-                lane.give_up(&lane.stream, epoch, &mut begin.scratch)
+                let stream = &lane.shared.rescue;
+                before.map_or(Ok(()), |before| before.precede(stream))?;
+                lane.give_up(stream, epoch, &mut begin.scratch)
             });
             if let Err(error) = given {
                 // No work waits on a failed device.
@@ -261,25 +264,24 @@ impl Scheduled {
         }
     }
 
-    /// The stream for a lane's part of an exchange.
+    /// The stream for a lane's part of an exchange: the user's, or an internal one beside that.
     pub(super) fn chosen<'a>(
         &'a self,
         lane: usize,
         mut streams: impl Iterator<Item = &'a Stream>,
     ) -> &'a Stream {
         let of = |stream: &&Stream| self.lane_of(stream) == Some(lane);
-        let users = if self.inline { streams.find(of) } else { None };
-        users.unwrap_or(&self.lanes[lane].stream)
+        let shared = &self.lanes[lane].shared;
+        match streams.find(of) {
+            Some(users) if self.inline => users,
+            Some(users) => shared.beside(users),
+            None => shared.any(),
+        }
     }
 
     /// The lane of a stream's device.
     pub(super) fn lane_of(&self, stream: &Stream) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.device == *stream.device())
-    }
-
-    /// Orders a user's stream after the exchange before, which may have been given to another stream.
-    fn follow(&self, stream: &Stream, before: Option<&Flight>) -> Result<(), DeviceError> {
-        before.filter(|_| self.inline).map_or(Ok(()), |before| before.precede(stream))
     }
 
     /// Returns the events of exchanges that are over.

@@ -17,15 +17,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// The distance in bytes between flags that different sides write: a cache line pair.
 pub(crate) const LINE: usize = 128;
 
-/// One device's part in the exchanges of an object, on one stream: wait for the producers of the other lanes; set `ready`, wait for
+/// One device's part in the exchanges of an object: wait for the producers of the other lanes; set `ready`, wait for
 /// that of the peers, copy and set `arrived` (one copy table), wait for `arrived`, unpack; wait for the other lanes; report that it is
 /// done.
 pub(crate) struct Lane {
     pub(crate) device: Device,
     pub(crate) shared: Arc<OfDevice>,
-    /// The internal stream, and its [`Stream::id`].
-    pub(crate) stream: Arc<Stream>,
-    stream_id: Option<u64>,
     /// The flags that this device waits for, the guard of its tables, and the counter of epochs.
     pub(crate) words: Arc<Memory>,
     /// Flags from the streams to the host, in pinned memory.
@@ -116,20 +113,17 @@ pub(crate) fn status(max_sets: usize) -> usize {
 
 impl Lane {
     pub(crate) fn new(
-        (device, shared, stream): (Device, Arc<OfDevice>, Arc<Stream>),
+        (device, shared): (Device, Arc<OfDevice>),
         words: Arc<Memory>,
         status: Memory,
         scripts: BySet<Script>,
         (poisoned, by_event): (BySet<Vec<Address>>, bool),
     ) -> Self {
-        let stream_id = stream.id();
         let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
         let events = (0..IN_FLIGHT).map(|_| (AtomicU64::new(0), AtomicUsize::new(0))).collect();
         Self {
             device,
             shared,
-            stream,
-            stream_id,
             words,
             status,
             scripts,
@@ -141,11 +135,6 @@ impl Lane {
             rescues,
             rescuing,
         }
-    }
-
-    /// The [`Stream::id`] of a stream.
-    pub(crate) fn id_of(&self, stream: &Stream) -> Option<u64> {
-        if std::ptr::eq(stream, &*self.stream) { self.stream_id } else { stream.id() }
     }
 
     /// Before [`Lane::give`]: reserves the thread blocks that wait in an exchange of a set, if it is one launch.

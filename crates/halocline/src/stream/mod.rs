@@ -1,6 +1,6 @@
 //! The device engine: the device fields of a bound object, in the order of streams. The host waits for no peer.
 //!
-//! Each device of this rank has a [`Lane`]: an internal stream. Events order it with the user's streams of that device; flags order
+//! Each device of this rank has a [`Lane`], which works on an internal stream. Events order that with the user's streams of that device; flags order
 //! it with the other lanes, because a failed device never completes an event. Each exchange gives the lane the same few operations
 //! with another epoch. (A captured exchange has its epoch from a counter on the device.) `ready` (the grant) and `arrived` are flags in the memory of the device that waits for them: epochs, set by
 //! streams and copy tables of the other side.
@@ -208,14 +208,21 @@ struct Begin {
 struct Flight {
     /// Recorded after it,
     done: Event,
-    /// on this stream ([`Stream::id`]), if it is a user's.
+    /// on this stream ([`Stream::id`]),
     on: Option<u64>,
+    /// which is a user's, or an internal one.
+    is_users: bool,
 }
 
 impl Flight {
-    /// Orders later work of the stream after it. On the same stream it is ordered already.
+    /// Orders later work of a user's stream after it. On the same stream it is ordered already.
     fn precede(&self, stream: &Stream) -> Result<(), DeviceError> {
-        match self.on.is_some() && self.on == stream.id() {
+        self.precede_on(stream, if self.is_users { stream.id() } else { None })
+    }
+
+    /// The same for a stream with this [`Stream::id`].
+    fn precede_on(&self, stream: &Stream, id: Option<u64>) -> Result<(), DeviceError> {
+        match id.is_some() && self.on == id {
             true => Ok(()),
             false => stream.wait(&self.done),
         }

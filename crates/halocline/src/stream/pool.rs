@@ -24,8 +24,6 @@ pub(crate) struct Pool(Mutex<Shared>, Mutex<()>);
 
 #[derive(Default)]
 struct Shared {
-    /// Objects bound so far: the same on all ranks that bind together.
-    objects: usize,
     devices: BTreeMap<(usize, u32), OnceLock<Arc<OfDevice>>>,
 }
 
@@ -34,8 +32,8 @@ static RANKS: Mutex<BTreeMap<(usize, u32), usize>> = Mutex::new(BTreeMap::new())
 
 /// The same for one device.
 pub(crate) struct OfDevice {
-    device: Device,
-    streams: Vec<OnceLock<Arc<Stream>>>,
+    /// The internal streams, each with its [`Stream::id`].
+    streams: Vec<(Stream, Option<u64>)>,
     /// Writes poison, past the streams that wait.
     pub(crate) rescue: Arc<Stream>,
     pub(crate) events: EventPool,
@@ -43,14 +41,6 @@ pub(crate) struct OfDevice {
 }
 
 impl Pool {
-    /// The number of a new object. It selects the object's stream, on all ranks alike: objects that share a stream have the same order
-    /// everywhere.
-    pub(crate) fn next(&self) -> usize {
-        let mut shared = lock(&self.0);
-        shared.objects += 1;
-        shared.objects - 1
-    }
-
     /// While the guard is held, no other thread gives an exchange to several lanes.
     pub(crate) fn enter(&self, comm: &Communicator) -> MutexGuard<'_, ()> {
         lock_yielding(&self.1, comm.link().host())
@@ -83,9 +73,10 @@ impl Pool {
         let (queues, ranks) = (device.queues(), lock(&RANKS).get(&id).copied().unwrap_or(1));
         let count =
             share(queues, ranks).ok_or(Error::TooFewQueues { device: device.ordinal(), queues, ranks })?;
+        let stream = |_| device.stream(Priority::Highest).map(|stream| (stream.id(), stream));
+        let streams = (0..count).map(stream).map(|made| made.map(|(id, stream)| (stream, id)));
         let made = Arc::new(OfDevice {
-            device: device.clone(),
-            streams: (0..count).map(|_| OnceLock::new()).collect(),
+            streams: streams.collect::<Result<_, _>>()?,
             rescue: Arc::new(device.stream(Priority::Highest)?),
             events: device.events(),
             budget: SmBudget::of(device),
@@ -116,14 +107,22 @@ fn share(queues: u32, ranks: usize) -> Option<usize> {
 }
 
 impl OfDevice {
-    /// The stream of an object.
-    pub(crate) fn stream(&self, object: usize) -> Result<Arc<Stream>, Error> {
-        let place = &self.streams[object % self.streams.len()];
-        if let Some(stream) = place.get() {
-            return Ok(Arc::clone(stream));
-        }
-        let made = Arc::new(self.device.stream(Priority::Highest)?);
-        Ok(Arc::clone(place.get_or_init(|| made)))
+    /// The internal stream beside a user's: exchanges that follow one another there do so here, and wait for no others.
+    pub(crate) fn beside(&self, stream: &Stream) -> &Stream {
+        // Of a handle alone: one that is used again for another stream may select any.
+        let mixed = (stream.raw().0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.streams[mixed as usize % self.streams.len()].0
+    }
+
+    /// An internal stream for an exchange without a stream of the user's.
+    pub(crate) fn any(&self) -> &Stream {
+        &self.streams[0].0
+    }
+
+    /// The [`Stream::id`] of a stream.
+    pub(crate) fn id_of(&self, stream: &Stream) -> Option<u64> {
+        let own = self.streams.iter().find(|(own, _)| std::ptr::eq(own, stream));
+        own.map_or_else(|| stream.id(), |(_, id)| *id)
     }
 }
 

@@ -12,10 +12,10 @@ use crate::{Outcome, Trouble, ensure, fail};
 use halocline::{BindOptions, Error, HaloExchange};
 use std::time::{Duration, Instant};
 
-/// Launches of a graph of one exchange, each with new data of which every cell is compared.
-const LAUNCHES: u64 = 100_000;
-/// Exchanges of a run in which each rank chooses between calls and graphs.
-const MIXED: u64 = 5_000;
+/// Launches of a graph of one exchange, each with new data of which every cell is compared; fewer beside selected rows.
+const LAUNCHES: [u64; 2] = [100_000, 300];
+/// Exchanges of a run in which each rank chooses between calls and graphs; again.
+const MIXED: [u64; 2] = [5_000, 300];
 
 /// Prints the tables on rank 0. Collective.
 pub(super) fn run(bench: &Bench<'_>, only: Option<&str>) -> Outcome {
@@ -40,8 +40,8 @@ pub(super) fn run(bench: &Bench<'_>, only: Option<&str>) -> Outcome {
         say(bench.in_graphs(case.name, &case.yard(comm, device)?)?);
     }
     for inline in [true, false] {
-        say(bench.often(inline)?);
-        say(bench.mixed(inline)?);
+        say(bench.often(inline, LAUNCHES[usize::from(only.is_some())])?);
+        say(bench.mixed(inline, MIXED[usize::from(only.is_some())])?);
     }
     say(bench.alone()?);
     Ok(comm.barrier()?)
@@ -90,13 +90,13 @@ impl Bench<'_> {
     }
 
     /// New data, a graph of one exchange, a look at every cell; very often.
-    fn often(&self, inline: bool) -> Result<String, Trouble> {
+    fn often(&self, inline: bool, launches: u64) -> Result<String, Trouble> {
         let (comm, stream, gpus) = (self.meter.comm, &self.meter.stream, Gpus::get()?);
         let yard = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
         let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         let graph = self.graph(&halo, 1)?;
         let begin = Instant::now();
-        for step in 1..=LAUNCHES {
+        for step in 1..=launches {
             let piece = &yard.pieces[0][0];
             gpus.produce_at_once(piece, stream, step)?;
             graph.launch(stream)?;
@@ -105,20 +105,20 @@ impl Bench<'_> {
         stream.synchronise()?;
         gpus.check()?;
         Ok(format!(
-            "inline {inline}: {LAUNCHES} launches, every cell right, {:.1} s",
+            "inline {inline}: {launches} launches, every cell right, {:.1} s",
             begin.elapsed().as_secs_f64()
         ))
     }
 
     /// The same by calls, and by graphs of one exchange and of two, as each rank likes.
-    fn mixed(&self, inline: bool) -> Result<String, Trouble> {
+    fn mixed(&self, inline: bool, exchanges: u64) -> Result<String, Trouble> {
         let (comm, stream, gpus) = (self.meter.comm, &self.meter.stream, Gpus::get()?);
         let yard = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
         let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         let graphs = [self.graph(&halo, 1)?, self.graph(&halo, 2)?];
         let mut own = Numbers::new(77 + comm.rank() as u64);
         let (piece, mut by_graph) = (&yard.pieces[0][0], 0);
-        for step in (2..=MIXED).step_by(2) {
+        for step in (2..=exchanges).step_by(2) {
             // Two exchanges of the same data.
             gpus.produce_at_once(piece, stream, step)?;
             match own.below(3) {
@@ -141,7 +141,9 @@ impl Bench<'_> {
         }
         stream.synchronise()?;
         gpus.check()?;
-        Ok(format!("inline {inline}: {MIXED} exchanges by calls and graphs in any mixture, every cell right"))
+        Ok(format!(
+            "inline {inline}: {exchanges} exchanges by calls and graphs in any mixture, every cell right"
+        ))
     }
 
     /// The last rank does not launch its graph: a deadline ends that of the first one, and the next call says so.
