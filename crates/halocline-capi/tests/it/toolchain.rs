@@ -34,11 +34,12 @@ pub(crate) fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let archive = archive();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("library-{}", modified(&archive)));
-        remove_old(folder.parent().unwrap(), "library-");
+        // Not this one: another process may use it already.
+        remove_old(folder.parent().unwrap(), |path| path != folder && is_named(path, "library-"));
         if !folder.exists() {
             link(&archive, &folder);
         }
-        remove_old(&folder, OWN);
+        remove_old(&folder, |path| is_named(path, OWN));
         folder
     })
 }
@@ -54,14 +55,18 @@ fn link(archive: &Path, folder: &Path) {
     }
 }
 
-/// Removes files and folders whose name begins so and that no test has changed for an hour.
-fn remove_old(folder: &Path, begin: &str) {
+fn is_named(path: &Path, begin: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin))
+}
+
+/// Removes those files and folders that no test has changed for an hour.
+fn remove_old(folder: &Path, is_meant: impl Fn(&Path) -> bool) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let age = entry.metadata().and_then(|of| of.modified()).ok().and_then(|time| time.elapsed().ok());
         let is_old = age.is_some_and(|age| age > Duration::from_secs(3600));
-        if is_old && entry.file_name().to_string_lossy().starts_with(begin) {
+        let path = entry.path();
+        if is_old && is_meant(&path) {
             // The test of another process may be removing it, too.
-            let path = entry.path();
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     }
