@@ -258,13 +258,7 @@ impl Drop for Announced {
 /// Queues a free; frees run in order. Runs it at once if no thread can be started; never after process exit
 /// began.
 pub(crate) fn queue(free: impl FnOnce() + Send + 'static) {
-    OWNER.get_or_init(|| {
-        // SAFETY: `end` takes no arguments, does not unwind and stays loaded until the process ends, or the library is
-        // unloaded, before which the C library calls it. Where it cannot be registered, freeing goes on until the
-        // process ends.
-        unsafe { libc::atexit(end) };
-        std::process::id()
-    });
+    stop_at_exit();
     let mut state = lock();
     if state.is_ending {
         // The driver may be shut down. Leaked, because dropping may also call the driver.
@@ -300,6 +294,24 @@ pub(crate) fn defer_drop(held: Arc<dyn Any + Send + Sync>) {
     }
 }
 
+/// Drops a value on a thread of its own, for callers that must not call the driver. It waits for no turn: the value may be what keeps
+/// streams waiting.
+pub(crate) fn drop_elsewhere(held: Arc<dyn Any + Send + Sync>) {
+    stop_at_exit();
+    if lock().is_ending {
+        // The driver may be shut down.
+        return std::mem::forget(held);
+    }
+    // In a place that the new thread empties: if there is none, the value must not be dropped here.
+    let place = Arc::new(Mutex::new(Some(held)));
+    let of_thread = Arc::clone(&place);
+    let empty = move || drop(of_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+    if let Err(error) = std::thread::Builder::new().name("halocline-drop".into()).spawn(empty) {
+        tracing::warn!("no thread can be started that drops what a graph has kept; it stays: {error}");
+        std::mem::forget(place);
+    }
+}
+
 /// Runs at process exit, before the driver's own handler (registered earlier): a driver call during its
 /// shutdown may crash. Waits for the job in progress, at most [`PATIENCE`].
 extern "C" fn end() {
@@ -312,6 +324,17 @@ extern "C" fn end() {
     CHANGED.notify_all();
     let ended = CHANGED.wait_timeout_while(state, PATIENCE, |state| state.is_freeing);
     drop(ended);
+}
+
+/// Has [`end`] called at the exit of the process.
+fn stop_at_exit() {
+    OWNER.get_or_init(|| {
+        // SAFETY: `end` takes no arguments, does not unwind and stays loaded until the process ends, or the library is
+        // unloaded, before which the C library calls it. Where it cannot be registered, freeing goes on until the
+        // process ends.
+        unsafe { libc::atexit(end) };
+        std::process::id()
+    });
 }
 
 /// The process that owns the thread.

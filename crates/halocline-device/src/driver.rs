@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use arguments::{
-    Address, Capture, Connection, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal,
-    Slot, TablePart, TableSpec, ValueOp, counted, epochs_counted,
+    Address, Capture, Connection, Counted, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream,
+    RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
 };
 pub(crate) use arguments::{MOST_COUNTED_BLOCKS, POISON};
 

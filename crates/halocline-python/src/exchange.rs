@@ -214,10 +214,12 @@ impl PyHaloExchange {
     fn schedule_wait(&self, py: Python<'_>, stream: Option<Argument<Handles>>) -> PyResult<()> {
         let streams = self.streams.get(&Handles::of_call(stream)?)?;
         let write = self.arrays.versions.last();
-        self.halo
-            .get()?
-            .pending()
-            .map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams, write.as_ref()))
+        let halo = self.halo.get()?;
+        let pending = match streams.first() {
+            Some(stream) => halo.pending_on(stream).map_err(error::of)?,
+            None => halo.pending(),
+        };
+        pending.map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams, write.as_ref()))
     }
 
     #[doc = doc!("HaloExchange.wait")]

@@ -65,7 +65,7 @@ pub enum Error {
         /// The devices of the object's fields on this rank.
         devices: Vec<u32>,
     },
-    /// A stream is being captured into a graph.
+    /// Streams of several captures, or of one and of none.
     #[error(
         "stream {stream} does not take part in the capture of the other streams, or of the exchange that it is to wait for; give streams of \
          one capture, or none that is being captured"
@@ -82,6 +82,12 @@ pub enum Error {
         /// Why an exchange is not one launch on the device.
         why: &'static str,
     },
+    /// Graphs hold exchanges of the object, and further sets cannot be exchanged in the same way.
+    #[error(
+        "CUDA graphs hold exchanges of this object, and this halo needs more thread blocks that wait than the device has; bind the fields again \
+         for it"
+    )]
+    NotInGraphs,
     /// The host is to wait for a captured exchange, or asks whether it is over.
     #[error(
         "the exchange was captured into a CUDA graph, which runs it at each launch; wait for the stream that the graph was launched on"

@@ -146,8 +146,8 @@ impl HaloExchange {
     /// on. Up to 64 exchanges of an object may be in flight, one if it has host fields. Host fields start at the call.
     ///
     /// All ranks, and all threads of a rank, begin the exchanges of all device objects in the same order, except
-    /// [`BindOptions::inline`] ones. A rank has up to four internal streams on a device, one beside each of the user's, where each exchange waits for
-    /// the previous one. Two objects begun in opposite orders by two ranks may wait for each other until their deadline
+    /// [`BindOptions::inline`] ones. A rank has up to four internal streams on a device, where each exchange waits for
+    /// the previous one of the same stream of the user's, and perhaps of others. Two objects begun in opposite orders by two ranks may wait for each other until their deadline
     /// ([`BindOptions::deadline`]), or forever without one.
     ///
     /// The call may wait in three cases, none of them under a deadline:
@@ -173,9 +173,21 @@ impl HaloExchange {
         self.begin().after(streams).schedule()
     }
 
-    /// Makes later work of the stream wait for the latest exchange, begun or captured, if there is one: [`Pending::schedule_wait`].
+    /// Makes later work of the stream wait for the latest exchange, if there is one: [`Pending::schedule_wait`]. If the stream is being
+    /// captured, that is the latest one of the capture.
     pub fn schedule_wait(&self, stream: &Stream) -> Result<(), Error> {
-        self.pending().map_or(Ok(()), |pending| pending.schedule_wait(stream))
+        self.pending_on(stream)?.map_or(Ok(()), |pending| pending.schedule_wait(stream))
+    }
+
+    /// The latest exchange for a stream: if that is being captured, the one that was captured last, else as [`HaloExchange::pending`].
+    #[doc(hidden)]
+    pub fn pending_on(&self, stream: &Stream) -> Result<Option<Pending>, Error> {
+        match &self.scheduled {
+            Some(scheduled) if scheduled.capture_of(std::iter::once(stream))?.is_some() => {
+                Ok(scheduled.last_captured().map(|number| self.pending_of(number)))
+            }
+            _ => Ok(self.pending()),
+        }
     }
 
     pub(crate) fn pending_of(&self, epoch: u64) -> Pending {
@@ -219,9 +231,9 @@ impl HaloExchange {
         self.sets.len()
     }
 
-    /// The latest exchange, complete or not, or captured; `None` before the first.
+    /// The latest exchange that a call has begun, complete or not; `None` before the first.
     pub fn pending(&self) -> Option<Pending> {
-        let epoch = self.scheduled.as_ref().map_or_else(|| self.epoch(), |scheduled| scheduled.latest());
+        let epoch = self.epoch();
         (epoch > 0).then(|| self.pending_of(epoch))
     }
 
@@ -237,7 +249,7 @@ impl HaloExchange {
     pub fn has_begun(&self, epoch: u64) -> bool {
         (1..=self.epoch()).contains(&epoch)
             || is_captured(epoch)
-                && self.scheduled.as_ref().is_some_and(|scheduled| epoch <= scheduled.latest())
+                && self.scheduled.as_ref().is_some_and(|scheduled| Some(epoch) <= scheduled.last_captured())
     }
 
     /// As [`Pending::wait`] of the exchange of an epoch, which has begun, without a handle.

@@ -76,8 +76,8 @@ impl HaloExchange {
     /// None of them is an end of the object.
     ///
     /// # Safety
-    /// The `bytes` bytes at `message` stay valid until the stream has done it. Until then nothing reads or writes
-    /// them but what the stream, or an event of it, orders before or after.
+    /// The `bytes` bytes at `message` stay valid until the stream has done it or, under capture, as long as the graph exists. Meanwhile
+    /// nothing reads or writes them but what the stream, or an event of it, orders before or after.
     pub unsafe fn pack_on(
         &self,
         peer: usize,
@@ -93,8 +93,8 @@ impl HaloExchange {
     /// before what reads the cells that came. As [`HaloExchange::pack_on`].
     ///
     /// # Safety
-    /// The `bytes` bytes at `message` stay valid until the stream has done it, and are elements of the fields' types.
-    /// Until then nothing reads or writes them but what the stream, or an event of it, orders before or after.
+    /// The `bytes` bytes at `message` stay valid until the stream has done it or, under capture, as long as the graph exists; they are
+    /// elements of the fields' types. Meanwhile nothing reads or writes them but what the stream, or an event of it, orders before or after.
     pub unsafe fn unpack_on(
         &self,
         peer: usize,

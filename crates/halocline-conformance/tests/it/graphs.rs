@@ -1,15 +1,16 @@
 //! Exchanges that are captured into graphs, on simulated devices: launched again and again, between exchanges that are begun by calls.
 
 use halocline::device::sim::{Graph, Kernel, Options, Report, World, explore, run};
-use halocline::device::{Address, Priority};
+use halocline::device::{Address, Priority, ValueOp};
 use halocline::{
-    BindOptions, Cause, Communicator, Cut, Decomposed, Device, DeviceArray, Error, Field, HaloExchange,
+    BindOptions, Cause, Communicator, Cut, Decomposed, Device, DeviceArray, Error, Field, Halo, HaloExchange,
     LinkChoice, Ll, Pattern, RegularGrid, Stream, TestOptions,
 };
 use halocline_conformance::numbers::{Numbers, mix};
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::devices;
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -82,9 +83,19 @@ impl End {
         })
     }
 
+    /// Binds each field as a set of its own.
     fn bind(&self, comm: &Communicator, setting: Setting) -> Result<HaloExchange, Error> {
+        self.bind_some(comm, setting, 0..self.fields.len())
+    }
+
+    fn bind_some(
+        &self,
+        comm: &Communicator,
+        setting: Setting,
+        fields: Range<usize>,
+    ) -> Result<HaloExchange, Error> {
         let sets: Vec<[(&Pattern, &Field); 1]> =
-            self.fields.iter().map(|field| [(&self.pattern, &**field)]).collect();
+            self.fields[fields].iter().map(|field| [(&self.pattern, &**field)]).collect();
         let options = (setting.options)(BindOptions::default().inline(setting.inline));
         let options = options.for_tests(TestOptions { cut: setting.cut, ..TestOptions::default() });
         HaloExchange::bind_alternatives(comm, &sets, &options)
@@ -101,10 +112,19 @@ impl End {
 
     /// Gives a stream new values of the owned cells. In a graph they are new at each launch.
     fn fill(&self, field: usize, stream: &Stream) -> Outcome {
+        self.fill_by(field, stream, 1)
+    }
+
+    /// Fills a field with the values of the same step as the next one.
+    fn fill_again(&self, field: usize, stream: &Stream) -> Outcome {
+        self.fill_by(field, stream, 0)
+    }
+
+    fn fill_by(&self, field: usize, stream: &Stream, steps: u64) -> Outcome {
         let owned: Vec<(Address, u64)> = (1..=OWNED).map(|at| (self.at(field, at), self.cell(at))).collect();
         let filled = Arc::clone(&self.filled);
         let kernel = Kernel::new("fill").writes(self.at(field, 1), 8 * OWNED).body(move |memory| {
-            let step = filled.fetch_add(1, Ordering::Relaxed);
+            let step = filled.fetch_add(steps, Ordering::Relaxed);
             owned.iter().for_each(|&(at, cell)| memory.write(at, value(step, cell)));
         });
         Ok(self.world.launch(stream, kernel)?)
@@ -112,10 +132,19 @@ impl End {
 
     /// Gives a stream a check of all cells.
     fn check(&self, field: usize, stream: &Stream) -> Outcome {
+        self.check_by(field, stream, 1)
+    }
+
+    /// Checks a field for the values of the same step as the next one.
+    fn check_again(&self, field: usize, stream: &Stream) -> Outcome {
+        self.check_by(field, stream, 0)
+    }
+
+    fn check_by(&self, field: usize, stream: &Stream, steps: u64) -> Outcome {
         let all: Vec<(Address, u64)> = (0..OWNED + 2).map(|at| (self.at(field, at), self.cell(at))).collect();
         let checked = Arc::clone(&self.checked);
         let kernel = Kernel::new("check").reads(self.at(field, 0), 8 * (OWNED + 2)).body(move |memory| {
-            let step = checked.fetch_add(1, Ordering::Relaxed);
+            let step = checked.fetch_add(steps, Ordering::Relaxed);
             for &(at, cell) in &all {
                 assert_eq!(memory.read(at), value(step, cell), "step {step}, cell {cell}");
             }
@@ -190,6 +219,89 @@ fn a_graph_holds_exchanges_of_several_objects() {
     settings().for_each(|setting| under(SEEDS / 4, setting, interleaved));
 }
 
+/// Objects with a field each, all scheduled before the first wait, where no two exchanges may wait at the same time.
+fn at_once(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    const OBJECTS: usize = 4;
+    let end = End::new(world, comm, OBJECTS)?;
+    let halos = (0..OBJECTS).map(|field| end.bind_some(comm, setting, field..field + 1));
+    let halos = halos.collect::<Result<Vec<_>, _>>()?;
+    // All fields hold the values of the same step.
+    let fill = |step: u64| {
+        end.filled.store(step, Ordering::Relaxed);
+        (0..OBJECTS).try_for_each(|field| end.fill_again(field, &end.stream))
+    };
+    let graph = end.capture(|| {
+        let pending = halos.iter().map(|halo| halo.schedule_exchange(&[&end.stream]));
+        let pending = pending.collect::<Result<Vec<_>, _>>()?;
+        Ok(pending.iter().try_for_each(|pending| pending.schedule_wait(&end.stream))?)
+    })?;
+    for step in 0..3 {
+        fill(step)?;
+        graph.launch(&end.stream)?;
+        end.checked.store(step, Ordering::Relaxed);
+        (0..OBJECTS).try_for_each(|field| end.check_again(field, &end.stream))?;
+        end.stream.synchronise()?;
+    }
+    Ok(comm.barrier()?)
+}
+
+#[test]
+fn objects_of_a_graph_do_not_wait_at_the_same_time() {
+    let options = Options { depth: 4096, steps: 400_000, waiting_blocks: Some(2), ..options() };
+    for inline in [false, true] {
+        let setting = Setting { inline, ..PUSH };
+        explore(0..SEEDS, &options, |world| run_ranks(world, 2, |comm| at_once(world, comm, setting)));
+    }
+}
+
+/// After a capture, an exchange that a call has begun and the device has not: neither is the object over, nor may it be dropped.
+fn queued(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let end = End::new(world, comm, 1)?;
+    let halo = end.bind(comm, setting)?;
+    let graph = end.capture(|| end.step(&halo, 0))?;
+    graph.launch(&end.stream)?;
+    end.stream.synchronise()?;
+    drop(graph);
+    let gate = end.device.allocate_pinned(8)?;
+    // SAFETY: the word lives until the stream is through.
+    unsafe { end.stream.values(&[ValueOp::Wait { address: gate.at(0), at_least: 1 }]) }?;
+    end.step(&halo, 0)?;
+    ensure!(!halo.reclaim(), "an exchange that waits for its stream is over");
+    ensure!(halo.pending().is_some_and(|pending| !pending.is_captured()), "the latest one was begun");
+    drop(halo);
+    comm.barrier()?;
+    // SAFETY: streams wait for it.
+    unsafe { gate.store(0, 1) };
+    end.stream.synchronise()?;
+    ensure!(end.checked.load(Ordering::Relaxed) == 2, "checks are missing");
+    Ok(comm.barrier()?)
+}
+
+#[test]
+fn an_exchange_begun_after_a_capture_is_in_flight_before_the_device_begins_it() {
+    settings().for_each(|setting| under(SEEDS / 4, setting, queued));
+}
+
+/// A narrower halo of an object, made and captured after others.
+#[test]
+fn a_narrower_halo_is_captured() {
+    under(SEEDS / 4, PUSH, |world, comm, setting| {
+        let end = End::new(world, comm, 1)?;
+        let halo = end.bind(comm, setting)?;
+        let wide = end.capture(|| end.step(&halo, 0))?;
+        let narrow = halo.narrowed(&Halo::uniform(1))?;
+        let graph = end.capture(|| end.step(&narrow, 0))?;
+        for _ in 0..2 {
+            wide.launch(&end.stream)?;
+            graph.launch(&end.stream)?;
+            end.step(&narrow, 0)?;
+        }
+        end.stream.synchronise()?;
+        ensure!(end.checked.load(Ordering::Relaxed) == 6, "checks are missing");
+        Ok(comm.barrier()?)
+    });
+}
+
 /// The object is dropped after the capture, and the fields with it.
 fn dropped(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let end = End::new(world, comm, 1)?;
@@ -216,7 +328,8 @@ fn a_captured_epoch_is_found_out() {
     let setting = Setting { cut: Some(Cut::Epoch), ..PUSH };
     let options = Options { depth: 4096, steps: 100_000, ..options() };
     let play = |world: &World| run_ranks(world, 2, |comm| mixed(world, comm, setting));
-    let found = (0..ENOUGH).find(|&seed| !run(seed, &options, play).reports.is_empty());
+    let is_wrong = |report: &Report| matches!(report, Report::Race { .. } | Report::KernelPanicked { .. });
+    let found = (0..ENOUGH).find(|&seed| run(seed, &options, play).reports.iter().any(is_wrong));
     assert!(found.is_some(), "{ENOUGH} seeds find nothing");
 }
 
@@ -259,13 +372,20 @@ fn late(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
             Ok(halo.begin().set(1).after(&[&end.stream]).schedule()?.schedule_wait(&end.stream)?)
         })
     };
-    let more = exchange()?;
+    let mut captured = None;
+    let more = end.capture(|| {
+        let pending = halo.begin().set(1).after(&[&end.stream]).schedule()?;
+        pending.schedule_wait(&end.stream)?;
+        captured = Some(pending);
+        Ok(())
+    })?;
+    let Some(pending) = captured else { fail!("nothing was captured") };
     if comm.rank() == 0 {
         more.launch(&end.stream)?;
     }
     // Rank 1 has captured the exchange, and does not launch it.
     let failure = loop {
-        match halo.schedule_wait(&end.stream) {
+        match pending.schedule_wait(&end.stream) {
             Err(Error::Failed(failure)) => break failure,
             Err(Error::OtherCapture { .. }) => {
                 end.device.failure().map_or(Ok(()), Err)?;

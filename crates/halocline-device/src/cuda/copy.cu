@@ -142,7 +142,7 @@ constexpr u32 BLOCKS = 20;
 
 __device__ __forceinline__ u64 next_epoch(const u64 *counter) { return (load_word(counter) >> BLOCKS) + 1; }
 
-// A block has ended. Called by one of its threads, once the block has read the counter.
+// A block has ended: called by one of its threads behind a barrier.
 __device__ __forceinline__ void count_block(u64 *counter) {
   atomicAdd(counter, blockIdx.x == 0 ? (1ull << BLOCKS) - (gridDim.x - 1) : 1ull);
 }
@@ -548,11 +548,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll(const
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_counted(const __grid_constant__ Table table, u64 *counter) {
   __shared__ Shared shared;
   copy<false, true>(table, (u64)counter, shared);
+  __syncthreads();
   if (threadIdx.x == 0) count_block(counter);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll_counted(const __grid_constant__ Table table, u64 *counter) {
   __shared__ Shared shared;
   copy<true, true>(table, (u64)counter, shared);
+  __syncthreads();
   if (threadIdx.x == 0) count_block(counter);
 }

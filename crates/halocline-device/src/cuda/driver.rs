@@ -24,12 +24,34 @@ struct CudaTable {
     device: u32,
     /// Its memory on the device.
     base: Address,
-    argument: Argument,
+    /// Of each work, with the blocks of a launch.
+    works: Vec<(Argument, c_uint)>,
     /// For an epoch that the launch gives, and for one that a counter gives.
     kernels: [Function; 2],
-    blocks: c_uint,
     waiting_blocks: u32,
     launches: AtomicUsize,
+}
+
+impl CudaTable {
+    /// Whether a counter can give the epoch of a launch.
+    fn check_counted(&self, device: u32) -> Result<(), DeviceError> {
+        let refused = |what| {
+            let (call, code) = ("cuLaunchKernel", code::INVALID_VALUE);
+            Err(DeviceError::Refused { device, call, code, what })
+        };
+        let (argument, blocks) = self.works[0];
+        if blocks > MOST_COUNTED_BLOCKS {
+            return refused(format!(
+                "a counter of epochs counts {MOST_COUNTED_BLOCKS} blocks at most, not {blocks}"
+            ));
+        }
+        if self.works.len() > 1 && !argument.has_odd() {
+            return refused(
+                "a launch in a graph needs works of one shape for even and odd epochs".to_owned(),
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Flags of the driver API.
@@ -452,22 +474,22 @@ unsafe impl Driver for CudaDriver {
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
         let _current = self.enter_beside_captures()?;
         let of = (self.multiprocessors, &Tuning::HOPPER);
-        let cut = |work| Cut::new(work, of, |address, bytes| self.reach(address, bytes));
-        let cuts = works.iter().map(cut).collect::<Result<Vec<_>, _>>()?;
+        let cut = |at| Cut::of_work((works, at), of, |address, bytes| self.reach(address, bytes));
+        let cuts = (0..works.len()).map(cut).collect::<Result<Vec<_>, _>>()?;
         let CopyKernels { plain, ll } = self.kernels()?;
         let kernels = if cuts[0].has_ll() { ll } else { plain };
-        let (blocks, waiting_blocks) = (cuts[0].blocks(), cuts[0].waiting_blocks());
+        let blocks: Vec<c_uint> = cuts.iter().map(Cut::blocks).collect();
+        let waiting_blocks = cuts.iter().map(Cut::waiting_blocks).max().unwrap_or(0);
         let (size, mut base) = (cuts.iter().map(Cut::size).sum::<usize>(), 0);
         let result = (self.api.allocate)(&mut base, size.max(1));
         self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), size)?;
-        let (bytes, argument) = Cut::lay_out(cuts, base);
+        let (bytes, arguments) = Cut::lay_out(cuts, base);
         assert!(bytes.len() <= size, "a table of {} bytes in {size}", bytes.len());
         let table = CudaTable {
             device: self.ordinal,
             base,
-            argument,
+            works: arguments.into_iter().zip(blocks).collect(),
             kernels,
-            blocks,
             waiting_blocks,
             launches: AtomicUsize::new(0),
         };
@@ -513,38 +535,35 @@ unsafe impl Driver for CudaDriver {
             let (actual, device) = (table.device, self.ordinal);
             return Err(DeviceError::OtherDevice { what: "copy table", handle, actual, device });
         }
-        if table.blocks == 0 {
+        let (of, kernel) = match epoch {
+            Epoch::Given(epoch) => ((epoch % table.works.len() as u64) as usize, table.kernels[0]),
+            Epoch::Counted(_) => (0, table.kernels[1]),
+        };
+        let (argument, blocks) = table.works[of];
+        if blocks == 0 {
             return Ok(());
         }
-        let launch = table.launches.fetch_add(1, Ordering::Relaxed);
-        let mut argument = table.argument.of_launch(launch);
-        let (kernel, mut epoch) = match epoch {
-            Epoch::Given(epoch) => (table.kernels[0], epoch),
+        let mut epoch = match epoch {
+            Epoch::Given(epoch) => epoch,
             Epoch::Counted(counter) => {
                 self.reach_word(counter)?;
-                if table.blocks > MOST_COUNTED_BLOCKS {
-                    let what = format!(
-                        "the counter of epochs counts {MOST_COUNTED_BLOCKS} blocks at most, not {}",
-                        table.blocks
-                    );
-                    let (device, call, code) = (self.ordinal, "cuLaunchKernel", code::INVALID_VALUE);
-                    return Err(DeviceError::Refused { device, call, code, what });
-                }
-                (table.kernels[1], counter)
+                table.check_counted(self.ordinal)?;
+                counter
             }
         };
+        let launch = table.launches.fetch_add(1, Ordering::Relaxed);
+        let mut argument = argument.of_launch(launch);
         let arguments: [*mut c_void; 2] = [(&raw mut argument).cast(), (&raw mut epoch).cast()];
         // SAFETY: the kernel takes an `Argument` and an epoch or the address of a counter, at which `arguments` points; CUDA copies both
         // during the call. `reach_word` has checked that this device reaches the counter, which the caller keeps valid. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is
         // over, and of the memory of the table, which the caller keeps valid until then. The module of the kernel is
         // held by `self.kernels`.
-        unsafe { kernel.launch(self, stream, [table.blocks, 1, 1], [THREADS, 1, 1], &arguments) }
+        unsafe { kernel.launch(self, stream, [blocks, 1, 1], [THREADS, 1, 1], &arguments) }
     }
 }
 
-/// Drops a value of [`Driver::keep_with_graph`] on the thread that frees: CUDA's thread must not call CUDA.
+/// Drops a value of [`Driver::keep_with_graph`], but not on CUDA's thread, which must not call CUDA.
 extern "C" fn drop_kept(kept: *mut c_void) {
     // SAFETY: `keep_with_graph` has made it from such a box, and CUDA gives it here once.
-    let kept = *unsafe { Box::from_raw(kept.cast::<Arc<dyn Any + Send + Sync>>()) };
-    deferred_free::queue(move || deferred_free::defer_drop(kept));
+    deferred_free::drop_elsewhere(*unsafe { Box::from_raw(kept.cast::<Arc<dyn Any + Send + Sync>>()) });
 }

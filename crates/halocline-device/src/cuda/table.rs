@@ -158,13 +158,24 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Splits a table for a device with `multiprocessors` multiprocessors. `reach` checks that the device
+    /// Splits a table with one work for a device with `multiprocessors` multiprocessors. `reach` checks that the device
     /// can access bytes.
+    #[cfg(test)]
     pub(super) fn new(
         spec: &TableSpec<'_>,
+        of: (u32, &Tuning),
+        reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
+    ) -> Result<Self, DeviceError> {
+        Self::of_work((std::slice::from_ref(spec), 0), of, reach)
+    }
+
+    /// Splits one of the works of a table.
+    pub(super) fn of_work(
+        (works, number): (&[TableSpec<'_>], usize),
         (multiprocessors, tuning): (u32, &Tuning),
         mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Result<Self, DeviceError> {
+        let spec = &works[number];
         let mut cut = Self::default();
         let mut reach_word = |address: Address| {
             reach(address, 8)?;
@@ -174,7 +185,7 @@ impl Cut {
             cut.guard = reach_word(guard)?;
         }
         let mut drafts = Vec::with_capacity(spec.parts.len());
-        for part in spec.parts {
+        for (at, part) in spec.parts.iter().enumerate() {
             let (wait, raise) = (cut.waits.len() as u32, cut.raises.len() as u32);
             for &Signal { address, lag } in part.waits {
                 cut.waits.push(Wait { word: reach_word(address)?, lag });
@@ -184,7 +195,9 @@ impl Cut {
             }
             let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
             let is_bare = part.waits.is_empty() && part.ops.iter().all(|op| op.bytes() == 0);
-            if is_bare && cut.first.len() + part.raises.len() <= RAISES {
+            // The argument of a launch has the first flags of all works.
+            let is_same = works.iter().all(|work| work.parts[at].raises == part.raises);
+            if is_bare && is_same && cut.first.len() + part.raises.len() <= RAISES {
                 cut.raises.truncate(raise as usize);
                 cut.first.extend(part.raises);
                 drafts.push(Part::default());
@@ -382,23 +395,20 @@ impl Cut {
         Ok(())
     }
 
-    /// The bytes at address `base` of a table with one work, or with those for even and odd epochs, and the argument of a launch.
-    pub(super) fn lay_out(works: Vec<Self>, base: Address) -> (Vec<u8>, Argument) {
-        let mut works = works.into_iter();
-        let even = works.next().expect("a table has a work");
-        let (mut bytes, mut argument) = even.lay_out_one(base);
-        for odd in works {
+    /// The bytes at address `base` of a table with one work, or with those for even and odd epochs, and the argument of a launch of each.
+    /// If both have the same shape, the first argument serves launches of all epochs.
+    pub(super) fn lay_out(works: Vec<Self>, base: Address) -> (Vec<u8>, Vec<Argument>) {
+        let (mut bytes, mut arguments) = (Vec::new(), Vec::<Argument>::new());
+        for work in works {
             let at = bytes.len();
-            let (more, of_odd) = odd.lay_out_one(base + at as Address);
-            // The works differ in addresses alone, by multiples of 128 bytes: nothing else depends on those.
-            assert!(
-                argument.is_like(&of_odd, at as u64),
-                "works for even and odd epochs differ in their shape"
-            );
+            let (more, argument) = work.lay_out_one(base + at as Address);
+            if let Some(even) = arguments.first_mut().filter(|even| even.is_like(&argument, at as u64)) {
+                even.odd = u32::try_from(at / ALIGN).unwrap_or(0);
+            }
             bytes.extend(more);
-            argument.odd = u32::try_from(at / ALIGN).expect("a table has less than 64 GiB");
+            arguments.push(argument);
         }
-        (bytes, argument)
+        (bytes, arguments)
     }
 
     /// The bytes of one work, followed by the counters of all launches, and its argument.
@@ -476,6 +486,11 @@ impl Argument {
         arrays(self).map(|array| array + further) == arrays(other)
             && counts(self) == counts(other)
             && (self.first, self.guard) == (other.first, other.guard)
+    }
+
+    /// Whether it serves odd epochs, too.
+    pub(super) fn has_odd(&self) -> bool {
+        self.odd != 0
     }
 
     /// Selects the counters of a launch by its number.

@@ -108,21 +108,32 @@ pub enum Epoch {
     /// This one.
     Given(u64),
     /// The one after those that a counter in device memory has counted; the launch counts it. So one launch in a graph works for another
-    /// epoch each time. Launches with the same counter follow one another. The counter is [`counted`] of the last epoch.
+    /// epoch each time. Launches with the same counter follow one another. The counter is a [`Counted`].
     Counted(Address),
 }
 
 /// The lowest bits of a counter of epochs: the blocks of the current launch that have ended.
 const BLOCKS: u32 = 20;
 
-/// The value of a counter ([`Epoch::Counted`]) after so many epochs.
-pub fn counted(epochs: u64) -> u64 {
-    epochs << BLOCKS
-}
+/// The value of a counter of epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted(pub u64);
 
-/// The epochs that a counter of this value has counted.
-pub fn epochs_counted(value: u64) -> u64 {
-    value >> BLOCKS
+impl Counted {
+    /// After so many epochs.
+    pub fn after(epochs: u64) -> Self {
+        Self(epochs << BLOCKS)
+    }
+
+    /// The epochs that are over.
+    pub fn epochs(self) -> u64 {
+        self.0 >> BLOCKS
+    }
+
+    /// Whether some blocks of a launch have ended, and others have not.
+    pub fn is_within_launch(self) -> bool {
+        self != Self::after(self.epochs())
+    }
 }
 
 /// The most blocks of a launch with a counter.

@@ -43,8 +43,7 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
         };
         let scripts = making.scripts(&sets)?;
         if lane.is_counting() && scripts.iter().any(|script| script.one_launch.is_none()) {
-            let why = "graphs hold other exchanges of it, and this halo needs more thread blocks that wait than the device has";
-            return Err(Error::NotCapturable { why });
+            return Err(Error::NotInGraphs);
         }
         let known: Vec<Address> = lane.poisoned.iter().flatten().copied().collect();
         let poisoned = making.poisoned(&sets, &known);

@@ -60,7 +60,6 @@ impl Scheduled {
             }
             // Before any work is given: from now on each look includes this exchange.
             self.life().begin(epoch);
-            self.latest.store(epoch, Ordering::Release);
         }
         fence(Ordering::SeqCst);
         // If others are in flight, already now: a full queue blocks this thread until the host has done what the streams wait
@@ -109,16 +108,21 @@ impl Scheduled {
     /// Allows frees again, unless an exchange has begun meanwhile.
     pub(super) fn let_free(&self) {
         let mut waiting = lock(&self.waiting);
-        let is_over = self.completed() >= self.epoch() && !self.is_counting();
+        let is_over = self.completed() >= self.epoch() && !self.holds_frees();
         if is_over || self.quiet.load(Ordering::Acquire) {
             *waiting = None;
         }
     }
 
-    /// Allows no frees as long as the object exists, unless other ranks are other processes: nobody knows when graphs are launched.
+    /// Whether graphs may wait for another rank of this process at any time, so that nothing may be freed as long as the object exists.
+    fn holds_frees(&self) -> bool {
+        self.is_counting() && self.comm.transport() == "thread"
+    }
+
+    /// Allows no frees from now on, if graphs ask for that.
     pub(super) fn hold_frees(&self) {
-        let threads = self.comm.transport() == "thread";
-        if let Some(lane) = self.lanes.first().filter(|_| threads && lock(&self.waiting).is_none()) {
+        let is_missing = || self.holds_frees() && lock(&self.waiting).is_none();
+        if let Some(lane) = self.lanes.first().filter(|_| is_missing()) {
             let ours = lane.device.begin_waiting();
             let mut waiting = lock(&self.waiting);
             *waiting = waiting.take().or(ours);

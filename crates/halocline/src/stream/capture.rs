@@ -1,22 +1,23 @@
 //! Exchanges that are captured into CUDA graphs.
 //!
-//! A captured exchange is one launch, which has its epoch from a counter on the device ([`halocline_device::Epoch::Counted`]). So a graph may be
+//! A captured exchange is one launch, which reads its epoch from a counter on the device ([`halocline_device::Epoch::Counted`]). So a graph may be
 //! launched any number of times, between exchanges that are begun by calls, here and at the peers. The host does not know when that
 //! happens: it looks at the flags of the device ([`Scheduled::progress`]).
 //!
-//! An exchange that overlaps with the user's work is captured on a stream of its own, which forks from the user's stream.
+//! The captured exchanges of a rank on a device follow one another in each graph, so that no two of them wait for peers at the same
+//! time. One that overlaps with the user's work is captured on a stream of its own, which forks from the user's stream.
 
 use super::watch::DRAIN;
 use super::{Cut, Lane, Scheduled};
 use crate::error::Error;
 use crate::exchange::Shared;
-use crate::lock::lock;
+use crate::lock::{lock, lock_yielding};
 use crate::set::Set;
 use halocline_comm::Endpoint;
-use halocline_device::{Capture, Event, RawStream, Stream};
+use halocline_device::{Capture, DeviceError, Event, RawStream, Stream};
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// The number of a captured exchange is its number among those of the object, plus this: above all epochs.
 const CAPTURED: u64 = 1 << 63;
@@ -27,8 +28,9 @@ pub(crate) fn is_captured(epoch: u64) -> bool {
     epoch >= CAPTURED
 }
 
-/// The latest captured exchange of an object.
-pub(super) struct Captured {
+/// A captured exchange.
+#[derive(Clone)]
+pub(crate) struct Captured {
     capture: Capture,
     /// Recorded after it, on this stream.
     done: Event,
@@ -37,17 +39,14 @@ pub(super) struct Captured {
 
 impl Captured {
     /// Orders later work of a stream under the same capture after it.
-    fn precede(&self, stream: &Stream) -> Result<(), Error> {
-        if stream.raw() != self.on {
-            stream.wait(&self.done)?;
-        }
-        Ok(())
+    fn precede(&self, stream: &Stream) -> Result<(), DeviceError> {
+        if stream.raw() == self.on { Ok(()) } else { stream.wait(&self.done) }
     }
 }
 
 impl Scheduled {
     /// The capture that streams take part in: all of the same one, or none.
-    pub(super) fn capture_of<'a>(
+    pub(crate) fn capture_of<'a>(
         &self,
         streams: impl Iterator<Item = &'a Stream>,
     ) -> Result<Option<Capture>, Error> {
@@ -69,73 +68,74 @@ impl Scheduled {
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<u64, Error> {
         let set = set.number;
+        let mut begin = self.enter();
         self.check_failure()?;
+        self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
+        self.sets[set].local.check_guards()?;
         let [lane] = &self.lanes[..] else { return Err(self.not_capturable()) };
         let is_one_launch = lane.scripts.iter().all(|script| script.one_launch.is_some());
         if !is_one_launch || self.has_host_fields {
             return Err(self.not_capturable());
         }
-        let stream = if self.inline { self.chosen(0, streams.clone()) } else { lane.fork()? };
-        let mut given = streams.filter(|given| given.raw() != stream.raw());
-        given.try_for_each(|given| {
-            let event = lane.shared.events.take()?;
-            given.record(&event)?;
-            stream.wait(&event)
-        })?;
-        self.follow_captured(set, capture, stream)?;
-        let mut begin = self.enter();
-        self.check_failure()?;
-        self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
-        self.sets[set].local.check_guards()?;
-        lane.count(self.epoch())?;
-        if begin.captured.as_ref().is_none_or(|last| last.capture != capture) {
-            let kept = Arc::clone(object) as Arc<dyn Any + Send + Sync>;
-            // SAFETY: the streams take part in the capture, as they were asked just now.
-            unsafe { lane.device.driver().keep_with_graph(capture, kept) }?;
-            begin.captured = None;
+        let stream = match self.inline {
+            true => self.chosen(0, streams.clone()),
+            false => lane.shared.fork()?,
+        };
+        if !self.inline && stream.capture()?.is_some_and(|other| other != capture) {
+            let why = "another graph that holds exchanges of this rank is being captured";
+            return Err(Error::NotCapturable { why });
         }
-        if let Some(last) = &begin.captured {
+        lane.count(self.epoch())?;
+        // A failure before this found no graph, and has not set the guard.
+        fence(Ordering::SeqCst);
+        self.check_failure()?;
+        self.keep_with(&mut begin.kept, object, (lane, capture))?;
+        // From here on the capture changes: whatever fails now fails in CUDA, which ends the capture.
+        let events = &lane.shared.captured_events;
+        for given in streams.filter(|given| given.raw() != stream.raw()) {
+            let event = events.take()?;
+            given.record(&event)?;
+            stream.wait(&event)?;
+        }
+        let mut last = lock_yielding(&lane.shared.last_captured, self.comm.link().host());
+        if let Some(last) = last.as_ref().filter(|last| last.capture == capture) {
             last.precede(stream)?;
         }
-        lane.shared.budget.capture(lane.scripts[set].one_launch.unwrap_or(0));
         lane.capture(stream, set, self.epoch() + 1, self.is_cut(Cut::Epoch))?;
-        let done = lane.shared.events.take()?;
+        let done = events.take()?;
         stream.record(&done)?;
-        begin.captured = Some(Captured { capture, done, on: stream.raw() });
-        begin.captures += 1;
-        let number = CAPTURED + begin.captures;
-        self.latest.store(number, Ordering::Release);
+        let captured = Captured { capture, done, on: stream.raw() };
+        *last = Some(captured.clone());
+        begin.captured = Some(captured);
+        drop(last);
         drop(begin);
+        let number = CAPTURED + 1 + self.captures.fetch_add(1, Ordering::AcqRel);
         self.hold_frees();
         self.be_watched();
         Ok(number)
     }
 
+    /// Makes a graph under capture keep the object, once. `kept` is the capture that was the last to do so.
+    pub(super) fn keep_with(
+        &self,
+        kept: &mut Option<Capture>,
+        object: &Arc<Shared>,
+        (lane, capture): (&Lane, Capture),
+    ) -> Result<(), Error> {
+        if *kept != Some(capture) {
+            let object = Arc::clone(object) as Arc<dyn Any + Send + Sync>;
+            // SAFETY: the streams of this call take part in the capture, as they were asked just now.
+            unsafe { lane.device.driver().keep_with_graph(capture, object) }?;
+            *kept = Some(capture);
+        }
+        Ok(())
+    }
+
     /// Why the exchanges of this object cannot be captured.
     fn not_capturable(&self) -> Error {
         let host = self.has_host_fields.then_some("it has fields in host memory, too");
-        let why = host
-            .or(self.apart)
-            .unwrap_or("one of its sets needs more thread blocks that wait than the device has");
-        Error::NotCapturable { why }
-    }
-
-    /// Orders a stream after the captured exchanges of other objects that use memories of a set. Holds no lock of this object: two objects
-    /// may do this at the same time.
-    fn follow_captured(&self, set: usize, capture: Capture, stream: &Stream) -> Result<(), Error> {
-        if !self.shares.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        for (memory, _) in &self.sets[set].local.memories {
-            let users = memory.device.as_ref().map(|home| home.users()).unwrap_or_default();
-            for user in users.iter().filter(|user| !std::ptr::eq(Arc::as_ptr(user), self)) {
-                let begin = user.enter();
-                if let Some(last) = begin.captured.as_ref().filter(|last| last.capture == capture) {
-                    last.precede(stream)?;
-                }
-            }
-        }
-        Ok(())
+        let blocks = "one of its sets needs more thread blocks that wait than the device has";
+        Error::NotCapturable { why: host.or(self.apart).unwrap_or(blocks) }
     }
 
     /// Orders later work of a stream after a captured exchange: [`Scheduled::schedule_wait`].
@@ -144,24 +144,31 @@ impl Scheduled {
         let begin = self.enter();
         // It comes after all earlier ones of the object.
         match begin.captured.as_ref().filter(|last| Some(last.capture) == capture) {
-            Some(last) if !self.is_cut(Cut::Consumer) => last.precede(stream),
+            Some(last) if !self.is_cut(Cut::Consumer) => Ok(last.precede(stream)?),
             Some(_) => Ok(()),
             None => Err(Error::OtherCapture { stream: 0 }),
         }
     }
 
-    /// The number of the latest exchange that a call has begun or captured; 0 if there is none.
-    pub(crate) fn latest(&self) -> u64 {
-        self.latest.load(Ordering::Acquire)
+    /// The number of the exchange that was captured last; `None` if there is none.
+    pub(crate) fn last_captured(&self) -> Option<u64> {
+        let captures = self.captures.load(Ordering::Acquire);
+        (captures > 0).then_some(CAPTURED + captures)
     }
 
-    /// How far the device is, as it counts: without graphs, the exchanges that calls have begun and those that are over.
+    /// How far the device is, as it counts: without graphs, the exchanges that calls have begun and those that are over. A device that does
+    /// not tell soon counts as done; it is looked at again.
     pub(super) fn progress(&self) -> Progress {
         let done = self.look();
         let Some(lane) = self.counting_lane() else { return Progress { begun: self.epoch(), done } };
         let (begun, _) = lane.begun(self.sets.len());
-        // A device that does not tell is looked at again.
-        Progress { begun, done: lane.counted().unwrap_or(begun).min(begun) }
+        Progress { begun, done: lane.counted().map_or(begun, |counted| counted.epochs()).min(begun) }
+    }
+
+    /// Whether no exchange is in flight: none that a call has begun, and none of a graph, as far as the device tells.
+    pub(super) fn is_all_over(&self) -> bool {
+        self.look() >= self.epoch()
+            && self.counting_lane().is_none_or(|lane| lane.is_counted(self.sets.len()))
     }
 
     /// The set of an epoch, as the device counts; with graphs, of the last one begun.
@@ -172,18 +179,18 @@ impl Scheduled {
         }
     }
 
-    /// After a failure, whether no launch of a graph copies any more. A launch that began before the guard was set has told so by now if the
-    /// device says the same at two looks some time apart: telling takes microseconds. Later launches copy nothing.
-    pub(super) fn has_settled(&self) -> bool {
-        if !self.is_counting() {
-            return true;
-        }
-        let (Progress { begun, done }, now) = (self.progress(), self.comm.link().host().now());
-        let mut settled = lock(&self.settled);
-        if settled.0 != begun {
-            *settled = (begun, now);
-        }
-        done == begun && now.saturating_sub(settled.1) >= DRAIN
+    /// After a failure, whether no launch of a graph copies any more. A launch that began before the guard was set shows by now, if
+    /// none does at two looks some time apart: a block shows within microseconds. Later launches copy nothing.
+    pub(super) fn are_graphs_over(&self) -> bool {
+        let Some(lane) = self.counting_lane() else { return true };
+        let (begun, now) = (lane.begun(self.sets.len()).0, self.comm.link().host().now());
+        let is_counted = lane.is_counted(self.sets.len());
+        let mut last = lock(&self.last_begun);
+        let since = match *last {
+            Some((epoch, since)) if epoch == begun => since,
+            _ => last.insert((begun, now)).1,
+        };
+        is_counted && now.saturating_sub(since) >= DRAIN
     }
 
     /// The lane of an object of which graphs hold exchanges: it has no other.

@@ -8,11 +8,10 @@ use crate::error::Error;
 use crate::link::SLOTS;
 use halocline_comm::Host;
 use halocline_device::{
-    Address, CopyTable, Device, DeviceError, Event, Memory, Priority, RawEvent, Stream, ValueOp, counted,
-    epochs_counted,
+    Address, CopyTable, Counted, Device, DeviceError, Event, Memory, RawEvent, Stream, ValueOp,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// The distance in bytes between flags that different sides write: a cache line pair.
 pub(crate) const LINE: usize = 128;
@@ -38,8 +37,6 @@ pub(crate) struct Lane {
     events: Vec<(AtomicU64, AtomicUsize)>,
     /// Launches have their epochs from the counter: graphs hold some.
     counts: AtomicBool,
-    /// The stream that forks from the user's in captures of exchanges that overlap with his work.
-    fork: OnceLock<Stream>,
     /// How often poison was written, by one thread at a time.
     rescues: AtomicU64,
     rescuing: Mutex<()>,
@@ -131,7 +128,6 @@ impl Lane {
             by_event,
             events,
             counts: AtomicBool::new(false),
-            fork: OnceLock::new(),
             rescues,
             rescuing,
         }
@@ -212,8 +208,8 @@ impl Lane {
 
     /// Launches a table for an epoch, which the counter gives if graphs hold launches, too.
     fn launch(&self, stream: &Stream, table: &CopyTable, epoch: u64) -> Result<(), DeviceError> {
-        // SAFETY: the object holds the table and all its memory until the stream has finished: nothing is reclaimed
-        // before. The flags that the stream or the table has waited for show that no other rank or stream uses the cells
+        // SAFETY: the object holds the table and all its memory until the stream has finished, and as long as a graph keeps it: nothing is
+        // reclaimed before. The flags that the stream or the table has waited for show that no other rank or stream uses the cells
         // concerned. Exchanges of an object follow one another, and with them the launches that use the counter.
         unsafe {
             match self.is_counting() {
@@ -234,7 +230,7 @@ impl Lane {
         if self.is_counting() {
             return Ok(());
         }
-        let write = ValueOp::Write { address: self.words.at(COUNTER), value: counted(epoch) };
+        let write = ValueOp::Write { address: self.words.at(COUNTER), value: Counted::after(epoch).0 };
         // SAFETY: the counter is a word of this object. No launch uses it before `counts` says so.
         unsafe { self.shared.rescue.values(&[write]) }?;
         self.shared.rescue.synchronise()?;
@@ -247,19 +243,16 @@ impl Lane {
         (0..sets).map(|set| (self.word(begun(set)), set)).max().unwrap_or_default()
     }
 
-    /// The last epoch that the device has ended by its counter, if it tells soon.
-    pub(crate) fn counted(&self) -> Option<u64> {
-        self.peek(self.words.at(COUNTER)).map(epochs_counted)
+    /// The counter, if the device tells it soon.
+    pub(crate) fn counted(&self) -> Option<Counted> {
+        self.peek(self.words.at(COUNTER)).map(Counted)
     }
 
-    /// The stream that forks from the user's in captures.
-    pub(crate) fn fork(&self) -> Result<&Stream, DeviceError> {
-        if self.fork.get().is_none() {
-            let made = self.device.stream(Priority::Highest)?;
-            // Another thread may have made one meanwhile.
-            drop(self.fork.set(made));
-        }
-        Ok(self.fork.get().expect("it was made just now"))
+    /// Whether the device tells that each epoch it has begun is over, of an object with so many sets.
+    pub(crate) fn is_counted(&self, sets: usize) -> bool {
+        // First: an epoch that begins after this look is not over.
+        let begun = self.begun(sets).0;
+        self.counted().is_some_and(|counted| counted.epochs() >= begun && !counted.is_within_launch())
     }
 
     /// Captures an exchange of a set, which is one launch. `epoch` is the epoch that a call would begin now.
@@ -272,7 +265,7 @@ impl Lane {
     ) -> Result<(), DeviceError> {
         let Some(table) = &self.scripts[set].out else { return Ok(()) };
         if is_cut {
-            // SAFETY: as in `launch`. A test captures a launch that repeats one epoch.
+            // SAFETY: the graph keeps the object, which holds the table and its memory. A test repeats one epoch.
             return unsafe { stream.launch(table, epoch) };
         }
         self.launch(stream, table, epoch)
@@ -406,13 +399,10 @@ impl Lane {
         if self.device.failure().is_some() {
             return true;
         }
-        // A graph may be launched later: only the guard keeps it from copying. Such launches are counted, but do not say that they have begun.
-        let is_counted = || {
-            let is_guarded = self.rescues.load(Ordering::Acquire) > 0;
-            is_guarded && self.counted().is_some_and(|done| done >= self.begun(self.scripts.len()).0)
-        };
+        // A graph may be launched later: only the guard keeps it from copying.
+        let is_guarded = || self.rescues.load(Ordering::Acquire) > 0 && self.is_counted(self.scripts.len());
         let is_over = self.written() >= epoch || self.is_over(epoch);
-        is_over && self.is_rescued() && (!self.is_counting() || is_counted())
+        is_over && self.is_rescued() && (!self.is_counting() || is_guarded())
     }
 
     fn is_rescued(&self) -> bool {

@@ -8,7 +8,6 @@ use crate::exchange::Shared;
 use crate::link::{Direction, Link};
 use crate::set::Set;
 use halocline_device::{Address, CopyTable, DeviceError, Event, Place, Stream, TablePart, TableSpec};
-use std::any::Any;
 use std::sync::{Arc, TryLockError};
 
 /// Tables that are kept for one link, set and device: the program may alternate between as many buffers.
@@ -112,16 +111,13 @@ impl Scheduled {
                 }
             };
             if let Some(capture) = capture {
-                let kept = Arc::clone(object) as Arc<dyn Any + Send + Sync>;
-                // SAFETY: the stream takes part in the capture, as it was asked just now.
-                unsafe { self.lanes[lane].device.driver().keep_with_graph(capture, kept) }?;
-                self.hold_frees();
+                self.keep_with(&mut begin.kept, object, (&self.lanes[lane], capture))?;
             }
             let last = self.lanes[lane].shared.events.take()?;
             // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim` waits for
             // `is_packed`). The caller promises that the message stays valid until then, and that nobody uses it or the
             // cells meanwhile.
-            return Ok(unsafe { messages[at].launch(stream, last, capture.is_some()) }?);
+            return Ok(unsafe { begin.messages[at].launch(stream, last, capture.is_some()) }?);
         }
     }
 

@@ -47,11 +47,10 @@ use crate::bound::Bound;
 use crate::lifecycle::{Engine, Lateness};
 use crate::link::{Link, SLOTS};
 use crate::set::Set;
-use capture::Captured;
-pub(crate) use capture::is_captured;
+pub(crate) use capture::{Captured, is_captured};
 use halocline_comm::mappings::{Mappings, Pinned, Stats};
 use halocline_comm::{Communicator, Segment};
-use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
+use halocline_device::{Address, Capture, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use message::Kept;
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -122,10 +121,10 @@ pub(crate) struct Scheduled {
     asked: Mutex<(u64, Duration)>,
     /// The clock of the exchange after which none was in flight.
     idle: Lateness,
-    /// The latest exchange that a call has begun or captured.
-    pub(super) latest: AtomicU64,
-    /// After a failure: the epoch that the device seems to have ended, and since when.
-    settled: Mutex<(u64, Duration)>,
+    /// Exchanges captured so far.
+    captures: AtomicU64,
+    /// After a failure: the last epoch that the device has begun, and when that was seen first.
+    last_begun: Mutex<Option<(u64, Duration)>>,
 }
 
 impl Deref for Scheduled {
@@ -200,8 +199,8 @@ struct Begin {
     scratch: Vec<ValueOp>,
     messages: Vec<Kept>,
     captured: Option<Captured>,
-    /// Exchanges captured so far.
-    captures: u64,
+    /// The last graph that was made to keep the object.
+    kept: Option<Capture>,
 }
 
 /// A lane's part of an exchange in flight.
@@ -247,7 +246,7 @@ impl Scheduled {
             scratch: Vec::with_capacity(longest.max().unwrap_or(0)),
             messages: Vec::new(),
             captured: None,
-            captures: 0,
+            kept: None,
         };
         Self {
             borrowed: BySet::new(sets.max_sets(), sets.iter().map(|set| Borrowed::of(set))),
@@ -262,8 +261,8 @@ impl Scheduled {
             looked: AtomicUsize::new(0),
             asked: Mutex::default(),
             idle: Lateness::default(),
-            latest: AtomicU64::new(0),
-            settled: Mutex::default(),
+            captures: AtomicU64::new(0),
+            last_begun: Mutex::default(),
         }
     }
 

@@ -4,11 +4,12 @@
 //! threads of one process wait for each other's streams: so each rank that shares a device has one stream, and a bind fails if there
 //! are too few queues.
 
+use super::Captured;
 use super::sm_budget::SmBudget;
 use crate::error::Error;
 use crate::lock::{lock, lock_yielding};
 use halocline_comm::{Communicator, Endpoint};
-use halocline_device::{Device, EventPool, Priority, Stream};
+use halocline_device::{Device, DeviceError, EventPool, Priority, Stream};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -37,6 +38,13 @@ pub(crate) struct OfDevice {
     /// Writes poison, past the streams that wait.
     pub(crate) rescue: Arc<Stream>,
     pub(crate) events: EventPool,
+    /// Events that captures record: an event of a capture must not be asked whether it is over.
+    pub(crate) captured_events: EventPool,
+    /// The stream that forks from the users' streams in captures of exchanges that overlap with other work.
+    fork: OnceLock<Stream>,
+    /// The exchange that was captured last, of all objects.
+    pub(crate) last_captured: Mutex<Option<Captured>>,
+    device: Device,
     pub(crate) budget: Arc<SmBudget>,
 }
 
@@ -79,6 +87,10 @@ impl Pool {
             streams: streams.collect::<Result<_, _>>()?,
             rescue: Arc::new(device.stream(Priority::Highest)?),
             events: device.events(),
+            captured_events: device.events(),
+            fork: OnceLock::new(),
+            last_captured: Mutex::default(),
+            device: device.clone(),
             budget: SmBudget::of(device),
         });
         let mut shared = lock(&self.0);
@@ -107,7 +119,7 @@ fn share(queues: u32, ranks: usize) -> Option<usize> {
 }
 
 impl OfDevice {
-    /// The internal stream beside a user's: exchanges that follow one another there do so here, and wait for no others.
+    /// The internal stream beside a user's: exchanges that follow one another there do so here. Few streams of the user's share one.
     pub(crate) fn beside(&self, stream: &Stream) -> &Stream {
         // Of a handle alone: one that is used again for another stream may select any.
         let mixed = (stream.raw().0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -117,6 +129,15 @@ impl OfDevice {
     /// An internal stream for an exchange without a stream of the user's.
     pub(crate) fn any(&self) -> &Stream {
         &self.streams[0].0
+    }
+
+    /// The stream that forks from the users' in captures.
+    pub(crate) fn fork(&self) -> Result<&Stream, DeviceError> {
+        if self.fork.get().is_none() {
+            // Another thread may make one meanwhile.
+            drop(self.fork.set(self.device.stream(Priority::Highest)?));
+        }
+        Ok(self.fork.get().expect("it was made just now"))
     }
 
     /// The [`Stream::id`] of a stream.

@@ -7,19 +7,19 @@
 //! A launch waits for launches that this rank issued earlier, and for nothing else. Ranks issue the exchanges that share a device in
 //! the same order, and none waits for a later exchange before it issues an earlier one. So the earliest unfinished exchange can run on
 //! every rank: there is no deadlock.
+//!
+//! The launches of a graph are not counted: the host does not know when they run. They follow one another, and take less than the
+//! multiprocessors that the limit leaves, of which each holds two blocks.
 
 use crate::lock::{lock, lock_yielding};
 use halocline_comm::Host;
 use halocline_device::{Device, DeviceError, Event, Stream};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The budget of one device.
 pub(crate) struct SmBudget {
     limit: u32,
-    /// The most blocks of a launch in a graph, which may run at any time.
-    captured: AtomicU32,
     streams: Mutex<Reservations<Event>>,
 }
 
@@ -33,11 +33,7 @@ impl SmBudget {
         budgets.retain(|_, budget| budget.strong_count() > 0);
         let known = budgets.get(&device.id()).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
-            let made = Arc::new(Self {
-                limit: device.waiting_block_limit(),
-                captured: AtomicU32::new(0),
-                streams: Mutex::default(),
-            });
+            let made = Arc::new(Self { limit: device.waiting_block_limit(), streams: Mutex::default() });
             budgets.insert(device.id(), Arc::downgrade(&made));
             made
         })
@@ -53,14 +49,8 @@ impl SmBudget {
     ) -> Result<Reserved<'_>, DeviceError> {
         let mut streams = lock_yielding(&self.streams, host);
         let wait = |last: &Event| if chains { stream.wait(last) } else { Ok(()) };
-        let limit = self.limit.saturating_sub(self.captured.load(Ordering::Relaxed));
-        let blocks = streams.make_room(limit, (id, blocks), Event::query, wait)?;
+        let blocks = streams.make_room(self.limit, (id, blocks), Event::query, wait)?;
         Ok(Reserved { streams, id, blocks })
-    }
-
-    /// Leaves room for a captured launch from now on. Launches of one graph are taken to run one after the other, and graphs, too.
-    pub(crate) fn capture(&self, blocks: u32) {
-        self.captured.fetch_max(blocks, Ordering::Relaxed);
     }
 }
 

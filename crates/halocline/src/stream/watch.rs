@@ -85,7 +85,7 @@ impl Scheduled {
         // A begin now either sees the failure, or its epoch is seen here.
         fence(Ordering::SeqCst);
         let epoch = self.epoch();
-        if !self.lanes.iter().all(|lane| lane.is_drained(epoch)) || !self.has_settled() {
+        if !self.lanes.iter().all(|lane| lane.is_drained(epoch)) || !self.are_graphs_over() {
             if !self.is_cut(Cut::Poison) {
                 self.write_poison(epoch);
             }
@@ -201,8 +201,8 @@ impl Scheduled {
 
     /// Whether no exchange is in flight and no message waits to be sent.
     fn is_idle(&self) -> bool {
-        let Progress { begun, done } = self.progress();
-        done >= begun && self.staging.as_ref().is_none_or(|staging| staging.is_sent(begun))
+        let epoch = self.epoch();
+        self.is_all_over() && self.staging.as_ref().is_none_or(|staging| staging.is_sent(epoch))
     }
 
     /// Whether no peer that has mapped memory of this rank accesses it any more: peers may have begun one more exchange, which sets
@@ -306,7 +306,7 @@ impl Engine for Scheduled {
         let epoch = self.epoch();
         let is_left = self.quiet.load(Ordering::Acquire)
             && self.lanes.iter().all(|lane| lane.is_drained(epoch))
-            && self.has_settled()
+            && self.are_graphs_over()
             && self.is_packed()
             && self.links.iter().all(|link| self.leaves_alone(link));
         // Sticky: a peer that had closed its end, and so accesses nothing, reports a failure, too, once it sees this failure.

@@ -264,7 +264,8 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
         items[6..9].iter().map(|i| (i.awaited.word, i.raised)).collect::<Vec<_>>(),
         [(64, 128), (64, 128), (0, 128)]
     );
-    let (size, (bytes, argument)) = (cut.size(), Cut::lay_out(vec![cut], 1 << 40));
+    let (size, (bytes, arguments)) = (cut.size(), Cut::lay_out(vec![cut], 1 << 40));
+    let argument = arguments[0];
     assert_eq!(bytes.len(), size);
     assert_eq!(argument.of_launch(LAUNCHES + 1).done, argument.done + 3 * 8);
 }
@@ -423,4 +424,29 @@ fn a_part_with_a_slot_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
     assert_eq!((awaited.units[0], awaited.waiting_blocks(), awaited.items()[0].early), (18, 1, 0));
     let (plain, _) = cut(&packs, Slot::None, &[], (field, slots));
     assert!(plain.is_ok_and(|plain| !plain.has_ll() && plain.waiting_blocks() == 0));
+}
+
+/// A link without cells raises the flag of the slot, whose address differs between even and odd epochs.
+#[test]
+fn flags_that_differ_between_even_and_odd_epochs_are_raised_by_the_work_of_the_epoch() {
+    let words = [1u64 << 40, (1 << 40) + 8];
+    let raises = words.map(|word| [word]);
+    let parts = [0, 1].map(|parity| {
+        [
+            TablePart { raises: &[1 << 41], ..TablePart::default() },
+            TablePart { raises: &raises[parity], ..TablePart::default() },
+        ]
+    });
+    let works = [0, 1].map(|parity: usize| TableSpec {
+        parts: &parts[parity],
+        sources: &[],
+        targets: &[],
+        guard: None,
+    });
+    let cut = |at| Cut::of_work((&works, at), (132, &Tuning::HOPPER), |_, _| Ok(())).expect("all is reached");
+    let cuts: Vec<Cut> = (0..2).map(cut).collect();
+    assert_eq!((&cuts[0].first, &cuts[0].raises), (&vec![1 << 41], &vec![words[0]]));
+    assert_eq!((&cuts[1].first, &cuts[1].raises), (&vec![1 << 41], &vec![words[1]]));
+    let (_, arguments) = Cut::lay_out(cuts, 1 << 42);
+    assert!(arguments[0].has_odd() && arguments[0].first_count == 1 && arguments[0].bare == 1);
 }

@@ -1,7 +1,7 @@
 //! The steps of stream operations.
 
 use super::{Op, Running, Stage, Table};
-use crate::driver::{POISON, Slot, counted, epochs_counted};
+use crate::driver::{Counted, POISON, Slot};
 use crate::sim::clock::Actor;
 use crate::sim::kernel::{Kernel, KernelMemory};
 use crate::sim::memory::Spot;
@@ -155,13 +155,13 @@ impl State {
             self.report(Report::Refused { call: "launch", what });
         }
         self.counters.push(counter);
-        epochs_counted(self.read_word(actor, number, counter).unwrap_or(0)) + 1
+        Counted(self.read_word(actor, number, counter).unwrap_or(0)).epochs() + 1
     }
 
     /// A launch is over: counts its epoch, if it has a counter.
     fn end_count(&mut self, actor: Actor, number: usize, counter: Option<Spot>, epoch: u64) {
         if let Some(counter) = counter {
-            self.write_word(actor, number, counter, counted(epoch));
+            self.write_word(actor, number, counter, Counted::after(epoch).0);
             self.counters.retain(|other| *other != counter);
         }
     }

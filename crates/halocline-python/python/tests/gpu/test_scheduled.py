@@ -369,26 +369,3 @@ def test_unstructured_fields_of_several_dtypes_and_orders(together, cupy_engine)
             assert int(cupy.count_nonzero(wide[:, ::2])) == 0
 
     together(rank)
-
-
-def test_a_stream_that_is_being_captured_is_refused(together, cupy_engine):
-    def rank(comm):
-        mine = cupy_engine(comm.rank)
-        with mine.here():
-            case = Case(comm, mine)
-            halo = case.bind()
-            stream = mine.cupy.cuda.Stream(non_blocking=True)
-            with stream:
-                stream.begin_capture()
-                try:
-                    with pytest.raises(hc.HaloError, match="captured into a CUDA graph"):
-                        halo.schedule_exchange(stream)
-                finally:
-                    stream.end_capture()
-                for count in range(ROUNDS):
-                    mine.add(case.field, case.grow)
-                    halo.schedule_exchange(stream).schedule_wait(stream)
-                    mine.copy(case.seen[count], case.field)
-            case.check()
-
-    together(rank)

@@ -209,7 +209,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let counter = |lane: usize| counters.at(8 * lane);
     let counted: Vec<bool> = tables.iter().map(|table| table.blocks > 0 && numbers.one_in(2)).collect();
     // Launches of one stream are sequential, so they may share counters.
-    for lane in 0..objects.len() * devices {
+    for (lane, &is_counted) in counted.iter().enumerate() {
         let (object, device, stream) = (lane / devices, lane % devices, streams.len() as u32);
         streams.push(device as u32);
         for epoch in 1..=epochs {
@@ -218,7 +218,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
                     ops.push((stream, Op::Busy(1 + numbers.below(5) as u32)));
                 }
                 calls.push((object, device, epoch, step == 2));
-                let counter = counted[lane].then(|| counter(lane));
+                let counter = is_counted.then(|| counter(lane));
                 let launch = Op::Launch(lane, epoch, LAUNCHES * epoch as usize, counter);
                 ops.push((stream, if step == 1 { launch } else { Op::Call }));
             }

@@ -240,12 +240,17 @@ impl Table {
         machine: (u32, &Tuning),
         mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Self {
-        let cut =
-            |(spec, _): &(TableSpec<'_>, _)| Cut::new(spec, machine, &mut reach).expect("within bounds");
-        let cuts: Vec<Cut> = works.iter().map(cut).collect();
+        let specs: Vec<TableSpec<'_>> = works.iter().map(|(spec, _)| *spec).collect();
+        let cut = |at| Cut::of_work((&specs, at), machine, &mut reach).expect("within bounds");
+        let cuts: Vec<Cut> = (0..specs.len()).map(cut).collect();
         let (blocks, waiting, has_ll) = (cuts[0].blocks(), cuts[0].waiting_blocks(), cuts[0].has_ll());
         let image = Arena::new(cuts.iter().map(Cut::size).sum());
-        let (bytes, argument) = Cut::lay_out(cuts, image.at(0));
+        let (bytes, arguments) = Cut::lay_out(cuts, image.at(0));
+        let argument = arguments[0];
+        assert!(
+            arguments.len() == 1 || argument.has_odd(),
+            "works for even and odd epochs differ in their shape"
+        );
         image.set(0, &bytes);
         let works = works.iter().map(|(spec, sources)| Work::new(spec, sources)).collect();
         Self { image, argument, blocks, waiting, has_ll, works }
