@@ -82,12 +82,6 @@ pub enum Error {
         /// Why an exchange is not one launch on the device.
         why: &'static str,
     },
-    /// Graphs hold exchanges of the object, and further sets cannot be exchanged in the same way.
-    #[error(
-        "CUDA graphs hold exchanges of this object, and this halo needs more thread blocks that wait than the device has; bind the fields again \
-         for it"
-    )]
-    NotInGraphs,
     /// The host is to wait for a captured exchange, or asks whether it is over.
     #[error(
         "the exchange was captured into a CUDA graph, which runs it at each launch; wait for the stream that the graph was launched on"

@@ -43,7 +43,8 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
         };
         let scripts = making.scripts(&sets)?;
         if lane.is_counting() && scripts.iter().any(|script| script.one_launch.is_none()) {
-            return Err(Error::NotInGraphs);
+            let why = "graphs hold others of it, and this halo needs more thread blocks that wait than the device has";
+            return Err(Error::NotCapturable { why });
         }
         let known: Vec<Address> = lane.poisoned.iter().flatten().copied().collect();
         let poisoned = making.poisoned(&sets, &known);
