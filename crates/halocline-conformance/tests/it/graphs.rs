@@ -504,7 +504,7 @@ fn a_graph_packs_and_unpacks_messages() {
         })?;
         let copy = |step: u64| -> Outcome {
             graph.launch(&end.stream)?;
-            // SAFETY: as above.
+            // SAFETY: both ranges lie in memory that outlives the work on it, which the stream orders.
             unsafe { end.stream.copy(own.at(0), message.at(0), bytes) }?;
             let cells = [end.cell(1), end.cell(OWNED)];
             let base = own.at(0);
