@@ -199,12 +199,8 @@ impl Device {
         self.upload_works(std::slice::from_ref(table))
     }
 
-    /// As [`Device::upload`], with a work for even epochs and one for odd epochs ([`Driver::upload`]).
-    pub fn upload_alternating(&self, works: &[TableSpec<'_>; 2]) -> Result<CopyTable, DeviceError> {
-        self.upload_works(works)
-    }
-
-    fn upload_works(&self, works: &[TableSpec<'_>]) -> Result<CopyTable, DeviceError> {
+    /// As [`Device::upload`], with one work for all epochs, or one for even epochs and one for odd epochs ([`Driver::upload`]).
+    pub fn upload_works(&self, works: &[TableSpec<'_>]) -> Result<CopyTable, DeviceError> {
         let raw = self.once_freed(|| self.0.upload(works))?;
         Ok(CopyTable { device: self.clone(), raw })
     }

@@ -298,8 +298,9 @@ pub unsafe trait Driver: Any + Send + Sync {
         copied
     }
 
-    /// Uploads a copy table, with one work for all epochs, or one for even epochs and one for odd epochs, which differ in the addresses
-    /// of flags and buffers alone, by multiples of 128 bytes. Checks that this device can reach every byte. Waits for the device
+    /// Uploads a copy table, with one work for all epochs, or one for even epochs and one for odd epochs. Two works differ in the
+    /// addresses of flags and buffers alone; for [`Epoch::Counted`] those of buffers differ by multiples of 128 bytes. Checks that
+    /// this device can reach every byte. Waits for the device
     /// (`cuMemAlloc`, `cuMemcpyHtoD`).
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError>;
 
@@ -318,7 +319,8 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// it is unfinished.
     unsafe fn drop_table(&self, table: RawTable);
 
-    /// Executes a copy table for an epoch, in one kernel (`cuLaunchKernel`). [`Epoch::Counted`] needs a table that does something, in at most 2^20 blocks.
+    /// Executes a copy table for an epoch, in one kernel (`cuLaunchKernel`). [`Epoch::Counted`] needs a table that does something, in
+    /// at most 2^20 blocks.
     ///
     /// Parts do not wait for each other while at most [`Driver::waiting_block_limit`] blocks wait, but the stream's later
     /// work waits for all parts. A part must not wait for that later work, nor for a launch that this

@@ -9,8 +9,8 @@
 //   last one raises;
 //   then one block for each item of the other parts.
 //
-// A table may have one work for even epochs and another for odd ones. They have the same shape, so that the arrays of the second lie at
-// one distance behind those of the first.
+// A table may have one work for even epochs and another for odd ones. If both have the same shape, the arrays of the second lie at one
+// distance behind those of the first, and one launch serves either.
 //
 // The epoch of a launch is an argument, or the next one of a counter in device memory. Each block of a counted launch reads the counter when it
 // begins and adds to it when it ends. The sum of all additions is one epoch, so that the number of whole epochs stays the same as long as a

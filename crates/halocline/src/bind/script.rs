@@ -340,10 +340,7 @@ impl Making<'_> {
         for (parts, Work { sources, targets, .. }) in parts.iter().zip(works) {
             specs.push(TableSpec { parts, sources, targets, guard: Some(lane.words.at(0)) });
         }
-        Ok(Some(match <&[_; 2]>::try_from(&specs[..]) {
-            Ok(alternating) => lane.device.upload_alternating(alternating),
-            Err(_) => lane.device.upload(&specs[0]),
-        }?))
+        Ok(Some(lane.device.upload_works(&specs)?))
     }
 
     /// The guard, and all flags that this lane waits for: for each set those that no earlier set has and that are not in `known`.
