@@ -17,7 +17,7 @@ pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
             bound::check_ranks(ranks)?;
             ocean::check_ranks(&args.model, ranks, nodes)
         },
-        || Case::new(fesom, args.model.refine).map_err(CommandError::from),
+        || Ok(Case::new(fesom)?),
         |comm, case| bind(comm, args, case, json),
     )
 }

@@ -1,6 +1,5 @@
 //! Arguments of `halocline run ocean`.
 
-use super::mesh::MOST_REFINEMENTS;
 use crate::device::Kind;
 use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
@@ -39,9 +38,6 @@ pub(crate) struct OceanArgs {
 /// The ocean and its partition.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Split every triangle into four this many times
-    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_REFINEMENTS)))]
-    pub(crate) refine: u32,
     /// Partition of the nodes: by METIS, or from the model's file
     #[arg(long, value_enum, default_value_t = Partitioner::Metis)]
     pub(super) partition: Partitioner,
@@ -53,7 +49,7 @@ pub(crate) struct ModelArgs {
 /// The partition of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Partitioner {
-    /// METIS, on the refined mesh.
+    /// METIS, on the mesh.
     Metis,
     /// The partition in the mesh's file, made for 8 ranks; for fewer ranks neighbouring parts are joined.
     File,

@@ -87,11 +87,6 @@ impl Frame {
     pub fn components(&self, vector: Vector) -> [f64; 2] {
         [dot(vector, self.east), dot(vector, self.north)]
     }
-
-    /// The tangent vector with these components.
-    pub fn vector(&self, [x, y]: [f64; 2]) -> Vector {
-        std::array::from_fn(|axis| x * self.east[axis] + y * self.north[axis])
-    }
 }
 
 /// A triangle in its tangent plane. Corners are counted 0, 1, 2 counterclockwise.
@@ -189,9 +184,6 @@ mod tests {
             let Frame { east, north } = Frame::at(point);
             assert!(close(triple([0.0; 3], east, north), 0.0, 1.0));
             assert!(close(dot(cross(east, north), point), 1.0, 1.0));
-            let frame = Frame { east, north };
-            let [x, y] = frame.components(frame.vector([2.0, -3.0]));
-            assert!(close(x, 2.0, 10.0) && close(y, -3.0, 10.0));
         }
     }
 }

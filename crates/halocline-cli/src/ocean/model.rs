@@ -12,7 +12,7 @@ pub(crate) fn read(args: &ModelArgs) -> Result<Fesom, CommandError> {
     Ok(Fesom::read(&args.data.clone().map_or(Source::Embedded, Source::Directory))?)
 }
 
-/// Refuses a number of ranks that does not fit a mesh with this number of nodes before refinement.
+/// Refuses a number of ranks that does not fit a mesh with this number of nodes.
 pub(crate) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
     if ranks > nodes {
         return Err(CommandError::usage(format!(
@@ -44,10 +44,7 @@ fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Part
     Ok(match partitioner {
         Partitioner::Metis => Partition::metis(&case.mesh.topology.vertex_graph()?, ranks)?,
         Partitioner::File => {
-            // A node of a refinement belongs to the rank of its first parent.
-            let part = |node: u32| case.fesom.parts[node as usize] as usize;
-            let owners =
-                case.mesh.origins.iter().map(|origin| part(origin.nodes[0]) * ranks / PARTS).collect();
+            let owners = case.fesom.parts.iter().map(|&part| part as usize * ranks / PARTS).collect();
             Partition::given(owners, ranks)?
         }
     })

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     ranks::run(
         &args.ranks,
         |ranks| check(args, ranks, nodes),
-        || Case::new(fesom, args.model.refine).map_err(CommandError::from),
+        || Ok(Case::new(fesom)?),
         |comm, case| run_rank(comm, case, args, json),
     )
 }

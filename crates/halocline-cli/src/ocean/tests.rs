@@ -3,15 +3,13 @@
 mod device;
 
 use super::domain::Domain;
-use super::geometry::{EARTH_RADIUS, Triangle, minus, spherical_area};
+use super::geometry::{EARTH_RADIUS, Triangle, spherical_area};
 use super::input::{Fesom, Source};
-use super::mesh::{Mesh, coarser};
 use super::rigid_lid::potential;
 use super::simulation::common_step;
 use super::state::Case;
 use super::verify::{Verdict, verify};
 use halocline::{Communicator, MeshDomains, Partition};
-use std::collections::HashSet;
 use std::f64::consts::PI;
 use std::sync::OnceLock;
 
@@ -20,11 +18,11 @@ struct Prepared {
     potential: Vec<f64>,
 }
 
-/// The case with 0 and 1 refinements, made once.
-fn prepared(refinements: usize) -> &'static Prepared {
-    static CASES: [OnceLock<Prepared>; 2] = [const { OnceLock::new() }; 2];
-    CASES[refinements].get_or_init(|| {
-        let case = Case::new(Fesom::read(&Source::Embedded).unwrap(), refinements as u32).unwrap();
+/// The case, made once.
+fn prepared() -> &'static Prepared {
+    static CASE: OnceLock<Prepared> = OnceLock::new();
+    CASE.get_or_init(|| {
+        let case = Case::new(Fesom::read(&Source::Embedded).unwrap()).unwrap();
         Prepared { potential: potential(&case), case }
     })
 }
@@ -115,131 +113,87 @@ fn initial(case: &Case) -> Vec<f64> {
     field
 }
 
-fn edges(mesh: &Mesh) -> usize {
-    let edges = mesh.triangles().iter().flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]]);
-    edges.map(|[a, b]| [a.min(b), a.max(b)]).collect::<HashSet<_>>().len()
-}
-
-fn sphere_area(mesh: &Mesh) -> f64 {
-    (0..mesh.triangles().len()).map(|triangle| spherical_area(mesh.corners(triangle))).sum()
-}
-
 #[test]
-fn refinement_keeps_area_and_euler_characteristic() {
-    let fesom = Fesom::read(&Source::Embedded).unwrap();
-    let coarse = Mesh::new(&fesom, 0).unwrap();
-    let area = sphere_area(&coarse);
-    // Two thirds of the sphere are ocean.
+fn the_mesh_covers_two_thirds_of_the_sphere() {
+    let mesh = &prepared().case.mesh;
+    let area: f64 = (0..mesh.triangles().len()).map(|triangle| spherical_area(mesh.corners(triangle))).sum();
     assert!((area / (4.0 * PI) - 0.666).abs() < 0.01, "{area}");
-    let euler = |mesh: &Mesh| (mesh.positions.len() + mesh.triangles().len()) as i64 - edges(mesh) as i64;
-    for refinements in 1..=3 {
-        let mesh = Mesh::new(&fesom, refinements).unwrap();
-        assert_eq!(mesh.triangles().len(), 5839 << (2 * refinements));
-        assert_eq!(euler(&mesh), euler(&coarse));
-        assert!((sphere_area(&mesh) / area - 1.0).abs() < 1e-12);
-        let whole = |origin: &super::mesh::Origin| origin.weights.iter().sum::<u16>() == 1 << refinements;
-        assert!(mesh.origins.iter().all(whole));
-    }
-}
-
-#[test]
-fn refinement_can_be_undone() {
-    let fesom = Fesom::read(&Source::Embedded).unwrap();
-    let fine = Mesh::new(&fesom, 2).unwrap();
-    let (middle, parents) = coarser(fine.triangles(), Mesh::new(&fesom, 1).unwrap().positions.len());
-    assert_eq!(middle, Mesh::new(&fesom, 1).unwrap().triangles());
-    for (node, [a, b]) in (fine.positions.len() - parents.len()..).zip(parents) {
-        let [a, b] = [a, b].map(|end| minus(fine.positions[end as usize], fine.positions[node]));
-        // Half way: both ends are equally far.
-        let [a, b] = [a, b].map(|d| super::geometry::dot(d, d));
-        assert!((a / b - 1.0).abs() < 1e-9);
-    }
 }
 
 #[test]
 fn dual_areas_sum_to_the_area_of_the_wet_triangles() {
-    for refinements in 0..2 {
-        let prepared = prepared(refinements);
-        let (_, domain) = whole(prepared);
-        for layer in [0, 20, 44] {
-            let dual: f64 = domain.area.iter().skip(layer).step_by(domain.layers).sum();
-            let wet = |&triangle: &usize| prepared.case.triangle_layers(triangle) > layer;
-            let triangles = (0..prepared.case.mesh.triangles().len()).filter(wet);
-            let area: f64 =
-                triangles.map(|triangle| spherical_area(prepared.case.mesh.corners(triangle))).sum();
-            assert!((dual / (area * EARTH_RADIUS * EARTH_RADIUS) - 1.0).abs() < 1e-12, "layer {layer}");
-        }
+    let prepared = prepared();
+    let (_, domain) = whole(prepared);
+    for layer in [0, 20, 44] {
+        let dual: f64 = domain.area.iter().skip(layer).step_by(domain.layers).sum();
+        let wet = |&triangle: &usize| prepared.case.triangle_layers(triangle) > layer;
+        let triangles = (0..prepared.case.mesh.triangles().len()).filter(wet);
+        let area: f64 = triangles.map(|triangle| spherical_area(prepared.case.mesh.corners(triangle))).sum();
+        assert!((dual / (area * EARTH_RADIUS * EARTH_RADIUS) - 1.0).abs() < 1e-12, "layer {layer}");
     }
 }
 
 #[test]
 fn every_wet_cell_has_a_temperature() {
-    for refinements in 0..2 {
-        let prepared = prepared(refinements);
-        let (_, domain) = whole(prepared);
-        let field = initial(&prepared.case);
-        for (node, column) in field.chunks_exact(domain.layers).enumerate() {
-            let (wet, dry) = column.split_at(domain.node_layers[node]);
-            assert!(wet.iter().all(|&value| value != 0.0 && (-2.5..30.0).contains(&value)), "node {node}");
-            // A new node on an edge between a deep and a shallow triangle may have deeper parents.
-            assert!(refinements > 0 || dry.iter().all(|&value| value == 0.0), "node {node}");
-        }
+    let prepared = prepared();
+    let (_, domain) = whole(prepared);
+    let field = initial(&prepared.case);
+    for (node, column) in field.chunks_exact(domain.layers).enumerate() {
+        let (wet, dry) = column.split_at(domain.node_layers[node]);
+        assert!(wet.iter().all(|&value| value != 0.0 && (-2.5..30.0).contains(&value)), "node {node}");
+        assert!(dry.iter().all(|&value| value == 0.0), "node {node}");
     }
 }
 
 #[test]
 fn the_corrected_transport_has_no_divergence_and_the_correction_is_small() {
-    for refinements in 0..2 {
-        let Prepared { case, potential } = prepared(refinements);
-        let (_, domain) = whole(prepared(refinements));
-        let (mut u, mut v) = (vec![0.0; domain.layers], vec![0.0; domain.layers]);
-        let mut through_surface = vec![0.0; domain.owned_nodes.len()];
-        let mut through_faces = vec![0.0; domain.owned_nodes.len()];
-        domain.each_flow(|_, from, to, flow| {
-            through_surface[from] -= flow;
-            through_surface[to] += flow;
-            through_faces[from] += flow.abs();
-        });
-        for node in 0..domain.owned_nodes.len() {
-            assert!(through_surface[node].abs() < 1e-9 * through_faces[node].max(1e3), "node {node}");
-        }
-        // Depth-mean currents and their correction, both as sums of squares.
-        let (mut given, mut correction) = (0.0, 0.0);
-        for (triangle, corners) in case.mesh.triangles().iter().enumerate() {
-            let shape = Triangle::new(case.mesh.corners(triangle));
-            let [x, y] = super::domain::gradient(&shape, corners.map(|node| potential[node as usize]));
-            correction += shape.area * (x * x + y * y);
-            case.velocity(triangle, &mut u, &mut v);
-            let depth: f64 = domain.thickness[..case.triangle_layers(triangle)].iter().sum();
-            let mean = |speeds: &[f64]| {
-                speeds.iter().zip(&domain.thickness).map(|(speed, h)| speed * h).sum::<f64>() / depth
-            };
-            given += shape.area * (mean(&u).powi(2) + mean(&v).powi(2));
-        }
-        let share = (correction / given).sqrt();
-        assert!(share < [0.02, 0.2][refinements], "{share} with {refinements} refinements");
+    let Prepared { case, potential } = prepared();
+    let (_, domain) = whole(prepared());
+    let (mut u, mut v) = (vec![0.0; domain.layers], vec![0.0; domain.layers]);
+    let mut through_surface = vec![0.0; domain.owned_nodes.len()];
+    let mut through_faces = vec![0.0; domain.owned_nodes.len()];
+    domain.each_flow(|_, from, to, flow| {
+        through_surface[from] -= flow;
+        through_surface[to] += flow;
+        through_faces[from] += flow.abs();
+    });
+    for node in 0..domain.owned_nodes.len() {
+        assert!(through_surface[node].abs() < 1e-9 * through_faces[node].max(1e3), "node {node}");
     }
+    // Depth-mean currents and their correction, both as sums of squares.
+    let (mut given, mut correction) = (0.0, 0.0);
+    for (triangle, corners) in case.mesh.triangles().iter().enumerate() {
+        let shape = Triangle::new(case.mesh.corners(triangle));
+        let [x, y] = super::domain::gradient(&shape, corners.map(|node| potential[node as usize]));
+        correction += shape.area * (x * x + y * y);
+        case.velocity(triangle, &mut u, &mut v);
+        let depth: f64 = domain.thickness[..case.triangle_layers(triangle)].iter().sum();
+        let mean = |speeds: &[f64]| {
+            speeds.iter().zip(&domain.thickness).map(|(speed, h)| speed * h).sum::<f64>() / depth
+        };
+        given += shape.area * (mean(&u).powi(2) + mean(&v).powi(2));
+    }
+    let share = (correction / given).sqrt();
+    assert!(share < 0.02, "{share}");
 }
 
 #[test]
 fn a_constant_temperature_stays_constant() {
-    for refinements in 0..2 {
-        let prepared = prepared(refinements);
-        let (_, domain) = whole(prepared);
-        let constant = vec![10.0; domain.owned_nodes.len() * domain.layers];
-        let one = Partition::block(domain.owned_nodes.len(), 1).unwrap();
-        let end = simulate(prepared, &one, &constant, 10);
-        for (node, column) in end.chunks_exact(domain.layers).enumerate() {
-            for value in &column[..domain.node_layers[node]] {
-                assert!((value - 10.0).abs() < 1e-9, "{value} at node {node}");
-            }
+    let prepared = prepared();
+    let (_, domain) = whole(prepared);
+    let constant = vec![10.0; domain.owned_nodes.len() * domain.layers];
+    let one = Partition::block(domain.owned_nodes.len(), 1).unwrap();
+    let end = simulate(prepared, &one, &constant, 10);
+    for (node, column) in end.chunks_exact(domain.layers).enumerate() {
+        for value in &column[..domain.node_layers[node]] {
+            assert!((value - 10.0).abs() < 1e-9, "{value} at node {node}");
         }
     }
 }
 
 #[test]
 fn heat_is_conserved_and_temperatures_stay_real() {
-    let prepared = prepared(0);
+    let prepared = prepared();
     let (_, domain) = whole(prepared);
     let start = initial(&prepared.case);
     let end = simulate(prepared, &Partition::block(domain.owned_nodes.len(), 1).unwrap(), &start, 30);
@@ -254,7 +208,7 @@ fn heat_is_conserved_and_temperatures_stay_real() {
 
 #[test]
 fn the_result_is_the_same_to_the_last_bit_for_every_partition() {
-    let prepared = prepared(0);
+    let prepared = prepared();
     let nodes = prepared.case.mesh.positions.len();
     let start = initial(&prepared.case);
     let expected = simulate(prepared, &Partition::block(nodes, 1).unwrap(), &start, 5);
@@ -274,10 +228,10 @@ fn the_result_is_the_same_to_the_last_bit_for_every_partition() {
 
 #[test]
 fn the_check_accepts_the_right_result_and_sees_a_single_wrong_bit() {
-    let Prepared { case, potential } = prepared(0);
-    let (_, domain) = whole(prepared(0));
+    let Prepared { case, potential } = prepared();
+    let (_, domain) = whole(prepared());
     let one = Partition::block(domain.owned_nodes.len(), 1).unwrap();
-    let mut result = simulate(prepared(0), &one, &initial(case), 3);
+    let mut result = simulate(prepared(), &one, &initial(case), 3);
     let verdict = verify(case, potential, 3, &result, || {}).unwrap();
     assert_eq!(verdict.max_abs_diff, 0.0);
     assert!(verdict.is_good());
@@ -302,7 +256,7 @@ fn a_run_that_loses_heat_is_not_good() {
 #[test]
 fn a_time_step_that_makes_no_sense_is_refused_with_its_node() {
     for speed in [1e30, f64::NAN, f64::INFINITY] {
-        let (_, mut domain) = whole(prepared(0));
+        let (_, mut domain) = whole(prepared());
         let triangle = domain.triangles.iter().position(|triangle| triangle.layers > 3).unwrap();
         let corners = domain.triangles[triangle].nodes.map(|node| node as u64 + 1);
         domain.u[triangle * domain.layers + 3] = speed;

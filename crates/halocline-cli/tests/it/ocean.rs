@@ -55,13 +55,11 @@ fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
 }
 
 #[test]
-fn the_files_partition_and_a_refined_mesh_give_the_result_of_one_rank() {
+fn the_files_partition_gives_the_result_of_one_rank() {
     let directory = tempfile::tempdir().unwrap();
     for args in [
         "--ranks 8 --partition file --transport thread --steps 4 --no-plot",
         "--ranks 3 --partition file --transport shm --steps 4 --no-plot",
-        "--ranks 2 --refine 1 --transport shm --steps 3 --no-plot",
-        "--ranks 3 --refine 1 --partition file --transport thread --steps 3 --no-plot",
     ] {
         assert_eq!(report(directory.path(), args)["max_abs_diff"], 0.0, "{args}");
     }
@@ -111,7 +109,6 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--plot nowhere/map.png", 1, "cannot write the plot to nowhere/map.png: "),
         ("--data nowhere", 1, "cannot read nowhere/nod2d.out: "),
         ("--steps 0", 2, "invalid value '0' for '--steps <S>'"),
-        ("--refine 7", 2, "invalid value '7' for '--refine <K>'"),
     ] {
         let error = refusal(directory.path(), args, code);
         assert!(error.contains(message), "{args}: {error}");

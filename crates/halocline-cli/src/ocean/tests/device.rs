@@ -121,7 +121,7 @@ impl Sweeper for Simulated {
 #[test]
 fn the_kernels_do_what_the_host_does_to_the_last_bit() {
     let Some(kernels) = on_host::Kernels::compile(SOURCE, "Sea", &["gradients", "advance"]) else { return };
-    let prepared = prepared(0);
+    let prepared = prepared();
     let (case, layers) = (&prepared.case, prepared.case.layers());
     for (domains, domain) in parts(prepared, &scattered(case.mesh.positions.len(), 3, 5)) {
         let nodes = domains.vertices().cells();
@@ -174,10 +174,10 @@ fn the_kernels_do_what_the_host_does_to_the_last_bit() {
 
 #[test]
 fn results_on_simulated_devices_are_equal_and_ordered() {
-    let Prepared { case, potential } = prepared(0);
+    let Prepared { case, potential } = prepared();
     let (nodes, steps) = (case.mesh.positions.len(), 3);
     let one = Partition::block(nodes, 1).unwrap();
-    let due = simulate(prepared(0), &one, &initial(case), steps);
+    let due = simulate(prepared(), &one, &initial(case), steps);
     let partition = Partition::metis(&case.mesh.topology.vertex_graph().unwrap(), 2).unwrap();
     for (seed, devices) in [(1, 2), (2, 1)] {
         let live = World::live(seed, &Options { devices, ..Options::default() }).unwrap();
