@@ -1,8 +1,8 @@
 //! Arguments of `halocline explain`.
 
-use crate::ocean::ModelArgs;
 use crate::options::{Division, Dtype, Grid, Link, Order};
 use crate::ranks;
+use std::path::PathBuf;
 
 /// Show what an exchange moves between ranks
 ///
@@ -67,8 +67,9 @@ pub(super) struct OceanArgs {
     /// How ranks run
     #[arg(long, value_enum, default_value_t = Transport::Thread)]
     pub(super) transport: Transport,
-    #[command(flatten)]
-    pub(super) model: ModelArgs,
+    /// Read mesh and state from this directory instead of the built-in data
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
 }
 
 /// How ranks run that `explain` starts.

@@ -9,22 +9,22 @@ use halocline::Communicator;
 
 /// Starts the ranks, which bind the exchanges of a run.
 pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
-    let fesom = ocean::read(&args.model)?;
+    let fesom = ocean::read(args.data.as_deref())?;
     let nodes = fesom.nodes.len();
     ranks::run(
         &args.transport.of(args.ranks),
         |ranks| {
             bound::check_ranks(ranks)?;
-            ocean::check_ranks(&args.model, ranks, nodes)
+            ocean::check_ranks(ranks, nodes)
         },
         || Ok(Case::new(fesom)?),
-        |comm, case| bind(comm, args, case, json),
+        |comm, case| bind(comm, case, json),
     )
 }
 
 /// Binds as one of the ranks. Collective.
-fn bind(comm: &Communicator, args: &OceanArgs, case: &Case, json: bool) -> Result<u8, CommandError> {
-    let partition = ocean::share_partition(comm, case, &args.model)?;
+fn bind(comm: &Communicator, case: &Case, json: bool) -> Result<u8, CommandError> {
+    let partition = ocean::share_partition(comm, case)?;
     let domains = case.mesh.topology.domains_by_vertex(&partition, comm.rank())?;
     let exchanges = Exchanges::bind(comm, &domains, case.layers())?;
     let level = case.layers() * size_of::<f64>();

@@ -20,8 +20,9 @@ pub(crate) struct OceanArgs {
     /// Time steps
     #[arg(long, value_name = "S", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) steps: u32,
-    #[command(flatten)]
-    pub(super) model: ModelArgs,
+    /// Read mesh and state from this directory instead of the built-in data
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
     /// File for the maps (PNG)
     #[arg(long, value_name = "FILE.png", default_value = "ocean.png")]
     pub(super) plot: PathBuf,
@@ -33,24 +34,4 @@ pub(crate) struct OceanArgs {
     pub(super) save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
-}
-
-/// The ocean and its partition.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct ModelArgs {
-    /// Partition of the nodes: by METIS, or from the model's file
-    #[arg(long, value_enum, default_value_t = Partitioner::Metis)]
-    pub(super) partition: Partitioner,
-    /// Read mesh and state from this directory instead of the built-in data
-    #[arg(long, value_name = "DIR")]
-    pub(super) data: Option<PathBuf>,
-}
-
-/// The partition of the nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Partitioner {
-    /// METIS, on the mesh.
-    Metis,
-    /// The partition in the mesh's file, made for 8 ranks; for fewer ranks neighbouring parts are joined.
-    File,
 }

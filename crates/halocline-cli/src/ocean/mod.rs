@@ -23,7 +23,7 @@ mod state;
 mod tests;
 mod verify;
 
-pub(crate) use args::{ModelArgs, OceanArgs};
+pub(crate) use args::OceanArgs;
 pub(crate) use input::InputError;
 pub(crate) use model::{Exchanges, check_ranks, read, share_partition};
 pub(crate) use run::run;

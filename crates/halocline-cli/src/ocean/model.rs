@@ -1,53 +1,34 @@
 //! The mesh and its partition over ranks, and the fields and exchanges of a rank.
 
-use super::args::{ModelArgs, Partitioner};
-use super::input::{Fesom, PARTS, Source};
+use super::input::{Fesom, Source};
 use super::state::Case;
 use crate::error::CommandError;
 use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, MeshDomains, Partition, Pattern};
 use std::ops::Deref;
+use std::path::Path;
 
-/// Reads mesh and state.
-pub(crate) fn read(args: &ModelArgs) -> Result<Fesom, CommandError> {
-    Ok(Fesom::read(&args.data.clone().map_or(Source::Embedded, Source::Directory))?)
+/// Reads mesh and state from this directory, or the embedded ones.
+pub(crate) fn read(directory: Option<&Path>) -> Result<Fesom, CommandError> {
+    Ok(Fesom::read(&directory.map_or(Source::Embedded, |path| Source::Directory(path.to_owned())))?)
 }
 
 /// Refuses a number of ranks that does not fit a mesh with this number of nodes.
-pub(crate) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
+pub(crate) fn check_ranks(ranks: usize, nodes: usize) -> Result<(), CommandError> {
     if ranks > nodes {
         return Err(CommandError::usage(format!(
             "{ranks} ranks for the {nodes} nodes of the model's mesh; use at most one rank for each node"
         )));
     }
-    if args.partition == Partitioner::File && ranks > PARTS {
-        return Err(CommandError::usage(format!(
-            "{ranks} ranks, but the file's partition has {PARTS} parts; use at most {PARTS} ranks or `--partition metis`"
-        )));
-    }
     Ok(())
 }
 
-/// The owner of each node, computed by rank 0 for all ranks. Collective.
-pub(crate) fn share_partition(
-    comm: &Communicator,
-    case: &Case,
-    args: &ModelArgs,
-) -> Result<Partition, CommandError> {
+/// The owner of each node, computed by METIS on rank 0 for all ranks. Collective.
+pub(crate) fn share_partition(comm: &Communicator, case: &Case) -> Result<Partition, CommandError> {
     let mine = match comm.rank() {
-        0 => partition(case, args.partition, comm.size())?.owners().to_vec(),
+        0 => Partition::metis(&case.mesh.topology.vertex_graph()?, comm.size())?.owners().to_vec(),
         _ => Vec::new(),
     };
     Ok(Partition::given(comm.broadcast(0, mine)?, comm.size())?)
-}
-
-fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Partition, CommandError> {
-    Ok(match partitioner {
-        Partitioner::Metis => Partition::metis(&case.mesh.topology.vertex_graph()?, ranks)?,
-        Partitioner::File => {
-            let owners = case.fesom.parts.iter().map(|&part| part as usize * ranks / PARTS).collect();
-            Partition::given(owners, ranks)?
-        }
-    })
 }
 
 /// The fields of one rank, and their bound exchanges.

@@ -29,7 +29,7 @@ use std::time::Duration;
 /// Call it while no other thread runs ([`ranks::run`] requires that).
 pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     args.device.set_environment();
-    let fesom = model::read(&args.model)?;
+    let fesom = model::read(args.data.as_deref())?;
     let nodes = fesom.nodes.len();
     ranks::run(
         &args.ranks,
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
 
 /// Refuses invalid arguments, and files that cannot be written.
 fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
-    model::check_ranks(&args.model, ranks, nodes)?;
+    model::check_ranks(ranks, nodes)?;
     args.device.find()?;
     args.trace.check()?;
     if let Some(path) = &args.save {
@@ -66,7 +66,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let trace = args.trace.begin(comm)?;
     let bar = progress::bar(comm.rank(), args.steps, &plural(comm.size(), "rank"));
     bar.tick();
-    let partition = model::share_partition(comm, case, &args.model)?;
+    let partition = model::share_partition(comm, case)?;
     let potential = if comm.rank() == 0 { rigid_lid::potential(case) } else { Vec::new() };
     let potential = comm.broadcast(0, potential)?;
     let domains = case.mesh.topology.domains_by_vertex(&partition, comm.rank())?;

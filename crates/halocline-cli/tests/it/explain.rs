@@ -109,7 +109,7 @@ fn the_ocean_is_explained() {
         assert_eq!(text.matches(&head).count(), 2, "gradients and temperature: {text}");
     }
     assert!(text.contains("total of 4 ranks: ") && text.contains("why not better"), "{text}");
-    let both = |transport| lines(&format!("ocean --ranks 3 --partition file --transport {transport}")).pop();
+    let both = |transport| lines(&format!("ocean --ranks 3 --transport {transport}")).pop();
     assert_eq!(both("shm"), both("thread"));
 }
 
@@ -134,7 +134,6 @@ fn invalid_explanations_are_refused_with_the_reason() {
         ("--grid 1000000x1000000 --ranks 2 --transport thread", 2, "are available here"),
         ("--grid 1000x1000 --ranks 100000 --transport shm", 2, "give 1 to 512"),
         ("ocean --ranks 0", 2, "0 ranks"),
-        ("ocean --ranks 9 --partition file", 2, "the file's partition has 8 parts"),
         ("ocean --data nowhere", 1, "cannot read nowhere"),
     ] {
         let output = explain(args);

@@ -55,17 +55,6 @@ fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
 }
 
 #[test]
-fn the_files_partition_gives_the_result_of_one_rank() {
-    let directory = tempfile::tempdir().unwrap();
-    for args in [
-        "--ranks 8 --partition file --transport thread --steps 4 --no-plot",
-        "--ranks 3 --partition file --transport shm --steps 4 --no-plot",
-    ] {
-        assert_eq!(report(directory.path(), args)["max_abs_diff"], 0.0, "{args}");
-    }
-}
-
-#[test]
 fn the_picture_is_drawn_and_the_summary_precedes_the_report() {
     let directory = tempfile::tempdir().unwrap();
     let output = run(directory.path(), "--ranks 3 --steps 2 --plot map.png");
@@ -104,7 +93,6 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
     for (args, code, message) in [
         ("--ranks 0", 2, "0 ranks; give at least one"),
         ("--ranks 3141", 2, "3141 ranks for the 3140 nodes of the model's mesh"),
-        ("--ranks 9 --partition file", 2, "9 ranks, but the file's partition has 8 parts"),
         ("--plot map.jpg", 2, "it is a PNG image; give a name that ends in .png"),
         ("--plot nowhere/map.png", 1, "cannot write the plot to nowhere/map.png: "),
         ("--data nowhere", 1, "cannot read nowhere/nod2d.out: "),

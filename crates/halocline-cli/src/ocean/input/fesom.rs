@@ -24,8 +24,6 @@ pub struct Fesom {
     pub u: Vec<f32>,
     /// Velocity towards the model's north, m/s, triangles x layers.
     pub v: Vec<f32>,
-    /// The model's own partition: a part for each node.
-    pub parts: Vec<u32>,
 }
 
 /// Limit for counts of nodes, triangles and interfaces, larger than any real mesh. A damaged count does not fill the memory.
@@ -39,9 +37,6 @@ const TEMPERATURES: RangeInclusive<f32> = -100.0..=1000.0;
 
 /// Minimum thickness of a layer, m.
 const THINNEST: f64 = 0.01;
-
-/// Number of parts in the file of the model's own partition.
-pub const PARTS: usize = 8;
 
 impl Fesom {
     /// Reads all files and checks them against each other.
@@ -64,7 +59,6 @@ impl Fesom {
             temperature: columns("temp.npy", "node", &node_layers, "a temperature", TEMPERATURES, "deg C")?,
             u: velocity("u.npy", "a velocity to the east")?,
             v: velocity("v.npy", "a velocity to the north")?,
-            parts: read_parts(&source.read("nod_part8.npy")?, nodes.len())?,
             nodes,
             triangles,
             interfaces,
@@ -183,10 +177,6 @@ fn check_node_layers(bytes: &[u8], implied: &[usize], layers: usize) -> Result<(
             ),
         }),
     }
-}
-
-fn read_parts(bytes: &[u8], nodes: usize) -> Result<Vec<u32>, InputError> {
-    npy::integers("nod_part8.npy", bytes, &[nodes], 0, PARTS as u32 - 1)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod fesom;
 mod npy;
 mod text;
 
-pub use fesom::{Fesom, PARTS};
+pub use fesom::Fesom;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -40,7 +40,6 @@ const EMBEDDED: &[(&str, &[u8])] = embedded![
     "temp.npy",
     "u.npy",
     "v.npy",
-    "nod_part8.npy",
 ];
 
 impl Source {
