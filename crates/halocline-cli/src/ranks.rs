@@ -184,6 +184,23 @@ pub(crate) fn check_memory(
     }
 }
 
+/// Why a comparison with one rank, which takes `needed` bytes on rank 0, is skipped, if it is; the same on all ranks. Collective.
+pub(crate) fn skipped(
+    comm: &Communicator,
+    no_check: bool,
+    needed: u128,
+) -> Result<Option<String>, CommError> {
+    if no_check {
+        return Ok(Some("`--no-check`".to_owned()));
+    }
+    let lacking = info::available_memory().filter(|&bytes| comm.rank() == 0 && u128::from(bytes) < needed);
+    let said = lacking.map_or_else(String::new, |available| {
+        format!("it takes {needed} bytes on rank 0, where {available} are available")
+    });
+    let said = comm.broadcast(0, said.into_bytes())?;
+    Ok((!said.is_empty()).then(|| String::from_utf8_lossy(&said).into_owned()))
+}
+
 /// This process as a rank of its job.
 pub(crate) fn join(args: &RanksArgs) -> Result<Communicator, CommandError> {
     let is_launched = is_launched();

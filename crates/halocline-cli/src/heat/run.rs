@@ -110,7 +110,7 @@ fn run_rank<L: Levels>(
     agree(comm, heat.write_trace())?;
     let traced = trace.finish(comm)?;
 
-    let skipped = skipped(comm, args, case)?;
+    let skipped = ranks::skipped(comm, args.no_check, bytes_to_compare(args, case))?;
     let found = if skipped.is_none() { gather(comm, &heat)? } else { Vec::new() };
     let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
     let (bytes, received) = heat.bytes();
@@ -181,22 +181,11 @@ fn run_steps<L: Levels>(
     Ok((comm.all_reduce(elapsed, Reduce::Max)?, slowest_phases(comm, &phases)?))
 }
 
-/// Why the comparison with one rank is skipped, if it is; the same on all ranks. Collective.
-fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<String>, CommandError> {
-    if args.no_check {
-        return Ok(Some("`--no-check`".to_owned()));
-    }
-    // All gathered fields, and two levels of one field with a halo.
+/// The bytes that the comparison with one rank needs: all gathered fields, and two levels of one field with a halo.
+fn bytes_to_compare(args: &HeatArgs, case: &Case) -> u128 {
     let [cells, halo] =
         [0, 2].map(|more| case.extents().iter().map(|&n| (n + more) as u128).product::<u128>());
-    let needed = (cells * u128::from(args.fields) + 2 * halo) * args.dtype.size() as u128;
-    let available = info::available_memory().unwrap_or(u64::MAX);
-    let mut said = Vec::new();
-    if comm.rank() == 0 && u128::from(available) < needed {
-        said = format!("it takes {needed} bytes on rank 0, where {available} are available").into_bytes();
-    }
-    let said = comm.broadcast(0, said)?;
-    Ok((!said.is_empty()).then(|| String::from_utf8_lossy(&said).into_owned()))
+    (cells * u128::from(args.fields) + 2 * halo) * args.dtype.size() as u128
 }
 
 /// For each phase the median over the rounds on the slowest rank, us. Collective.

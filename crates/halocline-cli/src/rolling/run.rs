@@ -5,7 +5,7 @@ use super::axis::{self, Axis};
 use super::input::{Columns, Extent, Part, Source};
 use super::picture::{Envelope, Plot};
 use super::report::{Report, Times, Travelled};
-use super::verify::{Verdict, gather, skipped, verify};
+use super::verify::{Verdict, gather, verify};
 use crate::clash::{self, Named};
 use crate::error::CommandError;
 use crate::info::plural;
@@ -110,7 +110,8 @@ fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, C
     let times = times(comm, [read_time, whole], traffic)?;
     let travelled = travelled(comm, traffic)?;
     let rows = context.total_rows();
-    let skipped = skipped(comm, args, rows)?;
+    // Key, value, the result twice, and the bits on their way.
+    let skipped = ranks::skipped(comm, args.no_check, u128::from(rows) * 8 * 6)?;
     let found = if skipped.is_none() { gather(comm, &results)? } else { Vec::new() };
     let plot = match args.plot() {
         Some(path) => Some((path, draw(comm, args, &context, &results)?)),

@@ -3,7 +3,6 @@
 use super::args::{Kind, RollingArgs};
 use super::input::{Part, Source};
 use crate::error::CommandError;
-use crate::info;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Float64Array, RecordBatch};
@@ -67,28 +66,6 @@ pub(super) fn gather(comm: &Communicator, results: &RecordBatch) -> Result<Vec<u
         all.extend(bytes.as_chunks().0.iter().map(|bits| u64::from_le_bytes(*bits)));
     }
     Ok(all)
-}
-
-/// Why the comparison is skipped, if it is; the same on all ranks. Collective.
-pub(super) fn skipped(
-    comm: &Communicator,
-    args: &RollingArgs,
-    rows: u64,
-) -> Result<Option<String>, CommandError> {
-    if args.no_check {
-        return Ok(Some("`--no-check`".to_owned()));
-    }
-    // Key, value, the result twice, and the bits on their way.
-    let needed = rows.saturating_mul(8 * 6);
-    let mut said = Vec::new();
-    match info::available_memory() {
-        Some(available) if comm.rank() == 0 && available < needed => {
-            said = format!("it takes {needed} bytes on rank 0, where {available} are available").into_bytes();
-        }
-        _ => {}
-    }
-    let said = comm.broadcast(0, said)?;
-    Ok((!said.is_empty()).then(|| String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// Repeats the run on one rank, and compares its results with `found`.
