@@ -1,7 +1,7 @@
 //! Arguments of `halocline explain`.
 
 use crate::options::{Division, Dtype, Grid, Link, Order};
-use crate::ranks;
+use crate::ranks::{RanksArgs, Transport};
 use std::path::PathBuf;
 
 /// Show what an exchange moves between ranks
@@ -61,33 +61,9 @@ pub(super) struct GridArgs {
 /// The ocean of `halocline run ocean`: its exchanges, their links and bytes
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct OceanArgs {
-    /// Number of ranks
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub(super) ranks: usize,
-    /// How ranks run
-    #[arg(long, value_enum, default_value_t = Transport::Thread)]
-    pub(super) transport: Transport,
+    #[command(flatten)]
+    pub(super) ranks: RanksArgs,
     /// Read mesh and state from this directory instead of the built-in data
     #[arg(long, value_name = "DIR")]
     pub(super) data: Option<PathBuf>,
-}
-
-/// How ranks run that `explain` starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Transport {
-    /// Threads of this process.
-    Thread,
-    /// Processes of this machine.
-    Shm,
-}
-
-impl Transport {
-    /// The arguments for this number of ranks.
-    pub(super) fn of(self, ranks: usize) -> ranks::RanksArgs {
-        let transport = match self {
-            Self::Thread => ranks::Transport::Thread,
-            Self::Shm => ranks::Transport::Shm,
-        };
-        ranks::RanksArgs { ranks: Some(ranks), transport, node_aware: None }
-    }
 }

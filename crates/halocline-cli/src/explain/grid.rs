@@ -8,8 +8,7 @@ use super::traffic::{MOST_RANKS, Traffic};
 use crate::error::CommandError;
 use crate::info::plural;
 use crate::options::{self, Grid};
-use crate::ranks;
-use crate::ranks::check_memory;
+use crate::ranks::{self, RanksArgs, Transport, check_memory};
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Field, Halo, HaloExchange, Layout,
     LayoutError, Pattern,
@@ -17,14 +16,13 @@ use halocline::{
 
 /// Plans one rank, or starts all of them.
 pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, CommandError> {
-    let count = args.ranks.unwrap_or(0);
     match args.transport {
-        None => plan_one(args, count, json),
+        None => plan_one(args, args.ranks.unwrap_or(0), json),
         Some(transport) => ranks::run(
-            &transport.of(count),
+            &RanksArgs { ranks: args.ranks, transport, node_aware: None },
             |ranks| {
                 bound::check_ranks(ranks)?;
-                fits(args, &decompose(args, ranks)?, transport.of(ranks).transport)
+                fits(args, &decompose(args, ranks)?, transport)
             },
             || Ok(()),
             |comm, ()| bind(comm, args, json),
@@ -72,11 +70,7 @@ fn plan_one(args: &GridArgs, ranks: usize, json: bool) -> Result<u8, CommandErro
 }
 
 /// Refuses fields that the memory of this machine cannot hold.
-fn fits(
-    args: &GridArgs,
-    decomposition: &Decomposition,
-    transport: ranks::Transport,
-) -> Result<(), CommandError> {
+fn fits(args: &GridArgs, decomposition: &Decomposition, transport: Transport) -> Result<(), CommandError> {
     // The first block is one of the largest.
     let pattern = decomposition.pattern_of(0, &Halo::uniform(args.halo))?;
     let bytes = layout(args, &pattern.domains[0].1)?.span().end as u128;

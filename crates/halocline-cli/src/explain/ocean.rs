@@ -12,7 +12,7 @@ pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
     let fesom = ocean::read(args.data.as_deref())?;
     let nodes = fesom.nodes.len();
     ranks::run(
-        &args.transport.of(args.ranks),
+        &args.ranks,
         |ranks| {
             bound::check_ranks(ranks)?;
             ocean::check_ranks(ranks, nodes)

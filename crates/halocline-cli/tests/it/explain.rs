@@ -105,7 +105,7 @@ fn bound_ranks_say_the_bytes_of_the_plan() {
 fn the_ocean_is_explained() {
     let text = text("ocean --ranks 4");
     for rank in 0..4 {
-        let head = format!("rank {rank} of 4, transport thread");
+        let head = format!("rank {rank} of 4, transport shm");
         assert_eq!(text.matches(&head).count(), 2, "gradients and temperature: {text}");
     }
     assert!(text.contains("total of 4 ranks: ") && text.contains("why not better"), "{text}");
