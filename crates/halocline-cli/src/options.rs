@@ -1,6 +1,7 @@
 //! Arguments that several commands share.
 
 use crate::error::CommandError;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use halocline::{Decomposition, ElementType, Layout, LayoutError, LinkChoice, RegularGrid};
 use std::fmt;
 use std::str::FromStr;
@@ -195,6 +196,16 @@ pub(crate) enum Switch {
 /// The name of a value as the command line has it.
 pub(crate) fn name(value: &impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// A parser of values by their names.
+pub(crate) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(values.map(|(name, _)| name));
+    names.try_map(move |given| {
+        values.iter().find(|(name, _)| *name == given).map(|named| named.1).ok_or("no such name")
+    })
 }
 
 #[cfg(test)]

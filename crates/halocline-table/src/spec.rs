@@ -21,6 +21,10 @@ pub enum Closed {
 }
 
 impl Closed {
+    /// All values in the order of their declaration, with their names.
+    pub const NAMED: [(&'static str, Self); 4] =
+        [("left", Self::Left), ("right", Self::Right), ("both", Self::Both), ("none", Self::None)];
+
     pub(crate) fn includes_left(self) -> bool {
         matches!(self, Self::Left | Self::Both)
     }
@@ -32,12 +36,7 @@ impl Closed {
 
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Left => "left",
-            Self::Right => "right",
-            Self::Both => "both",
-            Self::None => "none",
-        })
+        f.write_str(Self::NAMED[*self as usize].0)
     }
 }
 
@@ -57,6 +56,10 @@ pub enum Route {
 }
 
 impl Route {
+    /// All values with their names.
+    pub const NAMED: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("relay", Self::Relay), ("direct", Self::Direct)];
+
     /// Whether rows of such windows go from neighbour to neighbour.
     pub(crate) fn is_relayed(self, offsets: Offsets) -> bool {
         self == Self::Relay && offsets.has_own_row()

@@ -1,9 +1,10 @@
 //! Arguments of `halocline run rolling`.
 
 use crate::error::CommandError;
+use crate::options;
 use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
-use halocline_table::{Aggregation, Interpolation, Rolling, Statistic, Window};
+use halocline_table::{Aggregation, Closed, Interpolation, Rolling, Route, Statistic, Window};
 use std::path::{Path, PathBuf};
 
 /// Compute rolling windows over a table whose rows are sorted over several ranks
@@ -37,13 +38,13 @@ pub(crate) struct RollingArgs {
     #[arg(long)]
     center: bool,
     /// Ends that belong to a window
-    #[arg(long, value_enum, default_value_t = Closed::Right)]
+    #[arg(long, value_parser = options::named(Closed::NAMED), default_value_t = Closed::Right)]
     closed: Closed,
     /// Statistic of the values in a window
     #[arg(long, value_enum, default_value_t = Kind::Mean)]
     pub(super) statistic: Kind,
     /// How rows travel: from neighbour to neighbour (relay), or straight to the ranks that need them (direct, auto)
-    #[arg(long, value_enum, default_value_t = Route::Auto)]
+    #[arg(long, value_parser = options::named(Route::NAMED), default_value = "auto")]
     route: Route,
     /// File for the plot (.png or .svg)
     #[arg(long, value_name = "FILE", default_value = "rolling.png")]
@@ -58,15 +59,6 @@ pub(crate) struct RollingArgs {
     pub(crate) trace: TraceArgs,
 }
 
-/// Ends of a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Closed {
-    Left,
-    Right,
-    Both,
-    None,
-}
-
 /// Statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Kind {
@@ -76,14 +68,6 @@ pub(super) enum Kind {
     Max,
     Std,
     Median,
-}
-
-/// Routes of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Route {
-    Auto,
-    Relay,
-    Direct,
 }
 
 impl RollingArgs {
@@ -133,20 +117,8 @@ impl RollingArgs {
 
     /// What to compute windows over.
     pub(super) fn rolling(&self) -> Result<Rolling, CommandError> {
-        let window = self.window()?;
-        let closed = match self.closed {
-            Closed::Left => halocline_table::Closed::Left,
-            Closed::Right => halocline_table::Closed::Right,
-            Closed::Both => halocline_table::Closed::Both,
-            Closed::None => halocline_table::Closed::None,
-        };
-        let route = match self.route {
-            Route::Auto => halocline_table::Route::Auto,
-            Route::Relay => halocline_table::Route::Relay,
-            Route::Direct => halocline_table::Route::Direct,
-        };
-        let rolling = Rolling::new(self.by(), window.closed(closed)).group_by(&self.groups);
-        Ok(rolling.columns([self.value()]).route(route))
+        let rolling = Rolling::new(self.by(), self.window()?.closed(self.closed)).group_by(&self.groups);
+        Ok(rolling.columns([self.value()]).route(self.route))
     }
 
     fn window(&self) -> Result<Window, CommandError> {
@@ -184,6 +156,6 @@ impl RollingArgs {
     pub(super) fn window_text(&self) -> String {
         let rows = if self.window.parse::<u32>().is_ok() { " rows" } else { "" };
         let center = if self.center { ", centred" } else { "" };
-        format!("{}{rows} (closed {}{center})", self.window, crate::options::name(&self.closed))
+        format!("{}{rows} (closed {}{center})", self.window, self.closed)
     }
 }

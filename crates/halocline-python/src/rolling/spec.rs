@@ -139,14 +139,7 @@ impl WindowArguments<'_, '_> {
         let Self { by, window, closed, center, offset, group, route } = self;
         accept!(closed, center, group, route);
         let by = key(by)?;
-        let ends = [
-            ("left", Closed::Left),
-            ("right", Closed::Right),
-            ("both", Closed::Both),
-            ("none", Closed::None),
-        ];
-        let routes = [("auto", Route::Auto), ("relay", Route::Relay), ("direct", Route::Direct)];
-        let mut window = extent(window)?.closed(choose("closed", &closed, &ends)?);
+        let mut window = extent(window)?.closed(choose("closed", &closed, &Closed::NAMED)?);
         if center {
             window = window.centered();
         }
@@ -171,7 +164,8 @@ impl WindowArguments<'_, '_> {
         let groups = group.map_or_else(Vec::new, |Names(names)| names);
         let mut keys = groups.clone();
         keys.push(by.clone());
-        let rolling = Rolling::new(by, window).group_by(groups).route(choose("route", &route, &routes)?);
+        let rolling =
+            Rolling::new(by, window).group_by(groups).route(choose("route", &route, &Route::NAMED)?);
         rolling.check_names().map_err(|why| of_table(why, "group"))?;
         Ok(Spec { rolling, keys })
     }
