@@ -49,13 +49,13 @@ fn all(comm: &Communicator) -> Outcome {
     };
     let empty = meter.steady(&Method::other(|stream| Ok(meter.gpu.empty(stream)?)))?;
     say(format!(
-        "\n{} ranks by {}, {} GPUs here, empty kernel {empty:.2} us; given: us of \
-         the host to give one of many in a row; host: the same behind a kernel of 1 ms, first (later)",
+        "\n{} ranks by {}, {} GPUs here, empty kernel {empty:.2} us; host: us of \
+         the host to give one behind a kernel of 1 ms, first (later)",
         comm.size(),
         comm.transport(),
         meter.gpus()
     ));
-    say(format!("{:<56} {:>9} {:>7} {:>6}  host", "case", "us", "empties", "given"));
+    say(format!("{:<56} {:>9} {:>7}  host", "case", "us", "empties"));
     for (cells, width, fields) in SIZES {
         let yard = yard(&meter, (cells, width, fields))?;
         let modes = [(false, false), (true, false), (false, true), (true, true)];
@@ -71,28 +71,12 @@ fn all(comm: &Communicator) -> Outcome {
             }
             let method = Method::exchange(halo);
             meter.check(&yard, &method, number)?;
-            let (steady, given, [first, later]) =
-                (meter.steady(&method)?, meter.given(&method)?, meter.host(&method)?);
+            let (steady, [first, later]) = (meter.steady(&method)?, meter.host(&method)?);
             let how = [", inline", ""][usize::from(!inline)];
             let waits = [", waits of streams", ""][usize::from(!stream_waits)];
             let name = format!("{cells}^3, halo {width}, {fields} fields{how}{waits}");
             let empties = steady / empty;
-            say(format!("{name:<56} {steady:>9.1} {empties:>7.1} {given:>6.1}  {first:.1} ({later:.1})"));
-        }
-    }
-    say("\nhost, us, behind a kernel of 1 ms: schedule_exchange + its schedule_wait, of three exchanges in a row".to_owned());
-    for size in SIZES {
-        for inline in [false, true] {
-            let yard = yard(&meter, size)?;
-            let halo = bind(&meter, &yard, &BindOptions::default().inline(inline))?;
-            let calls = meter.calls(&halo)?.map(|[schedule, wait]| format!("{schedule:5.1} + {wait:4.1}"));
-            let (cells, width, fields) = size;
-            let how = [", inline", ""][usize::from(!inline)];
-            say(format!(
-                "{:<56} {}",
-                format!("{cells}^3, halo {width}, {fields} fields{how}"),
-                calls.join("   ")
-            ));
+            say(format!("{name:<56} {steady:>9.1} {empties:>7.1}  {first:.1} ({later:.1})"));
         }
     }
     SIZES.into_iter().try_for_each(|size| overlap(&meter, size, say))

@@ -5,14 +5,12 @@
 //! for bit with the host, then timed. Further checks: the host does not wait, arrays and states outlive the calls that use them, and calls
 //! are captured into a CUDA graph. `values` leaves out all but the comparison.
 
-#[path = "gpu_program/capture.rs"]
-mod capture;
 #[path = "gpu_program/heat.rs"]
 mod heat;
 
-use capture::Graph;
 use halocline::device::{Priority, cuda};
 use halocline::{Communicator, Error, HaloExchange, Stream};
+use halocline_conformance::gpus::capture::{Graphs, Mode};
 use halocline_conformance::gpus::{Gpu, skipped};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use halocline_program::{OnStream, Prepared, Program, ProgramError, Streams};
@@ -257,7 +255,7 @@ fn captured(rank: &Rank<'_>, heat: &Heat, streams: Streams) -> Outcome {
     rank.stream.synchronise()?;
     step.make_state_on(&rank.stream)?;
     field.fill(&rank.stream)?;
-    let graph = Graph::capture(&rank.stream, || {
+    let graph = Graphs::new()?.capture(&rank.stream, Mode::Global, || {
         for _ in 0..2 {
             // SAFETY: the field outlives the launches of the graph.
             unsafe { step.call_on(&rank.stream) }?;

@@ -1,16 +1,16 @@
 //! Exchanges of two ranks on GPUs whose bytes go through the host, measured in one run beside what they consist of: copies
-//! over PCIe alone, messages of MPI alone. Then the time of the host for scheduled calls behind a kernel of 1 ms.
+//! over PCIe alone, messages of MPI alone.
 //!
 //! ```sh
 //! HALOCLINE_NODE_AWARE=off mpirun -n 2 gpu_staging           # messages of MPI
 //! halocline launch -n 2 -- gpu_staging                       # messages and mailboxes of a node
-//! gpu_staging [bandwidth|hosts] [MIB...]                     # two threads; MIB: chunks of a message
+//! gpu_staging [MIB...]                                       # two threads; MIB: chunks of a message
 //! ```
 
-use halocline::device::{EventPool, Memory, Priority, TablePart, TableSpec, ValueOp};
+use halocline::device::{Memory, Priority};
 use halocline::{
-    BindOptions, Communicator, Decomposed, DeviceArray, Field, Halo, HaloExchange, LinkChoice, Pattern,
-    RegularGrid, Stream, TestOptions,
+    BindOptions, Communicator, Decomposed, DeviceArray, Halo, HaloExchange, LinkChoice, RegularGrid, Stream,
+    TestOptions,
 };
 use halocline_comm::Endpoint;
 use halocline_conformance::gpus::{Gpu, skipped};
@@ -25,8 +25,6 @@ const BYTES: usize = 64 << 20;
 /// The most rounds of a measurement, and about how long all of them take, in seconds.
 const ROUNDS: usize = 15;
 const SECONDS: f64 = 1.0;
-/// The most rounds of the time of the host.
-const CALLS: usize = 300;
 
 fn main() -> ExitCode {
     let first = match Gpu::new(0) {
@@ -66,22 +64,11 @@ fn all(comm: &Communicator, gpu: &Gpu, how_many: &str) -> Result<()> {
     let cores = std::thread::available_parallelism()?;
     let (transport, room) = (comm.transport(), comm.link().cores());
     say(format!("\nstaged, 2 ranks by {transport}, {how_many}, {cores} cores for this rank ({room:?})"));
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let is_asked = |what: &str| {
-        let others = ["bandwidth", "hosts"].iter().any(|other| arguments.iter().any(|asked| asked == other));
-        !others || arguments.iter().any(|asked| asked == what)
-    };
-    let mut chunks: Vec<usize> = arguments.iter().filter_map(|mega| mega.parse().ok()).collect();
+    let mut chunks: Vec<usize> = std::env::args().skip(1).filter_map(|mega| mega.parse().ok()).collect();
     if chunks.is_empty() {
         chunks = vec![8, 16, 32, 64];
     }
-    if is_asked("bandwidth") {
-        bandwidth(comm, gpu, &chunks, say)?;
-    }
-    if is_asked("hosts") {
-        hosts(comm, gpu, say)?;
-    }
-    Ok(())
+    bandwidth(comm, gpu, &chunks, say)
 }
 
 /// The ways that two ranks have here, of those that are staged.
@@ -116,9 +103,6 @@ fn timed(comm: &Communicator, mut work: impl FnMut() -> Result<()>) -> Result<f6
     comm.barrier()?;
     Ok(median(&mut times))
 }
-
-/// Before the kernel and the calls: so many milliseconds.
-const PAUSES: [(&str, u64); 3] = [("at once", 0), ("5 ms later", 5), ("200 ms later", 200)];
 
 /// How often something of so many seconds is done, the same on both ranks.
 fn affordable(comm: &Communicator, seconds: f64, most: usize) -> Result<usize> {
@@ -246,167 +230,4 @@ fn check(comm: &Communicator, array: &DeviceArray<u64>, halo: &HaloExchange, str
         comm.barrier()?;
     }
     Ok(())
-}
-
-/// Times of the host for three exchanges, each with its wait, behind a kernel of 1 ms.
-fn hosts(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<()> {
-    let link = comm.link();
-    // Nothing else runs: the progress thread sleeps, as before the first exchange.
-    let mut wakes = Vec::new();
-    for _ in 0..CALLS {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        let begin = Instant::now();
-        link.own_bell().demand(link.host());
-        wakes.push(begin.elapsed().as_secs_f64() * 1e6);
-    }
-    let most = wakes.iter().copied().fold(0.0, f64::max);
-    say(format!(
-        "host: waking the progress thread alone: median {:.1} us, at most {most:.1}",
-        median(&mut wakes)
-    ));
-    say(format!(
-        "host us behind a kernel of 1 ms, median (ninth tenth, maximum) of as many as take a second, at most {CALLS}: first, second, third schedule_exchange; \
-         schedule_waits"
-    ));
-    for (name, pause) in PAUSES {
-        say(format!("the driver's calls alone, {name:<12} {}", bare_times(comm, gpu, pause)?));
-    }
-    for way in ways(comm) {
-        for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8)] {
-            let extents = [2 * cells, cells, cells];
-            let grid = RegularGrid::new(extents).periodic([true; 3]);
-            let slab = |rank: usize| (rank, vec![cells * rank, 0, 0], vec![cells; 3]);
-            let slabs = (0..2).map(slab).collect();
-            let pattern = grid.decompose_boxes(slabs, 2)?.pattern(comm, Halo::uniform(width))?;
-            let (_, shape) = &pattern.plan().domains[0];
-            let arrays = (0..fields).map(|_| DeviceArray::<f64>::zeros(gpu.device(), &shape.extents()));
-            let arrays = arrays.collect::<std::result::Result<Vec<_>, _>>()?;
-            let bound: Vec<(&Pattern, &Field)> = arrays.iter().map(|array| (&pattern, &**array)).collect();
-            let options = BindOptions::default().link(way);
-            let halo = HaloExchange::bind_with(comm, &bound, &options)?;
-            let stream = gpu.device().stream(Priority::Normal)?;
-            let one = timed(comm, || {
-                halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-                Ok(stream.synchronise()?)
-            })?;
-            for (name, pause) in PAUSES {
-                let round = 3.0 * one + (1.5 + pause as f64) / 1e3;
-                let calls = affordable(comm, round, CALLS)?;
-                let times = host_times(comm, gpu, (&halo, &stream), pause, calls)?;
-                say(format!(
-                    "{way:?}, {cells}^3, halo {width}, {fields} fields ({:.0} us), {calls} times, {name:<12} {times}",
-                    one * 1e6
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What an exchange gives to its streams, given by hand with nothing else done: times of each of three, then of the calls of the first.
-fn bare_times(comm: &Communicator, gpu: &Gpu, pause: u64) -> Result<String> {
-    let device = gpu.device();
-    let (user, own) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
-    let words = device.allocate_pinned(1024)?;
-    let parts = [TablePart { raises: &[words.at(256)], ..TablePart::default() }];
-    let table = device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], guard: None })?;
-    let events: EventPool = device.events();
-    let calls = affordable(comm, (4.0 + pause as f64) / 1e3, CALLS)?;
-    let mut rounds = [const { Vec::new() }; 3];
-    let mut each: [Vec<f64>; 7] = Default::default();
-    let mut epoch = 0;
-    for round in 0..calls + 2 {
-        user.synchronise()?;
-        comm.barrier()?;
-        compute(200 + 1000 * pause);
-        gpu.delay(&user, 1_000_000)?;
-        for (at, times) in rounds.iter_mut().enumerate() {
-            epoch += 1;
-            let (given, done) = (events.take()?, events.take()?);
-            let begin = Instant::now();
-            let mut last = begin;
-            for (number, each) in each.iter_mut().enumerate() {
-                let wait = ValueOp::Wait { address: words.at(0), at_least: epoch };
-                // SAFETY: words of this function's, which outlive what the streams are given.
-                unsafe {
-                    match number {
-                        0 => drop(user.capture()?),
-                        1 => user.record(&given)?,
-                        2 => own.wait(&given)?,
-                        3 | 5 => own.launch(&table, epoch)?,
-                        4 => own.values(&[wait])?,
-                        _ => own.record(&done)?,
-                    }
-                }
-                let now = Instant::now();
-                if round >= 2 && at == 0 {
-                    each.push((now - last).as_secs_f64() * 1e6);
-                }
-                last = now;
-            }
-            if round >= 2 {
-                times.push(begin.elapsed().as_secs_f64() * 1e6);
-            }
-            user.wait(&done)?;
-            // SAFETY: a stream waits for it.
-            unsafe { words.store(0, epoch) };
-        }
-    }
-    user.synchronise()?;
-    let each = each.iter_mut().map(|times| format!("{:.1}", median(times))).collect::<Vec<_>>().join(" ");
-    Ok(format!(
-        "{}   of the first: capturing, record, wait, launch, wait for a word, launch, record {each}",
-        list(&mut rounds)
-    ))
-}
-
-/// As a program's thread that computes, not one that sleeps: microseconds.
-fn compute(time: u64) {
-    let begin = Instant::now();
-    while begin.elapsed().as_micros() < u128::from(time) {
-        std::hint::spin_loop();
-    }
-}
-
-/// Median, ninth tenth and maximum of each.
-fn list(times: &mut [Vec<f64>; 3]) -> String {
-    let each = times.iter_mut().map(|times| {
-        let middle = median(times);
-        let (ninth, most) = (times[times.len() * 9 / 10], times[times.len() - 1]);
-        format!("{middle:.1} ({ninth:.1}, {most:.1})")
-    });
-    each.collect::<Vec<_>>().join("  ")
-}
-
-/// `pause`: so many milliseconds pass, in which this thread computes, after all is done and before the kernel.
-fn host_times(
-    comm: &Communicator,
-    gpu: &Gpu,
-    (halo, stream): (&HaloExchange, &Stream),
-    pause: u64,
-    calls: usize,
-) -> Result<String> {
-    let (mut exchanges, mut waits) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
-    // The first rounds are not counted.
-    for round in 0..calls + 2 {
-        stream.synchronise()?;
-        comm.barrier()?;
-        compute(200 + 1000 * pause);
-        gpu.delay(stream, 1_000_000)?;
-        for at in 0..3 {
-            let begin = Instant::now();
-            let pending = halo.schedule_exchange(&[stream])?;
-            let exchange = begin.elapsed().as_secs_f64() * 1e6;
-            let begin = Instant::now();
-            pending.schedule_wait(stream)?;
-            let wait = begin.elapsed().as_secs_f64() * 1e6;
-            if round >= 2 {
-                exchanges[at].push(exchange);
-                waits[at].push(wait);
-            }
-        }
-    }
-    stream.synchronise()?;
-    comm.barrier()?;
-    Ok(format!("{}   waits {}", list(&mut exchanges), list(&mut waits)))
 }

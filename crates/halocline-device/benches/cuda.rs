@@ -1,4 +1,4 @@
-//! GPU times of packing, copying and the calls of an exchange. `gpu/one` and `gpu/two` run it on machines
+//! GPU times of packing and copying. `gpu/one` and `gpu/two` run it on machines
 //! with GPUs.
 
 #[allow(dead_code, reason = "the tests use all of it")]
@@ -7,16 +7,12 @@ mod arrays;
 #[allow(dead_code, unused_imports, reason = "the tests use all of it")]
 #[path = "../tests/cuda/gpu/mod.rs"]
 mod gpu;
-#[path = "cuda/host.rs"]
-mod host;
 #[allow(dead_code, reason = "the tests use all of it")]
 #[path = "../tests/it/suite/mod.rs"]
 mod suite;
 
 use gpu::{Raw, Rig};
-use halocline_device::{
-    CopyTable, Device, DeviceError, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
-};
+use halocline_device::{CopyTable, Device, DeviceError, Memory, Priority, Stream, TablePart, TableSpec};
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op, copy_op_of_two};
 use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
 use std::process::ExitCode;
@@ -52,14 +48,10 @@ fn measure(rig: &Rig) -> Result<()> {
     let raw = Raw::new();
     let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
     raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
-    host::host_costs(rig, &mut report)?;
-    host::launches(rig, &mut report)?;
-    host::waiting_streams(rig, &mut report)?;
     for (cells, halo) in [(128, 1), (128, 3), (256, 3)] {
         structured(rig, cells, halo, &mut report)?;
     }
     unstructured(rig, &mut report)?;
-    exchanges(rig, &mut report)?;
     if rig.gpus.len() == 2 {
         peer(rig, &mut report)?;
     }
@@ -96,83 +88,6 @@ fn steady(stream: &Stream, count: usize, call: impl Fn(usize) -> Result<()>) -> 
     };
     round()?;
     Ok(median((0..7).map(|_| round()).collect::<Result<_>>()?))
-}
-
-/// Two ranks, one thread each, exchange the halos of all sides, one launch each: along the slowest axis
-/// with each other, along the other axes with themselves. Each grants its halo, waits for the other's
-/// grant, writes, and waits for the other's data.
-fn exchange(rig: &Rig, (cells, halo, fields): (usize, usize, usize), in_kernel: bool) -> Result<f64> {
-    const EPOCHS: u64 = 300;
-    let devices = rig.devices();
-    let (layout, array) = layout(cells, halo);
-    let transfers = regions(cells, halo);
-    let memory = |bytes| devices.iter().map(|device| device.allocate(bytes)).collect::<Result<Vec<Memory>>>();
-    let (arrays, words) = (memory(fields * array)?, memory(256)?);
-    for (device, words) in devices.iter().zip(&words) {
-        let (stream, zeros) = (device.stream(Priority::Normal)?, device.allocate_pinned(256)?);
-        // SAFETY: nothing else uses the memory before the stream is synchronised.
-        unsafe { stream.copy(words.at(0), zeros.at(0), 256) }?;
-        stream.synchronise()?;
-    }
-    let (mut crossing, mut local) = (Vec::new(), Vec::new());
-    for (way, mut op) in in_place(&transfers, &layout, fields, array) {
-        op.target = usize::from(way[0] != 0);
-        if way[0] == 0 { &mut local } else { &mut crossing }.push(op);
-    }
-    let barrier = std::sync::Barrier::new(2);
-    let time = std::sync::Mutex::new(Vec::new());
-    rig.threads(&|rank| {
-        let (device, peer) = (&devices[rank], 1 - rank);
-        let stream = device.stream(Priority::Highest)?;
-        let ready = [Signal { address: words[rank].at(0), lag: 0 }];
-        let raises = [words[peer].at(64)];
-        let waits = if in_kernel { &ready[..] } else { &[] };
-        let table = device.upload(&TableSpec {
-            parts: &[
-                TablePart { waits, ops: &crossing, raises: &raises, early: true, ..TablePart::default() },
-                TablePart { waits: &[], ops: &local, raises: &[], ..TablePart::default() },
-            ],
-            sources: &[arrays[rank].at(0)],
-            targets: &[arrays[rank].at(0), arrays[peer].at(0)],
-            guard: None,
-        })?;
-        for round in 0..8 {
-            barrier.wait();
-            let begin = Instant::now();
-            for epoch in round * EPOCHS + 1..=(round + 1) * EPOCHS {
-                let begun = [
-                    ValueOp::Write { address: words[peer].at(0), value: epoch },
-                    ValueOp::Wait { address: words[rank].at(0), at_least: epoch },
-                ];
-                // SAFETY: the memory and the tables live until the streams are synchronised.
-                unsafe {
-                    stream.values(if in_kernel { &begun[..1] } else { &begun })?;
-                    stream.launch(&table, epoch)?;
-                    stream.values(&[ValueOp::Wait { address: words[rank].at(64), at_least: epoch }])?;
-                }
-            }
-            stream.synchronise()?;
-            barrier.wait();
-            if rank == 0 && round > 0 {
-                time.lock().expect("no panic").push(micros(begin.elapsed()) / EPOCHS as f64);
-            }
-        }
-        Ok(())
-    })?;
-    Ok(median(time.into_inner().expect("no panic")))
-}
-
-fn exchanges(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
-    let gpus = if rig.gpus.len() == 2 { "two GPUs" } else { "one GPU" };
-    for (cells, halo, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)] {
-        for (in_kernel, how) in [(false, "by the stream"), (true, "by the kernel")] {
-            let time = exchange(rig, (cells, halo, fields), in_kernel)?;
-            let name =
-                format!("two ranks, {gpus}, {cells}^3, halo {halo}, {fields} fields: exchange, waits {how}");
-            report.push(row(&name, time, None, None));
-        }
-    }
-    Ok(())
 }
 
 fn one_table(device: &Device, ops: &[CopyOp], raises: &[u64], source: u64, target: u64) -> Result<CopyTable> {

@@ -113,11 +113,6 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// unfinished.
     unsafe fn free(&self, base: Address);
 
-    /// Free bytes of the device's memory, over all processes; `None` if unknown (`cuMemGetInfo`).
-    fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
-        Ok(None)
-    }
-
     /// Allocates zeroed pinned host memory for all devices, aligned to a page (`cuMemHostAlloc`, portable).
     fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError>;
 

@@ -97,15 +97,6 @@ extern "C" __global__ void delay(u64 nanoseconds) {
   while (now - begin < nanoseconds);
 }
 
-// Needs 2 KiB of local memory a thread.
-extern "C" __global__ void deep(unsigned long long *cell) {
-    volatile unsigned char bytes[2048];
-    for (int at = 0; at < 2048; ++at) bytes[at] = (unsigned char)(*cell + at);
-    unsigned sum = 0;
-    for (int at = 0; at < 2048; ++at) sum += bytes[(at * 7 + sum) % 2048];
-    *cell = sum;
-}
-
 extern "C" __global__ void empty() {}
 
 extern "C" __global__ void fault() { *(volatile int *)64 = 1; }
@@ -126,23 +117,6 @@ extern "C" __global__ void compute(u64 rounds, u64 *nowhere) {
     other = other * 0.998 + 1e-3;
   }
   if (sum + other == -1) *nowhere = 1;
-}
-
-// Copies rows of so many words of 8 bytes, so far apart: a word a thread, in their order.
-extern "C" __global__ void row_stores(const u64 *from, u64 *to, u64 words, u64 row, u64 stride) {
-  const u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;
-  constexpr u64 AT_ONCE = 8;
-  for (u64 first = thread; first < words; first += AT_ONCE * threads) {
-    u64 values[AT_ONCE], at[AT_ONCE];
-#pragma unroll
-    for (u64 nth = 0; nth < AT_ONCE; nth++) {
-      const u64 word = first + nth * threads;
-      at[nth] = (unsigned)word / (unsigned)row * stride + (unsigned)word % (unsigned)row;
-      if (word < words) values[nth] = from[at[nth]];
-    }
-#pragma unroll
-    for (u64 nth = 0; nth < AT_ONCE; nth++) if (first + nth * threads < words) to[at[nth]] = values[nth];
-  }
 }
 
 // Copies words of 16 bytes, and the rest as words of 8: all that storing to a peer takes.

@@ -166,21 +166,6 @@ impl<'a> Meter<'a> {
         Ok(median(self.slowest(&times)?))
     }
 
-    /// What the host takes to give one of many in a row, us, while it waits for none: the median over blocks of the slowest rank's.
-    /// Collective.
-    pub fn given(&self, method: &Method<'_>) -> Result<f64, Trouble> {
-        let mut times = Vec::new();
-        for _ in 0..BLOCKS {
-            method.finish(&self.stream)?;
-            self.comm.barrier()?;
-            let begin = Instant::now();
-            (0..AHEAD).try_for_each(|_| method.give(&self.stream))?;
-            times.push(method.one(begin.elapsed()) / AHEAD as f64);
-        }
-        method.finish(&self.stream)?;
-        Ok(median(self.slowest(&times)?))
-    }
-
     /// What the host takes for one, us, behind a kernel that keeps the GPU busy: the first, and the mean of two more; medians over
     /// rounds of the slowest rank's. Collective.
     pub fn host(&self, method: &Method<'_>) -> Result<[f64; 2], Trouble> {
@@ -199,32 +184,6 @@ impl<'a> Meter<'a> {
         }
         method.finish(&self.stream)?;
         Ok([median(self.slowest(&firsts)?), median(self.slowest(&others)?)])
-    }
-
-    /// What the host takes for each call of three exchanges in a row, us, behind a kernel that keeps the GPU busy: to schedule it, and its
-    /// wait; medians over rounds of the slowest rank's. Collective.
-    pub fn calls(&self, halo: &HaloExchange) -> Result<[[f64; 2]; 3], Trouble> {
-        let mut times: [[Vec<f64>; 2]; 3] = Default::default();
-        let us = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e6;
-        for _ in 0..ROUNDS {
-            self.stream.synchronise()?;
-            self.comm.barrier()?;
-            self.gpu.delay(&self.stream, BEHIND)?;
-            for [schedule, wait] in &mut times {
-                let begin = Instant::now();
-                let pending = halo.schedule_exchange(&[&self.stream])?;
-                let scheduled = Instant::now();
-                pending.schedule_wait(&self.stream)?;
-                schedule.push(us(begin, scheduled));
-                wait.push(us(scheduled, Instant::now()));
-            }
-        }
-        self.stream.synchronise()?;
-        let mut medians = [[0.0; 2]; 3];
-        for (at, call) in times.iter().flatten().enumerate() {
-            medians[at / 2][at % 2] = median(self.slowest(call)?);
-        }
-        Ok(medians)
     }
 
     /// Of each time that of the slowest rank. Collective.

@@ -1,12 +1,12 @@
 //! GPUs as a [`Rig`]: the cases of device fields, and those that only GPUs can run (`cases.rs`). `program.rs` runs them.
 
+pub mod capture;
 mod cases;
 #[path = "../../../halocline-device/tests/cuda/gpu/kinds.rs"]
 mod kinds;
 mod mapped;
 pub mod meter;
 pub mod packets;
-mod probe;
 pub mod program;
 #[path = "../../../halocline-device/tests/cuda/gpu/raw.rs"]
 mod raw;
@@ -38,7 +38,6 @@ pub struct Gpu {
     triad: Function,
     compute: Function,
     stores: Function,
-    row_stores: Function,
     _module: Module,
 }
 
@@ -74,7 +73,6 @@ impl Gpu {
             triad: module.function("triad")?,
             compute: module.function("compute")?,
             stores: module.function("stores")?,
-            row_stores: module.function("row_stores")?,
             driver,
             _module: module,
         })
@@ -159,31 +157,6 @@ impl Gpu {
             self.stores,
             blocks,
             [argument(&mut from), argument(&mut to), argument(&mut bytes)],
-        )
-    }
-
-    /// The same of so many rows of some bytes, so far apart; multiples of 8.
-    ///
-    /// # Safety
-    /// All bytes that the rows reach are memory that this GPU reaches, until the stream is through, and nobody else
-    /// uses those of the target.
-    pub unsafe fn row_stores(
-        &self,
-        stream: &Stream,
-        (mut to, mut from): (Address, Address),
-        (rows, row, stride): (usize, usize, usize),
-        share: f64,
-    ) -> Result<(), DeviceError> {
-        let most = (share * f64::from(self.driver.multiprocessors())).ceil() as u64;
-        let [mut words, mut row, mut stride] = [rows * row, row, stride].map(|bytes| bytes as u64 / 8);
-        let blocks = words.div_ceil(256).clamp(1, most) as u32;
-        let of_rows = [argument(&mut words), argument(&mut row), argument(&mut stride)];
-        let [words, row, stride] = of_rows;
-        self.launch(
-            stream,
-            self.row_stores,
-            blocks,
-            [argument(&mut from), argument(&mut to), words, row, stride],
         )
     }
 }

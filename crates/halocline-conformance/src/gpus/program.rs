@@ -6,9 +6,6 @@
 //! | `gpus job COUNT [FILTER]` | ranks that are processes, over `shm` |
 //! | `gpus rank [FILTER]` | one rank of whatever has started it: `mpirun`, say |
 //! | `gpus fields threads`, `job`, `rank` | the same of the cases that hold wherever fields lie |
-//! | `gpus probe` | which calls of the driver wait for streams that wait |
-//! | `gpus probe across` | the same of all that the library calls, for streams and for kernels, on this device and another one |
-//! | `gpus probe mappings GPUS` | whether memory of another process is opened and closed while a stream waits where that is done |
 //! | `gpus rounds GPUS COUNT` | so many rounds of allocate, bind, exchange, free between two processes on one GPU or two |
 //! | `gpus mapping-costs GPUS` | what export, map, hit, eviction and release cost |
 //! | `gpus bind-costs GPUS` | what binding takes beside the opens that it needs, made by hand |
@@ -18,7 +15,7 @@
 //! `HALOCLINE_SEEDS=300 gpus threads 2 random_programs` runs so many programs instead of 30, `HALOCLINE_SEED=7` that one alone (both: so many
 //! from there on). What the library warns of goes to the error output, and so does where each thread stands if a case takes too long.
 
-use super::{Gpus, cases, mapped, probe, victim};
+use super::{Gpus, cases, mapped, victim};
 use crate::processes::Ranks;
 use crate::{Outcome, Trouble, ensure, run_cases, run_fields_on_devices};
 use halocline::Communicator;
@@ -42,10 +39,6 @@ pub fn main(arguments: &[&str]) -> ExitCode {
     let ended = match *arguments {
         ["fields", ref rest @ ..] => Part::Fields.main(rest),
         ["ends"] => victim::SCENARIOS.iter().try_for_each(|scenario| victim::watch(scenario)),
-        ["probe"] => probe::main(),
-        ["probe", "across"] => probe::across(),
-        ["probe", "mappings", gpus] => probe::mappings::main(gpus),
-        ["probe-rank", gpus] => probe::mappings::rank(gpus),
         ["rounds", gpus, count] => mapped::rounds(gpus, count),
         ["round-rank", gpus, count] => mapped::round_rank(gpus, count),
         ["mapping-costs", gpus] => mapped::costs(gpus),
@@ -58,10 +51,7 @@ pub fn main(arguments: &[&str]) -> ExitCode {
     };
     match ended {
         Ok(()) => {
-            if !matches!(
-                arguments,
-                ["victim" | "round-rank" | "cost-rank" | "bind-cost-rank" | "probe-rank", ..]
-            ) {
+            if !matches!(arguments, ["victim" | "round-rank" | "cost-rank" | "bind-cost-rank", ..]) {
                 println!("suite on GPUs, {} ... ok ({:.1?})", arguments.join(" "), start.elapsed());
             }
             ExitCode::SUCCESS

@@ -172,7 +172,6 @@ api! {
         priorities: b"cuCtxGetStreamPriorityRange\0"(&mut c_int, &mut c_int);
         allocate: b"cuMemAlloc_v2\0"(&mut u64, usize);
         /// Free bytes, total bytes.
-        memory_info: b"cuMemGetInfo_v2\0"(&mut usize, &mut usize);
         allocate_pinned: b"cuMemHostAlloc\0"(&mut *mut c_void, usize, c_uint);
         create_stream: b"cuStreamCreateWithPriority\0"(&mut usize, c_uint, c_int);
         create_event: b"cuEventCreate\0"(&mut usize, c_uint);

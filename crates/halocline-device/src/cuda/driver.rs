@@ -173,13 +173,6 @@ unsafe impl Driver for CudaDriver {
         self.last("cuMemFree", || unsafe { (self.api.free)(base) });
     }
 
-    fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
-        let _current = self.enter()?;
-        let (mut free, mut total) = (0, 0);
-        self.check("cuMemGetInfo", (self.api.memory_info)(&mut free, &mut total))?;
-        Ok(Some(free))
-    }
-
     fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
         let _current = self.enter_beside_captures()?;
         let mut base = std::ptr::null_mut();

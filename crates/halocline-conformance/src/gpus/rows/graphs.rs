@@ -5,6 +5,7 @@ use super::cases::{CASES, cube, line};
 use super::rival::Packed;
 use super::{Bench, IN_GRAPH};
 use crate::gpus::Gpus;
+use crate::gpus::capture::{Graph, Mode};
 use crate::gpus::meter::Method;
 use crate::numbers::Numbers;
 use crate::yard::{Rig, Yard};
@@ -75,16 +76,18 @@ impl Bench<'_> {
                 None => packed.exchange(stream, None, |stream| nccl.exchange(&messages, stream)),
             };
             tried(&Method::other(give))?;
-            let graph = self.graphs.capture(stream, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
+            let graph = self
+                .graphs
+                .capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
             text += &format!("  {:8.2}", tried(&Method::several(IN_GRAPH, |stream| graph.launch(stream)))?);
         }
         Ok(text)
     }
 
     /// A graph of exchanges, each with its wait.
-    fn graph(&self, halo: &HaloExchange, count: usize) -> Result<super::capture::Graph, Trouble> {
+    fn graph(&self, halo: &HaloExchange, count: usize) -> Result<Graph, Trouble> {
         let stream = &self.meter.stream;
-        self.graphs.capture(stream, || {
+        self.graphs.capture(stream, Mode::Relaxed, || {
             (0..count).try_for_each(|_| Ok(halo.schedule_exchange(&[stream])?.schedule_wait(stream)?))
         })
     }
@@ -155,7 +158,7 @@ impl Bench<'_> {
         let halo = yard.bind(comm, &[&[0]], &options)?;
         let graph = self.graph(&halo, 3)?;
         let mut captured = None;
-        let one = self.graphs.capture(stream, || {
+        let one = self.graphs.capture(stream, Mode::Relaxed, || {
             let pending = halo.schedule_exchange(&[stream])?;
             pending.schedule_wait(stream)?;
             captured = Some(pending);

@@ -47,25 +47,6 @@ impl Remote {
         Ok(unsafe { gpu.stores(stream, (self.mapping.address(), self.source.at(0)), bytes, share) }?)
     }
 
-    /// Gives a stream a kernel that stores so many bytes in rows of `row` bytes, `stride` apart, starting at `first`.
-    pub(super) fn store_rows(
-        &self,
-        gpu: &Gpu,
-        stream: &Stream,
-        bytes: usize,
-        (first, row, stride): (usize, usize, usize),
-        share: f64,
-    ) -> Outcome {
-        let (ends, rows) = (self.mapping.address(), bytes / row);
-        let to_and_from = (ends + first as u64, self.source.at(first));
-        if first + rows * stride > self.source.place().bytes {
-            fail!("{rows} rows of {stride} bytes do not fit");
-        }
-        // SAFETY: all rows lie within the bytes that were mapped at both ends, which live until the stream is through.
-        // The target is there for this alone.
-        Ok(unsafe { gpu.row_stores(stream, to_and_from, (rows, row, stride), share) }?)
-    }
-
     /// Gives a stream a copy of so many bytes to the next rank's memory.
     pub(in super::super) fn copy(&self, stream: &Stream, bytes: usize) -> Outcome {
         // SAFETY: both ends have as many bytes as were mapped, and live until the stream is through. The target is

@@ -1,7 +1,6 @@
 //! Measures exchanges of ranks with one GPU each beside hand-written NCCL and beside the limits of the links between the GPUs, in
 //! one run. `examples/gpu_rows.rs` is the program.
 
-mod capture;
 mod cases;
 mod graphs;
 pub(super) mod limits;
@@ -12,10 +11,10 @@ mod rival;
 #[cfg(test)]
 mod tests;
 
+use super::capture::{Graphs, Mode};
 use super::meter::{Meter, Method};
 use crate::yard::Yard;
 use crate::{Outcome, Trouble, ensure};
-use capture::Graphs;
 pub use cases::cube;
 use cases::{CASES, Case};
 use halocline::{BindOptions, Communicator, Stream};
@@ -155,12 +154,7 @@ impl<'a> Bench<'a> {
             Ok(())
         })?;
         let bytes = packed.bytes[0];
-        let stores = |of_rows| -> Result<[f64; 2], Trouble> {
-            let in_rows =
-                self.fastest(|stream, share| remote.store_rows(gpu, stream, bytes, of_rows, share))?;
-            Ok([self.stores(remote, bytes)?, in_rows])
-        };
-        let stores = case.stores.map(stores).transpose()?;
+        let stores = case.has_stores.then(|| self.stores(remote, bytes)).transpose()?;
         Ok(Row { name: case.name, bytes: packed.bytes, paths, us, host, stores, bars: case.bars })
     }
 
@@ -215,7 +209,9 @@ impl<'a> Bench<'a> {
                 };
                 tried(2, &Method::other(give))?;
                 // Whatever NCCL sets up for these peers it has by now.
-                let graph = self.graphs.capture(stream, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
+                let graph = self
+                    .graphs
+                    .capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
                 tried(3, &Method::several(IN_GRAPH, |stream| graph.launch(stream)))?;
             }
         }
@@ -224,14 +220,10 @@ impl<'a> Bench<'a> {
 
     /// Plain stores of so many bytes to the next rank, with the number of blocks that is fastest.
     fn stores(&self, remote: &Remote, bytes: usize) -> Result<f64, Trouble> {
-        self.fastest(|stream, share| remote.store(self.meter.gpu, stream, bytes, share))
-    }
-
-    /// The time of what is given with some number of blocks, with the one that is fastest.
-    fn fastest(&self, give: impl Fn(&Stream, f64) -> Outcome) -> Result<f64, Trouble> {
-        let give = &give;
-        let time = |share| self.meter.steady(&Method::other(move |stream| give(stream, share)));
-        let times = limits::SHARES.into_iter().map(time);
+        let times = limits::SHARES.into_iter().map(|share| {
+            let store = |stream: &Stream| remote.store(self.meter.gpu, stream, bytes, share);
+            self.meter.steady(&Method::other(store))
+        });
         times.reduce(|one, other| Ok(one?.min(other?))).unwrap_or(Ok(f64::NAN))
     }
 }

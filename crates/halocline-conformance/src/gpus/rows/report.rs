@@ -27,8 +27,8 @@ pub(super) struct Row {
     pub(super) us: [Option<f64>; 4],
     /// The host's: the first, and later ones.
     pub(super) host: [Option<[f64; 2]>; 4],
-    /// Plain stores of as many bytes as cross: in one piece, and in the rows in which they lie.
-    pub(super) stores: Option<[f64; 2]>,
+    /// Plain stores of as many bytes as cross, in one piece.
+    pub(super) stores: Option<f64>,
     pub(super) bars: [Option<f64>; 2],
 }
 
@@ -67,7 +67,7 @@ impl Report {
              NCCL: packed by one kernel, grouped send and receive, unpacked by one; what stays on the rank is copied by the kernel that \
              packs or beside it, the faster one counts. In a graph: {} exchanges, of which the time of one is given.\n\
              host: us of the calls of one exchange behind a kernel of 1 ms, first (later)\n\
-             {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7}  host: {:>11} {:>11} {:>13} {:>11}  paths\n",
+             {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}  host: {:>11} {:>11} {:>13} {:>11}  paths\n",
             self.ranks,
             self.transport,
             if self.gpus == 1 { "one".to_owned() } else { self.gpus.to_string() },
@@ -85,8 +85,6 @@ impl Report {
             "of it",
             "of grph",
             "stores",
-            "of it",
-            "rows",
             "of it",
             "inline",
             "overlapped",
@@ -141,12 +139,11 @@ impl Row {
             let bar = self.bars[at].map_or_else(String::new, |bar| format!(" ({bar})"));
             format!("{}{bar}", figure(self.us[at]))
         };
-        let stores = |at: usize| figure(self.stores.map(|stores| stores[at]));
         let host = |at: usize| {
             self.host[at].map_or_else(|| "-".to_owned(), |[first, later]| format!("{first:.1} ({later:.1})"))
         };
         format!(
-            "{:<34} {:>8.3} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7}        {:>11} {:>11} {:>13} {:>11}  {}\n",
+            "{:<34} {:>8.3} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}        {:>11} {:>11} {:>13} {:>11}  {}\n",
             self.name,
             self.bytes[0] as f64 / 1e6,
             with_bar(0),
@@ -155,10 +152,8 @@ impl Row {
             figure(self.us[3]),
             ratio(self.us[0], self.us[2]),
             ratio(self.us[0], self.us[3]),
-            stores(0),
-            ratio(self.stores.map(|stores| stores[0]), self.us[0]),
-            stores(1),
-            ratio(self.stores.map(|stores| stores[1]), self.us[0]),
+            figure(self.stores),
+            ratio(self.stores, self.us[0]),
             host(0),
             host(1),
             host(2),
@@ -176,8 +171,7 @@ impl Row {
             "us": by_method(&self.us, Value::from),
             "bars_us": { "inline": self.bars[0], "overlapped": self.bars[1] },
             "host_us": by_method(&self.host, |[first, later]| json!({ "first": first, "later": later })),
-            "stores_us": self.stores.map(|stores| stores[0]),
-            "row_stores_us": self.stores.map(|stores| stores[1]),
+            "stores_us": self.stores,
         })
     }
 }

@@ -6,11 +6,17 @@ use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this process are not refused meanwhile.
-const RELAXED: c_uint = 2;
+/// Which other calls CUDA refuses while a stream is captured (`CUstreamCaptureMode`).
+#[derive(Clone, Copy)]
+pub enum Mode {
+    /// Those of any thread that may be unsafe.
+    Global = 0,
+    /// None.
+    Relaxed = 2,
+}
 
 /// The functions. Handles are numbers; each returns 0 if all is well.
-pub(super) struct Graphs {
+pub struct Graphs {
     begin: unsafe extern "C" fn(usize, c_uint) -> c_int,
     end: unsafe extern "C" fn(usize, *mut usize) -> c_int,
     instantiate: unsafe extern "C" fn(*mut usize, usize, c_ulonglong) -> c_int,
@@ -22,14 +28,14 @@ pub(super) struct Graphs {
 }
 
 /// A graph that can be launched. Its launches must be over when it is dropped.
-pub(super) struct Graph {
+pub struct Graph {
     graphs: Arc<Graphs>,
     made: usize,
 }
 
 impl Graphs {
     /// From the driver, which is loaded already.
-    pub(super) fn new() -> Result<Arc<Self>, Trouble> {
+    pub fn new() -> Result<Arc<Self>, Trouble> {
         // SAFETY: initialisers run while the library is loaded; it is the GPU driver's own, which is loaded already.
         let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW) }?;
         macro_rules! function {
@@ -49,34 +55,39 @@ impl Graphs {
         }))
     }
 
-    /// Captures what a stream is given, instead of doing it. The stream's GPU is the thread's current one.
-    pub(super) fn capture(
+    /// Captures what a stream is given, instead of doing it.
+    pub fn capture(
         self: &Arc<Self>,
         stream: &Stream,
+        mode: Mode,
         give: impl FnOnce() -> Outcome,
     ) -> Result<Graph, Trouble> {
-        let raw = stream.raw().0;
-        // SAFETY: a stream that lives.
-        check("cuStreamBeginCapture", unsafe { (self.begin)(raw, RELAXED) })?;
-        let given = give();
-        let (mut graph, mut made) = (0, 0);
-        // SAFETY: ends what was begun, also if what was given has failed; writes a handle.
-        let ended = check("cuStreamEndCapture", unsafe { (self.end)(raw, &mut graph) });
-        given?;
-        ended?;
-        // SAFETY: a graph that was made above, which is not needed any more once it is instantiated.
-        let results = unsafe { [(self.instantiate)(&mut made, graph, 0), (self.destroy)(graph)] };
-        check("cuGraphInstantiate", results[0])?;
-        check("cuGraphDestroy", results[1])?;
-        Ok(Graph { graphs: Arc::clone(self), made })
+        stream.device().within(|| {
+            let raw = stream.raw().0;
+            // SAFETY: a stream that lives.
+            check("cuStreamBeginCapture", unsafe { (self.begin)(raw, mode as c_uint) })?;
+            let given = give();
+            let (mut graph, mut made) = (0, 0);
+            // SAFETY: ends what was begun, also if what was given has failed; writes a handle.
+            let ended = check("cuStreamEndCapture", unsafe { (self.end)(raw, &mut graph) });
+            given?;
+            ended?;
+            // SAFETY: a graph that was made above, which is not needed any more once it is instantiated.
+            let results = unsafe { [(self.instantiate)(&mut made, graph, 0), (self.destroy)(graph)] };
+            check("cuGraphInstantiate", results[0])?;
+            check("cuGraphDestroy", results[1])?;
+            Ok(Graph { graphs: Arc::clone(self), made })
+        })
     }
 }
 
 impl Graph {
     /// Gives the graph to a stream.
-    pub(super) fn launch(&self, stream: &Stream) -> Outcome {
+    pub fn launch(&self, stream: &Stream) -> Outcome {
         // SAFETY: a graph and a stream that live; what the graph uses is there, as whoever captured it sees to.
-        check("cuGraphLaunch", unsafe { (self.graphs.launch)(self.made, stream.raw().0) })
+        stream
+            .device()
+            .within(|| check("cuGraphLaunch", unsafe { (self.graphs.launch)(self.made, stream.raw().0) }))
     }
 }
 
