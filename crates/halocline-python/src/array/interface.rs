@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Ignores the producer's stream that the interface may name: exchanges are ordered by the streams of their call.
 pub(super) fn cuda(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>) -> PyResult<Described> {
-    let mut described = host(interface)?;
+    let mut described = host(array, interface)?;
     described.device = Some(match described.extents.contains(&0) {
         // The address of an empty array means nothing.
         true => device_of_nothing(array)?,
@@ -74,7 +74,7 @@ fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
 }
 
 /// The part that is common to both interfaces, which is all of the host's.
-pub(super) fn host<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
+pub(super) fn host<'py>(array: &Bound<'_, PyAny>, interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let py = interface.py();
     let interface =
         interface.cast::<PyDict>().map_err(|_| error::type_error("an array interface is a dict"))?;
@@ -93,8 +93,13 @@ pub(super) fn host<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let strides = strides.transpose()?;
     let typestr = Argument::<String>::from(&wanted(intern!(py, "typestr"))?).get("typestr")?;
     let element = element::of_typestr(&typestr)?;
-    let members = item(intern!(py, "descr"))?;
-    let name = element::name(&typestr, members.as_ref())?;
+    let name = match item(intern!(py, "descr"))? {
+        // A dtype says more: see `describe`.
+        Some(members) if typestr.contains('V') && super::dtype_of(array)?.is_none() => {
+            element::name_of(&element::dtype_of_members(&members)?)?
+        }
+        _ => element::name(&typestr),
+    };
     let (base, is_read_only) = wanted(intern!(py, "data"))?.extract::<(usize, bool)>().map_err(|_| {
         error::type_error("an array interface without an address (data: a buffer) is not supported")
     })?;

@@ -89,18 +89,25 @@ pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) 
     }
 }
 
+/// The dtype of an array; none if it is not one of NumPy's.
+fn dtype_of<'py>(array: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let dtype = array.getattr_opt(intern!(array.py(), "dtype"))?;
+    match dtype {
+        Some(dtype) if is_instance(&dtype, "numpy", "dtype")? => Ok(Some(dtype)),
+        _ => Ok(None),
+    }
+}
+
 /// Describes an array object by its protocols.
 pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let mut described = by_protocol(array)?;
     if matches!(described.element, ElementType::Opaque(_))
-        && let Some(dtype) = array.getattr_opt(intern!(array.py(), "dtype"))?
-        && is_instance(&dtype, "numpy", "dtype")?
+        && let Some(dtype) = dtype_of(array)?
     {
         // The dtype carries more than the protocols.
-        element::check_type(&dtype)?;
-        match element::known(&dtype)? {
-            Some(element) => described.element = element,
-            None => described.name = element::name_of(&dtype)?,
+        match element::name_of(&dtype)? {
+            Some(name) if name == "bfloat16" => described.element = ElementType::Bf16,
+            name => described.name = name,
         }
     }
     Ok(described)
@@ -127,7 +134,7 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
         array.getattr_opt(name).map_err(refused)
     };
     if let Some(interface) = interface_of(intern!(py, "__array_interface__"))? {
-        return interface::host(&interface);
+        return interface::host(array, &interface);
     }
     let described = if let Some(interface) = interface_of(intern!(py, "__cuda_array_interface__"))? {
         interface::cuda(array, &interface)?
