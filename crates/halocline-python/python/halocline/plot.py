@@ -1,4 +1,4 @@
-"""Plots of patterns, partitions and measurements as matplotlib figures (``pip install 'halocline[plot]'``).
+"""Plots of patterns and partitions as matplotlib figures (``pip install 'halocline[plot]'``).
 
 figure = halocline.plot.pattern(pattern, comm)
 if comm.rank == 0:
@@ -7,11 +7,6 @@ if comm.rank == 0:
 
 from __future__ import annotations
 
-import json
-import math
-import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import Communicator, HaloTypeError, HaloValueError, Partition, Pattern
@@ -21,14 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["domains", "message_sizes", "partition", "pattern", "scaling"]
-
-Results = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
-"""A file with the output of ``halocline bench --json``, one object a line; or the objects."""
+__all__ = ["domains", "partition", "pattern"]
 
 # The most ranks for which a heat map shows its numbers.
 _FEW = 16
-_MARKS = "os^Dvxp*"
 
 
 def pattern(pattern: Pattern, comm: Communicator) -> Figure:
@@ -144,44 +135,6 @@ def partition(points: Any, owners: Partition | Any, *, connectivity: Any = None)
     return figure
 
 
-def message_sizes(results: Results) -> Figure:
-    """Times over message sizes, of ``halocline bench latency --json``."""
-    series: dict[str, list[tuple[float, float]]] = {}
-    for row in _rows(results, "latency"):
-        for what, name in [("exchange_us", "exchange"), ("message_round_trip_us", "message, there and back")]:
-            if row.get(what) is not None:
-                of = f"{name}, {_of(row, 'transport')}"
-                series.setdefault(of, []).append((_number(row, "bytes"), _number(row, what)))
-    figure, axes = _figure("Two ranks: time over size")
-    _lines(axes, series)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("bytes from each rank to the other")
-    axes.set_ylabel("microseconds")
-    return figure
-
-
-def scaling(results: Results) -> Figure:
-    """Times over the number of ranks, of ``halocline bench halo --json`` run with several. Each rank has as much in all runs, so
-    that level lines are ideal."""
-    series: dict[str, list[tuple[float, float]]] = {}
-    rows = list(_rows(results, "halo"))
-    cases = {str(_of(row, "case")) for row in rows}
-    for row in rows:
-        name = _of(row, "row") if len(cases) == 1 else f"{_of(row, 'case')}: {_of(row, 'row')}"
-        name = f"{name} ({_of(row, 'transport')})"
-        series.setdefault(name, []).append((_number(row, "ranks"), _number(row, "us")))
-    figure, axes = _figure(
-        f"Exchange and reading of the halo: {cases.pop()}" if len(cases) == 1 else "Exchange and reading of the halo"
-    )
-    _lines(axes, series)
-    axes.set_yscale("log")
-    axes.set_xlabel("ranks")
-    axes.set_ylabel("microseconds")
-    axes.set_xticks(sorted({row["ranks"] for row in rows}))
-    return figure
-
-
 def _figure(title: str) -> tuple[Figure, Axes]:
     try:
         from matplotlib.figure import Figure
@@ -207,13 +160,6 @@ def _whole_numbers(axes: Axes) -> None:
 
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _lines(axes: Axes, series: Mapping[str, list[tuple[float, float]]]) -> None:
-    for at, (name, points) in enumerate(series.items()):
-        axes.plot(*zip(*sorted(points)), marker=_MARKS[at % len(_MARKS)], label=name)
-    axes.grid(True, which="major", alpha=0.3)
-    axes.legend(frameon=False, fontsize="small")
 
 
 def _checked(comm: Communicator) -> Communicator:
@@ -243,51 +189,3 @@ def _array(given: Any, what: str, kinds: str) -> Any:
         wanted = "numbers" if "f" in kinds else "whole numbers"
         raise HaloTypeError(f"{what} are {wanted}, not of dtype {array.dtype} and shape {array.shape}")
     return array
-
-
-def _rows(results: Results, bench: str) -> Iterable[Mapping[str, Any]]:
-    """The rows of one benchmark; an error if there are none."""
-    rows = [row for row in _read(results) if row.get("bench") == bench]
-    if not rows:
-        raise HaloValueError(f"there are no results of `halocline bench {bench} --json` among what was given")
-    return rows
-
-
-def _read(results: Results) -> Iterable[Mapping[str, Any]]:
-    if not isinstance(results, (str, os.PathLike)):
-        return [_object(row, f"result {number}") for number, row in enumerate(listed(results, "results"))]
-    name, rows = os.fspath(results), []
-    try:
-        lines = Path(results).read_text().splitlines()
-    except UnicodeDecodeError as error:
-        raise HaloValueError(f"{name} is no text: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise HaloValueError(f"{name}, line {number} is no JSON object: {error}") from None
-        rows.append(_object(row, f"{name}, line {number}"))
-    return rows
-
-
-def _object(row: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(row, Mapping):
-        raise HaloValueError(f"{what} is no JSON object, as `halocline bench --json` prints them, but {str(row)[:60]!r}")
-    return row
-
-
-def _of(row: Mapping[str, Any], name: str) -> Any:
-    """What a result says of something that all results of its benchmark have."""
-    if name not in row:
-        raise HaloValueError(f"a result lacks {name!r}: {str(dict(row))[:200]}")
-    return row[name]
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = _of(row, name)
-    # Axes are logarithmic.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise HaloValueError(f"a result has {value!r} for {name!r}, where a number above 0 is wanted: {str(dict(row))[:200]}")
-    return value

@@ -1,6 +1,5 @@
 """Pictures: what is drawn is what there is, and bad input is refused. Without matplotlib they say so."""
 
-import json
 import subprocess
 import sys
 
@@ -90,85 +89,9 @@ def test_a_partition_is_drawn_by_points_or_polygons(matplotlib):
             plot.partition(places, owners, connectivity=connectivity)
 
 
-def test_results_of_the_benchmark_become_lines(matplotlib, tmp_path):
-    sizes = [
-        {
-            "bench": "latency",
-            "bytes": 8 << at,
-            "transport": "shm",
-            "exchange_us": at + 1.0,
-            "message_round_trip_us": None,
-        }
-        for at in range(3)
-    ]
-    file = tmp_path / "latency.jsonl"
-    file.write_text("\n".join(map(json.dumps, reversed(sizes))) + "\n\n")
-    for results in [file, str(file), sizes]:
-        (line,) = plot.message_sizes(results).axes[0].lines
-        assert line.get_label() == "exchange, shm"
-        assert line.get_xydata().tolist() == [[8, 1], [16, 2], [32, 3]]
-
-    runs = [
-        {"bench": "halo", "case": "a", "row": row, "ranks": ranks, "transport": "thread", "us": 10.0 * ranks}
-        for ranks in (4, 1, 2)
-        for row in ("auto", "copying pass")
-    ]
-    lines = plot.scaling(runs).axes[0].lines
-    assert [line.get_label() for line in lines] == ["auto (thread)", "copying pass (thread)"]
-    assert lines[0].get_xydata().tolist() == [[1, 10], [2, 20], [4, 40]]
-
-
-def test_files_that_are_no_results_are_refused(tmp_path):
-    file = tmp_path / "wrong.jsonl"
-    file.write_text('{"bench": "halo"}\nnonsense\n')
-    with pytest.raises(hc.HaloValueError, match="line 2"):
-        plot.scaling(file)
-    with pytest.raises(hc.HaloValueError, match="bench latency --json"):
-        plot.message_sizes([])
-
-
-ROW = {"bench": "halo", "case": "a", "row": "auto", "ranks": 2, "transport": "shm", "us": 1.5}
-POINT = {"bench": "latency", "bytes": 8, "transport": "shm", "exchange_us": 1.0, "message_round_trip_us": 2.0}
 SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]]
 COMM = hc.init()
 PATTERN = hc.RegularGrid((8, 6)).decompose(COMM).pattern(1)
-
-
-def without(row, key):
-    return {name: value for name, value in row.items() if name != key}
-
-
-JUNK_RESULTS = {
-    **{f"halo without {key}": (plot.scaling, [without(ROW, key)]) for key in ROW},
-    **{f"latency without {key}": (plot.message_sizes, [without(POINT, key)]) for key in ("bench", "bytes", "transport")},
-    **{f"{value!r} us": (plot.scaling, [{**ROW, "us": value}]) for value in (None, "1", [], True, 0, -1, float("nan"))},
-    **{f"{value!r} bytes": (plot.message_sizes, [{**POINT, "bytes": value}]) for value in (None, "8", {}, 0)},
-    "no list": (plot.scaling, 3),
-    "none": (plot.scaling, None),
-    "numbers": (plot.message_sizes, [1, 2]),
-    "bytes": (plot.message_sizes, b"{}"),
-    "one of them": (plot.scaling, [ROW, None]),
-    "a single object": (plot.scaling, ROW),
-}
-
-
-@pytest.mark.parametrize("what", JUNK_RESULTS)
-def test_results_of_another_kind_are_refused(matplotlib, what):
-    draw, results = JUNK_RESULTS[what]
-    with pytest.raises(hc.HaloError):
-        draw(results)
-
-
-JUNK_LINES = ["3", "[]", '"halo"', "null", "[" * 100_000, '{"bench": "halo"', '{"bench": "halo"} 3', b"\xff\xfe\x00", b"\x89PNG\r\n\x1a"]
-
-
-@pytest.mark.parametrize("line", JUNK_LINES, ids=lambda line: str(line[:9]))
-def test_files_of_another_kind_are_refused(matplotlib, line, tmp_path):
-    file = tmp_path / "results.jsonl"
-    file.write_bytes(json.dumps(ROW).encode() + b"\n" + (line if isinstance(line, bytes) else line.encode()))
-    with pytest.raises(hc.HaloValueError, match=r"results\.jsonl"):
-        plot.scaling(file)
-
 
 JUNK_MESHES = {
     "points": ("xy", [0, 1], None),
