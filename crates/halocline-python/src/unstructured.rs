@@ -55,6 +55,7 @@ pub(crate) fn numbers(
     object: &Bound<'_, PyAny>,
     dimensions: usize,
 ) -> Result<(Vec<usize>, Vec<u64>), Refusal> {
+    use ElementType::{I8, I16, I32, I64, U8, U16, U32, U64};
     let py = object.py();
     if !object.hasattr(intern!(py, "__array_interface__"))? {
         let List(ids) = List::of(object)?;
@@ -70,58 +71,32 @@ pub(crate) fn numbers(
             "an array of {wanted} is wanted, not one of shape {shape}{instead}"
         )));
     }
-    let layout = described.layout();
-    // One that repeats elements (a broadcast one) is no layout, and need not be one to be read.
-    let strides = match (&described.strides, layout) {
-        (Some(strides), _) if strides.len() == extents.len() => strides.clone(),
-        (None, Ok(layout)) => layout.strides().to_vec(),
-        (Some(strides), _) => {
-            let (strides, axes) = (strides.len(), extents.len());
-            return Err(Refusal::wrong_value(format!("the array has {axes} axes and {strides} strides")));
-        }
-        (None, Err(error)) => return Err(Refusal::ours(py, error)),
-    };
     let count = extents.iter().fold(1, |all: usize, &cells| all.saturating_mul(cells));
-    if count > 0 && described.base == 0 {
+    if count == 0 {
+        return Ok((described.extents, Vec::new()));
+    }
+    if described.base == 0 {
         return Err(Refusal::ours(py, null_address()));
     }
-    let mut ids = try_with_capacity(count)?;
-    let mut put = |address: usize| {
-        // SAFETY: the array holds an element of this type there, as its owner says, and is held by the caller.
-        let id = unsafe { number_at(address, described.element) };
-        let id = id.ok_or_else(|| no_whole_numbers(&described))?;
-        let negative =
-            |_| Refusal::wrong_value(format!("a whole number from 0 is wanted, not {id}")).at(ids.len());
-        let id = u64::try_from(id).map_err(negative)?;
-        ids.push(id);
-        Ok(())
-    };
-    for_each(described.base, extents, &strides, &mut put)?;
-    Ok((described.extents, ids))
-}
-
-/// The whole number at an address, which may be unaligned; `None` for elements of another type.
-///
-/// # Safety
-/// An element of this type is there.
-unsafe fn number_at(address: usize, element: ElementType) -> Option<i128> {
-    macro_rules! number {
-        ($type:ty) => {
-            // SAFETY: the caller promises an element of this type.
-            i128::from(unsafe { std::ptr::without_provenance::<$type>(address).read_unaligned() })
-        };
+    if !matches!(described.element, I8 | U8 | I16 | U16 | I32 | U32 | I64 | U64) {
+        return Err(no_whole_numbers(&described));
     }
-    Some(match element {
-        ElementType::I8 => number!(i8),
-        ElementType::U8 => number!(u8),
-        ElementType::I16 => number!(i16),
-        ElementType::U16 => number!(u16),
-        ElementType::I32 => number!(i32),
-        ElementType::U32 => number!(u32),
-        ElementType::I64 => number!(i64),
-        ElementType::U64 => number!(u64),
-        _ => return None,
-    })
+    let mut ids = try_with_capacity(count)?;
+    let array = py
+        .import("numpy")?
+        .call_method1("asarray", (object,))
+        .map_err(|error| Refusal::ours(py, error::refused(py, error, "NumPy cannot read the array")))?
+        .call_method0("ravel")?;
+    let at = array.call_method0("argmin")?.extract::<usize>()?;
+    let least = array.get_item(at)?;
+    if least.lt(0)? {
+        return Err(Refusal::wrong_value(format!("a whole number from 0 is wanted, not {least}")).at(at));
+    }
+    let bytes = array.call_method1("astype", ("uint64",))?.call_method0("tobytes")?;
+    let bytes = bytes.cast_into::<PyBytes>().map_err(PyErr::from)?;
+    let (numbers, _) = bytes.as_bytes().as_chunks::<8>();
+    ids.extend(numbers.iter().map(|number| u64::from_ne_bytes(*number)));
+    Ok((described.extents, ids))
 }
 
 /// What is said of an array of something else.
@@ -138,20 +113,6 @@ fn no_whole_numbers(described: &Described) -> Refusal {
         (element, _) => element.to_string(),
     };
     Refusal::wrong_type(format!("an array of whole numbers is wanted, not of {element}{instead}"))
-}
-
-fn for_each(
-    base: usize,
-    extents: &[usize],
-    strides: &[isize],
-    put: &mut impl FnMut(usize) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
-    match (extents.split_first(), strides.split_first()) {
-        (Some((&extent, extents)), Some((&stride, strides))) => (0..extent).try_for_each(|at| {
-            for_each(base.wrapping_add_signed(stride.wrapping_mul(at as isize)), extents, strides, put)
-        }),
-        _ => put(base),
-    }
 }
 
 /// An array of NumPy that nobody can write.
