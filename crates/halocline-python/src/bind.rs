@@ -11,7 +11,7 @@ use crate::process_local::drop_deferred;
 use crate::stream::Streams;
 use crate::tensor::Versions;
 use halocline::device::{MemorySpace, cuda};
-use halocline::{BindOptions, Device, Error, Field, HaloExchange, Pattern};
+use halocline::{BindOptions, Device, Field, HaloExchange, Pattern};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(crate) fn streams_of<'a>(
         }
     }
     let opened = py.detach(|| ordinals.into_iter().map(cuda::device).collect::<Result<Vec<Device>, _>>());
-    opened.map(|devices| Arc::new(Streams::of(devices))).map_err(|error| error::of(Error::from(error)))
+    opened.map(|devices| Arc::new(Streams::of(devices))).map_err(error::of)
 }
 
 /// What this rank contributes to a bind.

@@ -65,13 +65,12 @@ impl PyPacket {
 
     /// The payload on a device, ready after what its streams have now.
     fn on_device(&self, ordinal: u32, memory: &PayloadMemory, owner: KeepAlive) -> PyResult<Buffer> {
-        let of = |error: DeviceError| error::of(halocline::Error::from(error));
-        let device = cuda::device(ordinal).map_err(of)?;
+        let device = cuda::device(ordinal).map_err(error::of)?;
         let address = memory.address as halocline::device::Address;
         // SAFETY: by the array's protocol the memory is valid as long as the array, which the packet holds and `owner` holds the
         // packet. The documentation of the package obliges the program to order its accesses by the packet's streams.
         let buffer = unsafe { Buffer::foreign_device(address, memory.bytes, &device, owner) };
-        ready_after(buffer, &device, &self.streams).map_err(of)
+        ready_after(buffer, &device, &self.streams).map_err(error::of)
     }
 
     /// A received packet.
@@ -209,11 +208,10 @@ impl PyPayload {
         }
         let interface = self.interface(py)?;
         let buffer = self.buffer.get()?;
-        let of = |error: DeviceError| error::of(halocline::Error::from(error));
-        if let (false, Some(device)) = (buffer.is_ready().map_err(of)?, buffer.device()) {
+        if let (false, Some(device)) = (buffer.is_ready().map_err(error::of)?, buffer.device()) {
             // SAFETY: handle 0 is the null stream, which exists as long as the device.
-            let stream = unsafe { device.borrow_stream(RawStream(0)) }.map_err(of)?;
-            buffer.order(&stream).map_err(of)?;
+            let stream = unsafe { device.borrow_stream(RawStream(0)) }.map_err(error::of)?;
+            buffer.order(&stream).map_err(error::of)?;
             // The number of the null stream in this interface: the user's stream waits for it.
             interface.set_item("stream", 1)?;
         }

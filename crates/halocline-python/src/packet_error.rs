@@ -73,7 +73,7 @@ fn of_comm(error: &CommError) -> PyErr {
 fn of_packet(packet: &PacketError) -> PyErr {
     match packet {
         PacketError::Comm(comm) => of_comm(comm),
-        PacketError::Device(device) => error::of(halocline::Error::from(device.clone())),
+        PacketError::Device(device) => error::of(device.clone()),
         PacketError::Metadata { .. } => {
             error::of_text("HaloValueError", Some("metadata"), packet.to_string(), false)
         }

@@ -159,10 +159,9 @@ impl<'py> ArgumentType<'py> for Handle {
 
 /// The stream of a handle on a GPU.
 pub(crate) fn borrow(handle: usize, gpu: u32) -> PyResult<Stream> {
-    let of = |error| error::of(halocline::Error::from(error));
-    let device = cuda::device(gpu).map_err(of)?;
+    let device = cuda::device(gpu).map_err(error::of)?;
     // SAFETY: the program keeps a stream alive while it uses it, as the documentation says; the driver refuses a number that is no handle.
-    unsafe { device.borrow_stream(RawStream(handle)) }.map_err(of)
+    unsafe { device.borrow_stream(RawStream(handle)) }.map_err(error::of)
 }
 
 /// One stream or a sequence of them.
@@ -233,7 +232,7 @@ impl Streams {
         let borrow = |device: &Device| unsafe { device.borrow_stream(RawStream(handle)) }.map(Arc::new);
         let found = self.devices.iter().map(borrow);
         if handle == 0 {
-            return found.collect::<Result<_, _>>().map_err(|error| error::of(halocline::Error::from(error)));
+            return found.collect::<Result<_, _>>().map_err(error::of);
         }
         let mut last = None;
         for stream in found {
@@ -242,9 +241,6 @@ impl Streams {
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.map_or_else(
-            || error::value_error("there is no device"),
-            |error| error::of(halocline::Error::from(error)),
-        ))
+        Err(last.map_or_else(|| error::value_error("there is no device"), error::of))
     }
 }

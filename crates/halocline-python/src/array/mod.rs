@@ -351,8 +351,7 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
             // package obliges the program not to touch the memory while an exchange does.
             None => Ok(unsafe { Field::from_raw(base, layout, keep) }),
             Some(ordinal) => {
-                let device =
-                    cuda::device(ordinal).map_err(|device| error::of(halocline::Error::from(device)))?;
+                let device = cuda::device(ordinal).map_err(error::of)?;
                 let address = base.addr().get() as halocline::device::Address;
                 // SAFETY: by the array protocols the memory is valid as long as the owner, which `keep` holds. The documentation of
                 // the package obliges the program to order its accesses by streams.

@@ -231,8 +231,7 @@ impl Allocator {
             // SAFETY: the allocator has given these bytes of the device to this caller alone, until `held` is dropped; what the streams have
             // now may still use them, and comes first.
             let buffer = unsafe { Buffer::foreign_device(address as Address, bytes, device, held) };
-            return ready_after(buffer, device, streams)
-                .map_err(|error| error::of(halocline::Error::from(error)));
+            return ready_after(buffer, device, streams).map_err(error::of);
         }
         // SAFETY: the allocator has given these bytes to this caller alone, until `held` is dropped; the documentation of the
         // package says so. Memory from another language counts as initialised.

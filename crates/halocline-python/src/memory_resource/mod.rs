@@ -90,7 +90,7 @@ impl PyHostMemory {
 
 /// A GPU by its ordinal.
 fn gpu(py: Python<'_>, ordinal: u32) -> PyResult<Device> {
-    py.detach(|| cuda::device(ordinal)).map_err(|why| error::of(halocline::Error::from(why)))
+    py.detach(|| cuda::device(ordinal)).map_err(error::of)
 }
 
 #[doc = doc!("DeviceMemory")]
