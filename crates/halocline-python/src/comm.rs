@@ -16,7 +16,7 @@ use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyList};
+use pyo3::types::{IntoPyDict, PyBool, PyBytes, PyDict, PyList};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -299,8 +299,7 @@ impl PyCommunicator {
     fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let comm = self.get()?;
         let stats = Mappings::of(&comm).stats();
-        let counts = PyDict::new(py);
-        for (name, count) in [
+        [
             ("hits", stats.hits),
             ("opens", stats.opens),
             ("evictions", stats.evictions),
@@ -311,10 +310,8 @@ impl PyCommunicator {
             ("mapped", stats.mapped as u64),
             ("bytes_mapped", stats.bytes_mapped),
             ("malformed", stats.malformed),
-        ] {
-            counts.set_item(name, count)?;
-        }
-        Ok(counts)
+        ]
+        .into_py_dict(py)
     }
 
     #[doc = doc!("Communicator.close")]

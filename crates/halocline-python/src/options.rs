@@ -86,30 +86,21 @@ impl<'py> ArgumentType<'py> for LlOption {
     const PLURAL: &'static str = "numbers of bytes";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
-        bytes_or(object, [Ll::Auto, Ll::Never], Ll::UpTo).map(Self)
-    }
-}
-
-/// A number of bytes, or one of the two words.
-fn bytes_or<T>(
-    object: &Bound<'_, PyAny>,
-    [auto, never]: [T; 2],
-    of: impl FnOnce(usize) -> T,
-) -> Result<T, Refusal> {
-    const WANTED: &str = "a number of bytes, from 1, 'never' or 'auto'";
-    let value = || Refusal::wrong_value(format!("{WANTED} is wanted, not {}", shown_in_message(object)));
-    if object.is_instance_of::<PyString>() {
-        return match &*String::of(object)? {
-            "auto" => Ok(auto),
-            "never" => Ok(never),
-            _ => Err(value()),
-        };
-    }
-    match usize::of(object) {
-        Ok(bytes @ 1..) => Ok(of(bytes)),
-        Ok(_) | Err(Refusal::Ours { is_value: true, .. }) => Err(value()),
-        Err(Refusal::Ours { .. }) => Err(Refusal::wanted(WANTED, object)),
-        Err(theirs) => Err(theirs),
+        const WANTED: &str = "a number of bytes, from 1, 'never' or 'auto'";
+        let value = || Refusal::wrong_value(format!("{WANTED} is wanted, not {}", shown_in_message(object)));
+        if object.is_instance_of::<PyString>() {
+            return match &*String::of(object)? {
+                "auto" => Ok(Self(Ll::Auto)),
+                "never" => Ok(Self(Ll::Never)),
+                _ => Err(value()),
+            };
+        }
+        match usize::of(object) {
+            Ok(bytes @ 1..) => Ok(Self(Ll::UpTo(bytes))),
+            Ok(_) | Err(Refusal::Ours { is_value: true, .. }) => Err(value()),
+            Err(Refusal::Ours { .. }) => Err(Refusal::wanted(WANTED, object)),
+            Err(theirs) => Err(theirs),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use halocline::{Communicator, Packet};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyMapping, PyTuple};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[doc = doc!("SparseAlltoall")]
@@ -136,17 +136,14 @@ fn received(py: Python<'_>, packets: Vec<Packet>) -> PyResult<Vec<Py<PyPacket>>>
 
 /// Statistics of one direction.
 pub(crate) fn traffic<'py>(py: Python<'py>, of: Traffic) -> PyResult<Bound<'py, PyDict>> {
-    let counts = PyDict::new(py);
-    for (name, count) in [
+    [
         ("packets", of.packets),
         ("metadata", of.metadata),
         ("host", of.host),
         ("pinned", of.pinned),
         ("device", of.device),
-    ] {
-        counts.set_item(name, count)?;
-    }
-    Ok(counts)
+    ]
+    .into_py_dict(py)
 }
 
 impl PySparseAlltoall {
@@ -299,10 +296,7 @@ impl PySparseAlltoall {
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let of = self.call(py, |exchange| Ok(exchange.statistics()))?;
-        let counts = PyDict::new(py);
-        counts.set_item("sent", traffic(py, of.sent)?)?;
-        counts.set_item("received", traffic(py, of.received)?)?;
-        Ok(counts)
+        [("sent", traffic(py, of.sent)?), ("received", traffic(py, of.received)?)].into_py_dict(py)
     }
 
     fn __repr__(&self) -> String {
