@@ -191,22 +191,13 @@ impl PyHaloExchange {
         py: Python<'_>,
         stream: Option<Argument<Handles>>,
         set: Argument<usize>,
-    ) -> PyResult<PyPending> {
+    ) -> PyResult<Option<PyPending>> {
         accept!(set);
         let halo = self.halo.get()?;
         let streams = self.streams.get(&Handles::of_call(stream)?)?;
-        self.arrays.watches.check(py, set)?;
-        let write = self.arrays.versions.begin(py, set)?;
-        let pending = py.detach(|| {
-            halo.begin()
-                .set(set)
-                .after(&streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
-                .schedule()
-        });
-        drop_deferred(py);
-        let pending = pending.map_err(error::of)?;
-        self.arrays.versions.begun(write.as_ref());
-        Ok(self.pending(pending, write))
+        self.start((py, &halo), set, false, |begin| {
+            begin.after(&streams.iter().map(|stream| &**stream).collect::<Vec<_>>()).schedule()
+        })
     }
 
     #[doc = doc!("HaloExchange.schedule_wait")]

@@ -38,15 +38,7 @@ impl PyPending {
         left: DepartureRef,
         write: Option<Arc<Write>>,
     ) -> Self {
-        let scheduled_state = OnceLock::new();
-        Self {
-            pending: ProcessLocal::new(pending),
-            streams: Some(streams),
-            left,
-            is_brief: false,
-            write,
-            scheduled_state,
-        }
+        Self { streams: Some(streams), ..Self::of_host(pending, left, false, write) }
     }
 
     /// An exchange of host fields.
