@@ -30,21 +30,6 @@ pub(crate) struct Cells {
 unsafe impl Options for Cells {
     const FIRST_SIZE: usize = 80;
     const NAME: &'static str = "halocline_cells";
-
-    fn defaults() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            number: 0,
-            count: 0,
-            ids: std::ptr::null(),
-            halo_count: 0,
-            halo_ids: std::ptr::null(),
-            halo_indices: std::ptr::null(),
-            owners: std::ptr::null(),
-            level_count: 0,
-            levels: std::ptr::null(),
-        }
-    }
 }
 
 /// The domains that structs describe. They lie one after the other, each of the size that the first one has.

@@ -39,10 +39,6 @@ pub(crate) struct MpiOptions {
 unsafe impl Options for MpiOptions {
     const FIRST_SIZE: usize = 16;
     const NAME: &'static str = "halocline_mpi_options";
-
-    fn defaults() -> Self {
-        Self { size: size_of::<Self>(), node_aware: 0 }
-    }
 }
 
 /// The communicator of this process.

@@ -42,11 +42,6 @@ pub(crate) struct DomainShape {
 unsafe impl Options for DomainShape {
     const FIRST_SIZE: usize = 128;
     const NAME: &'static str = "halocline_domain";
-
-    fn defaults() -> Self {
-        let none = CellBox { first: [0; AXES], extents: [0; AXES] };
-        Self { size: size_of::<Self>(), axes: 0, number: 0, owned_count: 0, extents: [0; AXES], owned: none }
-    }
 }
 
 /// A domain of this rank.

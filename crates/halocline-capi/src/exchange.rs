@@ -46,23 +46,6 @@ pub(crate) struct BindChoices {
 unsafe impl Options for BindChoices {
     const FIRST_SIZE: usize = 72;
     const NAME: &'static str = "halocline_bind_options";
-
-    fn defaults() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            name: std::ptr::null(),
-            deadline: 0.0,
-            streams: std::ptr::null(),
-            stream_count: 0,
-            ll_bytes: 0,
-            link: 0,
-            checked: 0,
-            run_inline: 0,
-            stream_waits: 0,
-            ll: 0,
-            reserved: 0,
-        }
-    }
 }
 
 /// The options that a struct describes.

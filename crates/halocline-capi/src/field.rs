@@ -31,11 +31,6 @@ pub(crate) struct MemoryOptions {
 unsafe impl Options for MemoryOptions {
     const FIRST_SIZE: usize = 40;
     const NAME: &'static str = "halocline_memory";
-
-    fn defaults() -> Self {
-        let null = std::ptr::null_mut();
-        Self { size: size_of::<Self>(), base: null, release: None, context: null, space: 0, device: 0 }
-    }
 }
 
 /// A field in memory of the program.

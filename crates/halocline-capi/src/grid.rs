@@ -24,11 +24,6 @@ pub(crate) struct Grid {
 unsafe impl Options for Grid {
     const FIRST_SIZE: usize = 40;
     const NAME: &'static str = "halocline_grid";
-
-    fn defaults() -> Self {
-        let (extents, periodic) = (std::ptr::null(), std::ptr::null());
-        Self { size: size_of::<Self>(), axes: 0, extents, periodic, domains_per_rank: 0 }
-    }
 }
 
 /// `halocline_halo`.
@@ -46,11 +41,6 @@ pub(crate) struct HaloWidths {
 unsafe impl Options for HaloWidths {
     const FIRST_SIZE: usize = 48;
     const NAME: &'static str = "halocline_halo";
-
-    fn defaults() -> Self {
-        let (low, high) = (std::ptr::null(), std::ptr::null());
-        Self { size: size_of::<Self>(), width: 0, axes: 0, low, high, neighbours: 0 }
-    }
 }
 
 /// The halo that a struct describes.

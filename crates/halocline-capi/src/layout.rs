@@ -26,23 +26,6 @@ pub(crate) struct LayoutOptions {
 unsafe impl Options for LayoutOptions {
     const FIRST_SIZE: usize = 80;
     const NAME: &'static str = "halocline_layout";
-
-    fn defaults() -> Self {
-        let null = std::ptr::null();
-        Self {
-            size: size_of::<Self>(),
-            dimensions: 0,
-            extents: null,
-            strides: std::ptr::null(),
-            axis_count: 0,
-            axes: null,
-            origin_count: 0,
-            origin: null,
-            name: std::ptr::null(),
-            element: 0,
-            padded: 0,
-        }
-    }
 }
 
 /// The most dimensions of an array.

@@ -107,10 +107,6 @@ pub(crate) struct Statistics {
 unsafe impl Options for Statistics {
     const FIRST_SIZE: usize = 40;
     const NAME: &'static str = "halocline_resource_statistics";
-
-    fn defaults() -> Self {
-        Self { size: size_of::<Self>(), in_use: 0, peak: 0, allocations: 0, spilled: 0 }
-    }
 }
 
 /// What a resource has allocated.

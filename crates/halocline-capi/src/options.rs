@@ -7,15 +7,22 @@ use std::mem::size_of;
 /// An option struct.
 ///
 /// # Safety
-/// `repr(C)`, begins with a `size_t` that is its size, any bytes are a value of it, and its later versions only append fields.
+/// `repr(C)`, begins with a `size_t` that is its size, any bytes are a value of it (so zeros are one, too), and its later versions only
+/// append fields.
 pub(crate) unsafe trait Options: Sized {
     /// Its size in the first version of the interface.
     const FIRST_SIZE: usize;
     /// Its name in the header.
     const NAME: &'static str;
 
-    /// The values of fields that the program does not have, or of all.
-    fn defaults() -> Self;
+    /// The values of fields that the program does not have, or of all: 0, null, or no function.
+    fn defaults() -> Self {
+        // SAFETY: any bytes are a value of an option struct, so zeros are one.
+        let mut value: Self = unsafe { std::mem::zeroed() };
+        // SAFETY: `value` is `repr(C)` and begins with a `size_t`, so its address is that of a `usize` that may be written.
+        unsafe { (&raw mut value).cast::<usize>().write(size_of::<Self>()) };
+        value
+    }
 }
 
 /// The options at an address.

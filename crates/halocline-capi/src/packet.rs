@@ -35,23 +35,6 @@ pub(crate) struct PacketOptions {
 unsafe impl Options for PacketOptions {
     const FIRST_SIZE: usize = 80;
     const NAME: &'static str = "halocline_packet";
-
-    fn defaults() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            metadata: std::ptr::null(),
-            metadata_bytes: 0,
-            payload: std::ptr::null(),
-            payload_bytes: 0,
-            release: None,
-            context: std::ptr::null_mut(),
-            stream: Handle::from_number(0),
-            has_payload: 0,
-            space: 0,
-            device: 0,
-            reserved: 0,
-        }
-    }
 }
 
 /// The packet that a struct describes; `None` for null. Takes the payload: the program's function is called once, also if
@@ -140,20 +123,6 @@ pub(crate) struct Contents {
 unsafe impl Options for Contents {
     const FIRST_SIZE: usize = 56;
     const NAME: &'static str = "halocline_contents";
-
-    fn defaults() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            metadata: std::ptr::null(),
-            metadata_bytes: 0,
-            payload: std::ptr::null(),
-            payload_bytes: 0,
-            has_payload: 0,
-            space: 0,
-            device: 0,
-            reserved: 0,
-        }
-    }
 }
 
 /// What a received packet has.
