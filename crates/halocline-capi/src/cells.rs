@@ -1,13 +1,13 @@
 //! Unstructured domains: lists of cells with global ids.
 
 use crate::call::call;
-use crate::collective::collective;
+use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::domain::domain;
 use crate::object::Handle;
 use crate::options::{self, Options};
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, array, store};
+use crate::pointer::{Out, Room, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{Pattern, UnstructuredDomain};
 
@@ -99,52 +99,46 @@ unsafe extern "C" fn halocline_pattern_unstructured(
     comm: Handle<Comm>,
     cells: *const Cells,
     count: usize,
-    pattern: *mut Handle<BoundPattern>,
+    pattern: Out<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(pattern, "pattern") };
         // SAFETY: the caller passes null or as many valid structs.
-        let parsed = out.and_then(|out| Ok((out, unsafe { domains(cells, count, comm.comm.rank()) }?)));
-        let (out, pattern) = collective(&comm.comm, "pattern", parsed, |comm, (out, domains)| {
-            Ok((out, Pattern::unstructured(comm, &domains)?))
-        })?;
-        out.set(Handle::new(BoundPattern::new(pattern, &comm))?);
-        Ok(())
+        let parse = || unsafe { domains(cells, count, comm.comm.rank()) };
+        collective_for(&comm.comm, "pattern", (pattern, "pattern"), parse, |within, domains| {
+            Handle::new(BoundPattern::new(Pattern::unstructured(within, &domains)?, &comm))
+        })
     })
 }
 
 /// The global ids of the cells of an unstructured domain.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_domain_ids(
+extern "C" fn halocline_domain_ids(
     pattern: Handle<BoundPattern>,
     index: usize,
-    ids: *mut u64,
-    room: usize,
-    count: *mut usize,
+    ids: Out<'_, u64>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;
         let domain = domain(&pattern, index)?;
         let found: Vec<u64> = (0..).map_while(|local| domain.global_id(local)).collect();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(&found, (ids, room), count, "ids") }
+        store(&found, (ids, room), count, "ids")
     })
 }
 
 /// The local indices of the owned cells of an unstructured domain.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_domain_owned(
+extern "C" fn halocline_domain_owned(
     pattern: Handle<BoundPattern>,
     index: usize,
-    indices: *mut usize,
-    room: usize,
-    count: *mut usize,
+    indices: Out<'_, usize>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let owned = domain(&*pattern.pin()?, index)?.owned_indices();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(&owned, (indices, room), count, "indices") }
+        store(&owned, (indices, room), count, "indices")
     })
 }

@@ -1,5 +1,6 @@
 //! Collective calls: what one rank passes wrongly is an error on all ranks.
 
+use crate::pointer::Out;
 use crate::status::Refusal;
 use halocline::{Communicator, Error, agree};
 
@@ -9,16 +10,35 @@ pub(crate) fn collective<A, T>(
     comm: &Communicator,
     name: &'static str,
     parsed: Result<A, Refusal>,
-    run: impl FnOnce(&Communicator, A) -> Result<T, Error>,
+    run: impl FnOnce(&Communicator, A) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let comm = comm.within(name);
-    let (parsed, refusal) = match parsed {
-        Ok(parsed) => (Ok(parsed), None),
-        Err(refusal) => (Err(Error::RefusedArguments(refusal.message.clone())), Some(refusal)),
-    };
-    let outcome = agree(&comm, parsed).and_then(|parsed| run(&comm, parsed));
-    match refusal {
-        Some(refusal) => Err(refusal),
-        None => Ok(outcome?),
+    match parsed {
+        Ok(parsed) => run(&comm, agree(&comm, Ok::<_, Error>(parsed))?),
+        Err(refusal) => {
+            // The refusal says more than the error of the agreement.
+            let _ = agree(&comm, Err::<A, _>(refused(&refusal)));
+            Err(refusal)
+        }
     }
+}
+
+/// The error by which the other ranks learn of a refusal.
+pub(crate) fn refused(refusal: &Refusal) -> Error {
+    Error::RefusedArguments(refusal.message.clone())
+}
+
+/// As [`collective`], for a call that has one result. Its place is the first argument that is parsed.
+pub(crate) fn collective_for<A, T>(
+    comm: &Communicator,
+    name: &'static str,
+    (out, out_name): (Out<'_, T>, &'static str),
+    parse: impl FnOnce() -> Result<A, Refusal>,
+    run: impl FnOnce(&Communicator, A) -> Result<T, Refusal>,
+) -> Result<(), Refusal> {
+    let parsed = out.checked(out_name).and_then(|place| Ok((place, parse()?)));
+    collective(comm, name, parsed, |comm, (place, parsed)| {
+        place.set(run(comm, parsed)?);
+        Ok(())
+    })
 }

@@ -1,14 +1,14 @@
 //! Communicators.
 
-use crate::call::call;
-use crate::collective::collective;
+use crate::call::{call, call_for};
+use crate::collective::{collective, collective_for};
 use crate::object::Handle;
 use crate::options::{self, Options};
-use crate::pointer::{Out, array, array_mut, text};
+use crate::pointer::{Out, array, array_mut, fill, text};
 use crate::status::{Refusal, Status};
 use halocline::comm::mpi;
 use halocline::{CommError, Communicator, Reduce};
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,25 +43,17 @@ unsafe impl Options for MpiOptions {
 
 /// The communicator of this process.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_init(comm: *mut Handle<Comm>) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(comm, "comm") }?;
-        out.set(Handle::new(Comm::first(Communicator::init()?))?);
-        Ok(())
-    })
+extern "C" fn halocline_init(comm: Out<'_, Handle<Comm>>) -> Status {
+    call_for(comm, "comm", || Handle::new(Comm::first(Communicator::init()?)))
 }
 
 /// The communicator of this process, by the name of the transport.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_init_by_name(transport: *const c_char, comm: *mut Handle<Comm>) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(comm, "comm") }?;
+unsafe extern "C" fn halocline_init_by_name(transport: *const c_char, comm: Out<'_, Handle<Comm>>) -> Status {
+    call_for(comm, "comm", || {
         // SAFETY: the caller passes null or a string with a closing zero.
         let transport = unsafe { text(transport, "transport") }?;
-        out.set(Handle::new(Comm::first(Communicator::init_by_name(transport)?))?);
-        Ok(())
+        Handle::new(Comm::first(Communicator::init_by_name(transport)?))
     })
 }
 
@@ -90,15 +82,12 @@ unsafe extern "C" fn halocline_comm_from_mpi(
     mpi_comm: usize,
     mpi_comm_bytes: usize,
     given: *const MpiOptions,
-    comm: *mut Handle<Comm>,
+    comm: Out<'_, Handle<Comm>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(comm, "comm") }?;
+    call_for(comm, "comm", || {
         // SAFETY: the caller passes null or a valid option struct.
         let given = unsafe { options::optional(given) }?;
-        let node_aware = options::switch(given.node_aware, "node_aware")?;
-        join(out, mpi::Given::C { value: mpi_comm, bytes: mpi_comm_bytes }, node_aware)
+        join(mpi::Given::C { value: mpi_comm, bytes: mpi_comm_bytes }, &given)
     })
 }
 
@@ -107,78 +96,61 @@ unsafe extern "C" fn halocline_comm_from_mpi(
 unsafe extern "C" fn halocline_comm_from_fortran(
     mpi_comm: i32,
     given: *const MpiOptions,
-    comm: *mut Handle<Comm>,
+    comm: Out<'_, Handle<Comm>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(comm, "comm") }?;
+    call_for(comm, "comm", || {
         // SAFETY: the caller passes null or a valid option struct.
         let given = unsafe { options::optional(given) }?;
-        let node_aware = options::switch(given.node_aware, "node_aware")?;
-        join(out, mpi::Given::Fortran(mpi_comm), node_aware)
+        join(mpi::Given::Fortran(mpi_comm), &given)
     })
 }
 
 /// Joins the ranks of a communicator of the program.
-fn join(out: Out<Handle<Comm>>, given: mpi::Given, node_aware: Option<bool>) -> Result<(), Refusal> {
+fn join(given: mpi::Given, choices: &MpiOptions) -> Result<Handle<Comm>, Refusal> {
+    let node_aware = options::switch(choices.node_aware, "node_aware")?;
     let handle = mpi::communicator(given).map_err(CommError::from)?;
     // SAFETY: `communicator` has found the handle to be one of the loaded library, and the header forbids to finalise MPI during
     // the call.
-    let joined = unsafe { Communicator::from_mpi(handle, node_aware) }?;
-    out.set(Handle::new(Comm::first(joined))?);
-    Ok(())
+    Handle::new(Comm::first(unsafe { Communicator::from_mpi(handle, node_aware) }?))
 }
 
 /// A communicator of the same ranks.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_duplicate(comm: Handle<Comm>, duplicate: *mut Handle<Comm>) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(duplicate, "duplicate") }?;
+extern "C" fn halocline_comm_duplicate(comm: Handle<Comm>, duplicate: Out<'_, Handle<Comm>>) -> Status {
+    call_for(duplicate, "duplicate", || {
         let comm = comm.pin()?;
-        out.set(Handle::new(Comm { comm: comm.comm.duplicate()?, group: comm.group })?);
-        Ok(())
+        Handle::new(Comm { comm: comm.comm.duplicate()?, group: comm.group })
     })
 }
 
 /// Communicators of the ranks with the same color.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_split(
+extern "C" fn halocline_comm_split(
     comm: Handle<Comm>,
     color: i64,
     key: i64,
-    part: *mut Handle<Comm>,
+    part: Out<'_, Handle<Comm>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(part, "part") }?;
-            let wrong =
-                || Refusal::argument(format!("color is {color}; give 0 or more, or HALOCLINE_NO_COLOR"));
-            let color = if color == -1 { None } else { Some(usize::try_from(color).map_err(|_| wrong())?) };
-            Ok((out, color))
-        })();
-        let (out, part) =
-            collective(&comm.comm, "split", parsed, |comm, (out, color)| Ok((out, comm.split(color, key)?)))?;
-        out.set(part.map_or(Ok(Handle::from_number(0)), |part| Handle::new(Comm::first(part)))?);
-        Ok(())
+        let wrong = |_| Refusal::argument(format!("color is {color}; give 0 or more, or HALOCLINE_NO_COLOR"));
+        let parse = || Ok(if color == -1 { None } else { Some(usize::try_from(color).map_err(wrong)?) });
+        collective_for(&comm.comm, "split", (part, "part"), parse, |comm, color| {
+            Handle::of_option(comm.split(color, key)?.map(Comm::first))
+        })
     })
 }
 
 /// The same communicator with a deadline for collective calls.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_with_deadline(
+extern "C" fn halocline_comm_with_deadline(
     comm: Handle<Comm>,
     seconds: f64,
-    limited: *mut Handle<Comm>,
+    limited: Out<'_, Handle<Comm>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(limited, "limited") }?;
+    call_for(limited, "limited", || {
         let (comm, deadline) = (comm.pin()?, deadline(seconds)?);
-        out.set(Handle::new(Comm { comm: comm.comm.with_deadline(deadline), group: comm.group })?);
-        Ok(())
+        Handle::new(Comm { comm: comm.comm.with_deadline(deadline), group: comm.group })
     })
 }
 
@@ -198,38 +170,27 @@ pub(crate) fn deadline(seconds: f64) -> Result<Option<Duration>, Refusal> {
 
 /// This rank.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_rank(comm: Handle<Comm>, rank: *mut usize) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        unsafe { Out::new(rank, "rank") }?.set(comm.pin()?.comm.rank());
-        Ok(())
-    })
+extern "C" fn halocline_comm_rank(comm: Handle<Comm>, rank: Out<'_, usize>) -> Status {
+    call_for(rank, "rank", || Ok(comm.pin()?.comm.rank()))
 }
 
 /// The number of ranks.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_size(comm: Handle<Comm>, size: *mut usize) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        unsafe { Out::new(size, "size") }?.set(comm.pin()?.comm.size());
-        Ok(())
-    })
+extern "C" fn halocline_comm_size(comm: Handle<Comm>, size: Out<'_, usize>) -> Status {
+    call_for(size, "size", || Ok(comm.pin()?.comm.size()))
 }
 
 /// The name of the transport.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_transport(comm: Handle<Comm>, name: *mut *const c_char) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(name, "name") }?;
-        let name: &CStr = match comm.pin()?.comm.transport() {
+extern "C" fn halocline_comm_transport(comm: Handle<Comm>, name: Out<'_, *const c_char>) -> Status {
+    call_for(name, "name", || {
+        let name = match comm.pin()?.comm.transport() {
             "thread" => c"thread",
             "shm" => c"shm",
             "mpi" => c"mpi",
             _ => c"other",
         };
-        out.set(name.as_ptr());
-        Ok(())
+        Ok(name.as_ptr())
     })
 }
 
@@ -251,19 +212,19 @@ unsafe extern "C" fn halocline_comm_broadcast(
         let comm = comm.pin()?;
         // SAFETY: the caller passes null or memory of that many bytes.
         let parsed = unsafe { array_mut(data.cast::<u8>(), bytes, "data") };
-        let (data, found) = collective(&comm.comm, "broadcast", parsed, |comm, data| {
+        collective(&comm.comm, "broadcast", parsed, |comm, data| {
             let own = if comm.rank() == root { initialised(data).to_vec() } else { Vec::new() };
-            Ok((data, comm.broadcast(root, own)?))
-        })?;
-        if found.len() != data.len() {
-            return Err(Refusal::argument(format!(
-                "rank {root} broadcasts {} bytes, this rank passes room for {}; pass the same number on all ranks",
-                found.len(),
-                data.len()
-            )));
-        }
-        fill(data, &found);
-        Ok(())
+            let found = comm.broadcast(root, own)?;
+            if found.len() != data.len() {
+                return Err(Refusal::argument(format!(
+                    "rank {root} broadcasts {} bytes, this rank passes room for {}; pass the same number on all ranks",
+                    found.len(),
+                    data.len()
+                )));
+            }
+            fill(data, found);
+            Ok(())
+        })
     })
 }
 
@@ -283,17 +244,17 @@ unsafe extern "C" fn halocline_comm_all_gather(
         // SAFETY: the caller passes null or memory of that many bytes for each rank.
         let parsed =
             data.and_then(|data| Ok((data, unsafe { array_mut(gathered.cast::<u8>(), all, "gathered") }?)));
-        let (gathered, parts) = collective(&comm.comm, "all_gather", parsed, |comm, (data, gathered)| {
-            Ok((gathered, comm.all_gather(data)?))
-        })?;
-        if let Some(rank) = parts.iter().position(|part| part.len() != bytes) {
-            return Err(Refusal::argument(format!(
-                "rank {rank} gives {} bytes, this rank {bytes}; pass the same number on all ranks",
-                parts[rank].len()
-            )));
-        }
-        fill(gathered, &parts.concat());
-        Ok(())
+        collective(&comm.comm, "all_gather", parsed, |comm, (data, gathered)| {
+            let parts = comm.all_gather(data)?;
+            if let Some(rank) = parts.iter().position(|part| part.len() != bytes) {
+                return Err(Refusal::argument(format!(
+                    "rank {rank} gives {} bytes, this rank {bytes}; pass the same number on all ranks",
+                    parts[rank].len()
+                )));
+            }
+            fill(gathered, parts.concat());
+            Ok(())
+        })
     })
 }
 
@@ -301,12 +262,6 @@ unsafe extern "C" fn halocline_comm_all_gather(
 fn initialised(bytes: &mut [MaybeUninit<u8>]) -> &[u8] {
     // SAFETY: the memory belongs to C, which has no memory without a value: the header asks for bytes to send here.
     unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
-}
-
-fn fill(places: &mut [MaybeUninit<u8>], bytes: &[u8]) {
-    places.iter_mut().zip(bytes).for_each(|(place, byte)| {
-        place.write(*byte);
-    });
 }
 
 /// Combines numbers of all ranks, in place.
@@ -333,17 +288,13 @@ unsafe extern "C" fn halocline_comm_all_reduce(
                 // SAFETY: the caller passes null or an array of that many numbers of the element type.
                 let values = unsafe { array_mut(values.cast::<$number>(), count, "values") };
                 let parsed = values.and_then(|values| Ok((values, op?)));
-                let (places, reduced) =
-                    collective(&comm.comm, "all_reduce", parsed, |comm, (values, op)| {
-                        // SAFETY: the header asks for numbers here, and all bytes are a number.
-                        let read = |value: &MaybeUninit<$number>| unsafe { value.assume_init_read() };
-                        let own: Vec<$number> = values.iter().map(read).collect();
-                        Ok((values, comm.all_reduce(own, op)?))
-                    })?;
-                places.iter_mut().zip(reduced).for_each(|(place, value)| {
-                    place.write(value);
-                });
-                Ok(())
+                collective(&comm.comm, "all_reduce", parsed, |comm, (values, op)| {
+                    // SAFETY: the header asks for numbers here, and all bytes are a number.
+                    let read = |value: &MaybeUninit<$number>| unsafe { value.assume_init_read() };
+                    let own: Vec<$number> = values.iter().map(read).collect();
+                    fill(values, comm.all_reduce(own, op)?);
+                    Ok(())
+                })
             }};
         }
         match element {

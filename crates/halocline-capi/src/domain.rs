@@ -1,11 +1,11 @@
 //! The domains of a pattern on this rank: what a program computes with.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::grid::AXES;
 use crate::object::Handle;
 use crate::options::{self, Options};
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, array, array_mut, store};
+use crate::pointer::{Out, Room, array, array_mut, fill, store};
 use crate::status::{Refusal, Status};
 use halocline::{Domain, LocalBox};
 
@@ -55,12 +55,8 @@ pub(crate) fn domain(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>,
 
 /// The number of domains of this rank.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: *mut usize) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        unsafe { Out::new(count, "count") }?.set(pattern.pin()?.pattern.domains().len());
-        Ok(())
-    })
+extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: Out<'_, usize>) -> Status {
+    call_for(count, "count", || Ok(pattern.pin()?.pattern.domains().len()))
 }
 
 /// The shape of a domain of this rank.
@@ -92,51 +88,44 @@ unsafe extern "C" fn halocline_pattern_domain(
 
 /// The owned cells whose stencil reads no halo cell.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_domain_interior(
+extern "C" fn halocline_domain_interior(
     pattern: Handle<BoundPattern>,
     index: usize,
     width: usize,
-    cells: *mut CellBox,
+    cells: Out<'_, CellBox>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(cells, "cells") }?;
-        out.set(CellBox::of(&domain(&*pattern.pin()?, index)?.interior(width)));
-        Ok(())
-    })
+    call_for(cells, "cells", || Ok(CellBox::of(&domain(&*pattern.pin()?, index)?.interior(width))))
 }
 
 /// The owned cells that are not of the interior.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_domain_boundary(
+extern "C" fn halocline_domain_boundary(
     pattern: Handle<BoundPattern>,
     index: usize,
     width: usize,
-    boxes: *mut CellBox,
-    room: usize,
-    count: *mut usize,
+    boxes: Out<'_, CellBox>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let cells: Vec<_> =
             domain(&*pattern.pin()?, index)?.boundary(width).iter().map(CellBox::of).collect();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(&cells, (boxes, room), count, "boxes") }
+        store(&cells, (boxes, room), count, "boxes")
     })
 }
 
 /// The halo cells.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_domain_halo(
+extern "C" fn halocline_domain_halo(
     pattern: Handle<BoundPattern>,
     index: usize,
-    boxes: *mut CellBox,
-    room: usize,
-    count: *mut usize,
+    boxes: Out<'_, CellBox>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let cells: Vec<_> = domain(&*pattern.pin()?, index)?.halo().iter().map(CellBox::of).collect();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(&cells, (boxes, room), count, "boxes") }
+        store(&cells, (boxes, room), count, "boxes")
     })
 }
 
@@ -162,9 +151,7 @@ unsafe extern "C" fn halocline_domain_global(
                 domain.extents()
             ))
         })?;
-        places.iter_mut().zip(found).for_each(|(place, at)| {
-            place.write(at);
-        });
+        fill(places, found);
         Ok(())
     })
 }
@@ -176,7 +163,7 @@ unsafe extern "C" fn halocline_domain_local(
     index: usize,
     global: *const i64,
     local: *mut usize,
-    found: *mut i32,
+    found: Out<'_, i32>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;
@@ -186,13 +173,10 @@ unsafe extern "C" fn halocline_domain_local(
         let global = unsafe { array(global, axes, "global") }?;
         // SAFETY: the caller passes null or an element for each axis.
         let places = unsafe { array_mut(local, axes, "local") }?;
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(found, "found") }?;
+        let out = found.checked("found")?;
         let place = domain.local(global);
         out.set(i32::from(place.is_some()));
-        places.iter_mut().zip(place.into_iter().flatten()).for_each(|(place, at)| {
-            place.write(at);
-        });
+        fill(places, place.into_iter().flatten());
         Ok(())
     })
 }

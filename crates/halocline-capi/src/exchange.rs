@@ -3,15 +3,15 @@
 #[cfg(test)]
 mod device_tests;
 
-use crate::call::call;
-use crate::collective::collective;
+use crate::call::{call, call_for};
+use crate::collective::{collective_for, refused};
 use crate::comm::{Comm, deadline};
 use crate::grid::{self, HaloWidths};
 use crate::object::{Handle, Pinned};
 use crate::options::{self, Options};
 use crate::pattern::BoundPattern;
 use crate::pattern_links::Links;
-use crate::pointer::{Out, array, optional_array, store_text, text};
+use crate::pointer::{Out, Place, Room, array, optional_array, store_text, text};
 use crate::status::{Refusal, Status};
 use halocline::{BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, Stream};
 use std::ffi::c_char;
@@ -119,7 +119,7 @@ unsafe extern "C" fn halocline_bind(
     bindings: *const Binding,
     count: usize,
     options: *const BindChoices,
-    halo: *mut Handle<HaloExchange>,
+    halo: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     // SAFETY: the caller keeps the contract of `halocline_bind_alternatives` for one set.
     unsafe { halocline_bind_alternatives(comm, bindings, count, 1, options, halo) }
@@ -133,13 +133,11 @@ unsafe extern "C" fn halocline_bind_alternatives(
     count: usize,
     sets: usize,
     options: *const BindChoices,
-    halo: *mut Handle<HaloExchange>,
+    halo: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(halo, "halo") }?;
+        let parse = || {
             if !(1..=MOST_SETS).contains(&sets) {
                 return Err(Refusal::argument(format!(
                     "sets is {sets}; bind 1 to {MOST_SETS} sets of fields"
@@ -149,9 +147,9 @@ unsafe extern "C" fn halocline_bind_alternatives(
             let bindings = unsafe { array(bindings, count.saturating_mul(sets), "bindings") }?;
             let fields = fields_of(&comm, bindings)?;
             // SAFETY: the caller passes null or a valid struct.
-            Ok((out, fields, unsafe { bind_options(options) }?))
-        })();
-        let (out, bound) = collective(&comm.comm, "bind", parsed, |comm, (out, fields, options)| {
+            Ok((fields, unsafe { bind_options(options) }?))
+        };
+        collective_for(&comm.comm, "bind", (halo, "halo"), parse, |comm, (fields, options)| {
             let of_set = |set: usize| -> Vec<(&Pattern, &Field)> {
                 fields[set * count..(set + 1) * count]
                     .iter()
@@ -159,10 +157,8 @@ unsafe extern "C" fn halocline_bind_alternatives(
                     .collect()
             };
             let sets: Vec<_> = (0..sets).map(of_set).collect();
-            Ok((out, HaloExchange::bind_alternatives(comm, &sets, &options)?))
-        })?;
-        out.set(Handle::new(bound)?);
-        Ok(())
+            Handle::new(HaloExchange::bind_alternatives(comm, &sets, &options)?)
+        })
     })
 }
 
@@ -203,38 +199,27 @@ impl PendingExchange {
 #[inline]
 pub(crate) fn begun(
     exchange: u64,
-    pending: Option<Out<PendingExchange>>,
+    pending: Place<'_, PendingExchange>,
     started: Result<u64, Error>,
 ) -> Result<(), Refusal> {
-    let epoch = started?;
-    if let Some(out) = pending {
-        out.set(PendingExchange { exchange, epoch });
-    }
+    pending.set(PendingExchange { exchange, epoch: started? });
     Ok(())
 }
 
 /// Starts an exchange.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: *mut PendingExchange) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::optional(pending, "pending") }?;
-        begun(halo.number(), out, halo.pin()?.begin().start_epoch())
-    })
+extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: Out<'_, PendingExchange>) -> Status {
+    call(|| begun(halo.number(), pending.optional("pending")?, halo.pin()?.begin().start_epoch()))
 }
 
 /// Starts an exchange of one of several sets.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_exchange_set(
+extern "C" fn halocline_exchange_set(
     halo: Handle<HaloExchange>,
     set: usize,
-    pending: *mut PendingExchange,
+    pending: Out<'_, PendingExchange>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::optional(pending, "pending") }?;
-        begun(halo.number(), out, halo.pin()?.begin().set(set).start_epoch())
-    })
+    call(|| begun(halo.number(), pending.optional("pending")?, halo.pin()?.begin().set(set).start_epoch()))
 }
 
 /// Starts an exchange after earlier work of streams; the host never waits.
@@ -244,11 +229,10 @@ unsafe extern "C" fn halocline_schedule_exchange(
     set: usize,
     streams: *const Handle<Arc<Stream>>,
     stream_count: usize,
-    pending: *mut PendingExchange,
+    pending: Out<'_, PendingExchange>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::optional(pending, "pending") }?;
+        let out = pending.optional("pending")?;
         // SAFETY: the caller passes null or an array of that many handles.
         let streams = unsafe { optional_array(streams, stream_count, "streams") }?;
         let object = halo.pin()?;
@@ -306,13 +290,8 @@ extern "C" fn halocline_exchange_and_wait(halo: Handle<HaloExchange>) -> Status 
 
 /// Whether a wait would return at once.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_is_ready(pending: PendingExchange, ready: *mut i32) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(ready, "ready") }?;
-        out.set(i32::from(pending.find()?.is_ready()?));
-        Ok(())
-    })
+extern "C" fn halocline_is_ready(pending: PendingExchange, ready: Out<'_, i32>) -> Status {
+    call_for(ready, "ready", || Ok(i32::from(pending.find()?.is_ready()?)))
 }
 
 /// Makes later work of a stream wait for an exchange.
@@ -323,28 +302,18 @@ extern "C" fn halocline_schedule_wait(pending: PendingExchange, stream: Handle<A
 
 /// Whether the memory of the fields belongs to the program again.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_reclaim(halo: Handle<HaloExchange>, reclaimed: *mut i32) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(reclaimed, "reclaimed") }?;
-        out.set(i32::from(halo.pin()?.reclaim()));
-        Ok(())
-    })
+extern "C" fn halocline_reclaim(halo: Handle<HaloExchange>, reclaimed: Out<'_, i32>) -> Status {
+    call_for(reclaimed, "reclaimed", || Ok(i32::from(halo.pin()?.reclaim())))
 }
 
 /// A handle of one of several sets.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_alternative(
+extern "C" fn halocline_alternative(
     halo: Handle<HaloExchange>,
     set: usize,
-    alternative: *mut Handle<HaloExchange>,
+    alternative: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(alternative, "alternative") }?;
-        out.set(Handle::new(halo.pin()?.alternative(set)?)?);
-        Ok(())
-    })
+    call_for(alternative, "alternative", || Handle::new(halo.pin()?.alternative(set)?))
 }
 
 /// The same fields with a narrower halo.
@@ -352,41 +321,33 @@ unsafe extern "C" fn halocline_alternative(
 unsafe extern "C" fn halocline_narrowed(
     halo: Handle<HaloExchange>,
     to: *const HaloWidths,
-    narrowed: *mut Handle<HaloExchange>,
+    narrowed: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
         let halo = halo.pin()?;
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(narrowed, "narrowed") };
         // SAFETY: the caller passes null or a valid struct.
-        let parsed = out.and_then(|out| Ok((out, unsafe { grid::halo(to) }?)));
-        let (parsed, refusal) = match parsed {
-            Ok(parsed) => (Ok(parsed), None),
-            Err(refusal) => (Err(Error::RefusedArguments(refusal.message.clone())), Some(refusal)),
-        };
-        let made = match &parsed {
-            Ok((_, to)) => halo.narrowed_if(Ok(to)),
-            Err(error) => halo.narrowed_if(Err(error.clone())),
-        };
-        if let Some(refusal) = refusal {
-            return Err(refusal);
+        let parsed = narrowed.checked("narrowed").and_then(|out| Ok((out, unsafe { grid::halo(to) }?)));
+        match parsed {
+            Ok((out, to)) => {
+                out.set(Handle::new(halo.narrowed_if(Ok(&to))?)?);
+                Ok(())
+            }
+            Err(refusal) => {
+                // The refusal says more than the error of the call.
+                let _ = halo.narrowed_if(Err(refused(&refusal)));
+                Err(refusal)
+            }
         }
-        parsed?.0.set(Handle::new(made?)?);
-        Ok(())
     })
 }
 
 /// A table of the links.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_explain(
+extern "C" fn halocline_explain(
     halo: Handle<HaloExchange>,
-    table: *mut c_char,
-    room: usize,
-    length: *mut usize,
+    table: Out<'_, c_char>,
+    room: Room,
+    length: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        let explained = halo.pin()?.explain();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store_text(&explained, (table, room), length) }
-    })
+    call(|| store_text(&halo.pin()?.explain(), (table, room), length))
 }

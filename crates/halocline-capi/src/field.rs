@@ -1,12 +1,12 @@
 //! Fields: memory with a layout.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::comm::Comm;
 use crate::keep_alive::{KeepAlive, Release};
 use crate::layout::{LayoutOptions, layout};
 use crate::object::Handle;
 use crate::options::{self, Options};
-use crate::pointer::{Out, store};
+use crate::pointer::{Out, Room, store};
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
 use halocline::{Field, Layout};
@@ -38,11 +38,9 @@ unsafe impl Options for MemoryOptions {
 unsafe extern "C" fn halocline_field_create(
     memory: *const MemoryOptions,
     shape: *const LayoutOptions,
-    field: *mut Handle<Field>,
+    field: Out<'_, Handle<Field>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(field, "field") }?;
+    call_for(field, "field", || {
         // SAFETY: the caller passes null or valid structs.
         let (memory, layout) = unsafe { (options::required(memory)?, layout(shape)?) };
         // SAFETY: the header asks for a function that any thread may call once with the context, after this call has succeeded.
@@ -51,8 +49,7 @@ unsafe extern "C" fn halocline_field_create(
         // the library may use it, and has the rules of access.
         let handle = Handle::new(unsafe { in_memory(&memory, layout, Arc::clone(&keep) as Arc<_>) }?)?;
         keep.arm();
-        out.set(handle);
-        Ok(())
+        Ok(handle)
     })
 }
 
@@ -102,15 +99,12 @@ unsafe fn in_memory(
 unsafe extern "C" fn halocline_field_allocate(
     comm: Handle<Comm>,
     shape: *const LayoutOptions,
-    field: *mut Handle<Field>,
+    field: Out<'_, Handle<Field>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(field, "field") }?;
+    call_for(field, "field", || {
         // SAFETY: the caller passes null or a valid struct.
         let layout = unsafe { layout(shape) }?;
-        out.set(Handle::new(Field::allocate(&comm.pin()?.comm, layout)?)?);
-        Ok(())
+        Handle::new(Field::allocate(&comm.pin()?.comm, layout)?)
     })
 }
 
@@ -120,65 +114,49 @@ unsafe extern "C" fn halocline_field_view(
     field: Handle<Field>,
     base: *mut c_void,
     shape: *const LayoutOptions,
-    view: *mut Handle<Field>,
+    view: Out<'_, Handle<Field>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(view, "view") }?;
+    call_for(view, "view", || {
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| crate::pointer::null("base of the view"))?;
         // SAFETY: the caller passes null or a valid struct.
         let layout = unsafe { layout(shape) }?;
-        out.set(Handle::new(field.pin()?.view(base, layout)?)?);
-        Ok(())
+        Handle::new(field.pin()?.view(base, layout)?)
     })
 }
 
 /// The same field, of a domain.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_field_on_domain(
+extern "C" fn halocline_field_on_domain(
     field: Handle<Field>,
     number: u64,
-    assigned: *mut Handle<Field>,
+    assigned: Out<'_, Handle<Field>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(assigned, "assigned") }?;
-        out.set(Handle::new(field.pin()?.on_domain(number))?);
-        Ok(())
-    })
+    call_for(assigned, "assigned", || Handle::new(field.pin()?.on_domain(number)))
 }
 
 /// The address of element (0, 0, ...).
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_field_base(field: Handle<Field>, base: *mut *mut c_void) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        unsafe { Out::new(base, "base") }?.set(field.pin()?.base().as_ptr().cast());
-        Ok(())
-    })
+extern "C" fn halocline_field_base(field: Handle<Field>, base: Out<'_, *mut c_void>) -> Status {
+    call_for(base, "base", || Ok(field.pin()?.base().as_ptr().cast()))
 }
 
 /// The layout of a field.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_field_describe(
+extern "C" fn halocline_field_describe(
     field: Handle<Field>,
-    extents: *mut usize,
-    strides: *mut isize,
-    room: usize,
-    dimensions: *mut usize,
-    element: *mut i32,
+    extents: Out<'_, usize>,
+    strides: Out<'_, isize>,
+    room: Room,
+    dimensions: Out<'_, usize>,
+    element: Out<'_, i32>,
 ) -> Status {
     call(|| {
         let field = field.pin()?;
         let layout = field.layout();
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::optional(element, "element") }?;
-        // SAFETY: the caller passes null or arrays with that room, and null or a valid pointer.
-        unsafe {
-            store(layout.extents(), (extents, room), dimensions, "extents")?;
-            store(layout.strides(), (strides, room), dimensions, "strides")?;
-        }
-        out.into_iter().for_each(|out| out.set(i32::from(layout.element().code())));
+        let out = element.optional("element")?;
+        store(layout.extents(), (extents, room), dimensions, "extents")?;
+        store(layout.strides(), (strides, room), dimensions, "strides")?;
+        out.set(i32::from(layout.element().code()));
         Ok(())
     })
 }

@@ -1,6 +1,6 @@
 //! Regular grids and their decompositions.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::object::Handle;
 use crate::options::{self, Options};
 use crate::pointer::{Out, array, optional_array};
@@ -110,15 +110,12 @@ unsafe fn regular(grid: *const Grid) -> Result<(RegularGrid, usize), Refusal> {
 unsafe extern "C" fn halocline_decompose(
     grid: *const Grid,
     ranks: usize,
-    decomposition: *mut Handle<Decomposition>,
+    decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+    call_for(decomposition, "decomposition", || {
         // SAFETY: the caller passes null or a valid struct.
         let (grid, _) = unsafe { regular(grid) }?;
-        out.set(Handle::new(grid.decompose(ranks)?)?);
-        Ok(())
+        Handle::new(grid.decompose(ranks)?)
     })
 }
 
@@ -128,17 +125,14 @@ unsafe extern "C" fn halocline_decompose_into(
     grid: *const Grid,
     blocks: *const usize,
     ranks: usize,
-    decomposition: *mut Handle<Decomposition>,
+    decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+    call_for(decomposition, "decomposition", || {
         // SAFETY: the caller passes null or a valid struct.
         let (grid, axes) = unsafe { regular(grid) }?;
         // SAFETY: the caller passes null or one element for each axis.
         let blocks = unsafe { array(blocks, axes, "blocks") }?;
-        out.set(Handle::new(grid.decompose_into(blocks, ranks)?)?);
-        Ok(())
+        Handle::new(grid.decompose_into(blocks, ranks)?)
     })
 }
 
@@ -149,11 +143,9 @@ unsafe extern "C" fn halocline_decompose_at(
     counts: *const usize,
     cuts: *const usize,
     ranks: usize,
-    decomposition: *mut Handle<Decomposition>,
+    decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+    call_for(decomposition, "decomposition", || {
         // SAFETY: the caller passes null or a valid struct.
         let (grid, axes) = unsafe { regular(grid) }?;
         // SAFETY: the caller passes null or one element for each axis.
@@ -167,8 +159,7 @@ unsafe extern "C" fn halocline_decompose_at(
             by_axis.push(own.to_vec());
             rest = others;
         }
-        out.set(Handle::new(grid.decompose_at(by_axis, ranks)?)?);
-        Ok(())
+        Handle::new(grid.decompose_at(by_axis, ranks)?)
     })
 }
 
@@ -181,11 +172,9 @@ unsafe extern "C" fn halocline_decompose_boxes(
     firsts: *const usize,
     extents: *const usize,
     ranks: usize,
-    decomposition: *mut Handle<Decomposition>,
+    decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(decomposition, "decomposition") }?;
+    call_for(decomposition, "decomposition", || {
         // SAFETY: the caller passes null or a valid struct.
         let (grid, axes) = unsafe { regular(grid) }?;
         let numbers = count.saturating_mul(axes);
@@ -197,8 +186,7 @@ unsafe extern "C" fn halocline_decompose_boxes(
         let extents = unsafe { array(extents, numbers, "extents") }?;
         let boxes = owners.iter().zip(firsts.chunks(axes)).zip(extents.chunks(axes));
         let boxes = boxes.map(|((&owner, first), extents)| (owner, first.to_vec(), extents.to_vec()));
-        out.set(Handle::new(grid.decompose_boxes(boxes.collect(), ranks)?)?);
-        Ok(())
+        Handle::new(grid.decompose_boxes(boxes.collect(), ranks)?)
     })
 }
 
@@ -207,44 +195,37 @@ unsafe extern "C" fn halocline_decompose_boxes(
 unsafe extern "C" fn halocline_decomposition_staggered(
     decomposition: Handle<Decomposition>,
     axes: *const i32,
-    staggered: *mut Handle<Decomposition>,
+    staggered: Out<'_, Handle<Decomposition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(staggered, "staggered") }?;
+    call_for(staggered, "staggered", || {
         let decomposition = decomposition.pin()?;
         // SAFETY: the caller passes null or one element for each axis.
         let axes = unsafe { array(axes, decomposition.extents().len(), "axes") }?;
         let axes = axes.iter().map(|&flag| options::flag(flag, "an element of axes"));
-        out.set(Handle::new(decomposition.staggered(axes.collect::<Result<Vec<_>, _>>()?)?)?);
-        Ok(())
+        Handle::new(decomposition.staggered(axes.collect::<Result<Vec<_>, _>>()?)?)
     })
 }
 
 /// The numbers of axes, ranks, domains and blocks.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_decomposition_describe(
+extern "C" fn halocline_decomposition_describe(
     decomposition: Handle<Decomposition>,
-    axes: *mut usize,
-    extents: *mut [usize; AXES],
-    ranks: *mut usize,
-    domains: *mut u64,
-    blocks: *mut [usize; AXES],
+    axes: Out<'_, usize>,
+    extents: Out<'_, [usize; AXES]>,
+    ranks: Out<'_, usize>,
+    domains: Out<'_, u64>,
+    blocks: Out<'_, [usize; AXES]>,
 ) -> Status {
     call(|| {
         let decomposition = decomposition.pin()?;
         let given = decomposition.extents();
-        // SAFETY: the caller passes null or valid pointers, those of `extents` and `blocks` with four elements.
-        unsafe {
-            let fill =
-                |numbers: &[usize]| std::array::from_fn(|axis| numbers.get(axis).copied().unwrap_or(0));
-            let by_axis = decomposition.blocks_per_axis().unwrap_or_default();
-            Out::optional(axes, "axes")?.into_iter().for_each(|out| out.set(given.len()));
-            Out::optional(extents, "extents")?.into_iter().for_each(|out| out.set(fill(given)));
-            Out::optional(ranks, "ranks")?.into_iter().for_each(|out| out.set(decomposition.ranks()));
-            Out::optional(domains, "domains")?.into_iter().for_each(|out| out.set(decomposition.domains()));
-            Out::optional(blocks, "blocks")?.into_iter().for_each(|out| out.set(fill(&by_axis)));
-        }
+        let by_axis = decomposition.blocks_per_axis().unwrap_or_default();
+        let fill = |numbers: &[usize]| std::array::from_fn(|axis| numbers.get(axis).copied().unwrap_or(0));
+        axes.optional("axes")?.set(given.len());
+        extents.optional("extents")?.set(fill(given));
+        ranks.optional("ranks")?.set(decomposition.ranks());
+        domains.optional("domains")?.set(decomposition.domains());
+        blocks.optional("blocks")?.set(fill(&by_axis));
         Ok(())
     })
 }

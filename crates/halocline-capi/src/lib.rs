@@ -1,14 +1,15 @@
 //! The C interface. `include/halocline.h` is its reference; this crate has the implementation.
 //!
-//! Each exported function has the name and the signature that the header gives it, and runs in `call::call`: it returns a
-//! status, stores the message of an error for its thread, and never unwinds. Objects lie in one table of the process
+//! Each exported function has the name and the signature that the header gives it, and runs in `call::call` or `call::call_for`:
+//! it returns a status, stores the message of an error for its thread, and never unwinds. Objects lie in one table of the process
 //! (`handle`); C holds their handles, which the table checks.
 //!
 //! # Safety of the exported functions
 //!
 //! A caller passes pointers that are null or valid for the access that the header describes, and functions that may be
-//! called with the context given beside them. Everything else is checked: null pointers where a value is needed,
-//! misaligned pointers, handles that are null, freed, of another kind or made up, and sizes of option structs.
+//! called with the context given beside them. The type `pointer::Out` of a parameter carries this promise. Everything else is
+//! checked: null pointers where a value is needed, misaligned pointers, handles that are null, freed, of another kind or made up, and
+//! sizes of option structs.
 
 mod handle;
 

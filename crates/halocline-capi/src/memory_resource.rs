@@ -1,6 +1,6 @@
 //! Where the payloads of received packets lie.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::comm::{Comm, deadline};
 use crate::object::Handle;
 use crate::options::{self, Options};
@@ -31,65 +31,42 @@ fn gpu(ordinal: i32) -> Result<Device, Refusal> {
 
 /// Memory of the host that as many ranks as possible access directly.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_resource_host(comm: Handle<Comm>, made: *mut Handle<Resource>) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(made, "resource") }?;
-        let host: Resource = Arc::new(HostMemory::of(&comm.pin()?.comm));
-        out.set(Handle::new(host)?);
-        Ok(())
-    })
+extern "C" fn halocline_resource_host(comm: Handle<Comm>, made: Out<'_, Handle<Resource>>) -> Status {
+    call_for(made, "resource", || Handle::new(Arc::new(HostMemory::of(&comm.pin()?.comm))))
 }
 
 /// Memory of the host that a GPU accesses directly.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_resource_pinned(
+extern "C" fn halocline_resource_pinned(
     comm: Handle<Comm>,
     device: i32,
-    made: *mut Handle<Resource>,
+    made: Out<'_, Handle<Resource>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(made, "resource") }?;
-        let pinned: Resource = Arc::new(PinnedMemory::of(&comm.pin()?.comm, &gpu(device)?));
-        out.set(Handle::new(pinned)?);
-        Ok(())
-    })
+    call_for(made, "resource", || Handle::new(Arc::new(PinnedMemory::of(&comm.pin()?.comm, &gpu(device)?))))
 }
 
 /// Memory of a GPU.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_resource_cuda(device: i32, made: *mut Handle<Resource>) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(made, "resource") }?;
-        let memory: Resource = Arc::new(DeviceMemory::new(&gpu(device)?));
-        out.set(Handle::new(memory)?);
-        Ok(())
-    })
+extern "C" fn halocline_resource_cuda(device: i32, made: Out<'_, Handle<Resource>>) -> Status {
+    call_for(made, "resource", || Handle::new(Arc::new(DeviceMemory::new(&gpu(device)?))))
 }
 
 /// A limit on another resource.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_resource_limited(
+extern "C" fn halocline_resource_limited(
     inner: Handle<Resource>,
     bytes: usize,
     patience: f64,
     spill: Handle<Resource>,
-    made: *mut Handle<Resource>,
+    made: Out<'_, Handle<Resource>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(made, "resource") }?;
+    call_for(made, "resource", || {
         let limited = Limited::new(Arc::clone(&*inner.pin()?), bytes);
         let limited = limited.with_patience(deadline(patience)?.unwrap_or(Duration::ZERO));
-        let limited = match spill.number() {
+        Handle::new(Arc::new(match spill.number() {
             0 => limited,
             _ => limited.spilling(Arc::clone(&*spill.pin()?)),
-        };
-        let limited: Resource = Arc::new(limited);
-        out.set(Handle::new(limited)?);
-        Ok(())
+        }))
     })
 }
 

@@ -1,15 +1,15 @@
 //! Meshes, partitions, and the halos that they make.
 
-use crate::call::call;
-use crate::collective::collective;
+use crate::call::{call, call_for};
+use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::object::Handle;
 use crate::options;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, array, store};
+use crate::pointer::{Out, Room, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{
-    Elements, Error, Graph, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
+    Elements, Graph, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
     UnstructuredDomain,
 };
 
@@ -82,14 +82,12 @@ unsafe extern "C" fn halocline_mesh_create(
     arity: usize,
     connectivity: *const u32,
     solid: i32,
-    mesh: *mut Handle<AnyMesh>,
+    mesh: Out<'_, Handle<AnyMesh>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(mesh, "mesh") }?;
+    call_for(mesh, "mesh", || {
         // SAFETY: the caller passes null or an element for each vertex of each element.
         let connectivity = unsafe { array(connectivity, elements.saturating_mul(arity), "connectivity") }?;
-        made(out, Mesh::new(vertices, arity, connectivity.to_vec())?, solid)
+        made(Mesh::new(vertices, arity, connectivity.to_vec())?, solid)
     })
 }
 
@@ -101,24 +99,21 @@ unsafe extern "C" fn halocline_mesh_create_mixed(
     offsets: *const usize,
     connectivity: *const u32,
     solid: i32,
-    mesh: *mut Handle<AnyMesh>,
+    mesh: Out<'_, Handle<AnyMesh>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(mesh, "mesh") }?;
+    call_for(mesh, "mesh", || {
         // SAFETY: the caller passes null or one element more than there are elements.
         let offsets = unsafe { array(offsets, elements.saturating_add(1), "offsets") }?;
         let entries = offsets.last().copied().unwrap_or(0);
         // SAFETY: the caller passes null or as many elements as the last offset says.
         let connectivity = unsafe { array(connectivity, entries, "connectivity") }?;
-        made(out, Mesh::mixed(vertices, offsets.to_vec(), connectivity.to_vec())?, solid)
+        made(Mesh::mixed(vertices, offsets.to_vec(), connectivity.to_vec())?, solid)
     })
 }
 
-fn made(out: Out<Handle<AnyMesh>>, mesh: Mesh, solid: i32) -> Result<(), Refusal> {
+fn made(mesh: Mesh, solid: i32) -> Result<Handle<AnyMesh>, Refusal> {
     let mesh = if options::flag(solid, "solid")? { mesh.solid()? } else { mesh };
-    out.set(Handle::new(AnyMesh::Whole(mesh))?);
-    Ok(())
+    Handle::new(AnyMesh::Whole(mesh))
 }
 
 /// The part of a mesh that one rank holds.
@@ -130,11 +125,9 @@ unsafe extern "C" fn halocline_mesh_part(
     partition: Handle<Partition>,
     part: usize,
     depth: usize,
-    mesh: *mut Handle<AnyMesh>,
+    mesh: Out<'_, Handle<AnyMesh>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(mesh, "mesh") }?;
+    call_for(mesh, "mesh", || {
         let local = local.pin()?;
         let local = local.whole()?;
         // SAFETY: the caller passes null or an element for each vertex.
@@ -142,45 +135,35 @@ unsafe extern "C" fn halocline_mesh_part(
         // SAFETY: the caller passes null or an element for each element of the mesh.
         let elements = unsafe { array(element_ids, local.elements().len(), "element_ids") }?.to_vec();
         let owners = (partition.pin()?.clone(), part);
-        let part = MeshPart::new(local.clone(), vertices, elements, owners, depth)?;
-        out.set(Handle::new(AnyMesh::Part(part))?);
-        Ok(())
+        Handle::new(AnyMesh::Part(MeshPart::new(local.clone(), vertices, elements, owners, depth)?))
     })
 }
 
 /// A part of a finer mesh.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_mesh_refined(
+extern "C" fn halocline_mesh_refined(
     mesh: Handle<AnyMesh>,
     partition: Handle<Partition>,
     part: usize,
     segments: usize,
     depth: usize,
-    refined: *mut Handle<AnyMesh>,
+    refined: Out<'_, Handle<AnyMesh>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(refined, "refined") }?;
+    call_for(refined, "refined", || {
         let mesh = mesh.pin()?;
         let part = mesh.whole()?.refined_part(&*partition.pin()?, part, segments, depth)?;
-        out.set(Handle::new(AnyMesh::Part(part))?);
-        Ok(())
+        Handle::new(AnyMesh::Part(part))
     })
 }
 
 /// Consecutive blocks of cells.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_partition_block(
+extern "C" fn halocline_partition_block(
     cells: usize,
     ranks: usize,
-    partition: *mut Handle<Partition>,
+    partition: Out<'_, Handle<Partition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(partition, "partition") }?;
-        out.set(Handle::new(Partition::block(cells, ranks)?)?);
-        Ok(())
-    })
+    call_for(partition, "partition", || Handle::new(Partition::block(cells, ranks)?))
 }
 
 /// A given rank for each cell.
@@ -189,15 +172,12 @@ unsafe extern "C" fn halocline_partition_given(
     owners: *const usize,
     cells: usize,
     ranks: usize,
-    partition: *mut Handle<Partition>,
+    partition: Out<'_, Handle<Partition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(partition, "partition") }?;
+    call_for(partition, "partition", || {
         // SAFETY: the caller passes null or an element for each cell.
         let owners = unsafe { array(owners, cells, "owners") }?.to_vec();
-        out.set(Handle::new(Partition::given(owners, ranks)?)?);
-        Ok(())
+        Handle::new(Partition::given(owners, ranks)?)
     })
 }
 
@@ -208,56 +188,46 @@ unsafe extern "C" fn halocline_partition_graph(
     offsets: *const usize,
     neighbours: *const u32,
     ranks: usize,
-    partition: *mut Handle<Partition>,
+    partition: Out<'_, Handle<Partition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(partition, "partition") }?;
+    call_for(partition, "partition", || {
         // SAFETY: the caller passes null or one element more than there are cells.
         let offsets = unsafe { array(offsets, cells.saturating_add(1), "offsets") }?;
         let entries = offsets.last().copied().unwrap_or(0);
         // SAFETY: the caller passes null or as many elements as the last offset says.
         let neighbours = unsafe { array(neighbours, entries, "neighbours") }?;
-        out.set(Handle::new(Partition::metis(&Graph::new(offsets, neighbours)?, ranks)?)?);
-        Ok(())
+        Handle::new(Partition::metis(&Graph::new(offsets, neighbours)?, ranks)?)
     })
 }
 
 /// A partition of the elements of a mesh by METIS.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_partition_elements(
+extern "C" fn halocline_partition_elements(
     mesh: Handle<AnyMesh>,
     common: usize,
     ranks: usize,
-    partition: *mut Handle<Partition>,
+    partition: Out<'_, Handle<Partition>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(partition, "partition") }?;
+    call_for(partition, "partition", || {
         let graph = mesh.pin()?.whole()?.element_graph(common)?;
-        out.set(Handle::new(Partition::metis(&graph, ranks)?)?);
-        Ok(())
+        Handle::new(Partition::metis(&graph, ranks)?)
     })
 }
 
 /// The rank of each cell of a partition.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_partition_owners(
+extern "C" fn halocline_partition_owners(
     partition: Handle<Partition>,
-    owners: *mut usize,
-    room: usize,
-    count: *mut usize,
+    owners: Out<'_, usize>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        let partition = partition.pin()?;
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(partition.owners(), (owners, room), count, "owners") }
-    })
+    call(|| store(partition.pin()?.owners(), (owners, room), count, "owners"))
 }
 
 /// The domains of a part of a mesh.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_mesh_halos_create(
+extern "C" fn halocline_mesh_halos_create(
     comm: Handle<Comm>,
     mesh: Handle<AnyMesh>,
     partition: Handle<Partition>,
@@ -265,13 +235,11 @@ unsafe extern "C" fn halocline_mesh_halos_create(
     depth: usize,
     shared: i32,
     edges: i32,
-    halos: *mut Handle<Halos>,
+    halos: Out<'_, Handle<Halos>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(halos, "halos") }?;
+        let parse = || {
             let shared = match shared {
                 0 => Shared::Vertex,
                 1 => Shared::Edge,
@@ -283,87 +251,72 @@ unsafe extern "C" fn halocline_mesh_halos_create(
                 }
             };
             let (mesh, edges) = (mesh.pin()?, options::flag(edges, "edges")?);
-            let made = match &*mesh {
+            Ok(match &*mesh {
                 AnyMesh::Whole(mesh) => {
-                    Halos::of(&mesh.halos(&*partition.pin()?, part, depth, shared)?, edges)
+                    Halos::of(&mesh.halos(&*partition.pin()?, part, depth, shared)?, edges)?
                 }
-                AnyMesh::Part(own) => Halos::of(&own.halos(depth, shared)?, edges),
-            };
-            Ok((out, made?))
-        })();
-        let (out, made) = collective(&comm.comm, "halos", parsed, |_, made| Ok::<_, Error>(made))?;
-        out.set(Handle::new(made)?);
-        Ok(())
+                AnyMesh::Part(own) => Halos::of(&own.halos(depth, shared)?, edges)?,
+            })
+        };
+        collective_for(&comm.comm, "halos", (halos, "halos"), parse, |_, made| Handle::new(made))
     })
 }
 
 /// The pattern of the elements, vertices or edges of a mesh.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pattern_mesh(
+extern "C" fn halocline_pattern_mesh(
     comm: Handle<Comm>,
     halos: Handle<Halos>,
     kind: i32,
-    pattern: *mut Handle<BoundPattern>,
+    pattern: Out<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(pattern, "pattern") }?;
-            Ok((out, halos.pin()?.domain(kind)?.0.clone()))
-        })();
-        let (out, pattern) = collective(&comm.comm, "pattern", parsed, |comm, (out, domain)| {
-            Ok((out, Pattern::unstructured(comm, &[domain])?))
-        })?;
-        out.set(Handle::new(BoundPattern::new(pattern, &comm))?);
-        Ok(())
+        let parse = || Ok(halos.pin()?.domain(kind)?.0.clone());
+        collective_for(&comm.comm, "pattern", (pattern, "pattern"), parse, |within, domain| {
+            Handle::new(BoundPattern::new(Pattern::unstructured(within, &[domain])?, &comm))
+        })
     })
 }
 
 /// The global numbers of the local elements, vertices or edges.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_mesh_ids(
+extern "C" fn halocline_mesh_ids(
     halos: Handle<Halos>,
     kind: i32,
-    ids: *mut u64,
-    room: usize,
-    count: *mut usize,
-    owned: *mut usize,
+    ids: Out<'_, u64>,
+    room: Room,
+    count: Out<'_, usize>,
+    owned: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let halos = halos.pin()?;
         let (domain, own) = halos.domain(kind)?;
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::optional(owned, "owned") }?;
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(domain.cells(), (ids, room), count, "ids") }?;
-        out.into_iter().for_each(|out| out.set(own));
+        let out = owned.optional("owned")?;
+        store(domain.cells(), (ids, room), count, "ids")?;
+        out.set(own);
         Ok(())
     })
 }
 
 /// The local vertices of the local elements.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_mesh_connectivity(
+extern "C" fn halocline_mesh_connectivity(
     halos: Handle<Halos>,
-    vertices: *mut u32,
-    room: usize,
-    count: *mut usize,
+    vertices: Out<'_, u32>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        let halos = halos.pin()?;
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(halos.connectivity.connectivity(), (vertices, room), count, "vertices") }
-    })
+    call(|| store(halos.pin()?.connectivity.connectivity(), (vertices, room), count, "vertices"))
 }
 
 /// Where the vertices of each local element begin in the connectivity.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_mesh_offsets(
+extern "C" fn halocline_mesh_offsets(
     halos: Handle<Halos>,
-    offsets: *mut usize,
-    room: usize,
-    count: *mut usize,
+    offsets: Out<'_, usize>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let halos = halos.pin()?;
@@ -373,40 +326,33 @@ unsafe extern "C" fn halocline_mesh_offsets(
             Some(*end)
         });
         let all: Vec<usize> = std::iter::once(0).chain(ends).collect();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(&all, (offsets, room), count, "offsets") }
+        store(&all, (offsets, room), count, "offsets")
     })
 }
 
 /// The local vertices at the ends of the local edges.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_mesh_edges(
+extern "C" fn halocline_mesh_edges(
     halos: Handle<Halos>,
-    ends: *mut [u32; 2],
-    room: usize,
-    count: *mut usize,
+    ends: Out<'_, [u32; 2]>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        let halos = halos.pin()?;
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(halos.edges()?.vertices(), (ends, room), count, "ends") }
-    })
+    call(|| store(halos.pin()?.edges()?.vertices(), (ends, room), count, "ends"))
 }
 
 /// The numbers of vertices and elements.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_mesh_size(
+extern "C" fn halocline_mesh_size(
     mesh: Handle<AnyMesh>,
-    vertices: *mut usize,
-    elements: *mut usize,
+    vertices: Out<'_, usize>,
+    elements: Out<'_, usize>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or valid pointers.
-        let (vertices, elements) =
-            unsafe { (Out::optional(vertices, "vertices")?, Out::optional(elements, "elements")?) };
+        let (vertices, elements) = (vertices.optional("vertices")?, elements.optional("elements")?);
         let mesh = mesh.pin()?;
-        vertices.into_iter().for_each(|out| out.set(mesh.mesh().vertices()));
-        elements.into_iter().for_each(|out| out.set(mesh.mesh().elements().len()));
+        vertices.set(mesh.mesh().vertices());
+        elements.set(mesh.mesh().elements().len());
         Ok(())
     })
 }

@@ -1,8 +1,8 @@
 //! Messages that a program sends by itself, and the links of an object.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::object::Handle;
-use crate::pointer::{Out, array, array_mut, store};
+use crate::pointer::{Out, Room, array, array_mut, store};
 use crate::status::{Refusal, Status};
 use halocline::{Direction, HaloExchange, LinkInfo, LinkPath, Stream};
 use std::ffi::c_void;
@@ -38,30 +38,27 @@ impl From<LinkInfo> for LinkOfRank {
 
 /// The links of this rank.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_links(
+extern "C" fn halocline_links(
     halo: Handle<HaloExchange>,
-    links: *mut LinkOfRank,
-    room: usize,
-    count: *mut usize,
+    links: Out<'_, LinkOfRank>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let all: Vec<LinkOfRank> = halo.pin()?.links().map(LinkOfRank::from).collect();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(&all, (links, room), count, "links") }
+        store(&all, (links, room), count, "links")
     })
 }
 
 /// The length of a message.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_message_bytes(
+extern "C" fn halocline_message_bytes(
     halo: Handle<HaloExchange>,
     peer: usize,
     direction: i32,
-    bytes: *mut usize,
+    bytes: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(bytes, "bytes") }?;
+    call_for(bytes, "bytes", || {
         let direction = match direction {
             0 => Direction::Send,
             1 => Direction::Receive,
@@ -71,8 +68,7 @@ unsafe extern "C" fn halocline_message_bytes(
                 )));
             }
         };
-        out.set(halo.pin()?.message_bytes(peer, direction)?);
-        Ok(())
+        Ok(halo.pin()?.message_bytes(peer, direction)?)
     })
 }
 

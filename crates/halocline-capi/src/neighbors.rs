@@ -1,12 +1,12 @@
 //! Packets between neighbours on a line or a ring: single rounds.
 
-use crate::call::{call, callback};
+use crate::call::{call, call_for, callback};
 use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::object::Handle;
 use crate::options;
-use crate::packet::{PacketOptions, of_comm, of_packet, packets, received};
-use crate::pointer::{Out, text};
+use crate::packet::{PacketOptions, of_comm, of_packet, packets};
+use crate::pointer::{Out, Place, text};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::neighbors::{NeighborError, NeighborExchange, Round, Sides, Topology};
@@ -54,17 +54,16 @@ pub(crate) unsafe fn teller(
 
 /// The ranks as a line or a ring.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_neighbors_create(
+extern "C" fn halocline_neighbors_create(
     comm: Handle<Comm>,
     ring: i32,
     memory: Handle<Resource>,
-    neighbors: *mut Handle<NeighborExchange>,
+    neighbors: Out<'_, Handle<NeighborExchange>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
         let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(neighbors, "neighbors") }?;
+            let out = neighbors.checked("neighbors")?;
             let topology = if options::flag(ring, "ring")? { Topology::Ring } else { Topology::Line };
             Ok((out, topology, resource(memory, &comm.comm)?))
         })();
@@ -78,14 +77,13 @@ unsafe extern "C" fn halocline_neighbors_create(
 
 /// The ranks of the neighbours.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_neighbors_ranks(
+extern "C" fn halocline_neighbors_ranks(
     neighbors: Handle<NeighborExchange>,
-    left: *mut i64,
-    right: *mut i64,
+    left: Out<'_, i64>,
+    right: Out<'_, i64>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or valid pointers.
-        let (left, right) = unsafe { (Out::new(left, "left")?, Out::new(right, "right")?) };
+        let (left, right) = (left.checked("left")?, right.checked("right")?);
         let ranks = neighbors.pin()?.neighbors().map(|rank| rank.map_or(-1, |rank| rank as i64));
         left.set(ranks.left);
         right.set(ranks.right);
@@ -100,13 +98,12 @@ unsafe extern "C" fn halocline_neighbors_start(
     id: u32,
     left: *const PacketOptions,
     right: *const PacketOptions,
-    round: *mut Handle<Round>,
+    round: Out<'_, Handle<Round>>,
 ) -> Status {
     call(|| {
         // SAFETY: the caller passes null or valid structs.
         let [left, right] = unsafe { packets(left, right) }?;
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(round, "round") }?;
+        let out = round.checked("round")?;
         let started = neighbors.pin()?.start(id, Sides { left, right }).map_err(of_neighbor)?;
         out.set(Handle::new(started)?);
         Ok(())
@@ -114,23 +111,22 @@ unsafe extern "C" fn halocline_neighbors_start(
 }
 
 /// Where a call stores what came from both sides.
-#[derive(Clone, Copy)]
-pub(crate) struct Came {
-    left: Out<Handle<Packet>>,
-    right: Out<Handle<Packet>>,
+pub(crate) struct Came<'a> {
+    left: Place<'a, Handle<Packet>>,
+    right: Place<'a, Handle<Packet>>,
 }
 
-impl Came {
-    /// # Safety
-    /// Each pointer is null or may be written with a handle until the call ends.
-    pub(crate) unsafe fn new(left: *mut Handle<Packet>, right: *mut Handle<Packet>) -> Result<Self, Refusal> {
-        // SAFETY: the caller promises it.
-        unsafe { Ok(Self { left: Out::new(left, "from_left")?, right: Out::new(right, "from_right")? }) }
+impl<'a> Came<'a> {
+    pub(crate) fn new(
+        left: Out<'a, Handle<Packet>>,
+        right: Out<'a, Handle<Packet>>,
+    ) -> Result<Self, Refusal> {
+        Ok(Self { left: left.checked("from_left")?, right: right.checked("from_right")? })
     }
 
     pub(crate) fn set(self, packets: Sides<Option<Packet>>) -> Result<(), Refusal> {
-        self.left.set(received(packets.left)?);
-        self.right.set(received(packets.right)?);
+        self.left.set(Handle::of_option(packets.left)?);
+        self.right.set(Handle::of_option(packets.right)?);
         Ok(())
     }
 }
@@ -142,14 +138,13 @@ unsafe extern "C" fn halocline_neighbors_exchange(
     id: u32,
     left: *const PacketOptions,
     right: *const PacketOptions,
-    from_left: *mut Handle<Packet>,
-    from_right: *mut Handle<Packet>,
+    from_left: Out<'_, Handle<Packet>>,
+    from_right: Out<'_, Handle<Packet>>,
 ) -> Status {
     call(|| {
         // SAFETY: the caller passes null or valid structs.
         let [left, right] = unsafe { packets(left, right) }?;
-        // SAFETY: the caller passes null or valid pointers to handles.
-        let out = unsafe { Came::new(from_left, from_right) }?;
+        let out = Came::new(from_left, from_right)?;
         out.set(neighbors.pin()?.exchange(id, Sides { left, right }).map_err(of_neighbor)?)
     })
 }
@@ -170,14 +165,13 @@ unsafe extern "C" fn halocline_neighbors_abort(
 
 /// Waits for a round and takes what came.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_round_wait(
+extern "C" fn halocline_round_wait(
     round: Handle<Round>,
-    from_left: *mut Handle<Packet>,
-    from_right: *mut Handle<Packet>,
+    from_left: Out<'_, Handle<Packet>>,
+    from_right: Out<'_, Handle<Packet>>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or valid pointers to handles.
-        let out = unsafe { Came::new(from_left, from_right) }?;
+        let out = Came::new(from_left, from_right)?;
         let round = round.pin()?;
         round.wait_until_complete().map_err(of_neighbor)?;
         out.set(round.take().map_err(of_neighbor)?)
@@ -186,13 +180,8 @@ unsafe extern "C" fn halocline_round_wait(
 
 /// Whether a round is over.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_round_is_complete(round: Handle<Round>, complete: *mut i32) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(complete, "complete") }?;
-        out.set(i32::from(round.pin()?.is_complete().map_err(of_neighbor)?));
-        Ok(())
-    })
+extern "C" fn halocline_round_is_complete(round: Handle<Round>, complete: Out<'_, i32>) -> Status {
+    call_for(complete, "complete", || Ok(i32::from(round.pin()?.is_complete().map_err(of_neighbor)?)))
 }
 
 /// Calls a function when a round is over.

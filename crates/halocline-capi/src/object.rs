@@ -139,6 +139,11 @@ impl<K: Kind> Handle<K> {
         Ok(Self(handle, PhantomData))
     }
 
+    /// The handle of a new object; null for none.
+    pub(crate) fn of_option(value: Option<K>) -> Result<Self, Refusal> {
+        value.map_or(Ok(Self::from_number(0)), Self::new)
+    }
+
     /// The handle of a number that [`Handle::number`] returned.
     #[inline]
     pub(crate) fn from_number(number: u64) -> Self {

@@ -156,11 +156,6 @@ extern "C" fn halocline_packet_order(received: Handle<Packet>, stream: Handle<Ar
     })
 }
 
-/// The handle of a received packet; null for none.
-pub(crate) fn received(packet: Option<Packet>) -> Result<Handle<Packet>, Refusal> {
-    packet.map_or(Ok(Handle::from_number(0)), Handle::new)
-}
-
 /// The refusal for an error of a packet.
 pub(crate) fn of_packet(error: &PacketError) -> Refusal {
     match error {

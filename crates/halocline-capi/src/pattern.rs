@@ -1,7 +1,7 @@
 //! Patterns.
 
 use crate::call::call;
-use crate::collective::collective;
+use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::grid::{self, HaloWidths};
 use crate::object::Handle;
@@ -38,22 +38,15 @@ unsafe extern "C" fn halocline_pattern_regular(
     comm: Handle<Comm>,
     decomposition: Handle<Decomposition>,
     halo: *const HaloWidths,
-    pattern: *mut Handle<BoundPattern>,
+    pattern: Out<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(pattern, "pattern") }?;
-            // SAFETY: the caller passes null or a valid struct.
-            Ok((out, decomposition.pin()?, unsafe { grid::halo(halo) }?))
-        })();
-        let (out, pattern) =
-            collective(&comm.comm, "pattern", parsed, |comm, (out, decomposition, halo)| {
-                Ok((out, Pattern::regular(comm, &decomposition, &halo)?))
-            })?;
-        out.set(Handle::new(BoundPattern::new(pattern, &comm))?);
-        Ok(())
+        // SAFETY: the caller passes null or a valid struct.
+        let parse = || Ok((decomposition.pin()?, unsafe { grid::halo(halo) }?));
+        collective_for(&comm.comm, "pattern", (pattern, "pattern"), parse, |within, (decomposition, halo)| {
+            Handle::new(BoundPattern::new(Pattern::regular(within, &decomposition, &halo)?, &comm))
+        })
     })
 }
 
@@ -62,22 +55,15 @@ unsafe extern "C" fn halocline_pattern_regular(
 unsafe extern "C" fn halocline_pattern_narrowed(
     pattern: Handle<BoundPattern>,
     to: *const HaloWidths,
-    narrowed: *mut Handle<BoundPattern>,
+    narrowed: Out<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(narrowed, "narrowed") }?;
-            // SAFETY: the caller passes null or a valid struct.
-            Ok((out, unsafe { grid::halo(to) }?))
-        })();
-        let comm = &pattern.comm;
-        let (out, narrower) = collective(comm, "narrowed", parsed, |comm, (out, to)| {
-            Ok((out, pattern.pattern.narrowed(comm, &to)?))
-        })?;
-        let (comm, group) = (comm.clone(), pattern.group);
-        out.set(Handle::new(BoundPattern { pattern: narrower, comm, group })?);
-        Ok(())
+        let (comm, group) = (pattern.comm.clone(), pattern.group);
+        // SAFETY: the caller passes null or a valid struct.
+        let parse = || unsafe { grid::halo(to) };
+        collective_for(&pattern.comm, "narrowed", (narrowed, "narrowed"), parse, |within, to| {
+            Handle::new(BoundPattern { pattern: pattern.pattern.narrowed(within, &to)?, comm, group })
+        })
     })
 }

@@ -1,14 +1,14 @@
 //! The unbound form: links of patterns, and fields given to each exchange.
 
-use crate::call::call;
-use crate::collective::collective;
+use crate::call::{call, call_for};
+use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::exchange::{BindChoices, Binding, PendingExchange, begun, bind_options, fields_of};
 use crate::object::Handle;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, array, store_text};
+use crate::pointer::{Out, Room, array, store_text};
 use crate::status::{Refusal, Status};
-use halocline::{Communicator, Field, Pattern, PatternLinks};
+use halocline::{Field, Pattern, PatternLinks};
 use std::ffi::c_char;
 
 /// Links of patterns, with the group of their ranks.
@@ -24,13 +24,11 @@ unsafe extern "C" fn halocline_pattern_links_create(
     patterns: *const Handle<BoundPattern>,
     count: usize,
     options: *const BindChoices,
-    links: *mut Handle<Links>,
+    links: Out<'_, Handle<Links>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(links, "links") }?;
+        let parse = || {
             // SAFETY: the caller passes null or an array of that many handles.
             let patterns = unsafe { array(patterns, count, "patterns") }?;
             let own = patterns.iter().map(|pattern| {
@@ -39,16 +37,12 @@ unsafe extern "C" fn halocline_pattern_links_create(
                 Ok(pattern.pattern.clone())
             });
             // SAFETY: the caller passes null or a valid struct.
-            Ok((out, own.collect::<Result<Vec<_>, Refusal>>()?, unsafe { bind_options(options) }?))
-        })();
-        let make = |comm: &Communicator, (out, patterns, options): (_, Vec<Pattern>, _)| {
-            let patterns: Vec<&Pattern> = patterns.iter().collect();
-            Ok((out, PatternLinks::new_with(comm, &patterns, &options)?))
+            Ok((own.collect::<Result<Vec<_>, Refusal>>()?, unsafe { bind_options(options) }?))
         };
-        let (out, links) = collective(&comm.comm, "pattern_links", parsed, make)?;
-        let comm = Comm { comm: comm.comm.clone(), group: comm.group };
-        out.set(Handle::new(Links { links, comm })?);
-        Ok(())
+        collective_for(&comm.comm, "pattern_links", (links, "links"), parse, |within, (patterns, options)| {
+            let links = PatternLinks::new_with(within, &patterns.iter().collect::<Vec<_>>(), &options)?;
+            Handle::new(Links { links, comm: Comm { comm: comm.comm.clone(), group: comm.group } })
+        })
     })
 }
 
@@ -58,11 +52,10 @@ unsafe extern "C" fn halocline_pattern_links_exchange(
     links: Handle<Links>,
     bindings: *const Binding,
     count: usize,
-    pending: *mut PendingExchange,
+    pending: Out<'_, PendingExchange>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::optional(pending, "pending") }?;
+        let out = pending.optional("pending")?;
         // SAFETY: the caller passes null or an array of that many bindings.
         let bindings = unsafe { array(bindings, count, "bindings") }?;
         let object = links.pin()?;
@@ -75,26 +68,17 @@ unsafe extern "C" fn halocline_pattern_links_exchange(
 
 /// Whether the memory of the fields belongs to the program again.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: *mut i32) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(reclaimed, "reclaimed") }?;
-        out.set(i32::from(links.pin()?.links.reclaim()));
-        Ok(())
-    })
+extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: Out<'_, i32>) -> Status {
+    call_for(reclaimed, "reclaimed", || Ok(i32::from(links.pin()?.links.reclaim())))
 }
 
 /// A table of the links.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pattern_links_explain(
+extern "C" fn halocline_pattern_links_explain(
     links: Handle<Links>,
-    table: *mut c_char,
-    room: usize,
-    length: *mut usize,
+    table: Out<'_, c_char>,
+    room: Room,
+    length: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        let explained = links.pin()?.links.explain();
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store_text(&explained, (table, room), length) }
-    })
+    call(|| store_text(&links.pin()?.links.explain(), (table, room), length))
 }

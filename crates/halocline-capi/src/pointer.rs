@@ -2,6 +2,7 @@
 
 use crate::status::Refusal;
 use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 
@@ -29,32 +30,52 @@ pub(crate) fn null(name: &str) -> Refusal {
     Refusal::argument(format!("{name} is NULL; pass the address of a variable"))
 }
 
-/// Where a call stores a result.
+/// A pointer parameter of an exported function, for a result. Rust code makes none, except in tests. C promises that it is null, or
+/// that a `T` may be written there until the call ends; for an array, as many as the [`Room`] of the call says.
 #[derive(Clone, Copy)]
-pub(crate) struct Out<T>(NonNull<T>);
+#[repr(transparent)]
+pub(crate) struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-impl<T> Out<T> {
-    /// # Safety
-    /// `pointer` is null, or may be written with a `T` until the call ends.
-    #[inline]
-    pub(crate) unsafe fn new(pointer: *mut T, name: &'static str) -> Result<Self, Refusal> {
-        checked(pointer, name).map(Self)
+/// A parameter of an exported function: how many elements may be written at the [`Out`] of each array. Rust code makes none.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Room(usize);
+
+/// Where a call stores a result: an address that was checked, or nowhere.
+pub(crate) struct Place<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
+
+impl<'a, T> Out<'a, T> {
+    #[cfg(test)]
+    pub(crate) fn of(variable: &'a mut T) -> Self {
+        Self(variable, PhantomData)
     }
 
-    /// As [`Out::new`]; null is no error.
-    ///
-    /// # Safety
-    /// `pointer` is null, or may be written with a `T` until the call ends.
-    #[inline]
-    pub(crate) unsafe fn optional(pointer: *mut T, name: &'static str) -> Result<Option<Self>, Refusal> {
-        if pointer.is_null() { Ok(None) } else { checked(pointer, name).map(|valid| Some(Self(valid))) }
+    /// The place, unless the pointer is null or misaligned.
+    #[inline(always)]
+    pub(crate) fn checked(self, name: &'static str) -> Result<Place<'a, T>, Refusal> {
+        checked(self.0, name).map(|valid| Place(Some(valid), PhantomData))
     }
 
+    /// As [`Out::checked`]; null is no error, and nothing is stored.
+    #[inline]
+    pub(crate) fn optional(self, name: &'static str) -> Result<Place<'a, T>, Refusal> {
+        if self.0.is_null() { Ok(Place(None, PhantomData)) } else { self.checked(name) }
+    }
+
+    /// Whether [`store`] stores that many elements of an array here.
+    pub(crate) fn takes(self, room: Room, count: usize) -> bool {
+        !self.0.is_null() && count <= room.0
+    }
+}
+
+impl<T> Place<'_, T> {
     #[inline]
     pub(crate) fn set(self, value: T) {
-        // SAFETY: `new` has refused null and misaligned pointers, and its caller promises that a `T` may be written there
-        // until the call ends. What C had there has no drop.
-        unsafe { self.0.write(value) };
+        if let Some(place) = self.0 {
+            // SAFETY: `Out::checked` has refused null and misaligned pointers, and C promises that a `T` may be written there
+            // until the call ends, which the lifetime does not outlive. What C had there has no drop.
+            unsafe { place.write(value) };
+        }
     }
 }
 
@@ -118,49 +139,46 @@ fn fits<T>(count: usize, name: &'static str) -> Result<(), Refusal> {
     }
 }
 
+/// Writes values to an array of C, as many as it has places.
+pub(crate) fn fill<T>(places: &mut [MaybeUninit<T>], values: impl IntoIterator<Item = T>) {
+    places.iter_mut().zip(values).for_each(|(place, value)| {
+        place.write(value);
+    });
+}
+
 /// Stores `values` in an array of C with room for `room`, and their number. An array that is too short is an error, unless it
 /// is null: then only the number is stored.
-///
-/// # Safety
-/// `first` is null or `room` elements from it may be written; `count` may be written.
-pub(crate) unsafe fn store<T: Copy>(
+pub(crate) fn store<T: Copy>(
     values: &[T],
-    (first, room): (*mut T, usize),
-    count: *mut usize,
+    (first, room): (Out<'_, T>, Room),
+    count: Out<'_, usize>,
     name: &'static str,
 ) -> Result<(), Refusal> {
-    // SAFETY: the caller promises that `count` may be written.
-    unsafe { Out::new(count, "the count") }?.set(values.len());
-    if first.is_null() {
+    count.checked("the count")?.set(values.len());
+    if first.0.is_null() {
         return Ok(());
     }
-    if room < values.len() {
+    if room.0 < values.len() {
         return Err(Refusal::argument(format!(
-            "{name} has room for {room} elements, {} are needed; pass NULL to learn the number",
+            "{name} has room for {} elements, {} are needed; pass NULL to learn the number",
+            room.0,
             values.len()
         )));
     }
-    // SAFETY: the caller promises that `room` elements may be written.
-    let places = unsafe { array_mut(first, values.len(), name) }?;
-    places.iter_mut().zip(values).for_each(|(place, value)| {
-        place.write(*value);
-    });
+    // SAFETY: C promises that `room` elements may be written there until the call ends, and there are no more values.
+    fill(unsafe { array_mut(first.0, values.len(), name) }?, values.iter().copied());
     Ok(())
 }
 
 /// As [`store`], for a text: with its closing zero.
-///
-/// # Safety
-/// `first` is null or `room` bytes from it may be written; `count` may be written.
-pub(crate) unsafe fn store_text(
+pub(crate) fn store_text(
     text: &str,
-    (first, room): (*mut c_char, usize),
-    length: *mut usize,
+    place: (Out<'_, c_char>, Room),
+    length: Out<'_, usize>,
 ) -> Result<(), Refusal> {
     let characters: Vec<c_char> =
         text.bytes().filter(|&byte| byte != 0).chain([0]).map(u8::cast_signed).collect();
-    // SAFETY: the caller keeps the contract of `store`, which is the same.
-    unsafe { store(&characters, (first, room), length, "the text") }
+    store(&characters, place, length, "the text")
 }
 
 /// A text of C.

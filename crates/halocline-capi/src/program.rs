@@ -1,6 +1,6 @@
 //! Compiled programs: a shared library and its manifest, called without Python.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::object::Handle;
 use crate::pointer::{Out, array, optional_array, text};
 use crate::status::{Refusal, Status};
@@ -73,11 +73,9 @@ fn refused(error: ProgramError) -> Refusal {
 unsafe extern "C" fn halocline_program_load(
     library: *const c_char,
     manifest: *const c_char,
-    program: *mut Handle<Loaded>,
+    program: Out<'_, Handle<Loaded>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(program, "program") }?;
+    call_for(program, "program", || {
         // SAFETY: the caller passes null or a string with a closing zero.
         let library = unsafe { text(library, "library") }?;
         let path = Path::new(&library);
@@ -90,8 +88,7 @@ unsafe extern "C" fn halocline_program_load(
         };
         // SAFETY: the header asks for a library that takes the arguments of its manifest.
         let loaded = unsafe { Program::with_signature(path, signature.map_err(refused)?) };
-        out.set(Handle::new(Arc::new(loaded.map_err(refused)?))?);
-        Ok(())
+        Handle::new(Arc::new(loaded.map_err(refused)?))
     })
 }
 
@@ -100,15 +97,12 @@ unsafe extern "C" fn halocline_program_load(
 unsafe extern "C" fn halocline_program_position(
     program: Handle<Loaded>,
     argument: *const c_char,
-    position: *mut usize,
+    position: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(position, "position") }?;
+    call_for(position, "position", || {
         // SAFETY: the caller passes null or a string with a closing zero.
         let argument = unsafe { text(argument, "argument") }?;
-        out.set(program.pin()?.position(argument).map_err(refused)?);
-        Ok(())
+        program.pin()?.position(argument).map_err(refused)
     })
 }
 
@@ -140,11 +134,9 @@ unsafe extern "C" fn halocline_program_prepare(
     program: Handle<Loaded>,
     arguments: *const Argument,
     count: usize,
-    prepared: *mut Handle<PreparedCall>,
+    prepared: Out<'_, Handle<PreparedCall>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(prepared, "prepared") }?;
+    call_for(prepared, "prepared", || {
         let program = Arc::clone(&*program.pin()?);
         // SAFETY: the caller passes null or `count` arguments.
         let arguments = unsafe { Arguments::of(arguments, count) }?;
@@ -155,8 +147,7 @@ unsafe extern "C" fn halocline_program_prepare(
         // SAFETY: `prepare` copies extents and strides; the memory of the arrays stays valid, as said above.
         let given = unsafe { std::mem::transmute::<Vec<Given<'_>>, Vec<Given<'static>>>(given) };
         let call = Mutex::new(Ready(kept.prepare(&given).map_err(refused)?));
-        out.set(Handle::new(PreparedCall { call, program })?);
-        Ok(())
+        Handle::new(PreparedCall { call, program })
     })
 }
 

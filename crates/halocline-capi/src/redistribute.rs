@@ -1,8 +1,8 @@
 //! Moving fields between two distributions of the cells, and putting a field together.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::cells::{Cells, domains};
-use crate::collective::collective;
+use crate::collective::{collective, collective_for};
 use crate::comm::Comm;
 use crate::exchange::{BindChoices, bind_options};
 use crate::grid::{self, HaloWidths};
@@ -10,7 +10,7 @@ use crate::object::Handle;
 use crate::pattern::BoundPattern;
 use crate::pointer::{Out, array, text};
 use crate::status::{Refusal, Status};
-use halocline::{Communicator, Decomposition, Field, HaloExchange, Redistribute};
+use halocline::{Decomposition, Field, HaloExchange, Redistribute};
 use std::ffi::c_char;
 
 /// From one decomposition of a grid to another.
@@ -21,23 +21,19 @@ unsafe extern "C" fn halocline_redistribute_regular(
     from_halo: *const HaloWidths,
     to: Handle<Decomposition>,
     to_halo: *const HaloWidths,
-    redistribute: *mut Handle<Redistribute>,
+    redistribute: Out<'_, Handle<Redistribute>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(redistribute, "redistribute") }?;
+        let out = (redistribute, "redistribute");
+        let parse = || {
             // SAFETY: the caller passes null or valid structs.
-            let halos = unsafe { (grid::halo(from_halo)?, grid::halo(to_halo)?) };
-            Ok((out, (from.pin()?, to.pin()?), halos))
-        })();
-        let (out, made) =
-            collective(&comm.comm, "redistribution", parsed, |comm, (out, (from, to), halos)| {
-                Ok((out, Redistribute::regular(comm, (&from, &halos.0), (&to, &halos.1))?))
-            })?;
-        out.set(Handle::new(made)?);
-        Ok(())
+            let (from_halo, to_halo) = unsafe { (grid::halo(from_halo)?, grid::halo(to_halo)?) };
+            Ok(((from.pin()?, from_halo), (to.pin()?, to_halo)))
+        };
+        collective_for(&comm.comm, "redistribution", out, parse, |comm, (from, to)| {
+            Handle::new(Redistribute::regular(comm, (&from.0, &from.1), (&to.0, &to.1))?)
+        })
     })
 }
 
@@ -49,37 +45,26 @@ unsafe extern "C" fn halocline_redistribute_unstructured(
     from_count: usize,
     to: *const Cells,
     to_count: usize,
-    redistribute: *mut Handle<Redistribute>,
+    redistribute: Out<'_, Handle<Redistribute>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let rank = comm.comm.rank();
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(redistribute, "redistribute") }?;
-            // SAFETY: the caller passes null or as many valid structs.
-            Ok((out, unsafe { (domains(from, from_count, rank)?, domains(to, to_count, rank)?) }))
-        })();
-        let (out, made) = collective(&comm.comm, "redistribution", parsed, |comm, (out, (from, to))| {
-            Ok((out, Redistribute::unstructured(comm, &from, &to)?))
-        })?;
-        out.set(Handle::new(made)?);
-        Ok(())
+        let (rank, out) = (comm.comm.rank(), (redistribute, "redistribute"));
+        // SAFETY: the caller passes null or as many valid structs.
+        let parse = || unsafe { Ok((domains(from, from_count, rank)?, domains(to, to_count, rank)?)) };
+        collective_for(&comm.comm, "redistribution", out, parse, |comm, (from, to)| {
+            Handle::new(Redistribute::unstructured(comm, &from, &to)?)
+        })
     })
 }
 
 /// The reverse.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_redistribute_back(
+extern "C" fn halocline_redistribute_back(
     redistribute: Handle<Redistribute>,
-    back: *mut Handle<Redistribute>,
+    back: Out<'_, Handle<Redistribute>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(back, "back") }?;
-        out.set(Handle::new(redistribute.pin()?.back())?);
-        Ok(())
-    })
+    call_for(back, "back", || Handle::new(redistribute.pin()?.back()))
 }
 
 /// The fields of handles.
@@ -106,28 +91,20 @@ unsafe extern "C" fn halocline_redistribute_bind(
     to: *const Handle<Field>,
     to_count: usize,
     options: *const BindChoices,
-    halo: *mut Handle<HaloExchange>,
+    halo: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(halo, "halo") }?;
+        let parse = || {
             // SAFETY: the caller passes null or arrays of that many handles.
             let sides = unsafe { (fields(from, from_count, "from")?, fields(to, to_count, "to")?) };
             // SAFETY: the caller passes null or a valid struct.
-            Ok((out, redistribute.pin()?, sides, unsafe { bind_options(options) }?))
-        })();
-        let bind =
-            |comm: &Communicator,
-             (out, redistribute, (from, to), options): (_, _, (Vec<Field>, Vec<Field>), _)| {
-                let redistribute: crate::object::Pinned<Redistribute> = redistribute;
-                let (from, to): (Vec<&Field>, Vec<&Field>) = (from.iter().collect(), to.iter().collect());
-                Ok((out, redistribute.bind_with(comm, &from, &to, &options)?))
-            };
-        let (out, bound) = collective(&comm.comm, "bind", parsed, bind)?;
-        out.set(Handle::new(bound)?);
-        Ok(())
+            Ok((redistribute.pin()?, sides, unsafe { bind_options(options) }?))
+        };
+        collective_for(&comm.comm, "bind", (halo, "halo"), parse, |comm, (redistribute, sides, options)| {
+            let (from, to): (Vec<_>, Vec<_>) = (sides.0.iter().collect(), sides.1.iter().collect());
+            Handle::new(redistribute.bind_with(comm, &from, &to, &options)?)
+        })
     })
 }
 
@@ -138,22 +115,16 @@ unsafe extern "C" fn halocline_gather_to(
     root: usize,
     given: *const Handle<Field>,
     count: usize,
-    whole: *mut Handle<Field>,
+    whole: Out<'_, Handle<Field>>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(whole, "whole") }?;
-            // SAFETY: the caller passes null or an array of that many handles.
-            Ok((out, unsafe { fields(given, count, "fields") }?))
-        })();
-        let (out, gathered) = collective(&pattern.comm, "gather_to", parsed, |comm, (out, fields)| {
+        // SAFETY: the caller passes null or an array of that many handles.
+        let parse = || unsafe { fields(given, count, "fields") };
+        collective_for(&pattern.comm, "gather_to", (whole, "whole"), parse, |comm, fields| {
             let fields: Vec<&Field> = fields.iter().collect();
-            Ok((out, pattern.pattern.gather_field_to(comm, root, &fields)?))
-        })?;
-        out.set(gathered.map_or(Ok(Handle::from_number(0)), Handle::new)?);
-        Ok(())
+            Handle::of_option(pattern.pattern.gather_field_to(comm, root, &fields)?)
+        })
     })
 }
 
@@ -174,7 +145,7 @@ unsafe extern "C" fn halocline_save(
             Ok((path, unsafe { fields(given, count, "fields") }?))
         })();
         collective(&pattern.comm, "save", parsed, |comm, (path, fields)| {
-            pattern.pattern.save(comm, path, &fields.iter().collect::<Vec<_>>())
+            Ok(pattern.pattern.save(comm, path, &fields.iter().collect::<Vec<_>>())?)
         })
     })
 }

@@ -1,6 +1,6 @@
 //! Packets between neighbours: series of rounds.
 
-use crate::call::call;
+use crate::call::{call, call_for};
 use crate::neighbors::{Came, of_neighbor};
 use crate::object::Handle;
 use crate::packet::{PacketOptions, packets};
@@ -39,17 +39,14 @@ const RIGHT: i32 = 2;
 
 /// Opens a session.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_session_open(
+extern "C" fn halocline_session_open(
     neighbors: Handle<NeighborExchange>,
     id: u32,
-    session: *mut Handle<Series>,
+    session: Out<'_, Handle<Series>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(session, "session") }?;
+    call_for(session, "session", || {
         let opened = neighbors.pin()?.session(id).map_err(of_neighbor)?;
-        out.set(Handle::new(Series(Mutex::new(Some(opened))))?);
-        Ok(())
+        Handle::new(Series(Mutex::new(Some(opened))))
     })
 }
 
@@ -85,35 +82,31 @@ unsafe extern "C" fn halocline_session_start(
 
 /// Waits for the round of a session and takes what came.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_session_wait(
+extern "C" fn halocline_session_wait(
     session: Handle<Series>,
-    from_left: *mut Handle<Packet>,
-    from_right: *mut Handle<Packet>,
-    ended: *mut i32,
+    from_left: Out<'_, Handle<Packet>>,
+    from_right: Out<'_, Handle<Packet>>,
+    ended: Out<'_, i32>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or valid pointers.
-        let (out, ended) = unsafe { (Came::new(from_left, from_right)?, Out::optional(ended, "ended")?) };
+        let (out, ended) = (Came::new(from_left, from_right)?, ended.optional("ended")?);
         let series = session.pin()?;
         let mut used = series.used()?;
         let came = open(&mut used)?.wait().map_err(of_neighbor)?;
         let is_last = |turn: &Turn, side: i32| if matches!(turn, Turn::Last) { side } else { 0 };
         let sides = is_last(&came.left, LEFT) | is_last(&came.right, RIGHT);
         out.set(came.map(Turn::packet))?;
-        ended.into_iter().for_each(|out| out.set(sides));
+        ended.set(sides);
         Ok(())
     })
 }
 
 /// Whether all directions have ended.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_session_is_over(session: Handle<Series>, over: *mut i32) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(over, "over") }?;
+extern "C" fn halocline_session_is_over(session: Handle<Series>, over: Out<'_, i32>) -> Status {
+    call_for(over, "over", || {
         let series = session.pin()?;
-        out.set(i32::from(series.used()?.as_ref().is_none_or(Session::is_over)));
-        Ok(())
+        Ok(i32::from(series.used()?.as_ref().is_none_or(Session::is_over)))
     })
 }
 

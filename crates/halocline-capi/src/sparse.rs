@@ -1,13 +1,13 @@
 //! The sparse all-to-all of packets.
 
-use crate::call::call;
-use crate::collective::collective;
+use crate::call::{call, call_for};
+use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::neighbors::{Done, teller};
 use crate::object::Handle;
 use crate::packet::{PacketOptions, of_comm, of_packet, packet};
-use crate::pointer::{Out, array, optional_array, store};
+use crate::pointer::{Out, Room, array, optional_array, store};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::sparse::{SparseAlltoall, SparseError};
@@ -49,33 +49,25 @@ unsafe extern "C" fn halocline_sparse_create(
     destinations: *const usize,
     destination_count: usize,
     memory: Handle<Resource>,
-    sparse: *mut Handle<Sparse>,
+    sparse: Out<'_, Handle<Sparse>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(sparse, "sparse") }?;
+        let parse = || {
             // SAFETY: the caller passes null or an array of that many ranks.
             let sources = unsafe { optional_array(sources, source_count, "sources") }?;
             // SAFETY: the caller passes null or an array of that many ranks.
             let destinations = unsafe { array(destinations, destination_count, "destinations") }?;
-            Ok((out, sources, destinations, resource(memory, &comm.comm)?))
-        })();
-        let begin =
-            |comm: &_, (out, sources, destinations, memory): (_, Option<&[usize]>, &[usize], Resource)| {
-                Ok((
-                    out,
-                    match sources {
-                        Some(sources) => SparseAlltoall::new(comm, sources, destinations, memory),
-                        None => SparseAlltoall::discover(comm, destinations, memory),
-                    },
-                ))
+            Ok((sources, destinations, resource(memory, &comm.comm)?))
+        };
+        let out = (sparse, "sparse");
+        collective_for(&comm.comm, "sparse_alltoall", out, parse, |comm, (sources, destinations, memory)| {
+            let begun = match sources {
+                Some(sources) => SparseAlltoall::new(comm, sources, destinations, memory),
+                None => SparseAlltoall::discover(comm, destinations, memory),
             };
-        let (out, begun) = collective(&comm.comm, "sparse_alltoall", parsed, begin)?;
-        let operation = begun.map_err(of_sparse)?;
-        out.set(Handle::new(Sparse { operation, extracted: Mutex::default() })?);
-        Ok(())
+            Handle::new(Sparse { operation: begun.map_err(of_sparse)?, extracted: Mutex::default() })
+        })
     })
 }
 
@@ -116,12 +108,9 @@ extern "C" fn halocline_sparse_finish_and_wait(sparse: Handle<Sparse>) -> Status
 
 /// Whether a wait would return at once.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_sparse_is_complete(sparse: Handle<Sparse>, complete: *mut i32) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer.
-        let out = unsafe { Out::new(complete, "complete") }?;
-        out.set(i32::from(sparse.pin()?.operation.is_complete().map_err(of_sparse)?));
-        Ok(())
+extern "C" fn halocline_sparse_is_complete(sparse: Handle<Sparse>, complete: Out<'_, i32>) -> Status {
+    call_for(complete, "complete", || {
+        Ok(i32::from(sparse.pin()?.operation.is_complete().map_err(of_sparse)?))
     })
 }
 
@@ -142,45 +131,37 @@ unsafe extern "C" fn halocline_sparse_on_completion(
 
 /// The ranks that send to this one.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_sparse_sources(
+extern "C" fn halocline_sparse_sources(
     sparse: Handle<Sparse>,
-    sources: *mut usize,
-    room: usize,
-    count: *mut usize,
+    sources: Out<'_, usize>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
-    call(|| {
-        let sparse = sparse.pin()?;
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(sparse.operation.sources(), (sources, room), count, "sources") }
-    })
+    call(|| store(sparse.pin()?.operation.sources(), (sources, room), count, "sources"))
 }
 
 /// The packets of a source.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_sparse_extract(
+extern "C" fn halocline_sparse_extract(
     sparse: Handle<Sparse>,
     source: usize,
-    packets: *mut Handle<Packet>,
-    room: usize,
-    count: *mut usize,
+    packets: Out<'_, Handle<Packet>>,
+    room: Room,
+    count: Out<'_, usize>,
 ) -> Status {
     call(|| {
         let sparse = sparse.pin()?;
         let mut extracted = sparse.extracted.lock().unwrap_or_else(PoisonError::into_inner);
-        let packets_of_source = match extracted.entry(source) {
+        let of_source = match extracted.entry(source) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => unknown.insert(sparse.operation.extract(source).map_err(of_sparse)?),
         };
-        let held = packets_of_source.len();
-        if packets.is_null() || room < held {
+        let handles = if packets.takes(room, of_source.len()) {
+            std::mem::take(of_source).into_iter().map(Handle::new).collect::<Result<Vec<_>, _>>()?
+        } else {
             // Only the number is stored, or the refusal of an array that is too short; the packets stay.
-            let none = vec![Handle::<Packet>::from_number(0); held];
-            // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-            return unsafe { store(&none, (packets, room), count, "packets") };
-        }
-        let taken = std::mem::take(packets_of_source);
-        let handles = taken.into_iter().map(Handle::new).collect::<Result<Vec<_>, _>>()?;
-        // SAFETY: the caller passes null or an array with that room, and null or a valid pointer.
-        unsafe { store(&handles, (packets, room), count, "packets") }
+            vec![Handle::from_number(0); of_source.len()]
+        };
+        store(&handles, (packets, room), count, "packets")
     })
 }

@@ -1,6 +1,6 @@
 //! Streams of GPUs.
 
-use crate::call::call;
+use crate::call::call_for;
 use crate::object::Handle;
 use crate::pointer::Out;
 use crate::status::{Refusal, Status};
@@ -14,18 +14,15 @@ use std::sync::Arc;
 unsafe extern "C" fn halocline_stream_cuda(
     device: i32,
     cuda_stream: *mut c_void,
-    stream: *mut Handle<Arc<Stream>>,
+    stream: Out<'_, Handle<Arc<Stream>>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid pointer to a handle.
-        let out = unsafe { Out::new(stream, "stream") }?;
+    call_for(stream, "stream", || {
         let ordinal = u32::try_from(device).map_err(|_| {
             Refusal::argument(format!("device is {device}; give the number of a GPU, from 0"))
         })?;
         let device = cuda::device(ordinal)?;
         // SAFETY: the header asks for 0 or a stream that is destroyed after this handle and all uses of it.
         let borrowed = unsafe { device.borrow_stream(RawStream(cuda_stream.addr())) }?;
-        out.set(Handle::new(Arc::new(borrowed))?);
-        Ok(())
+        Handle::new(Arc::new(borrowed))
     })
 }

@@ -1,7 +1,7 @@
 //! Traces: a timeline of all ranks.
 
 use crate::call::call;
-use crate::collective::collective;
+use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::object::Handle;
 use crate::pointer::{Out, text};
@@ -101,21 +101,18 @@ fn failed(error: TraceError) -> Refusal {
 unsafe extern "C" fn halocline_trace_begin(
     comm: Handle<Comm>,
     path: *const c_char,
-    trace: *mut Handle<Recording>,
+    trace: Out<'_, Handle<Recording>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let parsed = (|| {
-            // SAFETY: the caller passes null or a valid pointer to a handle.
-            let out = unsafe { Out::new(trace, "trace") }?;
-            // SAFETY: the caller passes null or a string with a closing zero.
-            Ok((out, unsafe { text(path, "path") }?, RecordedRank::claim(comm.comm.rank())?))
-        })();
-        let (out, path, rank) = collective(&comm.comm, "trace_begin", parsed, |_, parsed| Ok(parsed))?;
-        listen();
-        let running = Running::begin(rank, &comm.comm, Path::new(path)).map_err(failed)?;
-        out.set(Handle::new(Recording { comm: comm.comm.clone(), running: Mutex::new(Some(running)) })?);
-        Ok(())
+        let comm = &comm.comm;
+        // SAFETY: the caller passes null or a string with a closing zero.
+        let parse = || Ok((unsafe { text(path, "path") }?, RecordedRank::claim(comm.rank())?));
+        collective_for(comm, "trace_begin", (trace, "trace"), parse, |_, (path, rank)| {
+            listen();
+            let running = Running::begin(rank, comm, Path::new(path)).map_err(failed)?;
+            Handle::new(Recording { comm: comm.clone(), running: Mutex::new(Some(running)) })
+        })
     })
 }
 

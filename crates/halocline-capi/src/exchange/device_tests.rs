@@ -32,21 +32,20 @@ fn a_scheduled_exchange_runs_in_the_order_of_its_stream() {
     for (step, streams) in [(1.0, Some(ring.stream)), (2.0, None)] {
         ring.array.write(&stream, &[-1.0, step, 1.0, 2.0, 10.0 * step, -1.0]).unwrap();
         let first = streams.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the array has as many handles, and the pointer is that of a variable.
+        // SAFETY: the array has as many handles.
         let begun = unsafe {
-            halocline_schedule_exchange(ring.halo, 0, first, usize::from(!first.is_null()), &mut pending)
+            let count = usize::from(!first.is_null());
+            halocline_schedule_exchange(ring.halo, 0, first, count, Out::of(&mut pending))
         };
         assert_eq!(begun, Status::OK);
         assert_eq!(halocline_schedule_wait(pending, ring.stream), Status::OK);
         assert_eq!(ring.array.read(&stream).unwrap(), [10.0 * step, step, 1.0, 2.0, 10.0 * step, step]);
         let mut ready = -1;
-        // SAFETY: the pointer is that of a variable.
-        assert_eq!((unsafe { halocline_is_ready(pending, &mut ready) }, ready), (Status::OK, 1));
+        assert_eq!((halocline_is_ready(pending, Out::of(&mut ready)), ready), (Status::OK, 1));
         assert_eq!(halocline_wait(pending), Status::OK);
     }
     let mut reclaimed = -1;
-    // SAFETY: the pointer is that of a variable.
-    assert_eq!((unsafe { halocline_reclaim(ring.halo, &mut reclaimed) }, reclaimed), (Status::OK, 1));
+    assert_eq!((halocline_reclaim(ring.halo, Out::of(&mut reclaimed)), reclaimed), (Status::OK, 1));
 }
 
 #[test]
@@ -57,8 +56,10 @@ fn wrong_streams_are_refused_and_take_no_epoch() {
     let elsewhere = Handle::new(Arc::new(elsewhere)).unwrap();
     let mut pending = PendingExchange { exchange: 0, epoch: 0 };
     let begin = |streams: &[Handle<Arc<Stream>>], pending: &mut PendingExchange| {
-        // SAFETY: the array has as many handles, and the pointer is that of a variable.
-        unsafe { halocline_schedule_exchange(ring.halo, 0, streams.as_ptr(), streams.len(), pending) }
+        // SAFETY: the array has as many handles.
+        unsafe {
+            halocline_schedule_exchange(ring.halo, 0, streams.as_ptr(), streams.len(), Out::of(pending))
+        }
     };
     assert_eq!(begin(&[elsewhere], &mut pending), Status::ARGUMENT);
     assert_eq!(begin(&[ring.stream, Handle::from_number(0)], &mut pending), Status::HANDLE);
