@@ -5,7 +5,7 @@ use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::domain::domain;
 use crate::object::Handle;
-use crate::options::{self, Options};
+use crate::options::{Given, Options};
 use crate::pattern::BoundPattern;
 use crate::pointer::{Out, Room, array, store};
 use crate::status::{Refusal, Status};
@@ -35,50 +35,44 @@ unsafe impl Options for Cells {
 /// The domains that structs describe. They lie one after the other, each of the size that the first one has.
 ///
 /// # Safety
-/// `first` is null or points to `count` valid option structs of the same size, whose arrays have as many elements as they say.
+/// `first` is null or points to `count` option structs of the same size.
 pub(crate) unsafe fn domains(
-    first: *const Cells,
+    first: Given<'_, Cells>,
     count: usize,
     rank: usize,
 ) -> Result<Vec<UnstructuredDomain>, Refusal> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the caller passes null or a valid option struct.
-    let stride = unsafe { options::required(first) }?.size;
+    let stride = first.required()?.size;
     let made = (0..count).map(|at| {
-        // The structs fit in memory, so that this cannot overflow for valid arguments.
-        let given = first.wrapping_byte_add(at.wrapping_mul(stride));
-        // SAFETY: the caller passes `count` valid structs of one size.
-        let made = unsafe { one(given, rank) };
-        made.map_err(|refusal| {
+        // SAFETY: the caller passes `count` structs of one size, which fit in memory, so that the product does not overflow.
+        let given = unsafe { first.after(at.wrapping_mul(stride)) };
+        one(&given, rank).map_err(|refusal| {
             Refusal::new(refusal.status, format!("domain {at} of the list: {}", refusal.message))
         })
     });
     made.collect()
 }
 
-/// # Safety
-/// `given` points to a valid option struct, whose arrays have as many elements as it says.
-unsafe fn one(given: *const Cells, rank: usize) -> Result<UnstructuredDomain, Refusal> {
-    // SAFETY: the caller passes a valid option struct.
-    let given = unsafe { options::required(given) }?;
-    // SAFETY: the caller promises an array of that many elements.
+fn one(given: &Given<'_, Cells>, rank: usize) -> Result<UnstructuredDomain, Refusal> {
+    let given = given.required()?;
+    // SAFETY: C promises an array of that many elements.
     let ids = unsafe { array(given.ids, given.count, "ids") }?.to_vec();
     let forms = [!given.halo_ids.is_null(), !given.halo_indices.is_null(), !given.owners.is_null()];
     let domain = match forms {
-        // SAFETY: the caller promises an array of that many elements.
+        // SAFETY: C promises an array of that many elements.
         [false, true, false] => unsafe {
             let indices = array(given.halo_indices, given.halo_count, "halo_indices")?;
             UnstructuredDomain::from_indices(given.number, ids, indices)
         },
         [false, false, true] if given.halo_count == 0 => {
-            // SAFETY: the caller promises an element for each cell.
+            // SAFETY: C promises an element for each cell.
             let owners = unsafe { array(given.owners, given.count, "owners") }?;
             UnstructuredDomain::from_owners(given.number, rank, ids, owners.to_vec())
         }
         [_, false, false] => {
-            // SAFETY: the caller promises an array of that many elements.
+            // SAFETY: C promises an array of that many elements.
             let halo = unsafe { array(given.halo_ids, given.halo_count, "halo_ids") }?;
             UnstructuredDomain::new(given.number, ids, halo.to_vec())
         }
@@ -88,7 +82,7 @@ unsafe fn one(given: *const Cells, rank: usize) -> Result<UnstructuredDomain, Re
             ));
         }
     };
-    // SAFETY: the caller promises an array of that many elements.
+    // SAFETY: C promises an array of that many elements.
     let levels = unsafe { array(given.levels, given.level_count, "levels") }?;
     Ok(if levels.is_empty() { domain } else { domain.with_levels(levels.to_vec()) })
 }
@@ -97,13 +91,13 @@ unsafe fn one(given: *const Cells, rank: usize) -> Result<UnstructuredDomain, Re
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_pattern_unstructured(
     comm: Handle<Comm>,
-    cells: *const Cells,
+    cells: Given<'_, Cells>,
     count: usize,
     pattern: Out<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        // SAFETY: the caller passes null or as many valid structs.
+        // SAFETY: the caller passes null or as many structs.
         let parse = || unsafe { domains(cells, count, comm.comm.rank()) };
         collective_for(&comm.comm, "pattern", (pattern, "pattern"), parse, |within, domains| {
             Handle::new(BoundPattern::new(Pattern::unstructured(within, &domains)?, &comm))

@@ -3,7 +3,7 @@
 use crate::call::{call, call_for};
 use crate::collective::{collective, collective_for};
 use crate::object::Handle;
-use crate::options::{self, Options};
+use crate::options::{self, Given, Options};
 use crate::pointer::{Out, array, array_mut, fill, text};
 use crate::status::{Refusal, Status};
 use halocline::comm::mpi;
@@ -78,37 +78,29 @@ const MOST_THREADS: usize = 1 << 15;
 
 /// The ranks of an `MPI_Comm`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_from_mpi(
+extern "C" fn halocline_comm_from_mpi(
     mpi_comm: usize,
     mpi_comm_bytes: usize,
-    given: *const MpiOptions,
+    given: Given<'_, MpiOptions>,
     comm: Out<'_, Handle<Comm>>,
 ) -> Status {
-    call_for(comm, "comm", || {
-        // SAFETY: the caller passes null or a valid option struct.
-        let given = unsafe { options::optional(given) }?;
-        join(mpi::Given::C { value: mpi_comm, bytes: mpi_comm_bytes }, &given)
-    })
+    call_for(comm, "comm", || join(mpi::Given::C { value: mpi_comm, bytes: mpi_comm_bytes }, &given))
 }
 
 /// The ranks of an `MPI_Fint`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_comm_from_fortran(
+extern "C" fn halocline_comm_from_fortran(
     mpi_comm: i32,
-    given: *const MpiOptions,
+    given: Given<'_, MpiOptions>,
     comm: Out<'_, Handle<Comm>>,
 ) -> Status {
-    call_for(comm, "comm", || {
-        // SAFETY: the caller passes null or a valid option struct.
-        let given = unsafe { options::optional(given) }?;
-        join(mpi::Given::Fortran(mpi_comm), &given)
-    })
+    call_for(comm, "comm", || join(mpi::Given::Fortran(mpi_comm), &given))
 }
 
 /// Joins the ranks of a communicator of the program.
-fn join(given: mpi::Given, choices: &MpiOptions) -> Result<Handle<Comm>, Refusal> {
-    let node_aware = options::switch(choices.node_aware, "node_aware")?;
-    let handle = mpi::communicator(given).map_err(CommError::from)?;
+fn join(comm: mpi::Given, given: &Given<'_, MpiOptions>) -> Result<Handle<Comm>, Refusal> {
+    let node_aware = options::switch(given.optional()?.node_aware, "node_aware")?;
+    let handle = mpi::communicator(comm).map_err(CommError::from)?;
     // SAFETY: `communicator` has found the handle to be one of the loaded library, and the header forbids to finalise MPI during
     // the call.
     Handle::new(Comm::first(unsafe { Communicator::from_mpi(handle, node_aware) }?))

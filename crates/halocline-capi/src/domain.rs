@@ -61,29 +61,25 @@ extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: Ou
 
 /// The shape of a domain of this rank.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pattern_domain(
+extern "C" fn halocline_pattern_domain(
     pattern: Handle<BoundPattern>,
     index: usize,
-    shape: *mut DomainShape,
+    shape: Out<'_, DomainShape>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid struct that begins with its size.
-        let given: DomainShape = unsafe { options::required(shape) }?;
+    let describe = || {
         let pattern = pattern.pin()?;
         let domain = domain(&pattern, index)?;
         let extents = domain.extents();
-        let filled = DomainShape {
-            size: given.size,
+        Ok(DomainShape {
             axes: extents.len(),
             number: domain.number(),
             owned_count: domain.owned_count() as u64,
             extents: std::array::from_fn(|axis| extents.get(axis).copied().unwrap_or(1)),
             owned: CellBox::of(&domain.owned()),
-        };
-        // SAFETY: `required` has found `given.size` bytes at `shape`, which the caller lets this call write.
-        unsafe { options::write(shape, filled, given.size) };
-        Ok(())
-    })
+            ..DomainShape::defaults()
+        })
+    };
+    call(|| options::fill(shape, describe))
 }
 
 /// The owned cells whose stencil reads no halo cell.

@@ -8,7 +8,7 @@ use crate::collective::{collective_for, refused};
 use crate::comm::{Comm, deadline};
 use crate::grid::{self, HaloWidths};
 use crate::object::{Handle, Pinned};
-use crate::options::{self, Options};
+use crate::options::{self, Given, Options};
 use crate::pattern::BoundPattern;
 use crate::pattern_links::Links;
 use crate::pointer::{Out, Place, Room, array, optional_array, store_text, text};
@@ -49,12 +49,8 @@ unsafe impl Options for BindChoices {
 }
 
 /// The options that a struct describes.
-///
-/// # Safety
-/// `given` is null or a valid option struct, whose array has as many elements as it says.
-pub(crate) unsafe fn bind_options(given: *const BindChoices) -> Result<BindOptions, Refusal> {
-    // SAFETY: the caller passes null or a valid option struct.
-    let given = unsafe { options::optional(given) }?;
+pub(crate) fn bind_options(given: &Given<'_, BindChoices>) -> Result<BindOptions, Refusal> {
+    let given = given.optional()?;
     let link = match given.link {
         0 => LinkChoice::Auto,
         1 => LinkChoice::Push,
@@ -82,7 +78,7 @@ pub(crate) unsafe fn bind_options(given: *const BindChoices) -> Result<BindOptio
             "reserved is not 0; initialise the struct with HALOCLINE_BIND_OPTIONS_INIT",
         ));
     }
-    // SAFETY: the caller promises an array of that many elements.
+    // SAFETY: C promises an array of that many elements.
     let streams = unsafe { array(given.streams, given.stream_count, "streams") }?;
     let streams = streams.iter().map(|stream| Ok(Arc::clone(&*stream.pin()?)));
     let bind = BindOptions::default()
@@ -96,7 +92,7 @@ pub(crate) unsafe fn bind_options(given: *const BindChoices) -> Result<BindOptio
     if given.name.is_null() {
         return Ok(bind);
     }
-    // SAFETY: the caller promises a string with a closing zero.
+    // SAFETY: C promises a string with a closing zero.
     Ok(bind.name(unsafe { text(given.name, "name") }?))
 }
 
@@ -118,7 +114,7 @@ unsafe extern "C" fn halocline_bind(
     comm: Handle<Comm>,
     bindings: *const Binding,
     count: usize,
-    options: *const BindChoices,
+    options: Given<'_, BindChoices>,
     halo: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     // SAFETY: the caller keeps the contract of `halocline_bind_alternatives` for one set.
@@ -132,7 +128,7 @@ unsafe extern "C" fn halocline_bind_alternatives(
     bindings: *const Binding,
     count: usize,
     sets: usize,
-    options: *const BindChoices,
+    options: Given<'_, BindChoices>,
     halo: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
@@ -145,9 +141,7 @@ unsafe extern "C" fn halocline_bind_alternatives(
             }
             // SAFETY: the caller passes null or `count` bindings for each set.
             let bindings = unsafe { array(bindings, count.saturating_mul(sets), "bindings") }?;
-            let fields = fields_of(&comm, bindings)?;
-            // SAFETY: the caller passes null or a valid struct.
-            Ok((fields, unsafe { bind_options(options) }?))
+            Ok((fields_of(&comm, bindings)?, bind_options(&options)?))
         };
         collective_for(&comm.comm, "bind", (halo, "halo"), parse, |comm, (fields, options)| {
             let of_set = |set: usize| -> Vec<(&Pattern, &Field)> {
@@ -318,15 +312,14 @@ extern "C" fn halocline_alternative(
 
 /// The same fields with a narrower halo.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_narrowed(
+extern "C" fn halocline_narrowed(
     halo: Handle<HaloExchange>,
-    to: *const HaloWidths,
+    to: Given<'_, HaloWidths>,
     narrowed: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
         let halo = halo.pin()?;
-        // SAFETY: the caller passes null or a valid struct.
-        let parsed = narrowed.checked("narrowed").and_then(|out| Ok((out, unsafe { grid::halo(to) }?)));
+        let parsed = narrowed.checked("narrowed").and_then(|out| Ok((out, grid::halo(&to)?)));
         match parsed {
             Ok((out, to)) => {
                 out.set(Handle::new(halo.narrowed_if(Ok(&to))?)?);

@@ -5,7 +5,7 @@ use crate::comm::Comm;
 use crate::keep_alive::{KeepAlive, Release};
 use crate::layout::{LayoutOptions, layout};
 use crate::object::Handle;
-use crate::options::{self, Options};
+use crate::options::{Given, Options};
 use crate::pointer::{Out, Room, store};
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
@@ -35,14 +35,13 @@ unsafe impl Options for MemoryOptions {
 
 /// A field in memory of the program.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_field_create(
-    memory: *const MemoryOptions,
-    shape: *const LayoutOptions,
+extern "C" fn halocline_field_create(
+    memory: Given<'_, MemoryOptions>,
+    shape: Given<'_, LayoutOptions>,
     field: Out<'_, Handle<Field>>,
 ) -> Status {
     call_for(field, "field", || {
-        // SAFETY: the caller passes null or valid structs.
-        let (memory, layout) = unsafe { (options::required(memory)?, layout(shape)?) };
+        let (memory, layout) = (memory.required()?, layout(&shape)?);
         // SAFETY: the header asks for a function that any thread may call once with the context, after this call has succeeded.
         let keep = Arc::new(unsafe { KeepAlive::new(memory.release, memory.context) });
         // SAFETY: the header asks for memory that stays valid until the function is called, or, without one, as long as
@@ -96,30 +95,28 @@ unsafe fn in_memory(
 
 /// A field in new memory that as many peers as possible can access.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_field_allocate(
+extern "C" fn halocline_field_allocate(
     comm: Handle<Comm>,
-    shape: *const LayoutOptions,
+    shape: Given<'_, LayoutOptions>,
     field: Out<'_, Handle<Field>>,
 ) -> Status {
     call_for(field, "field", || {
-        // SAFETY: the caller passes null or a valid struct.
-        let layout = unsafe { layout(shape) }?;
+        let layout = layout(&shape)?;
         Handle::new(Field::allocate(&comm.pin()?.comm, layout)?)
     })
 }
 
 /// Another field in the memory of a field.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_field_view(
+extern "C" fn halocline_field_view(
     field: Handle<Field>,
     base: *mut c_void,
-    shape: *const LayoutOptions,
+    shape: Given<'_, LayoutOptions>,
     view: Out<'_, Handle<Field>>,
 ) -> Status {
     call_for(view, "view", || {
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| crate::pointer::null("base of the view"))?;
-        // SAFETY: the caller passes null or a valid struct.
-        let layout = unsafe { layout(shape) }?;
+        let layout = layout(&shape)?;
         Handle::new(field.pin()?.view(base, layout)?)
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::call::{call, call_for};
 use crate::object::Handle;
-use crate::options::{self, Options};
+use crate::options::{self, Given, Options};
 use crate::pointer::{Out, array, optional_array};
 use crate::status::{Refusal, Status};
 use halocline::{Decomposition, Halo, Neighbours, RegularGrid};
@@ -44,12 +44,8 @@ unsafe impl Options for HaloWidths {
 }
 
 /// The halo that a struct describes.
-///
-/// # Safety
-/// `halo` is null or a valid option struct, whose arrays have as many elements as it has axes.
-pub(crate) unsafe fn halo(halo: *const HaloWidths) -> Result<Halo, Refusal> {
-    // SAFETY: the caller passes null or a valid option struct.
-    let given = unsafe { options::required(halo) }?;
+pub(crate) fn halo(halo: &Given<'_, HaloWidths>) -> Result<Halo, Refusal> {
+    let given = halo.required()?;
     let neighbours = match given.neighbours {
         0 => Neighbours::All,
         1 => Neighbours::Faces,
@@ -69,9 +65,9 @@ pub(crate) unsafe fn halo(halo: *const HaloWidths) -> Result<Halo, Refusal> {
         ));
     }
     axes(given.axes, "the halo")?;
-    // SAFETY: the caller promises an array of that many elements.
+    // SAFETY: C promises an array of that many elements.
     let low = unsafe { array(given.low, given.axes, "low of the halo") }?;
-    // SAFETY: the caller promises an array of that many elements.
+    // SAFETY: C promises an array of that many elements.
     let high = unsafe { array(given.high, given.axes, "high of the halo") }?;
     let widths: Vec<_> = low.iter().copied().zip(high.iter().copied()).collect();
     Ok(Halo::per_axis(widths).neighbours(neighbours))
@@ -85,16 +81,12 @@ fn axes(axes: usize, what: &str) -> Result<(), Refusal> {
 }
 
 /// The grid that a struct describes, and its number of axes.
-///
-/// # Safety
-/// `grid` is null or a valid option struct, whose arrays have as many elements as it has axes.
-unsafe fn regular(grid: *const Grid) -> Result<(RegularGrid, usize), Refusal> {
-    // SAFETY: the caller passes null or a valid option struct.
-    let given = unsafe { options::required(grid) }?;
+fn regular(grid: &Given<'_, Grid>) -> Result<(RegularGrid, usize), Refusal> {
+    let given = grid.required()?;
     axes(given.axes, "the grid")?;
-    // SAFETY: the caller promises an array of that many elements.
+    // SAFETY: C promises an array of that many elements.
     let extents = unsafe { array(given.extents, given.axes, "extents of the grid") }?;
-    // SAFETY: the caller promises null or an array of that many elements.
+    // SAFETY: C promises null or an array of that many elements.
     let periodic = unsafe { optional_array(given.periodic, given.axes, "periodic of the grid") }?;
     let mut grid = RegularGrid::new(extents);
     if let Some(periodic) = periodic {
@@ -107,29 +99,24 @@ unsafe fn regular(grid: *const Grid) -> Result<(RegularGrid, usize), Refusal> {
 
 /// One block for each domain, chosen by the library.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_decompose(
-    grid: *const Grid,
+extern "C" fn halocline_decompose(
+    grid: Given<'_, Grid>,
     ranks: usize,
     decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
-    call_for(decomposition, "decomposition", || {
-        // SAFETY: the caller passes null or a valid struct.
-        let (grid, _) = unsafe { regular(grid) }?;
-        Handle::new(grid.decompose(ranks)?)
-    })
+    call_for(decomposition, "decomposition", || Handle::new(regular(&grid)?.0.decompose(ranks)?))
 }
 
 /// A number of blocks for each axis.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_decompose_into(
-    grid: *const Grid,
+    grid: Given<'_, Grid>,
     blocks: *const usize,
     ranks: usize,
     decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(decomposition, "decomposition", || {
-        // SAFETY: the caller passes null or a valid struct.
-        let (grid, axes) = unsafe { regular(grid) }?;
+        let (grid, axes) = regular(&grid)?;
         // SAFETY: the caller passes null or one element for each axis.
         let blocks = unsafe { array(blocks, axes, "blocks") }?;
         Handle::new(grid.decompose_into(blocks, ranks)?)
@@ -139,15 +126,14 @@ unsafe extern "C" fn halocline_decompose_into(
 /// Cuts at given positions.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_decompose_at(
-    grid: *const Grid,
+    grid: Given<'_, Grid>,
     counts: *const usize,
     cuts: *const usize,
     ranks: usize,
     decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(decomposition, "decomposition", || {
-        // SAFETY: the caller passes null or a valid struct.
-        let (grid, axes) = unsafe { regular(grid) }?;
+        let (grid, axes) = regular(&grid)?;
         // SAFETY: the caller passes null or one element for each axis.
         let counts = unsafe { array(counts, axes, "counts") }?;
         let all = counts.iter().fold(0usize, |all, &count| all.saturating_add(count));
@@ -166,7 +152,7 @@ unsafe extern "C" fn halocline_decompose_at(
 /// Any boxes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_decompose_boxes(
-    grid: *const Grid,
+    grid: Given<'_, Grid>,
     count: usize,
     owners: *const usize,
     firsts: *const usize,
@@ -175,8 +161,7 @@ unsafe extern "C" fn halocline_decompose_boxes(
     decomposition: Out<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(decomposition, "decomposition", || {
-        // SAFETY: the caller passes null or a valid struct.
-        let (grid, axes) = unsafe { regular(grid) }?;
+        let (grid, axes) = regular(&grid)?;
         let numbers = count.saturating_mul(axes);
         // SAFETY: the caller passes null or an element for each box.
         let owners = unsafe { array(owners, count, "owners") }?;

@@ -1,6 +1,6 @@
 //! Layouts of arrays: element type, extents, byte strides.
 
-use crate::options::{self, Options};
+use crate::options::{self, Given, Options};
 use crate::pointer::{array, optional_array, text};
 use crate::status::Refusal;
 use halocline::{ElementType, Layout};
@@ -32,12 +32,8 @@ unsafe impl Options for LayoutOptions {
 const DIMENSIONS: usize = 64;
 
 /// The layout that a struct describes.
-///
-/// # Safety
-/// `layout` is null or a valid option struct, whose arrays have as many elements as it says.
-pub(crate) unsafe fn layout(layout: *const LayoutOptions) -> Result<Layout, Refusal> {
-    // SAFETY: the caller passes null or a valid option struct.
-    let given = unsafe { options::required(layout) }?;
+pub(crate) fn layout(layout: &Given<'_, LayoutOptions>) -> Result<Layout, Refusal> {
+    let given = layout.required()?;
     let element = element(given.element)?;
     for (count, what) in [
         (given.dimensions, "dimensions"),
@@ -50,25 +46,25 @@ pub(crate) unsafe fn layout(layout: *const LayoutOptions) -> Result<Layout, Refu
             )));
         }
     }
-    // SAFETY: the caller promises an array of that many elements.
+    // SAFETY: C promises an array of that many elements.
     let extents = unsafe { array(given.extents, given.dimensions, "extents of the layout") }?;
-    // SAFETY: the caller promises null or an array of that many elements.
+    // SAFETY: C promises null or an array of that many elements.
     let strides = unsafe { optional_array(given.strides, given.dimensions, "strides of the layout") }?;
     let mut layout = match strides {
         Some(strides) => Layout::strided(element, extents, strides)?,
         None => Layout::c_order(element, extents)?,
     };
     if given.axis_count > 0 {
-        // SAFETY: the caller promises an array of that many elements.
+        // SAFETY: C promises an array of that many elements.
         layout = layout.with_axes(unsafe { array(given.axes, given.axis_count, "axes of the layout") }?)?;
     }
     if given.origin_count > 0 {
-        // SAFETY: the caller promises an array of that many elements.
+        // SAFETY: C promises an array of that many elements.
         layout =
             layout.with_origin(unsafe { array(given.origin, given.origin_count, "origin of the layout") }?);
     }
     if !given.name.is_null() {
-        // SAFETY: the caller promises a string with a closing zero.
+        // SAFETY: C promises a string with a closing zero.
         layout = layout.named(unsafe { text(given.name, "name of the layout") }?);
     }
     if options::flag(given.padded, "padded of the layout")? { Ok(layout.padded()) } else { Ok(layout) }

@@ -88,23 +88,16 @@ unsafe impl Options for Statistics {
 
 /// What a resource has allocated.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_resource_describe(
-    of: Handle<Resource>,
-    statistics: *mut Statistics,
-) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid struct that begins with its size.
-        let given: Statistics = unsafe { options::required(statistics) }?;
+extern "C" fn halocline_resource_describe(of: Handle<Resource>, statistics: Out<'_, Statistics>) -> Status {
+    let describe = || {
         let found = of.pin()?.statistics();
-        let filled = Statistics {
-            size: given.size,
+        Ok(Statistics {
             in_use: found.in_use,
             peak: found.peak,
             allocations: found.allocations,
             spilled: found.spilled,
-        };
-        // SAFETY: `required` has found `given.size` bytes at `statistics`, which the caller lets this call write.
-        unsafe { options::write(statistics, filled, given.size) };
-        Ok(())
-    })
+            ..Statistics::defaults()
+        })
+    };
+    call(|| options::fill(statistics, describe))
 }

@@ -4,7 +4,7 @@ use crate::call::{call, call_for, callback};
 use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::object::Handle;
-use crate::options;
+use crate::options::{self, Given};
 use crate::packet::{PacketOptions, of_comm, of_packet, packets};
 use crate::pointer::{Out, Place, text};
 use crate::status::{Refusal, Status};
@@ -93,16 +93,15 @@ extern "C" fn halocline_neighbors_ranks(
 
 /// Starts a round.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_neighbors_start(
+extern "C" fn halocline_neighbors_start(
     neighbors: Handle<NeighborExchange>,
     id: u32,
-    left: *const PacketOptions,
-    right: *const PacketOptions,
+    left: Given<'_, PacketOptions>,
+    right: Given<'_, PacketOptions>,
     round: Out<'_, Handle<Round>>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or valid structs.
-        let [left, right] = unsafe { packets(left, right) }?;
+        let [left, right] = packets(&left, &right)?;
         let out = round.checked("round")?;
         let started = neighbors.pin()?.start(id, Sides { left, right }).map_err(of_neighbor)?;
         out.set(Handle::new(started)?);
@@ -133,17 +132,16 @@ impl<'a> Came<'a> {
 
 /// Starts a round and waits for it.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_neighbors_exchange(
+extern "C" fn halocline_neighbors_exchange(
     neighbors: Handle<NeighborExchange>,
     id: u32,
-    left: *const PacketOptions,
-    right: *const PacketOptions,
+    left: Given<'_, PacketOptions>,
+    right: Given<'_, PacketOptions>,
     from_left: Out<'_, Handle<Packet>>,
     from_right: Out<'_, Handle<Packet>>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or valid structs.
-        let [left, right] = unsafe { packets(left, right) }?;
+        let [left, right] = packets(&left, &right)?;
         let out = Came::new(from_left, from_right)?;
         out.set(neighbors.pin()?.exchange(id, Sides { left, right }).map_err(of_neighbor)?)
     })

@@ -1,7 +1,8 @@
 //! Option structs of C, which begin with their size: programs and libraries of different versions understand each other.
 
-use crate::pointer::checked;
+use crate::pointer::{Out, checked};
 use crate::status::Refusal;
+use std::marker::PhantomData;
 use std::mem::size_of;
 
 /// An option struct.
@@ -25,11 +26,47 @@ pub(crate) unsafe trait Options: Sized {
     }
 }
 
-/// The options at an address.
+/// A pointer parameter of an exported function, to an option struct. Rust code makes none. C promises that it is null, or that a
+/// `size_t` may be read there, and then as many bytes as it says, until the call ends; and that the memory that the struct describes is
+/// as the header says.
+#[repr(transparent)]
+pub(crate) struct Given<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<T: Options> Given<'_, T> {
+    /// The options.
+    pub(crate) fn required(&self) -> Result<T, Refusal> {
+        // SAFETY: C promises that the pointer is null, or that a `size_t` may be read there, and then as many bytes as it says.
+        let bytes = unsafe { bytes(self.0) }?;
+        let mut value = T::defaults();
+        let count = bytes.len().min(size_of::<T>());
+        // SAFETY: both have that many bytes, do not overlap, and any bytes are a value of an option struct.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut value).cast::<u8>(), count) };
+        Ok(value)
+    }
+
+    /// As [`Given::required`]; null stands for the defaults.
+    pub(crate) fn optional(&self) -> Result<T, Refusal> {
+        if self.is_null() { Ok(T::defaults()) } else { self.required() }
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Another struct of the same array.
+    ///
+    /// # Safety
+    /// C promises an array that has a struct that many bytes after this one.
+    pub(crate) unsafe fn after(&self, bytes: usize) -> Self {
+        Self(self.0.wrapping_byte_add(bytes), PhantomData)
+    }
+}
+
+/// The bytes of the option struct at an address, as many as the program has.
 ///
 /// # Safety
-/// `pointer` is null, or a `size_t` may be read there, and then as many bytes as it says.
-pub(crate) unsafe fn required<T: Options>(pointer: *const T) -> Result<T, Refusal> {
+/// `pointer` is null, or a `size_t` may be read there, and then as many bytes as it says, as long as the result lives.
+unsafe fn bytes<'a, T: Options>(pointer: *const T) -> Result<&'a [u8], Refusal> {
     let first = checked(pointer.cast_mut(), T::NAME)?.cast::<usize>();
     // SAFETY: the caller promises that a `size_t` may be read here; `checked` has found the pointer neither null nor misaligned.
     let size = unsafe { first.read() };
@@ -51,19 +88,7 @@ pub(crate) unsafe fn required<T: Options>(pointer: *const T) -> Result<T, Refusa
             own + unknown
         )));
     }
-    let mut value = T::defaults();
-    // SAFETY: both have that many bytes, do not overlap, and any bytes are a value of an option struct.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut value).cast::<u8>(), size.min(own)) };
-    Ok(value)
-}
-
-/// As [`required`]; null stands for the defaults.
-///
-/// # Safety
-/// `pointer` is null, or a `size_t` may be read there, and then as many bytes as it says.
-pub(crate) unsafe fn optional<T: Options>(pointer: *const T) -> Result<T, Refusal> {
-    // SAFETY: the caller keeps the contract of `required`, which is the same.
-    if pointer.is_null() { Ok(T::defaults()) } else { unsafe { required(pointer) } }
+    Ok(bytes)
 }
 
 /// No struct has as many bytes; a number that was never set is refused before it is read.
@@ -89,17 +114,24 @@ pub(crate) fn flag(value: i32, name: &str) -> Result<bool, Refusal> {
     }
 }
 
-/// Stores a struct that a call fills, as many bytes as the program has of it.
-///
-/// # Safety
-/// `size` bytes may be written at `pointer`.
-pub(crate) unsafe fn write<T: Options>(pointer: *mut T, value: T, size: usize) {
-    // SAFETY: the caller promises that `size` bytes may be written, and `value` has at least as many as are copied.
+/// Stores the struct that a closure returns and its size, as many bytes as the program has of it. Its size is checked first.
+pub(crate) fn fill<T: Options>(
+    out: Out<'_, T>,
+    body: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<(), Refusal> {
+    let place = out.address();
+    // SAFETY: C promises that the pointer is null, or that a `size_t` may be read there, and then as many bytes as it says.
+    let size = unsafe { bytes(place) }?.len();
+    let mut value = body()?;
+    // SAFETY: `value` is `repr(C)` and begins with a `size_t`. C promises that `size` bytes may be written at `place`, and `value` has
+    // at least as many as are copied.
     unsafe {
+        (&raw mut value).cast::<usize>().write(size);
         std::ptr::copy_nonoverlapping(
             (&raw const value).cast::<u8>(),
-            pointer.cast::<u8>(),
+            place.cast(),
             size.min(size_of::<T>()),
-        )
-    };
+        );
+    }
+    Ok(())
 }

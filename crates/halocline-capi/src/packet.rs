@@ -3,8 +3,8 @@
 use crate::call::call;
 use crate::keep_alive::{KeepAlive, Release};
 use crate::object::Handle;
-use crate::options::{self, Options};
-use crate::pointer::array;
+use crate::options::{self, Given, Options};
+use crate::pointer::{Out, array};
 use crate::status::{Refusal, Status};
 use halocline::comm::CommError;
 use halocline::device::cuda;
@@ -39,25 +39,20 @@ unsafe impl Options for PacketOptions {
 
 /// The packet that a struct describes; `None` for null. Takes the payload: the program's function is called once, also if
 /// this or a later step fails.
-///
-/// # Safety
-/// `given` is null or a valid option struct, whose memory has as many bytes as it says. That of the payload stays valid and
-/// unchanged until the program's function is called.
-pub(crate) unsafe fn packet(given: *const PacketOptions) -> Result<Option<Packet>, Refusal> {
+pub(crate) fn packet(given: &Given<'_, PacketOptions>) -> Result<Option<Packet>, Refusal> {
     if given.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller passes a valid option struct.
-    let given = unsafe { options::required(given) }?;
+    let given = given.required()?;
     // SAFETY: the header asks for a function that any thread may call once with the context.
     let keep = unsafe { KeepAlive::new(given.release, given.context) };
     keep.arm();
-    // SAFETY: the caller promises memory of that many bytes.
+    // SAFETY: C promises memory of that many bytes.
     let metadata = unsafe { array(given.metadata.cast::<u8>(), given.metadata_bytes, "metadata") }?.to_vec();
     if !options::flag(given.has_payload, "has_payload")? {
         return Ok(Some(Packet::new(metadata, None)));
     }
-    // SAFETY: the caller promises memory of that many bytes, which stays until `keep` is dropped.
+    // SAFETY: the header asks for memory that stays valid and unchanged until the program's function is called, when `keep` is dropped.
     let payload = unsafe { payload(&given, keep) }?;
     Ok(Some(Packet::new(metadata, Some(payload))))
 }
@@ -93,15 +88,11 @@ unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refu
 }
 
 /// The packets for both sides. Both structs are read, so that both functions are called.
-///
-/// # Safety
-/// As [`packet`], of both.
-pub(crate) unsafe fn packets(
-    left: *const PacketOptions,
-    right: *const PacketOptions,
+pub(crate) fn packets(
+    left: &Given<'_, PacketOptions>,
+    right: &Given<'_, PacketOptions>,
 ) -> Result<[Option<Packet>; 2], Refusal> {
-    // SAFETY: the caller keeps the contract, which is the same.
-    let (left, right) = unsafe { (packet(left), packet(right)) };
+    let (left, right) = (packet(left), packet(right));
     Ok([left?, right?])
 }
 
@@ -127,12 +118,10 @@ unsafe impl Options for Contents {
 
 /// What a received packet has.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_packet_describe(received: Handle<Packet>, contents: *mut Contents) -> Status {
-    call(|| {
-        // SAFETY: the caller passes null or a valid struct that begins with its size.
-        let given: Contents = unsafe { options::required(contents) }?;
+extern "C" fn halocline_packet_describe(received: Handle<Packet>, contents: Out<'_, Contents>) -> Status {
+    let describe = || {
         let packet = received.pin()?;
-        let mut found = Contents { size: given.size, ..Contents::defaults() };
+        let mut found = Contents::defaults();
         (found.metadata, found.metadata_bytes) = (packet.metadata.as_ptr().cast(), packet.metadata.len());
         if let Some(payload) = &packet.payload {
             found.has_payload = 1;
@@ -141,10 +130,9 @@ unsafe extern "C" fn halocline_packet_describe(received: Handle<Packet>, content
             found.space = i32::from(payload.kind() == MemoryKind::Device);
             found.device = payload.device().map_or(0, |device| device.ordinal() as i32);
         }
-        // SAFETY: `required` has found `given.size` bytes at `contents`, which the caller lets this call write.
-        unsafe { options::write(contents, found, given.size) };
-        Ok(())
-    })
+        Ok(found)
+    };
+    call(|| options::fill(contents, describe))
 }
 
 /// Orders later work of a stream after the content of a received packet.

@@ -5,6 +5,7 @@ use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::grid::{self, HaloWidths};
 use crate::object::Handle;
+use crate::options::Given;
 use crate::pointer::Out;
 use crate::status::{Refusal, Status};
 use halocline::{Communicator, Decomposition, Pattern};
@@ -34,16 +35,15 @@ impl BoundPattern {
 
 /// The pattern of a regular grid.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pattern_regular(
+extern "C" fn halocline_pattern_regular(
     comm: Handle<Comm>,
     decomposition: Handle<Decomposition>,
-    halo: *const HaloWidths,
+    halo: Given<'_, HaloWidths>,
     pattern: Out<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        // SAFETY: the caller passes null or a valid struct.
-        let parse = || Ok((decomposition.pin()?, unsafe { grid::halo(halo) }?));
+        let parse = || Ok((decomposition.pin()?, grid::halo(&halo)?));
         collective_for(&comm.comm, "pattern", (pattern, "pattern"), parse, |within, (decomposition, halo)| {
             Handle::new(BoundPattern::new(Pattern::regular(within, &decomposition, &halo)?, &comm))
         })
@@ -52,16 +52,15 @@ unsafe extern "C" fn halocline_pattern_regular(
 
 /// The pattern that fills a narrower halo.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_pattern_narrowed(
+extern "C" fn halocline_pattern_narrowed(
     pattern: Handle<BoundPattern>,
-    to: *const HaloWidths,
+    to: Given<'_, HaloWidths>,
     narrowed: Out<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;
         let (comm, group) = (pattern.comm.clone(), pattern.group);
-        // SAFETY: the caller passes null or a valid struct.
-        let parse = || unsafe { grid::halo(to) };
+        let parse = || grid::halo(&to);
         collective_for(&pattern.comm, "narrowed", (narrowed, "narrowed"), parse, |within, to| {
             Handle::new(BoundPattern { pattern: pattern.pattern.narrowed(within, &to)?, comm, group })
         })

@@ -5,6 +5,7 @@ use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::exchange::{BindChoices, Binding, PendingExchange, begun, bind_options, fields_of};
 use crate::object::Handle;
+use crate::options::Given;
 use crate::pattern::BoundPattern;
 use crate::pointer::{Out, Room, array, store_text};
 use crate::status::{Refusal, Status};
@@ -23,7 +24,7 @@ unsafe extern "C" fn halocline_pattern_links_create(
     comm: Handle<Comm>,
     patterns: *const Handle<BoundPattern>,
     count: usize,
-    options: *const BindChoices,
+    options: Given<'_, BindChoices>,
     links: Out<'_, Handle<Links>>,
 ) -> Status {
     call(|| {
@@ -36,8 +37,7 @@ unsafe extern "C" fn halocline_pattern_links_create(
                 pattern.check(&comm)?;
                 Ok(pattern.pattern.clone())
             });
-            // SAFETY: the caller passes null or a valid struct.
-            Ok((own.collect::<Result<Vec<_>, Refusal>>()?, unsafe { bind_options(options) }?))
+            Ok((own.collect::<Result<Vec<_>, Refusal>>()?, bind_options(&options)?))
         };
         collective_for(&comm.comm, "pattern_links", (links, "links"), parse, |within, (patterns, options)| {
             let links = PatternLinks::new_with(within, &patterns.iter().collect::<Vec<_>>(), &options)?;

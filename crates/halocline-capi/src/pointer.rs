@@ -31,7 +31,8 @@ pub(crate) fn null(name: &str) -> Refusal {
 }
 
 /// A pointer parameter of an exported function, for a result. Rust code makes none, except in tests. C promises that it is null, or
-/// that a `T` may be written there until the call ends; for an array, as many as the [`Room`] of the call says.
+/// that a `T` may be written there until the call ends; for an array, as many as the [`Room`] of the call says; for an option struct, as
+/// many bytes as its size says, which may be read.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
@@ -60,6 +61,11 @@ impl<'a, T> Out<'a, T> {
     #[inline]
     pub(crate) fn optional(self, name: &'static str) -> Result<Place<'a, T>, Refusal> {
         if self.0.is_null() { Ok(Place(None, PhantomData)) } else { self.checked(name) }
+    }
+
+    /// The address, which may be null or misaligned.
+    pub(crate) fn address(self) -> *mut T {
+        self.0
     }
 
     /// Whether [`store`] stores that many elements of an array here.

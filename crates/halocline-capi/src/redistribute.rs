@@ -7,6 +7,7 @@ use crate::comm::Comm;
 use crate::exchange::{BindChoices, bind_options};
 use crate::grid::{self, HaloWidths};
 use crate::object::Handle;
+use crate::options::Given;
 use crate::pattern::BoundPattern;
 use crate::pointer::{Out, array, text};
 use crate::status::{Refusal, Status};
@@ -15,20 +16,19 @@ use std::ffi::c_char;
 
 /// From one decomposition of a grid to another.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_redistribute_regular(
+extern "C" fn halocline_redistribute_regular(
     comm: Handle<Comm>,
     from: Handle<Decomposition>,
-    from_halo: *const HaloWidths,
+    from_halo: Given<'_, HaloWidths>,
     to: Handle<Decomposition>,
-    to_halo: *const HaloWidths,
+    to_halo: Given<'_, HaloWidths>,
     redistribute: Out<'_, Handle<Redistribute>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
         let out = (redistribute, "redistribute");
         let parse = || {
-            // SAFETY: the caller passes null or valid structs.
-            let (from_halo, to_halo) = unsafe { (grid::halo(from_halo)?, grid::halo(to_halo)?) };
+            let (from_halo, to_halo) = (grid::halo(&from_halo)?, grid::halo(&to_halo)?);
             Ok(((from.pin()?, from_halo), (to.pin()?, to_halo)))
         };
         collective_for(&comm.comm, "redistribution", out, parse, |comm, (from, to)| {
@@ -41,16 +41,16 @@ unsafe extern "C" fn halocline_redistribute_regular(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_redistribute_unstructured(
     comm: Handle<Comm>,
-    from: *const Cells,
+    from: Given<'_, Cells>,
     from_count: usize,
-    to: *const Cells,
+    to: Given<'_, Cells>,
     to_count: usize,
     redistribute: Out<'_, Handle<Redistribute>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
         let (rank, out) = (comm.comm.rank(), (redistribute, "redistribute"));
-        // SAFETY: the caller passes null or as many valid structs.
+        // SAFETY: the caller passes null or as many structs.
         let parse = || unsafe { Ok((domains(from, from_count, rank)?, domains(to, to_count, rank)?)) };
         collective_for(&comm.comm, "redistribution", out, parse, |comm, (from, to)| {
             Handle::new(Redistribute::unstructured(comm, &from, &to)?)
@@ -90,7 +90,7 @@ unsafe extern "C" fn halocline_redistribute_bind(
     from_count: usize,
     to: *const Handle<Field>,
     to_count: usize,
-    options: *const BindChoices,
+    options: Given<'_, BindChoices>,
     halo: Out<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
@@ -98,8 +98,7 @@ unsafe extern "C" fn halocline_redistribute_bind(
         let parse = || {
             // SAFETY: the caller passes null or arrays of that many handles.
             let sides = unsafe { (fields(from, from_count, "from")?, fields(to, to_count, "to")?) };
-            // SAFETY: the caller passes null or a valid struct.
-            Ok((redistribute.pin()?, sides, unsafe { bind_options(options) }?))
+            Ok((redistribute.pin()?, sides, bind_options(&options)?))
         };
         collective_for(&comm.comm, "bind", (halo, "halo"), parse, |comm, (redistribute, sides, options)| {
             let (from, to): (Vec<_>, Vec<_>) = (sides.0.iter().collect(), sides.1.iter().collect());

@@ -3,6 +3,7 @@
 use crate::call::{call, call_for};
 use crate::neighbors::{Came, of_neighbor};
 use crate::object::Handle;
+use crate::options::Given;
 use crate::packet::{PacketOptions, packets};
 use crate::pointer::Out;
 use crate::status::{Refusal, Status};
@@ -52,15 +53,14 @@ extern "C" fn halocline_session_open(
 
 /// Starts the next round of a session.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_session_start(
+extern "C" fn halocline_session_start(
     session: Handle<Series>,
-    left: *const PacketOptions,
-    right: *const PacketOptions,
+    left: Given<'_, PacketOptions>,
+    right: Given<'_, PacketOptions>,
     last: i32,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or valid structs.
-        let [left, right] = unsafe { packets(left, right) }?;
+        let [left, right] = packets(&left, &right)?;
         if last & !(LEFT | RIGHT) != 0 {
             return Err(Refusal::argument(format!(
                 "last is {last}; combine HALOCLINE_LEFT and HALOCLINE_RIGHT"

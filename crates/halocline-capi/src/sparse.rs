@@ -6,6 +6,7 @@ use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::neighbors::{Done, teller};
 use crate::object::Handle;
+use crate::options::Given;
 use crate::packet::{PacketOptions, of_comm, of_packet, packet};
 use crate::pointer::{Out, Room, array, optional_array, store};
 use crate::status::{Refusal, Status};
@@ -73,14 +74,13 @@ unsafe extern "C" fn halocline_sparse_create(
 
 /// Adds a packet.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_sparse_insert(
+extern "C" fn halocline_sparse_insert(
     sparse: Handle<Sparse>,
     destination: usize,
-    given: *const PacketOptions,
+    given: Given<'_, PacketOptions>,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller passes null or a valid struct.
-        let packet = unsafe { packet(given) }?.ok_or_else(|| crate::pointer::null("packet"))?;
+        let packet = packet(&given)?.ok_or_else(|| crate::pointer::null("packet"))?;
         sparse.pin()?.operation.insert(destination, packet).map_err(of_sparse)
     })
 }
