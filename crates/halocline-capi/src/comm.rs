@@ -267,14 +267,9 @@ unsafe extern "C" fn halocline_comm_all_reduce(
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        let op = match operation {
-            0 => Ok(Reduce::Sum),
-            1 => Ok(Reduce::Min),
-            2 => Ok(Reduce::Max),
-            other => Err(Refusal::argument(format!(
-                "operation is {other}; pass HALOCLINE_SUM, HALOCLINE_MIN or HALOCLINE_MAX"
-            ))),
-        };
+        let operations = [Reduce::Sum, Reduce::Min, Reduce::Max];
+        let remedy = "pass HALOCLINE_SUM, HALOCLINE_MIN or HALOCLINE_MAX";
+        let op = options::choice(operation, operations, "operation", remedy);
         macro_rules! reduce {
             ($number:ty) => {{
                 // SAFETY: the caller passes null or an array of that many numbers of the element type.

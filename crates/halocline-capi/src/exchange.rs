@@ -51,28 +51,12 @@ unsafe impl Options for BindChoices {
 /// The options that a struct describes.
 pub(crate) fn bind_options(given: &Given<'_, BindChoices>) -> Result<BindOptions, Refusal> {
     let given = given.optional()?;
-    let link = match given.link {
-        0 => LinkChoice::Auto,
-        1 => LinkChoice::Push,
-        2 => LinkChoice::Pull,
-        3 => LinkChoice::Mailbox,
-        4 => LinkChoice::Message,
-        other => {
-            return Err(Refusal::argument(format!(
-                "link is {other}; set it to HALOCLINE_LINK_AUTO or another link"
-            )));
-        }
-    };
-    let ll = match given.ll {
-        0 => None,
-        1 => Some(Ll::UpTo(given.ll_bytes)),
-        2 => Some(Ll::Never),
-        other => {
-            return Err(Refusal::argument(format!(
-                "ll is {other}; set it to HALOCLINE_DEFAULT, HALOCLINE_ON (with ll_bytes) or HALOCLINE_OFF"
-            )));
-        }
-    };
+    let links =
+        [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+    let link = options::choice(given.link, links, "link", "set it to HALOCLINE_LINK_AUTO or another link")?;
+    let remedy = "set it to HALOCLINE_DEFAULT, HALOCLINE_ON (with ll_bytes) or HALOCLINE_OFF";
+    let ll = [None, Some(Ll::UpTo(given.ll_bytes)), Some(Ll::Never)];
+    let ll = options::choice(given.ll, ll, "ll", remedy)?;
     if given.reserved != 0 {
         return Err(Refusal::argument(
             "reserved is not 0; initialise the struct with HALOCLINE_BIND_OPTIONS_INIT",

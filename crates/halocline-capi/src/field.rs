@@ -5,7 +5,7 @@ use crate::comm::Comm;
 use crate::keep_alive::{KeepAlive, Release};
 use crate::layout::{LayoutOptions, layout};
 use crate::object::Handle;
-use crate::options::{Given, Options};
+use crate::options::{self, Given, Options};
 use crate::pointer::{Out, Room, store};
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
@@ -60,19 +60,10 @@ unsafe fn in_memory(
     layout: Layout,
     keep: Arc<dyn Any + Send + Sync>,
 ) -> Result<Field, Refusal> {
-    if memory.space == 1 {
-        let ordinal = u32::try_from(memory.device).map_err(|_| {
-            Refusal::argument(format!("device of the memory is {}; give 0 or more", memory.device))
-        })?;
+    if let Some(ordinal) = options::gpu_of_memory(memory.space, memory.device, " of the memory")? {
         let device = cuda::device(ordinal)?;
         // SAFETY: the caller keeps the contract, which is that of `from_device`.
         return Ok(unsafe { Field::from_device(&device, memory.base.addr() as u64, layout, keep) }?);
-    }
-    if memory.space != 0 {
-        return Err(Refusal::argument(format!(
-            "space of the memory is {}; set it to HALOCLINE_HOST or HALOCLINE_CUDA",
-            memory.space
-        )));
     }
     let base = match NonNull::new(memory.base.cast::<u8>()) {
         Some(base) => base,

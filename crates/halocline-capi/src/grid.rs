@@ -46,16 +46,12 @@ unsafe impl Options for HaloWidths {
 /// The halo that a struct describes.
 pub(crate) fn halo(halo: &Given<'_, HaloWidths>) -> Result<Halo, Refusal> {
     let given = halo.required()?;
-    let neighbours = match given.neighbours {
-        0 => Neighbours::All,
-        1 => Neighbours::Faces,
-        2 => Neighbours::FacesAndEdges,
-        other => {
-            return Err(Refusal::argument(format!(
-                "neighbours of the halo is {other}; set it to HALOCLINE_ALL, HALOCLINE_FACES or HALOCLINE_FACES_AND_EDGES"
-            )));
-        }
-    };
+    let neighbours = options::choice(
+        given.neighbours,
+        [Neighbours::All, Neighbours::Faces, Neighbours::FacesAndEdges],
+        "neighbours of the halo",
+        "set it to HALOCLINE_ALL, HALOCLINE_FACES or HALOCLINE_FACES_AND_EDGES",
+    )?;
     if given.axes == 0 {
         return Ok(Halo::uniform(given.width).neighbours(neighbours));
     }

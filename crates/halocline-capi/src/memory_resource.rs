@@ -22,7 +22,8 @@ pub(crate) fn resource(handle: Handle<Resource>, comm: &Communicator) -> Result<
     }
 }
 
-fn gpu(ordinal: i32) -> Result<Device, Refusal> {
+/// The GPU of a number.
+pub(crate) fn gpu(ordinal: i32) -> Result<Device, Refusal> {
     let number = u32::try_from(ordinal);
     let number = number
         .map_err(|_| Refusal::argument(format!("device is {ordinal}; give the number of a GPU, from 0")))?;

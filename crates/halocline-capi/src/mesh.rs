@@ -240,16 +240,9 @@ extern "C" fn halocline_mesh_halos_create(
     call(|| {
         let comm = comm.pin()?;
         let parse = || {
-            let shared = match shared {
-                0 => Shared::Vertex,
-                1 => Shared::Edge,
-                2 => Shared::Facet,
-                other => {
-                    return Err(Refusal::argument(format!(
-                        "shared is {other}; pass HALOCLINE_SHARED_VERTEX, _EDGE or _FACET"
-                    )));
-                }
-            };
+            let choices = [Shared::Vertex, Shared::Edge, Shared::Facet];
+            let remedy = "pass HALOCLINE_SHARED_VERTEX, _EDGE or _FACET";
+            let shared = options::choice(shared, choices, "shared", remedy)?;
             let (mesh, edges) = (mesh.pin()?, options::flag(edges, "edges")?);
             Ok(match &*mesh {
                 AnyMesh::Whole(mesh) => {

@@ -2,8 +2,9 @@
 
 use crate::call::{call, call_for};
 use crate::object::Handle;
+use crate::options;
 use crate::pointer::{Out, Room, array, array_mut, store};
-use crate::status::{Refusal, Status};
+use crate::status::Status;
 use halocline::{Direction, HaloExchange, LinkInfo, LinkPath, Stream};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -59,15 +60,9 @@ extern "C" fn halocline_message_bytes(
     bytes: Out<'_, usize>,
 ) -> Status {
     call_for(bytes, "bytes", || {
-        let direction = match direction {
-            0 => Direction::Send,
-            1 => Direction::Receive,
-            other => {
-                return Err(Refusal::argument(format!(
-                    "direction is {other}; pass HALOCLINE_SEND or HALOCLINE_RECEIVE"
-                )));
-            }
-        };
+        let directions = [Direction::Send, Direction::Receive];
+        let remedy = "pass HALOCLINE_SEND or HALOCLINE_RECEIVE";
+        let direction = options::choice(direction, directions, "direction", remedy)?;
         Ok(halo.pin()?.message_bytes(peer, direction)?)
     })
 }

@@ -94,23 +94,37 @@ unsafe fn bytes<'a, T: Options>(pointer: *const T) -> Result<&'a [u8], Refusal> 
 /// No struct has as many bytes; a number that was never set is refused before it is read.
 const MOST: usize = 4096;
 
+/// What the number of an enum stands for: the value at that position.
+pub(crate) fn choice<T, const N: usize>(
+    number: i32,
+    values: [T; N],
+    name: &str,
+    remedy: &str,
+) -> Result<T, Refusal> {
+    let chosen = usize::try_from(number).ok().and_then(|at| values.into_iter().nth(at));
+    chosen.ok_or_else(|| Refusal::argument(format!("{name} is {number}; {remedy}")))
+}
+
 /// `halocline_switch`.
 pub(crate) fn switch(value: i32, name: &str) -> Result<Option<bool>, Refusal> {
-    match value {
-        0 => Ok(None),
-        1 => Ok(Some(true)),
-        2 => Ok(Some(false)),
-        other => Err(Refusal::argument(format!(
-            "{name} is {other}; set it to HALOCLINE_DEFAULT, HALOCLINE_ON or HALOCLINE_OFF"
-        ))),
-    }
+    let remedy = "set it to HALOCLINE_DEFAULT, HALOCLINE_ON or HALOCLINE_OFF";
+    choice(value, [None, Some(true), Some(false)], name, remedy)
 }
 
 /// An `int32_t` that is 0 or 1.
 pub(crate) fn flag(value: i32, name: &str) -> Result<bool, Refusal> {
-    match value {
-        0 | 1 => Ok(value == 1),
-        other => Err(Refusal::argument(format!("{name} is {other}; set it to 0 or 1"))),
+    choice(value, [false, true], name, "set it to 0 or 1")
+}
+
+/// The number of the GPU that memory is of; `None` for memory of the host. `owner` is " of the packet" or empty, for messages.
+pub(crate) fn gpu_of_memory(space: i32, device: i32, owner: &str) -> Result<Option<u32>, Refusal> {
+    match (space, u32::try_from(device)) {
+        (0, _) => Ok(None),
+        (1, Ok(ordinal)) => Ok(Some(ordinal)),
+        (1, Err(_)) => Err(Refusal::argument(format!("device{owner} is {device}; give 0 or more"))),
+        _ => Err(Refusal::argument(format!(
+            "space{owner} is {space}; set it to HALOCLINE_HOST or HALOCLINE_CUDA"
+        ))),
     }
 }
 

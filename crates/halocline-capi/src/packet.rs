@@ -61,10 +61,7 @@ pub(crate) fn packet(given: &Given<'_, PacketOptions>) -> Result<Option<Packet>,
 /// The memory of the payload stays valid and unchanged until `keep` is dropped.
 unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refusal> {
     let bytes = given.payload_bytes;
-    if given.space == 1 {
-        let ordinal = u32::try_from(given.device).map_err(|_| {
-            Refusal::argument(format!("device of the packet is {}; give 0 or more", given.device))
-        })?;
+    if let Some(ordinal) = options::gpu_of_memory(given.space, given.device, " of the packet")? {
         let device = cuda::device(ordinal)?;
         let address = given.payload.expose_provenance() as u64;
         // SAFETY: the caller promises memory that stays valid and unchanged until `keep` is dropped; the header asks for
@@ -74,12 +71,6 @@ unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refu
             0 => Ok(buffer),
             _ => Ok(buffer.ready_after(&*given.stream.pin()?)?),
         };
-    }
-    if given.space != 0 {
-        let space = given.space;
-        return Err(Refusal::argument(format!(
-            "space of the packet is {space}; set it to HALOCLINE_HOST or HALOCLINE_CUDA"
-        )));
     }
     // SAFETY: the caller promises memory of that many bytes.
     let data = unsafe { array(given.payload.cast::<u8>(), bytes, "payload") }?;

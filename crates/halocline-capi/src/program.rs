@@ -2,6 +2,7 @@
 
 use crate::call::{call, call_for};
 use crate::object::Handle;
+use crate::options;
 use crate::pointer::{Out, array, optional_array, text};
 use crate::status::{Refusal, Status};
 use halocline::{ElementType, Stream};
@@ -297,18 +298,8 @@ impl<'a> Part<'a> {
             )));
         }
         let element = element(argument.element)?;
-        let device = match (argument.space, u32::try_from(argument.device)) {
-            (0, _) => Device::Host,
-            (1, Ok(ordinal)) => Device::Gpu(ordinal),
-            (1, Err(_)) => {
-                return Err(Refusal::argument(format!("device is {}; give 0 or more", argument.device)));
-            }
-            (other, _) => {
-                return Err(Refusal::argument(format!(
-                    "space is {other}; set it to HALOCLINE_HOST or HALOCLINE_CUDA"
-                )));
-            }
-        };
+        let gpu = options::gpu_of_memory(argument.space, argument.device, "")?;
+        let device = gpu.map_or(Device::Host, Device::Gpu);
         let none: &[isize] = &[];
         // SAFETY: the caller promises null or lists of that many elements.
         let (extents, strides, origin) = unsafe {

@@ -1,11 +1,12 @@
 //! Streams of GPUs.
 
 use crate::call::call_for;
+use crate::memory_resource::gpu;
 use crate::object::Handle;
 use crate::pointer::Out;
-use crate::status::{Refusal, Status};
+use crate::status::Status;
 use halocline::Stream;
-use halocline::device::{RawStream, cuda};
+use halocline::device::RawStream;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -17,10 +18,7 @@ unsafe extern "C" fn halocline_stream_cuda(
     stream: Out<'_, Handle<Arc<Stream>>>,
 ) -> Status {
     call_for(stream, "stream", || {
-        let ordinal = u32::try_from(device).map_err(|_| {
-            Refusal::argument(format!("device is {device}; give the number of a GPU, from 0"))
-        })?;
-        let device = cuda::device(ordinal)?;
+        let device = gpu(device)?;
         // SAFETY: the header asks for 0 or a stream that is destroyed after this handle and all uses of it.
         let borrowed = unsafe { device.borrow_stream(RawStream(cuda_stream.addr())) }?;
         Handle::new(Arc::new(borrowed))
