@@ -311,7 +311,7 @@ impl<'a> Part<'a> {
         };
         let strides = match strides {
             Some(strides) => Cow::Borrowed(strides),
-            None => Cow::Owned(c_order(extents, element.size() as isize)),
+            None => Cow::Owned(element.c_order(extents).into_vec()),
         };
         Ok(Self::Array { argument, element, device, lists: Lists { extents, strides, origin } })
     }
@@ -320,38 +320,12 @@ impl<'a> Part<'a> {
 /// The most dimensions of an array.
 const DIMENSIONS: usize = 64;
 
-/// The strides of an array in C order, in bytes.
-fn c_order(extents: &[isize], size: isize) -> Vec<isize> {
-    let mut strides = extents.to_vec();
-    let mut next = size;
-    for stride in strides.iter_mut().rev() {
-        next = next.saturating_mul(std::mem::replace(stride, next).max(1));
-    }
-    strides
-}
-
 /// The type of elements in programs.
 fn element(code: i32) -> Result<ScalarType, Refusal> {
     let known = u16::try_from(code).ok().and_then(ElementType::from_code);
-    Ok(match known {
-        Some(ElementType::Bool) => ScalarType::Bool,
-        Some(ElementType::I8) => ScalarType::Int8,
-        Some(ElementType::U8) => ScalarType::UInt8,
-        Some(ElementType::I16) => ScalarType::Int16,
-        Some(ElementType::U16) => ScalarType::UInt16,
-        Some(ElementType::F16) => ScalarType::Float16,
-        Some(ElementType::I32) => ScalarType::Int32,
-        Some(ElementType::U32) => ScalarType::UInt32,
-        Some(ElementType::F32) => ScalarType::Float32,
-        Some(ElementType::I64) => ScalarType::Int64,
-        Some(ElementType::U64) => ScalarType::UInt64,
-        Some(ElementType::F64) => ScalarType::Float64,
-        Some(ElementType::C64) => ScalarType::Complex64,
-        Some(ElementType::C128) => ScalarType::Complex128,
-        _ => {
-            return Err(Refusal::argument(format!(
-                "element is {code}, which programs do not take; set it to a type of numbers such as HALOCLINE_F64"
-            )));
-        }
+    known.and_then(|element| ScalarType::try_from(element).ok()).ok_or_else(|| {
+        Refusal::argument(format!(
+            "element is {code}, which programs do not take; set it to a type of numbers such as HALOCLINE_F64"
+        ))
     })
 }

@@ -1,5 +1,6 @@
 //! Types of elements and scalars, and the exact conversion of a given number to a C argument.
 
+use halocline_plan::ElementType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -39,6 +40,16 @@ impl ScalarType {
         }
     }
 
+    /// The strides in bytes of an array of such elements in C order.
+    pub fn c_order(self, extents: &[isize]) -> Box<[isize]> {
+        let mut strides: Box<[isize]> = extents.into();
+        let mut next = self.size() as isize;
+        for stride in strides.iter_mut().rev() {
+            next = next.saturating_mul(std::mem::replace(stride, next).max(1));
+        }
+        strides
+    }
+
     /// The least and the greatest value of an integer type; of others `None`.
     pub const fn integer_range(self) -> Option<(i128, i128)> {
         Some(match self {
@@ -73,6 +84,31 @@ impl ScalarType {
 
     pub(crate) const fn is_complex(self) -> bool {
         matches!(self, Self::Complex64 | Self::Complex128)
+    }
+}
+
+/// The error is a type that programs do not take.
+impl TryFrom<ElementType> for ScalarType {
+    type Error = ElementType;
+
+    fn try_from(element: ElementType) -> Result<Self, ElementType> {
+        Ok(match element {
+            ElementType::Bool => Self::Bool,
+            ElementType::I8 => Self::Int8,
+            ElementType::U8 => Self::UInt8,
+            ElementType::I16 => Self::Int16,
+            ElementType::U16 => Self::UInt16,
+            ElementType::F16 => Self::Float16,
+            ElementType::I32 => Self::Int32,
+            ElementType::U32 => Self::UInt32,
+            ElementType::F32 => Self::Float32,
+            ElementType::I64 => Self::Int64,
+            ElementType::U64 => Self::UInt64,
+            ElementType::F64 => Self::Float64,
+            ElementType::C64 => Self::Complex64,
+            ElementType::C128 => Self::Complex128,
+            other => return Err(other),
+        })
     }
 }
 

@@ -3,7 +3,6 @@
 use super::numpy;
 use crate::array::{Described, describe, library_of};
 use crate::error;
-use halocline::ElementType;
 use halocline_program::{ArrayView, Device, Given, RawArray, Scalar, ScalarType};
 use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -92,7 +91,7 @@ impl Seen {
         let extents: Box<[isize]> = described.extents.iter().map(|&extent| extent as isize).collect();
         let strides = match described.strides {
             Some(strides) => strides.into(),
-            None => c_order(&extents, element.size() as isize),
+            None => element.c_order(&extents),
         };
         Ok(Self {
             object: object.clone().unbind(),
@@ -149,38 +148,10 @@ fn steady_shape(object: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
 }
 
 fn element(described: &Described) -> PyResult<ScalarType> {
-    Ok(match described.element {
-        ElementType::Bool => ScalarType::Bool,
-        ElementType::I8 => ScalarType::Int8,
-        ElementType::U8 => ScalarType::UInt8,
-        ElementType::I16 => ScalarType::Int16,
-        ElementType::U16 => ScalarType::UInt16,
-        ElementType::F16 => ScalarType::Float16,
-        ElementType::I32 => ScalarType::Int32,
-        ElementType::U32 => ScalarType::UInt32,
-        ElementType::F32 => ScalarType::Float32,
-        ElementType::I64 => ScalarType::Int64,
-        ElementType::U64 => ScalarType::UInt64,
-        ElementType::F64 => ScalarType::Float64,
-        ElementType::C64 => ScalarType::Complex64,
-        ElementType::C128 => ScalarType::Complex128,
-        other => {
-            let name = described.name.clone().unwrap_or_else(|| other.to_string());
-            return Err(error::type_error(format!(
-                "elements of type {name} cannot be passed to a program; convert the array"
-            )));
-        }
+    ScalarType::try_from(described.element).map_err(|other| {
+        let name = described.name.clone().unwrap_or_else(|| other.to_string());
+        error::type_error(format!("elements of type {name} cannot be passed to a program; convert the array"))
     })
-}
-
-/// Strides of an array in C order, in bytes.
-fn c_order(extents: &[isize], size: isize) -> Box<[isize]> {
-    let mut strides: Box<[isize]> = extents.into();
-    let mut next = size;
-    for stride in strides.iter_mut().rev() {
-        next *= std::mem::replace(stride, next).max(1);
-    }
-    strides
 }
 
 /// When an object is converted. A conversion may run code of the program, which may resize arrays of NumPy: these come last.
