@@ -334,8 +334,9 @@ def test_a_rank_whose_arguments_are_refused_is_the_cause_on_all_ranks(arguments,
         else:
             line = comm.neighbor_exchange(periodic=periodic)
             with pytest.raises(hc.RefusedElsewhereError) as elsewhere:
-                # A payload that a neighbour would have to fetch.
-                line.exchange(left=np.zeros(100_000))
+                # Payloads that a neighbour would have to fetch. A rank that is further away may complete a round before it hears.
+                for _ in range(comm.size):
+                    line.exchange(left=np.zeros(100_000))
             cause = str(elsewhere.value).removeprefix("rank 0 refused: ")
         assert comm.all_gather(cause.encode()) == [cause.encode()] * comm.size
         # All have begun equally many.
