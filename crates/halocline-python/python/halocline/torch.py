@@ -1,0 +1,539 @@
+"""Differentiable halo exchange of PyTorch tensors.
+
+    halo = halocline.torch.HaloExchange(comm, pattern)
+    y = halo(x)                                     # y is x with its halo filled
+    (y * y).sum().backward()                        # the gradient of the halo is added to the cells that it copies
+
+The backward pass of an exchange is a reduce by sum, and the backward pass of a reduce is an exchange. Both add in the order of
+the domains' numbers, so gradients have the same bits on each run and on any number of ranks that own the same domains.
+
+All ranks take part in each forward and in each backward pass, in one order: see ``HaloExchange``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from . import (
+    Communicator,
+    Field,
+    HaloError,
+    HaloTypeError,
+    HaloValueError,
+    InFlightError,
+    Pattern,
+    PatternLinks,
+    zeros,
+)
+from . import HaloExchange as BoundExchange
+from ._arguments import listed, whole
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("halocline.torch needs PyTorch 2.1 or later: pip install torch", name="torch") from None
+
+__all__ = ["HaloExchange"]
+
+
+class HaloExchange:
+    """Exchanges the halos of tensors, and differentiates. Collective: all ranks make the same objects in the same order.
+
+    ``patterns``: a pattern, for any number of fields, or a list with a pattern for each field.
+    ``axes``: the dimensions of a tensor that are the axes of its pattern, by default the first ones; ``axes=(-2, -1)`` for the
+    images (batch, channel, y, x) of a convolution. Along these axes a tensor has the shape of its domain, halo included; its
+    other dimensions belong to each cell.
+    ``link``, ``deadline``, ``name``, ``checked``: as for ``halocline.HaloExchange``. In checked mode the ranks also compare each
+    call and each backward pass before it communicates.
+
+    A field is a tensor, or a list with a tensor for each domain of this rank. With one field a call returns a field, with
+    several a tuple of fields.
+
+    With owned cells o and halo cells h that copy them, ``y = halo(x)`` is ``y[o] = x[o]``, ``y[h] = x[o]``. So the gradient of
+    ``x[o]`` is that of ``y[o]`` plus those of all its copies ``y[h]``, and the gradient of ``x[h]`` is 0. Cells of no message, as
+    those beyond a border of the grid, are returned as they are, and so are their gradients.
+
+    **Order.** Each forward and each backward pass communicates, so all ranks run them in one order. Autograd runs the backward
+    passes of one ``backward()`` in the reverse order of the calls, on each rank. Three rules follow:
+
+    - All ranks make the same calls in the same order.
+    - A tensor of a call requires a gradient on all ranks, or no tensor of this call does on any.
+    - The loss of each rank depends on a result of each such call. Add ``0 * y.sum()`` to the loss of a rank that does not use y.
+
+    A rank that breaks a rule leaves its peers waiting until the deadline, or their gradients are wrong. Checked mode names the
+    ranks and calls instead.
+
+    **Memory.** The first call with new element types, shapes or devices binds buffers for these tensors, which is collective.
+    The object keeps one buffer for each tensor. Several calls may be in one graph; the results are new tensors.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        patterns: Pattern | Sequence[Pattern],
+        *,
+        axes: Sequence[int] | None = None,
+        link: str = "auto",
+        deadline: float | None = None,
+        name: str | None = None,
+        checked: bool | None = None,
+    ) -> None:
+        if not isinstance(comm, Communicator):
+            raise HaloTypeError(f"comm: a Communicator is wanted, not {comm!r}")
+        refusal = None
+        try:
+            self._only = isinstance(patterns, Pattern)
+            self._patterns: list[Pattern] = [patterns] if isinstance(patterns, Pattern) else listed(patterns, "patterns")
+            self._axes = None if axes is None else [whole(axis, "an axis") for axis in listed(axes, "axes")]
+            self._check_arguments()
+        except HaloError as error:
+            refusal = error
+        comm.agree(refusal)
+        self._comm = comm
+        self._options: dict[str, Any] = {"link": link, "deadline": deadline, "name": name, "checked": checked}
+        self._slots = [[_Slot(pattern, domain) for domain in pattern.domains] for pattern in self._patterns]
+        self._one_domain = all(len(slots) == 1 for slots in self._slots)
+        # Slots of so many fields of the only pattern.
+        self._repeated: dict[int, tuple[_Slot, ...]] = {}
+        self._bound: dict[Any, _Bound] = {}
+        self._links: PatternLinks | None = None
+        if checked is None:
+            checked = os.environ.get("HALOCLINE_CHECK", "").strip().lower() in ("on", "1", "yes", "true")
+        self._check = _Check(comm, deadline, name) if checked else None
+
+    def __call__(self, *fields: Any) -> Any:
+        """The fields with their halos filled, as new tensors."""
+        return self._call(fields, _EXCHANGE)
+
+    def reduce(self, *fields: Any) -> Any:
+        """The fields with each halo cell added to the owned cell that it copies, and cleared, as new tensors: the transpose of a
+        call. Its backward pass is an exchange."""
+        return self._call(fields, _REDUCE)
+
+    def exchange_(self, *fields: Any) -> Any:
+        """Fills the halos of the tensors themselves, without a copy, and returns them.
+
+        Autograd tracks it as any operation in place: PyTorch refuses a leaf that requires a gradient, and ``backward()`` raises an
+        error if a tensor was saved before. Tensors of host memory only.
+        """
+        return self._call(fields, _IN_PLACE)
+
+    def _check_arguments(self) -> None:
+        for at, pattern in enumerate(self._patterns):
+            if not isinstance(pattern, Pattern):
+                raise HaloTypeError(f"patterns[{at}]: a Pattern is wanted, not {pattern!r}")
+            if not pattern.domains:
+                raise HaloValueError(f"patterns[{at}]: this rank has no domain, and each rank needs one; split the communicator")
+        if self._axes and min(self._axes) < 0 <= max(self._axes):
+            raise HaloValueError(f"axes: {tuple(self._axes)} count from both ends; give all of them from 0, or all negative")
+
+    def _call(self, fields: tuple[Any, ...], kind: _Kind) -> Any:
+        if torch.compiler.is_compiling():
+            return _outside_graphs(self, fields, kind)
+        if not self._one_domain or list in map(type, fields):
+            return self._call_with_parts(fields, kind)
+        results = _apply(self, self._slots_of(len(fields)), kind, fields)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _call_with_parts(self, fields: tuple[Any, ...], kind: _Kind) -> Any:
+        """A call whose fields may be lists of a tensor for each domain."""
+        of_fields = self._slots * len(fields) if self._only else self._slots
+        self._check_count(len(fields))
+        parts = [[field] if isinstance(field, Tensor) else list(listed(field, f"fields[{at}]")) for at, field in enumerate(fields)]
+        for at, (slots, given) in enumerate(zip(of_fields, parts)):
+            if len(slots) != len(given):
+                raise HaloValueError(
+                    f"fields[{at}]: this rank has {len(slots)} domains of its pattern, and {len(given)} tensors are given; give a "
+                    "list with a tensor for each domain"
+                )
+        flat = iter(_apply(self, tuple(slot for slots in of_fields for slot in slots), kind, tuple(sum(parts, []))))
+        results = [[next(flat) for _ in given] for given in parts]
+        shaped = tuple(part[0] if isinstance(field, Tensor) else part for field, part in zip(fields, results))
+        return shaped[0] if len(shaped) == 1 else shaped
+
+    def _check_count(self, count: int) -> None:
+        if self._only and count == 0:
+            raise HaloValueError("fields: there are none; give one tensor or more")
+        if not self._only and count != len(self._patterns):
+            raise HaloValueError(f"fields: {count} are given for {len(self._patterns)} patterns; give one for each pattern")
+
+    def _slots_of(self, count: int) -> tuple[_Slot, ...]:
+        slots = self._repeated.get(count)
+        if slots is None:
+            self._check_count(count)
+            flat = tuple(slot for slots in self._slots for slot in slots)
+            slots = self._repeated[count] = flat * count if self._only else flat
+        return slots
+
+    def _bound_to(self, slots: tuple[_Slot, ...], tensors: Sequence[Tensor], *, wide: bool) -> _Bound:
+        """The buffers for such tensors. ``wide``: of element types that have a sum."""
+        key = (slots, wide, *[(tensor.dtype, tensor.shape, tensor.device, tensor.layout) for tensor in tensors])
+        bound = self._bound.get(key)
+        if bound is None:
+            fields = [_checked_field(at, *given, self._axes) for at, given in enumerate(zip(slots, tensors))]
+            types = tuple(_wide(tensor.dtype) if wide else tensor.dtype for tensor in tensors)
+            if wide and types == tuple(tensor.dtype for tensor in tensors):
+                # The same memory and links as those of an exchange.
+                bound = self._bound_to(slots, tensors, wide=False)
+            else:
+                bound = _Bound(self, slots, fields, tensors, types)
+            self._bound[key] = bound
+        return bound
+
+    def _exchange_in_place(self, slots: tuple[_Slot, ...], tensors: Sequence[Tensor]) -> None:
+        fields = []
+        for at, (slot, tensor) in enumerate(zip(slots, tensors)):
+            axes = _checked_field(at, slot, tensor, self._axes)
+            if tensor.device.type != "cpu":
+                raise HaloTypeError(f"fields[{at}]: a tensor of {tensor.device} cannot be exchanged in place; {_OUT_OF_PLACE}")
+            plain = tensor.detach()
+            if _numpy_type(tensor.dtype) is None:
+                plain = plain.view(_RAW[tensor.element_size()])
+            fields.append((slot.pattern, Field(plain, domain=slot.domain, axes=axes)))
+        if self._links is None:
+            link = self._options["link"]
+            options = self._options | {"link": "auto" if link in ("push", "pull") else link}
+            self._links = PatternLinks(self._comm, self._patterns, **options)
+        self._links.exchange(fields)
+
+
+class _Slot:
+    """A domain of this rank that a tensor belongs to."""
+
+    __slots__ = ("domain", "pattern", "shape")
+
+    def __init__(self, pattern: Pattern, domain: Any) -> None:
+        self.pattern, self.domain, self.shape = pattern, domain.id, tuple(domain.shape)
+
+
+def _checked_field(at: int, slot: _Slot, tensor: Any, axes: list[int] | None) -> list[int]:
+    """The axes of a tensor that are those of its pattern, counted from 0."""
+    what = f"fields[{at}]"
+    if hasattr(tensor, "to_local"):
+        raise HaloTypeError(f"{what}: a distributed tensor of PyTorch is not a field of one rank; give tensor.to_local()")
+    if tensor.layout != torch.strided:
+        raise HaloTypeError(f"{what}: a tensor of layout {tensor.layout} has no array of its cells; give tensor.to_dense()")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise HaloTypeError(f"{what}: a tensor of device {tensor.device} cannot be exchanged; those of the CPU and of CUDA can")
+    if tensor.is_quantized:
+        raise HaloTypeError(f"{what}: a quantized tensor cannot be exchanged; give tensor.dequantize() or tensor.int_repr()")
+    wanted = range(len(slot.shape)) if axes is None else axes
+    if len(wanted) != len(slot.shape):
+        raise HaloValueError(f"axes: {tuple(wanted)} are {len(wanted)}, and the pattern of {what} has {len(slot.shape)} axes")
+    found = [axis + tensor.ndim if axis < 0 else axis for axis in wanted]
+    if min(found) < 0 or max(found) >= tensor.ndim or len(set(found)) != len(found):
+        raise HaloValueError(f"{what}: a tensor of shape {tuple(tensor.shape)} has no axes {tuple(wanted)} for those of its pattern")
+    shape = tuple(tensor.shape[axis] for axis in found)
+    if shape != slot.shape:
+        raise HaloValueError(
+            f"{what}: has {shape} cells along the axes of its pattern, where domain {slot.domain} has {slot.shape}, halo included "
+            f"(shape {tuple(tensor.shape)}, axes {tuple(found)})"
+        )
+    return found
+
+
+# --- element types ---------------------------------------------------------------------------------------------------
+
+_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""What an element type that NumPy lacks is exchanged as."""
+
+_SUMMED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+def _numpy_type(dtype: torch.dtype) -> Any:
+    """The type of NumPy; ``None`` if it has none."""
+    try:
+        return torch.empty(0, dtype=dtype).numpy().dtype
+    except (TypeError, RuntimeError):
+        return None
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The type in which elements are added: half precision is added in single precision, and rounded once."""
+    if dtype.is_complex and dtype not in _SUMMED:
+        return torch.complex64
+    return torch.float32 if dtype.is_floating_point and dtype not in _SUMMED else dtype
+
+
+def _is_differentiable(tensor: Tensor) -> bool:
+    dtype = tensor.dtype
+    return bool(dtype.is_floating_point or dtype.is_complex)
+
+
+# --- buffers ---------------------------------------------------------------------------------------------------------
+
+
+class _Bound:
+    """Buffers that are bound to one exchange. Tensors are copied there, and results from there."""
+
+    def __init__(
+        self, owner: HaloExchange, slots: tuple[_Slot, ...], axes: list[list[int]], tensors: Sequence[Tensor], types: Sequence[torch.dtype]
+    ) -> None:
+        self.types = [tensor.dtype for tensor in tensors]
+        self.keeps_types = self.types == list(types)
+        self.is_bool = torch.bool in types
+        self.buffers: list[Tensor] = []
+        fields: list[Any] = []
+        # Buffers of inference mode could not be written outside it.
+        with torch.inference_mode(False), torch.no_grad():
+            for slot, along, tensor, dtype in zip(slots, axes, tensors, types):
+                array: Any
+                if tensor.device.type == "cpu":
+                    numpy_type = _numpy_type(dtype)
+                    raw = dtype if numpy_type is not None else _RAW[tensor.element_size()]
+                    array = zeros(tuple(tensor.shape), numpy_type or numpy.dtype(str(raw).rpartition(".")[2]), owner._comm)
+                    self.buffers.append(torch.from_numpy(array).view(dtype))
+                else:
+                    array = torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
+                    self.buffers.append(array)
+                fields.append((slot.pattern, Field(array, domain=slot.domain, axes=along)))
+        self.devices = sorted({tensor.device for tensor in tensors if tensor.device.type != "cpu"}, key=str)
+        self.halo = BoundExchange(owner._comm, fields, **owner._options)
+        self.lock = threading.Lock()
+        # A wait was interrupted: peers may still read the buffers.
+        self.is_unfinished = False
+
+    def run(self, tensors: Sequence[Tensor], is_reduce: bool) -> list[Tensor]:
+        if not self.lock.acquire(False):
+            raise InFlightError("another thread exchanges such tensors with this object; wait for it, or give each thread an object")
+        try:
+            if self.is_unfinished:
+                self.halo.wait()
+            try:
+                for buffer, tensor in zip(self.buffers, tensors):
+                    buffer.copy_(tensor)
+            except RuntimeError as error:
+                raise HaloTypeError(
+                    f"a tensor cannot be copied into a buffer: {error} Instead of batched gradients (is_grads_batched=True), use "
+                    "torch.vmap of torch.func.vjp, or a loop"
+                ) from error
+            self.is_unfinished = True
+            if self.devices:
+                self.schedule()
+            elif is_reduce:
+                self.halo.reduce("sum")
+            else:
+                self.halo.exchange()
+            self.is_unfinished = False
+            if self.keeps_types:
+                return [buffer.clone() for buffer in self.buffers]
+            return [buffer.to(dtype, copy=True) for buffer, dtype in zip(self.buffers, self.types)]
+        finally:
+            self.lock.release()
+
+    def schedule(self) -> None:
+        """An exchange in the order of the current streams. The host waits for host fields only."""
+        streams = [torch.cuda.current_stream(device) for device in self.devices]
+        self.halo.schedule_exchange(streams).schedule_wait(streams)
+
+
+# --- autograd --------------------------------------------------------------------------------------------------------
+
+_OUT_OF_PLACE = "call the object instead, which returns a new tensor"
+_NO_REDUCE = "tensors in GPU memory have no reduce, and no gradient; give tensor.cpu(), or call the object under torch.no_grad()"
+
+
+class _Kind:
+    """An operation, with its transpose."""
+
+    __slots__ = ("function", "is_in_place", "is_reduce", "name", "transpose")
+
+    def __init__(self, name: str, function: Any, *, is_reduce: bool = False, is_in_place: bool = False) -> None:
+        self.name, self.function, self.is_reduce, self.is_in_place = name, function, is_reduce, is_in_place
+        self.transpose: _Kind = self
+
+
+class _Pass:
+    """What the backward pass of a call needs. ``label`` names the call in checked mode."""
+
+    __slots__ = ("halo", "kind", "label", "slots")
+
+    def __init__(self, halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, label: str) -> None:
+        self.halo, self.slots, self.kind, self.label = halo, slots, kind, label
+
+
+def _apply(halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, tensors: tuple[Any, ...]) -> Sequence[Tensor]:
+    """Runs an operation, in a graph if a tensor requires a gradient."""
+    needs_grad = False
+    for at, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise HaloTypeError(
+                f"fields[{at}]: a tensor of PyTorch is wanted, not {type(tensor).__name__}; torch.as_tensor() makes one"
+            )
+        if tensor.requires_grad:
+            needs_grad = True
+    needs_grad = needs_grad and torch.is_grad_enabled()
+    check, label = halo._check, ""
+    if check is not None:
+        axes = [_checked_field(at, *given, halo._axes) for at, given in enumerate(zip(slots, tensors))]
+        label = check.call(kind.name, axes, tensors, needs_grad)
+    if torch._C._are_functorch_transforms_active():
+        if kind.is_in_place:
+            raise HaloTypeError(f"torch.func transforms no exchange in place; {_OUT_OF_PLACE}")
+        return _TransformFunction.apply(_Pass(halo, slots, kind, label), *tensors)  # type: ignore[no-any-return]
+    if needs_grad or torch.autograd.forward_ad._current_level >= 0:
+        if needs_grad:
+            _check_differentiable(kind, tensors)
+        return kind.function.apply(_Pass(halo, slots, kind, label), *tensors)  # type: ignore[no-any-return]
+    return _run(halo, slots, kind, tensors)
+
+
+def _check_differentiable(kind: _Kind, tensors: tuple[Tensor, ...]) -> None:
+    """Before anything communicates."""
+    for at, tensor in enumerate(tensors):
+        if tensor.is_cuda and _is_differentiable(tensor):
+            raise HaloTypeError(f"fields[{at}]: {_NO_REDUCE}")
+        if kind.is_in_place and tensor.requires_grad and tensor.is_leaf:
+            raise HaloValueError(f"fields[{at}]: a leaf that requires a gradient cannot be exchanged in place; {_OUT_OF_PLACE}")
+
+
+def _run(halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Runs an operation outside the graph."""
+    if kind.is_in_place:
+        halo._exchange_in_place(slots, tensors)
+        return tensors
+    if kind.is_reduce:
+        for at, tensor in enumerate(tensors):
+            if tensor.is_cuda:
+                raise HaloTypeError(f"fields[{at}]: {_NO_REDUCE}")
+            if tensor.dtype == torch.bool:
+                raise HaloTypeError(f"fields[{at}]: elements of bool have no sum; give tensor.to(torch.int32)")
+    return halo._bound_to(slots, tensors, wide=kind.is_reduce).run(tensors, kind.is_reduce)
+
+
+def _linear(this: _Pass, what: str, kind: _Kind, is_float: Sequence[bool], values: Sequence[Any]) -> tuple[Any, ...]:
+    """A linear operation on the gradients or tangents of a call. All floats take part, whether this rank needs their gradients or
+    not: other ranks may."""
+    halo, slots, label = this.halo, this.slots, this.label
+    if not all(is_float):
+        slots = tuple(slot for slot, of_float in zip(slots, is_float) if of_float)
+        values = [value for value, of_float in zip(values, is_float) if of_float]
+    if halo._check is not None:
+        label = f"{what} of {label}"
+        halo._check.compare(label, [])
+    results: Sequence[Any]
+    if torch._C._are_functorch_transforms_active():
+        results = _TransformFunction.apply(_Pass(halo, slots, kind, label), *values)
+    elif torch.is_grad_enabled():
+        results = _Function.apply(_Pass(halo, slots, kind, label), *values)
+    else:
+        results = _run(halo, slots, kind, values)
+    left = iter(results)
+    return tuple([next(left) if of_float else None for of_float in is_float])
+
+
+class _Function(torch.autograd.Function):
+    """An exchange or a reduce in a graph."""
+
+    @staticmethod
+    def forward(ctx: Any, this: _Pass, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.this, ctx.is_float = this, [_is_differentiable(tensor) for tensor in tensors]
+        return tuple(_run(this.halo, this.slots, this.kind, tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        return (None, *_linear(ctx.this, "backward pass", ctx.this.kind.transpose, ctx.is_float, grads))
+
+    @staticmethod
+    def jvp(ctx: Any, _this: Any, *tangents: Any) -> tuple[Any, ...]:
+        return _linear(ctx.this, "tangent", ctx.this.kind, ctx.is_float, tangents)
+
+
+class _InPlaceFunction(_Function):
+    """An exchange that writes its tensors, in a graph."""
+
+    @staticmethod
+    def forward(ctx: Any, this: _Pass, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.mark_dirty(*tensors)
+        return _Function.forward(ctx, this, *tensors)
+
+    @staticmethod
+    def jvp(ctx: Any, _this: Any, *tangents: Any) -> tuple[Any, ...]:
+        raise HaloTypeError(f"an exchange in place has no tangent; {_OUT_OF_PLACE}")
+
+
+class _TransformFunction(_Function):
+    """The same under the transforms of ``torch.func``, which want the context apart; that costs some microseconds more."""
+
+    @staticmethod
+    def forward(this: _Pass, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return tuple(_run(this.halo, this.slots, this.kind, tensors))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        this, *tensors = inputs
+        ctx.this, ctx.is_float = this, [_is_differentiable(tensor) for tensor in tensors]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], this: _Pass, *tensors: Tensor) -> tuple[Any, ...]:
+        # The batch is one more dimension of each cell, at the end that no axis counts from.
+        place = 0 if this.halo._axes and this.halo._axes[0] < 0 else -1
+        dims = in_dims[1:]
+        moved = [tensor if dim is None else tensor.movedim(dim, place) for tensor, dim in zip(tensors, dims)]
+        return _TransformFunction.apply(this, *moved), tuple(None if dim is None else place for dim in dims)
+
+
+_EXCHANGE = _Kind("exchange", _Function)
+_REDUCE = _Kind("reduce", _Function, is_reduce=True)
+_IN_PLACE = _Kind("exchange_", _InPlaceFunction, is_in_place=True)
+_EXCHANGE.transpose, _REDUCE.transpose, _IN_PLACE.transpose = _REDUCE, _EXCHANGE, _REDUCE
+
+
+def _call_outside_graphs(halo: HaloExchange, fields: tuple[Any, ...], kind: _Kind) -> Any:
+    """A call in a program that torch.compile compiles. A compiler may reorder or drop what it sees, each rank's in its own way, so the
+    call ends one graph, and another begins after it."""
+    return halo._call(fields, kind)
+
+
+# Imports the compiler when it is first called; torch.compiler.disable imports it at once, which takes a second.
+_outside_graphs = getattr(torch, "_disable_dynamo", torch.compiler.disable)(_call_outside_graphs)
+
+
+# --- checked mode ----------------------------------------------------------------------------------------------------
+
+
+class _Check:
+    """Compares what the ranks do before they do it."""
+
+    # All objects of a communicator compare through one of its duplicates, so that calls of different objects meet.
+    _duplicates: weakref.WeakKeyDictionary[Communicator, Communicator] = weakref.WeakKeyDictionary()
+    _guard = threading.Lock()
+
+    def __init__(self, comm: Communicator, deadline: float | None, name: str | None) -> None:
+        with self._guard:
+            duplicate = self._duplicates.get(comm)
+            if duplicate is None:
+                duplicate = self._duplicates[comm] = comm.duplicate()
+        self._comm = duplicate if deadline is None else duplicate.with_deadline(deadline)
+        self._name = "" if name is None else f" of {name}"
+        self._calls = 0
+
+    def call(self, kind: str, axes: list[list[int]], tensors: Sequence[Tensor], needs_grad: bool) -> str:
+        """Of a call. Returns its name."""
+        self._calls += 1
+        label = f"{kind} {self._calls}{self._name}"
+        fields = [
+            [str(tensor.dtype), [extent for axis, extent in enumerate(tensor.shape) if axis not in along]]
+            for along, tensor in zip(axes, tensors)
+        ]
+        self.compare(label, [fields, "a gradient" if needs_grad else "no gradient"])
+        return label
+
+    def compare(self, label: str, details: list[Any]) -> None:
+        """Raises an error on all ranks if they differ."""
+        gathered = self._comm.all_gather(json.dumps([label, *details]).encode())
+        for rank, theirs in enumerate(gathered):
+            if theirs != gathered[0]:
+                first, other = (", ".join(map(str, json.loads(said))) for said in (gathered[0], theirs))
+                raise HaloError(
+                    f"ranks are in different operations: rank 0 in {first}; rank {rank} in {other}. Make the same calls in the same "
+                    "order on all ranks, with gradients on all ranks or on none, and let the loss of each rank depend on each call"
+                )
