@@ -287,15 +287,20 @@ class Part:
         later[: self.owned] = where(self.is_water, now + seconds * whole / self.volume, gain)
 
 
-def simulate(comm: hc.Communicator, folder: Path, steps: int, device: int | None = None) -> tuple[Array, Array]:
-    """The owned nodes of this rank, and their temperature after all steps. Collective."""
+def prepare(comm: hc.Communicator, folder: Path) -> tuple[Model, hc.MeshDomains, Part, float]:
+    """The model, this rank's domains and part of it, and the time step. Collective."""
     model = Model(folder)
     partition = hc.Partition.metis(model.mesh.vertex_graph(), comm.size)
     domains = model.mesh.domains_by_vertex(partition, comm.rank)
     part = Part(model, domains, model.potential())
     (bits,) = comm.all_reduce([struct.unpack("<Q", struct.pack("<d", part.longest_step))[0]], "min")
     (step,) = struct.unpack("<d", struct.pack("<Q", bits))
+    return model, domains, part, step
 
+
+def simulate(comm: hc.Communicator, folder: Path, steps: int, device: int | None = None) -> tuple[Array, Array]:
+    """The owned nodes of this rank, and their temperature after all steps. Collective."""
+    model, domains, part, step = prepare(comm, folder)
     nodes = hc.Pattern.unstructured(comm, [domains.vertices])
     triangles = hc.Pattern.unstructured(comm, [domains.elements])
     if device is None:
