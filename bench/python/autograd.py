@@ -1,7 +1,8 @@
 """Time that PyTorch's autograd adds to an exchange and to its gradient: medians, in microseconds.
 
 Each pair is timed in turn, in one run. Without autograd: copies into a bound array, the exchange (for the gradient: a reduce), and a copy
-of the result. With autograd: the same work by ``halocline.torch``, in a graph. Run it alone and under ``halocline launch -n 2``; it needs
+of the result. With autograd: the same work by ``halocline.torch``, in a graph. "The same, and no copies" compares with the exchange alone, "the
+same less an empty one's" with a reduce and a backward pass through copies instead of exchanges. Run it alone and under ``halocline launch -n 2``; it needs
 PyTorch.
 """
 
@@ -83,6 +84,7 @@ def main():
         both = [
             ("a call, no_grad", without_graph, lambda: plain.exchange(tensors)),
             ("a call in a graph", graph, lambda: plain.exchange(tensors)),
+            ("the same, and no copies", graph, plain.halo.exchange),
             ("a backward pass", backward, lambda: plain.reduce(tensors)),
             ("the same less an empty one's", backward, lambda: (plain.reduce(tensors), engine())),
         ]

@@ -55,8 +55,8 @@ class Twin:
         self.shape = len(cells), part.layers
         self.start = torch.from_numpy(model.temperature[cells])
 
-        is_observed = (cells[: part.owned] % OBSERVED == 0)[:, None]
-        self.is_observed: Any = part.is_water & torch.from_numpy(is_observed)
+        is_observed = torch.from_numpy(cells[: part.owned] % OBSERVED == 0)
+        self.is_observed = torch.asarray(part.is_water) & is_observed[:, None]
         self.observations = self.sum_of_ranks(self.is_observed.sum(dtype=torch.float64))
         noise = np.random.default_rng(1).normal(0.0, NOISE, (len(model.nodes), part.layers))
         with torch.no_grad():

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[4]
 PAGES = [ROOT / "README.md", ROOT / "crates/halocline-python/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-LIBRARIES = ["pandas", "polars", "pyarrow"]
-"""What does not exist for every Python."""
+LIBRARIES = ["pandas", "polars", "pyarrow", "torch"]
+"""What does not exist for every Python, or is large."""
 
 
 def blocks(page):
@@ -28,7 +28,7 @@ def programs():
         for number, (words, program) in enumerate(blocks(page)):
             # A block marked `notest` needs a GPU, or a package that is not installed.
             if "notest" not in words:
-                missing = [name for name in LIBRARIES if f"import {name} " in program and importlib.util.find_spec(name) is None]
+                missing = [name for name in LIBRARIES if re.search(rf"^import {name}\b", program, re.MULTILINE) and importlib.util.find_spec(name) is None]
                 marks = pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} is not installed")
                 yield pytest.param(program, id=f"{page.relative_to(ROOT)} {number}", marks=marks)
 
