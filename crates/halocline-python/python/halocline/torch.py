@@ -17,7 +17,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy
 
@@ -39,7 +39,9 @@ try:
     import torch
     from torch import Tensor
 except ModuleNotFoundError:
-    raise ModuleNotFoundError("halocline.torch needs PyTorch 2.1 or later: pip install torch", name="torch") from None
+    raise ModuleNotFoundError("halocline.torch needs PyTorch 2.3 or later: pip install torch", name="torch") from None
+if not hasattr(torch.compiler, "is_compiling"):
+    raise ImportError(f"halocline.torch needs PyTorch 2.3 or later, this is {torch.__version__}: pip install --upgrade torch", name="torch")
 
 __all__ = ["HaloExchange"]
 
@@ -109,15 +111,39 @@ class HaloExchange:
             checked = os.environ.get("HALOCLINE_CHECK", "").strip().lower() in ("on", "1", "yes", "true")
         self._check = _Check(comm, deadline, name) if checked else None
 
+    @overload
+    def __call__(self, field: Tensor, /) -> Tensor: ...
+    @overload
+    def __call__(self, field: list[Tensor], /) -> list[Tensor]: ...
+    @overload
+    def __call__(self, first: Tensor, second: Tensor, /, *others: Tensor) -> tuple[Tensor, ...]: ...
+    @overload
+    def __call__(self, *fields: Tensor | Sequence[Tensor]) -> Any: ...
     def __call__(self, *fields: Any) -> Any:
         """The fields with their halos filled, as new tensors."""
         return self._call(fields, _EXCHANGE)
 
+    @overload
+    def reduce(self, field: Tensor, /) -> Tensor: ...
+    @overload
+    def reduce(self, field: list[Tensor], /) -> list[Tensor]: ...
+    @overload
+    def reduce(self, first: Tensor, second: Tensor, /, *others: Tensor) -> tuple[Tensor, ...]: ...
+    @overload
+    def reduce(self, *fields: Tensor | Sequence[Tensor]) -> Any: ...
     def reduce(self, *fields: Any) -> Any:
         """The fields with each halo cell added to the owned cell that it copies, and cleared, as new tensors: the transpose of a
         call. Its backward pass is an exchange."""
         return self._call(fields, _REDUCE)
 
+    @overload
+    def exchange_(self, field: Tensor, /) -> Tensor: ...
+    @overload
+    def exchange_(self, field: list[Tensor], /) -> list[Tensor]: ...
+    @overload
+    def exchange_(self, first: Tensor, second: Tensor, /, *others: Tensor) -> tuple[Tensor, ...]: ...
+    @overload
+    def exchange_(self, *fields: Tensor | Sequence[Tensor]) -> Any: ...
     def exchange_(self, *fields: Any) -> Any:
         """Fills the halos of the tensors themselves, without a copy, and returns them.
 
