@@ -1,9 +1,9 @@
 """Time that PyTorch's autograd adds to an exchange and to its gradient: medians, in microseconds.
 
 Each pair is timed in turn, in one run. Without autograd: copies into a bound array, the exchange (for the gradient: a reduce), and a copy
-of the result. With autograd: the same work by ``halocline.torch``, in a graph. "The same, and no copies" compares with the exchange alone, "the
-same less an empty one's" with a reduce and a backward pass through copies instead of exchanges. Run it alone and under ``halocline launch -n 2``; it needs
-PyTorch.
+of the result. With autograd: the same work by ``halocline.torch``, in a graph. "The same, and no copies" compares with the exchange alone,
+"the same less an empty one's" with a reduce and a backward pass through copies instead of exchanges. Run it alone and under
+``halocline launch -n 2``; it needs PyTorch.
 """
 
 import argparse

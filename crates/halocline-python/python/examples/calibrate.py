@@ -1,8 +1,8 @@
 """Calibrates the diffusivity of the ocean of ``ocean.py`` from observed temperatures, by gradient descent through the simulation.
 
-The observations are synthetic: temperatures at every fifth node after 20 steps (15 days) of a simulation with known diffusivities, one for each
-of three bands of latitude, with noise. The calibration starts from a wrong guess. Each iteration simulates, compares with the observations, and
-runs the simulation backwards for the gradient. The exchanges of ``halocline.torch`` carry the gradient from rank to rank.
+The observations are synthetic: temperatures at every fifth node after 20 steps (15 days) of a simulation with known diffusivities, one for
+each of three bands of latitude, with noise. The calibration starts from a wrong guess. Each iteration simulates, compares with the
+observations, and runs the simulation backwards for the gradient. The exchanges of ``halocline.torch`` carry the gradient from rank to rank.
 
     python calibrate.py --plot calibration.png
     halocline launch -n 4 -- python calibrate.py

@@ -19,8 +19,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, overload
 
-import numpy
-
 from . import (
     Communicator,
     Field,
@@ -305,7 +303,6 @@ class _Bound:
     ) -> None:
         self.types = [tensor.dtype for tensor in tensors]
         self.keeps_types = self.types == list(types)
-        self.is_bool = torch.bool in types
         self.buffers: list[Tensor] = []
         fields: list[Any] = []
         # Buffers of inference mode could not be written outside it.
@@ -313,9 +310,8 @@ class _Bound:
             for slot, along, tensor, dtype in zip(slots, axes, tensors, types):
                 array: Any
                 if tensor.device.type == "cpu":
-                    numpy_type = _numpy_type(dtype)
-                    raw = dtype if numpy_type is not None else _RAW[tensor.element_size()]
-                    array = zeros(tuple(tensor.shape), numpy_type or numpy.dtype(str(raw).rpartition(".")[2]), owner._comm)
+                    raw = _RAW[dtype.itemsize] if _numpy_type(dtype) is None else dtype
+                    array = zeros(tuple(tensor.shape), _numpy_type(raw), owner._comm)
                     self.buffers.append(torch.from_numpy(array).view(dtype))
                 else:
                     array = torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
@@ -397,6 +393,8 @@ def _apply(halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, tensors: t
         if tensor.requires_grad:
             needs_grad = True
     needs_grad = needs_grad and torch.is_grad_enabled()
+    if needs_grad:
+        _check_differentiable(kind, tensors)
     check, label = halo._check, ""
     if check is not None:
         axes = [_checked_field(at, *given, halo._axes) for at, given in enumerate(zip(slots, tensors))]
@@ -406,8 +404,6 @@ def _apply(halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, tensors: t
             raise HaloTypeError(f"torch.func transforms no exchange in place; {_OUT_OF_PLACE}")
         return _TransformFunction.apply(_Pass(halo, slots, kind, label), *tensors)  # type: ignore[no-any-return]
     if needs_grad or torch.autograd.forward_ad._current_level >= 0:
-        if needs_grad:
-            _check_differentiable(kind, tensors)
         return kind.function.apply(_Pass(halo, slots, kind, label), *tensors)  # type: ignore[no-any-return]
     return _run(halo, slots, kind, tensors)
 
@@ -529,23 +525,23 @@ _outside_graphs = getattr(torch, "_disable_dynamo", torch.compiler.disable)(_cal
 class _Check:
     """Compares what the ranks do before they do it."""
 
-    # All objects of a communicator compare through one of its duplicates, so that calls of different objects meet.
-    _duplicates: weakref.WeakKeyDictionary[Communicator, Communicator] = weakref.WeakKeyDictionary()
+    # All objects of a communicator compare through one of its duplicates, so that calls of different objects meet. With it the number of
+    # these objects.
+    _duplicates: weakref.WeakKeyDictionary[Communicator, tuple[Communicator, int]] = weakref.WeakKeyDictionary()
     _guard = threading.Lock()
 
     def __init__(self, comm: Communicator, deadline: float | None, name: str | None) -> None:
         with self._guard:
-            duplicate = self._duplicates.get(comm)
-            if duplicate is None:
-                duplicate = self._duplicates[comm] = comm.duplicate()
+            duplicate, number = self._duplicates.get(comm) or (comm.duplicate(), 0)
+            self._duplicates[comm] = duplicate, number + 1
         self._comm = duplicate if deadline is None else duplicate.with_deadline(deadline)
-        self._name = "" if name is None else f" of {name}"
+        self._name = f"object {number + 1}" if name is None else f"{name} (object {number + 1})"
         self._calls = 0
 
     def call(self, kind: str, axes: list[list[int]], tensors: Sequence[Tensor], needs_grad: bool) -> str:
         """Of a call. Returns its name."""
         self._calls += 1
-        label = f"{kind} {self._calls}{self._name}"
+        label = f"{kind} {self._calls} of {self._name}"
         fields = [
             [str(tensor.dtype), [extent for axis, extent in enumerate(tensor.shape) if axis not in along]]
             for along, tensor in zip(axes, tensors)

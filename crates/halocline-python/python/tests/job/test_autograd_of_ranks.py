@@ -70,5 +70,5 @@ def test_checked_mode_names_ranks_that_do_different_things(comm, pattern):
     halo = halocline.torch.HaloExchange(comm, pattern, checked=True, deadline=60)
     x = torch.ones(pattern.shape, requires_grad=True)
     losses = [halo(x).sum() for _ in range(2)]
-    with pytest.raises(hc.HaloError, match="rank 0 in backward pass of exchange 1; rank 1 in backward pass of exchange 2"):
+    with pytest.raises(hc.HaloError, match="rank 0 in backward pass of exchange 1 .*; rank 1 in backward pass of exchange 2 "):
         losses[1 if comm.rank else 0].backward()
