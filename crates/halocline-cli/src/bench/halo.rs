@@ -222,6 +222,8 @@ fn paths(links: impl Iterator<Item = LinkInfo>) -> String {
 enum Operation<'a> {
     /// A copy of the same regions within the rank's own memory.
     Copy,
+    /// The same copies in reverse, adding.
+    Combine,
     Exchange(HaloExchange),
     Reduce(HaloExchange),
     Unbound(PatternLinks, Vec<(&'a Pattern, &'a Field)>),
@@ -232,6 +234,9 @@ fn host_rows(setup: &Setup<'_>) -> Result<Vec<Row>, CommandError> {
         (Row::new("copying pass"), Operation::Copy),
         (Row::new("empty exchange"), Operation::Exchange(empty(setup)?)),
     ];
+    if setup.args.reduce {
+        measured.push((Row::new("combining pass"), Operation::Combine));
+    }
     for &link in &setup.args.link {
         let (row, halo) = setup.bind(link, &setup.case.fields, |halo| halo.exchange()?.wait())?;
         let name = row.name.clone();
@@ -310,14 +315,14 @@ fn sample(setup: &Setup<'_>, operation: &Operation<'_>) -> Result<Samples, Comma
     for _ in 0..args.iters {
         // No rank rewrites while another rank, perhaps on the same core, is still timed.
         floor.barrier()?;
-        operation.rewrite(regions);
+        regions.rewrite(args.reduce);
         floor.barrier()?;
         let start = Instant::now();
         operation.begin(regions)?;
         let begun = start.elapsed();
         operation.wait()?;
         let waited = start.elapsed();
-        operation.read(regions);
+        regions.read(args.reduce);
         floor.join()?;
         let end = start.elapsed();
         samples.total.push(end.as_nanos() as u64);
@@ -340,6 +345,7 @@ impl Operation<'_> {
     fn begin(&self, regions: &Regions) -> Result<(), CommandError> {
         match self {
             Self::Copy => regions.copy(),
+            Self::Combine => regions.combine(),
             // `Operation::wait` waits for the exchange through `halo`.
             Self::Exchange(halo) => drop(halo.exchange()?),
             Self::Reduce(halo) => drop(halo.reduce(ReduceOp::Sum)?),
@@ -348,26 +354,10 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Rewrites the cells that travel.
-    fn rewrite(&self, regions: &Regions) {
-        match self {
-            Self::Reduce(_) => regions.rewrite_halo(),
-            _ => regions.rewrite(),
-        }
-    }
-
-    /// Reads the cells that were written.
-    fn read(&self, regions: &Regions) {
-        match self {
-            Self::Reduce(_) => regions.read_owned(),
-            _ => regions.read(),
-        }
-    }
-
     #[inline]
     fn wait(&self) -> Result<(), CommandError> {
         match self {
-            Self::Copy => {}
+            Self::Copy | Self::Combine => {}
             Self::Exchange(halo) | Self::Reduce(halo) => halo.wait()?,
             Self::Unbound(links, _) => links.wait()?,
         }

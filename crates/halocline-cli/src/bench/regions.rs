@@ -2,8 +2,8 @@
 
 use crate::error::CommandError;
 use halocline::plan::copy::{CellLayout, CopyOp, End, copy_op};
-use halocline::{Field, Pattern};
-use halocline_device::host;
+use halocline::{Field, Pattern, ReduceOp};
+use halocline_device::host::{self, Combine, Source};
 use std::hint::black_box;
 
 /// The cells that an exchange reads and fills, as contiguous blocks of memory in ascending order, and the same copies within this rank's
@@ -17,6 +17,8 @@ pub(super) struct Regions {
     halo: Vec<(*mut u8, usize)>,
     /// All copies into this rank's halo, from its own memory.
     pub(super) ops: Vec<CopyOp>,
+    /// The same with both ends swapped.
+    reversed: Vec<CopyOp>,
     bases: Vec<*mut u8>,
     sources: Vec<*const u8>,
     /// Bytes that this rank's halo takes up.
@@ -31,6 +33,7 @@ impl Regions {
             owned: Vec::new(),
             halo: Vec::new(),
             ops: Vec::new(),
+            reversed: Vec::new(),
             sources: bases.iter().map(|base| base.cast_const()).collect(),
             bases,
             bytes: 0,
@@ -65,6 +68,7 @@ impl Regions {
                 this.ops.push(op);
             }
         }
+        this.reversed = this.ops.iter().map(CopyOp::reversed).collect();
         merge(&mut this.owned);
         merge(&mut this.halo);
         Ok(this)
@@ -89,28 +93,35 @@ impl Regions {
         unsafe { host::copy(&self.ops, &self.sources, &self.bases) };
     }
 
-    /// Rewrites the owned cells that peers read.
-    pub(super) fn rewrite(&self) {
-        if self.wide { rewrite::<u64>(&self.owned) } else { rewrite::<u32>(&self.owned) }
+    /// The reverse of that: adds the halo to the owned cells, and clears it, with the library's loops.
+    pub(super) fn combine(&self) {
+        for op in &self.reversed {
+            let Some(combine) = Combine::of(ReduceOp::Sum, op.element, Source::Clear) else { continue };
+            // SAFETY: as for the copies of `copy`, of which these have the ends swapped; the element is that of the fields.
+            unsafe { combine.run(op, self.bases[op.source], self.bases[op.target]) };
+        }
     }
 
-    /// Rewrites the halo, before a reduce.
-    pub(super) fn rewrite_halo(&self) {
-        for &(start, len) in &self.halo {
+    /// Rewrites the owned cells that peers read; the halo, too, if both will be read.
+    pub(super) fn rewrite(&self, has_halo: bool) {
+        if self.wide {
+            rewrite::<u64>(&self.owned)
+        } else {
+            rewrite::<u32>(&self.owned)
+        }
+        for &(start, len) in self.halo.iter().filter(|_| has_halo) {
             // SAFETY: blocks lie within fields whose elements are plain numbers, and no exchange is in flight. The bytes are those of
             // a normal number of every floating-point type.
             unsafe { start.write_bytes(black_box(0x3f), len) };
         }
     }
 
-    /// Reads the owned cells that peers copy, after a reduce.
-    pub(super) fn read_owned(&self) {
-        black_box(if self.wide { read::<u64>(&self.owned) } else { read::<u32>(&self.owned) });
-    }
-
-    /// Reads the halo.
-    pub(super) fn read(&self) {
-        black_box(if self.wide { read::<u64>(&self.halo) } else { read::<u32>(&self.halo) });
+    /// Reads the halo; the owned cells that peers read, too, if both were rewritten.
+    pub(super) fn read(&self, has_owned: bool) {
+        let owned = if has_owned { &self.owned[..] } else { &[] };
+        for blocks in [&self.halo[..], owned] {
+            black_box(if self.wide { read::<u64>(blocks) } else { read::<u32>(blocks) });
+        }
     }
 }
 
