@@ -48,17 +48,17 @@ impl Counter {
         self.value.store(epoch, Ordering::Release);
     }
 
-    /// Before a raise: sets what this epoch, and every second one after it, is about. The polling side must
-    /// have read the value of two epochs before. Call it only when the value changes: the other side polls this cache line,
-    /// and each write between two reads costs a round trip.
+    /// Before a raise: sets what this epoch, and every second one after it, is about. After it: publishes a further step of this
+    /// epoch, and all writes before it. The polling side must have read the value of two epochs before. Call it only when the value
+    /// changes: the other side polls this cache line, and each write between two reads costs a round trip.
     pub fn say(&self, epoch: u64, about: u64) {
-        self.about[(epoch & 1) as usize].store(about, Ordering::Relaxed);
+        self.about[(epoch & 1) as usize].store(about, Ordering::Release);
     }
 
-    /// What `epoch`, which is reached, is about.
+    /// What `epoch`, which is reached, is about. Everything that the writer did before it said so is visible.
     #[inline]
     pub fn about(&self, epoch: u64) -> u64 {
-        self.about[(epoch & 1) as usize].load(Ordering::Relaxed)
+        self.about[(epoch & 1) as usize].load(Ordering::Acquire)
     }
 
     /// Whether `epoch` was reached.

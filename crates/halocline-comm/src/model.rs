@@ -112,6 +112,49 @@ fn granted_and_arrived_order_the_bytes() {
     });
 }
 
+/// A reduce whose sender combines the receiver's halo where it lies, over two epochs: the receiver's raise says that the halo is
+/// complete, the sender's second word that it has combined it. Its first word came before.
+#[test]
+fn a_halo_is_combined_in_place_before_it_is_written_again() {
+    const COMBINED: u64 = 2;
+    check(|| {
+        let shared =
+            Arc::new((Rank::default(), Rank::default(), Halo(UnsafeCell::new(0)), Parking::default()));
+        let sender = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (sender, receiver, halo, host) = &*shared;
+                for epoch in 1..=2 {
+                    receiver.counter.say(epoch, 1);
+                    receiver.raise(host, epoch);
+                    sender.wait(host, epoch);
+                    halo.0.with_mut(|cell| {
+                        // SAFETY: the receiver has raised this epoch, which this side has waited for, and touches nothing before
+                        // it was combined.
+                        assert_eq!(std::mem::take(unsafe { &mut *cell }), epoch);
+                    });
+                    receiver.counter.say(epoch, COMBINED);
+                    receiver.bell.changed(host);
+                }
+            })
+        };
+        let (sender_side, receiver, halo, host) = &*shared;
+        for epoch in 1..=2 {
+            halo.0.with_mut(|cell| {
+                // SAFETY: the sender has combined the epoch before, which this side has waited for, and touches nothing before this
+                // one is raised.
+                assert_eq!(std::mem::replace(unsafe { &mut *cell }, epoch), 0);
+            });
+            sender_side.raise(host, epoch);
+            let is_combined = || receiver.counter.about(epoch) == COMBINED;
+            while !is_combined() {
+                receiver.bell.sleep(host, None, is_combined);
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
 /// A ring with room for two records: no record is read before it is whole, none is overwritten before it was read, and a receiver
 /// that sleeps is woken.
 #[test]

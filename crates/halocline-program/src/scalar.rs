@@ -40,7 +40,7 @@ impl ScalarType {
         }
     }
 
-    /// The strides in bytes of an array of such elements in C order.
+    /// The strides in bytes of an array of such elements in C order. An extent of 0 counts as 1; a stride is at most `isize::MAX`.
     pub fn c_order(self, extents: &[isize]) -> Box<[isize]> {
         let mut strides: Box<[isize]> = extents.into();
         let mut next = self.size() as isize;

@@ -21,7 +21,7 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// All values in the order of their declaration, with their names.
+    /// All values with their names.
     pub const NAMED: [(&'static str, Self); 4] =
         [("left", Self::Left), ("right", Self::Right), ("both", Self::Both), ("none", Self::None)];
 
@@ -36,7 +36,8 @@ impl Closed {
 
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::NAMED[*self as usize].0)
+        let named = Self::NAMED.iter().find(|(_, value)| value == self);
+        f.write_str(named.map_or("", |(name, _)| name))
     }
 }
 

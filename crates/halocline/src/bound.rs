@@ -142,7 +142,7 @@ impl Bound {
         if reduction.is_none() {
             self.links.iter().for_each(|link| link.start(&self.life.comm, epoch, in_flight));
         }
-        self.take_first_turns(epoch, self.has_spare_core && set.bytes >= LARGE);
+        self.take_first_turns(epoch, self.has_spare_core && set.bytes >= LARGE, reduction.is_some());
         self.life.wake();
         Ok(epoch)
     }
@@ -167,8 +167,7 @@ impl Bound {
         let announced =
             checked.map_or(Ok(()), |check| check.begin(&self.life.comm, &self.links, epoch, in_flight));
         self.looks.store(0, Ordering::Relaxed);
-        // A reduce makes these copies at its end.
-        let within = self.within.open(epoch, set.within.is_empty() || reduction.is_some());
+        let within = self.within.open(epoch, set.within.is_empty() && reduction.is_none());
         self.remaining.store(self.links.len() + usize::from(within) + 1, Ordering::Relaxed);
         if self.life.patience.deadline.is_some() {
             self.life.host.lateness.start(epoch, self.life.comm.link().host().now());
@@ -187,8 +186,9 @@ impl Bound {
     }
 
     /// Does what can be done at once. Where the user computes meanwhile, the progress thread does it for a large exchange, and
-    /// carries the others on.
-    fn take_first_turns(&self, epoch: u64, is_large: bool) {
+    /// carries the others on. In a reduce it does so in any case: a peer waits here for what this rank gets from others, so that it
+    /// cannot demand this rank's progress at the right moment.
+    fn take_first_turns(&self, epoch: u64, is_large: bool, is_reduce: bool) {
         let (bell, host) = (self.life.comm.link().own_bell(), self.life.comm.link().host());
         let from = is_large.then(|| host.now());
         let elapsed = |from| host.now().saturating_sub(from);
@@ -213,7 +213,7 @@ impl Bound {
         }
         let is_unfinished = self.outcome(epoch).is_none();
         self.overlap.begun(host, is_unfinished || is_large);
-        if is_unfinished && (self.overlap.is_usual() || self.waits_for_messages(epoch)) {
+        if is_unfinished && (self.overlap.is_usual() || is_reduce || self.waits_for_messages(epoch)) {
             self.arm();
             // A change before the bell was armed has woken no thread.
             self.advance(epoch);
@@ -247,7 +247,11 @@ impl Bound {
     fn turn(&self, link: &Link) {
         let (comm, epoch) = (&self.life.comm, self.epoch());
         if let Some(failure) = self.life.failure() {
-            return link.notify_failure(comm, failure);
+            // Until then this rank may combine the peer's halo; then it comes back here.
+            if self.within.has_stopped.load(Ordering::Acquire) {
+                link.notify_failure(comm, failure);
+            }
+            return;
         }
         if link.is_done(epoch) {
             return;
@@ -258,7 +262,14 @@ impl Bound {
         // under the claim.
         let in_flight = unsafe { self.flight.get() };
         match link.serve(comm, epoch, in_flight) {
-            Ok(Turn::Done) => self.tick(epoch),
+            Ok(Turn::Done) => {
+                let is_reduce = in_flight.reduction().is_some();
+                self.tick(epoch);
+                if is_reduce {
+                    // These may have been the last contributions.
+                    self.claimed(&self.within.claim, || self.turn_within());
+                }
+            }
             Ok(Turn::Waits) => {
                 if let Some(cause) = gone {
                     link.fail(&self.life, cause, link.peer);
@@ -286,9 +297,6 @@ impl Bound {
         // SAFETY: `remaining` is 0 once an exchange. The thread that made it so is the one that completes exchange `epoch`, below.
         let in_flight = unsafe { self.flight.get() };
         let comm = &self.life.comm;
-        if let Some(reduction) = in_flight.reduction() {
-            self.combine(epoch, in_flight, reduction);
-        }
         if let Some(finding) =
             self.check_of(in_flight).and_then(|check| check.end(comm, &self.links, in_flight))
         {

@@ -85,6 +85,8 @@ pub(crate) struct Link {
     /// Chunk size of staged messages, in bytes.
     pub(crate) chunk: usize,
     pub(crate) mailbox: Option<Mailbox>,
+    /// In a reduce the sender combines the receiver's halo where it lies.
+    pub(crate) is_read_in_place: bool,
     signals: Signals,
     /// The bytes go through a buffer, and the two ranks also have a link in the other direction. The receiver's own bytes of
     /// epoch e show that it has emptied the buffer of epoch e - 1, so that no acknowledgement is needed.
@@ -148,6 +150,7 @@ impl Link {
             ll: None,
             chunk: 0,
             mailbox: None,
+            is_read_in_place: false,
             signals,
             is_mutual: false,
             theirs: None,
@@ -416,12 +419,19 @@ impl Link {
         if !self.has_notified.load(Ordering::Acquire) {
             return false;
         }
+        let gone = matches!(comm.link().state(self.peer), PeerState::Ended | PeerState::Dead);
+        if self.is_done(epoch) || gone {
+            return true;
+        }
+        if self.reverse.is_begun(epoch) {
+            let is_read = self.direction == Direction::Receive && self.is_read_in_place;
+            return !is_read || !matches!(self.look_for_combined(comm, epoch), Looked::Below);
+        }
         let written_or_read = matches!(
             (self.direction, self.path),
             (Direction::Receive, LinkPath::Push) | (Direction::Send, LinkPath::Pull)
         );
-        let gone = matches!(comm.link().state(self.peer), PeerState::Ended | PeerState::Dead);
-        !written_or_read || self.is_done(epoch) || gone || !matches!(self.look(comm, epoch), Looked::Below)
+        !written_or_read || !matches!(self.look(comm, epoch), Looked::Below)
     }
 }
 

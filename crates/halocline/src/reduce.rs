@@ -1,6 +1,6 @@
 //! The reverse of an exchange: halo cells are combined with the owned cells that they copy.
 //!
-//! Each rank packs its halo cells for their owners ([`crate::link`]). An owner waits until the bytes of all its links have arrived.
+//! An owner waits until the halo cells of all its peers are complete, in their memory or packed in a message ([`crate::link`]).
 //! Then one thread combines all contributions, those from this rank's own halo cells included, in the order of the contributing
 //! domain's number. So the result depends neither on the order of arrival nor on the paths of the links.
 
@@ -23,8 +23,10 @@ pub(crate) struct Reduction {
 
 /// The copies of a set's reduces.
 pub(crate) struct Reverse {
-    /// For each link, the copies from halo cells to its message; none where it sends.
+    /// For each link, the copies from halo cells to its message; none where it sends, or where halo cells are combined in place.
     packs: Vec<Vec<CopyOp>>,
+    /// For each link, address of element (0, 0, …) of each field of the peer whose halo cells this side combines in place.
+    peer_bases: Vec<Vec<*mut u8>>,
     /// In the order in which they are combined.
     pub(crate) contributions: Vec<Contribution>,
     /// Fields of this rank and the element types that they, or fields of peers, have.
@@ -35,7 +37,7 @@ pub(crate) struct Reverse {
 pub(crate) struct Contribution {
     /// The link that brings them, by its index; `None` for halo cells of this rank.
     pub(crate) link: Option<usize>,
-    /// From the link's message, or from a field, to a field.
+    /// To a field, from the link's message, or from a field of the peer or of this rank.
     pub(crate) op: CopyOp,
 }
 
@@ -61,16 +63,23 @@ impl CombineOrder {
 impl Reverse {
     pub(crate) fn new(
         packs: Vec<Vec<CopyOp>>,
+        peer_bases: Vec<Vec<*mut u8>>,
         mut contributions: Vec<(CombineOrder, Contribution)>,
         elements: Vec<(usize, ElementType)>,
     ) -> Self {
         contributions.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Self { packs, contributions: contributions.into_iter().map(|(_, one)| one).collect(), elements }
+        let contributions = contributions.into_iter().map(|(_, one)| one).collect();
+        Self { packs, peer_bases, contributions, elements }
     }
 
     /// The copies from halo cells to the message of a link.
     pub(crate) fn packs(&self, link: usize) -> &[CopyOp] {
         &self.packs[link]
+    }
+
+    /// The peer's fields whose halo cells this side of a link combines in place.
+    pub(crate) fn peer_bases(&self, link: usize) -> &[*mut u8] {
+        &self.peer_bases[link]
     }
 
     /// Checks that all elements support an operation.

@@ -79,7 +79,8 @@ pub(crate) struct HaloArgs {
     /// Also measure the unbound form, which takes the host fields at each call
     #[arg(long)]
     pub(super) unbound: bool,
-    /// Also measure, beside each exchange, the reduce of the same fields: the sum of halo cells into their owners
+    /// Also measure, beside each exchange, the reduce of the same fields: the sum of halo cells into their owners, and a pass that
+    /// does that within each rank's own memory. All rows then rewrite and read owned cells and halo
     #[arg(long)]
     pub(super) reduce: bool,
     /// Iterations of a block

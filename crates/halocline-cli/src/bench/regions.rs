@@ -97,7 +97,9 @@ impl Regions {
     pub(super) fn combine(&self) {
         for op in &self.reversed {
             let Some(combine) = Combine::of(ReduceOp::Sum, op.element, Source::Clear) else { continue };
-            // SAFETY: as for the copies of `copy`, of which these have the ends swapped; the element is that of the fields.
+            // SAFETY: `new` has checked that all operations stay within the fields, which may be written, and owned and halo cells are
+            // disjoint. Their elements are those of the operations. No exchange is in flight, so that no other thread or rank
+            // accesses them.
             unsafe { combine.run(op, self.bases[op.source], self.bases[op.target]) };
         }
     }

@@ -6,7 +6,7 @@ use halocline::{Communicator, Direction, HaloExchange, LinkInfo, Pattern};
 use serde_json::{Value, json};
 
 /// Maximum number of ranks that `explain` starts.
-const MOST_THREADS: usize = 512;
+const MOST_RANKS: usize = 512;
 
 /// Describes an exchange of this rank: its table, and its links as data. `cell`: bytes of a cell of all fields together.
 pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell: usize) -> Value {
@@ -75,9 +75,9 @@ pub(super) fn traffic(said: &[Vec<Value>]) -> Traffic {
 /// Refuses a number of ranks that `explain` does not start.
 pub(super) fn check_ranks(ranks: usize) -> Result<(), CommandError> {
     match ranks {
-        1..=MOST_THREADS => Ok(()),
+        1..=MOST_RANKS => Ok(()),
         _ => Err(CommandError::usage(format!(
-            "{ranks} ranks to be started on this machine; give 1 to {MOST_THREADS}, or leave `--transport` out"
+            "{ranks} ranks to be started on this machine; give 1 to {MOST_RANKS}, or leave `--transport` out"
         ))),
     }
 }

@@ -32,6 +32,7 @@ fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
             [
                 "copying pass",
                 "empty exchange",
+                "combining pass",
                 "auto",
                 "reduce, auto",
                 "push",
@@ -52,7 +53,7 @@ fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
             assert!(row["us"].as_f64().unwrap() > 0.0 && row["steady_us"].as_f64().unwrap() > 0.0, "{row}");
             assert_eq!(row["blocks"].as_array().unwrap().len(), 2);
         }
-        assert_eq!(rows[6]["path"], "direct, pull");
+        assert_eq!(rows[7]["path"], "direct, pull");
     }
 }
 

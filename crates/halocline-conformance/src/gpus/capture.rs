@@ -56,7 +56,11 @@ impl Graphs {
     }
 
     /// Captures what a stream is given, instead of doing it.
-    pub fn capture(
+    ///
+    /// # Safety
+    /// What `give` gives the stream uses memory that is there until the last launch of the graph is over. That is before the graph
+    /// is dropped.
+    pub unsafe fn capture(
         self: &Arc<Self>,
         stream: &Stream,
         mode: Mode,
@@ -84,7 +88,7 @@ impl Graphs {
 impl Graph {
     /// Gives the graph to a stream.
     pub fn launch(&self, stream: &Stream) -> Outcome {
-        // SAFETY: a graph and a stream that live; what the graph uses is there, as whoever captured it sees to.
+        // SAFETY: a graph and a stream that live; what the graph uses is there, as the caller of `capture` promises.
         stream
             .device()
             .within(|| check("cuGraphLaunch", unsafe { (self.graphs.launch)(self.made, stream.raw().0) }))

@@ -20,6 +20,8 @@ use std::sync::Arc;
 struct Chosen {
     path: LinkPath,
     why: Option<String>,
+    /// The sender reaches the receiver's fields, too.
+    reaches_receiver: bool,
 }
 
 /// A link, and its part of each set.
@@ -85,7 +87,7 @@ impl<'a> Pair<'a> {
         preference: Preference,
     ) -> Result<LinkOfSets, Error> {
         let (peer, operation) = (self.peer, self.operation);
-        let Chosen { path, why } = self
+        let Chosen { path, why, reaches_receiver } = self
             .path(direction, transfer_pairs, preference)
             .map_err(|reason| BindError::Path { peer, path: preference.path, reason })?;
         let part = |(set, transfer_pairs): (&PeerView<'a>, &Vec<TransferPair<'a>>)| {
@@ -100,8 +102,9 @@ impl<'a> Pair<'a> {
             false => self.signals(direction)?,
         };
         let mut link = Link::new(LinkInfo { peer, direction, path }, operation, signals);
-        // Direct links need it for reduces.
-        if of_host && !by_messages {
+        link.is_read_in_place = of_host && path.is_direct() && reaches_receiver;
+        // A direct link whose halo cannot be read in place needs it for reduces.
+        if of_host && !by_messages && !link.is_read_in_place {
             link.mailbox = Some(self.mailbox(direction)?);
         }
         link.why = why;
@@ -158,8 +161,9 @@ impl<'a> Pair<'a> {
             LinkPath::Mailbox { .. } => apart.clone(),
             LinkPath::Message => None,
         };
+        let reaches_receiver = obstacle(LinkPath::Push).is_none();
         let Some(why) = obstacle(preference.path) else {
-            return Ok(Chosen { path: preference.path, why: None });
+            return Ok(Chosen { path: preference.path, why: None, reaches_receiver });
         };
         if preference.forced {
             return Err(why);
@@ -172,7 +176,7 @@ impl<'a> Pair<'a> {
         };
         let mut others = others.into_iter().chain([LinkPath::Mailbox { streaming }, LinkPath::Message]);
         let next = others.find(|&path| obstacle(path).is_none());
-        Ok(Chosen { path: next.unwrap_or(LinkPath::Message), why: Some(why) })
+        Ok(Chosen { path: next.unwrap_or(LinkPath::Message), why: Some(why), reaches_receiver })
     }
 
     fn unbound(&self, direction: Direction) -> Result<Link, Error> {

@@ -51,6 +51,17 @@ impl TransferPair<'_> {
             transfer: self.transfer,
         }
     }
+
+    /// The index of the peer's field in a list of addresses of element (0, 0, …), to which it is added if it lacks.
+    fn base_among(&self, bases: &mut Vec<*mut u8>) -> usize {
+        // A direct path is taken only if the memory can be reached.
+        let Ok((segment, offset)) = &self.theirs.memory else { return 0 };
+        let base = segment.base().as_ptr().wrapping_add(*offset);
+        bases.iter().position(|known| *known == base).unwrap_or_else(|| {
+            bases.push(base);
+            bases.len() - 1
+        })
+    }
 }
 
 impl<'a> PeerView<'a> {
@@ -112,7 +123,8 @@ impl<'a> PeerView<'a> {
         }
         let direct = path.is_direct();
         let legs: Vec<Leg<'_>> = transfer_pairs.iter().map(TransferPair::leg).collect();
-        for (at, op) in over_link(direction, &legs, |at| direct.then(|| part.remote_of(&transfer_pairs[at])))
+        for (at, op) in
+            over_link(direction, &legs, |at| direct.then(|| transfer_pairs[at].base_among(&mut part.remote)))
         {
             self.check_reach(direction, &transfer_pairs[at], &op, direct)?;
             part.ops.push(op);
@@ -121,14 +133,21 @@ impl<'a> PeerView<'a> {
     }
 
     /// The copies of a reduce over the link of one direction of an exchange: on its sender from a message to owned cells, on its
-    /// receiver from halo cells to a message. The message is that of an exchange.
-    pub(super) fn reverse(&self, direction: Direction) -> Result<Vec<ReverseLeg>, Error> {
+    /// receiver from halo cells to a message. The message is that of an exchange. In place, the peer's cells stand for the message:
+    /// adds the addresses of the peer's fields.
+    pub(super) fn reverse(
+        &self,
+        direction: Direction,
+        mut in_place: Option<&mut Vec<*mut u8>>,
+    ) -> Result<Vec<ReverseLeg>, Error> {
         let pairs = self.transfer_pairs(direction)?;
         let views: Vec<Leg<'_>> = pairs.iter().map(TransferPair::leg).collect();
+        let is_in_place = in_place.is_some();
+        let far = |at: usize| in_place.as_deref_mut().map(|bases| pairs[at].base_among(bases));
         let mut legs = Vec::new();
-        for (at, op) in over_link(direction, &views, |_| None) {
+        for (at, op) in over_link(direction, &views, far) {
             let pair = &pairs[at];
-            self.check_reach(direction, pair, &op, false)?;
+            self.check_reach(direction, pair, &op, is_in_place)?;
             let (field, order) = (pair.index, CombineOrder::new(pair.index, pair.transfer));
             legs.push(ReverseLeg { field, element: pair.theirs.cells.element, order, op: op.reversed() });
         }
@@ -156,19 +175,6 @@ impl<'a> PeerView<'a> {
         let Place { number: field, .. } = transfer_pair.ours.place;
         let domain = self.local.name_of(transfer_pair.ours.place);
         Err(BindError::FieldMemory { field, domain, peer: self.peer }.into())
-    }
-}
-
-impl Part {
-    /// The index of the peer's field among those that this side reads or writes.
-    fn remote_of(&mut self, transfer_pair: &TransferPair<'_>) -> usize {
-        // A direct path is taken only if the memory can be reached.
-        let Ok((segment, offset)) = &transfer_pair.theirs.memory else { return 0 };
-        let base = segment.base().as_ptr().wrapping_add(*offset);
-        self.remote.iter().position(|known| *known == base).unwrap_or_else(|| {
-            self.remote.push(base);
-            self.remote.len() - 1
-        })
     }
 }
 

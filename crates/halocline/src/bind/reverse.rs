@@ -20,12 +20,15 @@ pub(crate) fn reverse(set: &Set, links: &[Link]) -> Result<Reverse, Error> {
     let mut elements: Vec<(usize, ElementType)> =
         local.fields.iter().enumerate().map(|(index, field)| (index, field.cells.element)).collect();
     let mut packs: Vec<Vec<CopyOp>> = links.iter().map(|_| Vec::new()).collect();
+    let mut peer_bases: Vec<Vec<*mut u8>> = links.iter().map(|_| Vec::new()).collect();
     let mut contributions = within(local);
     for (index, link) in links.iter().enumerate() {
         let peer_view = PeerView { peer: link.peer, local, theirs: &set.offered[&link.peer] };
-        for leg in peer_view.reverse(link.direction)? {
+        let in_place = link.is_read_in_place.then_some(&mut peer_bases[link.part]);
+        for leg in peer_view.reverse(link.direction, in_place)? {
             elements.push((leg.field, leg.element));
             match link.direction {
+                Direction::Receive if link.is_read_in_place => {}
                 Direction::Receive => packs[link.part].push(leg.op),
                 Direction::Send => {
                     contributions.push((leg.order, Contribution { link: Some(index), op: leg.op }))
@@ -36,7 +39,7 @@ pub(crate) fn reverse(set: &Set, links: &[Link]) -> Result<Reverse, Error> {
     elements.sort_by_key(|(field, element)| (*field, element.code()));
     elements.dedup();
     share_runs(packs.iter_mut().flatten().chain(contributions.iter_mut().map(|(_, one)| &mut one.op)));
-    Ok(Reverse::new(packs, contributions, elements))
+    Ok(Reverse::new(packs, peer_bases, contributions, elements))
 }
 
 /// Contributions of this rank's own halo cells.

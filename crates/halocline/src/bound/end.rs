@@ -122,8 +122,7 @@ impl Engine for Bound {
 
     fn release_waits(&self, _: &Failure) {
         self.begin_lock.close();
-        // A link whose claim is held, by this thread or another, takes this turn when the claim is given up.
-        self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
+        // If the claim is held, by this thread or another, this turn is taken when it is given up. The turns at the links follow.
         self.claimed(&self.within.claim, || self.turn_within());
         self.disarm();
     }

@@ -3,6 +3,7 @@
 use super::Bound;
 use crate::check::Check;
 use crate::error::Error;
+use crate::link::Direction;
 use crate::reduce::{Contribution, Reduction};
 use crate::set::{InFlight, Set};
 use crate::trace;
@@ -21,30 +22,41 @@ impl Bound {
         self.check.as_ref().filter(|_| in_flight.reduction().is_none())
     }
 
-    /// Combines the contributions to this rank's owned cells, which have all arrived.
+    /// Whether the contributions of all links to this rank's owned cells are there.
+    pub(super) fn is_ready_to_combine(&self, epoch: u64) -> bool {
+        let mut senders = self.links.iter().filter(|link| link.direction == Direction::Send);
+        senders.all(|link| link.is_done(epoch))
+    }
+
+    /// Combines the contributions to this rank's owned cells, which are all there, and releases them. Under the claim of the copies
+    /// within the rank.
     pub(super) fn combine(&self, epoch: u64, in_flight: &InFlight, reduction: Reduction) {
         let Some(reverse) = in_flight.reverse() else { return };
         let (comm, bases) = (&self.life.comm, in_flight.bases());
         trace::combine(comm, &self.life.name, epoch).in_scope(|| {
             for Contribution { link, op } in &reverse.contributions {
-                // A link has cleared its cells when it packed them.
-                let source =
-                    if reduction.keeps_halo || link.is_some() { Source::Keep } else { Source::Clear };
+                let link = link.map(|link| &self.links[link]);
+                let is_cleared = link.map_or(!reduction.keeps_halo, |link| link.clears_halo(epoch));
+                let source = if is_cleared { Source::Clear } else { Source::Keep };
                 let Some(combine) = Combine::of(reduction.op, op.element, source) else { continue };
                 let run = |from: *mut u8| {
-                    // SAFETY: `bind::reverse` has checked the operation against the fields, whose memory the reduce in flight
-                    // holds, and `Reverse::check` its element type. This thread is the one that completes the reduce: all other
-                    // parts of it are done on this rank. The bytes of a link stay as they are until `end_reverse`: they lie
-                    // in a message of this rank or in a slot that the peer writes only after that. No guard is held
-                    // (`State::begin_flight`), and the caller of `Field::from_raw` leaves the cells alone until the wait.
+                    // SAFETY: `bind::reverse` has checked the operation against the fields at both ends, whose memory the set of the
+                    // reduce in flight holds, and `Reverse::check` its element type. The claim keeps other threads of this rank away
+                    // from the owned cells, which no peer touches in a reduce. A peer whose halo is combined in place has signalled
+                    // that it is complete, and leaves it alone until `end_reverse`; so does this rank with its own halo until the
+                    // wait. The bytes of other links lie in a message of this rank, or in a slot that the peer writes only after this
+                    // rank's next signal. No guard is held (`State::begin_flight`), and the caller of `Field::from_raw` leaves the
+                    // cells alone until the wait.
                     unsafe { combine.run(op, from, bases[op.target]) };
                 };
                 match link {
-                    Some(link) => self.links[*link].with_halo(epoch, run),
+                    Some(link) if link.is_read_in_place => run(reverse.peer_bases(link.part)[op.source]),
+                    Some(link) => link.with_halo(epoch, run),
                     None => run(bases[op.source]),
                 }
             }
         });
-        self.links.iter().for_each(|link| link.end_reverse(comm, epoch, in_flight.subject()));
+        let senders = self.links.iter().filter(|link| link.direction == Direction::Send);
+        senders.for_each(|link| link.end_reverse(comm, epoch, in_flight.subject()));
     }
 }

@@ -1,21 +1,22 @@
-//! Which exchange a failure names, where only the crate can see when a rank learns of it.
+//! What only the crate can see: which exchange a failure names, depending on when a rank learns of it, and what a reduce waits for.
 
 use crate::bound::Bound;
 use crate::lifecycle::Engine;
 use crate::{
     Array, BindOptions, Cause, Communicator, Decomposed, Error, Failure, Halo, HaloExchange, LinkChoice,
-    Pattern, PatternLinks, Pending, RegularGrid,
+    Pattern, PatternLinks, Pending, ReduceOp, RegularGrid,
 };
+use halocline_comm::Serve;
 use std::sync::Arc;
 use std::time::Duration;
 
 const PATHS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
-/// Two ranks, each with what `make` gives it, for one thread to play both.
-fn two_ranks<T: Send>(make: impl Fn(&Communicator) -> T + Sync) -> [(Communicator, T); 2] {
+/// Ranks, each with what `make` gives it, for one thread to play all.
+fn ranks<T: Send, const N: usize>(make: impl Fn(&Communicator) -> T + Sync) -> [(Communicator, T); N] {
     let made = std::thread::scope(|scope| {
         let make = &make;
-        let ranks = Communicator::threads(2).into_iter().map(|comm| {
+        let ranks = Communicator::threads(N).into_iter().map(|comm| {
             scope.spawn(move || {
                 let made = make(&comm);
                 (comm, made)
@@ -24,7 +25,7 @@ fn two_ranks<T: Send>(make: impl Fn(&Communicator) -> T + Sync) -> [(Communicato
         let ranks: Vec<_> = ranks.collect();
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Vec<_>>()
     });
-    made.try_into().unwrap_or_else(|_| unreachable!("two ranks"))
+    made.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for"))
 }
 
 fn ring(comm: &Communicator) -> Pattern {
@@ -66,7 +67,7 @@ fn learned_between_exchanges(begin: [&dyn Fn() -> Result<Pending, Error>; 2], le
 #[test]
 fn a_failure_that_is_learned_between_two_exchanges_is_the_second_ones() {
     for link in PATHS {
-        let [(_, hasty), (_, late)] = &two_ranks(|comm| {
+        let [(_, hasty), (_, late)] = &ranks(|comm| {
             let array = Array::<f64>::zeros(comm, &[4]).unwrap();
             HaloExchange::bind_with(comm, [(&ring(comm), &array)], &options(comm, link)).unwrap()
         });
@@ -77,7 +78,7 @@ fn a_failure_that_is_learned_between_two_exchanges_is_the_second_ones() {
 #[test]
 fn a_failure_that_is_learned_between_two_unbound_exchanges_is_the_second_ones() {
     for link in [LinkChoice::Mailbox, LinkChoice::Message] {
-        let [(_, hasty), (_, late)] = &two_ranks(|comm| {
+        let [(_, hasty), (_, late)] = &ranks(|comm| {
             let pattern = ring(comm);
             let links = PatternLinks::new_with(comm, &[&pattern], &options(comm, link)).unwrap();
             (links, pattern, Array::<f64>::zeros(comm, &[4]).unwrap())
@@ -92,7 +93,7 @@ fn a_failure_that_is_learned_between_two_unbound_exchanges_is_the_second_ones() 
 /// A failure that is learned before the first exchange is the first one's.
 #[test]
 fn a_failure_before_the_first_exchange_is_the_first_ones() {
-    let [(_, hasty), (_, late)] = &two_ranks(|comm| {
+    let [(_, hasty), (_, late)] = &ranks(|comm| {
         let array = Array::<f64>::zeros(comm, &[4]).unwrap();
         HaloExchange::bind_with(comm, [(&ring(comm), &array)], &options(comm, LinkChoice::Auto)).unwrap()
     });
@@ -103,4 +104,79 @@ fn a_failure_before_the_first_exchange_is_the_first_ones() {
     let told = failure(late.exchange());
     assert_eq!(told.epoch, 1, "{told}");
     assert!(told.to_string().ends_with("; the halo is undefined; drop the object and bind again"), "{told}");
+}
+
+/// A closed line of three ranks with one cell each, on links whose reduces are combined in place or, by messages, not.
+fn line(comm: &Communicator, link: LinkChoice, deadline: Option<Duration>) -> (Array<f64>, HaloExchange) {
+    let grid = RegularGrid::new([3]);
+    let pattern = grid.decompose(3).unwrap().pattern(comm, Halo::uniform(1)).unwrap();
+    let array = Array::<f64>::zeros(comm, &[3]).unwrap();
+    array.write().unwrap().copy_from_slice(&[1.0, 10.0, 100.0]);
+    let options = BindOptions::default().link(link).deadline(deadline);
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options).unwrap();
+    (array, halo)
+}
+
+/// The middle rank waits for its other neighbour, so that it has not combined the first one's halo, although it takes part. The
+/// receiver's wish decides whether its halo is kept.
+#[test]
+fn a_reduce_in_place_is_over_once_the_owner_has_combined() {
+    for link in [LinkChoice::Push, LinkChoice::Pull] {
+        let [(_, first), (_, middle), (_, last)] = &ranks(|comm| line(comm, link, None));
+        let of_first = first.1.begin().reduce(ReduceOp::Sum).keep_halo(true).start().unwrap();
+        let of_middle = middle.1.reduce(ReduceOp::Sum).unwrap();
+        for _ in 0..100 {
+            assert!(!of_first.is_ready().unwrap() && !of_middle.is_ready().unwrap(), "{link:?}");
+        }
+        let of_last = last.1.reduce(ReduceOp::Sum).unwrap();
+        [&of_first, &of_middle, &of_last].into_iter().for_each(|pending| pending.wait().unwrap());
+        let cells = |array: &Array<f64>| <[f64; 3]>::try_from(&array.read().unwrap()[..]).unwrap();
+        // The outermost halo cells are outside the grid and stay.
+        assert_eq!(cells(&first.0), [1.0, 11.0, 100.0], "{link:?}");
+        assert_eq!(cells(&middle.0), [0.0, 111.0, 0.0], "{link:?}");
+        assert_eq!(cells(&last.0), [0.0, 110.0, 100.0], "{link:?}");
+    }
+}
+
+/// A rank that fails in a reduce keeps its fields until the owner has combined their halo.
+#[test]
+fn fields_are_given_back_once_the_owner_has_combined_their_halo() {
+    for link in [LinkChoice::Push, LinkChoice::Pull] {
+        let [(_, first), (_, middle), (_, last)] =
+            &ranks(|comm| line(comm, link, (comm.rank() == 0).then_some(Duration::from_millis(1))));
+        let of_first = first.1.reduce(ReduceOp::Sum).unwrap();
+        let of_middle = middle.1.reduce(ReduceOp::Sum).unwrap();
+        failure(of_first.wait());
+        for _ in 0..100 {
+            assert!(!of_middle.is_ready().unwrap() && !first.1.bound().reclaim(), "{link:?}");
+        }
+        let _of_last = last.1.reduce(ReduceOp::Sum).unwrap();
+        while !first.1.bound().reclaim() {
+            // It may find the failure of the first rank.
+            let _ = of_middle.is_ready();
+        }
+    }
+}
+
+/// An owner that has failed and may still be combining tells no peer: that one would take its halo back.
+#[test]
+fn a_failure_is_reported_once_no_halo_is_combined_any_more() {
+    let [_, (_, middle), (_, last)] =
+        &ranks(|comm| line(comm, LinkChoice::Push, (comm.rank() == 1).then_some(Duration::from_millis(1))));
+    let (owner, peer) = (middle.1.bound(), last.1.bound());
+    let pending = middle.1.reduce(ReduceOp::Sum).unwrap();
+    let mut is_combining = true;
+    // As if this thread were combining now; a turn that is due afterwards is taken below.
+    owner.claimed(&owner.within.claim, || {
+        if std::mem::take(&mut is_combining) {
+            failure(pending.wait());
+            owner.serve();
+            peer.serve();
+            assert!(peer.life.failure().is_none());
+        }
+    });
+    while peer.life.failure().is_none() {
+        owner.claimed(&owner.within.claim, || owner.turn_within());
+        peer.serve();
+    }
 }

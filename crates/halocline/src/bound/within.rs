@@ -1,7 +1,9 @@
-//! Copies between domains of this rank. The first thread that finds them makes them.
+//! Copies between domains of this rank, and in a reduce the combination of all contributions to this rank's owned cells. The first
+//! thread that finds them makes them.
 
 use super::Bound;
 use crate::link::as_sources;
+use crate::set::InFlight;
 use crate::trace;
 use halocline_comm::Claim;
 use halocline_device::host;
@@ -31,11 +33,13 @@ impl Within {
 }
 
 impl Bound {
-    /// Makes the copies, under their claim.
+    /// Makes the copies, or combines, under the claim.
     pub(super) fn turn_within(&self) {
         let (comm, epoch) = (&self.life.comm, self.epoch());
         if self.life.failure().is_some() {
-            return self.within.has_stopped.store(true, Ordering::Release);
+            self.within.has_stopped.store(true, Ordering::Release);
+            // Peers whose halo was combined in place may be notified now.
+            return self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
         }
         if self.within.is_done(epoch) {
             return;
@@ -43,13 +47,12 @@ impl Bound {
         // SAFETY: exchange `epoch` is in flight: it is not over before `within.done` says so, and this turn alone sets that,
         // below, under the claim.
         let in_flight = unsafe { self.flight.get() };
-        trace::within(comm, &self.life.name, epoch).in_scope(|| {
-            // SAFETY: `Local::new` has checked the operations against the fields: they read owned cells and write halo
-            // cells, in memory that the exchange in flight holds. No guard is held (`State::begin_flight`), and the caller of
-            // `Field::from_raw` leaves these cells alone until the wait. The claim keeps other threads away.
-            unsafe { host::copy(&in_flight.set().within, as_sources(in_flight.bases()), in_flight.bases()) }
-        });
-        let check = self.check.as_ref();
+        match in_flight.reduction() {
+            Some(_) if !self.is_ready_to_combine(epoch) => return,
+            Some(reduction) => self.combine(epoch, in_flight, reduction),
+            None => self.copy_within(epoch, in_flight),
+        }
+        let check = self.check_of(in_flight);
         if let Some(finding) = check.and_then(|check| check.within(comm, epoch, in_flight)) {
             self.fail_by(finding, None);
         }
@@ -57,5 +60,15 @@ impl Bound {
         if self.life.failure().is_none() {
             self.tick(epoch);
         }
+    }
+
+    fn copy_within(&self, epoch: u64, in_flight: &InFlight) {
+        let comm = &self.life.comm;
+        trace::within(comm, &self.life.name, epoch).in_scope(|| {
+            // SAFETY: `Local::new` has checked the operations against the fields: they read owned cells and write halo
+            // cells, in memory that the exchange in flight holds. No guard is held (`State::begin_flight`), and the caller of
+            // `Field::from_raw` leaves these cells alone until the wait. The claim keeps other threads away.
+            unsafe { host::copy(&in_flight.set().within, as_sources(in_flight.bases()), in_flight.bases()) }
+        });
     }
 }

@@ -1,19 +1,20 @@
-//! A link in a reduce: the receiver's halo cells travel to the sender, which combines them with its owned cells.
+//! A link in a reduce: the receiver's halo cells are combined with the sender's owned cells.
 //!
-//! The side that signals first in an exchange signals first in a reduce, too. So a rank that exchanges while its peer reduces finds
-//! that out by the subject of the first signal:
+//! On a direct link whose sender reaches the receiver's fields, the sender combines the halo where it lies, and clears it. On other
+//! links the bytes travel through the mailbox, in the receiver's memory, or through a message:
 //!
-//! | path | first | then |
+//! | | receiver | sender |
 //! | --- | --- | --- |
-//! | push | the receiver packs its halo into its mailbox and signals | the sender combines and signals |
-//! | pull, mailbox | the sender signals | the receiver packs its halo into its mailbox and signals |
-//! | message | the sender sends an empty message | the receiver packs its halo into a message |
+//! | in place | signals: its halo is complete | signals that it takes part; combines; signals that it has combined |
+//! | mailbox | once the sender takes part, packs its halo into the mailbox and signals | signals that it takes part; combines |
+//! | message | once the sender takes part, packs its halo into a message | sends an empty message; combines |
 //!
-//! The mailbox is that of the link, in the receiver's memory, where the sender reads it. The sender combines once the bytes of all
-//! its links have arrived, in the order of domains ([`crate::reduce`]).
+//! The sender of an exchange signals first in each of them. So a rank that exchanges while its peer reduces finds that out by the
+//! subject of the first signal. The sender combines once the bytes of all its links are there, in the order of domains
+//! ([`crate::reduce`]).
 
 use super::signals::{ACKNOWLEDGED, Looked, Signals};
-use super::{Direction, Link, LinkPath, Subject, Turn, as_sources};
+use super::{Direction, Link, Subject, Turn, as_sources};
 use crate::error::Cause;
 use crate::lock::lock;
 use crate::reduce::Reduction;
@@ -27,8 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What one side of a link keeps of reduces.
 #[derive(Default)]
 pub(super) struct ReverseState {
-    /// The last epoch in which this side has sent the first signal.
-    first: AtomicU64,
+    /// The last epoch in which this side has begun a reduce: a sender has sent its first signal.
+    begun: AtomicU64,
     /// The last even and odd epochs whose message this side has taken where an exchange awaits an acknowledgement.
     taken: [AtomicU64; 2],
     /// The message that has arrived, until it is combined.
@@ -36,6 +37,11 @@ pub(super) struct ReverseState {
 }
 
 impl ReverseState {
+    /// Whether this side has begun a reduce in an epoch.
+    pub(super) fn is_begun(&self, epoch: u64) -> bool {
+        self.begun.load(Ordering::Relaxed) == epoch
+    }
+
     /// Whether the message of an epoch was taken that an exchange would await as an acknowledgement.
     pub(super) fn has_taken(&self, epoch: u64) -> bool {
         self.taken[(epoch & 1) as usize].load(Ordering::Relaxed) == epoch
@@ -43,43 +49,59 @@ impl ReverseState {
 }
 
 impl Link {
-    /// One turn in a reduce, under the claim.
+    /// One turn in a reduce, under the claim. The sender's part is done when the bytes are there: then they can be combined.
     pub(super) fn serve_reverse(
         &self,
         comm: &Communicator,
         epoch: u64,
         in_flight: &InFlight,
     ) -> Result<Turn, CommError> {
-        let packs_first = self.direction == Direction::Receive && self.path == LinkPath::Push;
-        let signals_first = self.direction == Direction::Send && self.path != LinkPath::Push;
-        if (packs_first || signals_first) && self.reverse.first.load(Ordering::Relaxed) < epoch {
-            if packs_first {
-                // The sender has read the mailbox of two epochs before: this side has waited for that in the epoch before.
-                self.pack_halo(comm, epoch, in_flight)?;
-            } else {
-                match self.look(comm, self.freed_by(epoch)) {
-                    Looked::Reached(_) => self.grant_reverse(comm, epoch, in_flight.subject())?,
-                    Looked::Below => return Ok(Turn::Waits),
-                    Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
-                }
-            }
-            self.reverse.first.store(epoch, Ordering::Relaxed);
+        if self.is_read_in_place {
+            return Ok(self.meet_in_place(comm, epoch, in_flight));
         }
-        let awaited = if packs_first { epoch - 1 } else { epoch };
-        let message = match self.look(comm, awaited) {
+        if self.direction == Direction::Send && !self.reverse.is_begun(epoch) {
+            match self.look(comm, self.freed_by(epoch)) {
+                Looked::Reached(_) => self.grant_reverse(comm, epoch, in_flight.subject())?,
+                Looked::Below => return Ok(Turn::Waits),
+                Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+            }
+        }
+        self.reverse.begun.store(epoch, Ordering::Relaxed);
+        let message = match self.look(comm, epoch) {
             Looked::Reached(message) => message,
             Looked::Below => return Ok(Turn::Waits),
             Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
         };
-        if awaited == epoch
-            && let Some(lost) = self.arrived_reverse(comm, epoch, in_flight, message)
-        {
+        if let Some(lost) = self.arrived_reverse(comm, epoch, in_flight, message) {
             return Ok(lost);
         }
-        if self.direction == Direction::Receive && !packs_first {
+        if self.direction == Direction::Receive {
             self.pack_halo(comm, epoch, in_flight)?;
         }
         Ok(self.finish(epoch))
+    }
+
+    /// The same where the sender combines the receiver's halo in place.
+    fn meet_in_place(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Turn {
+        let ours = in_flight.subject();
+        if !self.reverse.is_begun(epoch) {
+            let keeps_halo = in_flight.reduction().is_some_and(|reduction| reduction.keeps_halo);
+            self.set_flag(comm, epoch, ours.keeping(keeps_halo));
+            self.reverse.begun.store(epoch, Ordering::Relaxed);
+        }
+        let looked = match self.look(comm, epoch) {
+            Looked::Reached(_) => match self.peer_subject(epoch).filter(|theirs| theirs.agreed() != ours) {
+                Some(theirs) => return Turn::Lost(self.differs(comm, ours, theirs), comm.rank()),
+                None if self.direction == Direction::Receive => self.look_for_combined(comm, epoch),
+                None => Looked::Reached(None),
+            },
+            looked => looked,
+        };
+        match looked {
+            Looked::Reached(_) => self.finish(epoch),
+            Looked::Below => Turn::Waits,
+            Looked::Lost(cause, culprit) => Turn::Lost(cause, culprit),
+        }
     }
 
     /// The peer has signalled: checks its subject and keeps its message.
@@ -150,7 +172,13 @@ impl Link {
         Ok(())
     }
 
-    /// Calls `with` with the bytes of the receiver's halo, which have arrived in `epoch`.
+    /// Whether a sender's contributions of `epoch` are cleared when they are combined: where they are read in place, and the receiver
+    /// keeps no halo. Others were cleared when they were packed.
+    pub(crate) fn clears_halo(&self, epoch: u64) -> bool {
+        self.is_read_in_place && !self.peer_subject(epoch).is_some_and(Subject::keeps_halo)
+    }
+
+    /// Calls `with` with the bytes of the receiver's halo that have arrived in `epoch`, in the mailbox or in a message.
     pub(crate) fn with_halo(&self, epoch: u64, with: impl FnOnce(*mut u8)) {
         match &self.signals {
             Signals::Counters(_) => with(self.slot(epoch)),
@@ -158,14 +186,12 @@ impl Link {
         }
     }
 
-    /// All contributions of `epoch` are combined: releases the bytes of this link.
+    /// All contributions of `epoch` are combined: releases the bytes of a sender's link. This side's turns of `epoch` at the link are
+    /// done.
     pub(crate) fn end_reverse(&self, comm: &Communicator, epoch: u64, subject: Subject) {
-        if self.direction == Direction::Receive {
-            return;
-        }
         match self.signals {
-            // On other paths the first signal of the next epoch says so.
-            Signals::Counters(_) if self.path == LinkPath::Push => self.set_flag(comm, epoch, subject),
+            Signals::Counters(_) if self.is_read_in_place => self.set_flag(comm, epoch, subject.combined()),
+            // The first signal of the next epoch says so.
             Signals::Counters(_) => {}
             Signals::Messages { .. } => buffers::put(std::mem::take(&mut *lock(&self.reverse.payload))),
         }

@@ -116,6 +116,19 @@ impl Link {
         }
     }
 
+    /// Whether the peer, which sets flags and has reached `epoch`, has combined this side's halo.
+    pub(super) fn look_for_combined(&self, comm: &Communicator, epoch: u64) -> Looked {
+        let is_combined = || self.peer_subject(epoch).is_some_and(Subject::is_combined);
+        if is_combined() {
+            return Looked::Reached(None);
+        }
+        // No epoch is as high: a failure, or the end of the peer. It may have combined just before.
+        match self.look(comm, u64::MAX) {
+            Looked::Lost(..) if is_combined() => Looked::Reached(None),
+            looked => looked,
+        }
+    }
+
     /// The subject of which the peer has reached `epoch`, if it sets flags.
     #[inline]
     pub(super) fn peer_subject(&self, epoch: u64) -> Option<Subject> {

@@ -76,9 +76,10 @@ impl Bench<'_> {
                 None => packed.exchange(stream, None, |stream| nccl.exchange(&messages, stream)),
             };
             tried(&Method::other(give))?;
-            let graph = self
-                .graphs
-                .capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
+            // SAFETY: the yard outlives the launches: `steady` waits for them.
+            let graph = unsafe {
+                self.graphs.capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))
+            }?;
             text += &format!("  {:8.2}", tried(&Method::several(IN_GRAPH, |stream| graph.launch(stream)))?);
         }
         Ok(text)
@@ -87,9 +88,10 @@ impl Bench<'_> {
     /// A graph of exchanges, each with its wait.
     fn graph(&self, halo: &HaloExchange, count: usize) -> Result<Graph, Trouble> {
         let stream = &self.meter.stream;
-        self.graphs.capture(stream, Mode::Relaxed, || {
-            (0..count).try_for_each(|_| Ok(halo.schedule_exchange(&[stream])?.schedule_wait(stream)?))
-        })
+        let give =
+            || (0..count).try_for_each(|_| Ok(halo.schedule_exchange(&[stream])?.schedule_wait(stream)?));
+        // SAFETY: the library keeps what captured exchanges use until the graph is gone.
+        unsafe { self.graphs.capture(stream, Mode::Relaxed, give) }
     }
 
     /// New data, a graph of one exchange, a look at every cell; very often.
@@ -158,12 +160,14 @@ impl Bench<'_> {
         let halo = yard.bind(comm, &[&[0]], &options)?;
         let graph = self.graph(&halo, 3)?;
         let mut captured = None;
-        let one = self.graphs.capture(stream, Mode::Relaxed, || {
+        let give = || {
             let pending = halo.schedule_exchange(&[stream])?;
             pending.schedule_wait(stream)?;
             captured = Some(pending);
             Ok(())
-        })?;
+        };
+        // SAFETY: the library keeps what captured exchanges use until the graph is gone.
+        let one = unsafe { self.graphs.capture(stream, Mode::Relaxed, give) }?;
         let Some(captured) = captured else { fail!("nothing was captured") };
         graph.launch(stream)?;
         one.launch(stream)?;

@@ -209,9 +209,11 @@ impl<'a> Bench<'a> {
                 };
                 tried(2, &Method::other(give))?;
                 // Whatever NCCL sets up for these peers it has by now.
-                let graph = self
-                    .graphs
-                    .capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
+                // SAFETY: the yard and its messages outlive the launches: `steady` waits for them.
+                let graph = unsafe {
+                    self.graphs
+                        .capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))
+                }?;
                 tried(3, &Method::several(IN_GRAPH, |stream| graph.launch(stream)))?;
             }
         }
