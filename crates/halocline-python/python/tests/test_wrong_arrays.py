@@ -74,6 +74,17 @@ def test_records_without_addresses_are_not():
     assert hc.Field(memoryview(np.zeros(8, [("Z", "c8"), ("P", "f4")]))).shape == (8,)
 
 
+def test_a_buffer_of_pointers_to_rows_is_refused():
+    """An exchange would write elements over the pointers."""
+    testbuffer = pytest.importorskip("_testbuffer", reason="this Python has no _testbuffer, which makes buffers with suboffsets")
+    flags = testbuffer.ND_PIL | testbuffer.ND_WRITABLE
+    rows = testbuffer.ndarray([1, 2, 3, 4, 5, 6], shape=[2, 3], format="q", flags=flags)
+    for array in (rows, memoryview(rows)):
+        with pytest.raises(hc.HaloTypeError, match="suboffsets.*one block of memory"):
+            hc.Field(array)
+    assert memoryview(rows).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
 def released():
     view = memoryview(bytearray(64)).cast("d")
     view.release()

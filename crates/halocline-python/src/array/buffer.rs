@@ -15,6 +15,13 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
         Err(error) if error.is_instance_of::<PyTypeError>(py) => return Ok(None),
         view => view.map_err(|error| error::refused(py, error, "the array refuses its buffer"))?,
     };
+    // NumPy before 1.23 takes the pointers for elements.
+    if view.getattr(intern!(py, "suboffsets"))?.len()? != 0 {
+        return Err(error::type_error(
+            "the buffer has suboffsets: its elements lie behind pointers; give an array whose elements lie in one block of memory, as \
+             those of NumPy do",
+        ));
+    }
     let format: String = view.getattr(intern!(py, "format"))?.extract()?;
     let size: usize = view.getattr(intern!(py, "itemsize"))?.extract()?;
     if format == "B" && size != 1 {
