@@ -5,9 +5,10 @@ belong to the domain, *halo* cells are copies of cells that another domain owns.
 sends and receives; it contains no fields.
 
 Arrays are used in place, with any strides: objects with ``__cuda_array_interface__``, ``__array_interface__`` (NumPy),
-DLPack (PyTorch, CuPy, ...) or the buffer protocol. They must be writable and in the byte order of the machine. The
-package keeps them alive as long as an exchange may touch them. An exchange increments the version
-counters of PyTorch tensors, so that autograd refuses a tensor that it saved before (PyTorch 2.1 or later).
+DLPack (PyTorch, CuPy, ...) or the buffer protocol, in the formats that NumPy reads; for another format give
+``numpy.frombuffer(array, dtype)``. They must be writable and in the byte order of the machine. The package keeps them
+alive as long as an exchange may touch them. An exchange increments the version counters of PyTorch tensors, so that
+autograd refuses a tensor that it saved before (PyTorch 2.1 or later).
 
 All ranks make calls marked *collective* in the same order. If one rank refuses its arguments there, the call is an
 error on all ranks (except the collective calls of a ``Communicator`` itself). Calls that can wait release the GIL.

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import re
 
 import numpy as np
 import pytest
@@ -74,6 +75,28 @@ def test_records_without_addresses_are_not():
     assert hc.Field(memoryview(np.zeros(8, [("Z", "c8"), ("P", "f4")]))).shape == (8,)
 
 
+class Padded(ctypes.Structure):
+    _fields_ = [("a", ctypes.c_double), ("b", ctypes.c_int)]
+
+
+class Mixed(ctypes.Structure):
+    _fields_ = [("text", ctypes.c_char * 3), ("parts", Padded * 2), ("is_on", ctypes.c_bool)]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", [Padded, Mixed], ids=lambda kind: kind.__name__)
+def test_records_of_ctypes_that_end_with_padding(kind):
+    """NumPy warns of them, which is an error here."""
+    comm, pattern = alone()
+    array = (kind * 8)()
+    raw = np.frombuffer(array, "u1").reshape(8, -1)
+    raw[...] = np.arange(8)[:, None]
+    hc.HaloExchange(comm, [(pattern, array)]).exchange()
+    assert raw[:, 0].tolist() == [6, 1, 2, 3, 4, 5, 6, 1]
+    assert hc.Field(array).element == hc.Field(np.zeros(8, np.dtype(kind))).element
+    assert hc.Field((kind * 2 * 3)()).shape == (3, 2) and hc.Field((kind * 0)()).shape == (0,)
+
+
 def test_a_buffer_of_pointers_to_rows_is_refused():
     """An exchange would write elements over the pointers."""
     testbuffer = pytest.importorskip("_testbuffer", reason="this Python has no _testbuffer, which makes buffers with suboffsets")
@@ -83,6 +106,76 @@ def test_a_buffer_of_pointers_to_rows_is_refused():
         with pytest.raises(hc.HaloTypeError, match="suboffsets.*one block of memory"):
             hc.Field(array)
     assert memoryview(rows).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+class Number(ctypes.Union):
+    _fields_ = [("i", ctypes.c_long), ("d", ctypes.c_double)]
+
+
+class WithUnion(ctypes.Structure):
+    _fields_ = [("i", ctypes.c_long), ("number", Number)]
+
+
+class WithEither(ctypes.Structure):
+    _fields_ = [("i", ctypes.c_long), ("either", Either)]
+
+
+class WithPacked(ctypes.Structure):
+    _fields_ = [("parts", Packed * 2), ("i", ctypes.c_int)]
+
+
+class OfEither(WithEither):
+    pass
+
+
+@pytest.mark.parametrize("kind", [WithEither, WithPacked, OfEither], ids=lambda kind: kind.__name__)
+def test_addresses_in_members_that_the_buffer_does_not_describe_are_refused(kind):
+    """NumPy reads them as numbers."""
+    for array in ((kind * 8)(), memoryview((kind * 8)())[::2]):
+        with pytest.raises(hc.HaloTypeError, match="addresses"):
+            hc.Field(array)
+
+
+@pytest.mark.filterwarnings("error")
+def test_records_with_a_union_of_numbers_are_not():
+    assert hc.Field((WithUnion * 8)()).shape == (8,)
+
+
+class Bits(ctypes.Structure):
+    _fields_ = [("one", ctypes.c_int, 3), ("other", ctypes.c_int, 5)]
+
+
+class Unaligned(ctypes.Structure):
+    """NumPy takes its union for bytes that need no alignment."""
+
+    _fields_ = [("i", ctypes.c_int), ("number", Number)]
+
+
+class Derived(Padded):
+    """NumPy does not see the members of its base."""
+
+    _fields_ = [("c", ctypes.c_int)]
+
+
+NOT_READ = {
+    "bit fields": ((Bits * 8)(), "V4"),
+    "union": ((Unaligned * 8)(), "V16"),
+    "derived": ((Derived * 8)(), "V24"),
+    "wchar": ((ctypes.c_wchar * 8)(), "V4"),
+    "padded record": (memoryview(np.zeros(8, {"names": ["a"], "formats": ["f8"], "itemsize": 24})), "V24"),
+}
+if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+    NOT_READ["ssize_t"] = (memoryview(bytearray(64)).cast("n"), "i8")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("array, dtype", NOT_READ.values(), ids=NOT_READ)
+def test_the_refusal_of_a_format_that_numpy_does_not_read_names_it(array, dtype):
+    text = rf"NumPy does not read the buffer format {re.escape(memoryview(array).format)} .*numpy\.frombuffer\(array, dtype\)"
+    with pytest.raises(hc.HaloTypeError, match=text) as caught:
+        hc.Field(array)
+    assert "address" not in str(caught.value) and isinstance(caught.value.__cause__, Exception)
+    assert hc.Field(np.frombuffer(array, dtype)).shape == (8,)
 
 
 def released():

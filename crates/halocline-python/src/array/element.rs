@@ -67,7 +67,7 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
 }
 
-fn objects() -> PyErr {
+pub(super) fn objects() -> PyErr {
     error::type_error(
         "elements that are Python objects cannot be passed on; convert the array: array.astype(...)",
     )
