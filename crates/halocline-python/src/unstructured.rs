@@ -85,8 +85,16 @@ pub(crate) fn numbers(
     let array = py
         .import("numpy")?
         .call_method1("asarray", (object,))
-        .map_err(|error| Refusal::ours(py, error::refused(py, error, "NumPy cannot read the array")))?
-        .call_method0("ravel")?;
+        .map_err(|error| Refusal::ours(py, error::refused(py, error, "NumPy cannot read the array")))?;
+    // NumPy prefers the buffer protocol, which may describe something else.
+    let found = describe(&array).map_err(|error| Refusal::ours(py, error))?;
+    if (found.base, found.element, &found.extents) != (described.base, described.element, &described.extents)
+    {
+        return Err(Refusal::wrong_type(
+            "numpy.asarray reads other memory than the object's __array_interface__ describes; give an array of NumPy",
+        ));
+    }
+    let array = array.call_method0("ravel")?;
     let at = array.call_method0("argmin")?.extract::<usize>()?;
     let least = array.get_item(at)?;
     if least.lt(0)? {

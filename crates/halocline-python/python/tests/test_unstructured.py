@@ -1,5 +1,6 @@
 """Unstructured domains, meshes, partitions, redistribution, the unbound form: against NumPy."""
 
+import array as array_module
 import re
 
 import numpy as np
@@ -385,3 +386,22 @@ def test_what_meshes_graphs_and_domains_are_made_of_is_told():
             graph.neighbours(cell)
     domain = hc.UnstructuredDomain(0, [0, 1], [2])
     assert domain.levels == () and domain.with_levels((2, 3)).levels == (2, 3)
+
+
+def test_ids_of_two_protocols_that_differ_are_refused():
+    """NumPy prefers the buffer, fields are of the array interface."""
+
+    class Bytes(bytearray):
+        pass
+
+    class Longs(array_module.array):
+        pass
+
+    ids = np.array([7, 8, 9, 10])
+    for of_buffer in (Bytes(range(4)), Longs("q", range(4)), Longs("q", range(5))):
+        of_buffer.__array_interface__ = ids.__array_interface__
+        with pytest.raises(hc.HaloTypeError, match="^owned: numpy.asarray reads other memory"):
+            hc.UnstructuredDomain(0, of_buffer, [])
+    same = Longs("q", range(4))
+    same.__array_interface__ = np.asarray(same).__array_interface__
+    assert hc.UnstructuredDomain(0, same, []).cells.tolist() == [0, 1, 2, 3]
