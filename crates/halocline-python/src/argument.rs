@@ -336,8 +336,13 @@ pub(crate) fn try_with_capacity<T>(count: usize) -> Result<Vec<T>, Refusal> {
     let mut list = Vec::new();
     match count <= MOST && list.try_reserve_exact(count).is_ok() {
         true => Ok(list),
-        false => Err(Refusal::wrong_value(format!("{count} entries are more than there is memory for"))),
+        false => Err(beyond_memory(count)),
     }
+}
+
+/// Refuses an argument with so many entries that memory does not suffice.
+pub(crate) fn beyond_memory(count: usize) -> Refusal {
+    Refusal::wrong_value(format!("{count} entries are more than there is memory for"))
 }
 
 /// The entries of a tuple of N; `wanted` describes it in the message.

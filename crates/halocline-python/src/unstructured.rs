@@ -1,15 +1,17 @@
 //! Domains given by global ids, graphs, partitions.
 
-use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, try_with_capacity};
+use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, beyond_memory, try_with_capacity};
 use crate::array::{Described, describe, null_address};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::remade;
 use halocline::plan::HaloCells;
 use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyBytes, PyDict, PySlice, PyTuple};
 
 /// Ids of cells: whole numbers from 0, of a sequence or of an array of one dimension, of any strides.
 pub(crate) struct Ids(pub(crate) Vec<u64>);
@@ -82,6 +84,18 @@ pub(crate) fn numbers(
         return Err(no_whole_numbers(&described));
     }
     let mut ids = try_with_capacity(count)?;
+    read(object, &described, &mut ids).map_err(|refusal| match refusal {
+        Refusal::Theirs(error) if error.is_instance_of::<PyMemoryError>(py) => beyond_memory(count),
+        refusal => refusal,
+    })?;
+    Ok((described.extents, ids))
+}
+
+/// Appends the elements of an array of integers to `ids`, in C order.
+fn read(object: &Bound<'_, PyAny>, described: &Described, ids: &mut Vec<u64>) -> Result<(), Refusal> {
+    /// The number of elements that NumPy converts at once: it bounds the memory of the copies.
+    const CHUNK: usize = 1 << 16;
+    let py = object.py();
     let array = py
         .import("numpy")?
         .call_method1("asarray", (object,))
@@ -94,17 +108,27 @@ pub(crate) fn numbers(
             "numpy.asarray reads other memory than the object's __array_interface__ describes; give an array of NumPy",
         ));
     }
-    let array = array.call_method0("ravel")?;
-    let at = array.call_method0("argmin")?.extract::<usize>()?;
-    let least = array.get_item(at)?;
-    if least.lt(0)? {
-        return Err(Refusal::wrong_value(format!("a whole number from 0 is wanted, not {least}")).at(at));
+    let is_signed =
+        matches!(described.element, ElementType::I8 | ElementType::I16 | ElementType::I32 | ElementType::I64);
+    // A copy only if several dimensions have gaps.
+    let flat = array.call_method1("reshape", (-1,))?;
+    let count = flat.len()?;
+    for start in (0..count).step_by(CHUNK) {
+        let end = count.min(start + CHUNK);
+        let chunk = flat.get_item(PySlice::new(py, start as isize, end as isize, 1))?;
+        if is_signed && chunk.call_method0("min")?.lt(0)? {
+            let at: usize = chunk.rich_compare(0, CompareOp::Lt)?.call_method0("argmax")?.extract()?;
+            let first = chunk.get_item(at)?;
+            return Err(
+                Refusal::wrong_value(format!("a whole number from 0 is wanted, not {first}")).at(start + at)
+            );
+        }
+        let bytes = chunk.call_method1("astype", ("uint64",))?.call_method0("tobytes")?;
+        let bytes = bytes.cast_into::<PyBytes>().map_err(PyErr::from)?;
+        let (numbers, _) = bytes.as_bytes().as_chunks::<8>();
+        ids.extend(numbers.iter().map(|number| u64::from_ne_bytes(*number)));
     }
-    let bytes = array.call_method1("astype", ("uint64",))?.call_method0("tobytes")?;
-    let bytes = bytes.cast_into::<PyBytes>().map_err(PyErr::from)?;
-    let (numbers, _) = bytes.as_bytes().as_chunks::<8>();
-    ids.extend(numbers.iter().map(|number| u64::from_ne_bytes(*number)));
-    Ok((described.extents, ids))
+    Ok(())
 }
 
 /// What is said of an array of something else.

@@ -2,6 +2,7 @@
 
 import array as array_module
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -405,3 +406,49 @@ def test_ids_of_two_protocols_that_differ_are_refused():
     same = Longs("q", range(4))
     same.__array_interface__ = np.asarray(same).__array_interface__
     assert hc.UnstructuredDomain(0, same, []).cells.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8", "i8"])
+def test_ids_of_any_strides(dtype):
+    for count in (1, 2**16, 2**17 + 3):
+        ids = (np.arange(2 * count) % 101).astype(dtype)
+        for given in (ids[:count], ids[::2], ids[::-2]):
+            assert hc.Partition(given, 101).owners.tolist() == given.tolist()
+    table = np.arange(6, dtype=dtype).reshape(2, 3)
+    for connectivity in (table, table.T, np.repeat(table, 2, 1)[:, ::2]):
+        assert hc.Mesh(6, connectivity).connectivity.tolist() == connectivity.ravel().tolist()
+
+
+def test_the_first_negative_id_is_named():
+    ids = np.arange(200_000)
+    ids[[150_001, 150_002]] = -1, -7
+    for given, at, value in [
+        (np.array([0, -1, 5, -7]), 1, -1),
+        (np.array([-128, 3], "i1"), 0, -128),
+        (ids, 150_001, -1),
+        (ids[::-1], 49_997, -7),
+    ]:
+        text = re.escape(f"owned[{at}]: a whole number from 0 is wanted, not {value}")
+        with pytest.raises(hc.HaloValueError, match=f"^{text}$"):
+            hc.UnstructuredDomain(0, given, [])
+
+
+def test_ids_are_read_without_a_copy_of_the_array():
+    for ids in (np.arange(2**20), np.arange(2**20, dtype="u8"), np.arange(2**21)[::2]):
+        tracemalloc.start()
+        try:
+            hc.UnstructuredDomain(0, ids, [])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 2**22
+
+
+def test_ids_that_numpy_has_no_memory_for(monkeypatch):
+    def full(*_, **__):
+        raise MemoryError("no memory")
+
+    ids = np.arange(8)
+    monkeypatch.setattr(np, "asarray", full)
+    with pytest.raises(hc.HaloValueError, match="^owned: 8 entries are more than there is memory for$"):
+        hc.UnstructuredDomain(0, ids, [])
