@@ -74,24 +74,39 @@ impl PyHaloExchange {
         wait: bool,
         begin: impl Send + FnOnce(Begin<'_>) -> Result<Pending, Error>,
     ) -> PyResult<Option<PyPending>> {
+        let (pending, write) = self.begin((py, halo), set, begin, |pending| match wait {
+            true => pending.wait().map(|()| None),
+            false => Ok(Some(pending)),
+        })?;
+        match pending {
+            Some(pending) => Ok(Some(self.pending(pending, write))),
+            None => Write::end(write.as_ref(), py, Ok(None)),
+        }
+    }
+
+    /// Begins an exchange or a reduce of a set, and calls `then` while the GIL is released. Also returns the tensors that it writes.
+    fn begin<T: Send>(
+        &self,
+        (py, halo): (Python<'_>, &HaloExchange),
+        set: usize,
+        begin: impl Send + FnOnce(Begin<'_>) -> Result<Pending, Error>,
+        then: impl Send + FnOnce(Pending) -> Result<T, Error>,
+    ) -> PyResult<(T, Option<Arc<Write>>)> {
         self.arrays.watches.check(py, set)?;
         let write = self.arrays.versions.begin(py, set)?;
         let mut has_begun = false;
-        let pending = py.detach(|| {
+        let outcome = py.detach(|| {
             let pending = begin(halo.begin().set(set))?;
             has_begun = true;
-            match wait {
-                true => pending.wait().map(|()| None),
-                false => Ok(Some(pending)),
-            }
+            then(pending)
         });
         drop_deferred(py);
         if has_begun {
             self.arrays.versions.begun(write.as_ref());
         }
-        match pending.map_err(error::of) {
-            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
-            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
+        match outcome.map_err(error::of) {
+            Ok(outcome) => Ok((outcome, write)),
+            Err(error) => Write::end(write.as_ref(), py, Err(error)),
         }
     }
 }
@@ -191,13 +206,17 @@ impl PyHaloExchange {
         py: Python<'_>,
         stream: Option<Argument<Handles>>,
         set: Argument<usize>,
-    ) -> PyResult<Option<PyPending>> {
+    ) -> PyResult<PyPending> {
         accept!(set);
         let halo = self.halo.get()?;
         let streams = self.streams.get(&Handles::of_call(stream)?)?;
-        self.start((py, &halo), set, false, |begin| {
-            begin.after(&streams.iter().map(|stream| &**stream).collect::<Vec<_>>()).schedule()
-        })
+        let (pending, write) = self.begin(
+            (py, &halo),
+            set,
+            |begin| begin.after(&streams.iter().map(|stream| &**stream).collect::<Vec<_>>()).schedule(),
+            Ok,
+        )?;
+        Ok(self.pending(pending, write))
     }
 
     #[doc = doc!("HaloExchange.schedule_wait")]

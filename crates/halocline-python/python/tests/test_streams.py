@@ -80,6 +80,7 @@ def test_streams():
 
     for stream in (None, Cuda(), CuPy(), Torch(), hc.Stream(7), [Cuda(), None]):
         pending = halo.schedule_exchange(stream=stream)
+        assert isinstance(pending, hc.Pending)
         pending.schedule_wait(stream)
         assert pending.is_ready()
         halo.schedule_wait(stream=stream)
