@@ -1,6 +1,6 @@
 //! What surrounds each exported function: the guards against forked children, calls from callbacks, and unwinding.
 
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status, record};
 use std::any::Any;
 use std::cell::Cell;
@@ -37,7 +37,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Refusal>) -> Status {
 /// Runs the body of an exported function that has one result, and stores it. The place of the result is checked first.
 #[inline(always)]
 pub(crate) fn call_for<T>(
-    out: Out<'_, T>,
+    out: OutPtr<'_, T>,
     name: &'static str,
     body: impl FnOnce() -> Result<T, Refusal>,
 ) -> Status {

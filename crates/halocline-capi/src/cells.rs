@@ -5,9 +5,9 @@ use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::domain::domain;
 use crate::object::Handle;
-use crate::options::{Given, Options};
+use crate::options::{Options, OptionsPtr};
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, Room, array, store};
+use crate::pointer::{Capacity, OutPtr, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{Pattern, UnstructuredDomain};
 
@@ -37,7 +37,7 @@ unsafe impl Options for Cells {
 /// # Safety
 /// `first` is null or points to `count` option structs of the same size.
 pub(crate) unsafe fn domains(
-    first: Given<'_, Cells>,
+    first: OptionsPtr<'_, Cells>,
     count: usize,
     rank: usize,
 ) -> Result<Vec<UnstructuredDomain>, Refusal> {
@@ -55,7 +55,7 @@ pub(crate) unsafe fn domains(
     made.collect()
 }
 
-fn one(given: &Given<'_, Cells>, rank: usize) -> Result<UnstructuredDomain, Refusal> {
+fn one(given: &OptionsPtr<'_, Cells>, rank: usize) -> Result<UnstructuredDomain, Refusal> {
     let given = given.required()?;
     // SAFETY: C promises an array of that many elements.
     let ids = unsafe { array(given.ids, given.count, "ids") }?.to_vec();
@@ -91,9 +91,9 @@ fn one(given: &Given<'_, Cells>, rank: usize) -> Result<UnstructuredDomain, Refu
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_pattern_unstructured(
     comm: Handle<Comm>,
-    cells: Given<'_, Cells>,
+    cells: OptionsPtr<'_, Cells>,
     count: usize,
-    pattern: Out<'_, Handle<BoundPattern>>,
+    pattern: OutPtr<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -110,9 +110,9 @@ unsafe extern "C" fn halocline_pattern_unstructured(
 extern "C" fn halocline_domain_ids(
     pattern: Handle<BoundPattern>,
     index: usize,
-    ids: Out<'_, u64>,
-    room: Room,
-    count: Out<'_, usize>,
+    ids: OutPtr<'_, u64>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;
@@ -127,9 +127,9 @@ extern "C" fn halocline_domain_ids(
 extern "C" fn halocline_domain_owned(
     pattern: Handle<BoundPattern>,
     index: usize,
-    indices: Out<'_, usize>,
-    room: Room,
-    count: Out<'_, usize>,
+    indices: OutPtr<'_, usize>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let owned = domain(&*pattern.pin()?, index)?.owned_indices();

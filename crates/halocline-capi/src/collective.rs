@@ -1,6 +1,6 @@
 //! Collective calls: what one rank passes wrongly is an error on all ranks.
 
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::status::Refusal;
 use halocline::{Communicator, Error, agree};
 
@@ -32,7 +32,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Error {
 pub(crate) fn collective_for<A, T>(
     comm: &Communicator,
     name: &'static str,
-    (out, out_name): (Out<'_, T>, &'static str),
+    (out, out_name): (OutPtr<'_, T>, &'static str),
     parse: impl FnOnce() -> Result<A, Refusal>,
     run: impl FnOnce(&Communicator, A) -> Result<T, Refusal>,
 ) -> Result<(), Refusal> {

@@ -3,8 +3,8 @@
 use crate::call::{call, call_for};
 use crate::collective::{collective, collective_for};
 use crate::object::Handle;
-use crate::options::{self, Given, Options};
-use crate::pointer::{Out, array, array_mut, fill, text};
+use crate::options::{self, Options, OptionsPtr};
+use crate::pointer::{OutPtr, array, array_mut, fill, text};
 use crate::status::{Refusal, Status};
 use halocline::comm::mpi;
 use halocline::{CommError, Communicator, Reduce};
@@ -43,13 +43,16 @@ unsafe impl Options for MpiOptions {
 
 /// The communicator of this process.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_init(comm: Out<'_, Handle<Comm>>) -> Status {
+extern "C" fn halocline_init(comm: OutPtr<'_, Handle<Comm>>) -> Status {
     call_for(comm, "comm", || Handle::new(Comm::first(Communicator::init()?)))
 }
 
 /// The communicator of this process, by the name of the transport.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_init_by_name(transport: *const c_char, comm: Out<'_, Handle<Comm>>) -> Status {
+unsafe extern "C" fn halocline_init_by_name(
+    transport: *const c_char,
+    comm: OutPtr<'_, Handle<Comm>>,
+) -> Status {
     call_for(comm, "comm", || {
         // SAFETY: the caller passes null or a string with a closing zero.
         let transport = unsafe { text(transport, "transport") }?;
@@ -81,8 +84,8 @@ const MOST_THREADS: usize = 1 << 15;
 extern "C" fn halocline_comm_from_mpi(
     mpi_comm: usize,
     mpi_comm_bytes: usize,
-    given: Given<'_, MpiOptions>,
-    comm: Out<'_, Handle<Comm>>,
+    given: OptionsPtr<'_, MpiOptions>,
+    comm: OutPtr<'_, Handle<Comm>>,
 ) -> Status {
     call_for(comm, "comm", || join(mpi::Given::C { value: mpi_comm, bytes: mpi_comm_bytes }, &given))
 }
@@ -91,14 +94,14 @@ extern "C" fn halocline_comm_from_mpi(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_comm_from_fortran(
     mpi_comm: i32,
-    given: Given<'_, MpiOptions>,
-    comm: Out<'_, Handle<Comm>>,
+    given: OptionsPtr<'_, MpiOptions>,
+    comm: OutPtr<'_, Handle<Comm>>,
 ) -> Status {
     call_for(comm, "comm", || join(mpi::Given::Fortran(mpi_comm), &given))
 }
 
 /// Joins the ranks of a communicator of the program.
-fn join(comm: mpi::Given, given: &Given<'_, MpiOptions>) -> Result<Handle<Comm>, Refusal> {
+fn join(comm: mpi::Given, given: &OptionsPtr<'_, MpiOptions>) -> Result<Handle<Comm>, Refusal> {
     let node_aware = options::switch(given.optional()?.node_aware, "node_aware")?;
     let handle = mpi::communicator(comm).map_err(CommError::from)?;
     // SAFETY: `communicator` has found the handle to be one of the loaded library, and the header forbids to finalise MPI during
@@ -108,7 +111,7 @@ fn join(comm: mpi::Given, given: &Given<'_, MpiOptions>) -> Result<Handle<Comm>,
 
 /// A communicator of the same ranks.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_comm_duplicate(comm: Handle<Comm>, duplicate: Out<'_, Handle<Comm>>) -> Status {
+extern "C" fn halocline_comm_duplicate(comm: Handle<Comm>, duplicate: OutPtr<'_, Handle<Comm>>) -> Status {
     call_for(duplicate, "duplicate", || {
         let comm = comm.pin()?;
         Handle::new(Comm { comm: comm.comm.duplicate()?, group: comm.group })
@@ -121,7 +124,7 @@ extern "C" fn halocline_comm_split(
     comm: Handle<Comm>,
     color: i64,
     key: i64,
-    part: Out<'_, Handle<Comm>>,
+    part: OutPtr<'_, Handle<Comm>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -138,7 +141,7 @@ extern "C" fn halocline_comm_split(
 extern "C" fn halocline_comm_with_deadline(
     comm: Handle<Comm>,
     seconds: f64,
-    limited: Out<'_, Handle<Comm>>,
+    limited: OutPtr<'_, Handle<Comm>>,
 ) -> Status {
     call_for(limited, "limited", || {
         let (comm, deadline) = (comm.pin()?, deadline(seconds)?);
@@ -162,19 +165,19 @@ pub(crate) fn deadline(seconds: f64) -> Result<Option<Duration>, Refusal> {
 
 /// This rank.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_comm_rank(comm: Handle<Comm>, rank: Out<'_, usize>) -> Status {
+extern "C" fn halocline_comm_rank(comm: Handle<Comm>, rank: OutPtr<'_, usize>) -> Status {
     call_for(rank, "rank", || Ok(comm.pin()?.comm.rank()))
 }
 
 /// The number of ranks.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_comm_size(comm: Handle<Comm>, size: Out<'_, usize>) -> Status {
+extern "C" fn halocline_comm_size(comm: Handle<Comm>, size: OutPtr<'_, usize>) -> Status {
     call_for(size, "size", || Ok(comm.pin()?.comm.size()))
 }
 
 /// The name of the transport.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_comm_transport(comm: Handle<Comm>, name: Out<'_, *const c_char>) -> Status {
+extern "C" fn halocline_comm_transport(comm: Handle<Comm>, name: OutPtr<'_, *const c_char>) -> Status {
     call_for(name, "name", || {
         let name = match comm.pin()?.comm.transport() {
             "thread" => c"thread",

@@ -5,7 +5,7 @@ use crate::grid::AXES;
 use crate::object::Handle;
 use crate::options::{self, Options};
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, Room, array, array_mut, fill, store};
+use crate::pointer::{Capacity, OutPtr, array, array_mut, fill, store};
 use crate::status::{Refusal, Status};
 use halocline::{Domain, LocalBox};
 
@@ -55,7 +55,7 @@ pub(crate) fn domain(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>,
 
 /// The number of domains of this rank.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: Out<'_, usize>) -> Status {
+extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: OutPtr<'_, usize>) -> Status {
     call_for(count, "count", || Ok(pattern.pin()?.pattern.domains().len()))
 }
 
@@ -64,7 +64,7 @@ extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: Ou
 extern "C" fn halocline_pattern_domain(
     pattern: Handle<BoundPattern>,
     index: usize,
-    shape: Out<'_, DomainShape>,
+    shape: OutPtr<'_, DomainShape>,
 ) -> Status {
     let describe = || {
         let pattern = pattern.pin()?;
@@ -79,7 +79,7 @@ extern "C" fn halocline_pattern_domain(
             ..DomainShape::defaults()
         })
     };
-    call(|| options::fill(shape, describe))
+    call(|| options::store(shape, describe))
 }
 
 /// The owned cells whose stencil reads no halo cell.
@@ -88,7 +88,7 @@ extern "C" fn halocline_domain_interior(
     pattern: Handle<BoundPattern>,
     index: usize,
     width: usize,
-    cells: Out<'_, CellBox>,
+    cells: OutPtr<'_, CellBox>,
 ) -> Status {
     call_for(cells, "cells", || Ok(CellBox::of(&domain(&*pattern.pin()?, index)?.interior(width))))
 }
@@ -99,9 +99,9 @@ extern "C" fn halocline_domain_boundary(
     pattern: Handle<BoundPattern>,
     index: usize,
     width: usize,
-    boxes: Out<'_, CellBox>,
-    room: Room,
-    count: Out<'_, usize>,
+    boxes: OutPtr<'_, CellBox>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let cells: Vec<_> =
@@ -115,9 +115,9 @@ extern "C" fn halocline_domain_boundary(
 extern "C" fn halocline_domain_halo(
     pattern: Handle<BoundPattern>,
     index: usize,
-    boxes: Out<'_, CellBox>,
-    room: Room,
-    count: Out<'_, usize>,
+    boxes: OutPtr<'_, CellBox>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let cells: Vec<_> = domain(&*pattern.pin()?, index)?.halo().iter().map(CellBox::of).collect();
@@ -159,7 +159,7 @@ unsafe extern "C" fn halocline_domain_local(
     index: usize,
     global: *const i64,
     local: *mut usize,
-    found: Out<'_, i32>,
+    found: OutPtr<'_, i32>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;

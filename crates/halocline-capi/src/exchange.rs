@@ -8,10 +8,10 @@ use crate::collective::{collective_for, refused};
 use crate::comm::{Comm, deadline};
 use crate::grid::{self, HaloWidths};
 use crate::object::{Handle, Pinned};
-use crate::options::{self, Given, Options};
+use crate::options::{self, Options, OptionsPtr};
 use crate::pattern::BoundPattern;
 use crate::pattern_links::Links;
-use crate::pointer::{Out, Place, Room, array, optional_array, store_text, text};
+use crate::pointer::{Capacity, CheckedOut, OutPtr, array, optional_array, store_text, text};
 use crate::status::{Refusal, Status};
 use halocline::{BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, Stream};
 use std::ffi::c_char;
@@ -49,7 +49,7 @@ unsafe impl Options for BindChoices {
 }
 
 /// The options that a struct describes.
-pub(crate) fn bind_options(given: &Given<'_, BindChoices>) -> Result<BindOptions, Refusal> {
+pub(crate) fn bind_options(given: &OptionsPtr<'_, BindChoices>) -> Result<BindOptions, Refusal> {
     let given = given.optional()?;
     let links =
         [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
@@ -98,8 +98,8 @@ unsafe extern "C" fn halocline_bind(
     comm: Handle<Comm>,
     bindings: *const Binding,
     count: usize,
-    options: Given<'_, BindChoices>,
-    halo: Out<'_, Handle<HaloExchange>>,
+    options: OptionsPtr<'_, BindChoices>,
+    halo: OutPtr<'_, Handle<HaloExchange>>,
 ) -> Status {
     // SAFETY: the caller keeps the contract of `halocline_bind_alternatives` for one set.
     unsafe { halocline_bind_alternatives(comm, bindings, count, 1, options, halo) }
@@ -112,8 +112,8 @@ unsafe extern "C" fn halocline_bind_alternatives(
     bindings: *const Binding,
     count: usize,
     sets: usize,
-    options: Given<'_, BindChoices>,
-    halo: Out<'_, Handle<HaloExchange>>,
+    options: OptionsPtr<'_, BindChoices>,
+    halo: OutPtr<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -177,7 +177,7 @@ impl PendingExchange {
 #[inline]
 pub(crate) fn begun(
     exchange: u64,
-    pending: Place<'_, PendingExchange>,
+    pending: CheckedOut<'_, PendingExchange>,
     started: Result<u64, Error>,
 ) -> Result<(), Refusal> {
     pending.set(PendingExchange { exchange, epoch: started? });
@@ -186,7 +186,7 @@ pub(crate) fn begun(
 
 /// Starts an exchange.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: Out<'_, PendingExchange>) -> Status {
+extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: OutPtr<'_, PendingExchange>) -> Status {
     call(|| begun(halo.number(), pending.optional("pending")?, halo.pin()?.begin().start_epoch()))
 }
 
@@ -195,7 +195,7 @@ extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: Out<'_, Pe
 extern "C" fn halocline_exchange_set(
     halo: Handle<HaloExchange>,
     set: usize,
-    pending: Out<'_, PendingExchange>,
+    pending: OutPtr<'_, PendingExchange>,
 ) -> Status {
     call(|| begun(halo.number(), pending.optional("pending")?, halo.pin()?.begin().set(set).start_epoch()))
 }
@@ -207,7 +207,7 @@ unsafe extern "C" fn halocline_schedule_exchange(
     set: usize,
     streams: *const Handle<Arc<Stream>>,
     stream_count: usize,
-    pending: Out<'_, PendingExchange>,
+    pending: OutPtr<'_, PendingExchange>,
 ) -> Status {
     call(|| {
         let out = pending.optional("pending")?;
@@ -268,7 +268,7 @@ extern "C" fn halocline_exchange_and_wait(halo: Handle<HaloExchange>) -> Status 
 
 /// Whether a wait would return at once.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_is_ready(pending: PendingExchange, ready: Out<'_, i32>) -> Status {
+extern "C" fn halocline_is_ready(pending: PendingExchange, ready: OutPtr<'_, i32>) -> Status {
     call_for(ready, "ready", || Ok(i32::from(pending.find()?.is_ready()?)))
 }
 
@@ -280,7 +280,7 @@ extern "C" fn halocline_schedule_wait(pending: PendingExchange, stream: Handle<A
 
 /// Whether the memory of the fields belongs to the program again.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_reclaim(halo: Handle<HaloExchange>, reclaimed: Out<'_, i32>) -> Status {
+extern "C" fn halocline_reclaim(halo: Handle<HaloExchange>, reclaimed: OutPtr<'_, i32>) -> Status {
     call_for(reclaimed, "reclaimed", || Ok(i32::from(halo.pin()?.reclaim())))
 }
 
@@ -289,7 +289,7 @@ extern "C" fn halocline_reclaim(halo: Handle<HaloExchange>, reclaimed: Out<'_, i
 extern "C" fn halocline_alternative(
     halo: Handle<HaloExchange>,
     set: usize,
-    alternative: Out<'_, Handle<HaloExchange>>,
+    alternative: OutPtr<'_, Handle<HaloExchange>>,
 ) -> Status {
     call_for(alternative, "alternative", || Handle::new(halo.pin()?.alternative(set)?))
 }
@@ -298,8 +298,8 @@ extern "C" fn halocline_alternative(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_narrowed(
     halo: Handle<HaloExchange>,
-    to: Given<'_, HaloWidths>,
-    narrowed: Out<'_, Handle<HaloExchange>>,
+    to: OptionsPtr<'_, HaloWidths>,
+    narrowed: OutPtr<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
         let halo = halo.pin()?;
@@ -322,9 +322,9 @@ extern "C" fn halocline_narrowed(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_explain(
     halo: Handle<HaloExchange>,
-    table: Out<'_, c_char>,
-    room: Room,
-    length: Out<'_, usize>,
+    table: OutPtr<'_, c_char>,
+    room: Capacity,
+    length: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store_text(&halo.pin()?.explain(), (table, room), length))
 }

@@ -5,8 +5,8 @@ use crate::comm::Comm;
 use crate::keep_alive::{KeepAlive, Release};
 use crate::layout::{LayoutOptions, layout};
 use crate::object::Handle;
-use crate::options::{self, Given, Options};
-use crate::pointer::{Out, Room, store};
+use crate::options::{self, Options, OptionsPtr};
+use crate::pointer::{Capacity, OutPtr, store};
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
 use halocline::{Field, Layout};
@@ -36,9 +36,9 @@ unsafe impl Options for MemoryOptions {
 /// A field in memory of the program.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_field_create(
-    memory: Given<'_, MemoryOptions>,
-    shape: Given<'_, LayoutOptions>,
-    field: Out<'_, Handle<Field>>,
+    memory: OptionsPtr<'_, MemoryOptions>,
+    shape: OptionsPtr<'_, LayoutOptions>,
+    field: OutPtr<'_, Handle<Field>>,
 ) -> Status {
     call_for(field, "field", || {
         let (memory, layout) = (memory.required()?, layout(&shape)?);
@@ -88,8 +88,8 @@ unsafe fn in_memory(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_field_allocate(
     comm: Handle<Comm>,
-    shape: Given<'_, LayoutOptions>,
-    field: Out<'_, Handle<Field>>,
+    shape: OptionsPtr<'_, LayoutOptions>,
+    field: OutPtr<'_, Handle<Field>>,
 ) -> Status {
     call_for(field, "field", || {
         let layout = layout(&shape)?;
@@ -102,8 +102,8 @@ extern "C" fn halocline_field_allocate(
 extern "C" fn halocline_field_view(
     field: Handle<Field>,
     base: *mut c_void,
-    shape: Given<'_, LayoutOptions>,
-    view: Out<'_, Handle<Field>>,
+    shape: OptionsPtr<'_, LayoutOptions>,
+    view: OutPtr<'_, Handle<Field>>,
 ) -> Status {
     call_for(view, "view", || {
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| crate::pointer::null("base of the view"))?;
@@ -117,14 +117,14 @@ extern "C" fn halocline_field_view(
 extern "C" fn halocline_field_on_domain(
     field: Handle<Field>,
     number: u64,
-    assigned: Out<'_, Handle<Field>>,
+    assigned: OutPtr<'_, Handle<Field>>,
 ) -> Status {
     call_for(assigned, "assigned", || Handle::new(field.pin()?.on_domain(number)))
 }
 
 /// The address of element (0, 0, ...).
 #[unsafe(no_mangle)]
-extern "C" fn halocline_field_base(field: Handle<Field>, base: Out<'_, *mut c_void>) -> Status {
+extern "C" fn halocline_field_base(field: Handle<Field>, base: OutPtr<'_, *mut c_void>) -> Status {
     call_for(base, "base", || Ok(field.pin()?.base().as_ptr().cast()))
 }
 
@@ -132,11 +132,11 @@ extern "C" fn halocline_field_base(field: Handle<Field>, base: Out<'_, *mut c_vo
 #[unsafe(no_mangle)]
 extern "C" fn halocline_field_describe(
     field: Handle<Field>,
-    extents: Out<'_, usize>,
-    strides: Out<'_, isize>,
-    room: Room,
-    dimensions: Out<'_, usize>,
-    element: Out<'_, i32>,
+    extents: OutPtr<'_, usize>,
+    strides: OutPtr<'_, isize>,
+    room: Capacity,
+    dimensions: OutPtr<'_, usize>,
+    element: OutPtr<'_, i32>,
 ) -> Status {
     call(|| {
         let field = field.pin()?;

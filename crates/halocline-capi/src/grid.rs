@@ -2,8 +2,8 @@
 
 use crate::call::{call, call_for};
 use crate::object::Handle;
-use crate::options::{self, Given, Options};
-use crate::pointer::{Out, array, optional_array};
+use crate::options::{self, Options, OptionsPtr};
+use crate::pointer::{OutPtr, array, optional_array};
 use crate::status::{Refusal, Status};
 use halocline::{Decomposition, Halo, Neighbours, RegularGrid};
 
@@ -44,7 +44,7 @@ unsafe impl Options for HaloWidths {
 }
 
 /// The halo that a struct describes.
-pub(crate) fn halo(halo: &Given<'_, HaloWidths>) -> Result<Halo, Refusal> {
+pub(crate) fn halo(halo: &OptionsPtr<'_, HaloWidths>) -> Result<Halo, Refusal> {
     let given = halo.required()?;
     let neighbours = options::choice(
         given.neighbours,
@@ -77,7 +77,7 @@ fn axes(axes: usize, what: &str) -> Result<(), Refusal> {
 }
 
 /// The grid that a struct describes, and its number of axes.
-fn regular(grid: &Given<'_, Grid>) -> Result<(RegularGrid, usize), Refusal> {
+fn regular(grid: &OptionsPtr<'_, Grid>) -> Result<(RegularGrid, usize), Refusal> {
     let given = grid.required()?;
     axes(given.axes, "the grid")?;
     // SAFETY: C promises an array of that many elements.
@@ -96,9 +96,9 @@ fn regular(grid: &Given<'_, Grid>) -> Result<(RegularGrid, usize), Refusal> {
 /// One block for each domain, chosen by the library.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_decompose(
-    grid: Given<'_, Grid>,
+    grid: OptionsPtr<'_, Grid>,
     ranks: usize,
-    decomposition: Out<'_, Handle<Decomposition>>,
+    decomposition: OutPtr<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(decomposition, "decomposition", || Handle::new(regular(&grid)?.0.decompose(ranks)?))
 }
@@ -106,10 +106,10 @@ extern "C" fn halocline_decompose(
 /// A number of blocks for each axis.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_decompose_into(
-    grid: Given<'_, Grid>,
+    grid: OptionsPtr<'_, Grid>,
     blocks: *const usize,
     ranks: usize,
-    decomposition: Out<'_, Handle<Decomposition>>,
+    decomposition: OutPtr<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(decomposition, "decomposition", || {
         let (grid, axes) = regular(&grid)?;
@@ -122,11 +122,11 @@ unsafe extern "C" fn halocline_decompose_into(
 /// Cuts at given positions.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_decompose_at(
-    grid: Given<'_, Grid>,
+    grid: OptionsPtr<'_, Grid>,
     counts: *const usize,
     cuts: *const usize,
     ranks: usize,
-    decomposition: Out<'_, Handle<Decomposition>>,
+    decomposition: OutPtr<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(decomposition, "decomposition", || {
         let (grid, axes) = regular(&grid)?;
@@ -148,13 +148,13 @@ unsafe extern "C" fn halocline_decompose_at(
 /// Any boxes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_decompose_boxes(
-    grid: Given<'_, Grid>,
+    grid: OptionsPtr<'_, Grid>,
     count: usize,
     owners: *const usize,
     firsts: *const usize,
     extents: *const usize,
     ranks: usize,
-    decomposition: Out<'_, Handle<Decomposition>>,
+    decomposition: OutPtr<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(decomposition, "decomposition", || {
         let (grid, axes) = regular(&grid)?;
@@ -176,7 +176,7 @@ unsafe extern "C" fn halocline_decompose_boxes(
 unsafe extern "C" fn halocline_decomposition_staggered(
     decomposition: Handle<Decomposition>,
     axes: *const i32,
-    staggered: Out<'_, Handle<Decomposition>>,
+    staggered: OutPtr<'_, Handle<Decomposition>>,
 ) -> Status {
     call_for(staggered, "staggered", || {
         let decomposition = decomposition.pin()?;
@@ -191,11 +191,11 @@ unsafe extern "C" fn halocline_decomposition_staggered(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_decomposition_describe(
     decomposition: Handle<Decomposition>,
-    axes: Out<'_, usize>,
-    extents: Out<'_, [usize; AXES]>,
-    ranks: Out<'_, usize>,
-    domains: Out<'_, u64>,
-    blocks: Out<'_, [usize; AXES]>,
+    axes: OutPtr<'_, usize>,
+    extents: OutPtr<'_, [usize; AXES]>,
+    ranks: OutPtr<'_, usize>,
+    domains: OutPtr<'_, u64>,
+    blocks: OutPtr<'_, [usize; AXES]>,
 ) -> Status {
     call(|| {
         let decomposition = decomposition.pin()?;

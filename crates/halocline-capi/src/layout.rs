@@ -1,6 +1,6 @@
 //! Layouts of arrays: element type, extents, byte strides.
 
-use crate::options::{self, Given, Options};
+use crate::options::{self, Options, OptionsPtr};
 use crate::pointer::{array, optional_array, text};
 use crate::status::Refusal;
 use halocline::{ElementType, Layout};
@@ -32,7 +32,7 @@ unsafe impl Options for LayoutOptions {
 const DIMENSIONS: usize = 64;
 
 /// The layout that a struct describes.
-pub(crate) fn layout(layout: &Given<'_, LayoutOptions>) -> Result<Layout, Refusal> {
+pub(crate) fn layout(layout: &OptionsPtr<'_, LayoutOptions>) -> Result<Layout, Refusal> {
     let given = layout.required()?;
     let element = element(given.element)?;
     for (count, what) in [

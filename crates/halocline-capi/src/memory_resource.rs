@@ -4,7 +4,7 @@ use crate::call::{call, call_for};
 use crate::comm::{Comm, deadline};
 use crate::object::Handle;
 use crate::options::{self, Options};
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
 use halocline::{Communicator, Device, DeviceMemory, HostMemory, Limited, MemoryResource, PinnedMemory};
@@ -32,7 +32,7 @@ pub(crate) fn gpu(ordinal: i32) -> Result<Device, Refusal> {
 
 /// Memory of the host that as many ranks as possible access directly.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_resource_host(comm: Handle<Comm>, made: Out<'_, Handle<Resource>>) -> Status {
+extern "C" fn halocline_resource_host(comm: Handle<Comm>, made: OutPtr<'_, Handle<Resource>>) -> Status {
     call_for(made, "resource", || Handle::new(Arc::new(HostMemory::of(&comm.pin()?.comm))))
 }
 
@@ -41,14 +41,14 @@ extern "C" fn halocline_resource_host(comm: Handle<Comm>, made: Out<'_, Handle<R
 extern "C" fn halocline_resource_pinned(
     comm: Handle<Comm>,
     device: i32,
-    made: Out<'_, Handle<Resource>>,
+    made: OutPtr<'_, Handle<Resource>>,
 ) -> Status {
     call_for(made, "resource", || Handle::new(Arc::new(PinnedMemory::of(&comm.pin()?.comm, &gpu(device)?))))
 }
 
 /// Memory of a GPU.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_resource_cuda(device: i32, made: Out<'_, Handle<Resource>>) -> Status {
+extern "C" fn halocline_resource_cuda(device: i32, made: OutPtr<'_, Handle<Resource>>) -> Status {
     call_for(made, "resource", || Handle::new(Arc::new(DeviceMemory::new(&gpu(device)?))))
 }
 
@@ -59,7 +59,7 @@ extern "C" fn halocline_resource_limited(
     bytes: usize,
     patience: f64,
     spill: Handle<Resource>,
-    made: Out<'_, Handle<Resource>>,
+    made: OutPtr<'_, Handle<Resource>>,
 ) -> Status {
     call_for(made, "resource", || {
         let limited = Limited::new(Arc::clone(&*inner.pin()?), bytes);
@@ -89,7 +89,10 @@ unsafe impl Options for Statistics {
 
 /// What a resource has allocated.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_resource_describe(of: Handle<Resource>, statistics: Out<'_, Statistics>) -> Status {
+extern "C" fn halocline_resource_describe(
+    of: Handle<Resource>,
+    statistics: OutPtr<'_, Statistics>,
+) -> Status {
     let describe = || {
         let found = of.pin()?.statistics();
         Ok(Statistics {
@@ -100,5 +103,5 @@ extern "C" fn halocline_resource_describe(of: Handle<Resource>, statistics: Out<
             ..Statistics::defaults()
         })
     };
-    call(|| options::fill(statistics, describe))
+    call(|| options::store(statistics, describe))
 }

@@ -6,7 +6,7 @@ use crate::comm::Comm;
 use crate::object::Handle;
 use crate::options;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, Room, array, store};
+use crate::pointer::{Capacity, OutPtr, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{
     Elements, Graph, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
@@ -82,7 +82,7 @@ unsafe extern "C" fn halocline_mesh_create(
     arity: usize,
     connectivity: *const u32,
     solid: i32,
-    mesh: Out<'_, Handle<AnyMesh>>,
+    mesh: OutPtr<'_, Handle<AnyMesh>>,
 ) -> Status {
     call_for(mesh, "mesh", || {
         // SAFETY: the caller passes null or an element for each vertex of each element.
@@ -99,7 +99,7 @@ unsafe extern "C" fn halocline_mesh_create_mixed(
     offsets: *const usize,
     connectivity: *const u32,
     solid: i32,
-    mesh: Out<'_, Handle<AnyMesh>>,
+    mesh: OutPtr<'_, Handle<AnyMesh>>,
 ) -> Status {
     call_for(mesh, "mesh", || {
         // SAFETY: the caller passes null or one element more than there are elements.
@@ -125,7 +125,7 @@ unsafe extern "C" fn halocline_mesh_part(
     partition: Handle<Partition>,
     part: usize,
     depth: usize,
-    mesh: Out<'_, Handle<AnyMesh>>,
+    mesh: OutPtr<'_, Handle<AnyMesh>>,
 ) -> Status {
     call_for(mesh, "mesh", || {
         let local = local.pin()?;
@@ -147,7 +147,7 @@ extern "C" fn halocline_mesh_refined(
     part: usize,
     segments: usize,
     depth: usize,
-    refined: Out<'_, Handle<AnyMesh>>,
+    refined: OutPtr<'_, Handle<AnyMesh>>,
 ) -> Status {
     call_for(refined, "refined", || {
         let mesh = mesh.pin()?;
@@ -161,7 +161,7 @@ extern "C" fn halocline_mesh_refined(
 extern "C" fn halocline_partition_block(
     cells: usize,
     ranks: usize,
-    partition: Out<'_, Handle<Partition>>,
+    partition: OutPtr<'_, Handle<Partition>>,
 ) -> Status {
     call_for(partition, "partition", || Handle::new(Partition::block(cells, ranks)?))
 }
@@ -172,7 +172,7 @@ unsafe extern "C" fn halocline_partition_given(
     owners: *const usize,
     cells: usize,
     ranks: usize,
-    partition: Out<'_, Handle<Partition>>,
+    partition: OutPtr<'_, Handle<Partition>>,
 ) -> Status {
     call_for(partition, "partition", || {
         // SAFETY: the caller passes null or an element for each cell.
@@ -188,7 +188,7 @@ unsafe extern "C" fn halocline_partition_graph(
     offsets: *const usize,
     neighbours: *const u32,
     ranks: usize,
-    partition: Out<'_, Handle<Partition>>,
+    partition: OutPtr<'_, Handle<Partition>>,
 ) -> Status {
     call_for(partition, "partition", || {
         // SAFETY: the caller passes null or one element more than there are cells.
@@ -206,7 +206,7 @@ extern "C" fn halocline_partition_elements(
     mesh: Handle<AnyMesh>,
     common: usize,
     ranks: usize,
-    partition: Out<'_, Handle<Partition>>,
+    partition: OutPtr<'_, Handle<Partition>>,
 ) -> Status {
     call_for(partition, "partition", || {
         let graph = mesh.pin()?.whole()?.element_graph(common)?;
@@ -218,9 +218,9 @@ extern "C" fn halocline_partition_elements(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_partition_owners(
     partition: Handle<Partition>,
-    owners: Out<'_, usize>,
-    room: Room,
-    count: Out<'_, usize>,
+    owners: OutPtr<'_, usize>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store(partition.pin()?.owners(), (owners, room), count, "owners"))
 }
@@ -235,7 +235,7 @@ extern "C" fn halocline_mesh_halos_create(
     depth: usize,
     shared: i32,
     edges: i32,
-    halos: Out<'_, Handle<Halos>>,
+    halos: OutPtr<'_, Handle<Halos>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -261,7 +261,7 @@ extern "C" fn halocline_pattern_mesh(
     comm: Handle<Comm>,
     halos: Handle<Halos>,
     kind: i32,
-    pattern: Out<'_, Handle<BoundPattern>>,
+    pattern: OutPtr<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -277,10 +277,10 @@ extern "C" fn halocline_pattern_mesh(
 extern "C" fn halocline_mesh_ids(
     halos: Handle<Halos>,
     kind: i32,
-    ids: Out<'_, u64>,
-    room: Room,
-    count: Out<'_, usize>,
-    owned: Out<'_, usize>,
+    ids: OutPtr<'_, u64>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
+    owned: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let halos = halos.pin()?;
@@ -296,9 +296,9 @@ extern "C" fn halocline_mesh_ids(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_connectivity(
     halos: Handle<Halos>,
-    vertices: Out<'_, u32>,
-    room: Room,
-    count: Out<'_, usize>,
+    vertices: OutPtr<'_, u32>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store(halos.pin()?.connectivity.connectivity(), (vertices, room), count, "vertices"))
 }
@@ -307,9 +307,9 @@ extern "C" fn halocline_mesh_connectivity(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_offsets(
     halos: Handle<Halos>,
-    offsets: Out<'_, usize>,
-    room: Room,
-    count: Out<'_, usize>,
+    offsets: OutPtr<'_, usize>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let halos = halos.pin()?;
@@ -327,9 +327,9 @@ extern "C" fn halocline_mesh_offsets(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_edges(
     halos: Handle<Halos>,
-    ends: Out<'_, [u32; 2]>,
-    room: Room,
-    count: Out<'_, usize>,
+    ends: OutPtr<'_, [u32; 2]>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store(halos.pin()?.edges()?.vertices(), (ends, room), count, "ends"))
 }
@@ -338,8 +338,8 @@ extern "C" fn halocline_mesh_edges(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_size(
     mesh: Handle<AnyMesh>,
-    vertices: Out<'_, usize>,
-    elements: Out<'_, usize>,
+    vertices: OutPtr<'_, usize>,
+    elements: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let (vertices, elements) = (vertices.optional("vertices")?, elements.optional("elements")?);

@@ -3,7 +3,7 @@
 use crate::call::{call, call_for};
 use crate::object::Handle;
 use crate::options;
-use crate::pointer::{Out, Room, array, array_mut, store};
+use crate::pointer::{Capacity, OutPtr, array, array_mut, store};
 use crate::status::Status;
 use halocline::{Direction, HaloExchange, LinkInfo, LinkPath, Stream};
 use std::ffi::c_void;
@@ -41,9 +41,9 @@ impl From<LinkInfo> for LinkOfRank {
 #[unsafe(no_mangle)]
 extern "C" fn halocline_links(
     halo: Handle<HaloExchange>,
-    links: Out<'_, LinkOfRank>,
-    room: Room,
-    count: Out<'_, usize>,
+    links: OutPtr<'_, LinkOfRank>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let all: Vec<LinkOfRank> = halo.pin()?.links().map(LinkOfRank::from).collect();
@@ -57,7 +57,7 @@ extern "C" fn halocline_message_bytes(
     halo: Handle<HaloExchange>,
     peer: usize,
     direction: i32,
-    bytes: Out<'_, usize>,
+    bytes: OutPtr<'_, usize>,
 ) -> Status {
     call_for(bytes, "bytes", || {
         let directions = [Direction::Send, Direction::Receive];

@@ -4,9 +4,9 @@ use crate::call::{call, call_for, callback};
 use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::object::Handle;
-use crate::options::{self, Given};
+use crate::options::{self, OptionsPtr};
 use crate::packet::{PacketOptions, of_comm, of_packet, packets};
-use crate::pointer::{Out, Place, text};
+use crate::pointer::{CheckedOut, OutPtr, text};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::neighbors::{NeighborError, NeighborExchange, Round, Sides, Topology};
@@ -58,7 +58,7 @@ extern "C" fn halocline_neighbors_create(
     comm: Handle<Comm>,
     ring: i32,
     memory: Handle<Resource>,
-    neighbors: Out<'_, Handle<NeighborExchange>>,
+    neighbors: OutPtr<'_, Handle<NeighborExchange>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -79,8 +79,8 @@ extern "C" fn halocline_neighbors_create(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_neighbors_ranks(
     neighbors: Handle<NeighborExchange>,
-    left: Out<'_, i64>,
-    right: Out<'_, i64>,
+    left: OutPtr<'_, i64>,
+    right: OutPtr<'_, i64>,
 ) -> Status {
     call(|| {
         let (left, right) = (left.checked("left")?, right.checked("right")?);
@@ -96,9 +96,9 @@ extern "C" fn halocline_neighbors_ranks(
 extern "C" fn halocline_neighbors_start(
     neighbors: Handle<NeighborExchange>,
     id: u32,
-    left: Given<'_, PacketOptions>,
-    right: Given<'_, PacketOptions>,
-    round: Out<'_, Handle<Round>>,
+    left: OptionsPtr<'_, PacketOptions>,
+    right: OptionsPtr<'_, PacketOptions>,
+    round: OutPtr<'_, Handle<Round>>,
 ) -> Status {
     call(|| {
         let [left, right] = packets(&left, &right)?;
@@ -111,14 +111,14 @@ extern "C" fn halocline_neighbors_start(
 
 /// Where a call stores what came from both sides.
 pub(crate) struct Came<'a> {
-    left: Place<'a, Handle<Packet>>,
-    right: Place<'a, Handle<Packet>>,
+    left: CheckedOut<'a, Handle<Packet>>,
+    right: CheckedOut<'a, Handle<Packet>>,
 }
 
 impl<'a> Came<'a> {
     pub(crate) fn new(
-        left: Out<'a, Handle<Packet>>,
-        right: Out<'a, Handle<Packet>>,
+        left: OutPtr<'a, Handle<Packet>>,
+        right: OutPtr<'a, Handle<Packet>>,
     ) -> Result<Self, Refusal> {
         Ok(Self { left: left.checked("from_left")?, right: right.checked("from_right")? })
     }
@@ -135,10 +135,10 @@ impl<'a> Came<'a> {
 extern "C" fn halocline_neighbors_exchange(
     neighbors: Handle<NeighborExchange>,
     id: u32,
-    left: Given<'_, PacketOptions>,
-    right: Given<'_, PacketOptions>,
-    from_left: Out<'_, Handle<Packet>>,
-    from_right: Out<'_, Handle<Packet>>,
+    left: OptionsPtr<'_, PacketOptions>,
+    right: OptionsPtr<'_, PacketOptions>,
+    from_left: OutPtr<'_, Handle<Packet>>,
+    from_right: OutPtr<'_, Handle<Packet>>,
 ) -> Status {
     call(|| {
         let [left, right] = packets(&left, &right)?;
@@ -165,8 +165,8 @@ unsafe extern "C" fn halocline_neighbors_abort(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_round_wait(
     round: Handle<Round>,
-    from_left: Out<'_, Handle<Packet>>,
-    from_right: Out<'_, Handle<Packet>>,
+    from_left: OutPtr<'_, Handle<Packet>>,
+    from_right: OutPtr<'_, Handle<Packet>>,
 ) -> Status {
     call(|| {
         let out = Came::new(from_left, from_right)?;
@@ -178,7 +178,7 @@ extern "C" fn halocline_round_wait(
 
 /// Whether a round is over.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_round_is_complete(round: Handle<Round>, complete: Out<'_, i32>) -> Status {
+extern "C" fn halocline_round_is_complete(round: Handle<Round>, complete: OutPtr<'_, i32>) -> Status {
     call_for(complete, "complete", || Ok(i32::from(round.pin()?.is_complete().map_err(of_neighbor)?)))
 }
 

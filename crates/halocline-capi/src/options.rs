@@ -1,6 +1,6 @@
 //! Option structs of C, which begin with their size: programs and libraries of different versions understand each other.
 
-use crate::pointer::{Out, checked};
+use crate::pointer::{OutPtr, checked};
 use crate::status::Refusal;
 use std::marker::PhantomData;
 use std::mem::size_of;
@@ -30,9 +30,9 @@ pub(crate) unsafe trait Options: Sized {
 /// `size_t` may be read there, and then as many bytes as it says, until the call ends; and that the memory that the struct describes is
 /// as the header says.
 #[repr(transparent)]
-pub(crate) struct Given<'a, T>(*const T, PhantomData<&'a T>);
+pub(crate) struct OptionsPtr<'a, T>(*const T, PhantomData<&'a T>);
 
-impl<T: Options> Given<'_, T> {
+impl<T: Options> OptionsPtr<'_, T> {
     /// The options.
     pub(crate) fn required(&self) -> Result<T, Refusal> {
         // SAFETY: C promises that the pointer is null, or that a `size_t` may be read there, and then as many bytes as it says.
@@ -44,7 +44,7 @@ impl<T: Options> Given<'_, T> {
         Ok(value)
     }
 
-    /// As [`Given::required`]; null stands for the defaults.
+    /// As [`OptionsPtr::required`]; null stands for the defaults.
     pub(crate) fn optional(&self) -> Result<T, Refusal> {
         if self.is_null() { Ok(T::defaults()) } else { self.required() }
     }
@@ -129,8 +129,8 @@ pub(crate) fn gpu_of_memory(space: i32, device: i32, owner: &str) -> Result<Opti
 }
 
 /// Stores the struct that a closure returns and its size, as many bytes as the program has of it. Its size is checked first.
-pub(crate) fn fill<T: Options>(
-    out: Out<'_, T>,
+pub(crate) fn store<T: Options>(
+    out: OutPtr<'_, T>,
     body: impl FnOnce() -> Result<T, Refusal>,
 ) -> Result<(), Refusal> {
     let place = out.address();

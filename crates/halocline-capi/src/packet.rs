@@ -3,8 +3,8 @@
 use crate::call::call;
 use crate::keep_alive::{KeepAlive, Release};
 use crate::object::Handle;
-use crate::options::{self, Given, Options};
-use crate::pointer::{Out, array};
+use crate::options::{self, Options, OptionsPtr};
+use crate::pointer::{OutPtr, array};
 use crate::status::{Refusal, Status};
 use halocline::comm::CommError;
 use halocline::device::cuda;
@@ -39,7 +39,7 @@ unsafe impl Options for PacketOptions {
 
 /// The packet that a struct describes; `None` for null. Takes the payload: the program's function is called once, also if
 /// this or a later step fails.
-pub(crate) fn packet(given: &Given<'_, PacketOptions>) -> Result<Option<Packet>, Refusal> {
+pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Packet>, Refusal> {
     if given.is_null() {
         return Ok(None);
     }
@@ -80,8 +80,8 @@ unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refu
 
 /// The packets for both sides. Both structs are read, so that both functions are called.
 pub(crate) fn packets(
-    left: &Given<'_, PacketOptions>,
-    right: &Given<'_, PacketOptions>,
+    left: &OptionsPtr<'_, PacketOptions>,
+    right: &OptionsPtr<'_, PacketOptions>,
 ) -> Result<[Option<Packet>; 2], Refusal> {
     let (left, right) = (packet(left), packet(right));
     Ok([left?, right?])
@@ -109,7 +109,7 @@ unsafe impl Options for Contents {
 
 /// What a received packet has.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_packet_describe(received: Handle<Packet>, contents: Out<'_, Contents>) -> Status {
+extern "C" fn halocline_packet_describe(received: Handle<Packet>, contents: OutPtr<'_, Contents>) -> Status {
     let describe = || {
         let packet = received.pin()?;
         let mut found = Contents::defaults();
@@ -123,7 +123,7 @@ extern "C" fn halocline_packet_describe(received: Handle<Packet>, contents: Out<
         }
         Ok(found)
     };
-    call(|| options::fill(contents, describe))
+    call(|| options::store(contents, describe))
 }
 
 /// Orders later work of a stream after the content of a received packet.

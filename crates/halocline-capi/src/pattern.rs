@@ -5,8 +5,8 @@ use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::grid::{self, HaloWidths};
 use crate::object::Handle;
-use crate::options::Given;
-use crate::pointer::Out;
+use crate::options::OptionsPtr;
+use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status};
 use halocline::{Communicator, Decomposition, Pattern};
 
@@ -38,8 +38,8 @@ impl BoundPattern {
 extern "C" fn halocline_pattern_regular(
     comm: Handle<Comm>,
     decomposition: Handle<Decomposition>,
-    halo: Given<'_, HaloWidths>,
-    pattern: Out<'_, Handle<BoundPattern>>,
+    halo: OptionsPtr<'_, HaloWidths>,
+    pattern: OutPtr<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -54,8 +54,8 @@ extern "C" fn halocline_pattern_regular(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_pattern_narrowed(
     pattern: Handle<BoundPattern>,
-    to: Given<'_, HaloWidths>,
-    narrowed: Out<'_, Handle<BoundPattern>>,
+    to: OptionsPtr<'_, HaloWidths>,
+    narrowed: OutPtr<'_, Handle<BoundPattern>>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;

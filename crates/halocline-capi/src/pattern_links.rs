@@ -5,9 +5,9 @@ use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::exchange::{BindChoices, Binding, PendingExchange, begun, bind_options, fields_of};
 use crate::object::Handle;
-use crate::options::Given;
+use crate::options::OptionsPtr;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, Room, array, store_text};
+use crate::pointer::{Capacity, OutPtr, array, store_text};
 use crate::status::{Refusal, Status};
 use halocline::{Field, Pattern, PatternLinks};
 use std::ffi::c_char;
@@ -24,8 +24,8 @@ unsafe extern "C" fn halocline_pattern_links_create(
     comm: Handle<Comm>,
     patterns: *const Handle<BoundPattern>,
     count: usize,
-    options: Given<'_, BindChoices>,
-    links: Out<'_, Handle<Links>>,
+    options: OptionsPtr<'_, BindChoices>,
+    links: OutPtr<'_, Handle<Links>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -52,7 +52,7 @@ unsafe extern "C" fn halocline_pattern_links_exchange(
     links: Handle<Links>,
     bindings: *const Binding,
     count: usize,
-    pending: Out<'_, PendingExchange>,
+    pending: OutPtr<'_, PendingExchange>,
 ) -> Status {
     call(|| {
         let out = pending.optional("pending")?;
@@ -68,7 +68,7 @@ unsafe extern "C" fn halocline_pattern_links_exchange(
 
 /// Whether the memory of the fields belongs to the program again.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: Out<'_, i32>) -> Status {
+extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: OutPtr<'_, i32>) -> Status {
     call_for(reclaimed, "reclaimed", || Ok(i32::from(links.pin()?.links.reclaim())))
 }
 
@@ -76,9 +76,9 @@ extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: O
 #[unsafe(no_mangle)]
 extern "C" fn halocline_pattern_links_explain(
     links: Handle<Links>,
-    table: Out<'_, c_char>,
-    room: Room,
-    length: Out<'_, usize>,
+    table: OutPtr<'_, c_char>,
+    room: Capacity,
+    length: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store_text(&links.pin()?.links.explain(), (table, room), length))
 }

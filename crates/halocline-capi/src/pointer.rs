@@ -31,21 +31,21 @@ pub(crate) fn null(name: &str) -> Refusal {
 }
 
 /// A pointer parameter of an exported function, for a result. Rust code makes none, except in tests. C promises that it is null, or
-/// that a `T` may be written there until the call ends; for an array, as many as the [`Room`] of the call says; for an option struct, as
+/// that a `T` may be written there until the call ends; for an array, as many as the [`Capacity`] of the call says; for an option struct, as
 /// many bytes as its size says, which may be read.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
+pub(crate) struct OutPtr<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-/// A parameter of an exported function: how many elements may be written at the [`Out`] of each array. Rust code makes none.
+/// A parameter of an exported function: how many elements may be written at the [`OutPtr`] of each array. Rust code makes none.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Room(usize);
+pub(crate) struct Capacity(usize);
 
 /// Where a call stores a result: an address that was checked, or nowhere.
-pub(crate) struct Place<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
+pub(crate) struct CheckedOut<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
 
-impl<'a, T> Out<'a, T> {
+impl<'a, T> OutPtr<'a, T> {
     #[cfg(test)]
     pub(crate) fn of(variable: &'a mut T) -> Self {
         Self(variable, PhantomData)
@@ -53,14 +53,14 @@ impl<'a, T> Out<'a, T> {
 
     /// The place, unless the pointer is null or misaligned.
     #[inline(always)]
-    pub(crate) fn checked(self, name: &'static str) -> Result<Place<'a, T>, Refusal> {
-        checked(self.0, name).map(|valid| Place(Some(valid), PhantomData))
+    pub(crate) fn checked(self, name: &'static str) -> Result<CheckedOut<'a, T>, Refusal> {
+        checked(self.0, name).map(|valid| CheckedOut(Some(valid), PhantomData))
     }
 
-    /// As [`Out::checked`]; null is no error, and nothing is stored.
+    /// As [`OutPtr::checked`]; null is no error, and nothing is stored.
     #[inline]
-    pub(crate) fn optional(self, name: &'static str) -> Result<Place<'a, T>, Refusal> {
-        if self.0.is_null() { Ok(Place(None, PhantomData)) } else { self.checked(name) }
+    pub(crate) fn optional(self, name: &'static str) -> Result<CheckedOut<'a, T>, Refusal> {
+        if self.0.is_null() { Ok(CheckedOut(None, PhantomData)) } else { self.checked(name) }
     }
 
     /// The address, which may be null or misaligned.
@@ -69,16 +69,16 @@ impl<'a, T> Out<'a, T> {
     }
 
     /// Whether [`store`] stores that many elements of an array here.
-    pub(crate) fn takes(self, room: Room, count: usize) -> bool {
+    pub(crate) fn takes(self, room: Capacity, count: usize) -> bool {
         !self.0.is_null() && count <= room.0
     }
 }
 
-impl<T> Place<'_, T> {
+impl<T> CheckedOut<'_, T> {
     #[inline]
     pub(crate) fn set(self, value: T) {
         if let Some(place) = self.0 {
-            // SAFETY: `Out::checked` has refused null and misaligned pointers, and C promises that a `T` may be written there
+            // SAFETY: `OutPtr::checked` has refused null and misaligned pointers, and C promises that a `T` may be written there
             // until the call ends, which the lifetime does not outlive. What C had there has no drop.
             unsafe { place.write(value) };
         }
@@ -156,8 +156,8 @@ pub(crate) fn fill<T>(places: &mut [MaybeUninit<T>], values: impl IntoIterator<I
 /// is null: then only the number is stored.
 pub(crate) fn store<T: Copy>(
     values: &[T],
-    (first, room): (Out<'_, T>, Room),
-    count: Out<'_, usize>,
+    (first, room): (OutPtr<'_, T>, Capacity),
+    count: OutPtr<'_, usize>,
     name: &'static str,
 ) -> Result<(), Refusal> {
     count.checked("the count")?.set(values.len());
@@ -179,8 +179,8 @@ pub(crate) fn store<T: Copy>(
 /// As [`store`], for a text: with its closing zero.
 pub(crate) fn store_text(
     text: &str,
-    place: (Out<'_, c_char>, Room),
-    length: Out<'_, usize>,
+    place: (OutPtr<'_, c_char>, Capacity),
+    length: OutPtr<'_, usize>,
 ) -> Result<(), Refusal> {
     let characters: Vec<c_char> =
         text.bytes().filter(|&byte| byte != 0).chain([0]).map(u8::cast_signed).collect();

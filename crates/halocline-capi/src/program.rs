@@ -3,7 +3,7 @@
 use crate::call::{call, call_for};
 use crate::object::Handle;
 use crate::options;
-use crate::pointer::{Out, array, optional_array, text};
+use crate::pointer::{OutPtr, array, optional_array, text};
 use crate::status::{Refusal, Status};
 use halocline::{ElementType, Stream};
 use halocline_program::{
@@ -74,7 +74,7 @@ fn refused(error: ProgramError) -> Refusal {
 unsafe extern "C" fn halocline_program_load(
     library: *const c_char,
     manifest: *const c_char,
-    program: Out<'_, Handle<Loaded>>,
+    program: OutPtr<'_, Handle<Loaded>>,
 ) -> Status {
     call_for(program, "program", || {
         // SAFETY: the caller passes null or a string with a closing zero.
@@ -98,7 +98,7 @@ unsafe extern "C" fn halocline_program_load(
 unsafe extern "C" fn halocline_program_position(
     program: Handle<Loaded>,
     argument: *const c_char,
-    position: Out<'_, usize>,
+    position: OutPtr<'_, usize>,
 ) -> Status {
     call_for(position, "position", || {
         // SAFETY: the caller passes null or a string with a closing zero.
@@ -135,7 +135,7 @@ unsafe extern "C" fn halocline_program_prepare(
     program: Handle<Loaded>,
     arguments: *const Argument,
     count: usize,
-    prepared: Out<'_, Handle<PreparedCall>>,
+    prepared: OutPtr<'_, Handle<PreparedCall>>,
 ) -> Status {
     call_for(prepared, "prepared", || {
         let program = Arc::clone(&*program.pin()?);

@@ -7,9 +7,9 @@ use crate::comm::Comm;
 use crate::exchange::{BindChoices, bind_options};
 use crate::grid::{self, HaloWidths};
 use crate::object::Handle;
-use crate::options::Given;
+use crate::options::OptionsPtr;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Out, array, text};
+use crate::pointer::{OutPtr, array, text};
 use crate::status::{Refusal, Status};
 use halocline::{Decomposition, Field, HaloExchange, Redistribute};
 use std::ffi::c_char;
@@ -19,10 +19,10 @@ use std::ffi::c_char;
 extern "C" fn halocline_redistribute_regular(
     comm: Handle<Comm>,
     from: Handle<Decomposition>,
-    from_halo: Given<'_, HaloWidths>,
+    from_halo: OptionsPtr<'_, HaloWidths>,
     to: Handle<Decomposition>,
-    to_halo: Given<'_, HaloWidths>,
-    redistribute: Out<'_, Handle<Redistribute>>,
+    to_halo: OptionsPtr<'_, HaloWidths>,
+    redistribute: OutPtr<'_, Handle<Redistribute>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -41,11 +41,11 @@ extern "C" fn halocline_redistribute_regular(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_redistribute_unstructured(
     comm: Handle<Comm>,
-    from: Given<'_, Cells>,
+    from: OptionsPtr<'_, Cells>,
     from_count: usize,
-    to: Given<'_, Cells>,
+    to: OptionsPtr<'_, Cells>,
     to_count: usize,
-    redistribute: Out<'_, Handle<Redistribute>>,
+    redistribute: OutPtr<'_, Handle<Redistribute>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -62,7 +62,7 @@ unsafe extern "C" fn halocline_redistribute_unstructured(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_redistribute_back(
     redistribute: Handle<Redistribute>,
-    back: Out<'_, Handle<Redistribute>>,
+    back: OutPtr<'_, Handle<Redistribute>>,
 ) -> Status {
     call_for(back, "back", || Handle::new(redistribute.pin()?.back()))
 }
@@ -90,8 +90,8 @@ unsafe extern "C" fn halocline_redistribute_bind(
     from_count: usize,
     to: *const Handle<Field>,
     to_count: usize,
-    options: Given<'_, BindChoices>,
-    halo: Out<'_, Handle<HaloExchange>>,
+    options: OptionsPtr<'_, BindChoices>,
+    halo: OutPtr<'_, Handle<HaloExchange>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -114,7 +114,7 @@ unsafe extern "C" fn halocline_gather_to(
     root: usize,
     given: *const Handle<Field>,
     count: usize,
-    whole: Out<'_, Handle<Field>>,
+    whole: OutPtr<'_, Handle<Field>>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;

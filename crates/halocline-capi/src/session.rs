@@ -3,9 +3,9 @@
 use crate::call::{call, call_for};
 use crate::neighbors::{Came, of_neighbor};
 use crate::object::Handle;
-use crate::options::Given;
+use crate::options::OptionsPtr;
 use crate::packet::{PacketOptions, packets};
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::neighbors::{NeighborExchange, Session, Sides, Turn};
@@ -43,7 +43,7 @@ const RIGHT: i32 = 2;
 extern "C" fn halocline_session_open(
     neighbors: Handle<NeighborExchange>,
     id: u32,
-    session: Out<'_, Handle<Series>>,
+    session: OutPtr<'_, Handle<Series>>,
 ) -> Status {
     call_for(session, "session", || {
         let opened = neighbors.pin()?.session(id).map_err(of_neighbor)?;
@@ -55,8 +55,8 @@ extern "C" fn halocline_session_open(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_session_start(
     session: Handle<Series>,
-    left: Given<'_, PacketOptions>,
-    right: Given<'_, PacketOptions>,
+    left: OptionsPtr<'_, PacketOptions>,
+    right: OptionsPtr<'_, PacketOptions>,
     last: i32,
 ) -> Status {
     call(|| {
@@ -84,9 +84,9 @@ extern "C" fn halocline_session_start(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_session_wait(
     session: Handle<Series>,
-    from_left: Out<'_, Handle<Packet>>,
-    from_right: Out<'_, Handle<Packet>>,
-    ended: Out<'_, i32>,
+    from_left: OutPtr<'_, Handle<Packet>>,
+    from_right: OutPtr<'_, Handle<Packet>>,
+    ended: OutPtr<'_, i32>,
 ) -> Status {
     call(|| {
         let (out, ended) = (Came::new(from_left, from_right)?, ended.optional("ended")?);
@@ -103,7 +103,7 @@ extern "C" fn halocline_session_wait(
 
 /// Whether all directions have ended.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_session_is_over(session: Handle<Series>, over: Out<'_, i32>) -> Status {
+extern "C" fn halocline_session_is_over(session: Handle<Series>, over: OutPtr<'_, i32>) -> Status {
     call_for(over, "over", || {
         let series = session.pin()?;
         Ok(i32::from(series.used()?.as_ref().is_none_or(Session::is_over)))

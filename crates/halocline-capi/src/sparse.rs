@@ -6,9 +6,9 @@ use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::neighbors::{Done, teller};
 use crate::object::Handle;
-use crate::options::Given;
+use crate::options::OptionsPtr;
 use crate::packet::{PacketOptions, of_comm, of_packet, packet};
-use crate::pointer::{Out, Room, array, optional_array, store};
+use crate::pointer::{Capacity, OutPtr, array, optional_array, store};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::sparse::{SparseAlltoall, SparseError};
@@ -50,7 +50,7 @@ unsafe extern "C" fn halocline_sparse_create(
     destinations: *const usize,
     destination_count: usize,
     memory: Handle<Resource>,
-    sparse: Out<'_, Handle<Sparse>>,
+    sparse: OutPtr<'_, Handle<Sparse>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
@@ -77,7 +77,7 @@ unsafe extern "C" fn halocline_sparse_create(
 extern "C" fn halocline_sparse_insert(
     sparse: Handle<Sparse>,
     destination: usize,
-    given: Given<'_, PacketOptions>,
+    given: OptionsPtr<'_, PacketOptions>,
 ) -> Status {
     call(|| {
         let packet = packet(&given)?.ok_or_else(|| crate::pointer::null("packet"))?;
@@ -108,7 +108,7 @@ extern "C" fn halocline_sparse_finish_and_wait(sparse: Handle<Sparse>) -> Status
 
 /// Whether a wait would return at once.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_sparse_is_complete(sparse: Handle<Sparse>, complete: Out<'_, i32>) -> Status {
+extern "C" fn halocline_sparse_is_complete(sparse: Handle<Sparse>, complete: OutPtr<'_, i32>) -> Status {
     call_for(complete, "complete", || {
         Ok(i32::from(sparse.pin()?.operation.is_complete().map_err(of_sparse)?))
     })
@@ -133,9 +133,9 @@ unsafe extern "C" fn halocline_sparse_on_completion(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_sparse_sources(
     sparse: Handle<Sparse>,
-    sources: Out<'_, usize>,
-    room: Room,
-    count: Out<'_, usize>,
+    sources: OutPtr<'_, usize>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store(sparse.pin()?.operation.sources(), (sources, room), count, "sources"))
 }
@@ -145,9 +145,9 @@ extern "C" fn halocline_sparse_sources(
 extern "C" fn halocline_sparse_extract(
     sparse: Handle<Sparse>,
     source: usize,
-    packets: Out<'_, Handle<Packet>>,
-    room: Room,
-    count: Out<'_, usize>,
+    packets: OutPtr<'_, Handle<Packet>>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let sparse = sparse.pin()?;

@@ -3,7 +3,7 @@
 use crate::call::call_for;
 use crate::memory_resource::gpu;
 use crate::object::Handle;
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::status::Status;
 use halocline::Stream;
 use halocline::device::RawStream;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 unsafe extern "C" fn halocline_stream_cuda(
     device: i32,
     cuda_stream: *mut c_void,
-    stream: Out<'_, Handle<Arc<Stream>>>,
+    stream: OutPtr<'_, Handle<Arc<Stream>>>,
 ) -> Status {
     call_for(stream, "stream", || {
         let device = gpu(device)?;

@@ -4,7 +4,7 @@ use crate::call::call;
 use crate::collective::collective_for;
 use crate::comm::Comm;
 use crate::object::Handle;
-use crate::pointer::{Out, text};
+use crate::pointer::{OutPtr, text};
 use crate::status::{Refusal, Status};
 use halocline::Communicator;
 use halocline_trace::{Trace, TraceError};
@@ -101,7 +101,7 @@ fn failed(error: TraceError) -> Refusal {
 unsafe extern "C" fn halocline_trace_begin(
     comm: Handle<Comm>,
     path: *const c_char,
-    trace: Out<'_, Handle<Recording>>,
+    trace: OutPtr<'_, Handle<Recording>>,
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;

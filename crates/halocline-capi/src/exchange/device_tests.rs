@@ -35,17 +35,17 @@ fn a_scheduled_exchange_runs_in_the_order_of_its_stream() {
         // SAFETY: the array has as many handles.
         let begun = unsafe {
             let count = usize::from(!first.is_null());
-            halocline_schedule_exchange(ring.halo, 0, first, count, Out::of(&mut pending))
+            halocline_schedule_exchange(ring.halo, 0, first, count, OutPtr::of(&mut pending))
         };
         assert_eq!(begun, Status::OK);
         assert_eq!(halocline_schedule_wait(pending, ring.stream), Status::OK);
         assert_eq!(ring.array.read(&stream).unwrap(), [10.0 * step, step, 1.0, 2.0, 10.0 * step, step]);
         let mut ready = -1;
-        assert_eq!((halocline_is_ready(pending, Out::of(&mut ready)), ready), (Status::OK, 1));
+        assert_eq!((halocline_is_ready(pending, OutPtr::of(&mut ready)), ready), (Status::OK, 1));
         assert_eq!(halocline_wait(pending), Status::OK);
     }
     let mut reclaimed = -1;
-    assert_eq!((halocline_reclaim(ring.halo, Out::of(&mut reclaimed)), reclaimed), (Status::OK, 1));
+    assert_eq!((halocline_reclaim(ring.halo, OutPtr::of(&mut reclaimed)), reclaimed), (Status::OK, 1));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn wrong_streams_are_refused_and_take_no_epoch() {
     let begin = |streams: &[Handle<Arc<Stream>>], pending: &mut PendingExchange| {
         // SAFETY: the array has as many handles.
         unsafe {
-            halocline_schedule_exchange(ring.halo, 0, streams.as_ptr(), streams.len(), Out::of(pending))
+            halocline_schedule_exchange(ring.halo, 0, streams.as_ptr(), streams.len(), OutPtr::of(pending))
         }
     };
     assert_eq!(begin(&[elsewhere], &mut pending), Status::ARGUMENT);
