@@ -7,7 +7,7 @@ use crate::domain::domain;
 use crate::object::Handle;
 use crate::options::{Options, OptionsPtr};
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutPtr, array, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{Pattern, UnstructuredDomain};
 
@@ -110,7 +110,7 @@ unsafe extern "C" fn halocline_pattern_unstructured(
 extern "C" fn halocline_domain_ids(
     pattern: Handle<BoundPattern>,
     index: usize,
-    ids: OutPtr<'_, u64>,
+    ids: OutArray<'_, u64>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
@@ -127,7 +127,7 @@ extern "C" fn halocline_domain_ids(
 extern "C" fn halocline_domain_owned(
     pattern: Handle<BoundPattern>,
     index: usize,
-    indices: OutPtr<'_, usize>,
+    indices: OutArray<'_, usize>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {

@@ -3,9 +3,9 @@
 use crate::call::{call, call_for};
 use crate::grid::AXES;
 use crate::object::Handle;
-use crate::options::{self, Options};
+use crate::options::{self, Options, OutStruct};
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutPtr, array, array_mut, fill, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, array_mut, fill, store};
 use crate::status::{Refusal, Status};
 use halocline::{Domain, LocalBox};
 
@@ -64,7 +64,7 @@ extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: Ou
 extern "C" fn halocline_pattern_domain(
     pattern: Handle<BoundPattern>,
     index: usize,
-    shape: OutPtr<'_, DomainShape>,
+    shape: OutStruct<'_, DomainShape>,
 ) -> Status {
     let describe = || {
         let pattern = pattern.pin()?;
@@ -99,7 +99,7 @@ extern "C" fn halocline_domain_boundary(
     pattern: Handle<BoundPattern>,
     index: usize,
     width: usize,
-    boxes: OutPtr<'_, CellBox>,
+    boxes: OutArray<'_, CellBox>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
@@ -115,7 +115,7 @@ extern "C" fn halocline_domain_boundary(
 extern "C" fn halocline_domain_halo(
     pattern: Handle<BoundPattern>,
     index: usize,
-    boxes: OutPtr<'_, CellBox>,
+    boxes: OutArray<'_, CellBox>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {

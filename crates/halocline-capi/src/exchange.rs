@@ -11,7 +11,7 @@ use crate::object::{Handle, Pinned};
 use crate::options::{self, Options, OptionsPtr};
 use crate::pattern::BoundPattern;
 use crate::pattern_links::Links;
-use crate::pointer::{Capacity, CheckedOut, OutPtr, array, optional_array, store_text, text};
+use crate::pointer::{Capacity, CheckedOut, OutArray, OutPtr, array, optional_array, store_text, text};
 use crate::status::{Refusal, Status};
 use halocline::{BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, Stream};
 use std::ffi::c_char;
@@ -322,7 +322,7 @@ extern "C" fn halocline_narrowed(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_explain(
     halo: Handle<HaloExchange>,
-    table: OutPtr<'_, c_char>,
+    table: OutArray<'_, c_char>,
     room: Capacity,
     length: OutPtr<'_, usize>,
 ) -> Status {

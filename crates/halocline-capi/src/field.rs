@@ -6,7 +6,7 @@ use crate::keep_alive::{KeepAlive, Release};
 use crate::layout::{LayoutOptions, layout};
 use crate::object::Handle;
 use crate::options::{self, Options, OptionsPtr};
-use crate::pointer::{Capacity, OutPtr, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, store};
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
 use halocline::{Field, Layout};
@@ -132,8 +132,8 @@ extern "C" fn halocline_field_base(field: Handle<Field>, base: OutPtr<'_, *mut c
 #[unsafe(no_mangle)]
 extern "C" fn halocline_field_describe(
     field: Handle<Field>,
-    extents: OutPtr<'_, usize>,
-    strides: OutPtr<'_, isize>,
+    extents: OutArray<'_, usize>,
+    strides: OutArray<'_, isize>,
     room: Capacity,
     dimensions: OutPtr<'_, usize>,
     element: OutPtr<'_, i32>,

@@ -7,7 +7,8 @@
 //! # Safety of the exported functions
 //!
 //! A caller passes pointers that are null or valid for the access that the header describes, and functions that may be
-//! called with the context given beside them. The types `pointer::OutPtr` and `options::OptionsPtr` of parameters carry this promise.
+//! called with the context given beside them. Parameters of the types `OutPtr`, `OutArray` and `Capacity` (`pointer`), and `OptionsPtr`
+//! and `OutStruct` (`options`), carry this promise.
 //! Everything else is checked: null pointers where a value is needed, misaligned pointers, handles that are null, freed, of
 //! another kind or made up, and sizes of option structs.
 

@@ -3,7 +3,7 @@
 use crate::call::{call, call_for};
 use crate::comm::{Comm, deadline};
 use crate::object::Handle;
-use crate::options::{self, Options};
+use crate::options::{self, Options, OutStruct};
 use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
@@ -91,7 +91,7 @@ unsafe impl Options for Statistics {
 #[unsafe(no_mangle)]
 extern "C" fn halocline_resource_describe(
     of: Handle<Resource>,
-    statistics: OutPtr<'_, Statistics>,
+    statistics: OutStruct<'_, Statistics>,
 ) -> Status {
     let describe = || {
         let found = of.pin()?.statistics();

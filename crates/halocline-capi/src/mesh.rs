@@ -6,7 +6,7 @@ use crate::comm::Comm;
 use crate::object::Handle;
 use crate::options;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutPtr, array, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{
     Elements, Graph, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
@@ -218,7 +218,7 @@ extern "C" fn halocline_partition_elements(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_partition_owners(
     partition: Handle<Partition>,
-    owners: OutPtr<'_, usize>,
+    owners: OutArray<'_, usize>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
@@ -277,7 +277,7 @@ extern "C" fn halocline_pattern_mesh(
 extern "C" fn halocline_mesh_ids(
     halos: Handle<Halos>,
     kind: i32,
-    ids: OutPtr<'_, u64>,
+    ids: OutArray<'_, u64>,
     room: Capacity,
     count: OutPtr<'_, usize>,
     owned: OutPtr<'_, usize>,
@@ -296,7 +296,7 @@ extern "C" fn halocline_mesh_ids(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_connectivity(
     halos: Handle<Halos>,
-    vertices: OutPtr<'_, u32>,
+    vertices: OutArray<'_, u32>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
@@ -307,7 +307,7 @@ extern "C" fn halocline_mesh_connectivity(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_offsets(
     halos: Handle<Halos>,
-    offsets: OutPtr<'_, usize>,
+    offsets: OutArray<'_, usize>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
@@ -327,7 +327,7 @@ extern "C" fn halocline_mesh_offsets(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_edges(
     halos: Handle<Halos>,
-    ends: OutPtr<'_, [u32; 2]>,
+    ends: OutArray<'_, [u32; 2]>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {

@@ -3,7 +3,7 @@
 use crate::call::{call, call_for};
 use crate::object::Handle;
 use crate::options;
-use crate::pointer::{Capacity, OutPtr, array, array_mut, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, array_mut, store};
 use crate::status::Status;
 use halocline::{Direction, HaloExchange, LinkInfo, LinkPath, Stream};
 use std::ffi::c_void;
@@ -41,7 +41,7 @@ impl From<LinkInfo> for LinkOfRank {
 #[unsafe(no_mangle)]
 extern "C" fn halocline_links(
     halo: Handle<HaloExchange>,
-    links: OutPtr<'_, LinkOfRank>,
+    links: OutArray<'_, LinkOfRank>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {

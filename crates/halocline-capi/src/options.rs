@@ -1,6 +1,6 @@
 //! Option structs of C, which begin with their size: programs and libraries of different versions understand each other.
 
-use crate::pointer::{OutPtr, checked};
+use crate::pointer::checked;
 use crate::status::Refusal;
 use std::marker::PhantomData;
 use std::mem::size_of;
@@ -26,16 +26,25 @@ pub(crate) unsafe trait Options: Sized {
     }
 }
 
-/// A pointer parameter of an exported function, to an option struct. Rust code makes none. C promises that it is null, or that a
-/// `size_t` may be read there, and then as many bytes as it says, until the call ends; and that the memory that the struct describes is
-/// as the header says.
+/// A parameter of an exported function: the address of an option struct. C makes one; of Rust code only [`OptionsPtr::after`] does.
+///
+/// Contract: it is null, or a `size_t` may be read there, and then as many bytes as it says, until the call ends. The pointers in the
+/// struct are null or valid for the access that the comments of the header describe: until the call ends, arrays may be read, with as
+/// many elements as the field of their number says, and so may strings, which have a closing zero.
 #[repr(transparent)]
 pub(crate) struct OptionsPtr<'a, T>(*const T, PhantomData<&'a T>);
+
+/// A parameter of an exported function: the address of a struct that the call stores, and whose size C has set. Only C makes one.
+///
+/// Contract: it is null, or a `size_t` may be read there, and then as many bytes as it says may be read and written, until the call ends.
+#[repr(transparent)]
+pub(crate) struct OutStruct<'a, T>(*mut T, PhantomData<&'a mut T>);
 
 impl<T: Options> OptionsPtr<'_, T> {
     /// The options.
     pub(crate) fn required(&self) -> Result<T, Refusal> {
-        // SAFETY: C promises that the pointer is null, or that a `size_t` may be read there, and then as many bytes as it says.
+        // SAFETY: by the contract of `OptionsPtr` it is null, or a `size_t` may be read there, and then as many bytes as it says, until
+        // the call ends; this function alone uses the slice.
         let bytes = unsafe { bytes(self.0) }?;
         let mut value = T::defaults();
         let count = bytes.len().min(size_of::<T>());
@@ -53,10 +62,10 @@ impl<T: Options> OptionsPtr<'_, T> {
         self.0.is_null()
     }
 
-    /// Another struct of the same array.
+    /// The struct that many bytes after this one, in an array of C.
     ///
     /// # Safety
-    /// C promises an array that has a struct that many bytes after this one.
+    /// The address of that struct keeps the contract of [`OptionsPtr`].
     pub(crate) unsafe fn after(&self, bytes: usize) -> Self {
         Self(self.0.wrapping_byte_add(bytes), PhantomData)
     }
@@ -130,15 +139,16 @@ pub(crate) fn gpu_of_memory(space: i32, device: i32, owner: &str) -> Result<Opti
 
 /// Stores the struct that a closure returns and its size, as many bytes as the program has of it. Its size is checked first.
 pub(crate) fn store<T: Options>(
-    out: OutPtr<'_, T>,
+    out: OutStruct<'_, T>,
     body: impl FnOnce() -> Result<T, Refusal>,
 ) -> Result<(), Refusal> {
-    let place = out.address();
-    // SAFETY: C promises that the pointer is null, or that a `size_t` may be read there, and then as many bytes as it says.
+    let place = out.0;
+    // SAFETY: by the contract of `OutStruct` it is null, or a `size_t` may be read there, and then as many bytes as it says, until the
+    // call ends.
     let size = unsafe { bytes(place) }?.len();
     let mut value = body()?;
-    // SAFETY: `value` is `repr(C)` and begins with a `size_t`. C promises that `size` bytes may be written at `place`, and `value` has
-    // at least as many as are copied.
+    // SAFETY: `value` is `repr(C)` and begins with a `size_t`. By the contract of `OutStruct` `size` bytes may be written at `place`
+    // until the call ends; they do not overlap `value`, a variable of this function, which has at least as many bytes as are copied.
     unsafe {
         (&raw mut value).cast::<usize>().write(size);
         std::ptr::copy_nonoverlapping(

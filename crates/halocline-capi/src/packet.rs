@@ -3,8 +3,8 @@
 use crate::call::call;
 use crate::keep_alive::{KeepAlive, Release};
 use crate::object::Handle;
-use crate::options::{self, Options, OptionsPtr};
-use crate::pointer::{OutPtr, array};
+use crate::options::{self, Options, OptionsPtr, OutStruct};
+use crate::pointer::array;
 use crate::status::{Refusal, Status};
 use halocline::comm::CommError;
 use halocline::device::cuda;
@@ -109,7 +109,10 @@ unsafe impl Options for Contents {
 
 /// What a received packet has.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_packet_describe(received: Handle<Packet>, contents: OutPtr<'_, Contents>) -> Status {
+extern "C" fn halocline_packet_describe(
+    received: Handle<Packet>,
+    contents: OutStruct<'_, Contents>,
+) -> Status {
     let describe = || {
         let packet = received.pin()?;
         let mut found = Contents::defaults();

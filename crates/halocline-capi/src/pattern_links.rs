@@ -7,7 +7,7 @@ use crate::exchange::{BindChoices, Binding, PendingExchange, begun, bind_options
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutPtr, array, store_text};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, store_text};
 use crate::status::{Refusal, Status};
 use halocline::{Field, Pattern, PatternLinks};
 use std::ffi::c_char;
@@ -76,7 +76,7 @@ extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: O
 #[unsafe(no_mangle)]
 extern "C" fn halocline_pattern_links_explain(
     links: Handle<Links>,
-    table: OutPtr<'_, c_char>,
+    table: OutArray<'_, c_char>,
     room: Capacity,
     length: OutPtr<'_, usize>,
 ) -> Status {

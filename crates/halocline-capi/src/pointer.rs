@@ -30,20 +30,34 @@ pub(crate) fn null(name: &str) -> Refusal {
     Refusal::argument(format!("{name} is NULL; pass the address of a variable"))
 }
 
-/// A pointer parameter of an exported function, for a result. Rust code makes none, except in tests. C promises that it is null, or
-/// that a `T` may be written there until the call ends; for an array, as many as the [`Capacity`] of the call says; for an option struct, as
-/// many bytes as its size says, which may be read.
+/// A parameter of an exported function: the address of one result. C makes one; of Rust code only tests do, of a variable.
+///
+/// Contract: it is null, or a `T` may be written there until the call ends.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct OutPtr<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-/// A parameter of an exported function: how many elements may be written at the [`OutPtr`] of each array. Rust code makes none.
+/// A parameter of an exported function: the address of an array for results. Only C makes one.
+///
+/// Contract: it is null, or as many elements as the [`Capacity`] of the call says may be written there, by the call alone, until it ends.
+#[repr(transparent)]
+pub(crate) struct OutArray<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+/// The parameter `room` of an exported function: the number of elements that each of its [`OutArray`]s has room for. Only C makes one,
+/// and a function has one at most.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Capacity(usize);
 
 /// Where a call stores a result: an address that was checked, or nowhere.
 pub(crate) struct CheckedOut<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
+
+/// Where a call stores an array of results: an address that was checked, with room for `count` elements.
+pub(crate) struct CheckedArray<'a, T> {
+    first: NonNull<T>,
+    count: usize,
+    lifetime: PhantomData<&'a mut T>,
+}
 
 impl<'a, T> OutPtr<'a, T> {
     #[cfg(test)]
@@ -62,26 +76,34 @@ impl<'a, T> OutPtr<'a, T> {
     pub(crate) fn optional(self, name: &'static str) -> Result<CheckedOut<'a, T>, Refusal> {
         if self.0.is_null() { Ok(CheckedOut(None, PhantomData)) } else { self.checked(name) }
     }
-
-    /// The address, which may be null or misaligned.
-    pub(crate) fn address(self) -> *mut T {
-        self.0
-    }
-
-    /// Whether [`store`] stores that many elements of an array here.
-    pub(crate) fn takes(self, room: Capacity, count: usize) -> bool {
-        !self.0.is_null() && count <= room.0
-    }
 }
 
 impl<T> CheckedOut<'_, T> {
     #[inline]
     pub(crate) fn set(self, value: T) {
         if let Some(place) = self.0 {
-            // SAFETY: `OutPtr::checked` has refused null and misaligned pointers, and C promises that a `T` may be written there
-            // until the call ends, which the lifetime does not outlive. What C had there has no drop.
+            // SAFETY: `OutPtr::checked` has refused null and misaligned pointers. By the contract of `OutPtr` a `T` may be written
+            // there until the call ends, which the lifetime does not outlive. What C had there has no drop.
             unsafe { place.write(value) };
         }
+    }
+}
+
+impl<T> OutArray<'_, T> {
+    /// Whether [`store`] stores that many elements of an array here.
+    pub(crate) fn takes(&self, capacity: Capacity, count: usize) -> bool {
+        !self.0.is_null() && count <= capacity.0
+    }
+}
+
+impl<T: Copy> CheckedArray<'_, T> {
+    /// Writes the values, but no more of them than the array was checked for.
+    fn set(self, values: &[T]) {
+        let count = values.len().min(self.count);
+        // SAFETY: `checked_array` has made `first` an aligned pointer that is not null, and found the capacity no less than `self.count`.
+        // By the contract of `OutArray` these elements may be written, by the call alone, until it ends, which the lifetime does not
+        // outlive; so they do not overlap `values`, which has no fewer than `count` elements.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.first.as_ptr(), count) };
     }
 }
 
@@ -152,39 +174,51 @@ pub(crate) fn fill<T>(places: &mut [MaybeUninit<T>], values: impl IntoIterator<I
     });
 }
 
-/// Stores `values` in an array of C with room for `room`, and their number. An array that is too short is an error, unless it
-/// is null: then only the number is stored.
+/// Stores the number of elements of a result, and checks the array of C for them. `None` for a null array: C wants only the number.
+/// An array that is too short is an error.
+fn checked_array<'a, T>(
+    needed: usize,
+    (array, capacity): (OutArray<'a, T>, Capacity),
+    count: OutPtr<'_, usize>,
+    name: &'static str,
+) -> Result<Option<CheckedArray<'a, T>>, Refusal> {
+    count.checked("the count")?.set(needed);
+    if array.0.is_null() {
+        return Ok(None);
+    }
+    if capacity.0 < needed {
+        return Err(Refusal::argument(format!(
+            "{name} has room for {} elements, {needed} are needed; pass NULL to learn the number",
+            capacity.0
+        )));
+    }
+    let first = if needed == 0 { NonNull::dangling() } else { checked(array.0, name)? };
+    Ok(Some(CheckedArray { first, count: needed, lifetime: PhantomData }))
+}
+
+/// Stores `values` in an array of C, and their number. An array that is too short is an error, unless it is null: then only the
+/// number is stored.
 pub(crate) fn store<T: Copy>(
     values: &[T],
-    (first, room): (OutPtr<'_, T>, Capacity),
+    array: (OutArray<'_, T>, Capacity),
     count: OutPtr<'_, usize>,
     name: &'static str,
 ) -> Result<(), Refusal> {
-    count.checked("the count")?.set(values.len());
-    if first.0.is_null() {
-        return Ok(());
+    if let Some(array) = checked_array(values.len(), array, count, name)? {
+        array.set(values);
     }
-    if room.0 < values.len() {
-        return Err(Refusal::argument(format!(
-            "{name} has room for {} elements, {} are needed; pass NULL to learn the number",
-            room.0,
-            values.len()
-        )));
-    }
-    // SAFETY: C promises that `room` elements may be written there until the call ends, and there are no more values.
-    fill(unsafe { array_mut(first.0, values.len(), name) }?, values.iter().copied());
     Ok(())
 }
 
-/// As [`store`], for a text: with its closing zero.
+/// Stores a text in an array of C, with its closing zero, and the number of characters, as [`store`] does.
 pub(crate) fn store_text(
     text: &str,
-    place: (OutPtr<'_, c_char>, Capacity),
+    array: (OutArray<'_, c_char>, Capacity),
     length: OutPtr<'_, usize>,
 ) -> Result<(), Refusal> {
     let characters: Vec<c_char> =
         text.bytes().filter(|&byte| byte != 0).chain([0]).map(u8::cast_signed).collect();
-    store(&characters, place, length, "the text")
+    store(&characters, array, length, "the text")
 }
 
 /// A text of C.

@@ -8,7 +8,7 @@ use crate::neighbors::{Done, teller};
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::packet::{PacketOptions, of_comm, of_packet, packet};
-use crate::pointer::{Capacity, OutPtr, array, optional_array, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, optional_array, store};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::sparse::{SparseAlltoall, SparseError};
@@ -133,7 +133,7 @@ unsafe extern "C" fn halocline_sparse_on_completion(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_sparse_sources(
     sparse: Handle<Sparse>,
-    sources: OutPtr<'_, usize>,
+    sources: OutArray<'_, usize>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
@@ -145,7 +145,7 @@ extern "C" fn halocline_sparse_sources(
 extern "C" fn halocline_sparse_extract(
     sparse: Handle<Sparse>,
     source: usize,
-    packets: OutPtr<'_, Handle<Packet>>,
+    packets: OutArray<'_, Handle<Packet>>,
     room: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
