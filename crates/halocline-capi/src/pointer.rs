@@ -89,16 +89,9 @@ impl<T> CheckedOut<'_, T> {
     }
 }
 
-impl<T> OutArray<'_, T> {
-    /// Whether [`store`] stores that many elements of an array here.
-    pub(crate) fn takes(&self, capacity: Capacity, count: usize) -> bool {
-        !self.0.is_null() && count <= capacity.0
-    }
-}
-
 impl<T: Copy> CheckedArray<'_, T> {
     /// Writes the values, but no more of them than the array was checked for.
-    fn set(self, values: &[T]) {
+    pub(crate) fn set(self, values: &[T]) {
         let count = values.len().min(self.count);
         // SAFETY: `checked_array` has made `first` an aligned pointer that is not null, and found the capacity no less than `self.count`.
         // By the contract of `OutArray` these elements may be written, by the call alone, until it ends, which the lifetime does not
@@ -176,7 +169,7 @@ pub(crate) fn fill<T>(places: &mut [MaybeUninit<T>], values: impl IntoIterator<I
 
 /// Stores the number of elements of a result, and checks the array of C for them. `None` for a null array: C wants only the number.
 /// An array that is too short is an error.
-fn checked_array<'a, T>(
+pub(crate) fn checked_array<'a, T>(
     needed: usize,
     (array, capacity): (OutArray<'a, T>, Capacity),
     count: OutPtr<'_, usize>,

@@ -8,7 +8,7 @@ use crate::neighbors::{Done, teller};
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::packet::{PacketOptions, of_comm, of_packet, packet};
-use crate::pointer::{Capacity, OutArray, OutPtr, array, optional_array, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, checked_array, optional_array, store};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::sparse::{SparseAlltoall, SparseError};
@@ -156,12 +156,12 @@ extern "C" fn halocline_sparse_extract(
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => unknown.insert(sparse.operation.extract(source).map_err(of_sparse)?),
         };
-        let handles = if packets.takes(room, of_source.len()) {
-            std::mem::take(of_source).into_iter().map(Handle::new).collect::<Result<Vec<_>, _>>()?
-        } else {
-            // Only the number is stored, or the refusal of an array that is too short; the packets stay.
-            vec![Handle::from_number(0); of_source.len()]
-        };
-        store(&handles, (packets, room), count, "packets")
+        // The packets stay if an argument is refused, or if the call stores only their number.
+        if let Some(array) = checked_array(of_source.len(), (packets, room), count, "packets")? {
+            let handles = std::mem::take(of_source).into_iter().map(Handle::new);
+            let handles = handles.collect::<Result<Vec<_>, _>>()?;
+            array.set(&handles);
+        }
+        Ok(())
     })
 }

@@ -159,6 +159,10 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
     OK(halocline_sparse_extract(operation, last, NULL, 0, &number));
     TRUE(number == 2);
     REFUSED(HALOCLINE_ERROR_ARGUMENT, "room for 1", halocline_sparse_extract(operation, last, packets, 1, &number));
+    /* A refused call leaves the packets for the next one. */
+    halocline_received *misaligned = (halocline_received *)((char *)packets + 1);
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "count is NULL", halocline_sparse_extract(operation, last, packets, 2, NULL));
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "no multiple of 8", halocline_sparse_extract(operation, last, misaligned, 2, &number));
     OK(halocline_sparse_extract(operation, last, packets, 2, &number));
     content(wanted, last);
     holds(packets[0], "first", wanted, BYTES);
