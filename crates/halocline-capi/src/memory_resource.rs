@@ -6,8 +6,7 @@ use crate::object::Handle;
 use crate::options::{self, Options, OutStruct};
 use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status};
-use halocline::device::cuda;
-use halocline::{Communicator, Device, DeviceMemory, HostMemory, Limited, MemoryResource, PinnedMemory};
+use halocline::{Communicator, DeviceMemory, HostMemory, Limited, MemoryResource, PinnedMemory};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,14 +19,6 @@ pub(crate) fn resource(handle: Handle<Resource>, comm: &Communicator) -> Result<
         0 => Ok(Arc::new(HostMemory::of(comm))),
         _ => Ok(Arc::clone(&*handle.pin()?)),
     }
-}
-
-/// The GPU of a number.
-pub(crate) fn gpu(ordinal: i32) -> Result<Device, Refusal> {
-    let number = u32::try_from(ordinal);
-    let number = number
-        .map_err(|_| Refusal::argument(format!("device is {ordinal}; give the number of a GPU, from 0")))?;
-    Ok(cuda::device(number)?)
 }
 
 /// Memory of the host that as many ranks as possible access directly.
@@ -43,13 +34,15 @@ extern "C" fn halocline_resource_pinned(
     device: i32,
     made: OutPtr<'_, Handle<Resource>>,
 ) -> Status {
-    call_for(made, "resource", || Handle::new(Arc::new(PinnedMemory::of(&comm.pin()?.comm, &gpu(device)?))))
+    call_for(made, "resource", || {
+        Handle::new(Arc::new(PinnedMemory::of(&comm.pin()?.comm, &options::cuda_device(device)?)))
+    })
 }
 
 /// Memory of a GPU.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_resource_cuda(device: i32, made: OutPtr<'_, Handle<Resource>>) -> Status {
-    call_for(made, "resource", || Handle::new(Arc::new(DeviceMemory::new(&gpu(device)?))))
+    call_for(made, "resource", || Handle::new(Arc::new(DeviceMemory::new(&options::cuda_device(device)?))))
 }
 
 /// A limit on another resource.

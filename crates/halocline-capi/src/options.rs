@@ -2,6 +2,8 @@
 
 use crate::pointer::checked;
 use crate::status::Refusal;
+use halocline::Device;
+use halocline::device::cuda;
 use std::marker::PhantomData;
 use std::mem::size_of;
 
@@ -125,7 +127,16 @@ pub(crate) fn flag(value: i32, name: &str) -> Result<bool, Refusal> {
     choice(value, [false, true], name, "set it to 0 or 1")
 }
 
-/// The number of the GPU that memory is of; `None` for memory of the host. `owner` is " of the packet" or empty, for messages.
+/// Opens the GPU with an ordinal, which counts from 0 the GPUs that `CUDA_VISIBLE_DEVICES` leaves.
+pub(crate) fn cuda_device(ordinal: i32) -> Result<Device, Refusal> {
+    let number = u32::try_from(ordinal);
+    let number = number
+        .map_err(|_| Refusal::argument(format!("device is {ordinal}; give the number of a GPU, from 0")))?;
+    Ok(cuda::device(number)?)
+}
+
+/// The ordinal of the GPU that has the memory; `None` for host memory. `owner` goes into the error text, behind the name of the field:
+/// " of the packet", " of the memory" or empty.
 pub(crate) fn gpu_of_memory(space: i32, device: i32, owner: &str) -> Result<Option<u32>, Refusal> {
     match (space, u32::try_from(device)) {
         (0, _) => Ok(None),

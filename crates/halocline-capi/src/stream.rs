@@ -1,8 +1,8 @@
 //! Streams of GPUs.
 
 use crate::call::call_for;
-use crate::memory_resource::gpu;
 use crate::object::Handle;
+use crate::options::cuda_device;
 use crate::pointer::OutPtr;
 use crate::status::Status;
 use halocline::Stream;
@@ -18,7 +18,7 @@ unsafe extern "C" fn halocline_stream_cuda(
     stream: OutPtr<'_, Handle<Arc<Stream>>>,
 ) -> Status {
     call_for(stream, "stream", || {
-        let device = gpu(device)?;
+        let device = cuda_device(device)?;
         // SAFETY: the header asks for 0 or a stream that is destroyed after this handle and all uses of it.
         let borrowed = unsafe { device.borrow_stream(RawStream(cuda_stream.addr())) }?;
         Handle::new(Arc::new(borrowed))
