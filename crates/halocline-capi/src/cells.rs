@@ -35,7 +35,8 @@ unsafe impl Options for Cells {
 /// The domains that structs describe. They lie one after the other, each of the size that the first one has.
 ///
 /// # Safety
-/// `first` is null or points to `count` option structs of the same size.
+/// `first` is null or the address of `count` option structs of one size, one after the other, whose addresses keep the contract of
+/// [`OptionsPtr`].
 pub(crate) unsafe fn domains(
     first: OptionsPtr<'_, Cells>,
     count: usize,
@@ -46,8 +47,9 @@ pub(crate) unsafe fn domains(
     }
     let stride = first.required()?.size;
     let made = (0..count).map(|at| {
-        // SAFETY: the caller passes `count` structs of one size, which fit in memory, so that the product does not overflow.
-        let given = unsafe { first.after(at.wrapping_mul(stride)) };
+        // SAFETY: the caller promises that a struct lies that many bytes after the first one, at an address that keeps the contract of
+        // `OptionsPtr`. The product does not overflow, as the structs before it fit in memory.
+        let given = unsafe { first.after(at * stride) };
         one(&given, rank).map_err(|refusal| {
             Refusal::new(refusal.status, format!("domain {at} of the list: {}", refusal.message))
         })
@@ -57,22 +59,26 @@ pub(crate) unsafe fn domains(
 
 fn one(given: &OptionsPtr<'_, Cells>, rank: usize) -> Result<UnstructuredDomain, Refusal> {
     let given = given.required()?;
-    // SAFETY: C promises an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `ids` is null or has `count` elements that may be read until the call
+    // ends. Any bytes are a `u64`.
     let ids = unsafe { array(given.ids, given.count, "ids") }?.to_vec();
     let forms = [!given.halo_ids.is_null(), !given.halo_indices.is_null(), !given.owners.is_null()];
     let domain = match forms {
-        // SAFETY: C promises an array of that many elements.
-        [false, true, false] => unsafe {
-            let indices = array(given.halo_indices, given.halo_count, "halo_indices")?;
+        [false, true, false] => {
+            // SAFETY: by the contract of `OptionsPtr` and the header, `halo_indices` is null or has `halo_count` elements that may be
+            // read until the call ends. Any bytes are a `usize`.
+            let indices = unsafe { array(given.halo_indices, given.halo_count, "halo_indices") }?;
             UnstructuredDomain::from_indices(given.number, ids, indices)
-        },
+        }
         [false, false, true] if given.halo_count == 0 => {
-            // SAFETY: C promises an element for each cell.
+            // SAFETY: by the contract of `OptionsPtr` and the header, `owners` is null or has `count` elements that may be read until
+            // the call ends. Any bytes are a `usize`.
             let owners = unsafe { array(given.owners, given.count, "owners") }?;
             UnstructuredDomain::from_owners(given.number, rank, ids, owners.to_vec())
         }
         [_, false, false] => {
-            // SAFETY: C promises an array of that many elements.
+            // SAFETY: by the contract of `OptionsPtr` and the header, `halo_ids` is null or has `halo_count` elements that may be read
+            // until the call ends. Any bytes are a `u64`.
             let halo = unsafe { array(given.halo_ids, given.halo_count, "halo_ids") }?;
             UnstructuredDomain::new(given.number, ids, halo.to_vec())
         }
@@ -82,7 +88,8 @@ fn one(given: &OptionsPtr<'_, Cells>, rank: usize) -> Result<UnstructuredDomain,
             ));
         }
     };
-    // SAFETY: C promises an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `levels` is null or has `level_count` elements that may be read until
+    // the call ends. Any bytes are a `usize`.
     let levels = unsafe { array(given.levels, given.level_count, "levels") }?;
     Ok(if levels.is_empty() { domain } else { domain.with_levels(levels.to_vec()) })
 }
@@ -97,7 +104,7 @@ unsafe extern "C" fn halocline_pattern_unstructured(
 ) -> Status {
     call(|| {
         let comm = comm.pin()?;
-        // SAFETY: the caller passes null or as many structs.
+        // SAFETY: the caller passes null or as many structs of one size, one after the other, each valid as the header says.
         let parse = || unsafe { domains(cells, count, comm.comm.rank()) };
         collective_for(&comm.comm, "pattern", (pattern, "pattern"), parse, |within, domains| {
             Handle::new(BoundPattern::new(Pattern::unstructured(within, &domains)?, &comm))

@@ -62,7 +62,8 @@ pub(crate) fn bind_options(given: &OptionsPtr<'_, BindChoices>) -> Result<BindOp
             "reserved is not 0; initialise the struct with HALOCLINE_BIND_OPTIONS_INIT",
         ));
     }
-    // SAFETY: C promises an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `streams` is null or has `stream_count` elements that may be read until
+    // the call ends. Any bytes are a `Handle`.
     let streams = unsafe { array(given.streams, given.stream_count, "streams") }?;
     let streams = streams.iter().map(|stream| Ok(Arc::clone(&*stream.pin()?)));
     let bind = BindOptions::default()
@@ -76,7 +77,8 @@ pub(crate) fn bind_options(given: &OptionsPtr<'_, BindChoices>) -> Result<BindOp
     if given.name.is_null() {
         return Ok(bind);
     }
-    // SAFETY: C promises a string with a closing zero.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `name` is null or a string with a closing zero that may be read until
+    // the call ends.
     Ok(bind.name(unsafe { text(given.name, "name") }?))
 }
 
@@ -123,7 +125,7 @@ unsafe extern "C" fn halocline_bind_alternatives(
                     "sets is {sets}; bind 1 to {MOST_SETS} sets of fields"
                 )));
             }
-            // SAFETY: the caller passes null or `count` bindings for each set.
+            // SAFETY: the caller passes null or `count` bindings for each set. Any bytes are a `Binding`.
             let bindings = unsafe { array(bindings, count.saturating_mul(sets), "bindings") }?;
             Ok((fields_of(&comm, bindings)?, bind_options(&options)?))
         };
@@ -211,7 +213,7 @@ unsafe extern "C" fn halocline_schedule_exchange(
 ) -> Status {
     call(|| {
         let out = pending.optional("pending")?;
-        // SAFETY: the caller passes null or an array of that many handles.
+        // SAFETY: the caller passes null or an array of that many handles. Any bytes are a `Handle`.
         let streams = unsafe { optional_array(streams, stream_count, "streams") }?;
         let object = halo.pin()?;
         let begin = object.begin().set(set);

@@ -61,9 +61,11 @@ pub(crate) fn halo(halo: &OptionsPtr<'_, HaloWidths>) -> Result<Halo, Refusal> {
         ));
     }
     axes(given.axes, "the halo")?;
-    // SAFETY: C promises an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `low` is null or has `axes` elements that may be read until the call
+    // ends. Any bytes are a `usize`.
     let low = unsafe { array(given.low, given.axes, "low of the halo") }?;
-    // SAFETY: C promises an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `high` is null or has `axes` elements that may be read until the call
+    // ends. Any bytes are a `usize`.
     let high = unsafe { array(given.high, given.axes, "high of the halo") }?;
     let widths: Vec<_> = low.iter().copied().zip(high.iter().copied()).collect();
     Ok(Halo::per_axis(widths).neighbours(neighbours))
@@ -80,9 +82,11 @@ fn axes(axes: usize, what: &str) -> Result<(), Refusal> {
 fn regular(grid: &OptionsPtr<'_, Grid>) -> Result<(RegularGrid, usize), Refusal> {
     let given = grid.required()?;
     axes(given.axes, "the grid")?;
-    // SAFETY: C promises an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `extents` is null or has `axes` elements that may be read until the call
+    // ends. Any bytes are a `usize`.
     let extents = unsafe { array(given.extents, given.axes, "extents of the grid") }?;
-    // SAFETY: C promises null or an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `periodic` is null or has `axes` elements that may be read until the
+    // call ends. Any bytes are an `i32`.
     let periodic = unsafe { optional_array(given.periodic, given.axes, "periodic of the grid") }?;
     let mut grid = RegularGrid::new(extents);
     if let Some(periodic) = periodic {
@@ -113,7 +117,7 @@ unsafe extern "C" fn halocline_decompose_into(
 ) -> Status {
     call_for(decomposition, "decomposition", || {
         let (grid, axes) = regular(&grid)?;
-        // SAFETY: the caller passes null or one element for each axis.
+        // SAFETY: the caller passes null or one element for each axis. Any bytes are a `usize`.
         let blocks = unsafe { array(blocks, axes, "blocks") }?;
         Handle::new(grid.decompose_into(blocks, ranks)?)
     })
@@ -130,10 +134,10 @@ unsafe extern "C" fn halocline_decompose_at(
 ) -> Status {
     call_for(decomposition, "decomposition", || {
         let (grid, axes) = regular(&grid)?;
-        // SAFETY: the caller passes null or one element for each axis.
+        // SAFETY: the caller passes null or one element for each axis. Any bytes are a `usize`.
         let counts = unsafe { array(counts, axes, "counts") }?;
         let all = counts.iter().fold(0usize, |all, &count| all.saturating_add(count));
-        // SAFETY: the caller passes null or as many elements as `counts` says in all.
+        // SAFETY: the caller passes null or as many elements as `counts` says in all. Any bytes are a `usize`.
         let mut rest = unsafe { array(cuts, all, "cuts") }?;
         let mut by_axis = Vec::with_capacity(axes);
         for &count in counts {
@@ -159,11 +163,11 @@ unsafe extern "C" fn halocline_decompose_boxes(
     call_for(decomposition, "decomposition", || {
         let (grid, axes) = regular(&grid)?;
         let numbers = count.saturating_mul(axes);
-        // SAFETY: the caller passes null or an element for each box.
+        // SAFETY: the caller passes null or an element for each box. Any bytes are a `usize`.
         let owners = unsafe { array(owners, count, "owners") }?;
-        // SAFETY: the caller passes null or an element for each box and axis.
+        // SAFETY: the caller passes null or an element for each box and axis. Any bytes are a `usize`.
         let firsts = unsafe { array(firsts, numbers, "firsts") }?;
-        // SAFETY: the caller passes null or an element for each box and axis.
+        // SAFETY: the caller passes null or an element for each box and axis. Any bytes are a `usize`.
         let extents = unsafe { array(extents, numbers, "extents") }?;
         let boxes = owners.iter().zip(firsts.chunks(axes)).zip(extents.chunks(axes));
         let boxes = boxes.map(|((&owner, first), extents)| (owner, first.to_vec(), extents.to_vec()));
@@ -180,7 +184,7 @@ unsafe extern "C" fn halocline_decomposition_staggered(
 ) -> Status {
     call_for(staggered, "staggered", || {
         let decomposition = decomposition.pin()?;
-        // SAFETY: the caller passes null or one element for each axis.
+        // SAFETY: the caller passes null or one element for each axis. Any bytes are an `i32`.
         let axes = unsafe { array(axes, decomposition.extents().len(), "axes") }?;
         let axes = axes.iter().map(|&flag| options::flag(flag, "an element of axes"));
         Handle::new(decomposition.staggered(axes.collect::<Result<Vec<_>, _>>()?)?)

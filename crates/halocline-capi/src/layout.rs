@@ -46,25 +46,30 @@ pub(crate) fn layout(layout: &OptionsPtr<'_, LayoutOptions>) -> Result<Layout, R
             )));
         }
     }
-    // SAFETY: C promises an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `extents` is null or has `dimensions` elements that may be read until
+    // the call ends. Any bytes are a `usize`.
     let extents = unsafe { array(given.extents, given.dimensions, "extents of the layout") }?;
-    // SAFETY: C promises null or an array of that many elements.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `strides` is null or has `dimensions` elements that may be read until
+    // the call ends. Any bytes are an `isize`.
     let strides = unsafe { optional_array(given.strides, given.dimensions, "strides of the layout") }?;
     let mut layout = match strides {
         Some(strides) => Layout::strided(element, extents, strides)?,
         None => Layout::c_order(element, extents)?,
     };
     if given.axis_count > 0 {
-        // SAFETY: C promises an array of that many elements.
+        // SAFETY: by the contract of `OptionsPtr` and the header, `axes` is null or has `axis_count` elements that may be read until
+        // the call ends. Any bytes are a `usize`.
         layout = layout.with_axes(unsafe { array(given.axes, given.axis_count, "axes of the layout") }?)?;
     }
     if given.origin_count > 0 {
-        // SAFETY: C promises an array of that many elements.
+        // SAFETY: by the contract of `OptionsPtr` and the header, `origin` is null or has `origin_count` elements that may be read
+        // until the call ends. Any bytes are a `usize`.
         layout =
             layout.with_origin(unsafe { array(given.origin, given.origin_count, "origin of the layout") }?);
     }
     if !given.name.is_null() {
-        // SAFETY: C promises a string with a closing zero.
+        // SAFETY: by the contract of `OptionsPtr` and the header, `name` is null or a string with a closing zero that may be read
+        // until the call ends.
         layout = layout.named(unsafe { text(given.name, "name of the layout") }?);
     }
     if options::flag(given.padded, "padded of the layout")? { Ok(layout.padded()) } else { Ok(layout) }

@@ -47,18 +47,20 @@ pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Pac
     // SAFETY: the header asks for a function that any thread may call once with the context.
     let keep = unsafe { KeepAlive::new(given.release, given.context) };
     keep.arm();
-    // SAFETY: C promises memory of that many bytes.
+    // SAFETY: by the contract of `OptionsPtr` and the header, `metadata` is null or has `metadata_bytes` bytes that may be read
+    // until the call ends. Any bytes are a `u8`.
     let metadata = unsafe { array(given.metadata.cast::<u8>(), given.metadata_bytes, "metadata") }?.to_vec();
     if !options::flag(given.has_payload, "has_payload")? {
         return Ok(Some(Packet::new(metadata, None)));
     }
-    // SAFETY: the header asks for memory that stays valid and unchanged until the program's function is called, when `keep` is dropped.
+    // SAFETY: the header asks for null or memory of `payload_bytes` bytes, which stays valid and unchanged until the program's function is
+    // called, when `keep` is dropped.
     let payload = unsafe { payload(&given, keep) }?;
     Ok(Some(Packet::new(metadata, Some(payload))))
 }
 
 /// # Safety
-/// The memory of the payload stays valid and unchanged until `keep` is dropped.
+/// The payload is null or memory of `payload_bytes` bytes, which stays valid and unchanged until `keep` is dropped.
 unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refusal> {
     let bytes = given.payload_bytes;
     if let Some(ordinal) = options::gpu_of_memory(given.space, given.device, " of the packet")? {
@@ -72,7 +74,8 @@ unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refu
             _ => Ok(buffer.ready_after(&*given.stream.pin()?)?),
         };
     }
-    // SAFETY: the caller promises memory of that many bytes.
+    // SAFETY: the caller promises null or memory of that many bytes, which stays valid and unchanged until `keep` is dropped; the buffer
+    // takes `keep` after the last use of this slice. Any bytes are a `u8`.
     let data = unsafe { array(given.payload.cast::<u8>(), bytes, "payload") }?;
     // SAFETY: the caller promises memory that stays valid and unchanged until `keep` is dropped.
     Ok(unsafe { Buffer::foreign(NonNull::from(data).cast(), bytes, keep) })

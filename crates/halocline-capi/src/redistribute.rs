@@ -50,7 +50,7 @@ unsafe extern "C" fn halocline_redistribute_unstructured(
     call(|| {
         let comm = comm.pin()?;
         let (rank, out) = (comm.comm.rank(), (redistribute, "redistribute"));
-        // SAFETY: the caller passes null or as many structs.
+        // SAFETY: the caller passes null or as many structs of one size, one after the other, each valid as the header says.
         let parse = || unsafe { Ok((domains(from, from_count, rank)?, domains(to, to_count, rank)?)) };
         collective_for(&comm.comm, "redistribution", out, parse, |comm, (from, to)| {
             Handle::new(Redistribute::unstructured(comm, &from, &to)?)
