@@ -10,7 +10,8 @@ from cases import GRID, RANKS
 from harness import Exchange, Local, main
 
 
-def prepare(comm: MPI.Comm, local: Local) -> Exchange:
+def graph_of(comm: MPI.Comm, local: Local) -> tuple[PETSc.SF, MPI.Datatype]:
+    """The graph of a case, and the unit in which its arrays travel."""
     leaves, ranks, roots = _mesh_graph(comm, local) if local.case.is_mesh else _grid_graph(local)
     unit, count = MPI.DOUBLE, local.fields[0].size
     if local.case.is_mesh and local.case.layout == "c" and local.case.levels > 1:
@@ -22,6 +23,11 @@ def prepare(comm: MPI.Comm, local: Local) -> Exchange:
     remote = np.stack([ranks, roots], axis=1).astype(PETSc.IntType)
     graph.setGraph(count, leaves.astype(PETSc.IntType), remote.ravel())
     graph.setUp()
+    return graph, unit
+
+
+def prepare(comm: MPI.Comm, local: Local) -> Exchange:
+    graph, unit = graph_of(comm, local)
     # One dimension, in the order of memory: views, not copies.
     arrays = [a.ravel(order="K") for a in local.fields]
     replace = MPI.REPLACE
