@@ -136,9 +136,13 @@ class Harness:
         self.c.open_shared(ctypes.c_void_p(aligned), comm.rank)
         self._describe(local)
 
+    def masks(self, local: Local) -> tuple[np.ndarray, np.ndarray]:
+        """Which cells are rewritten before a unit, and which are read in it."""
+        return local.is_read(), ~local.is_owned()
+
     def _describe(self, local: Local) -> None:
         order, size = local.case.layout.upper(), ctypes.c_size_t
-        self.runs = [_runs(mask.ravel(order=order)) for mask in (local.is_read(), ~local.is_owned())]
+        self.runs = [_runs(mask.ravel(order=order)) for mask in self.masks(local)]
         rewritten, halo = ((ctypes.c_void_p(runs.ctypes.data), size(len(runs))) for runs in self.runs)
         self.c.describe(*rewritten, *halo)
         for field in local.fields:

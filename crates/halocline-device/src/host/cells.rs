@@ -60,8 +60,9 @@ const LONG_RUN: usize = 128;
 /// Number of cells that are copied without a branch in between.
 const UNROLLED: usize = 4;
 
-fn is_long<const N: usize>(run: &CellRun) -> bool {
-    run.len as usize * N >= LONG_RUN
+/// Whether a run of cells of so many bytes is worth a loop of its own.
+pub(super) fn is_long(run: &CellRun, bytes: usize) -> bool {
+    run.len as usize * bytes >= LONG_RUN
 }
 
 /// Copies cells of a small constant size.
@@ -84,7 +85,7 @@ unsafe fn small_cells<const N: usize>(cells: &Indexed, mut runs: &[CellRun], fro
             continue;
         }
         let (each, mut source, mut target) = loop_of(run, cells);
-        if is_long::<N>(run) {
+        if is_long(run, N) {
             // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
             unsafe { strided(each, N, from.wrapping_offset(source), to.wrapping_offset(target)) };
         } else {
@@ -101,7 +102,7 @@ unsafe fn small_cells<const N: usize>(cells: &Indexed, mut runs: &[CellRun], fro
 /// Number of offsets listed at a time.
 const BATCH: usize = 256;
 /// Number of steps copied together: the offsets are read once for all of them.
-const STEPS: usize = 4;
+pub(super) const STEPS: usize = 4;
 
 /// Copies cells of a small constant size, in each step of a loop.
 ///
@@ -119,7 +120,7 @@ unsafe fn small_cells_in_steps<const N: usize>(
 ) {
     let mut offsets = Offsets::new();
     while !runs.is_empty() {
-        let (sources, targets) = offsets.list::<N>(cells, &mut runs);
+        let (sources, targets) = offsets.list(cells, N, &mut runs);
         let mut done = 0;
         while done < l.count {
             let from = from.wrapping_offset(done as isize * l.source);
@@ -133,7 +134,7 @@ unsafe fn small_cells_in_steps<const N: usize>(
             };
         }
         while let [run, rest @ ..] = runs
-            && is_long::<N>(run)
+            && is_long(run, N)
         {
             let (each, source, target) = loop_of(run, cells);
             for (from, to) in steps(l, from.wrapping_offset(source), to.wrapping_offset(target)) {
@@ -146,25 +147,31 @@ unsafe fn small_cells_in_steps<const N: usize>(
 }
 
 /// Buffer for the offsets of a batch of cells at both ends.
-struct Offsets {
+pub(super) struct Offsets {
     sources: [MaybeUninit<isize>; BATCH],
     targets: [MaybeUninit<isize>; BATCH],
 }
 
 impl Offsets {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { sources: [MaybeUninit::uninit(); BATCH], targets: [MaybeUninit::uninit(); BATCH] }
     }
 
-    /// Lists the offsets of the first cells at both ends, up to the next long run or the capacity. Leaves
+    /// Lists the offsets of the first cells, of so many bytes, at both ends, up to the next long run or the capacity. Leaves
     /// the remaining runs in `runs`.
     #[inline(never)]
-    fn list<const N: usize>(&mut self, cells: &Indexed, runs: &mut &[CellRun]) -> (&[isize], &[isize]) {
-        const { assert!(LONG_RUN / N <= BATCH) };
+    pub(super) fn list(
+        &mut self,
+        cells: &Indexed,
+        bytes: usize,
+        runs: &mut &[CellRun],
+    ) -> (&[isize], &[isize]) {
+        // A run that is not long fits.
+        const { assert!(LONG_RUN <= BATCH) };
         let mut count = 0;
         while let [run, rest @ ..] = *runs {
             let (each, mut source, mut target) = loop_of(run, cells);
-            if is_long::<N>(run) || count + each.count > BATCH {
+            if is_long(run, bytes) || count + each.count > BATCH {
                 break;
             }
             for at in count..count + each.count {

@@ -2,6 +2,7 @@
 //!
 //! Elements are combined one after the other in the order of the operation, without atomics. Neither end has to be aligned.
 
+use super::cells::{Offsets, STEPS, is_long, loop_of};
 use super::steps;
 use halocline_plan::copy::{CopyOp, Indexed, Loop};
 use halocline_plan::{ElementType, ReduceOp};
@@ -151,6 +152,9 @@ unsafe fn nest<V: Copy, const CLEAR: bool>(
     // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
     unsafe {
         match (loops, cells) {
+            ([only], Some(cells)) if is_small::<V>(cells, block) && only.count >= STEPS => {
+                in_steps::<V, CLEAR>(only, cells, from, to, apply);
+            }
             ([], Some(cells)) => listed::<V, CLEAR>(cells, block, from, to, apply),
             ([], None) => elements::<V, CLEAR>(block, from, to, apply),
             ([only], None) => strided::<V, CLEAR>(only, block, from, to, apply),
@@ -166,6 +170,45 @@ unsafe fn nest<V: Copy, const CLEAR: bool>(
     }
 }
 
+/// Whether listed cells are single elements.
+fn is_small<V>(cells: &Indexed, block: usize) -> bool {
+    cells.inner.is_empty() && block == size_of::<V>()
+}
+
+/// Combines listed single elements, in each step of a loop. Their offsets are listed once for all steps, so that the loop takes few
+/// instructions for each of them: most lie on a cache line of their own, and the processor overlaps as many misses as it has elements in
+/// flight.
+#[inline(never)]
+unsafe fn in_steps<V: Copy, const CLEAR: bool>(
+    l: &Loop,
+    cells: &Indexed,
+    from: *mut u8,
+    to: *mut u8,
+    apply: impl Fn(V, V) -> V + Copy,
+) {
+    let (mut offsets, mut runs) = (Offsets::new(), &cells.runs[..]);
+    while !runs.is_empty() {
+        let (sources, targets) = offsets.list(cells, size_of::<V>(), &mut runs);
+        for (from, to) in steps(l, from, to) {
+            for (&source, &target) in sources.iter().zip(targets) {
+                let (from, to) = (from.wrapping_offset(source), to.wrapping_offset(target));
+                // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
+                unsafe { element::<V, CLEAR>(from.cast_mut().cast(), to.cast(), apply) };
+            }
+        }
+        while let [run, rest @ ..] = runs
+            && is_long(run, size_of::<V>())
+        {
+            let (each, source, target) = loop_of(run, cells);
+            for (from, to) in steps(l, from.wrapping_offset(source), to.wrapping_offset(target)) {
+                // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
+                unsafe { strided::<V, CLEAR>(&each, size_of::<V>(), from.cast_mut(), to, apply) };
+            }
+            runs = rest;
+        }
+    }
+}
+
 unsafe fn listed<V: Copy, const CLEAR: bool>(
     cells: &Indexed,
     block: usize,
@@ -174,9 +217,8 @@ unsafe fn listed<V: Copy, const CLEAR: bool>(
     apply: impl Fn(V, V) -> V + Copy,
 ) {
     for run in cells.runs.iter() {
-        let each = Loop { count: run.len as usize, source: cells.source_stride, target: cells.target_stride };
-        let from = from.wrapping_offset(run.source as isize * each.source);
-        let to = to.wrapping_offset(run.target as isize * each.target);
+        let (each, source, target) = loop_of(run, cells);
+        let (from, to) = (from.wrapping_offset(source), to.wrapping_offset(target));
         // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
         unsafe {
             match &cells.inner[..] {
