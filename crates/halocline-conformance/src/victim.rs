@@ -12,7 +12,7 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World};
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, HaloExchange, LinkChoice,
-    LinkPath, Ll, Pattern, Reduce,
+    LinkPath, Ll, Pattern, Pending, Reduce, ReduceOp,
 };
 use halocline_comm::Segment;
 use halocline_comm::mappings::{DeviceId, MappingError, Mappings, Target, Transfer};
@@ -174,9 +174,16 @@ impl Play {
         result
     }
 
+    /// Exchanges and reduces in turn.
     fn forever(&self, halo: &HaloExchange) -> Result<(), Error> {
-        loop {
-            self.noted(halo.exchange().and_then(|pending| pending.wait()))?;
+        (0..).try_for_each(|number| self.noted(self.begin(halo, number).and_then(|pending| pending.wait())))
+    }
+
+    /// Begins an exchange or a reduce. Which of them comes first depends on the seed.
+    fn begin(&self, halo: &HaloExchange, number: u64) -> Result<Pending, Error> {
+        match (self.seed ^ number).is_multiple_of(2) {
+            true => halo.exchange(),
+            false => halo.reduce(ReduceOp::Sum),
         }
     }
 
@@ -224,7 +231,7 @@ impl Play {
             return Ok(Err(error));
         }
         if self.is_victim() {
-            let begun = halo.exchange();
+            let begun = self.begin(&halo, 0);
             ensure!(begun.is_ok(), "the exchange in which to die cannot be begun: {begun:?}");
             dies();
         }

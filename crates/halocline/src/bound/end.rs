@@ -117,7 +117,11 @@ impl Engine for Bound {
     }
 
     fn missing(&self, epoch: u64, _: Duration) -> Vec<&Link> {
-        self.links.iter().filter(|link| !link.is_done(epoch)).collect()
+        let missing: Vec<&Link> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
+        let absent: Vec<&Link> =
+            missing.iter().copied().filter(|link| !link.is_met(&self.life.comm, epoch)).collect();
+        // An owner that has begun a reduce waits for others, perhaps for those that are absent here, too.
+        if absent.is_empty() { missing } else { absent }
     }
 
     fn release_waits(&self, _: &Failure) {

@@ -104,6 +104,12 @@ impl Link {
         }
     }
 
+    /// Whether both sides have begun a reduce in place.
+    pub(crate) fn is_met(&self, comm: &Communicator, epoch: u64) -> bool {
+        let is_begun = self.is_read_in_place && self.reverse.is_begun(epoch);
+        is_begun && matches!(self.look(comm, epoch), Looked::Reached(_))
+    }
+
     /// The peer has signalled: checks its subject and keeps its message.
     fn arrived_reverse(
         &self,
