@@ -35,6 +35,8 @@ module halocline
   integer(c_int32_t), parameter :: HALOCLINE_ALL = 0, HALOCLINE_FACES = 1, HALOCLINE_FACES_AND_EDGES = 2
   integer(c_int32_t), parameter :: HALOCLINE_I32 = 8, HALOCLINE_F32 = 10, HALOCLINE_I64 = 11, HALOCLINE_F64 = 13
   integer(c_int32_t), parameter :: HALOCLINE_SUM = 0, HALOCLINE_MIN = 1, HALOCLINE_MAX = 2
+  integer(c_int32_t), parameter :: HALOCLINE_PRODUCT = 3, HALOCLINE_REPLACE = 4, HALOCLINE_AND = 5
+  integer(c_int32_t), parameter :: HALOCLINE_OR = 6, HALOCLINE_XOR = 7
   integer(c_int32_t), parameter :: HALOCLINE_LINK_AUTO = 0, HALOCLINE_LINK_PUSH = 1, HALOCLINE_LINK_PULL = 2
   integer(c_int32_t), parameter :: HALOCLINE_LINK_MAILBOX = 3, HALOCLINE_LINK_MESSAGE = 4
 
@@ -305,6 +307,25 @@ module halocline
       type(halocline_halo_exchange), value :: halo
       integer(c_size_t), value :: set
       type(halocline_pending), intent(out) :: pending
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_reduce(halo, set, operation, keep_halo, pending) bind(c) result(status)
+      import
+      type(halocline_halo_exchange), value :: halo
+      integer(c_size_t), value :: set
+      integer(c_int32_t), value :: operation, keep_halo
+      type(halocline_pending), intent(out) :: pending
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_degree(halo, field, degree, room, count) bind(c) result(status)
+      import
+      type(halocline_halo_exchange), value :: halo
+      integer(c_size_t), value :: field
+      type(c_ptr), value :: degree
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function
 

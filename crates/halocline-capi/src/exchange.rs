@@ -11,9 +11,13 @@ use crate::object::{Handle, Pinned};
 use crate::options::{self, Options, OptionsPtr};
 use crate::pattern::BoundPattern;
 use crate::pattern_links::Links;
-use crate::pointer::{Capacity, CheckedOut, OutArray, OutPtr, array, optional_array, store_text, text};
+use crate::pointer::{
+    Capacity, CheckedOut, OutArray, OutPtr, array, optional_array, store, store_text, text,
+};
 use crate::status::{Refusal, Status};
-use halocline::{BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, Stream};
+use halocline::{
+    BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, ReduceOp, Stream,
+};
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -200,6 +204,47 @@ extern "C" fn halocline_exchange_set(
     pending: OutPtr<'_, PendingExchange>,
 ) -> Status {
     call(|| begun(halo.number(), pending.optional("pending")?, halo.pin()?.begin().set(set).start_epoch()))
+}
+
+/// Starts the reverse of an exchange.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_reduce(
+    halo: Handle<HaloExchange>,
+    set: usize,
+    operation: i32,
+    keep_halo: i32,
+    pending: OutPtr<'_, PendingExchange>,
+) -> Status {
+    use ReduceOp::{And, Max, Min, Or, Product, Replace, Sum, Xor};
+    call(|| {
+        let out = pending.optional("pending")?;
+        let operations = [Sum, Min, Max, Product, Replace, And, Or, Xor];
+        let remedy = "pass HALOCLINE_SUM, HALOCLINE_MIN or another operation of halocline_reduce";
+        let op = options::choice(operation, operations, "operation", remedy)?;
+        let keep = options::flag(keep_halo, "keep_halo")?;
+        begun(halo.number(), out, halo.pin()?.begin().set(set).reduce(op).keep_halo(keep).start_epoch())
+    })
+}
+
+/// How many halo cells copy each cell.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_degree(
+    halo: Handle<HaloExchange>,
+    field: usize,
+    degree: OutArray<'_, u32>,
+    room: Capacity,
+    count: OutPtr<'_, usize>,
+) -> Status {
+    call(|| {
+        let all = halo.pin()?.degree()?;
+        let Some(found) = all.get(field) else {
+            let fields = all.len();
+            return Err(Refusal::argument(format!(
+                "field is {field}; the object has {fields} fields in a set"
+            )));
+        };
+        store(&found.read()?, (degree, room), count, "degree")
+    })
 }
 
 /// Starts an exchange after earlier work of streams; the host never waits.

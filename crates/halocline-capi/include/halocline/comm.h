@@ -86,14 +86,22 @@ halocline_status halocline_comm_broadcast(halocline_comm comm, size_t root, void
  * `bytes` times the number of ranks. All ranks pass the same `bytes`. Collective. */
 halocline_status halocline_comm_all_gather(halocline_comm comm, const void *data, size_t bytes, void *gathered);
 
-/* How halocline_comm_all_reduce combines. */
+/* How halocline_comm_all_reduce and halocline_reduce combine. */
 enum {
   /* Sums of integers wrap. Sums of floating-point numbers are added in an order that depends on the number of ranks alone. */
   HALOCLINE_SUM = 0,
   /* The smallest; NaN if any value is NaN. */
   HALOCLINE_MIN = 1,
   /* The largest; NaN if any value is NaN. */
-  HALOCLINE_MAX = 2
+  HALOCLINE_MAX = 2,
+  /* Of halocline_reduce alone. Products of integers wrap. */
+  HALOCLINE_PRODUCT = 3,
+  /* The value of the halo cell; of several halo cells, the domain with the highest number decides. */
+  HALOCLINE_REPLACE = 4,
+  /* Bits of integers, and bool. */
+  HALOCLINE_AND = 5,
+  HALOCLINE_OR = 6,
+  HALOCLINE_XOR = 7
 };
 
 /* Combines `count` numbers at `values` of all ranks, element by element, and stores the result in `values` of all ranks.

@@ -86,6 +86,19 @@ halocline_status halocline_exchange_set(halocline_halo_exchange halo, size_t set
 /* Starts an exchange and waits for it: halocline_exchange, then halocline_wait. Blocks. */
 halocline_status halocline_exchange_and_wait(halocline_halo_exchange halo);
 
+/* Starts the reverse of an exchange of set `set`, and returns: each halo cell is combined with the owned cell that it copies, in the
+ * order of the domains' numbers, so that the result is the same to the bit on any number of ranks. `operation` is HALOCLINE_SUM, _MIN,
+ * _MAX, _PRODUCT, _REPLACE, _AND, _OR or _XOR. `keep_halo` is 1 if halo cells stay as they are, 0 if they are cleared. A reduce is an
+ * exchange in all other respects: it has an epoch and a wait, and all ranks begin exchanges and reduces of an object in one order.
+ * Until the wait no cell may be read or written, owned cells included. `pending` may be NULL. Errors: those of
+ * halocline_exchange; HALOCLINE_ERROR_ARGUMENT for an operation that the elements do not have. Host fields only. */
+halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int32_t operation, int32_t keep_halo,
+                                  halocline_pending *pending);
+
+/* Stores how many halo cells, of all ranks, copy each cell of field `field` of the first set: in C order, with the shape of its domain;
+ * 0 for halo cells. `degree` has room for `room` numbers, or is NULL: then only their number is stored in `count`. */
+halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, uint32_t *degree, size_t room, size_t *count);
+
 /* Begins an exchange of set `set` after all earlier work of `stream_count` streams; NULL: those of the bind. The host never waits for a
  * GPU or for the network. Give every stream whose work writes owned cells or still reads the halo. Up to 64 exchanges of an object
  * may be in flight, one if it has host fields, which start at the call. All ranks begin the exchanges of all objects of GPU fields

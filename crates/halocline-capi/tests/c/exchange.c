@@ -82,6 +82,57 @@ static void own_memory(halocline_comm comm, halocline_pattern pattern, const hal
   free(memory.base);
 }
 
+/* Each cell gives all its copies back: an owned cell becomes its value times one plus its degree. */
+static void reduced(halocline_comm comm, halocline_pattern pattern, const halocline_domain *domain) {
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 2, layout.extents = domain->extents, layout.element = HALOCLINE_F64;
+  halocline_field field;
+  OK(halocline_field_allocate(comm, &layout, &field));
+  halocline_binding binding = {pattern, field};
+  halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
+  options.deadline = 60;
+  halocline_halo_exchange halo;
+  OK(halocline_bind(comm, &binding, 1, &options, &halo));
+  size_t cells = domain->extents[0] * domain->extents[1], count = 0;
+  uint32_t *degree = malloc(cells * sizeof(uint32_t));
+  OK(halocline_degree(halo, 0, NULL, 0, &count));
+  TRUE(count == cells);
+  OK(halocline_degree(halo, 0, degree, cells, &count));
+  for (int keep = 0; keep < 2; keep++) {
+    fill(pattern, domain, field, keep);
+    OK(halocline_exchange_and_wait(halo));
+    halocline_pending pending;
+    OK(halocline_reduce(halo, 0, HALOCLINE_SUM, keep, &pending));
+    OK(halocline_wait(pending));
+    TRUE(pending.epoch == 2 * (uint64_t)keep + 2);
+    for (size_t i = 0; i < domain->extents[0]; i++) {
+      for (size_t j = 0; j < domain->extents[1]; j++) {
+        size_t local[2] = {i, j};
+        int64_t global[2];
+        OK(halocline_domain_global(pattern, 0, local, global));
+        int is_owned = i >= domain->owned.first[0] && i < domain->owned.first[0] + domain->owned.extents[0] &&
+                       j >= domain->owned.first[1] && j < domain->owned.first[1] + domain->owned.extents[1];
+        uint32_t copies = degree[i * domain->extents[1] + j];
+        TRUE(is_owned || copies == 0);
+        double one = value(global[0], global[1], keep);
+        TRUE(*cell(field, domain, i, j) == (is_owned ? one * (1 + copies) : keep ? one : 0.0));
+      }
+    }
+  }
+  TRUE(halocline_reduce(halo, 0, 8, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(strstr(halocline_error_message(), "operation is 8; pass HALOCLINE_SUM") != NULL);
+  TRUE(halocline_reduce(halo, 0, HALOCLINE_XOR, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(halocline_reduce(halo, 0, HALOCLINE_SUM, 2, NULL) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(halocline_reduce(halo, 1, HALOCLINE_SUM, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(halocline_degree(halo, 1, degree, cells, &count) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(strstr(halocline_error_message(), "field is 1; the object has 1 fields") != NULL);
+  TRUE(halocline_degree(halo, 0, degree, cells - 1, &count) == HALOCLINE_ERROR_ARGUMENT);
+  free(degree);
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_halo_exchange_free(&halo));
+  OK(halocline_field_free(&field));
+}
+
 static void two_sets(halocline_comm comm, halocline_pattern pattern, const halocline_domain *domain) {
   halocline_layout layout = HALOCLINE_LAYOUT_INIT;
   layout.dimensions = 2, layout.extents = domain->extents, layout.element = HALOCLINE_F64;
@@ -176,6 +227,7 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   TRUE(domain.owned_count == domain.owned.extents[0] * domain.owned.extents[1]);
   own_memory(comm, pattern, &domain);
   two_sets(comm, pattern, &domain);
+  reduced(comm, pattern, &domain);
   collectives(comm, rank, size);
   /* What one rank passes wrongly is an error on all ranks. */
   halocline_halo wrong_width = HALOCLINE_HALO_INIT;

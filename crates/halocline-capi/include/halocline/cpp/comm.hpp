@@ -6,8 +6,17 @@
 
 namespace halocline {
 
-// How `comm::all_reduce` combines.
-enum class reduce : std::int32_t { sum = HALOCLINE_SUM, min = HALOCLINE_MIN, max = HALOCLINE_MAX };
+// How `comm::all_reduce` (`sum`, `min`, `max`) and `halo_exchange::reduce` (all) combine.
+enum class reduce : std::int32_t {
+  sum = HALOCLINE_SUM,
+  min = HALOCLINE_MIN,
+  max = HALOCLINE_MAX,
+  product = HALOCLINE_PRODUCT,
+  replace = HALOCLINE_REPLACE,
+  bit_and = HALOCLINE_AND,
+  bit_or = HALOCLINE_OR,
+  bit_xor = HALOCLINE_XOR
+};
 
 // A group of ranks. The rank leaves its group once all its communicators are gone.
 class comm : public owner<halocline_comm, halocline_comm_free> {

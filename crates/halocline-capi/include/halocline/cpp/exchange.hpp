@@ -121,6 +121,20 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
     return pending(handle);
   }
   void exchange_and_wait() const { check(halocline_exchange_and_wait(get())); }
+  // Starts the reverse of an exchange: each halo cell is combined with the owned cell that it copies, and cleared, unless it is kept.
+  pending reduce(halocline::reduce operation, bool keep_halo = false, std::size_t set = 0) const {
+    halocline_pending handle;
+    check(halocline_reduce(get(), set, static_cast<std::int32_t>(operation), keep_halo ? 1 : 0, &handle));
+    return pending(handle);
+  }
+  // How many halo cells copy each cell of a field, in C order.
+  std::vector<std::uint32_t> degree(std::size_t field = 0) const {
+    std::size_t count;
+    check(halocline_degree(get(), field, nullptr, 0, &count));
+    std::vector<std::uint32_t> degree(count);
+    check(halocline_degree(get(), field, degree.data(), count, &count));
+    return degree;
+  }
   // After all earlier work of the streams; the host never waits.
   pending schedule_exchange(span<const halocline_stream> streams, std::size_t set = 0) const {
     halocline_pending handle;
