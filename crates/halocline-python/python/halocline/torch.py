@@ -12,10 +12,8 @@ All ranks take part in each forward and in each backward pass, in one order: see
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -32,6 +30,7 @@ from . import (
 )
 from . import HaloExchange as BoundExchange
 from ._arguments import listed, whole
+from ._torch_check import Check
 
 try:
     import torch
@@ -107,7 +106,7 @@ class HaloExchange:
         self._links: PatternLinks | None = None
         if checked is None:
             checked = os.environ.get("HALOCLINE_CHECK", "").strip().lower() in ("on", "1", "yes", "true")
-        self._check = _Check(comm, deadline, name) if checked else None
+        self._check = Check(comm, deadline, name) if checked else None
 
     @overload
     def __call__(self, field: Tensor, /) -> Tensor: ...
@@ -517,45 +516,3 @@ def _call_outside_graphs(halo: HaloExchange, fields: tuple[Any, ...], kind: _Kin
 
 # Imports the compiler when it is first called; torch.compiler.disable imports it at once, which takes a second.
 _outside_graphs = getattr(torch, "_disable_dynamo", torch.compiler.disable)(_call_outside_graphs)
-
-
-# --- checked mode ----------------------------------------------------------------------------------------------------
-
-
-class _Check:
-    """Compares what the ranks do before they do it."""
-
-    # All objects of a communicator compare through one of its duplicates, so that calls of different objects meet. With it the number of
-    # these objects.
-    _duplicates: weakref.WeakKeyDictionary[Communicator, tuple[Communicator, int]] = weakref.WeakKeyDictionary()
-    _guard = threading.Lock()
-
-    def __init__(self, comm: Communicator, deadline: float | None, name: str | None) -> None:
-        with self._guard:
-            duplicate, number = self._duplicates.get(comm) or (comm.duplicate(), 0)
-            self._duplicates[comm] = duplicate, number + 1
-        self._comm = duplicate if deadline is None else duplicate.with_deadline(deadline)
-        self._name = f"object {number + 1}" if name is None else f"{name} (object {number + 1})"
-        self._calls = 0
-
-    def call(self, kind: str, axes: list[list[int]], tensors: Sequence[Tensor], needs_grad: bool) -> str:
-        """Of a call. Returns its name."""
-        self._calls += 1
-        label = f"{kind} {self._calls} of {self._name}"
-        fields = [
-            [str(tensor.dtype), [extent for axis, extent in enumerate(tensor.shape) if axis not in along]]
-            for along, tensor in zip(axes, tensors)
-        ]
-        self.compare(label, [fields, "a gradient" if needs_grad else "no gradient"])
-        return label
-
-    def compare(self, label: str, details: list[Any]) -> None:
-        """Raises an error on all ranks if they differ."""
-        gathered = self._comm.all_gather(json.dumps([label, *details]).encode())
-        for rank, theirs in enumerate(gathered):
-            if theirs != gathered[0]:
-                first, other = (", ".join(map(str, json.loads(said))) for said in (gathered[0], theirs))
-                raise HaloError(
-                    f"ranks are in different operations: rank 0 in {first}; rank {rank} in {other}. Make the same calls in the same "
-                    "order on all ranks, with gradients on all ranks or on none, and let the loss of each rank depend on each call"
-                )
