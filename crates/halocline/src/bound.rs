@@ -49,7 +49,7 @@ pub(crate) struct Bound {
     pub(crate) overlap: Overlap,
     /// The progress thread has a core of its own.
     has_spare_core: bool,
-    /// The last epoch for which the peers' progress was demanded.
+    /// Twice the last epoch for which the peers' progress was demanded; one more if a peer had begun a reduce by then.
     demanded: AtomicU64,
     /// Calls of `is_ready` for the exchange in flight.
     looks: AtomicU32,
@@ -142,7 +142,7 @@ impl Bound {
         if reduction.is_none() {
             self.links.iter().for_each(|link| link.start(&self.life.comm, epoch, in_flight));
         }
-        self.take_first_turns(epoch, self.has_spare_core && set.bytes >= LARGE, reduction.is_some());
+        self.take_first_turns(epoch, self.has_spare_core && set.bytes >= LARGE);
         self.life.wake();
         Ok(epoch)
     }
@@ -167,7 +167,7 @@ impl Bound {
         let announced =
             checked.map_or(Ok(()), |check| check.begin(&self.life.comm, &self.links, epoch, in_flight));
         self.looks.store(0, Ordering::Relaxed);
-        let within = self.within.open(epoch, set.within.is_empty() && reduction.is_none());
+        let within = self.within.open(epoch, set.within.is_empty(), reduction.is_some());
         self.remaining.store(self.links.len() + usize::from(within) + 1, Ordering::Relaxed);
         if self.life.patience.deadline.is_some() {
             self.life.host.lateness.start(epoch, self.life.comm.link().host().now());
@@ -186,9 +186,8 @@ impl Bound {
     }
 
     /// Does what can be done at once. Where the user computes meanwhile, the progress thread does it for a large exchange, and
-    /// carries the others on. In a reduce it does so in any case: a peer waits here for what this rank gets from others, so that it
-    /// cannot demand this rank's progress at the right moment.
-    fn take_first_turns(&self, epoch: u64, is_large: bool, is_reduce: bool) {
+    /// carries the others on.
+    fn take_first_turns(&self, epoch: u64, is_large: bool) {
         let (bell, host) = (self.life.comm.link().own_bell(), self.life.comm.link().host());
         let from = is_large.then(|| host.now());
         let elapsed = |from| host.now().saturating_sub(from);
@@ -213,7 +212,7 @@ impl Bound {
         }
         let is_unfinished = self.outcome(epoch).is_none();
         self.overlap.begun(host, is_unfinished || is_large);
-        if is_unfinished && (self.overlap.is_usual() || is_reduce || self.waits_for_messages(epoch)) {
+        if is_unfinished && (self.overlap.is_usual() || self.waits_for_messages(epoch)) {
             self.arm();
             // A change before the bell was armed has woken no thread.
             self.advance(epoch);

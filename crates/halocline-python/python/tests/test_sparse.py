@@ -129,8 +129,12 @@ def test_sets_that_do_not_match_are_found_out():
         exchange.finish()
         try:
             exchange.wait()
+            found = None
         except hc.PacketExchangeError as error:
-            return str(error)
+            found = str(error)
+        # A rank that has left cannot answer.
+        comm.barrier()
+        return found
 
     waiting, naming_nobody = hc.run_threads(2, run)
     found = "mismatched sets: rank 0 names rank 1 as a destination"

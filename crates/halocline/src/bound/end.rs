@@ -147,6 +147,7 @@ impl Serve for Bound {
     fn serve(&self) {
         let epoch = self.epoch();
         self.advance(epoch);
+        self.serve_reduce(epoch);
         self.keep_time(epoch, self.life.has_tasks());
         if self.life.failure().is_none() {
             self.look_for_failed_peers(epoch);

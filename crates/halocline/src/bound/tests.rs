@@ -180,3 +180,22 @@ fn a_failure_is_reported_once_no_halo_is_combined_any_more() {
         peer.serve();
     }
 }
+
+/// A rank waits for an owner that waits for a third rank and whose own thread does nothing meanwhile: the progress thread of the owner
+/// carries the reduce on, although the last contribution comes after it was asked.
+#[test]
+fn an_owner_that_computes_combines_when_the_last_contribution_comes() {
+    let [(_, first), (_, middle), (_, last)] = &ranks(|comm| line(comm, LinkChoice::Push, None));
+    let of_first = first.1.reduce(ReduceOp::Sum).unwrap();
+    let _of_middle = middle.1.reduce(ReduceOp::Sum).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| of_first.wait());
+        // The first rank sleeps once it has asked.
+        let owner = middle.1.bound();
+        while !owner.armed.load(std::sync::atomic::Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let _of_last = last.1.reduce(ReduceOp::Sum).unwrap();
+        waits.join().unwrap().unwrap();
+    });
+}

@@ -110,13 +110,30 @@ impl Bound {
     }
 
     /// Asks the peers' progress threads, once an exchange, to do what this rank waits for: the ranks themselves may be busy
-    /// elsewhere. This rank has set all flags that the peers wait for.
+    /// elsewhere. This rank has set all flags that the peers wait for. In a reduce it asks once more when a peer has begun it: what that
+    /// one waits for comes from other ranks, and it carries the reduce on from then ([`Bound::serve_reduce`]).
     pub(crate) fn demand(&self, epoch: u64) {
-        if self.demanded.swap(epoch, Ordering::Relaxed) != epoch {
-            self.links
-                .iter()
-                .filter(|link| !link.is_done(epoch))
-                .for_each(|link| link.demand(&self.life.comm));
+        let missing = || self.links.iter().filter(|link| !link.is_done(epoch));
+        let has_met = missing().any(|link| link.is_met(&self.life.comm, epoch));
+        let demanded = 2 * epoch + u64::from(has_met);
+        if self.demanded.swap(demanded, Ordering::Relaxed) != demanded {
+            missing().for_each(|link| link.demand(&self.life.comm));
+        }
+    }
+
+    /// A peer has demanded progress: in a reduce it waits here for what this rank gets from others. From now on the progress thread looks
+    /// at each of their signals.
+    pub(super) fn serve_reduce(&self, epoch: u64) {
+        if !self.within.is_reduce(epoch) || self.outcome(epoch).is_some() {
+            return;
+        }
+        self.arm();
+        // A change before the bell was armed has woken no thread.
+        self.advance(epoch);
+        if self.outcome(epoch).is_some() {
+            self.disarm();
+        } else if self.life.has_tasks() {
+            self.demand(epoch);
         }
     }
 

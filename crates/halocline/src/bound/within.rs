@@ -14,17 +14,28 @@ pub(super) struct Within {
     pub(super) claim: Claim,
     /// The last epoch whose copies are made.
     done: AtomicU64,
+    /// The last epoch that is a reduce.
+    reduce: AtomicU64,
     /// A turn has seen the failure: none copies any more.
     pub(super) has_stopped: AtomicBool,
 }
 
 impl Within {
-    /// Exchange `epoch` begins, with such copies unless `is_empty`. Whether it has some.
-    pub(super) fn open(&self, epoch: u64, is_empty: bool) -> bool {
+    /// Exchange `epoch` begins, with such copies unless `is_empty`; or a reduce, which always has this part. Whether it has it.
+    pub(super) fn open(&self, epoch: u64, is_empty: bool, is_reduce: bool) -> bool {
+        if is_reduce {
+            self.reduce.store(epoch, Ordering::Relaxed);
+            return true;
+        }
         if is_empty {
             self.done.store(epoch, Ordering::Relaxed);
         }
         !is_empty
+    }
+
+    /// Whether an epoch that has begun is a reduce.
+    pub(super) fn is_reduce(&self, epoch: u64) -> bool {
+        self.reduce.load(Ordering::Relaxed) == epoch
     }
 
     pub(super) fn is_done(&self, epoch: u64) -> bool {
