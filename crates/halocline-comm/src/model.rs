@@ -112,7 +112,7 @@ fn granted_and_arrived_order_the_bytes() {
     });
 }
 
-/// A reduce whose sender combines the receiver's halo where it lies, over two epochs: the receiver's raise says that the halo is
+/// A reduce whose sender combines the receiver's halo where it lies, over three epochs: the receiver's raise says that the halo is
 /// complete, the sender's second word that it has combined it. Its first word came before.
 #[test]
 fn a_halo_is_combined_in_place_before_it_is_written_again() {
@@ -124,7 +124,7 @@ fn a_halo_is_combined_in_place_before_it_is_written_again() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (sender, receiver, halo, host) = &*shared;
-                for epoch in 1..=2 {
+                for epoch in 1..=3 {
                     receiver.counter.say(epoch, 1);
                     receiver.raise(host, epoch);
                     sender.wait(host, epoch);
@@ -139,14 +139,16 @@ fn a_halo_is_combined_in_place_before_it_is_written_again() {
             })
         };
         let (sender_side, receiver, halo, host) = &*shared;
-        for epoch in 1..=2 {
+        for epoch in 1..=3 {
             halo.0.with_mut(|cell| {
                 // SAFETY: the sender has combined the epoch before, which this side has waited for, and touches nothing before this
                 // one is raised.
                 assert_eq!(std::mem::replace(unsafe { &mut *cell }, epoch), 0);
             });
             sender_side.raise(host, epoch);
-            let is_combined = || receiver.counter.about(epoch) == COMBINED;
+            // The word is that of two epochs before until this one is reached.
+            let is_combined =
+                || receiver.counter.look(epoch) == Seen::Reached && receiver.counter.about(epoch) == COMBINED;
             while !is_combined() {
                 receiver.bell.sleep(host, None, is_combined);
             }

@@ -139,10 +139,13 @@ impl Bound {
         // SAFETY: this thread begins the exchange. It is not over before `remaining` is 0, which lacks the `tick` in
         // `take_first_turns`.
         let in_flight = unsafe { self.flight.get() };
-        if reduction.is_none() {
-            self.links.iter().for_each(|link| link.start(&self.life.comm, epoch, in_flight));
+        match reduction {
+            None => self.links.iter().for_each(|link| link.start(&self.life.comm, epoch, in_flight)),
+            Some(_) => self.begin_in_place(epoch, in_flight),
         }
-        self.take_first_turns(epoch, self.has_spare_core && set.bytes >= LARGE);
+        // What a reduce takes depends on when the peers come: nothing is learned of it for exchanges.
+        let is_large = self.has_spare_core && set.bytes >= LARGE && reduction.is_none();
+        self.take_first_turns(epoch, is_large);
         self.life.wake();
         Ok(epoch)
     }
@@ -224,6 +227,11 @@ impl Bound {
 
     /// Takes a turn at every link that is not done, and at the copies within this rank.
     pub(crate) fn advance(&self, epoch: u64) {
+        if self.life.failure().is_some() {
+            // All links learn of it there, whatever is done.
+            self.claimed(&self.within.claim, || self.turn_within());
+            return self.life.wake();
+        }
         if self.life.host.completed.last() >= epoch {
             return;
         }

@@ -22,6 +22,17 @@ impl Bound {
         self.check.as_ref().filter(|_| in_flight.reduction().is_none())
     }
 
+    /// Tells all peers that combine, or are combined, in place that this rank takes part: before it combines anything.
+    pub(super) fn begin_in_place(&self, epoch: u64, in_flight: &InFlight) {
+        for link in &self.links {
+            self.claimed(&link.claim, || {
+                if self.life.failure().is_none() {
+                    link.begin_in_place(&self.life.comm, epoch, in_flight);
+                }
+            });
+        }
+    }
+
     /// Whether the contributions of all links to this rank's owned cells are there.
     pub(super) fn is_ready_to_combine(&self, epoch: u64) -> bool {
         let mut senders = self.links.iter().filter(|link| link.direction == Direction::Send);

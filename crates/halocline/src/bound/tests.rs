@@ -199,3 +199,21 @@ fn an_owner_that_computes_combines_when_the_last_contribution_comes() {
         waits.join().unwrap().unwrap();
     });
 }
+
+/// A rank that fails in its third reduce: that its halo was combined in the first one says nothing of the third.
+#[test]
+fn fields_are_not_given_back_because_of_an_earlier_reduce() {
+    for _ in 0..20 {
+        let objects: [_; 3] = ranks(|comm| {
+            line(comm, LinkChoice::Push, (comm.rank() == 0).then_some(Duration::from_millis(1)))
+        });
+        for _ in 0..2 {
+            let begun = objects.each_ref().map(|(_, (_, halo))| halo.reduce(ReduceOp::Sum).unwrap());
+            begun.iter().for_each(|pending| pending.wait().unwrap());
+        }
+        let [(_, first), (_, middle), _] = &objects;
+        failure(first.1.reduce(ReduceOp::Sum).unwrap().wait());
+        // The owner may still begin the third reduce, as long as it does not know.
+        assert!(!first.1.bound().reclaim() || middle.1.bound().life.failure().is_some());
+    }
+}

@@ -86,6 +86,8 @@ impl Bound {
             },
         );
         notified.into_iter().for_each(|peer| self.announce(peer, String::new()));
+        // A wait that was interrupted leaves a reduce to the progress thread.
+        self.serve_reduce(epoch);
         outcome
     }
 

@@ -81,14 +81,19 @@ impl Link {
         Ok(self.finish(epoch))
     }
 
+    /// Signals, once, that this side takes part in a reduce in place. Under the claim.
+    pub(crate) fn begin_in_place(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) {
+        if self.is_read_in_place && !self.reverse.is_begun(epoch) {
+            let keeps_halo = in_flight.reduction().is_some_and(|reduction| reduction.keeps_halo);
+            self.set_flag(comm, epoch, in_flight.subject().keeping(keeps_halo));
+            self.reverse.begun.store(epoch, Ordering::Relaxed);
+        }
+    }
+
     /// The same where the sender combines the receiver's halo in place.
     fn meet_in_place(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Turn {
         let ours = in_flight.subject();
-        if !self.reverse.is_begun(epoch) {
-            let keeps_halo = in_flight.reduction().is_some_and(|reduction| reduction.keeps_halo);
-            self.set_flag(comm, epoch, ours.keeping(keeps_halo));
-            self.reverse.begun.store(epoch, Ordering::Relaxed);
-        }
+        self.begin_in_place(comm, epoch, in_flight);
         let looked = match self.look(comm, epoch) {
             Looked::Reached(_) => match self.peer_subject(epoch).filter(|theirs| theirs.agreed() != ours) {
                 Some(theirs) => return Turn::Lost(self.differs(comm, ours, theirs), comm.rank()),
@@ -157,7 +162,7 @@ impl Link {
     fn pack_halo(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<(), CommError> {
         let (bytes, subject) = (in_flight.part(self.part).bytes, in_flight.subject());
         let pack = |message: *mut u8| {
-            trace::pack(comm, self, epoch, bytes).in_scope(|| pack_halo(in_flight, self.part, message));
+            trace::copy(comm, self, epoch, bytes).in_scope(|| pack_halo(in_flight, self.part, message));
         };
         match &self.signals {
             Signals::Counters(_) => {

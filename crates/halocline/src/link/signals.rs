@@ -116,8 +116,13 @@ impl Link {
         }
     }
 
-    /// Whether the peer, which sets flags and has reached `epoch`, has combined this side's halo.
+    /// Whether the peer, which sets flags, has combined this side's halo in `epoch`.
     pub(super) fn look_for_combined(&self, comm: &Communicator, epoch: u64) -> Looked {
+        match self.look(comm, epoch) {
+            Looked::Reached(_) => {}
+            // Its subject is that of two epochs before.
+            looked => return looked,
+        }
         let is_combined = || self.peer_subject(epoch).is_some_and(Subject::is_combined);
         if is_combined() {
             return Looked::Reached(None);
