@@ -18,15 +18,18 @@ static double *cell(halocline_field field, const halocline_domain *domain, size_
   return (double *)base + i * domain->extents[1] + j;
 }
 
+static int is_owned(const halocline_domain *domain, size_t i, size_t j) {
+  return i >= domain->owned.first[0] && i < domain->owned.first[0] + domain->owned.extents[0] &&
+         j >= domain->owned.first[1] && j < domain->owned.first[1] + domain->owned.extents[1];
+}
+
 static void fill(halocline_pattern pattern, const halocline_domain *domain, halocline_field field, int phase) {
   for (size_t i = 0; i < domain->extents[0]; i++) {
     for (size_t j = 0; j < domain->extents[1]; j++) {
       size_t local[2] = {i, j};
       int64_t global[2];
       OK(halocline_domain_global(pattern, 0, local, global));
-      int is_owned = i >= domain->owned.first[0] && i < domain->owned.first[0] + domain->owned.extents[0] &&
-                     j >= domain->owned.first[1] && j < domain->owned.first[1] + domain->owned.extents[1];
-      *cell(field, domain, i, j) = is_owned ? value(global[0], global[1], phase) : -1.0;
+      *cell(field, domain, i, j) = is_owned(domain, i, j) ? value(global[0], global[1], phase) : -1.0;
     }
   }
 }
@@ -110,12 +113,10 @@ static void reduced(halocline_comm comm, halocline_pattern pattern, const halocl
         size_t local[2] = {i, j};
         int64_t global[2];
         OK(halocline_domain_global(pattern, 0, local, global));
-        int is_owned = i >= domain->owned.first[0] && i < domain->owned.first[0] + domain->owned.extents[0] &&
-                       j >= domain->owned.first[1] && j < domain->owned.first[1] + domain->owned.extents[1];
         uint32_t copies = degree[i * domain->extents[1] + j];
-        TRUE(is_owned || copies == 0);
+        TRUE(is_owned(domain, i, j) || copies == 0);
         double one = value(global[0], global[1], keep);
-        TRUE(*cell(field, domain, i, j) == (is_owned ? one * (1 + copies) : keep ? one : 0.0));
+        TRUE(*cell(field, domain, i, j) == (is_owned(domain, i, j) ? one * (1 + copies) : keep ? one : 0.0));
       }
     }
   }

@@ -90,7 +90,7 @@ impl Link {
         }
     }
 
-    /// The same where the sender combines the receiver's halo in place.
+    /// One turn in a reduce whose sender combines the receiver's halo in place.
     fn meet_in_place(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Turn {
         let ours = in_flight.subject();
         self.begin_in_place(comm, epoch, in_flight);
