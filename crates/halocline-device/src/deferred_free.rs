@@ -48,7 +48,7 @@ struct State {
     later: usize,
     /// Number of turns in which something was freed.
     freed: u64,
-    /// Value of `freed` when a thread last waited without effect.
+    /// Value of `freed` when a thread last waited without effect; none once a job was queued since.
     ineffective_at: Option<u64>,
 }
 
@@ -98,6 +98,7 @@ impl State {
     /// Queues a job. Returns whether to wake all threads.
     fn put(&mut self, job: Job) -> bool {
         self.jobs.push_back((job, Instant::now() + SOON));
+        self.ineffective_at = None;
         self.waiting == 0
     }
 
@@ -389,16 +390,24 @@ fn unless_it_panics(call: impl FnOnce()) {
 }
 
 /// Waits for a while until all queued frees are done, unless an earlier wait had no effect and nothing was
-/// freed since. Returns whether all are done.
+/// queued or freed since. Returns whether all are done.
 pub(crate) fn drain() -> bool {
     let mut state = lock();
     let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty() || state.later > 0;
-    if state.ineffective_at != Some(state.freed) {
+    let waits = state.ineffective_at != Some(state.freed);
+    if waits {
         let waited =
             CHANGED.wait_timeout_while(state, PATIENCE, |state| is_behind(state) && !state.is_ending);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
     let is_late = is_behind(&mut state);
     state.ineffective_at = is_late.then_some(state.freed);
+    if is_late && waits {
+        let (jobs, waiting, later) = (state.jobs.len(), state.waiting, state.later);
+        drop(state);
+        tracing::warn!(
+            "dropped memory is still allocated: {jobs} frees wait for {waiting} objects with exchanges in flight, {later} for other ranks"
+        );
+    }
     !is_late
 }

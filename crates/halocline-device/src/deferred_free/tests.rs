@@ -218,6 +218,19 @@ fn threads_whose_streams_wait_and_threads_that_free_take_turns() {
     assert_eq!((state.waiting, state.asking, state.entering), (0, 0, 0));
 }
 
+#[test]
+fn an_allocation_waits_again_for_frees_that_came_after_a_wait_in_vain() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = Waiting::begin();
+    queue(|| {});
+    assert!(!drain(), "an exchange is in flight");
+    assert!(lock().ineffective_at.is_some());
+    queue(|| {});
+    assert_eq!(lock().ineffective_at, None);
+    drop(waiting);
+    assert!(drain());
+}
+
 /// Nothing would wake it: a thread admitted by the last turn wakes no other.
 #[test]
 fn a_late_thread_enters_with_those_just_admitted() {
