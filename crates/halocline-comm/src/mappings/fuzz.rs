@@ -59,8 +59,8 @@ pub fn conversations() -> Vec<Vec<u8>> {
     };
     let device = DeviceId::HOST;
     let answers = [
-        (0, Message::Mapped { entry: 1, device, token: 5 }),
-        (1, Message::Mapped { entry: 1, device, token: 6 }),
+        (0, Message::Mapped { entry: 1, device, token: 5, address: 0 }),
+        (1, Message::Mapped { entry: 1, device, token: 6, address: 0 }),
         (1, Message::Done { epoch: 3, refused: None }),
         (0, Message::Unmapped { entry: 1, device }),
     ];

@@ -52,10 +52,11 @@ impl Requested {
 
     fn pinned(&mut self, answer: Answer) -> Result<Pinned, MappingError> {
         match answer {
-            Answer::Mapped { entry, token } => {
+            Answer::Mapped { entry, token, address } => {
                 self.id = None;
                 let (mappings, offset, bytes) = (self.mappings.clone(), self.offset, self.of.2);
-                Ok(Pinned { mappings, entry, token, offset, bytes, kind: self.kind })
+                let address = address.wrapping_add(offset);
+                Ok(Pinned { mappings, entry, token, address, offset, bytes, kind: self.kind })
             }
             other => Err(refused(self.of, other)),
         }
@@ -76,6 +77,7 @@ pub struct Pinned {
     pub(super) mappings: Mappings,
     pub(super) entry: u64,
     pub(super) token: u64,
+    pub(super) address: Address,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) kind: Kind,
@@ -90,6 +92,11 @@ impl Pinned {
     /// The other rank's name for the mapping, to pass to [`Mappings::resolve`] there.
     pub fn token(&self) -> u64 {
         self.token
+    }
+
+    /// The address of the requested bytes in the other rank's process. Only that rank and its device may use it.
+    pub fn address(&self) -> Address {
+        self.address
     }
 
     /// The offset of the requested bytes in the mapping.
@@ -146,6 +153,20 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.mappings.service.with(|protocol| protocol.end_use(self.token));
+        self.mappings.demand();
+    }
+}
+
+/// Memory of a rank that is mapped here stays so as long as this lives, even if that rank ends: for device work that writes to it and that
+/// the host does not follow. What the rank itself has unmapped is closed all the same.
+pub struct Kept {
+    pub(super) mappings: Mappings,
+    pub(super) owner: usize,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.mappings.service.with(|protocol| protocol.end_keep(self.owner));
         self.mappings.demand();
     }
 }

@@ -1,6 +1,7 @@
 //! The messages of the mapping protocol, as bytes. Received messages are checked before use: truncated, overlong and
 //! impossible ones are typed errors.
 
+use halocline_device::Address;
 use halocline_device::remote::{Allocation, DeviceId, Export, Refusal};
 use halocline_plan::wire::{self, WireError};
 use serde::{Deserialize, Serialize};
@@ -40,8 +41,8 @@ pub(crate) struct Descriptor {
 pub(crate) enum Message {
     /// Owner: open this.
     Offer { entry: u64, device: DeviceId, descriptor: Descriptor },
-    /// Importer: it is open, under this token.
-    Mapped { entry: u64, device: DeviceId, token: u64 },
+    /// Importer: it is open, under this token, at this address there.
+    Mapped { entry: u64, device: DeviceId, token: u64, address: Address },
     /// Importer: it cannot be opened.
     MapFailed { entry: u64, device: DeviceId, why: Refusal },
     /// Owner: close it.
@@ -115,7 +116,7 @@ pub(crate) fn samples() -> Vec<Message> {
             device,
             descriptor: Descriptor { process, allocation, handle: vec![1; 64] },
         },
-        Message::Mapped { entry: 1, device, token: 2 },
+        Message::Mapped { entry: 1, device, token: 2, address: 8192 },
         Message::MapFailed { entry: 1, device, why: Refusal::Other(-3) },
         Message::MapFailed { entry: 1, device: DeviceId::HOST, why: Refusal::BadHandle },
         Message::Unmap { token: 2 },

@@ -48,7 +48,7 @@ mod tests;
 
 pub use error::MappingError;
 pub use halocline_device::remote::{Allocation, DeviceId, Kind, Provider, Refusal};
-pub use handles::{Arrived, Mapping, Pinned, Requested, Transfer};
+pub use handles::{Arrived, Kept, Mapping, Pinned, Requested, Transfer};
 pub use message::MessageError;
 pub use protocol::Target;
 pub use stats::Stats;
@@ -177,6 +177,13 @@ impl Mappings {
             Err(Unusable::NoMapping) => Err(MappingError::NoMapping { token, rank: owner }),
             Err(Unusable::Beyond(bytes)) => Err(MappingError::Beyond { token, offset, length, bytes }),
         }
+    }
+
+    /// Keeps memory of a rank open here if it dies, until the handle is dropped.
+    pub fn keep(&self, owner: usize) -> Result<Kept, MappingError> {
+        let owner = self.outer(owner)?;
+        self.service.with(|protocol| protocol.keep(owner));
+        Ok(Kept { mappings: self.clone(), owner })
     }
 
     /// Makes all ranks unmap the allocation around an address, and waits until they have: then it can be

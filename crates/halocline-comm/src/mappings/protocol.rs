@@ -32,6 +32,7 @@ pub(crate) use owner::{Known, Unmap};
 use super::message::{Descriptor, Message, MessageError, ProcessId};
 use super::stats::Stats;
 use crate::segment::Segment;
+use halocline_device::Address;
 use halocline_device::remote::{Allocation, DeviceId, Refusal};
 use importer::{Import, Phase};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -73,8 +74,8 @@ pub(crate) enum Effect {
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The target has mapped it; the entry is pinned.
-    Mapped { entry: u64, token: u64 },
+    /// The target has mapped it, at this address there; the entry is pinned.
+    Mapped { entry: u64, token: u64, address: Address },
     /// The transfer is over, or was refused by the importer.
     Done(Option<Refusal>),
     /// The target cannot map it: stage the bytes.
@@ -96,7 +97,7 @@ pub(crate) enum Want {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Offered,
-    Mapped(u64),
+    Mapped { token: u64, address: Address },
     Unmapping,
     Failed(Refusal),
 }
@@ -130,6 +131,8 @@ pub(crate) struct Protocol {
     transfers: BTreeMap<u64, (u64, Target)>,
     imports: BTreeMap<u64, Import>,
     gone: BTreeSet<usize>,
+    /// Owners whose memory stays open beyond their end, and how many handles keep it so.
+    kept: BTreeMap<usize, usize>,
     is_closed: bool,
     /// Pending effects.
     pub(crate) out: VecDeque<Effect>,
@@ -150,6 +153,7 @@ impl Protocol {
             transfers: BTreeMap::new(),
             imports: BTreeMap::new(),
             gone: BTreeSet::new(),
+            kept: BTreeMap::new(),
             is_closed: false,
             out: VecDeque::new(),
         }
@@ -176,8 +180,8 @@ impl Protocol {
             Message::Data { epoch, .. } if self.is_closed => {
                 self.out.push_back(post(from, Message::Done { epoch, refused: Some(Refusal::Ending) }));
             }
-            Message::Mapped { entry, device, token } => {
-                self.mapped(entry, Target { rank: from, device }, token)
+            Message::Mapped { entry, device, token, address } => {
+                self.mapped(entry, Target { rank: from, device }, (token, address))
             }
             Message::MapFailed { entry, device, why } => {
                 self.failed(entry, Target { rank: from, device }, why)
@@ -219,9 +223,9 @@ impl Protocol {
             answers.push(epoch);
         }
         self.out.extend(answers.into_iter().map(|request| Effect::Answer { request, answer: Answer::Gone }));
-        let orphans: Vec<u64> =
-            self.imports.iter().filter(|(_, i)| i.owner == rank).map(|(t, _)| *t).collect();
-        orphans.into_iter().for_each(|token| self.end(token));
+        if !self.kept.contains_key(&rank) {
+            self.end_all_of(rank);
+        }
         self.settle();
     }
 

@@ -71,7 +71,7 @@ impl Protocol {
         match outcome {
             Ok(address) if import.phase == Phase::Opening => {
                 (import.address, import.phase) = (address, Phase::Open);
-                self.out.push_back(post(to, Message::Mapped { entry, device, token }));
+                self.out.push_back(post(to, Message::Mapped { entry, device, token, address }));
             }
             Ok(_) => self.close_if_unused(token),
             Err(why) => {
@@ -168,6 +168,31 @@ impl Protocol {
             _ => self.end(token),
         }
         Ok(())
+    }
+
+    /// From now on the end of a rank does not close its memory here, until [`Protocol::end_keep`].
+    pub(crate) fn keep(&mut self, owner: usize) {
+        *self.kept.entry(owner).or_default() += 1;
+    }
+
+    /// Ends one [`Protocol::keep`].
+    pub(crate) fn end_keep(&mut self, owner: usize) {
+        if let Some(count) = self.kept.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.kept.remove(&owner);
+                if self.gone.contains(&owner) {
+                    self.end_all_of(owner);
+                }
+            }
+        }
+    }
+
+    /// Ends all mappings of an owner.
+    pub(super) fn end_all_of(&mut self, owner: usize) {
+        let imports = self.imports.iter().filter(|(_, import)| import.owner == owner);
+        let tokens: Vec<u64> = imports.map(|(token, _)| *token).collect();
+        tokens.into_iter().for_each(|token| self.end(token));
     }
 
     pub(super) fn end(&mut self, token: u64) {

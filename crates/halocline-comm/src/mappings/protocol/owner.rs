@@ -81,10 +81,10 @@ impl Protocol {
                 self.stats.staged += 1;
                 self.out.push_back(Effect::Answer { request: request.id, answer: Answer::Refused(why) });
             }
-            Some(State::Mapped(token)) => {
+            Some(State::Mapped { token, address }) => {
                 self.stats.hits += 1;
                 entry.pins += 1;
-                self.grant(id, &request, token);
+                self.grant(id, &request, (token, address));
                 // Another pin has no consequences: the use of mapped memory costs little, however many entries there are.
                 if let Want::Map = want {
                     return request.id;
@@ -219,7 +219,7 @@ impl Protocol {
         used.iter().map(|id| (self.entries[id].allocation, self.entries[id].pins)).collect()
     }
 
-    pub(super) fn mapped(&mut self, id: u64, target: Target, token: u64) {
+    pub(super) fn mapped(&mut self, id: u64, target: Target, (token, address): (u64, Address)) {
         let entry = self.entries.get_mut(&id);
         let offered = entry.filter(|entry| entry.targets.get(&target) == Some(&State::Offered));
         let Some(entry) = offered else {
@@ -231,18 +231,18 @@ impl Protocol {
             entry.targets.insert(target, State::Unmapping);
             return self.out.push_back(post(target.rank, Message::Unmap { token }));
         }
-        entry.targets.insert(target, State::Mapped(token));
+        entry.targets.insert(target, State::Mapped { token, address });
         let waiting = std::mem::take(&mut entry.waiting);
         let (served, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|r| r.target == target);
         entry.waiting = rest;
-        served.iter().for_each(|request| self.grant(id, request, token));
+        served.iter().for_each(|request| self.grant(id, request, (token, address)));
         self.settle();
     }
 
     /// Answers a request of a pinned entry with a mapping.
-    fn grant(&mut self, id: u64, request: &Request, token: u64) {
+    fn grant(&mut self, id: u64, request: &Request, (token, address): (u64, Address)) {
         let Want::Data { offset, length } = request.want else {
-            let answer = Answer::Mapped { entry: id, token };
+            let answer = Answer::Mapped { entry: id, token, address };
             return self.out.push_back(Effect::Answer { request: request.id, answer });
         };
         self.transfers.insert(request.id, (id, request.target));
@@ -279,7 +279,7 @@ impl Protocol {
 
     pub(super) fn unmapped(&mut self, id: u64, target: Target) {
         if let Some(entry) = self.entries.get_mut(&id)
-            && matches!(entry.targets.get(&target), Some(State::Mapped(_) | State::Unmapping))
+            && matches!(entry.targets.get(&target), Some(State::Mapped { .. } | State::Unmapping))
         {
             entry.targets.remove(&target);
             self.settle();
@@ -302,7 +302,7 @@ impl Protocol {
         entry.retiring = true;
         entry.targets.retain(|_, state| !matches!(state, State::Failed(_)));
         for (target, state) in &mut entry.targets {
-            if let State::Mapped(token) = *state {
+            if let State::Mapped { token, .. } = *state {
                 *state = State::Unmapping;
                 self.out.push_back(post(target.rank, Message::Unmap { token }));
             }

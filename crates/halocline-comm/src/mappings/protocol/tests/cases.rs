@@ -12,7 +12,11 @@ fn a_miss_then_a_hit() {
     let request = sim.map(0, at(1), &memory);
     // At once, before any message could go anywhere.
     assert!(sim.carry_out(0) && sim.wires.values().all(VecDeque::is_empty));
-    assert_eq!(sim.answer(0, request), Some(Answer::Mapped { entry: first, token }));
+    let answer = sim.answer(0, request);
+    assert!(
+        matches!(answer, Some(Answer::Mapped { entry, token: t, .. }) if (entry, t) == (first, token)),
+        "{answer:?}"
+    );
     assert_eq!(sim.world.calls(), (1, 1, 0));
     let stats = sim.ranks[0].protocol.stats();
     assert_eq!((stats.hits, stats.opens, stats.pinned, stats.bytes_held), (1, 1, 1, PAGE));
@@ -193,7 +197,7 @@ fn a_late_mapped_of_a_retired_entry_touches_no_other() {
     assert_eq!(sim.answer(0, again), None, "it waits for what is open there");
     sim.hear(1, 0, late.clone()).unwrap();
     sim.settle();
-    let Some(Answer::Mapped { entry: new, token: fresh }) = sim.answer(0, again) else {
+    let Some(Answer::Mapped { entry: new, token: fresh, address }) = sim.answer(0, again) else {
         panic!("not mapped")
     };
     assert!(new != entry && fresh != token);
@@ -202,7 +206,7 @@ fn a_late_mapped_of_a_retired_entry_touches_no_other() {
     assert!(
         matches!(sim.ranks[0].protocol.out.back(), Some(Effect::Post { message: Message::Unmap { token: t }, .. }) if *t == token)
     );
-    assert_eq!(sim.ranks[0].protocol.entries[&new].targets[&at(1)], State::Mapped(fresh));
+    assert_eq!(sim.ranks[0].protocol.entries[&new].targets[&at(1)], State::Mapped { token: fresh, address });
 }
 
 /// A defect seen in the field: two sends before the first answer opening twice.
@@ -363,6 +367,26 @@ fn a_mapping_is_not_closed_while_the_importer_uses_it() {
     sim.ranks[1].protocol.end_use(token);
     sim.settle();
     assert!(sim.ranks[0].protocol.holders(&ids).is_empty());
+}
+
+/// Device work that the host does not follow may still write to it.
+#[test]
+fn memory_that_is_kept_is_closed_once_its_owner_is_dead_and_nothing_keeps_it() {
+    let mut sim = Sim::new(2, LIMIT);
+    let memory = sim.allocate(0, PAGE, PAGE);
+    let (_, token) = sim.mapped(0, at(1), &memory);
+    let address = sim.ranks[1].protocol.resolve(0, token, 16, 8).unwrap();
+    sim.ranks[1].protocol.end_use(token);
+    sim.ranks[1].protocol.keep(0);
+    sim.ranks[1].protocol.keep(0);
+    sim.kill(0);
+    sim.mourn(1, 0);
+    sim.ranks[1].protocol.end_keep(0);
+    sim.settle();
+    assert_eq!(sim.world.look(1, address), Some((memory.id, 16)));
+    sim.ranks[1].protocol.end_keep(0);
+    sim.settle();
+    assert_eq!((sim.world.open_of(0), sim.world.held()), (0, 0));
 }
 
 #[test]

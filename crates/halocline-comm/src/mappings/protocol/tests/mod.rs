@@ -104,7 +104,7 @@ impl Sim {
         let request = self.map(owner, target, allocation);
         self.settle();
         match self.ranks[owner].answers.remove(&request) {
-            Some(Answer::Mapped { entry, token }) => (entry, token),
+            Some(Answer::Mapped { entry, token, .. }) => (entry, token),
             other => panic!("{other:?}"),
         }
     }

@@ -204,7 +204,7 @@ impl Play {
         let Some((owner, entry, id)) = self.dice.pick(&self.pinned) else { return };
         let Some(entry) = self.sim.ranks[owner].protocol.entries.get(&entry) else { return };
         let mapped = entry.targets.iter().find_map(|(target, state)| match state {
-            State::Mapped(token) => Some((target.rank, *token)),
+            State::Mapped { token, .. } => Some((target.rank, *token)),
             _ => None,
         });
         let Some((rank, token)) = mapped.filter(|(rank, _)| !self.sim.ranks[*rank].is_dead) else { return };
@@ -272,7 +272,7 @@ impl Play {
             assert!(self.sim.world.open_of(owner) <= most);
             assert!(protocol.entries.values().all(|entry| !entry.retiring));
             let mapped = protocol.entries.values().flat_map(|entry| entry.targets.values());
-            let mapped = mapped.filter(|state| matches!(state, State::Mapped(_))).count();
+            let mapped = mapped.filter(|state| matches!(state, State::Mapped { .. })).count();
             assert_eq!(self.sim.world.open_of(owner), mapped, "the owner knows what is open");
         }
     }
