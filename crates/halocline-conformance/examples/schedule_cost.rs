@@ -5,7 +5,7 @@
 
 use halocline::device::Priority;
 use halocline::{BindOptions, Communicator, DeviceArray};
-use halocline::{Decomposed, Halo, HaloExchange, RegularGrid};
+use halocline::{Decomposed, Halo, HaloExchange, PatternLinks, RegularGrid};
 use halocline_conformance::instant::Instant;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         TIMES * SAMPLES as u64
     );
     println!("| --- | --- | --- | --- |");
-    for inline in [false, true] {
+    for (unbound, inline) in [(false, false), (false, true), (true, false), (true, true)] {
         let (driver, device) = Instant::device();
         let ends = Communicator::threads(2);
         std::thread::scope(|scope| {
@@ -58,10 +58,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         let array = DeviceArray::<u64>::zeros(&device, &[4])?;
                         let options = BindOptions::default().inline(inline);
                         let halo = HaloExchange::bind_with(&comm, [(&pattern, &array)], &options)?;
+                        let links = PatternLinks::on_device(&comm, &[&pattern], &device, &options)?;
                         let stream = device.stream(Priority::Normal)?;
                         let exchange = |times| -> Result<(), halocline::Error> {
                             for _ in 0..times {
-                                halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+                                match unbound {
+                                    false => halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?,
+                                    true => links
+                                        .schedule_exchange(&[(&pattern, &array)], &[&stream])?
+                                        .schedule_wait(&stream)?,
+                                }
                             }
                             Ok(())
                         };
@@ -81,6 +87,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                             let allocations = ALLOCATIONS.load(Ordering::Relaxed) - allocations;
                             samples.sort_unstable();
                             let name = if inline { "the user's (inline)" } else { "internal" };
+                            let name =
+                                if unbound { format!("{name}, given fields") } else { name.to_owned() };
                             println!("| {name} | {} | {calls} | {allocations} |", samples[SAMPLES / 2]);
                         }
                         comm.barrier()?;

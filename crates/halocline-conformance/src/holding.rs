@@ -287,10 +287,16 @@ unsafe impl Driver for Holding {
         unsafe { self.of().drop_table(table) };
     }
 
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError> {
+    unsafe fn launch(
+        &self,
+        stream: RawStream,
+        table: RawTable,
+        epoch: Epoch,
+        bases: &[Address],
+    ) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
         // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
-        unsafe { self.of().launch(stream, table, epoch) }
+        unsafe { self.of().launch(stream, table, epoch, bases) }
     }
 
     unsafe fn load(&self, word: Address) -> u64 {

@@ -92,7 +92,12 @@ fn steady(stream: &Stream, count: usize, call: impl Fn(usize) -> Result<()>) -> 
 
 fn one_table(device: &Device, ops: &[CopyOp], raises: &[u64], source: u64, target: u64) -> Result<CopyTable> {
     let parts = [TablePart { waits: &[], ops, raises, ..TablePart::default() }];
-    device.upload(&TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None })
+    device.upload(&TableSpec {
+        parts: &parts,
+        sources: &[source],
+        targets: &[target],
+        ..TableSpec::default()
+    })
 }
 
 /// A graph of launches.

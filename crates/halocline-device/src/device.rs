@@ -426,8 +426,8 @@ impl Stream {
     /// The contract of [`Driver::launch`] holds for the table and its memory.
     #[inline]
     pub unsafe fn launch(&self, table: &CopyTable, epoch: u64) -> Result<(), DeviceError> {
-        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::launch`.
-        unsafe { self.device.0.launch(self.raw, table.raw, Epoch::Given(epoch)) }
+        // SAFETY: the caller keeps the contract of `Driver::launch`.
+        unsafe { self.launch_on(table, Epoch::Given(epoch), &[]) }
     }
 
     /// As [`Stream::launch`], for the epoch after those that a counter has counted ([`Epoch::Counted`]).
@@ -435,8 +435,23 @@ impl Stream {
     /// # Safety
     /// The contract of [`Driver::launch`] holds for the table, its memory and the counter.
     pub unsafe fn launch_counted(&self, table: &CopyTable, counter: Address) -> Result<(), DeviceError> {
+        // SAFETY: the caller keeps the contract of `Driver::launch`.
+        unsafe { self.launch_on(table, Epoch::Counted(counter), &[]) }
+    }
+
+    /// Executes a copy table of the same device for an epoch, on memory at these bases ([`TableSpec::bases`](crate::TableSpec::bases)).
+    ///
+    /// # Safety
+    /// The contract of [`Driver::launch`] holds for the table, its memory, the counter and the bases.
+    #[inline]
+    pub unsafe fn launch_on(
+        &self,
+        table: &CopyTable,
+        epoch: Epoch,
+        bases: &[Address],
+    ) -> Result<(), DeviceError> {
         // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::launch`.
-        unsafe { self.device.0.launch(self.raw, table.raw, Epoch::Counted(counter)) }
+        unsafe { self.device.0.launch(self.raw, table.raw, epoch, bases) }
     }
 
     /// The value of a word at some moment after the call, if available soon. The stream waits for nothing.

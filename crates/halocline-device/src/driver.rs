@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use arguments::{
-    Address, Capture, Connection, Counted, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream,
-    RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
+    Address, Announced, Base, Capture, Connection, Counted, Epoch, MemorySpace, Place, Priority, RawEvent,
+    RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
 };
 pub(crate) use arguments::{MOST_COUNTED_BLOCKS, POISON};
 
@@ -331,7 +331,15 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// - From the start of the launch, nothing writes the sources of an early part.
     /// - A counter lies in memory of the stream's device that stays valid until the launch is over. Meanwhile nothing writes it, and no
     ///   other launch uses it.
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError>;
+    /// - `bases` are as many as the table has; each has the residue of its [`Base`], whose bytes around it are valid memory that the
+    ///   device reaches. What a receiver announces is the address of as many bytes as the part writes there.
+    unsafe fn launch(
+        &self,
+        stream: RawStream,
+        table: RawTable,
+        epoch: Epoch,
+        bases: &[Address],
+    ) -> Result<(), DeviceError>;
 
     /// Loads a word of pinned memory with acquire semantics.
     ///

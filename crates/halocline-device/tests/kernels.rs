@@ -6,6 +6,9 @@ use halocline_device::cuda::{COPY_KERNELS, Compiler};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+/// A source with two parts that are compiled on their own.
+const BASED: &str = "#ifndef HALOCLINE_BASED";
+
 /// All `*.cu` below a directory.
 fn kernels_in(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("read").path());
@@ -47,11 +50,14 @@ fn every_kernel_compiles_for(capability: u32) {
     for path in sources {
         let source = std::fs::read_to_string(&path).expect("a file");
         let name = path.strip_prefix(crates).expect("found there").display().to_string();
-        let compiled =
-            compiler.compile(&name, &source, &[], capability).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(compiled.target, format!("sm_{capability}"));
-        assert!(compiled.code().starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
-        println!("{name} for sm_{capability}: {} bytes", compiled.code().len());
+        let parts: &[&[&str]] = if source.contains(BASED) { &[&[], &["-DHALOCLINE_BASED"]] } else { &[&[]] };
+        for options in parts {
+            let compiled = compiler.compile(&name, &source, options, capability);
+            let compiled = compiled.unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(compiled.target, format!("sm_{capability}"));
+            assert!(compiled.code().starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
+            println!("{name} {options:?} for sm_{capability}: {} bytes", compiled.code().len());
+        }
     }
 }
 

@@ -78,6 +78,20 @@ impl CopyOp {
         self.blocks() * self.block
     }
 
+    /// Copies so many bytes from the begin of one buffer to that of another.
+    pub fn of_bytes(source: usize, target: usize, bytes: usize) -> Self {
+        Self {
+            source,
+            target,
+            source_offset: 0,
+            target_offset: 0,
+            element: ElementType::U8,
+            loops: Vec::new(),
+            cells: None,
+            block: bytes,
+        }
+    }
+
     /// The same bytes from the target to the source, in the same order.
     pub fn reversed(&self) -> Self {
         let turn = |l: &Loop| Loop { count: l.count, source: l.target, target: l.source };

@@ -5,6 +5,7 @@ use crate::exchange::{HaloExchange, Pending};
 use crate::future::Exchanging;
 use crate::link::LinkPath;
 use crate::reduce::Reduction;
+use crate::stream::Work;
 use crate::trace;
 use halocline_comm::Endpoint;
 use halocline_device::Stream;
@@ -105,7 +106,9 @@ impl<'a> Begin<'a> {
                 let _span = trace::exchange(&life.comm, &life.name, halo.epoch() + 1);
                 match streams {
                     None => scheduled.begin_bound(set, halo.object()),
-                    Some(streams) => scheduled.begin((set, halo.object()), streams.iter().copied()),
+                    Some(streams) => {
+                        scheduled.begin((Work::Set(set), halo.object()), streams.iter().copied())
+                    }
                 }
             }
         }

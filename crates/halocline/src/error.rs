@@ -137,6 +137,34 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
+    /// Host fields and fields of a device in one exchange of the unbound form.
+    #[error(
+        "field {field} lies in host memory, others in memory of a device; exchange them in calls of their own"
+    )]
+    Mixed {
+        /// The first host field, counted in the order given.
+        field: usize,
+    },
+    /// A field in memory of another device than that of the links.
+    #[error("field {field} lies in memory of device {device}; these links are for fields of device {links}")]
+    OtherDevice {
+        /// Which field, counted in the order given.
+        field: usize,
+        /// Its device.
+        device: u32,
+        /// The device of the links.
+        links: u32,
+    },
+    /// More fields of a device than one exchange takes.
+    #[error(
+        "{fields} fields of a device are given to one exchange, which takes {most} at most; exchange them in several, or bind them"
+    )]
+    TooManyGiven {
+        /// Their number.
+        fields: usize,
+        /// The most there can be.
+        most: usize,
+    },
     /// An operation that needs host fields, on an object of device fields.
     #[error("an object of device fields cannot be {what}; {instead}")]
     OfDevices {

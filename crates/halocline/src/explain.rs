@@ -1,9 +1,10 @@
 //! A table of the links of a bound exchange.
 
 use crate::bound::Bound;
+use crate::exchange::HaloExchange;
 use crate::link::{Direction, Link, LinkPath};
 use crate::set::{Part, Set};
-use crate::stream::Scheduled;
+use crate::stream::{Scheduled, Unbound};
 use halocline_comm::mappings::Stats;
 use halocline_plan::copy::CopyOp;
 use std::fmt::Write;
@@ -123,6 +124,20 @@ pub(crate) fn unbound(bound: &Bound) -> String {
         vec![name(link), link.path.to_string(), through(link, transport), room, why]
     });
     head(bound) + &align(&["link", "path", "through", "room for bytes", "why not better"], rows.collect())
+}
+
+/// The links of fields of a device in the unbound form.
+pub(crate) fn unbound_on_device(halo: &HaloExchange) -> String {
+    let bound = halo.bound();
+    let transport = bound.life.comm.transport();
+    let Some(scheduled) = &halo.scheduled else { return head(bound) };
+    let slots = scheduled.unbound.as_ref().map(Unbound::capacities).unwrap_or_default();
+    let rows = scheduled.links.iter().enumerate().map(|(at, link)| {
+        let room = slots.get(at).copied().flatten().map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let path = "announced slot".to_owned();
+        vec![name(link), path, through(link, transport), room, "the fields are not bound".to_owned()]
+    });
+    align(&["link", "path", "through", "room for bytes", "why not better"], rows.collect())
 }
 
 fn head(bound: &Bound) -> String {

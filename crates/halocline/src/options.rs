@@ -117,6 +117,8 @@ pub struct BindOptions {
     pub(crate) checked: Option<bool>,
     pub(crate) streams: Vec<Arc<Stream>>,
     pub(crate) inline: bool,
+    /// The links carry fields that are given to each exchange: those of devices use announced slots.
+    pub(crate) is_unbound: bool,
     stream_waits: Option<bool>,
     ll: Option<Ll>,
     #[cfg(feature = "cuts")]
@@ -178,6 +180,12 @@ impl BindOptions {
         self
     }
 
+    /// The first of the producer streams.
+    #[doc(hidden)]
+    pub fn first_stream(&self) -> Option<&Arc<Stream>> {
+        self.streams.first()
+    }
+
     /// Runs scheduled exchanges on the streams given to them, not beside them. Latency is lower where no work overlaps.
     pub fn inline(mut self, inline: bool) -> Self {
         self.inline = inline;
@@ -199,6 +207,11 @@ impl BindOptions {
     pub fn ll(mut self, ll: impl Into<Option<Ll>>) -> Self {
         self.ll = ll.into();
         self
+    }
+
+    /// The same for links of given fields.
+    pub(crate) fn unbound(self) -> Self {
+        Self { is_unbound: true, ..self }
     }
 
     /// Changes what only tests change.

@@ -1,5 +1,7 @@
 //! The unbound form: links of patterns, and fields given to each exchange.
 
+mod on_device;
+
 use crate::bind::{Local, unbound};
 use crate::bound::Bound;
 use crate::error::Error;
@@ -11,7 +13,9 @@ use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
 use halocline_comm::Communicator;
+use halocline_device::{Device, Stream};
 use halocline_plan::Layout;
+use on_device::OnDevice;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -36,6 +40,7 @@ use std::sync::{Arc, Mutex};
 /// ```
 pub struct PatternLinks {
     shared: Arc<Shared>,
+    on_device: Option<OnDevice>,
     /// The ids of the patterns.
     patterns: Vec<u64>,
     /// Recent fields, the latest last.
@@ -79,7 +84,21 @@ impl PatternLinks {
     ) -> Result<Self, Error> {
         let bound = unbound::links(comm, patterns, options)?;
         let patterns = patterns.iter().map(|pattern| pattern.id()).collect();
-        Ok(Self { shared: Arc::new(Shared(bound, None)), patterns, known: Mutex::default() })
+        Ok(Self { shared: Arc::new(Shared(bound, None)), on_device: None, patterns, known: Mutex::default() })
+    }
+
+    /// As [`PatternLinks::new_with`], also for fields in memory of this device ([`PatternLinks::schedule_exchange`]). All ranks give a
+    /// device each. Their bytes go through slots in memory of the receiver's device, which the sender's device reaches: within a process,
+    /// or between processes of a node that can map it. Refused as [`crate::BindError::Path`] where it cannot be: bind there.
+    pub fn on_device(
+        comm: &Communicator,
+        patterns: &[&Pattern],
+        device: &Device,
+        options: &BindOptions,
+    ) -> Result<Self, Error> {
+        let links = Self::new_with(comm, patterns, options)?;
+        let on_device = Some(OnDevice::new(comm, patterns, device, options)?);
+        Ok(Self { on_device, ..links })
     }
 
     /// Starts an exchange of fields and returns. All ranks give the same number of fields of the same patterns, element types and
@@ -89,7 +108,42 @@ impl PatternLinks {
     /// A field that does not fit its pattern is refused here, before anything is sent; peers that have begun the exchange
     /// wait for this rank. Fields that do not fit those of a peer make the object fail at both ranks with
     /// [`crate::Cause::Fields`].
+    ///
+    /// Fields of a device are exchanged after all earlier work of the producer streams ([`BindOptions::streams`]).
     pub fn exchange(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
+        self.begin(fields, None)
+    }
+
+    /// As [`PatternLinks::exchange`], in the order of streams: fields of the device are read and written after all work that these
+    /// streams were given before. Host fields start at once; they need a call of their own. The host waits for no peer and no device, except where fields of
+    /// new layouts need larger slots than any before: then for the progress threads of the processes that have to map them.
+    ///
+    /// All ranks give fields of the same kinds of memory in the same order. A field of the device needs the layout of its peers, up to
+    /// distances: an exchange whose fields differ in number, element type, extra dimensions or order of dimensions fails at both ranks
+    /// with [`crate::Cause::Fields`].
+    ///
+    /// Streams can be under capture: the graph then keeps the fields, and each launch of it exchanges them.
+    pub fn schedule_exchange(
+        &self,
+        fields: &[(&Pattern, &Field)],
+        streams: &[&Stream],
+    ) -> Result<Pending, Error> {
+        self.begin(fields, Some(streams))
+    }
+
+    fn begin(&self, fields: &[(&Pattern, &Field)], streams: Option<&[&Stream]>) -> Result<Pending, Error> {
+        let is_on_device = |(_, field): &&(&Pattern, &Field)| field.memory.device.is_some();
+        let count = fields.iter().filter(is_on_device).count();
+        let Some(on_device) = self.on_device.as_ref().filter(|_| count > 0) else {
+            return self.begin_host(fields);
+        };
+        match fields.iter().position(|field| !is_on_device(&field)) {
+            None => on_device.begin(fields, streams),
+            Some(field) => Err(Error::Mixed { field }),
+        }
+    }
+
+    fn begin_host(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
         // Most programs exchange the same fields again.
         let set = lock(&self.known)
             .last()
@@ -110,7 +164,10 @@ impl PatternLinks {
             return Err(Error::NoSuchPattern { field: at, patterns: self.patterns.len() });
         }
         if let Some(field) = fields.iter().position(|(_, field)| field.memory.device.is_some()) {
-            return Err(Error::NotOnHost { field, instead: "bind it with HaloExchange" });
+            return Err(Error::NotOnHost {
+                field,
+                instead: "make the links with PatternLinks::on_device, or bind it",
+            });
         }
         let describe =
             || unbound::set(&self.bound().links, Local::new(&self.bound().life.comm, fields)?).map(Arc::new);
@@ -141,24 +198,35 @@ impl PatternLinks {
         is_begun.then(|| Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None })
     }
 
-    /// Waits for the latest exchange, if there is one. Blocks.
+    /// The exchange of fields of the device with the number that [`Pending::epoch`] has returned.
+    #[doc(hidden)]
+    pub fn pending_on_device(&self, epoch: u64) -> Option<Pending> {
+        let halo = &self.on_device.as_ref()?.halo;
+        halo.has_begun(epoch).then(|| halo.pending_of(epoch))
+    }
+
+    /// Waits for the latest exchanges of host fields and of fields of the device, if there are any. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
-        self.bound().wait(self.bound().epoch())
+        self.bound().wait(self.bound().epoch())?;
+        self.on_device.as_ref().map_or(Ok(()), |on_device| on_device.halo.wait())
     }
 
     /// As [`crate::HaloExchange::reclaim`].
     pub fn reclaim(&self) -> bool {
-        self.bound().reclaim()
+        let host = self.bound().reclaim();
+        self.on_device.as_ref().is_none_or(|on_device| on_device.halo.reclaim()) && host
     }
 
-    /// The links of this rank.
+    /// The links of this rank; between two ranks, fields of devices have links of their own.
     pub fn links(&self) -> impl Iterator<Item = LinkInfo> {
-        self.bound().links.iter().map(LinkInfo::of)
+        let on_device = self.on_device.iter().flat_map(|on_device| on_device.halo.links());
+        self.bound().links.iter().map(LinkInfo::of).chain(on_device)
     }
 
     /// A table of this rank's links: peer, path, medium, and the bytes of a slot.
     pub fn explain(&self) -> String {
-        explain::unbound(self.bound())
+        let on_device = self.on_device.as_ref().map(|on_device| explain::unbound_on_device(&on_device.halo));
+        [explain::unbound(self.bound())].into_iter().chain(on_device).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -90,7 +90,7 @@ impl<'a> Twins<'a> {
         let copy = Operation::Copy { from: buffer()?, to: buffer()?, bytes };
         let bases: Vec<Address> = self.memories.iter().map(|memory| memory.at(0)).collect();
         let parts = [TablePart { ops: &regions.ops, ..TablePart::default() }];
-        let spec = TableSpec { parts: &parts, sources: &bases, targets: &bases, guard: None };
+        let spec = TableSpec { parts: &parts, sources: &bases, targets: &bases, ..TableSpec::default() };
         let pass = Operation::Pass(device.upload(&spec)?);
         let program = Program::compile(device, "bench.cu", include_str!("bench.cu"), &[])?;
         let empty = Operation::Kernel(program.kernel("empty")?);

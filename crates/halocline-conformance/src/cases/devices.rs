@@ -103,10 +103,10 @@ fn kind(numbers: &mut Numbers) -> Kind {
     Kind { element, extra }
 }
 
-/// A group of fields of one pattern, which lie where `home` says: in each scene.
-fn group<const N: usize>(
+/// A group of fields of one pattern, which lie where `home` says: in each scene. Their domains have layouts of so many forms.
+pub(super) fn group<const N: usize>(
     comm: &Stage<'_>,
-    numbers: &mut Numbers,
+    (numbers, forms): (&mut Numbers, usize),
     scenes: &mut [Scene; N],
     home: impl Fn(&mut Numbers) -> [Home; N],
 ) -> Outcome {
@@ -114,7 +114,7 @@ fn group<const N: usize>(
     let fields: Vec<(Kind, [Home; N], Vec<Form>)> = (0..1 + numbers.below(3))
         .map(|_| {
             let home = home(numbers);
-            (kind(numbers), home, (0..3).map(|_| form(numbers)).collect())
+            (kind(numbers), home, (0..forms).map(|_| form(numbers)).collect())
         })
         .collect();
     let form_of = |forms: &[Form], domain: u64| forms[domain as usize % forms.len()].clone();
@@ -164,7 +164,7 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let device = Home::Device(device_of(rig, comm.rank()));
         for _ in 0..1 + numbers.below(2) {
             let home = |numbers: &mut Numbers| [if numbers.one_in(5) { Home::Own } else { device }];
-            group(comm, &mut numbers, &mut scenes, home)?;
+            group(comm, (&mut numbers, 3), &mut scenes, home)?;
         }
         let [mut scene] = scenes;
         let paths = paths(comm);
@@ -187,7 +187,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let mut scenes = [Scene::default(), Scene::default()];
         let mut numbers = Numbers::new(seed);
         for _ in 0..1 + numbers.below(2) {
-            group(comm, &mut numbers, &mut scenes, |_| [Home::Own, Home::Device(device)])?;
+            group(comm, (&mut numbers, 3), &mut scenes, |_| [Home::Own, Home::Device(device)])?;
         }
         let paths = paths(comm);
         let link = paths[seed as usize % paths.len()];
@@ -241,7 +241,7 @@ fn of_host_alone<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let mut scene = Scene::of(pattern.clone(), subjects);
     match PatternLinks::new(comm, &[&pattern])?.exchange(&scene.fields()) {
         Err(Error::NotOnHost { field: 0, .. }) => {}
-        other => fail!("given to an unbound exchange: {other:?}"),
+        other => fail!("given to links for host fields: {other:?}"),
     }
     let options = by(LinkChoice::Auto).checked(true);
     let Some(halo) = bind_with(comm, &scene, options)? else { return Ok(()) };

@@ -9,6 +9,7 @@ mod fixture;
 mod flight;
 mod foreign;
 mod futures;
+mod given;
 mod layouts;
 mod lifetimes;
 mod line;
@@ -68,6 +69,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     packing::OF_HOST,
     &scheduled::cases::<Simulation>(),
     &devices::cases::<Simulation>(),
+    &given::cases::<Simulation>(),
     &mapped::cases::<Simulation>(),
     futures::CASES,
     threads::CASES,
@@ -108,5 +110,6 @@ pub(crate) const OF_FIELDS: &[&[Case]] = &[
 
 /// The cases of fields in memory of devices.
 pub(crate) fn on_devices<R: Rig>() -> Vec<Case> {
-    [&scheduled::cases::<R>()[..], &devices::cases::<R>(), &mapped::cases::<R>()].concat()
+    [&scheduled::cases::<R>()[..], &devices::cases::<R>(), &given::cases::<R>(), &mapped::cases::<R>()]
+        .concat()
 }

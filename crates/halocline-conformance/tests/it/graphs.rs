@@ -23,13 +23,13 @@ const ENOUGH: u64 = 1000;
 const OWNED: usize = 3;
 
 #[derive(Clone, Copy)]
-struct Setting {
-    options: fn(BindOptions) -> BindOptions,
-    inline: bool,
-    cut: Option<Cut>,
+pub(super) struct Setting {
+    pub(super) options: fn(BindOptions) -> BindOptions,
+    pub(super) inline: bool,
+    pub(super) cut: Option<Cut>,
 }
 
-const PUSH: Setting = Setting { options: |options| options, inline: true, cut: None };
+pub(super) const PUSH: Setting = Setting { options: |options| options, inline: true, cut: None };
 
 fn settings() -> impl Iterator<Item = Setting> {
     let paths: [fn(BindOptions) -> BindOptions; 3] = [
@@ -47,17 +47,17 @@ fn under(seeds: u64, setting: Setting, program: fn(&World, &Communicator, Settin
 }
 
 /// One rank of a periodic line, on a device of its own, with some sets of one field each.
-struct End {
+pub(super) struct End {
     world: World,
-    device: Device,
-    stream: Stream,
+    pub(super) device: Device,
+    pub(super) stream: Stream,
     rank: u64,
     cells: u64,
-    pattern: Pattern,
-    fields: Vec<DeviceArray<u64>>,
+    pub(super) pattern: Pattern,
+    pub(super) fields: Vec<DeviceArray<u64>>,
     /// The exchanges for which fields were filled, and those after which they were checked.
     filled: Arc<AtomicU64>,
-    checked: Arc<AtomicU64>,
+    pub(super) checked: Arc<AtomicU64>,
 }
 
 fn value(step: u64, cell: u64) -> u64 {
@@ -65,16 +65,25 @@ fn value(step: u64, cell: u64) -> u64 {
 }
 
 impl End {
-    fn new(world: &World, comm: &Communicator, fields: usize) -> Result<Self, Trouble> {
-        let device = devices(world, 2)?[comm.rank()].clone();
+    pub(super) fn new(world: &World, comm: &Communicator, fields: usize) -> Result<Self, Trouble> {
+        Self::on(&devices(world, 2)?[comm.rank()], world, comm, fields)
+    }
+
+    /// On this device.
+    pub(super) fn on(
+        device: &Device,
+        world: &World,
+        comm: &Communicator,
+        fields: usize,
+    ) -> Result<Self, Trouble> {
         let cells = OWNED * comm.size();
         let pattern = RegularGrid::new([cells]).periodic([true]).decompose(comm.size())?.pattern(comm, 1)?;
-        let fields = (0..fields).map(|_| DeviceArray::zeros(&device, &[OWNED + 2]));
+        let fields = (0..fields).map(|_| DeviceArray::zeros(device, &[OWNED + 2]));
         Ok(Self {
             world: world.clone(),
             stream: device.stream(Priority::Normal)?,
             fields: fields.collect::<Result<_, _>>()?,
-            device,
+            device: device.clone(),
             rank: comm.rank() as u64,
             cells: cells as u64,
             pattern,
@@ -111,7 +120,7 @@ impl End {
     }
 
     /// Gives a stream new values of the owned cells. In a graph they are new at each launch.
-    fn fill(&self, field: usize, stream: &Stream) -> Outcome {
+    pub(super) fn fill(&self, field: usize, stream: &Stream) -> Outcome {
         self.fill_by(field, stream, 1)
     }
 
@@ -131,7 +140,7 @@ impl End {
     }
 
     /// Gives a stream a check of all cells.
-    fn check(&self, field: usize, stream: &Stream) -> Outcome {
+    pub(super) fn check(&self, field: usize, stream: &Stream) -> Outcome {
         self.check_by(field, stream, 1)
     }
 
@@ -159,7 +168,7 @@ impl End {
         self.check(set, &self.stream)
     }
 
-    fn capture(&self, work: impl FnOnce() -> Outcome) -> Result<Graph, Trouble> {
+    pub(super) fn capture(&self, work: impl FnOnce() -> Outcome) -> Result<Graph, Trouble> {
         self.world.begin_capture(&self.stream)?;
         let done = work();
         let graph = self.world.end_capture(&self.stream)?;

@@ -5,6 +5,7 @@ mod device_guards;
 mod errors;
 mod faults;
 mod forged;
+mod given;
 mod graphs;
 mod hazards;
 mod holding;

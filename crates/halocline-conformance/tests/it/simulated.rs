@@ -67,7 +67,7 @@ fn exchanges_are_right_in_any_order_of_ranks_and_progress() {
 
 /// Cases that start threads of their own, which no world knows, whose tasks park their thread by themselves, or that have a world
 /// of their own.
-const OUTSIDE: [&str; 8] = [
+const OUTSIDE: [&str; 9] = [
     "threads::",
     "two_threads",
     "of_all_threads",
@@ -75,6 +75,7 @@ const OUTSIDE: [&str; 8] = [
     "scheduled::",
     "reduce::scheduled_and_awaited",
     "devices::",
+    "given::",
     "mapped::",
 ];
 

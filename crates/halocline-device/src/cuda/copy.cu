@@ -25,7 +25,11 @@
 // the thread that counts last. That thread fences and raises the flags (fences are cumulative). Stores of
 // earlier stream work became visible when that ended.
 //
-// LL slots have a kernel of their own, so that other tables do not pay for them. Each 8-byte word holds 4
+// A table with bases counts some addresses from bases that each launch gives, or from one that the receiver announces: their upper bits
+// name the base. A part with an announcement reads it once its waits are over. If the receiver expects another message, the part copies
+// nothing and says so. Blocks of such a table may execute several parts, one after the other.
+//
+// LL slots and bases have kernels of their own, so that other tables do not pay for them. Each 8-byte word holds 4
 // bytes of a message in its lower half, and the lower half of the epoch in its upper half. A word is stored
 // and loaded atomically, so no other ordering is needed. A warp polls the words of its units until all
 // carry the epoch, and checks the guard now and then.
@@ -66,6 +70,14 @@ struct Wait {
   u64 lag;
 };
 
+// Where the receiver announces the base of the message and what it expects, and what this side sends.
+struct Announced {
+  const u64 *words;
+  u64 sent;
+  u64 *differs; // becomes the address of `words` if the two differ
+  u64 unused;
+};
+
 // Units of one region and, for a block's first item, the flags to wait for and to raise.
 struct __align__(16) Item {
   Region region;
@@ -78,6 +90,8 @@ struct __align__(16) Item {
   u32 blocks; // that execute the part; 0: it neither waits nor raises
   u32 early;  // its sources may be read before its waits
   u64 *raised;
+  const Announced *announced; // or null
+  u64 then; // the first item of the part that the block executes next, or 0
 };
 
 // A part without copies.
@@ -101,8 +115,17 @@ struct Table {
   u32 odd;  // distance of the arrays for odd epochs from those for even epochs, in units of 16 bytes; 0: they are the same
 };
 
-static_assert(sizeof(Region) == 128 && sizeof(Item) == 192 && sizeof(Part) == 16, "as on the host");
-static_assert(sizeof(Wait) == 16 && sizeof(Table) == 128, "as on the host");
+// What a launch adds to addresses, by the number of their base.
+constexpr u32 BASES = 64;
+struct Bases {
+  u64 added[BASES];
+};
+
+static_assert(sizeof(Region) == 128 && sizeof(Item) == 208 && sizeof(Part) == 16, "as on the host");
+static_assert(sizeof(Wait) == 16 && sizeof(Announced) == 32 && sizeof(Table) == 128, "as on the host");
+
+// What a kernel can do beside plain copies.
+enum Kind { PLAIN, SLOTS, BASED };
 
 #ifdef __CUDACC__ // Otherwise a test runs this on the CPU, with its own definitions.
 __device__ __forceinline__ u64 load_word(const u64 *word) {
@@ -217,9 +240,38 @@ __device__ __forceinline__ void pause(u32 looks) {
 
 __device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_word(table.guard) == 0; }
 
+// Loads an item, 4 bytes per thread.
+constexpr u32 WORDS = sizeof(Item) / 4;
+constexpr u32 WARPS = THREADS / LANES;
+
+// Items in shared memory: the first one of the block, for even and for odd epochs, then one for each warp.
+constexpr u32 HEADS = 2, ITEMS = HEADS + WARPS;
+
+// Addresses of bases have the highest bit, and from bit 48 on the number of their base: one that the launch gives, or `ANNOUNCED`.
+constexpr u32 NUMBER = 48, ANNOUNCED = 127;
+constexpr u64 ANNOUNCED_BASE = (1ull << 15 | ANNOUNCED) << NUMBER | 1ull << (NUMBER - 1);
+
+// What the threads of a block share.
+struct Shared {
+  Item items[ITEMS];
+  u64 epoch;
+  u64 announced; // what to add to addresses in the message
+  u32 well, good;
+};
+
+// Whether the receiver expects what this side sends; if so, learns where.
+__device__ __forceinline__ bool is_expected(const Announced &announced, Shared &shared) {
+  if (load_word(announced.words + 1) != announced.sent) {
+    store_word(announced.differs, (u64)announced.words);
+    return false;
+  }
+  shared.announced = load_word(announced.words) - ANNOUNCED_BASE;
+  return true;
+}
+
 // Waits before a block's first store: its first warp polls all flags of the part. Returns whether the part
 // may copy. Checks the guard now and then: if it is set, the wait ends.
-__device__ __forceinline__ bool may_store(const Table &table, const Item &item, u64 epoch, u32 &good) {
+template <Kind KIND> __device__ __forceinline__ bool may_store(const Table &table, const Item &item, u64 epoch, Shared &shared) {
   if (threadIdx.x < LANES) {
     bool well = is_well(table);
     for (u32 at = threadIdx.x; at < item.waits; at += LANES) {
@@ -233,10 +285,20 @@ __device__ __forceinline__ bool may_store(const Table &table, const Item &item, 
       well &= far < POISON || table.guard == nullptr;
     }
     well = __all_sync(~0u, well);
-    if (threadIdx.x == 0) good = well;
+    if (threadIdx.x == 0) {
+      if (KIND == BASED && well && item.announced != nullptr) well = is_expected(*item.announced, shared);
+      shared.good = well;
+    }
   }
   __syncthreads();
-  return good;
+  return shared.good;
+}
+
+// What to add to an address of the table.
+__device__ __forceinline__ u64 added(u64 address, const Bases *bases, const Shared &shared) {
+  if ((i64)address >= 0) return 0;
+  const u32 number = address >> NUMBER & ANNOUNCED;
+  return number == ANNOUNCED ? shared.announced : bases->added[number];
 }
 
 template <typename UNIT> __device__ __forceinline__ void store_unit(const Region &, u64 target, UNIT value) { *(UNIT *)target = value; }
@@ -264,10 +326,11 @@ template <> __device__ __forceinline__ void store_unit(const Region &region, u64
 // Called by all threads of a block, each for its own units. Warps need not arrive together, except where an
 // early item (a block's first one) waits. `GATED`: loads as much as possible, then waits. Returns whether
 // the block may copy.
-template <typename UNIT, bool CELLS, bool GATED>
-__device__ __forceinline__ bool move_units(const Table &table, const Item &item, u64 epoch, u32 &good) {
+template <typename UNIT, bool CELLS, bool GATED, Kind KIND>
+__device__ __forceinline__ bool move_units(const Table &table, const Item &item, const Bases *bases, u64 epoch, Shared &shared) {
   constexpr u32 AT_ONCE = GATED ? 2 : 4; // accesses in flight per thread; more exceed the registers while waiting
   const Region &region = item.region;
+  const u64 source_added = KIND == BASED ? added(region.source, bases, shared) : 0;
 #pragma unroll 1
   for (u32 base = 0; base < item.units; base += THREADS * AT_ONCE) {
     u64 from[AT_ONCE], to[AT_ONCE];
@@ -278,6 +341,7 @@ __device__ __forceinline__ bool move_units(const Table &table, const Item &item,
         // The last threads of an item read its last unit again, and store nothing.
         const u32 unit = min(base + at * THREADS + threadIdx.x, item.units - 1);
         locate<CELLS, !CELLS && sizeof(UNIT) == sizeof(uint4)>(region, item.first + unit, from[at], to[at]);
+        from[at] += source_added;
         if (!CELLS) values[at] = __ldcg((const UNIT *)from[at]);
       }
     }
@@ -285,10 +349,11 @@ __device__ __forceinline__ bool move_units(const Table &table, const Item &item,
     for (u32 at = 0; at < AT_ONCE; at++) {
       if (CELLS && base + at * THREADS < item.units) values[at] = __ldcg((const UNIT *)from[at]);
     }
-    if (GATED && base == 0 && item.early && !may_store(table, item, epoch, good)) return false;
+    if (GATED && base == 0 && item.early && !may_store<KIND>(table, item, epoch, shared)) return false;
+    const u64 target_added = KIND == BASED ? added(region.target, bases, shared) : 0;
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < item.units) store_unit(region, to[at], values[at]);
+      if (base + at * THREADS + threadIdx.x < item.units) store_unit(region, to[at] + target_added, values[at]);
     }
   }
   return true;
@@ -314,7 +379,7 @@ constexpr u32 SLOT_AT_ONCE = 2; // accesses in flight per thread
 
 // Copies units into a slot.
 template <typename UNIT, bool CELLS, bool GATED>
-__device__ __forceinline__ bool write_slot(const Table &table, const Item &item, u64 epoch, u32 &good) {
+__device__ __forceinline__ bool write_slot(const Table &table, const Item &item, u64 epoch, Shared &shared) {
 #pragma unroll 1
   for (u32 base = 0; base < item.units; base += THREADS * SLOT_AT_ONCE) {
     u64 to[SLOT_AT_ONCE];
@@ -328,7 +393,7 @@ __device__ __forceinline__ bool write_slot(const Table &table, const Item &item,
         values[at] = __ldcg((const UNIT *)from);
       }
     }
-    if (GATED && base == 0 && item.early && !may_store(table, item, epoch, good)) return false;
+    if (GATED && base == 0 && item.early && !may_store<SLOTS>(table, item, epoch, shared)) return false;
 #pragma unroll
     for (u32 at = 0; at < SLOT_AT_ONCE; at++) {
       if (base + at * THREADS + threadIdx.x < item.units) {
@@ -376,29 +441,29 @@ template <typename UNIT, bool CELLS> __device__ __forceinline__ bool read_slot(c
   return true;
 }
 
-template <bool CELLS, bool GATED, bool SLOTS>
-__device__ __forceinline__ bool move_as(const Table &table, const Item &item, u64 epoch, u32 &good) {
-  if constexpr (SLOTS) {
+template <bool CELLS, bool GATED, Kind KIND>
+__device__ __forceinline__ bool move_as(const Table &table, const Item &item, const Bases *bases, u64 epoch, Shared &shared) {
+  if constexpr (KIND == SLOTS) {
     switch (item.region.log_unit) {
-    case WRITTEN: return write_slot<u32, CELLS, GATED>(table, item, epoch, good);
-    case WRITTEN + 1: return write_slot<uint2, CELLS, GATED>(table, item, epoch, good);
+    case WRITTEN: return write_slot<u32, CELLS, GATED>(table, item, epoch, shared);
+    case WRITTEN + 1: return write_slot<uint2, CELLS, GATED>(table, item, epoch, shared);
     case AWAITED: return read_slot<u32, CELLS>(table, item, epoch);
     case AWAITED + 1: return read_slot<uint2, CELLS>(table, item, epoch);
     }
   }
   switch (item.region.log_unit) {
-  case 0: return move_units<u8, CELLS, GATED>(table, item, epoch, good);
-  case 1: return move_units<unsigned short, CELLS, GATED>(table, item, epoch, good);
-  case 2: return move_units<u32, CELLS, GATED>(table, item, epoch, good);
-  case 3: return move_units<uint2, CELLS, GATED>(table, item, epoch, good);
-  default: return move_units<uint4, CELLS, GATED>(table, item, epoch, good);
+  case 0: return move_units<u8, CELLS, GATED, KIND>(table, item, bases, epoch, shared);
+  case 1: return move_units<unsigned short, CELLS, GATED, KIND>(table, item, bases, epoch, shared);
+  case 2: return move_units<u32, CELLS, GATED, KIND>(table, item, bases, epoch, shared);
+  case 3: return move_units<uint2, CELLS, GATED, KIND>(table, item, bases, epoch, shared);
+  default: return move_units<uint4, CELLS, GATED, KIND>(table, item, bases, epoch, shared);
   }
 }
 
-template <bool GATED, bool SLOTS>
-__device__ __forceinline__ bool move_item(const Table &table, const Item &item, u64 epoch, u32 &good) {
-  if (item.region.cell_loop) return move_as<true, GATED, SLOTS>(table, item, epoch, good);
-  return move_as<false, GATED, SLOTS>(table, item, epoch, good);
+template <bool GATED, Kind KIND>
+__device__ __forceinline__ bool move_item(const Table &table, const Item &item, const Bases *bases, u64 epoch, Shared &shared) {
+  if (item.region.cell_loop) return move_as<true, GATED, KIND>(table, item, bases, epoch, shared);
+  return move_as<false, GATED, KIND>(table, item, bases, epoch, shared);
 }
 
 // Parts without copies, in one block: one part per thread; no part delays another.
@@ -430,20 +495,15 @@ __device__ void do_bare(const Table &table, u64 epoch) {
   }
 }
 
-// Loads an item, 4 bytes per thread.
-constexpr u32 WORDS = sizeof(Item) / 4;
-constexpr u32 WARPS = THREADS / LANES;
-
-// Items in shared memory: the first one of the block, for even and for odd epochs, then one for each warp.
-constexpr u32 HEADS = 2, ITEMS = HEADS + WARPS;
-
 __device__ __forceinline__ u32 word_of(const Item *items, u32 item, u32 word) { return ((const u32 *)(items + item))[word]; }
 
 // Executes the items of a block in order; the first one is loaded. Each warp executes the others
 // independently, so that some load while others store. Returns whether it may copy.
-template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, Item (&items)[ITEMS], u32 first, u64 epoch, u32 &good) {
+template <Kind KIND>
+__device__ __forceinline__ bool carry(const Table &table, const Bases *bases, u32 first, u64 epoch, Shared &shared) {
   static_assert(WORDS > LANES && WORDS <= 2 * LANES, "two words a thread");
   const u32 lane = threadIdx.x % LANES;
+  Item(&items)[ITEMS] = shared.items;
   const Item *const all = of_epoch(table.items, table, epoch);
   for (u32 at = first;;) {
     const u32 next = items[at].next;
@@ -452,7 +512,7 @@ template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, 
       ahead[0] = word_of(all, next, lane);
       if (lane < WORDS - LANES) ahead[1] = word_of(all, next, LANES + lane);
     }
-    if (!move_item<true, SLOTS>(table, items[at], epoch, good)) return false;
+    if (!move_item<true, KIND>(table, items[at], bases, epoch, shared)) return false;
     if (next == 0) return true;
     at = HEADS + threadIdx.x / LANES;
     __syncwarp();
@@ -463,15 +523,40 @@ template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, 
   }
 }
 
-// What the threads of a block share.
-struct Shared {
-  Item items[ITEMS];
-  u64 epoch;
-  u32 well, good;
-};
+// Executes a block's part, whose first item is loaded; the last block of the part sets its flags.
+template <Kind KIND>
+__device__ __forceinline__ void execute(const Table &table, const Bases *bases, u32 first, u64 epoch, Shared &shared) {
+  const Item &head = shared.items[first];
+  bool may = shared.well;
+  const bool is_gated = head.waits != 0 || (KIND == BASED && head.announced != nullptr);
+  if (may && is_gated && !head.early) may = may_store<KIND>(table, head, epoch, shared);
+  if (may && head.next == 0 && !head.early) {
+    const bool all = move_item<false, KIND>(table, head, bases, epoch, shared);
+    if constexpr (KIND == SLOTS) may = all;
+  } else if (may) {
+    may = carry<KIND>(table, bases, first, epoch, shared);
+  }
+  if (head.raises == 0) return;
+  if constexpr (KIND == SLOTS) may = __syncthreads_and(may);
+  else __syncthreads();
+  if (threadIdx.x != 0) return;
+  fence_system();
+  if (head.blocks != 1) {
+    const u64 mine = may ? 1 : 1 | 1ull << 32;
+    const u64 done = atomicAdd(table.done + head.part, mine) + mine;
+    if ((u32)done != head.blocks) return;
+    table.done[head.part] = 0;
+    fence_system();
+    may = done >> 32 == 0;
+  }
+  if (!may) return;
+  store_word(head.raised, epoch);
+  for (u32 at = 1; at < head.raises; at++) store_word(of_epoch(table.raises, table, epoch)[head.raise + at], epoch);
+}
 
 // `COUNTED`: the epoch is the next one of a counter, whose address is `given`.
-template <bool SLOTS, bool COUNTED> __device__ __forceinline__ void copy(const Table &table, u64 given, Shared &shared) {
+template <Kind KIND, bool COUNTED>
+__device__ __forceinline__ void copy(const Table &table, const Bases *bases, u64 given, Shared &shared) {
   u32 block = blockIdx.x;
   u64 epoch = given;
   if (table.bare != 0 || table.first_count != 0) {
@@ -506,55 +591,60 @@ template <bool SLOTS, bool COUNTED> __device__ __forceinline__ void copy(const T
     epoch = shared.epoch;
     if (table.odd != 0) first = epoch & 1;
   }
-  const Item &head = shared.items[first];
-  bool may = shared.well;
-  if (may && head.waits != 0 && !head.early) may = may_store(table, head, epoch, shared.good);
-  if (may && head.next == 0 && !head.early) {
-    const bool all = move_item<false, SLOTS>(table, head, epoch, shared.good);
-    if constexpr (SLOTS) may = all;
-  } else if (may) {
-    may = carry<SLOTS>(table, shared.items, first, epoch, shared.good);
+  if constexpr (KIND != BASED) return execute<KIND>(table, bases, first, epoch, shared);
+  for (;;) {
+    const u64 then = shared.items[first].then;
+    execute<KIND>(table, bases, first, epoch, shared);
+    if (then == 0) return;
+    // All warps are done with the items.
+    __syncthreads();
+    if (threadIdx.x < WORDS) ((u32 *)&shared.items[first])[threadIdx.x] = word_of(of_epoch(table.items, table, epoch), then, threadIdx.x);
+    if (threadIdx.x == WORDS) shared.well = is_well(table);
+    __syncthreads();
   }
-  if (head.raises == 0) return;
-  if constexpr (SLOTS) may = __syncthreads_and(may);
-  else __syncthreads();
-  if (threadIdx.x != 0) return;
-  fence_system();
-  if (head.blocks != 1) {
-    const u64 mine = may ? 1 : 1 | 1ull << 32;
-    const u64 done = atomicAdd(table.done + head.part, mine) + mine;
-    if ((u32)done != head.blocks) return;
-    table.done[head.part] = 0;
-    fence_system();
-    may = done >> 32 == 0;
-  }
-  if (!may) return;
-  store_word(head.raised, epoch);
-  for (u32 at = 1; at < head.raises; at++) store_word(of_epoch(table.raises, table, epoch)[head.raise + at], epoch);
 }
 
+// Tables with bases have a compilation of their own (`HALOCLINE_BASED`): most programs have none.
+#ifndef HALOCLINE_BASED
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
   __shared__ Shared shared;
-  copy<false, false>(table, epoch, shared);
+  copy<PLAIN, false>(table, nullptr, epoch, shared);
 }
 
 // The kernel for tables with parts that write or read slots.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll(const __grid_constant__ Table table, u64 epoch) {
   __shared__ Shared shared;
-  copy<true, false>(table, epoch, shared);
+  copy<SLOTS, false>(table, nullptr, epoch, shared);
 }
 
 // The same for the next epoch of a counter.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_counted(const __grid_constant__ Table table, u64 *counter) {
   __shared__ Shared shared;
-  copy<false, true>(table, (u64)counter, shared);
+  copy<PLAIN, true>(table, nullptr, (u64)counter, shared);
   __syncthreads();
   if (threadIdx.x == 0) count_block(counter);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll_counted(const __grid_constant__ Table table, u64 *counter) {
   __shared__ Shared shared;
-  copy<true, true>(table, (u64)counter, shared);
+  copy<SLOTS, true>(table, nullptr, (u64)counter, shared);
   __syncthreads();
   if (threadIdx.x == 0) count_block(counter);
 }
+#endif
+
+#if defined(HALOCLINE_BASED) || !defined(__CUDACC__)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+halocline_copy_based(const __grid_constant__ Table table, u64 epoch, const __grid_constant__ Bases bases) {
+  __shared__ Shared shared;
+  copy<BASED, false>(table, &bases, epoch, shared);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+halocline_copy_based_counted(const __grid_constant__ Table table, u64 *counter, const __grid_constant__ Bases bases) {
+  __shared__ Shared shared;
+  copy<BASED, true>(table, &bases, (u64)counter, shared);
+  __syncthreads();
+  if (threadIdx.x == 0) count_block(counter);
+}
+#endif

@@ -2,13 +2,13 @@
 
 use super::api::{WordOp, capture, code};
 use super::context::Primary;
-use super::gpu::{CopyKernels, CudaDriver, ENABLED, events};
+use super::gpu::{CudaDriver, ENABLED, events};
 use super::module::Function;
-use super::table::{Argument, Cut, THREADS};
+use super::table::{Argument, Bases, Cut, Kind, THREADS};
 use crate::deferred_free;
 use crate::driver::{
-    Address, Capture, Connection, Driver, Epoch, MOST_COUNTED_BLOCKS, MemorySpace, Place, Priority, RawEvent,
-    RawStream, RawTable, TableSpec, ValueOp,
+    Address, Base, Capture, Connection, Driver, Epoch, MOST_COUNTED_BLOCKS, MemorySpace, Place, Priority,
+    RawEvent, RawStream, RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
@@ -26,6 +26,7 @@ struct CudaTable {
     base: Address,
     /// Of each work, with the blocks of a launch.
     works: Vec<(Argument, c_uint)>,
+    bases: Vec<Base>,
     /// For an epoch that the launch gives, and for one that a counter gives.
     kernels: [Function; 2],
     waiting_blocks: u32,
@@ -469,8 +470,11 @@ unsafe impl Driver for CudaDriver {
         let of = (self.multiprocessors, &Tuning::HOPPER);
         let cut = |at| Cut::of_work((works, at), of, |address, bytes| self.reach(address, bytes));
         let cuts = (0..works.len()).map(cut).collect::<Result<Vec<_>, _>>()?;
-        let CopyKernels { plain, ll } = self.kernels()?;
-        let kernels = if cuts[0].has_ll() { ll } else { plain };
+        let kernels = match cuts[0].kind() {
+            Kind::Plain => self.kernels()?.plain,
+            Kind::Ll => self.kernels()?.ll,
+            Kind::Based => self.based_kernels()?,
+        };
         let blocks: Vec<c_uint> = cuts.iter().map(Cut::blocks).collect();
         let waiting_blocks = cuts.iter().map(Cut::waiting_blocks).max().unwrap_or(0);
         let (size, mut base) = (cuts.iter().map(Cut::size).sum::<usize>(), 0);
@@ -482,6 +486,7 @@ unsafe impl Driver for CudaDriver {
             device: self.ordinal,
             base,
             works: arguments.into_iter().zip(blocks).collect(),
+            bases: works[0].bases.to_vec(),
             kernels,
             waiting_blocks,
             launches: AtomicUsize::new(0),
@@ -518,7 +523,13 @@ unsafe impl Driver for CudaDriver {
         self.last("cuMemFree", || unsafe { (self.api.free)(table.base) });
     }
 
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError> {
+    unsafe fn launch(
+        &self,
+        stream: RawStream,
+        table: RawTable,
+        epoch: Epoch,
+        bases: &[Address],
+    ) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         let handle = table.0;
         // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it. So it is the
@@ -544,11 +555,20 @@ unsafe impl Driver for CudaDriver {
                 counter
             }
         };
+        let fits = bases.len() == table.bases.len()
+            && table.bases.iter().zip(bases).all(|(base, &at)| base.fits(at));
+        if !fits {
+            let what = format!("copy table {handle:#x} has other bases than {bases:x?}");
+            let (call, code, device) = ("cuLaunchKernel", code::INVALID_VALUE, self.ordinal);
+            return Err(DeviceError::Refused { device, call, code, what });
+        }
         let launch = table.launches.fetch_add(1, Ordering::Relaxed);
         let mut argument = argument.of_launch(launch);
-        let arguments: [*mut c_void; 2] = [(&raw mut argument).cast(), (&raw mut epoch).cast()];
-        // SAFETY: the kernel takes an `Argument` and an epoch or the address of a counter, at which `arguments` points; CUDA copies both
-        // during the call. `reach_word` has checked that this device reaches the counter, which the caller keeps valid. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is
+        let mut bases = Bases::new(&table.bases, bases);
+        let arguments: [*mut c_void; 3] =
+            [(&raw mut argument).cast(), (&raw mut epoch).cast(), (&raw mut bases).cast()];
+        // SAFETY: the kernel takes an `Argument`, an epoch or the address of a counter, and bases if its table has some, at which `arguments`
+        // points; CUDA copies them during the call. `reach_word` has checked that this device reaches the counter, which the caller keeps valid. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is
         // over, and of the memory of the table, which the caller keeps valid until then. The module of the kernel is
         // held by `self.kernels`.
         unsafe { kernel.launch(self, stream, [blocks, 1, 1], [THREADS, 1, 1], &arguments) }

@@ -24,6 +24,8 @@ pub struct CudaDriver {
     peers: Mutex<Vec<Arc<Primary>>>,
     /// The kernels of copy tables once loaded; a failure is retried.
     kernels: Mutex<Option<(CopyKernels, Module)>>,
+    /// The same for tables with bases.
+    based: Mutex<Option<([Function; 2], Module)>>,
     pub(super) primary: Arc<Primary>,
 }
 
@@ -68,6 +70,7 @@ impl CudaDriver {
             failure: OnceLock::new(),
             peers: Mutex::default(),
             kernels: Mutex::default(),
+            based: Mutex::default(),
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
@@ -242,6 +245,22 @@ impl CudaDriver {
             plain: [module.function("halocline_copy")?, module.function("halocline_copy_counted")?],
             ll: [module.function("halocline_copy_ll")?, module.function("halocline_copy_ll_counted")?],
         };
+        *loaded = Some((kernels, module));
+        Ok(kernels)
+    }
+
+    /// The kernels of copy tables with bases: for an epoch that the launch gives, and for one that a counter gives.
+    pub(super) fn based_kernels(&self) -> Result<[Function; 2], DeviceError> {
+        let mut loaded = self.based.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((kernels, _)) = *loaded {
+            return Ok(kernels);
+        }
+        let compiler = super::Compiler::load_for(self.version()?)?;
+        let options = ["-DHALOCLINE_BASED"];
+        let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &options, self.capability()?)?;
+        let module = Module::load(self, &compiled)?;
+        let kernels =
+            [module.function("halocline_copy_based")?, module.function("halocline_copy_based_counted")?];
         *loaded = Some((kernels, module));
         Ok(kernels)
     }

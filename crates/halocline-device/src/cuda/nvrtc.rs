@@ -6,11 +6,15 @@ use crate::variable::Variable;
 use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Names the only library to try.
 const CHOICE: &str = "HALOCLINE_NVRTC";
 /// File names of the library, newest first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+
+/// Held by the thread that compiles.
+static COMPILING: Mutex<()> = Mutex::new(());
 
 type Program = usize;
 
@@ -187,6 +191,8 @@ impl Compiler {
         let options: Vec<&str> = [&architecture[..], "--std=c++17"].iter().chain(options).copied().collect();
         let (major, minor) = self.version;
         let key = format!("nvrtc {major}.{minor}\n{}\n{source}", options.join("\n"));
+        // One rank of a process compiles, and the others find the result.
+        let _alone = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(code) = cache::find(&key) {
             return Ok(Compiled { code, target, cached: true, nvrtc: self.version });
         }

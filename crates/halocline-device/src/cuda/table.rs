@@ -10,12 +10,13 @@
 //! an aligned body and its two ends. Listed cells that form few long runs become plain loops. So the kernel
 //! handles one shape only.
 
-use crate::driver::{Address, Signal, Slot, TableSpec};
+use crate::driver::{Address, Base, Signal, Slot, TableSpec};
 use crate::error::DeviceError;
 use crate::tuning::Tuning;
 use halocline_plan::copy::{CellRun, CopyOp};
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,6 +49,15 @@ pub(super) struct Wait {
     lag: u64,
 }
 
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Announced {
+    words: u64,
+    sent: u64,
+    differs: u64,
+    unused: u64,
+}
+
 /// The work unit of a block and, for a block's first item, the flags to wait for and to raise.
 #[repr(C, align(16))]
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +75,8 @@ struct Item {
     blocks: u32,
     early: u32,
     raised: u64,
+    announced: u64,
+    then: u64,
 }
 
 /// The flags that a part waits for and raises, as ranges of all flags; the kernel reads it for parts
@@ -86,6 +98,8 @@ struct Piece {
     units: u32,
     /// The next piece of the block; an index into `later`.
     next: Option<usize>,
+    /// The first piece of the part that the block executes next; an index into `following`.
+    then: Option<usize>,
 }
 
 /// A part with copies.
@@ -95,6 +109,10 @@ struct Copies {
     beside: bool,
     /// Whether its blocks may wait: for flags, or for LL words of its source.
     waits: bool,
+    /// The index of its announcement.
+    announced: Option<usize>,
+    /// The blocks of the part before execute it, too.
+    follows: bool,
     regions: Range<usize>,
     units: u64,
 }
@@ -105,6 +123,8 @@ struct Tied {
     part: Part,
     early: bool,
     waits: bool,
+    announced: Option<usize>,
+    follows: bool,
     blocks: u32,
 }
 
@@ -129,11 +149,45 @@ pub(super) struct Argument {
 // The kernel asserts the same sizes.
 const _: () = assert!(
     size_of::<Region>() == 128
-        && size_of::<Item>() == 192
+        && size_of::<Item>() == 208
+        && size_of::<Announced>() == 32
         && size_of::<Part>() == 16
         && size_of::<Wait>() == 16
         && size_of::<Argument>() == 128
 );
+
+/// The first piece of a block, in a part.
+#[derive(Debug, Clone, Copy)]
+enum Head {
+    /// An index into [`Cut::pieces`].
+    OfBlock(usize),
+    /// An index into [`Cut::following`].
+    Following(usize),
+}
+
+/// What a launch adds to addresses, by the number of their base.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bases([u64; Base::MOST]);
+
+impl Bases {
+    /// For bases at these addresses.
+    pub(super) fn new(bases: &[Base], given: &[Address]) -> Self {
+        let mut added = [0; Base::MOST];
+        for (number, (base, given)) in bases.iter().zip(given).enumerate() {
+            added[number] = base.added(number, *given);
+        }
+        Self(added)
+    }
+}
+
+/// The kernel that executes a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Ll,
+    Based,
+}
 
 /// A table split into pieces, before its layout in memory.
 #[derive(Debug, Default)]
@@ -148,13 +202,17 @@ pub(super) struct Cut {
     pieces: Vec<Piece>,
     /// Further pieces of tied parts.
     later: Vec<Piece>,
+    /// The first pieces of parts that blocks of other parts execute, by the index of their part in `tied`.
+    following: Vec<(Piece, usize)>,
     /// Flags raised by parts that neither wait nor copy, up to the capacity.
     first: Vec<Address>,
     waits: Vec<Wait>,
     raises: Vec<u64>,
     cells: Vec<[u32; 2]>,
+    announced: Vec<Announced>,
     guard: u64,
     has_ll: bool,
+    is_based: bool,
 }
 
 impl Cut {
@@ -176,7 +234,11 @@ impl Cut {
         mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Result<Self, DeviceError> {
         let spec = &works[number];
-        let mut cut = Self::default();
+        let mut reach = |address, bytes| match Base::of(address) {
+            None => reach(address, bytes),
+            Some(from) => reach_from(spec.bases, from, (address, bytes)),
+        };
+        let mut cut = Self { is_based: !spec.bases.is_empty(), ..Self::default() };
         let mut reach_word = |address: Address| {
             reach(address, 8)?;
             if address.is_multiple_of(8) { Ok(address) } else { Err(DeviceError::Misaligned { address }) }
@@ -218,7 +280,16 @@ impl Cut {
                 let is_awaited = part.slot == Slot::Awaited;
                 let (early, waits) = (part.early && !is_awaited, draft.waits > 0 || is_awaited);
                 cut.has_ll |= part.slot != Slot::None;
-                copies.push(Copies { part: draft, early, beside: part.beside, waits, regions, units });
+                let announced = part.announced.map(|announced| {
+                    let crate::Announced { address: words, sent, differs } = announced;
+                    cut.announced.push(Announced { words, sent, differs, unused: 0 });
+                    cut.is_based = true;
+                    cut.announced.len() - 1
+                });
+                let beside = part.beside;
+                let follows = part.follows && (waits || draft.raises > 0);
+                let part = draft;
+                copies.push(Copies { part, early, beside, waits, announced, follows, regions, units });
             } else if draft.waits + draft.raises > 0 {
                 cut.bare.push(draft);
             }
@@ -239,13 +310,19 @@ impl Cut {
     /// Number of blocks that may wait.
     pub(super) fn waiting_blocks(&self) -> u32 {
         let bare = self.bare.iter().any(|part| part.waits > 0);
-        let tied = self.tied.iter().filter(|tied| tied.waits).map(|tied| tied.blocks);
-        tied.sum::<u32>() + u32::from(bare)
+        // Parts with the same blocks: one of them that waits is enough.
+        let together = self.tied.chunk_by(|_, next| next.follows);
+        let waiting = together.filter(|parts| parts.iter().any(|tied| tied.waits));
+        waiting.map(|parts| parts[0].blocks).sum::<u32>() + u32::from(bare)
     }
 
-    /// Whether the table needs the kernel for the LL protocol.
-    pub(super) fn has_ll(&self) -> bool {
-        self.has_ll
+    /// The kernel that the table needs: none uses the LL protocol and bases.
+    pub(super) fn kind(&self) -> Kind {
+        match (self.is_based, self.has_ll) {
+            (true, _) => Kind::Based,
+            (false, true) => Kind::Ll,
+            (false, false) => Kind::Plain,
+        }
     }
 
     fn cut_parts(&mut self, parts: &[Copies], multiprocessors: u64, tuning: &Tuning) {
@@ -256,18 +333,36 @@ impl Cut {
         let carriers = blocks_of(if is_beside { tuning.waiting.min(tuning.beside) } else { tuning.waiting });
         let waiting: u64 = parts.iter().filter(|copies| copies.waits).map(|copies| copies.units).sum();
         let is_tied = |copies: &&Copies| copies.waits || copies.part.raises > 0;
-        for Copies { part, early, waits, regions, units, .. } in parts.iter().filter(is_tied) {
-            // Parts that wait share a number of blocks, each with about one item.
-            let share = u128::from(carriers) * u128::from(*units);
+        let tied: Vec<&Copies> = parts.iter().filter(is_tied).collect();
+        // The first pieces of the blocks that execute the parts in hand: in `pieces`, or in `following`.
+        let mut heads: Vec<Head> = Vec::new();
+        for (at, copies) in tied.iter().enumerate() {
+            let Copies { part, early, waits, announced, regions, units, .. } = copies;
+            let follows = copies.follows && !heads.is_empty();
+            // Parts that wait share a number of blocks, each with about one item. So do all that follow one.
+            let followers = tied[at + 1..].iter().take_while(|next| next.follows);
+            let together: u64 = once(copies).chain(followers).map(|copies| copies.units).sum();
+            let share = u128::from(carriers) * u128::from(together);
             // A single block has no other blocks to count.
             let share = match regions.len() {
-                1 if *units <= u64::from(tuning.alone) => 1,
+                _ if follows => heads.len() as u64,
+                1 if *units <= u64::from(tuning.alone) && together == *units => 1,
                 _ => share.div_ceil(u128::from(waiting.max(1))) as u64,
             };
             let of = if *waits || share == 1 { (*units, share) } else { all };
             let pieces = self.cut_regions(regions.clone(), of, most);
-            let blocks = self.add_pieces(pieces, if *waits { share } else { u64::MAX }) as u32;
-            self.tied.push(Tied { part: *part, early: *early && part.waits > 0, waits: *waits, blocks });
+            let early = *early && part.waits > 0;
+            let blocks = match follows {
+                true => self.add_following(pieces, &mut heads),
+                false => {
+                    let first = self.pieces.len();
+                    let blocks = self.add_pieces(pieces, if *waits { share } else { u64::MAX });
+                    heads = (first..first + blocks).map(Head::OfBlock).collect();
+                    blocks
+                }
+            };
+            let (waits, announced, blocks) = (*waits, *announced, blocks as u32);
+            self.tied.push(Tied { part: *part, early, waits, announced, follows, blocks });
         }
         for copies in parts.iter().filter(|copies| !is_tied(copies)) {
             let pieces = self.cut_regions(copies.regions.clone(), all, most);
@@ -286,6 +381,25 @@ impl Cut {
         blocks
     }
 
+    /// Distributes pieces over blocks that execute an earlier part first. Returns the number of blocks.
+    fn add_following(&mut self, mut pieces: Vec<Piece>, heads: &mut [Head]) -> usize {
+        let blocks = pieces.len().min(heads.len());
+        for at in blocks..pieces.len() {
+            pieces[at - blocks].next = Some(self.later.len() + at - blocks);
+        }
+        self.later.extend(pieces.drain(blocks..));
+        for (head, piece) in heads.iter_mut().zip(pieces) {
+            let then = Some(self.following.len());
+            match *head {
+                Head::OfBlock(at) => self.pieces[at].then = then,
+                Head::Following(at) => self.following[at].0.then = then,
+            }
+            *head = Head::Following(self.following.len());
+            self.following.push((piece, self.tied.len()));
+        }
+        blocks
+    }
+
     /// Splits regions into pieces of at most `most` units, for `blocks` blocks with `units` units in all;
     /// long pieces come first.
     fn cut_regions(&self, regions: Range<usize>, (units, blocks): (u64, u64), most: u64) -> Vec<Piece> {
@@ -296,7 +410,7 @@ impl Cut {
             let units = self.units[region];
             pieces.extend((0..units).step_by(per_piece as usize).map(|first| {
                 let units = per_piece.min(units - first);
-                Piece { region, first, units, next: None }
+                Piece { region, first, units, next: None, then: None }
             }));
         }
         pieces.sort_by_key(|piece| Reverse(piece.units));
@@ -420,7 +534,8 @@ impl Cut {
         }
         let mut first = [0; RAISES];
         first[..self.first.len()].copy_from_slice(&self.first);
-        let items = self.items();
+        let announced = base + put(&mut bytes, &self.announced);
+        let items = self.items(announced);
         let argument = Argument {
             first,
             items: base + put(&mut bytes, &items),
@@ -437,8 +552,9 @@ impl Cut {
         (bytes, argument)
     }
 
-    fn items(&self) -> Vec<Item> {
-        let tied = self.tied.iter().zip(0..);
+    /// `announced` is the address of the announcements.
+    fn items(&self, announced: Address) -> Vec<Item> {
+        let tied = self.tied.iter().zip(0..).filter(|(tied, _)| !tied.follows);
         let tied = tied.flat_map(|(tied, part)| (0..tied.blocks).map(move |_| Some((tied, part))));
         let ties = tied.chain(std::iter::repeat(None));
         let item = |(piece, tied): (&Piece, Option<(&Tied, u32)>)| {
@@ -446,6 +562,7 @@ impl Cut {
                 Some((tied, part)) => (tied.part, part, tied.blocks, tied.early.into()),
                 None => Default::default(),
             };
+            let at = |index: usize| announced + (index * size_of::<Announced>()) as Address;
             Item {
                 region: self.regions[piece.region],
                 first: piece.first,
@@ -460,22 +577,44 @@ impl Cut {
                 raises,
                 blocks,
                 early,
+                announced: tied.and_then(|(tied, _)| tied.announced).map_or(0, at),
+                then: piece.then.map_or(0, |then| (self.pieces.len() + self.later.len() + then) as u64),
             }
         };
         let later = self.later.iter().map(|piece| (piece, None));
-        self.pieces.iter().zip(ties).chain(later).map(item).collect()
+        let following =
+            self.following.iter().map(|(piece, part)| (piece, Some((&self.tied[*part], *part as u32))));
+        self.pieces.iter().zip(ties).chain(later).chain(following).map(item).collect()
     }
 
     /// Upper bound of the length of its bytes in [`Cut::lay_out`].
     pub(super) fn size(&self) -> usize {
         let of = |count: usize, bytes: usize| (count * bytes).next_multiple_of(ALIGN);
         of(self.cells.len(), 8)
-            + of(self.pieces.len() + self.later.len(), size_of::<Item>())
+            + of(self.announced.len(), size_of::<Announced>())
+            + of(self.pieces.len() + self.later.len() + self.following.len(), size_of::<Item>())
             + of(self.bare.len(), size_of::<Part>())
             + of(self.waits.len(), size_of::<Wait>())
             + of(self.raises.len(), 8)
             + of(LAUNCHES * self.tied.len(), 8)
     }
+}
+
+/// Checks that bytes that count from a base are some of its own. A receiver announces as many as are sent.
+fn reach_from(
+    bases: &[Base],
+    (number, distance): (usize, i64),
+    (address, bytes): (Address, usize),
+) -> Result<(), DeviceError> {
+    let Some(base) = bases.get(number) else {
+        return match Base::of(Base::ANNOUNCED) {
+            Some((announced, _)) if announced == number => Ok(()),
+            _ => Err(DeviceError::NotReachable { address, bytes }),
+        };
+    };
+    let first = distance - base.residue as i64;
+    let is_there = base.bytes.start <= first && first + bytes as i64 <= base.bytes.end;
+    is_there.then_some(()).ok_or(DeviceError::NotReachable { address, bytes })
 }
 
 impl Argument {
@@ -514,7 +653,7 @@ macro_rules! dense {
     )*};
 }
 
-dense!(Item, Part, Wait, u64, [u32; 2]);
+dense!(Item, Part, Wait, Announced, u64, [u32; 2]);
 
 /// Appends values, aligned; returns their offset.
 fn put<T: Dense>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {

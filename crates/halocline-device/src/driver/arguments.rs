@@ -2,6 +2,7 @@
 
 use halocline_plan::copy::CopyOp;
 use std::fmt;
+use std::ops::Range;
 
 /// An address that devices understand: device memory, or pinned host memory, whose address is the same on
 /// the host (unified addressing).
@@ -149,7 +150,7 @@ pub struct Capture {
 }
 
 /// The work of one launch of a copy table: all parts, in any order and concurrently.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct TableSpec<'a> {
     /// The parts.
     pub parts: &'a [TablePart<'a>],
@@ -163,6 +164,73 @@ pub struct TableSpec<'a> {
     /// streams wait for the same flags, the writer of the guard also poisons those: it writes values of 2^60 or more beyond the awaited
     /// ones. A part released by poison neither copies nor raises flags.
     pub guard: Option<Address>,
+    /// Memory that each launch gives anew. Buffers there have the addresses of [`Base::address`], others their own.
+    pub bases: &'a [Base],
+}
+
+/// Memory whose place each launch of a table gives: the table is made once, for a layout.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Base {
+    /// The address of the base, modulo [`Base::LINE`]: tables depend on it.
+    pub residue: u64,
+    /// The valid bytes around it.
+    pub bytes: Range<i64>,
+}
+
+impl Base {
+    /// The most of a table.
+    pub const MOST: usize = 64;
+
+    /// What copies of tables are aligned to.
+    pub const LINE: u64 = 128;
+
+    /// The bit of addresses that count from a base, and the first bit of its number.
+    const MARK: u64 = 1 << 63;
+    const NUMBER: u32 = 48;
+    /// The number of the base that a receiver announces.
+    const ANNOUNCED_NUMBER: usize = 127;
+
+    /// The base that the receiver of a part announces ([`Announced`]), a multiple of [`Base::LINE`].
+    pub const ANNOUNCED: Address = Self::first(Self::ANNOUNCED_NUMBER);
+
+    /// In the middle of its range, so that bytes on both sides have its number.
+    const fn first(number: usize) -> Address {
+        Self::MARK | (number as u64) << Self::NUMBER | 1 << (Self::NUMBER - 1)
+    }
+
+    /// The address of base `number`, which it stands for in a table.
+    pub fn address(&self, number: usize) -> Address {
+        Self::first(number) + self.residue % Self::LINE
+    }
+
+    /// The number of the base that an address counts from, and the distance from that; `None` for other addresses.
+    pub(crate) fn of(address: Address) -> Option<(usize, i64)> {
+        let number = (address >> Self::NUMBER) as usize & Self::ANNOUNCED_NUMBER;
+        (address & Self::MARK != 0).then(|| (number, address.wrapping_sub(Self::first(number)) as i64))
+    }
+
+    /// What a launch adds to addresses that count from base `number` if that lies at `given`.
+    pub(crate) fn added(&self, number: usize, given: Address) -> u64 {
+        given.wrapping_sub(self.address(number))
+    }
+
+    /// Whether a launch may give this address.
+    pub(crate) fn fits(&self, given: Address) -> bool {
+        given % Self::LINE == self.residue % Self::LINE
+    }
+}
+
+/// The announcement of a receiver to a part that sends: two words, valid once the waits of the part are over. The first is the base of
+/// the message, [`Base::ANNOUNCED`], the second says what the receiver expects. If that is not `sent`, the part neither copies nor raises
+/// flags, and writes the address of the announcement to the word `differs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announced {
+    /// The address of the two words.
+    pub address: Address,
+    /// What the part sends.
+    pub sent: u64,
+    /// The address of the word.
+    pub differs: Address,
 }
 
 /// A flag at least this far beyond the awaited value is poison and ends the wait ([`TableSpec::guard`]).
@@ -203,4 +271,8 @@ pub struct TablePart<'a> {
     pub beside: bool,
     /// Whether the part writes or reads a slot. An early part never reads one.
     pub slot: Slot,
+    /// What the receiver announces to a part that has bytes.
+    pub announced: Option<Announced>,
+    /// In a table with bases: the thread blocks of the part before this one execute it, after that. Both wait or raise flags.
+    pub follows: bool,
 }

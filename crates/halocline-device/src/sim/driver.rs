@@ -1,11 +1,12 @@
 //! The driver calls of a simulated device.
 
+use super::based::{Based, BasedWork};
 use super::kernel::Kernel;
 use super::remote::SimMemory;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::{State, Waits};
-use super::stream::{Block, Event, Op, Record, Table, Works};
+use super::stream::{Block, Event, Op, Record, Uploaded, Works};
 use super::{Guard, World, current};
 use crate::driver::{
     Address, Capture, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec,
@@ -364,23 +365,29 @@ unsafe impl Driver for SimDriver {
 
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
         let mut call = self.call(false)?;
-        let works: Result<_, DeviceError> = works.iter().map(|work| self.table(&call.state, work)).collect();
-        call.state.tables.push(Some(Arc::new(Works(works?))));
+        let uploaded = if works.iter().any(BasedWork::is) {
+            let works = works.iter().map(BasedWork::new).collect();
+            Uploaded::Based(Arc::new(Based { device: self.device, works }))
+        } else {
+            let tables: Result<_, DeviceError> =
+                works.iter().map(|work| self.table(&call.state, work)).collect();
+            Uploaded::Fixed(Arc::new(Works(tables?, None)))
+        };
+        call.state.tables.push(Some(uploaded));
         Ok(RawTable(call.state.tables.len()))
     }
 
     unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {
         let state = self.world.lock();
         let table = state.tables.get(table.0.wrapping_sub(1)).and_then(Option::as_ref);
-        let of = |table: &Table| table.parts.iter().filter(|part| part.may_wait()).count() as u32;
-        table.and_then(|works| works.0.iter().map(of).max()).unwrap_or(0)
+        table.map_or(0, Uploaded::waiting_parts)
     }
 
     unsafe fn drop_table(&self, table: RawTable) {
         let Some(Call { mut state, .. }) = self.last_call() else { return };
         let table = state.tables.get_mut(table.0.wrapping_sub(1)).and_then(Option::take);
         let refused = match table {
-            Some(table) if Arc::strong_count(&table) > 1 && state.check(self.device).is_ok() => {
+            Some(table) if table.is_in_use() && state.check(self.device).is_ok() => {
                 "a launch of it is unfinished, or nothing has waited for one"
             }
             Some(_) => return,
@@ -389,13 +396,30 @@ unsafe impl Driver for SimDriver {
         state.report(Report::Refused { call: "drop_table", what: refused.to_owned() });
     }
 
-    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: Epoch) -> Result<(), DeviceError> {
+    unsafe fn launch(
+        &self,
+        stream: RawStream,
+        table: RawTable,
+        epoch: Epoch,
+        bases: &[Address],
+    ) -> Result<(), DeviceError> {
         let call = self.call(false)?;
         let stream = self.stream(&call.state, stream)?;
         let found = call.state.tables.get(table.0.wrapping_sub(1)).cloned().flatten();
-        let Some(works) = found.filter(|found| found.of(0).device == self.device) else {
-            let what = format!("copy table {} is none of this device's", table.0);
-            return Err(DeviceError::Lost { device: self.device, what });
+        let refused = |what| DeviceError::Lost { device: self.device, what };
+        let found = found.filter(|found| found.device() == self.device);
+        let works = match found
+            .ok_or_else(|| refused(format!("copy table {} is none of this device's", table.0)))?
+        {
+            Uploaded::Fixed(works) => works,
+            Uploaded::Based(based) => {
+                if !based.works.iter().all(|work| work.fits(bases)) {
+                    return Err(refused(format!("copy table {} has other bases than {bases:x?}", table.0)));
+                }
+                let of = |work: &BasedWork| work.at(bases, |spec| self.table(&call.state, spec));
+                let tables = based.works.iter().map(of).collect::<Result<_, _>>()?;
+                Arc::new(Works(tables, Some(based)))
+            }
         };
         let (epoch, counter) = match epoch {
             Epoch::Given(epoch) => (epoch, None),

@@ -15,6 +15,7 @@
 //! [`explore`] runs a program under many seeds and fails with the seed, the reports and the steps of the
 //! plainest run that still fails; `HALOCLINE_SEED` runs that seed alone.
 
+mod based;
 mod choice;
 mod clock;
 mod current;

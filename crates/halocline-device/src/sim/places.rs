@@ -6,8 +6,8 @@ use super::remote::Mapped;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::State;
-use super::stream::{Block, Part, Table};
-use crate::driver::{Address, MemorySpace, Place, Slot, TableSpec};
+use super::stream::{Announcement, Block, Part, Table};
+use crate::driver::{Address, Announced, MemorySpace, Place, Slot, TableSpec};
 use crate::error::DeviceError;
 
 impl SimDriver {
@@ -59,7 +59,10 @@ impl SimDriver {
                     let at = |base: Address, offset: isize| base.wrapping_add_signed(offset as i64);
                     if part.slot == Slot::None {
                         let source = self.reach(state, at(source, from), bytes);
-                        return add(source, self.reach(state, at(target, to), bytes), bytes);
+                        let target = at(target, to);
+                        let target =
+                            Spot::of_message(target).map_or_else(|| self.reach(state, target, bytes), Ok);
+                        return add(source, target, bytes);
                     }
                     let is_read = part.slot == Slot::Awaited;
                     let begins = if is_read { source } else { target };
@@ -85,7 +88,12 @@ impl SimDriver {
             let waits: Result<_, DeviceError> = part.waits.iter().map(wait).collect();
             let raises: Result<_, DeviceError> = part.raises.iter().map(raise).collect();
             let early = part.early && part.slot != Slot::Awaited;
-            parts.push(Part { waits: waits?, blocks, raises: raises?, early, slot: part.slot });
+            let announced = part.announced.map(|Announced { address, sent, differs }| {
+                let words = [self.reach_word(state, address)?, self.reach_word(state, address + 8)?];
+                Ok(Announcement { address, words, sent, differs: self.reach_word(state, differs)? })
+            });
+            let announced = announced.transpose()?;
+            parts.push(Part { waits: waits?, blocks, raises: raises?, early, slot: part.slot, announced });
         }
         let guard = spec.guard.map(|guard| self.reach_word(state, guard)).transpose()?;
         Ok(Table { device: self.device, guard, parts })

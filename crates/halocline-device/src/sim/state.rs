@@ -8,12 +8,11 @@ use super::memory::{Memories, Spot};
 use super::remote::Calls;
 use super::report::{Operation, Report};
 use super::shadow::{Access, Touch};
-use super::stream::{Event, Record, Stream, Works};
+use super::stream::{Event, Record, Stream, Uploaded};
 use super::timeline::{Recording, Span, Timeline, Word};
 use crate::error::DeviceError;
 use crate::remote::Refusal;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Maximum number of reports kept for a run.
 const REPORTS: usize = 16;
@@ -46,7 +45,7 @@ pub(super) struct State {
     pub(super) records: Vec<Record>,
     /// Number of operations issued to streams.
     pub(super) given: u64,
-    pub(super) tables: Vec<Option<Arc<Works>>>,
+    pub(super) tables: Vec<Option<Uploaded>>,
     pub(super) graphs: Vec<Recorded>,
     /// Counters that launches use.
     pub(super) counters: Vec<Spot>,

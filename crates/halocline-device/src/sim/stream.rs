@@ -2,11 +2,12 @@
 
 mod steps;
 
+use super::based::{Based, BasedWork};
 use super::clock::{Actor, Clock};
 use super::kernel::Kernel;
 use super::memory::Spot;
 use super::state::State;
-use crate::driver::Slot;
+use crate::driver::{Address, Slot};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -41,11 +42,52 @@ pub(super) struct Record {
     pub(super) capture: Option<usize>,
 }
 
-/// The works of an uploaded copy table: one for all epochs, or those for even and odd epochs.
+/// The works of a copy table: one for all epochs, or those for even and odd epochs; and what they were made from, if launches give
+/// bases.
 #[derive(Debug)]
-pub(super) struct Works(pub(super) Vec<Table>);
+pub(super) struct Works(
+    pub(super) Vec<Table>,
+    #[expect(dead_code, reason = "held as long as the launch")] pub(super) Option<Arc<Based>>,
+);
+
+/// An uploaded copy table.
+#[derive(Debug, Clone)]
+pub(super) enum Uploaded {
+    Fixed(Arc<Works>),
+    /// Each launch gives bases, and has works of its own.
+    Based(Arc<Based>),
+}
+
+impl Uploaded {
+    /// The device of its launches.
+    pub(super) fn device(&self) -> u32 {
+        match self {
+            Self::Fixed(works) => works.of(0).device,
+            Self::Based(based) => based.device,
+        }
+    }
+
+    /// The most parts of a launch that may wait.
+    pub(super) fn waiting_parts(&self) -> u32 {
+        let of = |table: &Table| table.parts.iter().filter(|part| part.may_wait()).count();
+        let most = match self {
+            Self::Fixed(works) => works.0.iter().map(of).max(),
+            Self::Based(based) => based.works.iter().map(BasedWork::waiting_parts).max(),
+        };
+        most.unwrap_or(0) as u32
+    }
+
+    /// Whether a launch of it is unfinished.
+    pub(super) fn is_in_use(&self) -> bool {
+        match self {
+            Self::Fixed(works) => Arc::strong_count(works) > 1,
+            Self::Based(based) => Arc::strong_count(based) > 1,
+        }
+    }
+}
 
 impl Works {
+    /// The work of an epoch.
     pub(super) fn of(&self, epoch: u64) -> &Table {
         &self.0[(epoch % self.0.len() as u64) as usize]
     }
@@ -69,6 +111,16 @@ pub(super) struct Part {
     pub(super) early: bool,
     /// Blocks have 4 bytes if one side is a slot, whose words are at their offsets there.
     pub(super) slot: Slot,
+    pub(super) announced: Option<Announcement>,
+}
+
+/// Where the receiver announces the base of the message and what it expects, and what this side sends.
+#[derive(Debug)]
+pub(super) struct Announcement {
+    pub(super) address: Address,
+    pub(super) words: [Spot; 2],
+    pub(super) sent: u64,
+    pub(super) differs: Spot,
 }
 
 impl Part {
@@ -132,6 +184,8 @@ pub(super) struct Running {
     pub(super) op: usize,
     /// Blocks that are not copied yet, for parts that write or read slots.
     pub(super) left: Vec<usize>,
+    /// The announced base.
+    pub(super) message: Option<Spot>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -232,6 +232,7 @@ fn a_guard_keeps_a_table_from_copying() {
             sources: &[],
             targets: &[],
             guard: Some(words.at(8)),
+            ..TableSpec::default()
         })?;
         // SAFETY: the stream is synchronised before the memory goes.
         unsafe {

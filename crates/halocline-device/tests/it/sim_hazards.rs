@@ -128,14 +128,15 @@ fn slots(world: &World, without: Without) -> Result<(), DeviceError> {
             let part =
                 TablePart { waits: &waits, ops: &ops, raises: &arrived, slot: side, early: true, ..early };
             let (sources, targets) = ([field.at(0)], [slot]);
-            let spec = TableSpec { parts: &[part], sources: &sources, targets: &targets, guard: None };
+            let spec =
+                TableSpec { parts: &[part], sources: &sources, targets: &targets, ..TableSpec::default() };
             return device.upload(&spec);
         }
         let part = TablePart { ops: &ops, slot: side, ..early };
         // Another part raises the flag that the slot is free.
         let apart = [early, TablePart { raises: &[], ..part }];
         let parts = if without == 2 { &apart[..] } else { std::slice::from_ref(&part) };
-        device.upload(&TableSpec { parts, sources: &[slot], targets: &[halo.at(0)], guard: None })
+        device.upload(&TableSpec { parts, sources: &[slot], targets: &[halo.at(0)], ..TableSpec::default() })
     };
     // SAFETY: the streams are synchronised before the memory goes.
     unsafe { sender.copy(slots.at(0), zeros.at(0), 4 * BYTES) }?;
@@ -249,7 +250,7 @@ fn ping_pong(world: &World, without: Without) -> Result<(), DeviceError> {
             }],
             sources: &[fields[rank].at(0), fields[rank].at(half)],
             targets: &[halos[peer].at(0), halos[peer].at(half)],
-            guard: None,
+            ..TableSpec::default()
         })?;
         for epoch in 1..=4u64 {
             let (given, done) = (events.take()?, events.take()?);
@@ -343,7 +344,7 @@ fn a_link_of_a_table_without_a_wait_is_reported() {
             parts: &[part(0), part(1)],
             sources: &[field.at(0), field.at(half)],
             targets: &[halo.at(0), halo.at(half)],
-            guard: None,
+            ..TableSpec::default()
         })?;
         produce(world, &inner, &field, 5)?;
         // SAFETY: the streams are synchronised before the memory goes.
@@ -393,7 +394,13 @@ fn a_guard_that_is_set_during_a_wait_comes_too_late_or_in_time() {
             };
             let (sources, targets) = ([from.at(0)], [to.at(0)]);
             let guard = Some(words.at(16));
-            let spec = TableSpec { parts: &[part], sources: &sources, targets: &targets, guard };
+            let spec = TableSpec {
+                parts: &[part],
+                sources: &sources,
+                targets: &targets,
+                guard,
+                ..TableSpec::default()
+            };
             let table = device.upload(&spec).expect("a table");
             // SAFETY: the stream is synchronised before the memory goes.
             unsafe {

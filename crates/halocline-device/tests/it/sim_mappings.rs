@@ -146,7 +146,9 @@ fn a_mapping_is_reached_by_its_device_alone() {
         let ours = world.device(0).unwrap();
         let table = |device: &Device, word: u64| {
             let part = TablePart { raises: &[word], ..TablePart::default() };
-            device.upload(&TableSpec { parts: &[part], sources: &[], targets: &[], guard: None }).map(drop)
+            device
+                .upload(&TableSpec { parts: &[part], sources: &[], targets: &[], ..TableSpec::default() })
+                .map(drop)
         };
         assert_eq!(table(&theirs, opened.address), Ok(()));
         let refused = Err(DeviceError::NoPeerAccess { device: 1, peer: 0 });

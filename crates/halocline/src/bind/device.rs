@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::lifecycle::Engine;
 use crate::link::{Direction, LinkPath, MOST_SETS, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
-use crate::stream::{self, BySet, Pool, Scheduled, Staging};
+use crate::stream::{self, BySet, Pool, Scheduled, Staging, Unbound};
 use halocline_comm::{Communicator, Endpoint};
 use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,9 +66,8 @@ pub(super) fn bind(
     let of_devices = OfDevices { exports: &exports, words: &words };
     let handshake = Handshake { comm, sets, endpoints, own, operation, of_devices: Some(of_devices) };
     let theirs = handshake.swap_offers(offers)?;
-    let connected = theirs.and_then(|theirs| {
-        handshake.connect(theirs, |pair, direction| prefer(pair, direction, options.link))
-    });
+    let connected = theirs
+        .and_then(|theirs| handshake.connect(theirs, |pair, direction| prefer(pair, direction, options)));
     let connected = connected.and_then(|made| complete(comm, made, options.link, of_devices));
     let mut made = agree(comm, connected)?;
     preferences.explain(&mut made.links);
@@ -78,13 +77,15 @@ pub(super) fn bind(
     let sets = BySet::new(made.max_sets(), made.sets);
     let own_and_theirs = made.ends.into_iter().filter_map(|end| end.segments);
     let held = made.remote.into_iter().flat_map(|remote| remote.words);
-    let scheduled = Arc::new(Scheduled::new(stream::Parts {
+    let peers = made.links.iter().filter(|link| link.direction == Direction::Send).map(|link| link.peer);
+    let unbound = options.is_unbound.then(|| binding.registry.keep(peers)).transpose()?.map(Unbound::new);
+    let parts = stream::Parts {
         comm: comm.detached(),
         links: made.links,
         sets,
         lanes,
         staging: (!stages.is_empty()).then(|| Staging::new(staged, stages)),
-        kit: Kit { opened, outgoing, incoming, cut: options.cut() },
+        kit: Kit { opened, outgoing, incoming, cut: options.cut(), registry: binding.registry },
         seats,
         producers,
         apart,
@@ -95,7 +96,8 @@ pub(super) fn bind(
         pinned: exports.pinned,
         segments: own_and_theirs.flat_map(|(own, theirs)| [own, theirs]).chain(held).collect(),
         cut: options.cut(),
-    }));
+    };
+    let scheduled = Arc::new(Scheduled::new(parts, unbound));
     for (memory, _) in scheduled.sets.iter().flat_map(|set| &set.local.memories) {
         memory.add_user(&scheduled);
     }
@@ -121,9 +123,9 @@ impl Binding<'_> {
             }
             _ => Ok(()),
         };
-        let slots = of_peers.iter_mut().map(|(peer, endpoint)| {
-            slots_of_peer(comm, registry, exports, sets, (*peer, endpoint), options.link)
-        });
+        let slots = of_peers
+            .iter_mut()
+            .map(|(peer, endpoint)| slots_of_peer(comm, registry, exports, sets, (*peer, endpoint), options));
         let (max_sets, lanes) = (max_sets(sets.len()), devices.len());
         let layout = FlagLayout { of_peers: slots.collect(), max_sets, lanes };
         // Flags first: addresses that a peer gets must exist.
@@ -214,7 +216,7 @@ fn slots_of_peer(
     exports: &Exports,
     sets: &[Local],
     (peer, endpoint): (usize, &mut LinkEndpoint),
-    choice: LinkChoice,
+    options: &BindOptions,
 ) -> PeerSlots {
     let received = || sets.iter().map(|set| set.bytes(peer, Direction::Receive));
     let most = received().max().unwrap_or(0);
@@ -225,7 +227,8 @@ fn slots_of_peer(
             sets.iter().flat_map(|set| set.exchanged(peer, Direction::Receive).map(move |of| (set, of.1)));
         fields.map(|(set, field)| set.segment_of(field))
     };
-    let is_wanted = match choice {
+    let is_wanted = match options.link {
+        _ if options.is_unbound => true,
         #[cfg(feature = "cuts")]
         LinkChoice::DeviceMailbox => true,
         LinkChoice::Auto => written().any(|segment| exports.reach(comm, peer, segment).is_err()),
@@ -283,14 +286,17 @@ fn ll_limit((ours, theirs): (LinkEndpoint, LinkEndpoint), choice: LinkChoice) ->
 }
 
 /// The path that a link takes if it can: LL for small messages, else the one asked for.
-fn prefer(pair: &Pair<'_>, direction: Direction, choice: LinkChoice) -> Preference {
+fn prefer(pair: &Pair<'_>, direction: Direction, options: &BindOptions) -> Preference {
+    if options.is_unbound {
+        return Preference { path: LinkPath::DeviceMailbox, forced: true };
+    }
     let mut bytes = pair.sets.iter().map(|set| set.local.bytes(pair.peer, direction));
     // An exchange of a set without bytes would never wait.
-    match ll_limit(pair.endpoints, choice) {
+    match ll_limit(pair.endpoints, options.link) {
         Some(most) if bytes.all(|bytes| (1..=most).contains(&bytes)) => {
             Preference { path: LinkPath::Ll, forced: false }
         }
-        _ => wish(choice),
+        _ => wish(options.link),
     }
 }
 

@@ -86,7 +86,7 @@ impl Opened {
     }
 }
 
-fn held(memory: &Arc<Memory>) -> Arc<Segment> {
+pub(super) fn held(memory: &Arc<Memory>) -> Arc<Segment> {
     let base = std::ptr::without_provenance_mut(memory.at(0) as usize);
     let base = NonNull::new(base).unwrap_or(NonNull::dangling());
     // SAFETY: it is device memory, or registered host memory, and `memory` keeps it valid. Only devices
@@ -202,7 +202,7 @@ pub(super) fn join(
                 && !opened.lanes.is_empty()
             {
                 stages.extend(stage(opened, made, slots, (end.peer, link))?);
-                incoming.push(receive(opened, made, (end, remote), (link, stages.len()))?);
+                incoming.push(receive(opened, made, (end, remote), (link, stages.len()), options)?);
             }
         }
     }

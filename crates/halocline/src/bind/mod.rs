@@ -7,6 +7,7 @@ mod device;
 mod error;
 mod flag_layout;
 mod further;
+pub(crate) mod given;
 mod lanes;
 mod local;
 mod measure;

@@ -1,10 +1,11 @@
 //! Device memory for ranks of other processes of the node. The owner has the ranks that access it map it, pins the mappings, and
 //! sends a token and an offset, from which the importer gets an address ([`halocline_comm::mappings`]).
 
+use super::error::BindError;
 use crate::agree::agree;
 use crate::error::Error;
 use crate::field::Memory;
-use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, Requested, Target};
+use halocline_comm::mappings::{DeviceId, Kept, Kind, MappingError, Mappings, Pinned, Requested, Target};
 use halocline_comm::{Communicator, Endpoint, Segment};
 use halocline_device::{Address, Connection, Device, DeviceError};
 use halocline_plan::wire::{Reader, WireError, Writer};
@@ -107,7 +108,19 @@ impl DeviceRegistry {
         others.flat_map(|(_, devices)| devices).all(|device| !self.of_ranks[rank].contains(device))
     }
 
-    fn request(&self, (peer, by): (usize, By), segment: &Segment) -> Option<Result<Requested, String>> {
+    /// Keeps memory of peers open here if they die: work that is launched before that shows writes to it, also a graph's.
+    pub(super) fn keep(&self, peers: impl Iterator<Item = usize>) -> Result<Vec<Kept>, Error> {
+        let Some(mappings) = &self.mappings else { return Ok(Vec::new()) };
+        let kept = peers.map(|peer| mappings.keep(peer));
+        Ok(kept.collect::<Result<_, _>>().map_err(BindError::from)?)
+    }
+
+    /// Asks a peer to map memory; `None` if it need not, or cannot.
+    pub(super) fn request(
+        &self,
+        (peer, by): (usize, By),
+        segment: &Segment,
+    ) -> Option<Result<Requested, String>> {
         let mappings = self.mappings.as_ref()?;
         let device = match (&self.of_ranks[peer][..], by) {
             ([], _) => return Some(Err(format!("rank {peer} has no device that can map memory of others"))),

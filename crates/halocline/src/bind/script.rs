@@ -2,25 +2,28 @@
 
 use super::flag_layout::Word;
 use super::lanes::{Opened, address, lane_for, lane_of};
+use super::remote::DeviceRegistry;
 use super::sides::{Incoming, Outgoing, split};
 use crate::error::Error;
 use crate::link::{Link, LinkPath, SLOTS};
 use crate::set::{Part, Set};
 use crate::stream::{Cue, Cut, DONE, LINE, Script, Stage, Step, begun};
-use halocline_device::{Address, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
+use halocline_device::{Address, Announced, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One part of a copy table in the making.
-#[derive(Default)]
-struct Draft {
-    waits: Vec<Signal>,
-    ops: Vec<CopyOp>,
-    raises: Vec<Address>,
-    early: bool,
-    beside: bool,
-    slot: Slot,
+#[derive(Clone, Default)]
+pub(super) struct Draft {
+    pub(super) waits: Vec<Signal>,
+    pub(super) ops: Vec<CopyOp>,
+    pub(super) raises: Vec<Address>,
+    pub(super) early: bool,
+    pub(super) beside: bool,
+    pub(super) slot: Slot,
+    pub(super) announced: Option<Announced>,
+    pub(super) follows: bool,
 }
 
 impl Draft {
@@ -29,9 +32,10 @@ impl Draft {
         self.waits.is_empty() && self.raises.is_empty() && self.slot == Slot::None
     }
 
-    fn part(&self) -> TablePart<'_> {
-        let Self { waits, ops, raises, early, beside, slot } = self;
-        TablePart { waits, ops, raises, early: *early, beside: *beside, slot: *slot }
+    pub(super) fn part(&self) -> TablePart<'_> {
+        let Self { waits, ops, raises, early, beside, slot, announced, follows } = self;
+        let (early, beside, slot, announced) = (*early, *beside, *slot, *announced);
+        TablePart { waits, ops, raises, early, beside, slot, announced, follows: *follows }
     }
 }
 
@@ -48,6 +52,7 @@ pub(crate) struct Kit {
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) incoming: Vec<Incoming>,
     pub(super) cut: Option<Cut>,
+    pub(super) registry: DeviceRegistry,
 }
 
 /// One lane's tables and operations, in the making.
@@ -338,7 +343,13 @@ impl Making<'_> {
         let lane = &self.opened.lanes[self.number];
         let mut specs = Vec::new();
         for (parts, Work { sources, targets, .. }) in parts.iter().zip(works) {
-            specs.push(TableSpec { parts, sources, targets, guard: Some(lane.words.at(0)) });
+            specs.push(TableSpec {
+                parts,
+                sources,
+                targets,
+                guard: Some(lane.words.at(0)),
+                ..TableSpec::default()
+            });
         }
         Ok(Some(lane.device.upload_works(&specs)?))
     }
@@ -364,7 +375,7 @@ impl Making<'_> {
         let (given, over) = self.ties();
         let ties = given.into_iter().chain(over).filter_map(|cue| match cue {
             Cue::Wait([word, _], _) => Some(word),
-            Cue::Write(_) | Cue::Told(..) => None,
+            Cue::Write(_) | Cue::Set(..) | Cue::Told(..) => None,
         });
         [guard].into_iter().chain(ready).chain(arrived).chain(staged).chain(ties).collect()
     }

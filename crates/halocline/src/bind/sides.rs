@@ -46,6 +46,11 @@ impl Mailbox {
         Word::Slots(self.base + (lane * span(SLOTS as usize * self.max_sets)) as Address)
     }
 
+    /// The flag of a lane, if there is one set, whose slot is announced.
+    fn only_arrived(self, lane: usize) -> Word {
+        Word::One(self.arrived(lane).of(0, 0))
+    }
+
     fn slots(self) -> Places {
         Places::of_all_sets(self.base + flag_layout::arrived(self.max_sets) as Address, self.capacity)
     }
@@ -188,6 +193,7 @@ pub(super) fn send(
         let stage = Some(stages - 1);
         return Ok(Outgoing { lane, link, path, ready, lag, arrived, slots: None, stage });
     }
+    let overtaking = u64::from(options.cut() == Some(Cut::Overtaking));
     let of_slot = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
     if let Some((own, theirs)) = areas(made, end, link)? {
         let (ready, theirs) = (Word::One(own.ready(lane)), theirs.mailbox);
@@ -217,9 +223,14 @@ pub(super) fn send(
             {
                 return Err(outside("a mailbox"));
             }
-            (Word::One(ready), of_slot, mailbox.arrived(lane), Some(mailbox.slots()))
+            let slots = Some(mailbox.slots());
+            match options.is_unbound {
+                // The grant of each epoch says where the slot is.
+                true => (Word::One(ready), overtaking, mailbox.only_arrived(lane), slots),
+                false => (Word::One(ready), of_slot, mailbox.arrived(lane), slots),
+            }
         }
-        _ => (Word::Each(ready), u64::from(options.cut() == Some(Cut::Overtaking)), arrived, None),
+        _ => (Word::Each(ready), overtaking, arrived, None),
     };
     Ok(Outgoing { lane, link, path, ready, lag, arrived, slots, stage: None })
 }
@@ -229,6 +240,7 @@ pub(super) fn receive(
     made: &Connected,
     (end, remote): (&End, &RemoteLanes),
     (link, stages): (usize, usize),
+    options: &BindOptions,
 ) -> Result<Incoming, Error> {
     let path = made.links[link].path;
     if path == LinkPath::Message {
@@ -259,6 +271,7 @@ pub(super) fn receive(
         let ready = remote_lane.ready + if is_pulled { span(max_sets) as Address } else { 0 };
         let ready = if slots.is_some() { Word::One(ready) } else { Word::Each(ready) };
         let arrived = match path {
+            LinkPath::DeviceMailbox if options.is_unbound => mailbox.only_arrived(lane),
             LinkPath::DeviceMailbox => mailbox.arrived(lane),
             _ => Word::One(first + (lane * LINE) as Address),
         };

@@ -124,24 +124,38 @@ pub(crate) fn set(links: &[Link], local: Local) -> Result<Set, Error> {
 
 fn part(link: &Link, local: &Local) -> Result<Part, Error> {
     let (peer, direction) = (link.peer, link.direction);
-    let mut records: Vec<Record> = Vec::new();
-    for (_, field, transfer) in local.exchanged(peer, direction) {
-        let (sender, order) = match direction {
-            Direction::Send => (field.place, order(local, field)?.code()),
-            Direction::Receive => (Place { domain: transfer.from, ..field.place }, 0),
-        };
-        let known = |record: &Record| record.is_at(sender.pattern, sender.number, sender.domain);
-        if !records.iter().any(known) {
-            let Place { pattern, number, domain } = sender;
-            records.push(Record::new((pattern, number, domain), &field.cells, order));
-        }
-    }
+    let records = records(local, peer, direction, false)?;
     let ops = match direction {
         Direction::Send => operations(local, peer, direction, &records).unwrap_or_default(),
         Direction::Receive => Vec::new(),
     };
     let unbound = Some(Box::new(UnboundPart::new(records)));
     Ok(Part { bytes: local.bytes(peer, direction), ops, unbound, ..Part::default() })
+}
+
+/// The fields that a peer sends or gets, as their sender describes them. A receiver knows no order, or, with `has_order`, expects that of
+/// its own field.
+pub(super) fn records(
+    local: &Local,
+    peer: usize,
+    direction: Direction,
+    has_order: bool,
+) -> Result<Vec<Record>, Error> {
+    let mut records: Vec<Record> = Vec::new();
+    for (_, field, transfer) in local.exchanged(peer, direction) {
+        let sender = match direction {
+            Direction::Send => field.place,
+            Direction::Receive => Place { domain: transfer.from, ..field.place },
+        };
+        let known = |record: &Record| record.is_at(sender.pattern, sender.number, sender.domain);
+        if !records.iter().any(known) {
+            let has_order = has_order || direction == Direction::Send;
+            let order = if has_order { order(local, field)?.code() } else { 0 };
+            let Place { pattern, number, domain } = sender;
+            records.push(Record::new((pattern, number, domain), &field.cells, order));
+        }
+    }
+    Ok(records)
 }
 
 fn order(local: &Local, field: &Bindable) -> Result<Order, BindError> {

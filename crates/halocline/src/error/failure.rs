@@ -105,6 +105,12 @@ pub enum Difference {
         /// Which field.
         field: u32,
     },
+    /// One has its dimensions in another order in memory: the field with this number, counted within its pattern. Fields on devices
+    /// only.
+    Order {
+        /// Which field.
+        field: u32,
+    },
 }
 
 impl fmt::Display for Difference {
@@ -113,6 +119,12 @@ impl fmt::Display for Difference {
             Self::Fields => f.write_str("their number or their patterns differ"),
             Self::Element { field } => write!(f, "field {field} of its pattern has another element type"),
             Self::Extents { field } => write!(f, "field {field} of its pattern has other extra dimensions"),
+            Self::Order { field } => {
+                write!(
+                    f,
+                    "field {field} of its pattern has its dimensions in another order in memory; bind it"
+                )
+            }
         }
     }
 }
@@ -134,6 +146,7 @@ impl Cause {
             Self::Fields(Difference::Fields) => (5, 0, 0),
             Self::Fields(Difference::Element { field }) => (5, 1, field),
             Self::Fields(Difference::Extents { field }) => (5, 2, field),
+            Self::Fields(Difference::Order { field }) => (5, 3, field),
             Self::Check(fault) => (6, fault as u64, 0),
             Self::Device => (7, 0, 0),
             Self::Transport => (8, 0, 0),
@@ -151,6 +164,7 @@ impl Cause {
             (5, 0) => Self::Fields(Difference::Fields),
             (5, 1) => Self::Fields(Difference::Element { field }),
             (5, 2) => Self::Fields(Difference::Extents { field }),
+            (5, 3) => Self::Fields(Difference::Order { field }),
             (6, fault) => Fault::ALL.get(fault as usize).map_or(Self::Malformed, |&fault| Self::Check(fault)),
             (7, _) => Self::Device,
             (8, _) => Self::Transport,

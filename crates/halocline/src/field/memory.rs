@@ -122,6 +122,15 @@ impl Memory {
         }
     }
 
+    /// The same, unless the object is registered.
+    pub(crate) fn add_user_once(&self, user: &Arc<Scheduled>) {
+        let is_it = |known: &Weak<Scheduled>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(user));
+        let is_known = |home: &OnDevice| lock(&home.users).iter().any(is_it);
+        if !self.device.as_ref().is_none_or(is_known) {
+            self.add_user(user);
+        }
+    }
+
     /// The states of other memories that share bytes with it: an exchange of this one takes those, too.
     #[inline]
     pub(crate) fn overlapping(&self) -> &[Arc<State>] {

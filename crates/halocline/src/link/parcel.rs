@@ -16,6 +16,7 @@ use crate::bind::unbound;
 use crate::error::{Cause, Difference};
 use crate::lock::lock;
 use crate::set::{InFlight, Part, UnboundPart};
+use crate::stream::mix;
 use crate::trace;
 use halocline_comm::{CommError, Communicator, Endpoint, Segment, Tag};
 use halocline_device::host::{self, MESSAGE_ALIGN};
@@ -84,7 +85,25 @@ impl Record {
         (self.pattern, self.number, self.domain) == (pattern, number as u64, domain)
     }
 
-    fn words(self) -> [u64; WORDS] {
+    /// A word that tells apart its place, its element type, its extra dimensions and its order, 16 bits of each.
+    pub(crate) fn summary(&self) -> u64 {
+        let place = mix(mix(self.pattern ^ mix(self.number)) ^ self.domain);
+        let parts = [place, mix(self.element), mix(self.extents), mix(self.order)];
+        parts.iter().fold(0, |word, part| word << 16 | part >> 48)
+    }
+
+    /// How the fields of two summaries differ, the first of which is that of field `number`.
+    pub(crate) fn differs_by_summary(one: u64, other: u64, field: u32) -> Option<Difference> {
+        match one ^ other {
+            0 => None,
+            bits if bits >> 48 != 0 => Some(Difference::Fields),
+            bits if bits >> 32 != 0 => Some(Difference::Element { field }),
+            bits if bits >> 16 != 0 => Some(Difference::Extents { field }),
+            _ => Some(Difference::Order { field }),
+        }
+    }
+
+    pub(crate) fn words(self) -> [u64; WORDS] {
         let [a, b, c, d] = self.name;
         [self.pattern, self.number, self.domain, self.element, self.extents, self.order, a, b, c, d]
     }

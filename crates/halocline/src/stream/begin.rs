@@ -1,6 +1,6 @@
 //! The begin of an exchange: the checks before it, and the work of each lane's stream.
 
-use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Lane, Pool, Scheduled, Script};
+use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Lane, Pool, Scheduled, Script, Work};
 use crate::error::Error;
 use crate::exchange::Shared;
 use crate::lifecycle::Engine;
@@ -18,36 +18,37 @@ const LOOKS: usize = 32;
 impl Scheduled {
     /// As [`Scheduled::begin`], after the producer streams that were bound.
     pub(crate) fn begin_bound(&self, set: &Arc<Set>, object: &Arc<Shared>) -> Result<u64, Error> {
-        self.begin((set, object), self.producers.iter().map(|stream| &**stream))
+        self.begin((Work::Set(set), object), self.producers.iter().map(|stream| &**stream))
     }
 
-    /// Begins an exchange of the set with the number of `host_set`, after all earlier work of the streams; if they are being captured, captures it.
+    /// Begins an exchange, after all earlier work of the streams; if they are being captured, captures it.
     /// Returns its number.
     /// Waits only for a thread that begins an exchange of this object; if none of its exchanges is in flight, for a free of device
     /// memory ([`halocline_device::Device::begin_waiting`]); and now and then, if exchanges leave no gap for frees, for the earlier
     /// exchanges ([`Waiting::give_way`]).
     pub(crate) fn begin<'a>(
         &'a self,
-        (host_set, object): (&Arc<Set>, &Arc<Shared>),
+        (work, object): (Work<'a>, &Arc<Shared>),
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<u64, Error> {
         if let Some(capture) = self.capture_of(streams.clone())? {
-            return self.capture((host_set, object), capture, streams);
+            return self.capture((work, object), capture, streams);
         }
         self.give_way();
-        // Sets of host and device fields have the same numbers.
-        let set = host_set.number;
-        let (shared, mut begin) = self.enter_after_others(set, streams.clone())?;
+        // Not under the lock of `begin`: arrays of the user may be dropped.
+        self.release_given(self.completed());
+        let (shared, mut begin) = self.enter_after_others(work, streams.clone())?;
         self.check_failure()?;
-        self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
+        self.check_memories(work).inspect_err(|error| self.end_by_device(error.to_string()))?;
         // Under the lock of `begin`: see `is_in_flight_with`.
-        self.sets[set].local.check_guards()?;
+        self.check_guards(work)?;
         let epoch = self.epoch() + 1;
         self.make_room(epoch)?;
         // Before the epoch: staged links look it up as soon as they see that.
-        self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(set, Ordering::Release);
-        if self.has_host_fields {
-            self.host.begin(host_set, &[])?;
+        self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(work.set(), Ordering::Release);
+        self.hold(epoch, work);
+        if let (Work::Set(set), true) = (work, self.has_host_fields) {
+            self.host.begin(set, &[])?;
         }
         {
             let mut waiting = lock(&self.waiting);
@@ -71,7 +72,7 @@ impl Scheduled {
         let pool = self.comm.extension::<Pool>();
         let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
         let given = match self.check_failure() {
-            Ok(()) => self.give(&mut begin, (set, epoch), streams.clone()).map_err(Some),
+            Ok(()) => self.give(&mut begin, (work, epoch), streams.clone()).map_err(Some),
             Err(_) => Err(None),
         };
         if let Err(error) = &given {
@@ -159,8 +160,11 @@ impl Scheduled {
 
     /// Checks that the user's memory is still the bound one. Of virtual memory in many pieces it checks some each time, in turn: each
     /// check is a driver call.
-    pub(super) fn check_memories(&self, set: usize) -> Result<(), Error> {
-        let all = &self.borrowed[set];
+    pub(super) fn check_memories(&self, work: Work<'_>) -> Result<(), Error> {
+        if let Work::Given(given) = work {
+            return given.check_memories();
+        }
+        let all = &self.borrowed[work.set()];
         let (firsts, pieces) = all.split_at(all.partition_point(|one| one.is_first));
         let count = pieces.len().min(LOOKS);
         let begin = match count == pieces.len() {
@@ -196,7 +200,7 @@ impl Scheduled {
     fn give<'a>(
         &'a self,
         begin: &mut Begin,
-        (set, epoch): (usize, u64),
+        (work, epoch): (Work<'_>, u64),
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<(), DeviceError> {
         self.retire(begin);
@@ -205,7 +209,7 @@ impl Scheduled {
         let chosen = |number| self.chosen(number, streams.clone());
         if self.is_cut(Cut::HaloRead) {
             for (number, lane) in self.lanes.iter().enumerate() {
-                let Script { before, raised, .. } = &lane.scripts[set];
+                let Script { before, raised, .. } = work.script(&lane.scripts);
                 lane.cue(chosen(number), &before[..*raised], epoch, scratch)?;
             }
         }
@@ -231,9 +235,9 @@ impl Scheduled {
                 self.be_watched();
             }
             let reserved =
-                lane.reserve(self.comm.link().host(), (stream, id), set, |cut| self.is_cut(cut))?;
+                lane.reserve(self.comm.link().host(), (stream, id), work, |cut| self.is_cut(cut))?;
             let be_watched = || self.be_watched();
-            lane.give(stream, (set, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
+            lane.give(stream, (work, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
             if let Some(reserved) = reserved {
                 reserved.launched(&done);
             }

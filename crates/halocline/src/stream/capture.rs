@@ -8,11 +8,10 @@
 //! time. One that overlaps with the user's work is captured on a stream of its own, which forks from the user's stream.
 
 use super::watch::DRAIN;
-use super::{Cut, Lane, Scheduled};
+use super::{Cut, Lane, Scheduled, Work};
 use crate::error::Error;
 use crate::exchange::Shared;
 use crate::lock::{lock, lock_yielding};
-use crate::set::Set;
 use halocline_comm::Endpoint;
 use halocline_device::{Capture, DeviceError, Event, RawStream, Stream};
 use std::any::Any;
@@ -60,20 +59,20 @@ impl Scheduled {
         Ok(first.flatten())
     }
 
-    /// Captures an exchange of a set: [`Scheduled::begin`]. The graph keeps `object`.
+    /// Captures an exchange: [`Scheduled::begin`]. The graph keeps `object`.
     pub(super) fn capture<'a>(
         &'a self,
-        (set, object): (&Arc<Set>, &Arc<Shared>),
+        (work, object): (Work<'_>, &Arc<Shared>),
         capture: Capture,
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<u64, Error> {
-        let set = set.number;
         let mut begin = self.enter();
         self.check_failure()?;
-        self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
-        self.sets[set].local.check_guards()?;
+        self.check_memories(work).inspect_err(|error| self.end_by_device(error.to_string()))?;
+        self.check_guards(work)?;
         let [lane] = &self.lanes[..] else { return Err(self.not_capturable()) };
-        let is_one_launch = lane.scripts.iter().all(|script| script.one_launch.is_some());
+        let is_one_launch = lane.scripts.iter().all(|script| script.one_launch.is_some())
+            && work.script(&lane.scripts).one_launch.is_some();
         if !is_one_launch || self.has_host_fields {
             return Err(self.not_capturable());
         }
@@ -90,6 +89,11 @@ impl Scheduled {
         fence(Ordering::SeqCst);
         self.check_failure()?;
         self.keep_with(&mut begin.kept, object, (lane, capture))?;
+        if let Work::Given(given) = work {
+            // SAFETY: the streams of this call take part in the capture, as they were asked just now.
+            unsafe { lane.device.driver().keep_with_graph(capture, Arc::clone(given) as _) }?;
+            self.remember_captured(given);
+        }
         // From here on the capture changes: whatever fails now fails in CUDA, which ends the capture.
         let events = &lane.shared.captured_events;
         for given in streams.filter(|given| given.raw() != stream.raw()) {
@@ -101,7 +105,7 @@ impl Scheduled {
         if let Some(last) = last.as_ref().filter(|last| last.capture == capture) {
             last.precede(stream)?;
         }
-        lane.capture(stream, set, self.epoch() + 1, self.is_cut(Cut::Epoch))?;
+        lane.capture(stream, work, self.epoch() + 1, self.is_cut(Cut::Epoch))?;
         let done = events.take()?;
         stream.record(&done)?;
         let captured = Captured { capture, done, on: stream.raw() };

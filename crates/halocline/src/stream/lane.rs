@@ -3,12 +3,12 @@
 use super::by_set::BySet;
 use super::pool::OfDevice;
 use super::sm_budget::Reserved;
-use super::{Cut, IN_FLIGHT, POISON};
+use super::{Cut, IN_FLIGHT, POISON, Work};
 use crate::error::Error;
 use crate::link::SLOTS;
 use halocline_comm::Host;
 use halocline_device::{
-    Address, CopyTable, Counted, Device, DeviceError, Event, Memory, RawEvent, Stream, ValueOp,
+    Address, CopyTable, Counted, Device, DeviceError, Epoch, Event, Memory, RawEvent, Stream, ValueOp,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -85,6 +85,8 @@ impl Script {
 pub(crate) enum Cue {
     /// Sets the flag to the epoch.
     Write(Address),
+    /// Sets a word to a value.
+    Set(Address, u64),
     /// Waits until the flag, that of even or odd epochs, is at most so many epochs behind.
     Wait([Address; SLOTS as usize], u64),
     /// The same for a flag in pinned memory that this rank's host sets, and may have set already.
@@ -97,10 +99,12 @@ pub(crate) const COUNTER: usize = LINE;
 /// Flags in [`Lane::status`], by their offsets.
 pub(crate) const DONE: usize = 0;
 const RESCUED: usize = LINE;
+/// The address of an announcement that differs from what this rank sends.
+pub(crate) const DIFFERS: usize = 2 * LINE;
 
 /// The flag that becomes the epoch of each exchange of a set that begins.
 pub(crate) fn begun(set: usize) -> usize {
-    2 * LINE + 8 * set
+    3 * LINE + 8 * set
 }
 
 /// Bytes of the flags of an object with so many sets at most.
@@ -138,10 +142,10 @@ impl Lane {
         &self,
         host: &dyn Host,
         (stream, id): (&Stream, Option<u64>),
-        set: usize,
+        work: Work<'_>,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<Option<Reserved<'_>>, DeviceError> {
-        let blocks = self.scripts[set].one_launch.filter(|&blocks| blocks > 0);
+        let blocks = work.script(&self.scripts).one_launch.filter(|&blocks| blocks > 0);
         let reserve = |blocks| self.shared.budget.reserve(host, (stream, id), (blocks, !cut(Cut::Chain)));
         blocks.map(reserve).transpose()
     }
@@ -152,13 +156,13 @@ impl Lane {
     pub(crate) fn give(
         &self,
         stream: &Stream,
-        (set, epoch): (usize, u64),
+        (work, epoch): (Work<'_>, u64),
         scratch: &mut Vec<ValueOp>,
         done: &Event,
         (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
         let Script { given, before, raised, is_raised_by_table, out, steps, over, is_ended_by_table, .. } =
-            &self.scripts[set];
+            work.script(&self.scripts);
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
@@ -183,7 +187,7 @@ impl Lane {
         let launch = |table: &Option<CopyTable>, scratch: &mut Vec<ValueOp>| {
             let Some(table) = table else { return Ok(()) };
             flush(scratch)?;
-            self.launch(stream, table, epoch)
+            self.launch(stream, (table, work.bases()), epoch)
         };
         launch(out, scratch)?;
         for Step { cues, into } in steps {
@@ -207,16 +211,21 @@ impl Lane {
     }
 
     /// Launches a table for an epoch, which the counter gives if graphs hold launches, too.
-    fn launch(&self, stream: &Stream, table: &CopyTable, epoch: u64) -> Result<(), DeviceError> {
+    fn launch(
+        &self,
+        stream: &Stream,
+        (table, bases): (&CopyTable, &[Address]),
+        epoch: u64,
+    ) -> Result<(), DeviceError> {
+        let epoch = match self.is_counting() {
+            true => Epoch::Counted(self.words.at(COUNTER)),
+            false => Epoch::Given(epoch),
+        };
         // SAFETY: the object holds the table and all its memory until the stream has finished, and as long as a graph keeps it: nothing is
         // reclaimed before. The flags that the stream or the table has waited for show that no other rank or stream uses the cells
-        // concerned. Exchanges of an object follow one another, and with them the launches that use the counter.
-        unsafe {
-            match self.is_counting() {
-                true => stream.launch_counted(table, self.words.at(COUNTER)),
-                false => stream.launch(table, epoch),
-            }
-        }
+        // concerned. Exchanges of an object follow one another, and with them the launches that use the counter. Bases are those of fields
+        // whose layouts the table was made for; receivers announce slots that hold what they expect.
+        unsafe { stream.launch_on(table, epoch, bases) }
     }
 
     /// Whether launches have their epochs from the counter.
@@ -259,16 +268,16 @@ impl Lane {
     pub(crate) fn capture(
         &self,
         stream: &Stream,
-        set: usize,
+        work: Work<'_>,
         epoch: u64,
         is_cut: bool,
     ) -> Result<(), DeviceError> {
-        let Some(table) = &self.scripts[set].out else { return Ok(()) };
+        let Some(table) = &work.script(&self.scripts).out else { return Ok(()) };
         if is_cut {
             // SAFETY: the graph keeps the object, which holds the table and its memory. A test repeats one epoch.
-            return unsafe { stream.launch(table, epoch) };
+            return unsafe { stream.launch_on(table, Epoch::Given(epoch), work.bases()) };
         }
-        self.launch(stream, table, epoch)
+        self.launch(stream, (table, work.bases()), epoch)
     }
 
     /// Whether events show that exchanges are over, since some are one launch.
@@ -361,6 +370,11 @@ impl Lane {
         unsafe { self.status.load(offset) }
     }
 
+    /// The announcement that differs from what this rank sends, if a table has found one.
+    pub(crate) fn differing(&self) -> Option<Address> {
+        Some(self.word(DIFFERS)).filter(|&address| address != 0)
+    }
+
     /// Makes the stream of an exchange that was given in part report when it has finished.
     pub(crate) fn give_up(
         &self,
@@ -428,6 +442,7 @@ impl Cue {
     fn of(self, epoch: u64) -> ValueOp {
         match self {
             Cue::Write(address) => ValueOp::Write { address, value: epoch },
+            Cue::Set(address, value) => ValueOp::Write { address, value },
             Cue::Wait(of_parity, lag) => {
                 let address = of_parity[(epoch % SLOTS) as usize];
                 ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) }

@@ -2,7 +2,7 @@
 //!
 //! A copy table contains addresses: there is one for each buffer, kept for the next call with that buffer.
 
-use super::{Begin, Scheduled};
+use super::{Begin, Scheduled, Work};
 use crate::error::Error;
 use crate::exchange::Shared;
 use crate::link::{Direction, Link};
@@ -87,7 +87,7 @@ impl Scheduled {
             let mut begin = self.enter();
             // Under the lock: a failed object gives its fields back only while no thread is here.
             self.check_failure()?;
-            self.check_memories(set.number)?;
+            self.check_memories(Work::Set(&self.sets[set.number]))?;
             let Begin { messages, .. } = &mut *begin;
             let there = messages.iter().position(|kept| (kept.of, kept.buffer) == (of, buffer));
             let at = match (there, made.take()) {
@@ -139,7 +139,7 @@ impl Scheduled {
             Direction::Receive => (&[message][..], &fields[..]),
         };
         let parts = [TablePart { ops: set.message(link)?, ..TablePart::default() }];
-        let table = TableSpec { parts: &parts, sources, targets, guard: None };
+        let table = TableSpec { parts: &parts, sources, targets, ..TableSpec::default() };
         Ok(device.upload(&table)?)
     }
 

@@ -11,6 +11,7 @@
 //! | `begin.rs` | the begin of an exchange |
 //! | `by_set.rs` | a list with one entry for each set |
 //! | `capture.rs` | exchanges that are captured into graphs |
+//! | `given.rs` | fields that are given to an exchange |
 //! | `lane.rs` | one device's part of an exchange |
 //! | `shared.rs` | the order of exchanges of one memory by several objects |
 //! | `pool.rs` | streams and events that objects share |
@@ -25,6 +26,7 @@ mod begin;
 mod by_set;
 mod capture;
 mod cut;
+mod given;
 mod lane;
 mod message;
 mod pool;
@@ -37,7 +39,8 @@ mod watch;
 
 pub(crate) use by_set::BySet;
 pub use cut::Cut;
-pub(crate) use lane::{Cue, DONE, LINE, Lane, Script, Step, begun, status};
+pub(crate) use given::{Given, Layouts, Sent, Slot, Unbound, WORDS, Work, describe, mix};
+pub(crate) use lane::{Cue, DIFFERS, DONE, LINE, Lane, Script, Step, begun, status};
 pub(crate) use pool::{OfDevice, Pool};
 pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;
@@ -121,6 +124,8 @@ pub(crate) struct Scheduled {
     asked: Mutex<(u64, Duration)>,
     /// The clock of the exchange after which none was in flight.
     idle: Lateness,
+    /// For exchanges of given fields. After the lanes, whose tables use its memory.
+    pub(crate) unbound: Option<Unbound>,
     /// Exchanges captured so far.
     captures: AtomicU64,
     /// After a failure: the last epoch that the device has begun, and when that was seen first.
@@ -236,7 +241,7 @@ impl Scheduled {
         is_used.then(|| Mappings::of(&self.comm).stats())
     }
 
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts, unbound: Option<Unbound>) -> Self {
         let Parts { sets, lanes, .. } = &parts;
         let longest = lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest));
         let begin = Begin {
@@ -261,6 +266,7 @@ impl Scheduled {
             looked: AtomicUsize::new(0),
             asked: Mutex::default(),
             idle: Lateness::default(),
+            unbound,
             captures: AtomicU64::new(0),
             last_begun: Mutex::default(),
         }

@@ -1,7 +1,7 @@
 //! Device memory that several objects exchange: the streams of each exchange wait for the earlier exchanges of the other objects.
 //! Unlike other begins, such a begin allocates: lists of its memories and of their users.
 
-use super::{Begin, IN_FLIGHT, Scheduled};
+use super::{Begin, IN_FLIGHT, Scheduled, Work};
 use crate::error::Error;
 use crate::field::{Memory, OnDevice};
 use crate::lifecycle::Engine;
@@ -20,16 +20,16 @@ pub(super) struct Shared<'a> {
 }
 
 impl Scheduled {
-    /// As [`Scheduled::enter`], for an exchange of a set. Orders it after the exchanges in flight of other objects that use its
+    /// As [`Scheduled::enter`], for an exchange. Orders it after the exchanges in flight of other objects that use its
     /// memories. Until the first value is dropped, no other object begins an exchange of those memories.
     pub(super) fn enter_after_others<'a>(
         &'a self,
-        set: usize,
+        work: Work<'a>,
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<(Shared<'a>, MutexGuard<'a, Begin>), Error> {
         loop {
             let shares = self.shares.load(Ordering::Acquire);
-            let shared = if shares { self.follow_others(set, streams.clone())? } else { Shared::default() };
+            let shared = if shares { self.follow_others(work, streams.clone())? } else { Shared::default() };
             let begin = self.enter();
             // An object that was bound meanwhile has waited in `precede` for this lock, or finds this exchange there.
             if shares || !self.shares.load(Ordering::Acquire) {
@@ -40,11 +40,11 @@ impl Scheduled {
 
     fn follow_others<'a>(
         &'a self,
-        set: usize,
+        work: Work<'a>,
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<Shared<'a>, Error> {
         let link = self.comm.link();
-        let memories = &self.sets[set].local.memories;
+        let memories = self.memories(work);
         let home =
             |(memory, field): &'a (Arc<Memory>, usize)| Some((memory, memory.device.as_ref()?, *field));
         let mut homes: Vec<(&Arc<Memory>, &OnDevice, usize)> = memories.iter().filter_map(home).collect();
@@ -74,7 +74,7 @@ impl Scheduled {
             drop(begin);
             return Ok(!self.is_in_flight_with(memory));
         }
-        let uses = |epoch: &u64| self.sets[self.set_of(*epoch)].local.is_in(memory);
+        let uses = |epoch: &u64| self.is_used(*epoch, memory);
         let last = (self.completed() + 1..=self.epoch()).rev().find(uses);
         let Some((epoch, lane)) = last.zip(self.lane_of(stream)) else { return Ok(true) };
         let flight = &begin.flights[(epoch % IN_FLIGHT) as usize][lane];

@@ -22,6 +22,10 @@ impl Scheduled {
             return known;
         }
         let done = self.done(known, epoch);
+        // After that: an exchange whose fields were not sent never counts as over.
+        if self.look_at_announcements() {
+            return self.completed();
+        }
         if done > known
             && let Some((link, (cause, culprit))) = self.torn()
         {
@@ -33,6 +37,7 @@ impl Scheduled {
         let completed = self.life().device.completed.reach(done);
         if completed == epoch {
             self.let_free();
+            self.release_given(completed);
         }
         completed
     }
@@ -42,8 +47,7 @@ impl Scheduled {
         // A begin that did not see the guard has returned, and has counted.
         drop(self.enter());
         let (known, epoch) = (self.completed(), self.epoch());
-        let is_after =
-            |over: u64| (over + 1..=epoch).any(|epoch| self.sets[self.set_of(epoch)].local.is_in(memory));
+        let is_after = |over: u64| (over + 1..=epoch).any(|epoch| self.is_used(epoch, memory));
         // At its end each lane waits for the copies of all others: one that is done is enough.
         let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).max().unwrap_or(epoch);
         // Asked last: after a failure lanes end although peers may still write.
@@ -72,7 +76,7 @@ impl Scheduled {
     /// Before a failure: counts what the user may have seen to be over in the order of a stream.
     pub(super) fn count_done(&self) {
         let done = self.done(self.completed(), self.epoch());
-        if self.torn().is_none() {
+        if self.torn().is_none() && !self.differs() {
             self.life().device.completed.reach(done);
         }
     }

@@ -208,7 +208,7 @@ impl Scheduled {
     /// Whether no peer that has mapped memory of this rank accesses it any more: peers may have begun one more exchange, which sets
     /// flags there.
     fn is_left_alone(&self) -> bool {
-        self.pinned.is_empty() || self.links.iter().all(|link| self.leaves_alone(link))
+        self.pinned.is_empty() && !self.has_slots() || self.links.iter().all(|link| self.leaves_alone(link))
     }
 
     /// Whether the peer of a link accesses none of this rank's memory any more.
@@ -245,6 +245,9 @@ impl Scheduled {
         let told = self.links.iter().find_map(|link| Some((link, link.peer_failure(&self.comm)?)));
         if let Some((link, (cause, culprit))) = told {
             return link.fail(self.life(), cause, culprit);
+        }
+        if self.look_at_announcements() {
+            return;
         }
         if self.sets.len() > 1 {
             self.look_at_sets(begun);

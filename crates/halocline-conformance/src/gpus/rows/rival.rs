@@ -77,7 +77,12 @@ impl Packed {
         let bases: Vec<Address> = fields.chain(buffers.iter().map(|buffer| buffer.at(0))).collect();
         let upload = |ops: &[CopyOp]| {
             let parts = [TablePart { ops, ..TablePart::default() }];
-            device.upload(&TableSpec { parts: &parts, sources: &bases, targets: &bases, guard: None })
+            device.upload(&TableSpec {
+                parts: &parts,
+                sources: &bases,
+                targets: &bases,
+                ..TableSpec::default()
+            })
         };
         // A block of a field: its first byte and length.
         let block = |op: &CopyOp, at: usize, offset: isize| {

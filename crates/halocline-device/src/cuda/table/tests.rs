@@ -33,6 +33,7 @@ fn the_kernel_has_the_same_constants() {
         format!("u32 RAISES = {RAISES};"),
         format!("u32 LANES = {};", MOST_BARE / THREADS as usize),
         format!("u8 WRITTEN = {WRITTEN}, AWAITED = {AWAITED};"),
+        format!("u32 BASES = {};", Base::MOST),
         format!("i64 POISON = 1ll << {};", crate::driver::POISON.trailing_zeros()),
     ];
     for constant in constants {
@@ -53,7 +54,9 @@ fn the_kernel_moves_units_as_their_codes_say() {
     for (bytes, name) in types {
         let log_unit = code(bytes, Slot::None);
         let case = if bytes == nest::WIDEST { "default".to_owned() } else { format!("case {log_unit}") };
-        let line = format!("  {case}: return move_units<{name}, CELLS, GATED>(table, item, epoch, good);");
+        let line = format!(
+            "  {case}: return move_units<{name}, CELLS, GATED, KIND>(table, item, bases, epoch, shared);"
+        );
         assert!(crate::cuda::COPY_KERNELS.contains(&line), "{line}");
     }
     for (slot, name, code_of, moves) in
@@ -113,7 +116,7 @@ fn moved(cut: &Cut) -> Vec<(u64, u64, usize)> {
 
 fn cut(ops: &[CopyOp], source: Address, target: Address) -> Cut {
     let parts = [TablePart { ops, ..TablePart::default() }];
-    let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+    let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], ..TableSpec::default() };
     Cut::new(&spec, (4, &Tuning::HOPPER), |_, _| Ok(())).expect("within bounds")
 }
 
@@ -205,7 +208,7 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
     let ops = [op(vec![rows], None, 1024)];
     let parts = [TablePart { ops: &ops, ..TablePart::default() }];
     let (source, target) = ((1 << 40) + 24, (1 << 50) + 24);
-    let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+    let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], ..TableSpec::default() };
     let units = |cut: &Cut| (cut.units.clone(), cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>());
     // 65 units of 16 bytes per row, with 8 bytes left out of the first and the last one; and 7 spare units,
     // as rows begin anywhere in a line.
@@ -248,13 +251,13 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
         TablePart { waits: &waits, ops: &small, raises: &[128], early: true, ..TablePart::default() },
         TablePart { ops: &small, raises: &[128], ..TablePart::default() },
     ];
-    let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+    let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], ..TableSpec::default() };
     let cut = Cut::new(&spec, (16, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
     // 3/4 and 1/4 of the 8 blocks that may wait; one block for each item of raising parts.
     assert_eq!(cut.tied.iter().map(|tied| tied.blocks).collect::<Vec<_>>(), [6, 2, 1]);
     assert_eq!((cut.bare.len(), &cut.first[..]), (1, &[128][..]));
     assert_eq!((cut.pieces.len(), cut.blocks(), cut.waiting_blocks()), (9 + 22, 1 + 9 + 22, 1 + 8));
-    let items = cut.items();
+    let items = cut.items(0);
     let carriers: Vec<_> =
         items[..10].iter().map(|i| (i.part, i.blocks, i.waits, i.raises, i.early)).collect();
     let (large, small, raising) = ((0, 6, 1, 0, 0), (1, 2, 1, 1, 1), (2, 1, 0, 1, 0));
@@ -275,9 +278,10 @@ fn a_part_beside_other_work_has_few_blocks() {
     let local = [op(Vec::new(), None, 1 << 20)];
     let of = |beside| {
         let parts = [TablePart { ops: &local, beside, ..TablePart::default() }];
-        let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+        let spec =
+            TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], ..TableSpec::default() };
         let cut = Cut::new(&spec, (16, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
-        let (blocks, items) = (cut.blocks() as usize, cut.items());
+        let (blocks, items) = (cut.blocks() as usize, cut.items(0));
         let mut done: Vec<(u32, u32)> = Vec::new();
         for first in 0..blocks {
             let mut at = first;
@@ -305,7 +309,7 @@ fn too_many_waiting_parts_are_refused() {
     let raising = TablePart { raises: &[128], ..TablePart::default() };
     let cut = |parts: &[TablePart<'_>]| {
         Cut::new(
-            &TableSpec { parts, sources: &[], targets: &[], guard: None },
+            &TableSpec { parts, sources: &[], targets: &[], ..TableSpec::default() },
             (4, &Tuning::HOPPER),
             |_, _| Ok(()),
         )
@@ -327,7 +331,8 @@ fn every_part_that_waits_has_a_block_however_few_multiprocessors_there_are() {
     let part = |ops| TablePart { waits: &waits, ops, raises: &[128], early: true, ..TablePart::default() };
     let parts: Vec<_> = ops.iter().map(|ops| part(&ops[..])).collect();
     for multiprocessors in [1, 2, 7, 14, 16, 132] {
-        let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+        let spec =
+            TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], ..TableSpec::default() };
         let cut = Cut::new(&spec, (multiprocessors, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
         assert!(cut.tied.len() == parts.len() && cut.tied.iter().all(|tied| tied.blocks > 0));
         let most = parts.len() as u32 + (multiprocessors / 2).max(1);
@@ -339,7 +344,7 @@ fn every_part_that_waits_has_a_block_however_few_multiprocessors_there_are() {
 fn wrong_words_and_buffers_are_refused() {
     let cut = |parts: &[TablePart<'_>], guard| {
         Cut::new(
-            &TableSpec { parts, sources: &[], targets: &[0], guard },
+            &TableSpec { parts, sources: &[], targets: &[0], guard, ..TableSpec::default() },
             (4, &Tuning::HOPPER),
             |_, _| Ok(()),
         )
@@ -358,9 +363,9 @@ fn waiting_blocks_take_items_in_turn() {
     let waits = [Signal { address: 64, lag: 0 }];
     let ops = [op(Vec::new(), None, 16 * 4096 * 7)];
     let parts = [TablePart { waits: &waits, ops: &ops, early: true, ..TablePart::default() }];
-    let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+    let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], ..TableSpec::default() };
     let cut = Cut::new(&spec, (6, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
-    let items = cut.items();
+    let items = cut.items(0);
     assert_eq!((cut.blocks(), items.len()), (3, 7));
     assert_eq!(items.iter().map(|item| item.next).collect::<Vec<_>>(), [3, 4, 5, 6, 0, 0, 0]);
     assert_eq!(items.iter().map(|item| item.waits).collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0, 0]);
@@ -378,7 +383,7 @@ fn tuning_constants_control_how_a_table_is_split() {
     let tied = TablePart { waits: &waits, ops: &ops, early: true, ..TablePart::default() };
     let free = TablePart { ops: &ops, ..TablePart::default() };
     let cut = |parts: &[TablePart<'_>], tuning: Tuning| {
-        let spec = TableSpec { parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+        let spec = TableSpec { parts, sources: &[1 << 40], targets: &[1 << 50], ..TableSpec::default() };
         let cut = Cut::new(&spec, (8, &tuning), |_, _| Ok(())).expect("fine");
         (cut.waiting_blocks(), cut.pieces.len() + cut.later.len())
     };
@@ -402,7 +407,8 @@ fn a_part_with_a_slot_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
         let ops = std::slice::from_ref(op);
         let parts = [TablePart { waits, ops, raises: &[128], early: true, slot, ..TablePart::default() }];
         let mut reached = Vec::new();
-        let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+        let spec =
+            TableSpec { parts: &parts, sources: &[source], targets: &[target], ..TableSpec::default() };
         let reach = |first, bytes| {
             reached.push((first, bytes));
             Ok(())
@@ -414,16 +420,16 @@ fn a_part_with_a_slot_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
     assert_eq!(reached[2..], [(field, 88), (slots, 144)]);
     let region = written.regions[0];
     assert_eq!((region.log_unit, region.source_step[0], region.target_step[0]), (WRITTEN + 1, 32, 48));
-    assert_eq!((written.units[0], written.waiting_blocks(), written.has_ll()), (9, 1, true));
+    assert_eq!((written.units[0], written.waiting_blocks(), written.has_ll), (9, 1, true));
     // A part that reads a slot waits there, regardless of other waits, and never reads early.
     let (awaited, reached) = cut(&unpacks, Slot::Awaited, &[], (slots, field));
     let awaited = awaited.expect("fine");
     assert_eq!(reached[1..], [(slots + 8, 176), (field, 72)]);
     let region = awaited.regions[0];
     assert_eq!((region.log_unit, region.source, region.source_step[0]), (AWAITED, slots + 8, 64));
-    assert_eq!((awaited.units[0], awaited.waiting_blocks(), awaited.items()[0].early), (18, 1, 0));
+    assert_eq!((awaited.units[0], awaited.waiting_blocks(), awaited.items(0)[0].early), (18, 1, 0));
     let (plain, _) = cut(&packs, Slot::None, &[], (field, slots));
-    assert!(plain.is_ok_and(|plain| !plain.has_ll() && plain.waiting_blocks() == 0));
+    assert!(plain.is_ok_and(|plain| !plain.has_ll && plain.waiting_blocks() == 0));
 }
 
 /// A link without cells raises the flag of the slot, whose address differs between even and odd epochs.
@@ -441,7 +447,7 @@ fn flags_that_differ_between_even_and_odd_epochs_are_raised_by_the_work_of_the_e
         parts: &parts[parity],
         sources: &[],
         targets: &[],
-        guard: None,
+        ..TableSpec::default()
     });
     let cut = |at| Cut::of_work((&works, at), (132, &Tuning::HOPPER), |_, _| Ok(())).expect("all is reached");
     let cuts: Vec<Cut> = (0..2).map(cut).collect();

@@ -1,6 +1,6 @@
 //! The steps of stream operations.
 
-use super::{Op, Running, Stage, Table};
+use super::{Announcement, Op, Running, Stage, Table};
 use crate::driver::{Counted, POISON, Slot};
 use crate::sim::clock::Actor;
 use crate::sim::kernel::{Kernel, KernelMemory};
@@ -71,7 +71,8 @@ impl State {
                     for block in blocks {
                         self.touch(part, number, block.source, block.bytes, Touch::Read);
                     }
-                    parts.push(Running { actor: part, stage: Stage::Starting, op: number, left: Vec::new() });
+                    let (stage, left) = (Stage::Starting, Vec::new());
+                    parts.push(Running { actor: part, stage, op: number, left, message: None });
                 }
                 if parts.is_empty() {
                     self.end_count(actor, number, *counter, *epoch);
@@ -192,6 +193,10 @@ impl State {
                     // The guard has ended the wait, or poison.
                     well &= beyond >= 0 && (beyond < POISON || table.guard.is_none());
                 }
+                if let Some(announced) = part.announced.as_ref().filter(|_| well) {
+                    running.message = self.expected(actor, op, announced);
+                    well = running.message.is_some();
+                }
                 // A part without copies checks the guard now.
                 well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);
                 let mut there = true;
@@ -201,7 +206,13 @@ impl State {
                         there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
                     }
                     if part.slot == Slot::None {
-                        there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
+                        there &= self.touch(
+                            actor,
+                            op,
+                            block.target.from(running.message),
+                            block.bytes,
+                            Touch::Write,
+                        );
                     }
                 }
                 match (well && there, part.slot) {
@@ -222,8 +233,9 @@ impl State {
                 let count = self.piece(part.blocks.len() - done);
                 for block in &part.blocks[done..done + count] {
                     let alive = |spot: Spot| self.memories.is_there(spot);
-                    if alive(block.source) && alive(block.target) {
-                        self.memories.copy(block.target, block.source, block.bytes);
+                    let target = block.target.from(running.message);
+                    if alive(block.source) && alive(target) {
+                        self.memories.copy(target, block.source, block.bytes);
                     }
                 }
                 Stage::Copying(done + count)
@@ -239,6 +251,23 @@ impl State {
         };
         if running.stage == Stage::Done {
             self.devices[table.device as usize].waiting_blocks -= waiting_blocks;
+        }
+    }
+
+    /// The base of the message that a receiver announces; `None` if it expects another message than this side sends.
+    fn expected(&mut self, actor: Actor, op: usize, announced: &Announcement) -> Option<Spot> {
+        let Announcement { address, words, sent, differs } = *announced;
+        if self.read_word(actor, op, words[1])? != sent {
+            self.write_word(actor, op, differs, address);
+            return None;
+        }
+        let base = self.read_word(actor, op, words[0])?;
+        match self.memories.find(base, 1) {
+            Ok(spot) => Some(spot),
+            Err(error) => {
+                self.report(Report::Refused { call: "copy table", what: error.to_string() });
+                None
+            }
         }
     }
 

@@ -72,7 +72,7 @@ fn many_epochs(rig: &Rig) -> Outcome {
             }],
             sources: &[fields[rank].at(0)],
             targets: &[halos[peer].at(0)],
-            guard: None,
+            ..TableSpec::default()
         })?;
         for epoch in 1..=10_000u64 {
             rig.fill(&stream, &fields[rank], epoch << 32 | rank as u64)?;
@@ -92,7 +92,7 @@ fn many_epochs(rig: &Rig) -> Outcome {
 }
 
 pub fn table<'a>(parts: &'a [TablePart<'a>], ends: &'a ([Address; 1], [Address; 1])) -> TableSpec<'a> {
-    TableSpec { parts, sources: &ends.0, targets: &ends.1, guard: None }
+    TableSpec { parts, sources: &ends.0, targets: &ends.1, ..TableSpec::default() }
 }
 
 /// A table ends with its counters: bytes that arrive late would reset what the first launch has counted.

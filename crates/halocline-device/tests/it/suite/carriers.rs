@@ -125,6 +125,7 @@ pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
             sources: &sources,
             targets: &targets,
             guard: Some(guard.at(0)),
+            ..TableSpec::default()
         })?;
         // SAFETY: the stream is synchronised before the memory goes, and before the host writes words.
         let set = |memory: &Memory, value| unsafe {

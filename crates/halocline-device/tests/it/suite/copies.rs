@@ -33,7 +33,12 @@ fn one_copy(rig: &dyn Rig, case: &Case, askew: usize) -> Outcome {
     let (from, to) = (field(&source, case.source.base), field(&target, case.target.base));
     let upload = |ops: &[CopyOp], device: &Device, source, target| {
         let parts = [TablePart { waits: &[], ops, raises: &[], ..TablePart::default() }];
-        device.upload(&TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None })
+        device.upload(&TableSpec {
+            parts: &parts,
+            sources: &[source],
+            targets: &[target],
+            ..TableSpec::default()
+        })
     };
     let direct = case.op(End::Field(0), End::Field(0));
     let (pack, unpack) =

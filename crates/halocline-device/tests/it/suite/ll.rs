@@ -48,7 +48,13 @@ fn tables(
         let (field, slot) = ([field.at(0)], [slots.at(parity * SLOT)]);
         let (sources, targets) = if side == Slot::Written { (&field, &slot) } else { (&slot, &field) };
         let parts = [TablePart { waits, ops: &ops, raises: &[raises], slot: side, ..TablePart::default() }];
-        device.upload(&TableSpec { parts: &parts, sources, targets, guard: Some(guard.at(0)) })
+        device.upload(&TableSpec {
+            parts: &parts,
+            sources,
+            targets,
+            guard: Some(guard.at(0)),
+            ..TableSpec::default()
+        })
     };
     (0..2).map(table).collect()
 }
@@ -128,7 +134,8 @@ pub(super) fn refusals(rig: &dyn Rig) -> Outcome {
     let refused = |op: CopyOp, (source, target): (u64, u64), slot| {
         let ops = [op];
         let parts = [TablePart { ops: &ops, slot, ..TablePart::default() }];
-        let table = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+        let table =
+            TableSpec { parts: &parts, sources: &[source], targets: &[target], ..TableSpec::default() };
         device.upload(&table).err()
     };
     let (from, to) = (field.at(0), slot.at(0));

@@ -149,7 +149,7 @@ fn ping_pong(rig: &dyn Rig) -> Outcome {
             }],
             sources: &[fields[rank].at(0), fields[rank].at(half)],
             targets: &[halos[peer].at(0), halos[peer].at(half)],
-            guard: None,
+            ..TableSpec::default()
         })?;
         for epoch in 1..=10u64 {
             let (given, done) = (events.take()?, events.take()?);
@@ -212,7 +212,7 @@ fn two_links(rig: &dyn Rig) -> Outcome {
         parts: &[part(0), part(1)],
         sources: &[field.at(0), field.at(half)],
         targets: &[halo.at(0), halo.at(half)],
-        guard: None,
+        ..TableSpec::default()
     })?;
     rig.delay(&inner)?;
     rig.fill(&inner, &field, 5)?;
@@ -248,8 +248,12 @@ fn independent_parts(rig: &dyn Rig) -> Outcome {
         .collect();
     let at = |memory: &Memory| (0..PARTS).map(|part| memory.at(part * BYTES)).collect::<Vec<_>>();
     let (sources, targets) = (at(&field), at(&halo));
-    let table =
-        device.upload(&TableSpec { parts: &parts, sources: &sources, targets: &targets, guard: None })?;
+    let table = device.upload(&TableSpec {
+        parts: &parts,
+        sources: &sources,
+        targets: &targets,
+        ..TableSpec::default()
+    })?;
     for epoch in 1..=3 {
         rig.fill(&stream, &field, epoch)?;
         // SAFETY: the stream is synchronised before the memory goes.
@@ -279,7 +283,8 @@ fn lag(rig: &dyn Rig) -> Outcome {
     let (word, raised) = (device.allocate_pinned(8)?, device.allocate_pinned(8)?);
     let waits = [Signal { address: word.at(0), lag: 2 }];
     let parts = [TablePart { waits: &waits, ops: &[], raises: &[raised.at(0)], ..TablePart::default() }];
-    let table = device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], guard: None })?;
+    let table =
+        device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], ..TableSpec::default() })?;
     // SAFETY: the stream is synchronised before the memory goes.
     unsafe {
         // 1 - 2 and 2 - 2 are 0; 3 - 2 is not reached yet.
@@ -325,7 +330,8 @@ fn cyclic_words(rig: &dyn Rig) -> Outcome {
     let (word, raised) = (device.allocate_pinned(8)?, device.allocate_pinned(8)?);
     let waits = [Signal { address: word.at(0), lag: 0 }];
     let parts = [TablePart { waits: &waits, ops: &[], raises: &[raised.at(0)], ..TablePart::default() }];
-    let table = device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], guard: None })?;
+    let table =
+        device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], ..TableSpec::default() })?;
     // SAFETY: the stream is synchronised before the memory goes.
     unsafe {
         word.store(0, 2);
@@ -355,6 +361,7 @@ fn guard(rig: &dyn Rig) -> Outcome {
             sources: &[field.at(0)],
             targets: &[halo.at(0)],
             guard: Some(words.at(16)),
+            ..TableSpec::default()
         })?;
         // SAFETY: the stream is synchronised before the memory goes, and before the host writes words.
         unsafe {
@@ -416,7 +423,7 @@ fn refusals(rig: &dyn Rig) -> Outcome {
     let ops = [line(0, 0, 64)];
     let table = |sources: &[u64], targets: &[u64]| {
         let parts = [TablePart { waits: &[], ops: &ops, raises: &[], ..TablePart::default() }];
-        device.upload(&TableSpec { parts: &parts, sources, targets, guard: None }).map(drop)
+        device.upload(&TableSpec { parts: &parts, sources, targets, ..TableSpec::default() }).map(drop)
     };
     assert_eq!(refused(table(&[near.at(8)], &[near.at(0)])), beyond);
     assert_eq!(

@@ -4,6 +4,9 @@ namespace {
 
 bool reached(u64 word, u64 at_least) { return (int64_t)(*(volatile u64 *)word - at_least) >= 0; }
 
+// Whether the receiver expects what the part sends.
+bool is_expected(const Part &part) { return part.announced == 0 || ((volatile u64 *)part.announced)[1] == part.sent; }
+
 bool may_go(const Launch &launch, const Part &part) {
   for (u32 at = 0; at < part.waits; at++) {
     const Signal wait = launch.table->waits[part.wait + at];
@@ -60,6 +63,7 @@ void write_target(Fiber &fiber, Launch &launch, u64 address, u32 bytes) {
     return fail("%u bytes are written at %#llx, outside the targets", bytes, (unsigned long long)address);
   }
   const Interval &interval = table.targets[low];
+  if (!is_expected(table.parts[interval.part])) return fail("part %u writes a message that is not expected", interval.part);
   if (!may_go(launch, table.parts[interval.part])) return fail("part %u writes before what it waits for is there", interval.part);
   fiber.writes++;
   for (u32 at = 0; at < bytes; at++) {
@@ -120,11 +124,16 @@ bool is_fenced(const Fiber &fiber, const Byte &byte) {
 void raise(Fiber &fiber, u64 word, u64 value) {
   Launch &launch = *fiber.block->launch;
   const Table &table = *launch.table;
+  for (u32 part = 0; part < table.part_count; part++) {
+    const Part &own = table.parts[part];
+    if (own.announced && own.differs == word && own.announced == value && !is_expected(own) && may_go(launch, own)) return;
+  }
   if (value != launch.op->value) return fail("a word becomes %llu", (unsigned long long)value);
   for (u32 part = 0; part < table.part_count; part++) {
     for (u32 at = 0; at < table.parts[part].raises; at++) {
       const u32 raise = table.parts[part].raise + at;
       if (table.raises[raise] != word) continue;
+      if (!is_expected(table.parts[part])) return fail("part %u raises a word of a message that is not expected", part);
       if (launch.raised[raise]++) return fail("part %u raises a word twice", part);
       if (!may_go(launch, table.parts[part])) return fail("part %u raises a word before what it waits for is there", part);
       for (u32 of = 0; of < table.target_count; of++) {

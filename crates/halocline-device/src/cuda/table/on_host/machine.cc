@@ -11,6 +11,7 @@
 //   targets: each byte is written once per launch, after the waits of the part;
 //   flags: become the epoch once per launch, after all bytes of the part are written; a barrier, or a fence
 //   and the part's counter, must separate each write from the flag, with a fence after the write;
+//   announcements: what the receiver does not expect is not written, and no flag of that part is raised;
 //   slots: each word is loaded and stored atomically, in any order, as a source or a target, with the epoch
 //   of the launch.
 //
@@ -32,9 +33,14 @@ void run_thread() {
       yield();
     }
   } else {
-    const bool has_ll = me->block->launch->table->has_ll;
-    if (op.counter) (has_ll ? halocline_copy_ll_counted : halocline_copy_counted)(op.argument, (u64 *)op.counter);
-    else (has_ll ? halocline_copy_ll : halocline_copy)(op.argument, op.value);
+    const Table &table = *me->block->launch->table;
+    if (table.kind == 2) {
+      if (op.counter) halocline_copy_based_counted(op.argument, (u64 *)op.counter, table.bases);
+      else halocline_copy_based(op.argument, op.value, table.bases);
+    } else {
+      if (op.counter) (table.kind ? halocline_copy_ll_counted : halocline_copy_counted)(op.argument, (u64 *)op.counter);
+      else (table.kind ? halocline_copy_ll : halocline_copy)(op.argument, op.value);
+    }
   }
   happened();
   me->block->left--;
@@ -77,12 +83,18 @@ void end_launch(Queue &queue) {
     // If the guard was set, parts that read it earlier may have copied, and a part that copied everything
     // may have raised its flags.
     for (u32 part = 0; part < table.part_count && !launch.was_guarded; part++) {
+      if (!is_expected(table.parts[part])) continue;
       for (u32 at = 0; at < table.parts[part].raises; at++) {
         if (!launch.raised[table.parts[part].raise + at]) fail("epoch %llu: part %u has not raised a word", (unsigned long long)launch.op->value, part);
       }
     }
-    for (size_t at = 0; at < launch.bytes.size() && !launch.was_guarded; at++) {
-      if (launch.bytes[at].block == 0) fail("epoch %llu: a byte of a target is not written", (unsigned long long)launch.op->value);
+    for (u32 of = 0; of < table.target_count && !launch.was_guarded; of++) {
+      const Interval &interval = table.targets[of];
+      const bool is_wanted = is_expected(table.parts[interval.part]);
+      for (u64 byte = 0; byte < interval.end - interval.begin; byte++) {
+        const bool is_written = launch.bytes[launch.offsets[of] + byte].block != 0;
+        if (is_written != is_wanted) fail("epoch %llu: a byte of a target of part %u is %s", (unsigned long long)launch.op->value, interval.part, is_written ? "written" : "not written");
+      }
     }
   }
   const Op &op = *launch.op;

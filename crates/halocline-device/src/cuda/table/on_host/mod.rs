@@ -3,8 +3,8 @@
 //!
 //! `HALOCLINE_SEEDS` is the number of seeds that a test tries, `HALOCLINE_SEED` the first one.
 
-use super::{Argument, Cut, LAUNCHES};
-use crate::driver::{Address, Slot, TableSpec};
+use super::{Argument, Bases, Cut, Kind, LAUNCHES};
+use crate::driver::{Address, Base, Slot, TableSpec};
 use crate::error::DeviceError;
 use crate::sim::chosen;
 use crate::tuning::Tuning;
@@ -141,6 +141,8 @@ struct PartOf {
     raises: u32,
     early: u32,
     copies: u32,
+    announced: [u64; 2],
+    differs: u64,
 }
 
 #[repr(C)]
@@ -156,7 +158,8 @@ struct TableOf {
     part_count: u32,
     target_count: u32,
     blocks: u32,
-    has_ll: u32,
+    kind: u32,
+    bases: Bases,
 }
 
 #[repr(C)]
@@ -218,9 +221,18 @@ struct Table {
     argument: Argument,
     blocks: u32,
     waiting: u32,
-    has_ll: bool,
+    kind: Kind,
+    bases: Bases,
     /// One for all epochs, or those for even and odd ones.
     works: Vec<Work>,
+}
+
+/// What a launch gives.
+#[derive(Default)]
+struct Given {
+    bases: Vec<Address>,
+    /// The base that receivers announce.
+    message: Address,
 }
 
 /// The accesses of one work.
@@ -234,26 +246,28 @@ struct Work {
 
 impl Table {
     /// Each part of a work has its own source, the memory at `sources[part]`; `reach` is all memory that the device
-    /// can access.
+    /// can access. `given` are the bases of launches, and what receivers announce.
     fn new(
         works: &[(TableSpec<'_>, Vec<Range<Address>>)],
         machine: (u32, &Tuning),
+        given: &Given,
         mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Self {
         let specs: Vec<TableSpec<'_>> = works.iter().map(|(spec, _)| *spec).collect();
         let cut = |at| Cut::of_work((&specs, at), machine, &mut reach).expect("within bounds");
         let cuts: Vec<Cut> = (0..specs.len()).map(cut).collect();
-        let (blocks, waiting, has_ll) = (cuts[0].blocks(), cuts[0].waiting_blocks(), cuts[0].has_ll());
+        let (blocks, waiting, kind) = (cuts[0].blocks(), cuts[0].waiting_blocks(), cuts[0].kind());
+        let bases = Bases::new(works[0].0.bases, &given.bases);
         let image = Arena::new(cuts.iter().map(Cut::size).sum());
         let (bytes, arguments) = Cut::lay_out(cuts, image.at(0));
         let argument = arguments[0];
         assert!(
-            arguments.len() == 1 || argument.has_odd(),
+            arguments.len() == 1 || argument.has_odd() || bytes.is_empty(),
             "works for even and odd epochs differ in their shape"
         );
         image.set(0, &bytes);
-        let works = works.iter().map(|(spec, sources)| Work::new(spec, sources)).collect();
-        Self { image, argument, blocks, waiting, has_ll, works }
+        let works = works.iter().map(|(spec, sources)| Work::new(spec, sources, given)).collect();
+        Self { image, argument, blocks, waiting, kind, bases, works }
     }
 
     fn of(&self, work: usize) -> TableOf {
@@ -271,14 +285,22 @@ impl Table {
             part_count: parts.len() as u32,
             target_count: targets.len() as u32,
             blocks: self.blocks,
-            has_ll: self.has_ll.into(),
+            kind: self.kind as u32,
+            bases: self.bases,
         }
     }
 }
 
 impl Work {
-    fn new(spec: &TableSpec<'_>, sources: &[Range<Address>]) -> Self {
+    fn new(spec: &TableSpec<'_>, sources: &[Range<Address>], given: &Given) -> Self {
         let (mut parts, mut targets, mut waits, mut raises) = (vec![], vec![], vec![], vec![]);
+        let place = |address: Address| match Base::of(address) {
+            None => address,
+            Some((number, _)) => match spec.bases.get(number) {
+                Some(base) => address.wrapping_add(base.added(number, given.bases[number])),
+                None => given.message + (address - Base::ANNOUNCED),
+            },
+        };
         for (part, number) in spec.parts.iter().zip(0..) {
             let source = sources.get(number as usize).cloned().unwrap_or(0..0);
             parts.push(PartOf {
@@ -289,13 +311,15 @@ impl Work {
                 raises: part.raises.len() as u32,
                 early: part.early.into(),
                 copies: part.ops.iter().any(|op| op.bytes() > 0).into(),
+                announced: part.announced.map_or([0, 0], |announced| [announced.address, announced.sent]),
+                differs: part.announced.map_or(0, |announced| announced.differs),
             });
             waits.extend(part.waits.iter().map(|wait| Wait { word: wait.address, lag: wait.lag }));
             raises.extend_from_slice(part.raises);
             for op in part.ops {
                 let times = if part.slot == Slot::Written { 2 } else { 1 };
                 op.for_each_block(|_, to, bytes| {
-                    let begin = spec.targets[op.target].wrapping_add_signed(times * to as i64);
+                    let begin = place(spec.targets[op.target].wrapping_add_signed(times * to as i64));
                     let end = begin + times as u64 * bytes as u64;
                     targets.push(Interval { begin, end, part: number, unused: 0 });
                 });

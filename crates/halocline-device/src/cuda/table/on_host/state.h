@@ -23,8 +23,11 @@ struct Index { unsigned x, y, z; };
 Index threadIdx, blockIdx, gridDim;
 
 struct alignas(16) Argument { u8 bytes[128]; };
+struct Bases { u64 added[64]; };
 extern "C" void halocline_copy(Argument table, u64 epoch);
 extern "C" void halocline_copy_ll(Argument table, u64 epoch);
+extern "C" void halocline_copy_based(Argument table, u64 epoch, Bases bases);
+extern "C" void halocline_copy_based_counted(Argument table, u64 *counter, Bases bases);
 extern "C" void halocline_copy_counted(Argument table, u64 *counter);
 extern "C" void halocline_copy_ll_counted(Argument table, u64 *counter);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
@@ -37,6 +40,7 @@ struct Part {
   u64 source_begin, source_end;
   u32 wait, waits, raise, raises;
   u32 early, copies;
+  u64 announced, sent, differs;
 };
 struct Table {
   u64 begin, end, counters, counters_end;
@@ -45,7 +49,8 @@ struct Table {
   const Signal *waits;
   const u64 *raises;
   u64 guard;
-  u32 part_count, target_count, blocks, has_ll;
+  u32 part_count, target_count, blocks, kind;
+  Bases bases;
 };
 enum Kind : u32 { LAUNCH, CALL, WRITE, BUSY };
 struct Op {

@@ -1,7 +1,7 @@
 //! Random tables on one device, launched by several streams, compared with a plain copy.
 
 use super::*;
-use crate::driver::{Signal, TablePart};
+use crate::driver::{Announced, Signal, TablePart};
 use halocline_plan::copy::{CellRun, CopyOp, Indexed, Loop};
 
 /// A part of a table under construction.
@@ -14,6 +14,8 @@ struct Draft {
     lags: Vec<u64>,
     raises: usize,
     early: bool,
+    /// Whether the receiver expects it, if that announces something.
+    expected: Option<bool>,
 }
 
 const EPOCHS: u64 = 40;
@@ -145,8 +147,17 @@ impl Scene {
             draft.raises = if numbers.one_in(3) { 0 } else { 1 + numbers.below(3) };
             drafts.push(draft);
         }
-        // The guard, the awaited flags, the raised flags.
-        let words = Arena::new(8 * (1 + waiting + 3 * drafts.len()));
+        // Some tables count from bases, and one receiver may announce its own.
+        let is_based = numbers.one_in(2);
+        if let Some(draft) = drafts.iter_mut().find(|draft| !draft.ops.is_empty() && draft.raises > 0)
+            && is_based
+        {
+            draft.expected = Some(!numbers.one_in(4));
+        }
+        // The guard, the awaited flags, the raised flags; an announcement, and the word that says that it differs.
+        let at_end = 8 * (1 + waiting + 3 * drafts.len());
+        let words = Arena::new(at_end + 24);
+        let announced = Announced { address: words.at(at_end), sent: 7, differs: words.at(at_end + 16) };
         let signals: Vec<Vec<Signal>> = drafts
             .iter()
             .map(|draft| {
@@ -167,13 +178,37 @@ impl Scene {
                 raises: &raises[at],
                 early: drafts[at].early,
                 beside: at % 3 != 0,
+                announced: drafts[at].expected.map(|_| announced),
+                follows: is_based && at % 2 == 1,
                 ..TablePart::default()
             })
             .collect();
-        let bases = |arenas: &[Arena]| arenas.iter().map(|arena| arena.at(0)).collect::<Vec<_>>();
-        let (froms, tos) = (bases(&sources), bases(&targets));
+        let mut given = Given::default();
+        let mut bases = Vec::new();
+        let mut places = |arenas: &[Arena]| -> Vec<Address> {
+            let mut place = |arena: &Arena| {
+                if !is_based || numbers.one_in(4) {
+                    return arena.at(0);
+                }
+                // Somewhere in it, as element (0, 0, …) of a field is.
+                let within = numbers.below(arena.bytes) as u64;
+                let base = arena.at(0) + within;
+                let bytes = -(within as i64)..(arena.bytes as u64 - within) as i64;
+                bases.push(Base { residue: base % Base::LINE, bytes });
+                given.bases.push(base);
+                bases[bases.len() - 1].address(bases.len() - 1) - within
+            };
+            arenas.iter().map(&mut place).collect()
+        };
+        let (froms, mut tos) = (places(&sources), places(&targets));
+        if let Some(draft) = drafts.iter().find(|draft| draft.expected.is_some()) {
+            tos[draft.target] = Base::ANNOUNCED;
+            given.message = targets[draft.target].at(0);
+            words.set(at_end, &given.message.to_le_bytes());
+            words.set(at_end + 8, &(if draft.expected == Some(true) { 7u64 } else { 8 }).to_le_bytes());
+        }
         let guard = guarded.then(|| words.at(0));
-        let spec = TableSpec { parts: &parts, sources: &froms, targets: &tos, guard };
+        let spec = TableSpec { parts: &parts, sources: &froms, targets: &tos, guard, bases: &bases };
         let all: Vec<Range<Address>> =
             [&words].into_iter().chain(&sources).chain(&targets).map(Arena::range).collect();
         let reach = |first: Address, bytes: usize| {
@@ -183,7 +218,7 @@ impl Scene {
         };
         let ranges: Vec<Range<Address>> = sources.iter().map(Arena::range).collect();
         let multiprocessors = [1, 2, 4, 8, 16][numbers.below(5)];
-        let table = Table::new(&[(spec, ranges)], (multiprocessors, &any_tuning(numbers)), reach);
+        let table = Table::new(&[(spec, ranges)], (multiprocessors, &any_tuning(numbers)), &given, reach);
         Self { sources, targets, words, drafts, table, waiting }
     }
 
@@ -216,7 +251,8 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let mut last = vec![0; streams as usize];
     for launch in 0..launches {
         let stream = numbers.below(streams as usize);
-        let epoch = 1 + numbers.below(EPOCHS as usize) as u64;
+        // Beyond all lags: 0 reaches none.
+        let epoch = 3 + numbers.below(EPOCHS as usize - 2) as u64;
         last[stream] = epoch;
         if numbers.one_in(4) {
             ops.push((stream as u32, Op::Busy(1 + numbers.below(6) as u32)));
@@ -241,7 +277,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         ops.extend((0..*waiting).map(|word| (poisoner(word), Op::Write(raised(word), 1 << 62))));
     }
     let before: Vec<Vec<u8>> = scene.targets.iter().map(Arena::get).collect();
-    let expected = scene.copied(|_| true);
+    let expected = scene.copied(|draft| draft.expected != Some(false));
     let program = Program {
         tables: std::slice::from_ref(table),
         room: vec![room],
@@ -251,7 +287,8 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     program.run(machine, seed, &mut |_| Ok(()))?;
     for (at, draft) in scene.drafts.iter().enumerate() {
         let found = scene.targets[draft.target].get();
-        let is_held = words == Words::Poisoned && !draft.waits.is_empty();
+        let is_refused = draft.expected == Some(false);
+        let is_held = words == Words::Poisoned && !draft.waits.is_empty() || is_refused;
         let right = match words {
             _ if is_held => found == before[draft.target],
             Words::Raised => found == expected[draft.target],
@@ -266,7 +303,14 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         let first = 1 + waiting + 3 * at;
         let is_raised = (first..first + draft.raises).any(|word| scene.words.word(word) != 0);
         if is_raised && is_held {
-            return Err(format!("part {at} has raised a word, although it was poisoned"));
+            return Err(format!("part {at} has raised a word, although it was poisoned, or not expected"));
+        }
+        let [address, differs] = [0, 2].map(|word| 1 + waiting + 3 * scene.drafts.len() + word);
+        let said = scene.words.word(differs);
+        if words == Words::Raised && (said != 0) != scene.drafts.iter().any(|d| d.expected == Some(false))
+            || said != 0 && said != scene.words.at(8 * address)
+        {
+            return Err(format!("{said:#x} says whether a message was expected"));
         }
     }
     Ok(())
