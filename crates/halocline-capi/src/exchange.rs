@@ -166,7 +166,7 @@ impl PendingExchange {
     fn find(self) -> Result<Pending, Refusal> {
         let links = Handle::<Links>::from_number(self.exchange);
         let found = match links.is_of_kind() {
-            true => links.pin()?.links.pending_at(self.epoch),
+            true => links.pin()?.pending_at(self.epoch),
             false => self.halo()?.pending_at(self.epoch),
         };
         found.ok_or_else(|| self.not_begun())
@@ -272,7 +272,7 @@ unsafe extern "C" fn halocline_schedule_exchange(
 }
 
 /// Calls `run` with the streams of handles; up to a few without an allocation.
-fn with_streams<R>(
+pub(crate) fn with_streams<R>(
     handles: &[Handle<Arc<Stream>>],
     run: impl FnOnce(&[&Stream]) -> Result<R, Refusal>,
 ) -> Result<R, Refusal> {

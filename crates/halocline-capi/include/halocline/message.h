@@ -63,7 +63,8 @@ typedef struct halocline_pattern_links {
 } halocline_pattern_links;
 
 /* Stores the links of `count` patterns. `options` may be NULL; `link` is HALOCLINE_LINK_AUTO, _MAILBOX or _MESSAGE. All ranks pass the same
- * patterns, in any order. Collective. */
+ * patterns, in any order. With `streams` of a GPU, on all ranks, also for fields in its memory: refused if a peer's GPU does not reach that.
+ * Collective. */
 halocline_status halocline_pattern_links_create(halocline_comm comm, const halocline_pattern *patterns, size_t count,
                                                 const halocline_bind_options *options, halocline_pattern_links *links);
 
@@ -72,6 +73,14 @@ halocline_status halocline_pattern_links_create(halocline_comm comm, const haloc
  * halocline_exchange. `pending` may be NULL. Local: a new layout makes no rank wait for another. */
 halocline_status halocline_pattern_links_exchange(halocline_pattern_links links, const halocline_binding *bindings,
                                                   size_t count, halocline_pending *pending);
+
+/* Begins an exchange of `count` fields of the GPU of the links after all earlier work of `stream_count` streams; NULL: those of the links.
+ * The host waits for no rank, except where fields of new layouts need more bytes than any before. All ranks give fields of the same
+ * patterns, element types, extra dimensions and orders of dimensions: the exchange fails at ranks where they differ. New memory of known
+ * layouts costs nothing. `pending` may be NULL. For captures into CUDA graphs see halocline_schedule_exchange. */
+halocline_status halocline_pattern_links_schedule(halocline_pattern_links links, const halocline_binding *bindings, size_t count,
+                                                  const halocline_stream *streams, size_t stream_count,
+                                                  halocline_pending *pending);
 
 /* As halocline_reclaim. */
 halocline_status halocline_pattern_links_reclaim(halocline_pattern_links links, int32_t *reclaimed);

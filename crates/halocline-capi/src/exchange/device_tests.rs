@@ -3,8 +3,9 @@
 use super::*;
 use crate::message::{halocline_pack_on, halocline_unpack_on};
 use crate::object::Handle;
+use crate::pattern_links::halocline_pattern_links_schedule;
 use halocline::device::{Priority, sim};
-use halocline::{Communicator, Decomposed, DeviceArray, RegularGrid};
+use halocline::{Communicator, Decomposed, DeviceArray, PatternLinks, RegularGrid};
 
 /// A ring of four cells in device memory, bound, and a stream.
 struct Ring {
@@ -46,6 +47,45 @@ fn a_scheduled_exchange_runs_in_the_order_of_its_stream() {
     }
     let mut reclaimed = -1;
     assert_eq!((halocline_reclaim(ring.halo, OutPtr::of(&mut reclaimed)), reclaimed), (Status::OK, 1));
+}
+
+#[test]
+fn fields_of_a_device_are_given_to_each_exchange() {
+    let world = sim::World::live(0, &sim::Options::default()).unwrap();
+    let device = world.world().device(0).unwrap();
+    let comm = Comm { comm: Communicator::single(), group: 1 };
+    let grid = RegularGrid::new([4]).periodic([true]);
+    let pattern = grid.decompose(1).unwrap().pattern(&comm.comm, 1).unwrap();
+    let stream = Arc::new(device.stream(Priority::Normal).unwrap());
+    let streams = [Handle::new(Arc::clone(&stream)).unwrap()];
+    let links = PatternLinks::on_device(&comm.comm, &[&pattern], &device, &BindOptions::default()).unwrap();
+    let patterns = [Handle::new(BoundPattern::new(pattern, &comm)).unwrap()];
+    let links = Handle::new(Links { links, comm }).unwrap();
+    let mut pending = PendingExchange { exchange: 0, epoch: 0 };
+    for step in [1.0, 2.0] {
+        // Another array each time.
+        let array = DeviceArray::<f64>::zeros(&device, &[6]).unwrap();
+        array.write(&stream, &[-1.0, step, 1.0, 2.0, 10.0 * step, -1.0]).unwrap();
+        let field = Handle::new((*array).clone()).unwrap();
+        let bindings = [Binding { pattern: patterns[0], field }];
+        // SAFETY: the arrays have as many elements.
+        let begun = unsafe {
+            halocline_pattern_links_schedule(
+                links,
+                bindings.as_ptr(),
+                1,
+                streams.as_ptr(),
+                1,
+                OutPtr::of(&mut pending),
+            )
+        };
+        assert_eq!(begun, Status::OK);
+        assert_eq!(halocline_schedule_wait(pending, streams[0]), Status::OK);
+        assert_eq!(array.read(&stream).unwrap(), [10.0 * step, step, 1.0, 2.0, 10.0 * step, step]);
+        assert_eq!(halocline_wait(pending), Status::OK);
+    }
+    let never = PendingExchange { epoch: pending.epoch + 1, ..pending };
+    assert_eq!(halocline_wait(never), Status::ARGUMENT);
 }
 
 #[test]

@@ -116,6 +116,33 @@ static void consume(const ring *ring, size_t rank, size_t size, int step) {
   TRUE(found[CELLS + 1] == (double)((rank * CELLS + CELLS) % all) + 1000.0 * step);
 }
 
+/* The field is given to each exchange. */
+static void given(halocline_comm comm, size_t rank, size_t size) {
+  ring ring = make_ring(comm, size, 0);
+  halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
+  options.streams = &ring.stream, options.stream_count = 1, options.deadline = 60;
+  halocline_pattern_links links;
+  OK(halocline_pattern_links_create(comm, &ring.pattern, 1, &options, &links));
+  double host[CELLS + 2];
+  for (int step = 1; step <= STEPS; step++) {
+    const halocline_binding binding = {ring.pattern, ring.field};
+    produce(&ring, host, rank, step);
+    halocline_pending pending;
+    OK(halocline_pattern_links_schedule(links, &binding, 1, &ring.stream, 1, &pending));
+    if (step % 2 == 0) {
+      OK(halocline_schedule_wait(pending, ring.stream));
+    } else {
+      OK(halocline_wait(pending));
+    }
+    consume(&ring, rank, size, step);
+  }
+  int32_t reclaimed;
+  OK(halocline_pattern_links_reclaim(links, &reclaimed));
+  TRUE(reclaimed == 1);
+  OK(halocline_pattern_links_free(&links));
+  free_ring(&ring);
+}
+
 static void scheduled(halocline_comm comm, size_t rank, size_t size, int32_t run_inline) {
   ring ring = make_ring(comm, size, run_inline);
   double host[CELLS + 2];
@@ -211,6 +238,7 @@ static void packets(halocline_comm comm, size_t rank, size_t size) {
 static void run(halocline_comm comm, size_t rank, size_t size) {
   scheduled(comm, rank, size, 0);
   scheduled(comm, rank, size, 1);
+  given(comm, rank, size);
   packed(comm, rank, size);
   packets(comm, rank, size);
 }

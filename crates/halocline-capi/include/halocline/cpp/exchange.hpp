@@ -223,6 +223,15 @@ class pattern_links : public owner<halocline_pattern_links, halocline_pattern_li
     check(halocline_pattern_links_exchange(get(), first, fields.size(), &handle));
     return pending(handle);
   }
+
+  // Of fields of a GPU, after the earlier work of a stream.
+  pending schedule(std::initializer_list<binding> fields, const stream &after) const {
+    halocline_pending handle;
+    const halocline_stream stream = after.get();
+    const halocline_binding *first = fields.size() == 0 ? nullptr : &fields.begin()->pair;
+    check(halocline_pattern_links_schedule(get(), first, fields.size(), &stream, 1, &handle));
+    return pending(handle);
+  }
 };
 
 }  // namespace halocline
