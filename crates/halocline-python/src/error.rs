@@ -3,7 +3,7 @@
 use crate::argument_name::argument_name;
 use crate::host;
 use halocline::comm::CommError;
-use halocline::{Cause, Error, Failure};
+use halocline::{BindError, Cause, Error, Failure};
 use pyo3::exceptions::{
     PyAttributeError, PyBufferError, PyIndexError, PyRuntimeError, PyTypeError, PyValueError,
 };
@@ -158,6 +158,7 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         | Error::Shared { .. }
         | Error::TooManyInFlight { .. } => "InFlightError",
         Error::NotDriven => "MpiError",
+        Error::Bind(BindError::Path { .. }) => "UnreachableError",
         _ => "HaloValueError",
     };
     let text = in_python(match &error {

@@ -6,13 +6,14 @@ use crate::call_lock::CallLock;
 use crate::error;
 use crate::grid::PyPattern;
 use crate::pending::PyPending;
+use crate::stream;
 use crate::unbound::PyPatternLinks;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString, PyTuple};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A field descriptor of GHEX: an array of a domain.
 #[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "FieldDescriptor")]
@@ -137,6 +138,8 @@ pub(crate) struct PatternBase {
     slots: Vec<Py<LinkSlot>>,
     /// Held while an exchange starts, which may wait for an earlier one.
     beginning: CallLock,
+    /// The links of fields of GPUs, made at the first exchange of some.
+    device_links: OnceLock<Py<PyPatternLinks>>,
     /// The next slot. A refused exchange does not advance it, since other ranks do not start that exchange either.
     turn: AtomicUsize,
 }
@@ -154,7 +157,8 @@ impl PatternBase {
             return Err(error::value_error("a pattern needs at least one link slot"));
         }
         plain.sort_unstable();
-        Ok(Self { core, grid_type, plain, slots, beginning: CallLock::new(), turn: AtomicUsize::new(0) })
+        let (beginning, device_links) = (CallLock::new(), OnceLock::new());
+        Ok(Self { core, grid_type, plain, slots, beginning, device_links, turn: AtomicUsize::new(0) })
     }
 
     #[getter]
@@ -175,6 +179,32 @@ impl PatternBase {
             }
         }
         slf.call_method1(intern!(py, "_apply"), (field,))
+    }
+
+    /// The links of fields of GPUs, once there are some.
+    #[getter]
+    fn _device_links(&self, py: Python<'_>) -> Option<Py<PyPatternLinks>> {
+        self.device_links.get().map(|links| links.clone_ref(py))
+    }
+
+    /// Fields of GPUs use these links from now on.
+    fn _use_on_devices(&self, links: Py<PyPatternLinks>) {
+        self.device_links.get_or_init(|| links);
+    }
+
+    /// Starts an exchange of pairs with fields of GPUs, after all earlier work of the streams.
+    #[pyo3(signature = (fields, streams))]
+    fn _begin_on_device(
+        slf: &Bound<'_, Self>,
+        fields: Vec<(Py<PyPattern>, Py<PyField>)>,
+        streams: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let handles = streams.iter().map(stream::handle).collect::<Result<Vec<_>, _>>();
+        let handles = handles.map_err(|refusal| refusal.of("stream"))?;
+        let streams = (!handles.is_empty()).then_some(&handles[..]);
+        let fields = fields.iter().map(|(pattern, field)| (pattern.get(), field.get()));
+        let begun = begin_on_device(slf, fields, streams)?;
+        begun.ok_or_else(|| error::value_error("the pattern has no links for fields of GPUs yet"))
     }
 
     /// Starts an exchange of pairs of host fields.
@@ -206,6 +236,42 @@ fn begin<'a>(
     };
     this.turn.store((turn + 1) % this.slots.len(), Ordering::Relaxed);
     Ok(begun)
+}
+
+/// Starts an exchange of fields of GPUs; `None` before the first one.
+fn begin_on_device<'a>(
+    pattern: &Bound<'_, PatternBase>,
+    fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)> + Clone,
+    streams: Option<&[usize]>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let (py, this) = (pattern.py(), pattern.get());
+    let Some(links) = this.device_links.get() else { return Ok(None) };
+    let _inside = this.beginning.enter(py, "an exchange of a pattern")?;
+    let links = links.get();
+    let begun = match links.begin_on_device(py, fields.clone(), streams) {
+        Err(error) if error::is(py, &error, "InFlightError") => {
+            // Too many are in flight, or another exchange has failed that uses the memory.
+            links.wait(py)?;
+            links.begin_on_device(py, fields, streams)?
+        }
+        begun => begun?,
+    };
+    Ok(Some(Bound::new(py, begun)?.into_any().unbind()))
+}
+
+/// Starts an exchange of buffers of one pattern, if all are of GPUs and it has links for them.
+fn begin_buffers_on_device(
+    py: Python<'_>,
+    infos: &[Bound<'_, BufferInfo>],
+    streams: Option<&[usize]>,
+) -> PyResult<Option<Py<PyAny>>> {
+    if !is_one_pattern(infos) {
+        return Ok(None);
+    }
+    let pattern = infos[0].get().pattern.bind(py);
+    let core = pattern.get().core.get();
+    let fields = infos.iter().flat_map(|info| info.get().fields.iter());
+    begin_on_device(pattern, fields.map(|field| (core, field.get())), streams)
 }
 
 /// Starts an exchange by the function of `_exchange.py`, which handles all cases.
@@ -299,6 +365,30 @@ impl CommunicationBase {
     fn _begin<'py>(&self, buffers: &Bound<'py, PyAny>, streams: &Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
         let py = buffers.py();
         self.with_scheduled_state(py, begin_in_python(py, buffers, streams)?)
+    }
+
+    /// Starts an exchange of buffers of GPUs after all earlier work of the stream, if nothing else has to be done for that.
+    fn _schedule(
+        &self,
+        py: Python<'_>,
+        stream: &Bound<'_, PyAny>,
+        buffers: &Bound<'_, PyTuple>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let given = match buffers.len() {
+            1 => buffers.get_item(0)?.cast_into_exact::<PyList>().map(|list| list.to_tuple()).ok(),
+            _ => None,
+        };
+        let given = given.as_ref().unwrap_or(buffers);
+        let mut infos = Vec::with_capacity(given.len());
+        for buffer in given.iter() {
+            match buffer.cast_into_exact::<BufferInfo>() {
+                Ok(info) if info.get().on_device => infos.push(info),
+                _ => return Ok(None),
+            }
+        }
+        let handle = stream::handle(stream).map_err(|refusal| refusal.of("stream"))?;
+        let begun = begin_buffers_on_device(py, &infos, Some(&[handle]))?;
+        begun.map(|handle| self.with_scheduled_state(py, handle)).transpose()
     }
 
     /// Whether `schedule_wait` was called for the last exchange and the program does not know yet that it is over.

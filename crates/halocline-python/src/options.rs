@@ -33,9 +33,14 @@ impl<'a, 'py> Keywords<'a, 'py> {
         Self::among(call, given, &[PLAIN, OF_DEVICES].concat())
     }
 
-    /// As [`Keywords::all`], without the options of device fields.
-    pub(crate) fn plain(call: &str, given: Option<&'a Bound<'py, PyDict>>) -> PyResult<Self> {
-        Self::among(call, given, &PLAIN)
+    /// The options of the unbound form.
+    pub(crate) fn unbound(call: &str, given: Option<&'a Bound<'py, PyDict>>) -> PyResult<Self> {
+        Self::among(call, given, &[&PLAIN[..], &["device"], &OF_DEVICES[..3]].concat())
+    }
+
+    /// The GPU of the fields of the unbound form.
+    pub(crate) fn device(&self) -> PyResult<Option<u32>> {
+        self.optional("device")
     }
 
     fn among(call: &str, given: Option<&'a Bound<'py, PyDict>>, known: &[&str]) -> PyResult<Self> {

@@ -77,7 +77,7 @@ fn remember(stream: &Bound<'_, PyAny>, attribute: Attribute) {
 }
 
 /// The handle of a stream object of any library.
-fn handle(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
+pub(crate) fn handle(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
     if stream.is_none() {
         return Ok(0);
     }

@@ -9,9 +9,10 @@ use crate::grid::{PyPattern, collective};
 use crate::options::{Keywords, links, shown};
 use crate::pending::PyPending;
 use crate::process_local::{Closable, drop_deferred};
-use crate::stream::Handles;
+use crate::stream::{Handles, Streams};
 use crate::tensor::{Last, Write};
-use halocline::{Field, Pattern, PatternLinks};
+use halocline::device::cuda;
+use halocline::{Error, Field, Pattern, PatternLinks, Pending, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -26,7 +27,22 @@ pub(crate) struct PyPatternLinks {
     only_copies: bool,
     /// Whether peers are threads of this process, which need the GIL to arrive.
     shares_gil: bool,
+    /// The streams of the GPU whose fields can be given.
+    streams: Option<Arc<Streams>>,
     last: Last,
+}
+
+fn begin(
+    links: &PatternLinks,
+    fields: &[(&Pattern, &Field)],
+    streams: Option<&[Arc<Stream>]>,
+) -> Result<Pending, Error> {
+    match streams {
+        None => links.exchange(fields),
+        Some(streams) => {
+            links.schedule_exchange(fields, &streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
+        }
+    }
 }
 
 /// Initial capacity of the list of fields.
@@ -78,7 +94,48 @@ impl PyPatternLinks {
         Ok(PyPending::of_host(pending, self.links.left(), is_little && !self.shares_gil, write))
     }
 
-    fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
+    /// The same for fields of the GPU, after all earlier work of streams, or of those of the links.
+    pub(crate) fn begin_on_device<'a>(
+        &self,
+        py: Python<'_>,
+        fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)>,
+        streams: Option<&[usize]>,
+    ) -> PyResult<PyPending> {
+        let mut given: Vec<(&Pattern, &Field)> = Vec::with_capacity(USUAL);
+        let mut tensors = Vec::new();
+        for (pattern, array) in fields {
+            given.push((&pattern.pattern, array.field()?));
+            tensors.extend(array.tensor(py));
+        }
+        let write = Write::begin(py, tensors)?;
+        let links = self.links.get()?;
+        let streams = streams.map(|handles| self.streams_of(handles)).transpose()?;
+        let pending = py.detach(|| begin(&links, &given, streams.as_deref()));
+        drop_deferred(py);
+        let pending = pending.map_err(error::of)?;
+        self.last.set(write.as_ref());
+        Ok(self.pending(pending, write))
+    }
+
+    fn streams_of(&self, handles: &[usize]) -> PyResult<Vec<Arc<Stream>>> {
+        self.streams.as_ref().map_or(Ok(Vec::new()), |streams| streams.get(handles))
+    }
+
+    fn pending(&self, pending: Pending, write: Option<Arc<Write>>) -> PyPending {
+        match &self.streams {
+            Some(streams) => PyPending::of_devices(pending, Arc::clone(streams), self.links.left(), write),
+            None => PyPending::of_host(pending, self.links.left(), false, write),
+        }
+    }
+
+    fn begin(
+        &self,
+        py: Python<'_>,
+        fields: Vec<Binding<'_>>,
+        wait: bool,
+        streams: Option<Vec<usize>>,
+    ) -> PyResult<Option<PyPending>> {
+        let streams = streams.map(|handles| self.streams_of(&handles)).transpose()?;
         let links = self.links.get()?;
         let BoundFields { fields: made, tensors } = fields_of(self.comm.get(), "fields", &fields)?;
         let given: Vec<(&Pattern, &Field)> =
@@ -86,7 +143,7 @@ impl PyPatternLinks {
         let write = Write::begin(py, tensors)?;
         let mut has_begun = false;
         let pending = py.detach(|| {
-            let pending = links.exchange(&given)?;
+            let pending = begin(&links, &given, streams.as_deref())?;
             has_begun = true;
             match wait {
                 true => pending.wait().map(|()| None),
@@ -99,7 +156,7 @@ impl PyPatternLinks {
             self.last.set(write.as_ref());
         }
         match pending.map_err(error::of) {
-            Ok(Some(pending)) => Ok(Some(PyPending::of_host(pending, self.links.left(), false, write))),
+            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
             waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
         }
     }
@@ -108,14 +165,14 @@ impl PyPatternLinks {
 #[pymethods]
 impl PyPatternLinks {
     #[new]
-    #[pyo3(signature = (comm, patterns, **options), text_signature = "(comm, patterns, *, link='auto', deadline=None, name=None, checked=None)")]
+    #[pyo3(signature = (comm, patterns, **options), text_signature = "(comm, patterns, *, device=None, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False)")]
     fn new(
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,
         patterns: Argument<List<Py<PyPattern>>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let options = Keywords::plain("PatternLinks", options)?;
+        let options = Keywords::unbound("PatternLinks", options)?;
         accept!(comm);
         let prepared = || {
             let List(patterns) = patterns.get("patterns")?;
@@ -125,20 +182,36 @@ impl PyPatternLinks {
             }
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
-            let options = options.options()?;
+            let device = options
+                .device()?
+                .map(|gpu| py.detach(|| cuda::device(gpu)).map_err(error::of))
+                .transpose()?;
+            let streams = Streams::of(device.iter().cloned().collect());
+            let options = options.options_with(&streams)?;
             let is_checked = options.is_checked().map_err(error::of)?;
-            Ok((patterns, options, is_checked))
+            Ok((patterns, options, is_checked, device.map(|device| (device, Arc::new(streams)))))
         };
-        let (links, is_checked) =
-            collective(py, &comm, "PatternLinks", prepared(), |comm, (patterns, options, is_checked)| {
-                let links = PatternLinks::new_with(comm, &patterns.iter().collect::<Vec<_>>(), &options)?;
-                Ok((links, is_checked))
-            })?;
+        let (links, is_checked, streams) = collective(
+            py,
+            &comm,
+            "PatternLinks",
+            prepared(),
+            |comm, (patterns, options, is_checked, device)| {
+                let patterns: Vec<&Pattern> = patterns.iter().collect();
+                let (links, streams) = match device {
+                    None => (PatternLinks::new_with(comm, &patterns, &options)?, None),
+                    Some((device, streams)) => {
+                        (PatternLinks::on_device(comm, &patterns, &device, &options)?, Some(streams))
+                    }
+                };
+                Ok((links, is_checked, streams))
+            },
+        )?;
         // In checked mode checksums travel as messages.
         let only_copies = !is_checked && links.links().all(|link| link.path != halocline::LinkPath::Message);
         let shares_gil = comm.get().is_of_threads();
         let links = comm.get().member().hold(links);
-        Ok(Self { links, comm, only_copies, shares_gil, last: Last::default() })
+        Ok(Self { links, comm, only_copies, shares_gil, streams, last: Last::default() })
     }
 
     #[doc = doc!("PatternLinks.exchange")]
@@ -150,7 +223,7 @@ impl PyPatternLinks {
         wait: Argument<bool>,
     ) -> PyResult<Option<PyPending>> {
         accept!(fields, wait);
-        self.begin(py, fields.0, wait)
+        self.begin(py, fields.0, wait, None)
     }
 
     #[doc = doc!("PatternLinks.exchange_async")]
@@ -160,7 +233,7 @@ impl PyPatternLinks {
         fields: Argument<List<Binding<'_>>>,
     ) -> PyResult<Option<PyPending>> {
         accept!(fields);
-        self.begin(py, fields.0, false)
+        self.begin(py, fields.0, false, None)
     }
 
     #[doc = doc!("PatternLinks.schedule_exchange")]
@@ -172,8 +245,8 @@ impl PyPatternLinks {
         stream: Option<Argument<Handles>>,
     ) -> PyResult<Option<PyPending>> {
         accept!(fields);
-        Handles::of_call(stream)?;
-        self.begin(py, fields.0, false)
+        let streams = Handles::of_call(stream)?;
+        self.begin(py, fields.0, false, Some(streams))
     }
 
     #[doc = doc!("PatternLinks.wait")]

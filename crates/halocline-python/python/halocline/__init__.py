@@ -58,6 +58,7 @@ from ._errors import (
     ProgramError,
     RefusedElsewhereError,
     RowError,
+    UnreachableError,
 )
 from ._threads import run_threads
 
@@ -110,6 +111,7 @@ __all__ = [
     "SparseAlltoall",
     "Statistic",
     "Stream",
+    "UnreachableError",
     "UnstructuredDomain",
     "empty",
     "init",

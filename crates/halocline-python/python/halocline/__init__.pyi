@@ -88,6 +88,7 @@ __all__ = [
     "SparseAlltoall",
     "Statistic",
     "Stream",
+    "UnreachableError",
     "UnstructuredDomain",
     "empty",
     "init",
@@ -106,6 +107,9 @@ class HaloError(Exception):
 
 class HaloValueError(HaloError, ValueError):
     """An argument has an impossible value. The text begins with the name of the argument: ``owners[3]: ...``."""
+
+class UnreachableError(HaloValueError):
+    """A rank cannot reach the memory of a peer by a link of the kind that the call needs: on another node, for example."""
 
 class HaloTypeError(HaloError, TypeError):
     """An argument has the wrong type: not an array, an unsupported element type, a foreign byte order."""
@@ -990,7 +994,11 @@ class Pending(Awaitable[None]):
 class PatternLinks:
     """The unbound form: links of patterns, made once, and fields passed to each exchange. Collective; blocks.
 
-    Options as for ``HaloExchange``; ``link`` is ``auto``, ``mailbox`` or ``message``. Host fields only.
+    Options as for ``HaloExchange``; ``link`` is ``auto``, ``mailbox`` or ``message``.
+
+    With ``device``, the number of a GPU, also for fields there. All ranks give a GPU each, and exchange fields of the same kinds of memory
+    in the same order. Their bytes go through memory of the receiver's GPU, which the sender's GPU has to reach: of this process, or of
+    another one of the node. Otherwise it is refused on all ranks.
     """
 
     def __new__(
@@ -998,10 +1006,14 @@ class PatternLinks:
         comm: Communicator,
         patterns: Sequence[Pattern],
         *,
+        device: int | None = None,
         link: Literal["auto", "mailbox", "message"] = "auto",
         deadline: float | None = None,
         name: str | None = None,
         checked: bool | None = None,
+        streams: _StreamLike | Sequence[_StreamLike] = None,
+        inline: bool = False,
+        stream_waits: bool = False,
     ) -> PatternLinks: ...
     @overload
     def exchange(self, fields: _Bindings, *, wait: Literal[True] = True) -> None: ...
@@ -1016,7 +1028,9 @@ class PatternLinks:
     def exchange_async(self, fields: _Bindings) -> Pending:
         """Starts an exchange; ``await`` the result."""
     def schedule_exchange(self, fields: _Bindings, stream: _StreamLike | Sequence[_StreamLike] = None) -> Pending:
-        """As ``exchange(wait=False)``: host fields start at once."""
+        """As ``exchange(wait=False)``, in the order of the stream: fields of the GPU are read and written after all its earlier work. Host
+        fields start at once. The host waits only where fields need larger buffers than any before. A stream can be under capture.
+        Ranks whose fields differ in number, element type, extra dimensions or order of dimensions fail."""
     def wait(self) -> None:
         """Blocks until the last exchange is over. Returns at once if there was none."""
     def reclaim(self) -> bool:

@@ -9,6 +9,10 @@ class HaloValueError(HaloError, ValueError):
     """An argument has an impossible value. The text begins with the name of the argument: ``owners[3]: ...``."""
 
 
+class UnreachableError(HaloValueError):
+    """A rank cannot reach the memory of a peer by a link of the kind that the call needs: on another node, for example."""
+
+
 class HaloTypeError(HaloError, TypeError):
     """An argument has the wrong type: not an array, an unsupported element type, a foreign byte order."""
 

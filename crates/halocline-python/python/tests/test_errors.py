@@ -22,13 +22,14 @@ def bound(comm, **options):
 
 def test_the_hierarchy():
     errors = {n: c for n, c in vars(hc).items() if inspect.isclass(c) and issubclass(c, Exception)}
-    assert len(errors) == 18 and all(issubclass(c, hc.HaloError) for c in errors.values())
+    assert len(errors) == 19 and all(issubclass(c, hc.HaloError) for c in errors.values())
     assert all(c.__module__ == "halocline" and c.__doc__ for c in errors.values())
     assert issubclass(hc.HaloValueError, ValueError) and issubclass(hc.HaloTypeError, TypeError)
     assert issubclass(hc.ExchangeTimeoutError, TimeoutError)
     assert issubclass(hc.CommunicatorTimeoutError, TimeoutError)
     assert issubclass(hc.BuildTimeoutError, TimeoutError) and issubclass(hc.BuildTimeoutError, hc.ProgramError)
     assert issubclass(hc.MemoryShortageError, MemoryError) and issubclass(hc.RowError, hc.HaloValueError)
+    assert issubclass(hc.UnreachableError, hc.HaloValueError)
     from halocline import _errors
 
     assert {n for n, c in vars(_errors).items() if inspect.isclass(c)} == set(errors)

@@ -1,4 +1,5 @@
-"""Exchanges of GPU fields. A set of fields is bound at its first exchange, and the bound object is used again later."""
+"""Exchanges of GPU fields where a peer is out of reach for the GPU: on another node, for example. A set of fields is bound at its first
+exchange, and the bound object is used again later."""
 
 from __future__ import annotations
 

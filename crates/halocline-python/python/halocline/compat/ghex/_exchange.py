@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from halocline import Field, HaloTypeError, HaloValueError, InFlightError, PatternLinks, Pending
+from halocline import (
+    CommunicatorError,
+    Field,
+    HaloError,
+    HaloTypeError,
+    HaloValueError,
+    InFlightError,
+    PatternLinks,
+    Pending,
+    UnreachableError,
+)
 from halocline import Pattern as CorePattern
 from halocline._core import _BufferInfo as BufferInfo
+from halocline._core import _CallLock
 from halocline._core import _check_stream as check_stream
 from halocline._core import _PatternBase as PatternBase
 from halocline._core import _CommunicationBase as CommunicationBase
@@ -56,7 +67,8 @@ class Pattern(PatternBase):
     def __init__(self, ctx: context, core: CorePattern, grid: str, numbers: dict[int, tuple[int, ...]]) -> None:
         """``numbers``: the numbers in the core's pattern, by the id of each domain of this rank."""
         self._numbers, self._context = numbers, ctx
-        self._bound = Bound(ctx._comm.duplicate(), ctx._begun)
+        self._bound: Bound | None = None
+        self._making = _CallLock("the first exchange of GPU fields of a pattern")
         ctx._begun.add_pattern(self)
 
     def __del__(self) -> None:
@@ -79,6 +91,38 @@ class Pattern(PatternBase):
         array, origin = field._field.array, field._origin
         fields = [Field(array, domain=number, origin=origin) for number in numbers]
         return BufferInfo(self, fields, field._field.device is not None)
+
+    def _begin_given(self, fields: Fields, streams: tuple[Any, ...]) -> Pending:
+        """Starts an exchange of GPU fields, after all earlier work of the streams. The first one of a pattern makes its links:
+        collective."""
+        if self._device_links is None and self._bound is None:
+            with self._making:
+                if self._device_links is None and self._bound is None:
+                    self._make_links({field.device for _, field in fields})
+        if self._bound is not None:
+            return self._bound.begin(fields, streams)
+        pending: Pending = self._begin_on_device(fields, streams)
+        return pending
+
+    def _make_links(self, devices: set[int | None]) -> None:
+        """Makes the links of GPU fields, unless a peer is out of reach for the GPU of a rank, or a rank has fields of several GPUs: then all
+        ranks bind each set of fields."""
+        comm = self._context._comm
+        if comm.all_reduce([len(devices)], "max") == [1]:
+            links: PatternLinks | HaloError
+            try:
+                links = PatternLinks(comm, [self._core], device=devices.pop())
+            except CommunicatorError:
+                raise
+            except HaloError as refusal:
+                links = refusal
+            # What else is refused is no reason to bind.
+            if comm.all_reduce([isinstance(links, UnreachableError)], "max") == [0]:
+                if isinstance(links, HaloError):
+                    raise links
+                self._use_on_devices(links)
+                return
+        self._bound = Bound(comm.duplicate(), self._context._begun)
 
     def _begin_later(self, slot: LinkSlot, fields: Fields) -> Pending:
         """Starts an exchange after waiting, oldest first, for those that use the slot or the memory."""
@@ -159,7 +203,7 @@ class CommunicationObject(CommunicationBase):
             if unknown := named.keys() - NAMES:
                 raise HaloTypeError(f"schedule_exchange has no arguments {sorted(unknown)}; its arguments are {sorted(NAMES)}")
             buffers += tuple(named[name] for name in sorted(named))
-        handle: CommunicationHandle = self._begin(buffers, (stream,))
+        handle: CommunicationHandle = self._schedule(stream, buffers) or self._begin(buffers, (stream,))
         return handle
 
     def has_scheduled_exchange(self) -> bool:
@@ -172,21 +216,26 @@ def _begin(buffers: Any, streams: tuple[Any, ...] = ()) -> CommunicationHandle:
     if len(buffers) == 1 and buffers[0].__class__ is not BufferInfo:
         buffers = buffers[0]
     try:
-        pattern, fields, others, on_device = None, [], [], False
+        pattern, fields, given, others = None, [], [], []
         for buffer in buffers:
             if pattern is None:
                 pattern = buffer._pattern
-            if buffer._pattern is pattern:
-                fields += buffer._fields
-                on_device |= buffer._on_device
-            else:
+            if buffer._pattern is not pattern:
                 # Buffers of other patterns become exchanges of their own.
                 others.append(buffer)
+            elif buffer._on_device:
+                given += buffer._fields
+            else:
+                fields += buffer._fields
     except (AttributeError, TypeError):
         raise HaloTypeError(
             f"{buffers!r}: what patterns were applied to is wanted, pattern(field), or a list of such"
         ) from None
-    if pattern is None:
-        return _Several([])
-    pending = pattern._bound.begin(fields, streams) if on_device else pattern._begin(fields)
-    return pending if not others else _Several([pending, _begin(others, streams)])
+    pendings: list[CommunicationHandle] = []
+    if pattern is not None and given:
+        pendings.append(pattern._begin_given(given, streams))
+    if pattern is not None and fields:
+        pendings.append(pattern._begin(fields))
+    if others:
+        pendings.append(_begin(others, streams))
+    return pendings[0] if len(pendings) == 1 else _Several(pendings)
