@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import halocline as hc
+from halocline.compat.ghex import _exchange, unstructured
 from halocline.compat.ghex._bound import REMEMBERED, Bound
-from halocline.compat.ghex.context import _Begun
+from halocline.compat.ghex.context import _Begun, make_context
 
 
 class Case:
@@ -113,6 +114,44 @@ def test_what_is_refused_is_refused_on_all_ranks():
         case.check(array, 5)
 
     hc.run_threads(2, rank)
+
+
+@pytest.mark.parametrize("refusal", ["unreachable", "other", "several GPUs"])
+def test_only_where_a_gpu_is_out_of_reach_or_a_rank_has_several_are_fields_bound(monkeypatch, refusal):
+    """The links of GPU fields, of a pattern whose fields here are those of the host."""
+    made = []
+
+    def links(comm, patterns, **options):
+        if not options:
+            return hc.PatternLinks(comm, patterns)
+        made.append(comm.rank)
+        if comm.rank == 0:
+            raise (hc.UnreachableError if refusal == "unreachable" else hc.DeviceError)("there is none")
+        raise hc.RefusedElsewhereError("rank 0 refused")
+
+    monkeypatch.setattr(_exchange, "PatternLinks", links)
+
+    def rank(comm):
+        case = Case(comm)
+        ids = np.arange(4 * comm.rank - 1, 4 * comm.rank + 5) % (4 * comm.size)
+        domain = unstructured.DomainDescriptor(comm.rank, ids, [0, 5])
+        pattern = unstructured.make_pattern(make_context(comm), unstructured.HaloGenerator(), [domain])
+        if refusal == "several GPUs":
+            pattern._make_links({0, 1} if comm.rank else {0})
+        elif refusal == "other":
+            with pytest.raises(hc.RefusedElsewhereError if comm.rank else hc.DeviceError):
+                pattern._make_links({0})
+        else:
+            pattern._make_links({0})
+        assert pattern._device_links is None and (pattern._bound is None) == (refusal == "other")
+        if refusal != "other":
+            array = case.array(30)
+            given = pattern(unstructured.make_field_descriptor(domain, array))
+            pattern._begin_given(given._fields, ()).wait()
+            case.check(array, 30)
+
+    hc.run_threads(2, rank)
+    assert sorted(made) == ([] if refusal == "several GPUs" else [0, 1])
 
 
 def test_threads_of_a_rank_share_what_is_in_flight():

@@ -117,7 +117,7 @@ class Pattern(PatternBase):
             except HaloError as refusal:
                 links = refusal
             # What else is refused is no reason to bind.
-            if comm.all_reduce([isinstance(links, UnreachableError)], "max") == [0]:
+            if comm.all_reduce([int(isinstance(links, UnreachableError))], "max") == [0]:
                 if isinstance(links, HaloError):
                     raise links
                 self._use_on_devices(links)
