@@ -129,13 +129,14 @@ pub(crate) fn unbound(bound: &Bound) -> String {
 /// The links of fields of a device in the unbound form.
 pub(crate) fn unbound_on_device(halo: &HaloExchange) -> String {
     let bound = halo.bound();
-    let transport = bound.life.comm.transport();
     let Some(scheduled) = &halo.scheduled else { return head(bound) };
     let slots = scheduled.unbound.as_ref().map(Unbound::capacities).unwrap_or_default();
     let rows = scheduled.links.iter().enumerate().map(|(at, link)| {
-        let room = slots.get(at).copied().flatten().map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-        let path = "announced slot".to_owned();
-        vec![name(link), path, through(link, transport), room, "the fields are not bound".to_owned()]
+        let (room, mapped) = slots.get(at).copied().flatten().unzip();
+        let room = room.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let mapped = mapped.flatten().map_or_else(String::new, |kind| format!(", mapped by {kind}"));
+        let through = format!("memory of the devices, a buffer of the receiver{mapped}");
+        vec![name(link), "announced slot".to_owned(), through, room, "the fields are not bound".to_owned()]
     });
     align(&["link", "path", "through", "room for bytes", "why not better"], rows.collect())
 }

@@ -98,7 +98,11 @@ fn same_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let options = by(LinkChoice::Auto).inline(inline).stream_waits(stream_waits);
         let Some(links) = links(rig, comm, &[&pattern], &options)? else { return Ok(()) };
         steps(comm, &mut fields, &links, &stream, 10)?;
-        ensure!(comm.size() == 1 || links.explain().contains("announced slot"), "{}", links.explain());
+        ensure!(
+            comm.size() == 1 || links.explain().contains("announced slot  memory of the devices"),
+            "{}",
+            links.explain()
+        );
     }
     Ok(())
 }

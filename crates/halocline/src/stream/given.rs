@@ -17,7 +17,7 @@ use crate::lifecycle::Engine;
 use crate::link::{Direction, Record};
 use crate::lock::lock;
 use crate::set::Set;
-use halocline_comm::mappings::{Kept, Pinned};
+use halocline_comm::mappings::{Kept, Kind, Pinned};
 use halocline_device::{Address, Memory as DeviceMemory};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -46,7 +46,7 @@ pub(crate) struct Slot {
     pub(crate) memory: Arc<DeviceMemory>,
     /// Its address at the sender.
     pub(crate) at_sender: Address,
-    #[expect(dead_code, reason = "held so that the sender keeps it mapped")]
+    /// Held so that the sender keeps it mapped.
     pub(crate) pinned: Option<Pinned>,
 }
 
@@ -162,10 +162,10 @@ impl Unbound {
         Self { slots: Mutex::default(), in_flight: Mutex::default(), captured: Mutex::default(), kept }
     }
 
-    /// The bytes of each slot.
-    pub(crate) fn capacities(&self) -> Vec<Option<usize>> {
-        let bytes = |slot: &Option<Arc<Slot>>| slot.as_ref().map(|slot| slot.memory.place().bytes);
-        lock(&self.slots).iter().map(bytes).collect()
+    /// The bytes of each slot, and how the sender has mapped it.
+    pub(crate) fn capacities(&self) -> Vec<Option<(usize, Option<Kind>)>> {
+        let of_slot = |slot: &Arc<Slot>| (slot.memory.place().bytes, slot.pinned.as_ref().map(Pinned::kind));
+        lock(&self.slots).iter().map(|slot| slot.as_ref().map(of_slot)).collect()
     }
 
     /// The slots there are now, by their addresses.
