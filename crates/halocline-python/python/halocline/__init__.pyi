@@ -996,9 +996,9 @@ class PatternLinks:
 
     Options as for ``HaloExchange``; ``link`` is ``auto``, ``mailbox`` or ``message``.
 
-    With ``device``, the number of a GPU, also for fields there. All ranks give a GPU each, and exchange fields of the same kinds of memory
-    in the same order. Their bytes go through memory of the receiver's GPU, which the sender's GPU has to reach: of this process, or of
-    another one of the node. Otherwise it is refused on all ranks.
+    With ``device``, the number of a GPU, also for fields there, 64 a call; host fields need a call of their own. All ranks give a GPU each.
+    The bytes go through memory of the receiver's GPU, which the sender's GPU has to reach: of this process, or of another one of the node.
+    Otherwise all ranks refuse: with ``UnreachableError`` where a GPU is out of reach, with ``RefusedElsewhereError`` elsewhere.
     """
 
     def __new__(
@@ -1028,9 +1028,9 @@ class PatternLinks:
     def exchange_async(self, fields: _Bindings) -> Pending:
         """Starts an exchange; ``await`` the result."""
     def schedule_exchange(self, fields: _Bindings, stream: _StreamLike | Sequence[_StreamLike] = None) -> Pending:
-        """As ``exchange(wait=False)``, in the order of the stream: fields of the GPU are read and written after all its earlier work. Host
-        fields start at once. The host waits only where fields need larger buffers than any before. A stream can be under capture.
-        Ranks whose fields differ in number, element type, extra dimensions or order of dimensions fail."""
+        """As ``exchange(wait=False)``, in the order of the stream: fields of the GPU are read and written after all its earlier work. An
+        exchange of host fields starts at once. The host waits only where fields need larger buffers than any before. A stream can be
+        under capture. Ranks whose fields differ in number, element type, extra dimensions or order of dimensions fail."""
     def wait(self) -> None:
         """Blocks until the last exchange is over. Returns at once if there was none."""
     def reclaim(self) -> bool:
