@@ -1,8 +1,9 @@
 """Exchanges of CuPy fields, one GPU a rank: bound, unbound, and through GHEX's interface; medians of blocks, in microseconds.
 
 Every rank has a cube of cells (periodic, the ranks one behind the other along the slowest axis), or 20,000 cells of a list with 80 levels,
-of which each neighbour needs 3,200. "in a row": time of an exchange on the stream (schedule_exchange, then schedule_wait), the slowest rank's
-median. "host": time of the calls behind a kernel that keeps the GPU busy. "new": with a new field descriptor for each call.
+of which each neighbour needs 3,200. Each figure is the time of one of many exchanges in a row on the stream (schedule_exchange, then
+schedule_wait), of the slowest rank; in brackets the time of the calls on the host, while a kernel keeps the GPU busy. "new": with new field
+descriptors for each call.
 
     halocline launch -n 2 --no-prefix -- python bench/python/ghex_on_gpus.py
 """
@@ -23,6 +24,7 @@ from halocline.compat.ghex.util import Architecture
 
 BUSY = cupy.RawKernel("extern \"C\" __global__ void busy(long long clocks) { long long t = clock64(); while (clock64() - t < clocks); }", "busy")
 LEVELS, OWNED, NEEDED = 80, 20_000, 3_200
+WAYS = ["bound, inline", "bound", "unbound, inline", "unbound", "GHEX", "GHEX, new"]
 
 
 class Cube:
@@ -129,7 +131,7 @@ def main():
     cupy.cuda.Device(comm.rank % cupy.cuda.runtime.getDeviceCount()).use()
     stream = cupy.cuda.Stream(non_blocking=True)
     if comm.rank == 0:
-        print(f"{'us an exchange (host)':36}{'bound, inline':>16}{'bound':>16}{'unbound, inline':>17}{'unbound':>16}{'GHEX':>16}{'GHEX, new':>16}")
+        print(f"{'us an exchange (host)':36}" + "".join(f"{name:>17}" for name in WAYS))
     cases = [(Cube(comm, 128, 1), (1, 8)), (Cube(comm, 128, 3), (8,)), (Cube(comm, 256, 3), (8,)), (Mesh(comm), (1, 8))]
     for case, counts in cases:
         for count in counts:
@@ -148,7 +150,7 @@ def main():
                 figures.append(measure(comm, begin, stream, args.blocks, args.rounds))
             if comm.rank == 0:
                 name = f"{case.name}, {count} field{'s'[: count - 1]}"
-                print(f"{name:36}" + "".join(f"{row:9.1f} ({host:4.1f})" + " " * (n in (2,)) for n, (row, host) in enumerate(figures)), flush=True)
+                print(f"{name:36}" + "".join(f"{row:10.1f} ({host:4.1f})" for row, host in figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -115,10 +115,11 @@ impl PatternLinks {
     }
 
     /// As [`PatternLinks::exchange`], in the order of streams: fields of the device are read and written after all work that these
-    /// streams were given before. Host fields start at once; they need a call of their own. The host waits for no peer and no device, except where fields of
-    /// new layouts need larger slots than any before: then for the progress threads of the processes that have to map them.
+    /// streams were given before. The host waits for no peer and no device, except where fields of new layouts need larger slots than any
+    /// before: then for the progress threads of the processes that have to map them. An exchange of host fields starts at once; they need a
+    /// call of their own, on all ranks.
     ///
-    /// All ranks give fields of the same kinds of memory in the same order. A field of the device needs the layout of its peers, up to
+    /// A field of the device needs the layout of its peers, up to
     /// distances: an exchange whose fields differ in number, element type, extra dimensions or order of dimensions fails at both ranks
     /// with [`crate::Cause::Fields`].
     ///

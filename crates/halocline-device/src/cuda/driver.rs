@@ -567,10 +567,10 @@ unsafe impl Driver for CudaDriver {
         let mut bases = Bases::new(&table.bases, bases);
         let arguments: [*mut c_void; 3] =
             [(&raw mut argument).cast(), (&raw mut epoch).cast(), (&raw mut bases).cast()];
-        // SAFETY: the kernel takes an `Argument`, an epoch or the address of a counter, and bases if its table has some, at which `arguments`
-        // points; CUDA copies them during the call. `reach_word` has checked that this device reaches the counter, which the caller keeps valid. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is
-        // over, and of the memory of the table, which the caller keeps valid until then. The module of the kernel is
-        // held by `self.kernels`.
+        // SAFETY: the kernel takes an `Argument`, an epoch or the address of a counter, and bases if its table has some, at which
+        // `arguments` points; CUDA copies them during the call. `reach_word` has checked that this device reaches the counter, which the
+        // caller keeps valid. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is over, and
+        // of the memory of the table, which the caller keeps valid until then. The module of the kernel is held by `self.kernels`.
         unsafe { kernel.launch(self, stream, [blocks, 1, 1], [THREADS, 1, 1], &arguments) }
     }
 }
