@@ -12,8 +12,8 @@ use halocline_conformance::steady::{End, KINDS, Kind, WARM_UP, pair, step_of_pai
 use halocline_conformance::{Outcome, Trouble, ensure};
 use std::alloc::{GlobalAlloc, Layout, System as Allocator};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Counts what threads allocate that want to be counted.
@@ -68,12 +68,40 @@ fn two_ranks(kind: Kind) {
     }
 }
 
-/// The machine, with the sleeps and wakes of counted threads counted. (A progress thread that has just
-/// started goes to sleep.)
+/// The machine, with the sleeps and wakes of counted threads counted.
 #[derive(Default)]
 struct Counted {
     parks: AtomicU32,
     wakes: AtomicU32,
+    sleepers: Mutex<Vec<Sleeper>>,
+}
+
+/// A thread that sleeps while a word has a value.
+#[derive(Clone, Copy, PartialEq)]
+struct Sleeper {
+    /// Alive as long as the sleeper is in the list.
+    word: *const AtomicU32,
+    expected: u32,
+}
+
+// SAFETY: the word may be read by every thread.
+unsafe impl Send for Sleeper {}
+
+impl Counted {
+    fn sleepers(&self) -> MutexGuard<'_, Vec<Sleeper>> {
+        self.sleepers.lock().expect("no thread panics with the list locked")
+    }
+
+    /// Waits until the progress threads sleep. One that still starts serves an exchange in turn with the thread that is counted, and
+    /// is woken for it.
+    fn await_sleep(&self, threads: usize) {
+        // SAFETY: the word of a sleeper in the list is alive, and the list is locked meanwhile.
+        let sleeps =
+            |sleeper: &&Sleeper| unsafe { &*sleeper.word }.load(Ordering::Relaxed) == sleeper.expected;
+        while self.sleepers().iter().filter(sleeps).count() < threads {
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Host for Counted {
@@ -83,7 +111,12 @@ impl Host for Counted {
 
     fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         self.parks.fetch_add(COUNTED.get().into(), Ordering::Relaxed);
+        let sleeper = Sleeper { word, expected };
+        self.sleepers().push(sleeper);
         System.park(word, expected, timeout);
+        let mut sleepers = self.sleepers();
+        let own = sleepers.iter().position(|known| *known == sleeper).expect("this thread is in the list");
+        sleepers.swap_remove(own);
     }
 
     fn wake(&self, word: &AtomicU32) {
@@ -96,6 +129,7 @@ fn driven_by_one_thread(kind: Kind) -> Outcome {
     let host = Arc::new(Counted::default());
     let ends = pair(Arc::clone(&host) as Arc<dyn Host>, kind)?;
     (0..WARM_UP).try_for_each(|step| step_of_pair(&ends, step))?;
+    host.await_sleep(2);
     let allocated = allocations(|| (WARM_UP..WARM_UP + 1000).try_for_each(|step| step_of_pair(&ends, step)))?;
     ensure!(allocated == 0, "{kind:?}: 1000 exchanges allocate {allocated} times");
     let (parks, wakes) = (host.parks.load(Ordering::Relaxed), host.wakes.load(Ordering::Relaxed));
