@@ -34,22 +34,19 @@ fn data() -> PathBuf {
 }
 
 #[test]
-fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
+fn ranks_of_either_transport_give_the_result_of_one_rank() {
     let directory = tempfile::tempdir().unwrap();
-    for transport in ["thread", "shm"] {
-        for ranks in [1, 2, 3, 4, 5, 8] {
-            let args = format!("--ranks {ranks} --transport {transport} --steps 6 --no-plot --json");
-            let report = report(directory.path(), &args);
-            assert_eq!(report["max_abs_diff"], 0.0, "{args}");
-            assert!(report["conservation"].as_f64().unwrap() < 1e-15, "{args}");
-            assert_eq!(report["ranks"], ranks);
-            assert_eq!(report["transport"], transport);
-            let links: u64 = ["direct", "mailbox", "message"]
-                .map(|path| report["links"][path].as_u64().unwrap())
-                .iter()
-                .sum();
-            assert_eq!(links > 0, ranks > 1, "{args}");
-        }
+    // `tools/test --all` runs every number of ranks, optimised.
+    for (transport, ranks) in [("thread", 3), ("shm", 1), ("shm", 4)] {
+        let args = format!("--ranks {ranks} --transport {transport} --steps 6 --no-plot --json");
+        let report = report(directory.path(), &args);
+        assert_eq!(report["max_abs_diff"], 0.0, "{args}");
+        assert!(report["conservation"].as_f64().unwrap() < 1e-15, "{args}");
+        assert_eq!(report["ranks"], ranks);
+        assert_eq!(report["transport"], transport);
+        let links: u64 =
+            ["direct", "mailbox", "message"].map(|path| report["links"][path].as_u64().unwrap()).iter().sum();
+        assert_eq!(links > 0, ranks > 1, "{args}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no plot was asked for");
 }

@@ -12,8 +12,8 @@
 //! | `gpus seen` | one rank of whatever has started it: whose GPUs it sees, by which ways it exchanges, and whether that is right |
 //! | `gpus ends` | ranks that are killed, or whose GPU fails, with work in flight |
 //!
-//! `HALOCLINE_SEEDS=300 gpus threads 2 random_programs` runs so many programs instead of 30, `HALOCLINE_SEED=7` that one alone (both: so many
-//! from there on). What the library warns of goes to the error output, and so does where each thread stands if a case takes too long.
+//! `HALOCLINE_SEED=7 gpus threads 2 random_programs` runs that program alone instead of 30, with `HALOCLINE_SEEDS=300` so many from there
+//! on. What the library warns of goes to the error output, and so does where each thread stands if a case takes too long.
 
 use super::{Gpus, cases, mapped, victim};
 use crate::processes::Ranks;

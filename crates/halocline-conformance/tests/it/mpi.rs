@@ -1,6 +1,5 @@
-//! Jobs over MPI that are not cases of the suite, for every launcher of this machine and every library that works with it.
-//!
-//! [`halocline_conformance::launchers`] lists the launchers. Without one the tests say so and pass.
+//! Jobs over MPI that are not cases of the suite, for every launcher of this machine and every library that works with it:
+//! `mpi::openmpi::NAME` and so on. [`halocline_conformance::launchers`] lists the launchers. Without one the tests say so and pass.
 
 use halocline_conformance::host::FINALIZED;
 use halocline_conformance::launchers::{Mpi, said};
@@ -18,82 +17,96 @@ fn must(mpi: &Mpi, ranks: usize, environment: &[(&str, &str)], arguments: &[&str
     said
 }
 
-#[test]
-fn mpi_gets_no_device_memory_unless_enabled() {
-    for mpi in Mpi::all() {
-        for wish in ["auto", "off"] {
-            let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", wish)];
-            must(&mpi, 2, &environment, &["suite", "explain_names_the_memory_of_messages"]);
+/// Runs a test with the library of that name.
+fn with(library: &str, test: fn(&Mpi)) {
+    match Mpi::all().iter().find(|mpi| mpi.short_name().replace('-', "_") == library) {
+        Some(mpi) => test(mpi),
+        None => println!("SKIPPED: {library} is not here"),
+    }
+}
+
+/// Makes a test of each function for each library.
+macro_rules! for_each_library {
+    ([$($library:ident)*] $tests:tt) => { $(for_each_library! { mod $library $tests })* };
+    (mod $library:ident [$($test:ident)*]) => {
+        mod $library {
+            $(#[test] fn $test() { super::with(stringify!($library), super::$test) })*
         }
-        // A launcher that ends a job loses what its ranks have printed, now and then.
-        let wish = [("HALOCLINE_MPI_DEVICE", "perhaps")];
-        let mut runs = (0..5).map(|_| mpi.run(2, &wish, Path::new(RANK), &["suite", "collectives"]));
-        let output = runs.find(|output| !said(output).trim().is_empty()).expect("five runs print nothing");
-        let told = said(&output);
-        let expected = "HALOCLINE_MPI_DEVICE is \"perhaps\", it should be auto, on or off";
-        assert!(!output.status.success() && told.contains(expected), "{told}");
+    };
+}
+
+for_each_library! {
+    [openmpi mpich mpich_abi]
+    [
+        mpi_gets_no_device_memory_unless_enabled
+        a_program_gives_its_own_communicator
+        one_thread_calls_mpi_under_thread_funneled
+        threads_take_turns_where_mpi_takes_one_call_at_a_time
+        a_rank_that_aborts_mpi_ends_the_job
+        a_rank_that_ends_without_dropping_anything_has_left
+        ranks_that_share_memory_run_out_of_descriptors
+        mpi_is_not_called_after_finalize_while_a_thread_joins
+        a_program_that_finalizes_mpi_first_gets_an_error
+    ]
+}
+
+fn mpi_gets_no_device_memory_unless_enabled(mpi: &Mpi) {
+    for wish in ["auto", "off"] {
+        let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", wish)];
+        must(mpi, 2, &environment, &["suite", "explain_names_the_memory_of_messages"]);
+    }
+    // A launcher that ends a job loses what its ranks have printed, now and then.
+    let wish = [("HALOCLINE_MPI_DEVICE", "perhaps")];
+    let mut runs = (0..5).map(|_| mpi.run(2, &wish, Path::new(RANK), &["suite", "collectives"]));
+    let output = runs.find(|output| !said(output).trim().is_empty()).expect("five runs print nothing");
+    let told = said(&output);
+    let expected = "HALOCLINE_MPI_DEVICE is \"perhaps\", it should be auto, on or off";
+    assert!(!output.status.success() && told.contains(expected), "{told}");
+}
+
+fn a_program_gives_its_own_communicator(mpi: &Mpi) {
+    for node_aware in ["on", "off"] {
+        must(mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "given", &mpi.library()]);
     }
 }
 
-#[test]
-fn a_program_gives_its_own_communicator() {
-    for mpi in Mpi::all() {
-        for node_aware in ["on", "off"] {
-            must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "given", &mpi.library()]);
-        }
-    }
+fn one_thread_calls_mpi_under_thread_funneled(mpi: &Mpi) {
+    must(mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "funneled", &mpi.library()]);
+    must(mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "funneled", &mpi.library()]);
 }
 
-#[test]
-fn one_thread_calls_mpi_under_thread_funneled() {
-    for mpi in Mpi::all() {
-        must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "funneled", &mpi.library()]);
-        must(&mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "funneled", &mpi.library()]);
-    }
+fn threads_take_turns_where_mpi_takes_one_call_at_a_time(mpi: &Mpi) {
+    must(mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "serialized", &mpi.library()]);
+    must(mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "serialized", &mpi.library()]);
 }
 
-#[test]
-fn threads_take_turns_where_mpi_takes_one_call_at_a_time() {
-    for mpi in Mpi::all() {
-        must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "serialized", &mpi.library()]);
-        must(&mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "serialized", &mpi.library()]);
-    }
-}
-
-#[test]
-fn a_rank_that_aborts_mpi_ends_the_job() {
+fn a_rank_that_aborts_mpi_ends_the_job(mpi: &Mpi) {
     let watchdog = Watchdog::new(LIMIT);
-    for mpi in Mpi::all() {
-        for node_aware in ["on", "off"] {
-            watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
-            let environment = [("HALOCLINE_NODE_AWARE", node_aware)];
-            let output = mpi.run(3, &environment, Path::new(RANK), &["host", "aborts", &mpi.library()]);
-            assert!(!output.status.success(), "{}", said(&output));
-        }
+    for node_aware in ["on", "off"] {
+        watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
+        let environment = [("HALOCLINE_NODE_AWARE", node_aware)];
+        let output = mpi.run(3, &environment, Path::new(RANK), &["host", "aborts", &mpi.library()]);
+        assert!(!output.status.success(), "{}", said(&output));
     }
 }
 
-#[test]
-fn a_rank_that_ends_without_dropping_anything_has_left() {
+fn a_rank_that_ends_without_dropping_anything_has_left(mpi: &Mpi) {
     let watchdog = Watchdog::new(LIMIT);
-    for mpi in Mpi::all() {
-        for node_aware in ["on", "off"] {
-            watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
-            for scenario in ["exits", "exits-in-exchange"] {
-                must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", scenario, &mpi.library()]);
-            }
+    for node_aware in ["on", "off"] {
+        watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
+        for scenario in ["exits", "exits-in-exchange"] {
+            must(mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", scenario, &mpi.library()]);
         }
     }
 }
 
 /// As over shm, where the launcher lets them say so.
-#[test]
-fn ranks_that_share_memory_run_out_of_descriptors() {
+fn ranks_that_share_memory_run_out_of_descriptors(mpi: &Mpi) {
     const RANKS: usize = 3;
     let watchdog = Watchdog::new(LIMIT);
-    for (mpi, seed) in Mpi::all().into_iter().flat_map(|mpi| [(mpi.clone(), "3"), (mpi, "10")]) {
+    for seed in ["3", "10"] {
         watchdog.begin(format!("{mpi:?}, seed {seed}"));
-        let mpi = Mpi { lets_live: true, ..mpi };
+        let mpi = Mpi { lets_live: true, ..mpi.clone() };
         let output = mpi.run(RANKS, &[], Path::new(RANK), &["victim", "starved", seed]);
         let said = said(&output);
         assert_eq!(said.matches(" starved at ").count(), RANKS, "{mpi:?}, seed {seed}\n{said}");
@@ -102,24 +115,18 @@ fn ranks_that_share_memory_run_out_of_descriptors() {
     }
 }
 
-#[test]
-fn mpi_is_not_called_after_finalize_while_a_thread_joins() {
+fn mpi_is_not_called_after_finalize_while_a_thread_joins(mpi: &Mpi) {
     let watchdog = Watchdog::new(LIMIT);
-    for mpi in Mpi::all() {
-        watchdog.begin(format!("{mpi:?}"));
-        must(&mpi, 2, &[], &["host", "joining", &mpi.library()]);
-    }
+    watchdog.begin(format!("{mpi:?}"));
+    must(mpi, 2, &[], &["host", "joining", &mpi.library()]);
 }
 
-#[test]
-fn a_program_that_finalizes_mpi_first_gets_an_error() {
-    for mpi in Mpi::all() {
-        for node_aware in ["on", "off"] {
-            must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "dropped", &mpi.library()]);
-            must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "finalized", &mpi.library()]);
-        }
-        must(&mpi, 1, &[], &["host", "uninitialized", &mpi.library()]);
+fn a_program_that_finalizes_mpi_first_gets_an_error(mpi: &Mpi) {
+    for node_aware in ["on", "off"] {
+        must(mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "dropped", &mpi.library()]);
+        must(mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "finalized", &mpi.library()]);
     }
+    must(mpi, 1, &[], &["host", "uninitialized", &mpi.library()]);
 }
 
 #[test]

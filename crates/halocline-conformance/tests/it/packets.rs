@@ -1,5 +1,5 @@
 //! Packets with payloads in memory of simulated devices, each run under a schedule of its own: between neighbours and in the sparse
-//! all-to-all. `HALOCLINE_SEED` runs one seed only; `HALOCLINE_SEEDS` sets their number.
+//! all-to-all. `HALOCLINE_SEED` runs one seed only.
 
 use halocline::device::sim::{Options, World, explore};
 use halocline::neighbors::{NeighborError, NeighborExchange, Sides};

@@ -1,5 +1,5 @@
 //! The contract of scheduled exchanges on simulated devices, over random patterns, ranks, devices, streams and orders of calls, each
-//! under a schedule of its own. `HALOCLINE_SEED` runs one seed only; `HALOCLINE_SEEDS` sets their number.
+//! under a schedule of its own. `HALOCLINE_SEED` runs one seed only.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore, find};
@@ -22,7 +22,7 @@ fn limited() -> Options {
 
 #[test]
 fn scheduled_exchanges_keep_their_promises() {
-    let seeds = chosen(0..300);
+    let seeds = chosen(0..2000);
     let start = std::time::Instant::now();
     // One of a run's threads goes on at a time, so that each core takes its part of the seeds.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);

@@ -60,18 +60,18 @@ pub fn find(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) -> O
     Some(Found { seed, tried: seed - seeds.start + 1, run, plainest })
 }
 
-/// The seeds of a test: `usual`, unless the environment selects others. `HALOCLINE_SEED` is the first seed,
-/// and the only one unless `HALOCLINE_SEEDS` gives their number. Panics if a variable is not a number.
+/// The seeds of a test: `usual`, but at most as many as `HALOCLINE_SEEDS` says. With `HALOCLINE_SEED` that one alone, or as many as
+/// `HALOCLINE_SEEDS` says from there on. Panics if a variable is not a number.
 pub fn chosen(usual: Range<u64>) -> Range<u64> {
     let number = |name| {
         let said = Variable::read(name).map(|variable| variable.number(0..=u64::MAX));
         said.map(|number: Result<u64, _>| number.unwrap_or_else(|error| panic!("{error}")))
     };
-    let first = number("HALOCLINE_SEED");
-    let count =
-        number("HALOCLINE_SEEDS").unwrap_or(if first.is_some() { 1 } else { usual.end - usual.start });
-    let first = first.unwrap_or(usual.start);
-    first..first + count
+    match (number("HALOCLINE_SEED"), number("HALOCLINE_SEEDS")) {
+        (Some(first), count) => first..first + count.unwrap_or(1),
+        (None, Some(most)) => usual.start..usual.end.min(usual.start + most),
+        (None, None) => usual,
+    }
 }
 
 /// Runs a program under each of the [`chosen`] seeds. If one fails, panics with the seed, the errors and

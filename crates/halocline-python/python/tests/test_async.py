@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from repeats import repeats
 
 import halocline as hc
 
@@ -30,7 +31,7 @@ def test_thousands_of_rounds_in_loops_of_several_threads():
         halo, array, want = bound(comm)
 
         async def main():
-            for turn in range(3000):
+            for turn in range(repeats(3000, 600)):
                 array[[0, 1, -2, -1]] = -1
                 if turn % 3 == 0:
                     await halo.exchange_async()
@@ -166,12 +167,12 @@ def test_the_gil_and_wakes():
             thread.start()
 
         async def main():
-            for _ in range(60):
+            for _ in range(repeats(60, 20)):
                 await halo.exchange_async()
 
         try:
             asyncio.run(main())
-            for _ in range(20):
+            for _ in range(repeats(20, 5)):
                 halo.exchange()
         finally:
             stop.set()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from child import ends_well, script
+from repeats import repeats
 
 
 def test_a_forked_child_is_told_and_harms_nobody():
@@ -123,7 +124,7 @@ def test_a_forked_child_of_a_rank_is_alone():
 
 def test_children_forked_while_another_thread_drops_what_it_has():
     """Which puts array objects aside: a lock that it holds for that would stay locked in the child."""
-    ends_well("""
+    ends_well(f"""
         import os, threading, warnings
         warnings.simplefilter("ignore")
         comm, stop = hc.init(), threading.Event()
@@ -136,7 +137,7 @@ def test_children_forked_while_another_thread_drops_what_it_has():
 
         thread = threading.Thread(target=work)
         thread.start()
-        for _ in range(1000):
+        for _ in range({repeats(1000, 100)}):
             child = os.fork()
             if child == 0:
                 hc.Field(np.zeros(3))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from repeats import repeats
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "ocean.py"
-STEPS = 40
+STEPS = repeats(40, 8)
 
 
 def run(*command):

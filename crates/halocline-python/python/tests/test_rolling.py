@@ -11,7 +11,8 @@ pl = pytest.importorskip("polars", reason="polars is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
-from windows import assert_equal, by_polars, frame_of, parts, seeds, statistics  # noqa: E402
+from repeats import seeds  # noqa: E402
+from windows import assert_equal, by_polars, frame_of, parts, statistics  # noqa: E402
 
 CLOSED = ["left", "right", "both", "none"]
 

@@ -1,7 +1,5 @@
 """Tables for tests of ``halocline.rolling``, divided among ranks, and what polars says of the whole table."""
 
-import os
-
 import numpy as np
 import polars as pl
 
@@ -20,15 +18,6 @@ STATISTICS = {
     "median": lambda column: column.median(),
     "quantile_0.3": lambda column: column.quantile(0.3),
 }
-
-
-def seeds(count):
-    """Seeds of random tables. ``HALOCLINE_SEED`` is the only one, ``HALOCLINE_SEEDS`` their number. pytest shows what is printed here when a
-    test fails: the last line is the seed that failed."""
-    only = os.environ.get("HALOCLINE_SEED")
-    for seed in [int(only)] if only else range(int(os.environ.get("HALOCLINE_SEEDS", count))):
-        print(f"HALOCLINE_SEED={seed}")
-        yield seed
 
 
 def frame_of(random, rows, with_ties=True, with_nan=False):

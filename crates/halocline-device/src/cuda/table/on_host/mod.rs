@@ -1,7 +1,7 @@
 //! Runs the kernel itself on the CPU, with one fiber per thread of each block, in orders that seeds select,
 //! and checks each access (see `machine.cc`). Tables come from [`Cut`], with host addresses.
 //!
-//! `HALOCLINE_SEEDS` is the number of seeds that a test tries, `HALOCLINE_SEED` the first one.
+//! `HALOCLINE_SEED` runs one seed only.
 
 use super::{Argument, Bases, Cut, Kind, LAUNCHES};
 use crate::driver::{Address, Base, Slot, TableSpec};
