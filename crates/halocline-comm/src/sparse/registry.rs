@@ -89,7 +89,7 @@ impl Registry {
         operations.begun - 1
     }
 
-    /// Remembers that an operation is over.
+    /// Remembers that an operation is over: it has completed or failed, or was dropped.
     pub(super) fn end(&self, operation: u64) {
         self.operations().running.remove(&operation);
         // A rank may have asked before.

@@ -359,6 +359,8 @@ impl Shared {
         match self.status() {
             Ok(false) => {}
             ended => {
+                // The program may keep it for long, and ranks that this one does not name may wait for an answer.
+                self.registry.end(self.tag.operation);
                 self.completion.complete(ended.map(drop));
             }
         }
@@ -427,6 +429,5 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.arm(|arming| arming.is_over = true);
         self.context.comm().link().inbox().forget(self.tag.operation);
-        self.registry.end(self.tag.operation);
     }
 }

@@ -143,6 +143,42 @@ fn sets_that_contradict_each_other_are_found_out_late() {
     }
 }
 
+/// An operation is over once it has completed or failed, also if the program keeps it.
+#[test]
+fn a_rank_that_keeps_its_operation_answers_those_that_name_it() {
+    for fails in [false, true] {
+        let is_over = Barrier::new(2);
+        on_ranks(3, |comm| match comm.rank() {
+            0 => {
+                is_over.wait();
+                let comm = comm.with_deadline(Some(Duration::from_secs(20)));
+                let found = text(new(&comm, &[], &[1]).unwrap().finish_and_wait());
+                is_over.wait();
+                assert!(
+                    found.starts_with("mismatched sets: rank 0 names rank 1 as a destination"),
+                    "{found}"
+                );
+            }
+            1 => {
+                let kept = new(&comm, &[], &[]).unwrap();
+                if !fails {
+                    kept.finish_and_wait().unwrap();
+                }
+                while fails && kept.is_complete().is_ok() {
+                    std::thread::yield_now();
+                }
+                is_over.wait();
+                is_over.wait();
+                assert_eq!(kept.is_complete().is_err(), fails);
+            }
+            _ => {
+                let ended = new(&comm, &[], if fails { &[1] } else { &[] }).unwrap().finish_and_wait();
+                assert_eq!(ended.is_err(), fails);
+            }
+        });
+    }
+}
+
 #[test]
 fn an_answer_behind_the_hello_contradicts_nothing() {
     on_ranks(2, |comm| {
