@@ -132,15 +132,19 @@ fn growth<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     let Some(links) = links(rig, comm, &[&pattern], &by(LinkChoice::Auto))? else { return Ok(()) };
     let mut scenes = Vec::new();
-    // The last has messages of more than a megabyte, which the same thread blocks pack and unpack.
-    for (count, values) in [(0, 3), (1, 3), (30, 3), (2, 3), (64, 3), (8, 1000)] {
-        let kind = Kind::with_extra(ElementType::F64, &[values]);
+    for count in [0, 1, 30, 2, 64] {
+        let kind = Kind::with_extra(ElementType::F64, &[3]);
         scenes.push(scene(rig, comm, (&grid, &pattern), (count, &kind))?);
     }
+    // Messages of more than a megabyte, which the same thread blocks pack and unpack.
+    let mut large = scene(rig, comm, (&grid, &pattern), (3, &Kind::with_extra(ElementType::F64, &[2500])))?;
     for step in 0..3 {
         for scene in &mut scenes {
             scene.go_to(7 * step + 1);
             steps(comm, scene, &links, &stream, 1)?;
+        }
+        if step == 1 {
+            steps(comm, &mut large, &links, &stream, 1)?;
         }
     }
     Ok(())
