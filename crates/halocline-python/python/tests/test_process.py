@@ -1,5 +1,6 @@
 """What belongs to the process: import, its one communicator, traces, the command, the end of the interpreter."""
 
+import os
 import subprocess
 import sys
 import textwrap
