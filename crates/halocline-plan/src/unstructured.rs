@@ -114,6 +114,16 @@ impl UnstructuredDomain {
         }
     }
 
+    /// Whether the owned cells come first in the local order. The indices of halo cells are taken as those of a pattern: valid, and
+    /// none of them twice.
+    pub fn owned_come_first(&self) -> bool {
+        match &self.halo {
+            HaloCells::From(_) => true,
+            HaloCells::At(halo) => halo.iter().all(|&local| local + halo.len() >= self.cells.len()),
+            HaloCells::Owners { rank, owners } => owners.is_sorted_by_key(|owner| owner != rank),
+        }
+    }
+
     /// Checks everything that one rank can check; the domain is on rank `rank` of `ranks`.
     pub(crate) fn check(&self, rank: usize, ranks: usize) -> Result<CheckedDomain, UnstructuredError> {
         check_count(self.id, self.cells.len())?;

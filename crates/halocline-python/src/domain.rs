@@ -38,6 +38,17 @@ impl PyDomain {
         domains.find(|domain| domain.number() == self.id && has_ids(domain))
     }
 
+    /// Refuses boxes where halo cells lie between the owned ones.
+    fn check_boxes(&self) -> PyResult<()> {
+        match self.with_ids().filter(|domain| !domain.owned_come_first()) {
+            Some(domain) => Err(error::value_error(format!(
+                "domain {} has halo cells before owned ones, so that neither are a slice; take domain.owned_indices",
+                domain.number()
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses coordinates where there are no axes, and a wrong number of them.
     fn check_axes(&self, name: &str, coordinates: usize) -> PyResult<()> {
         let axes = self.shape.axes();
@@ -98,24 +109,28 @@ impl PyDomain {
     #[doc = doc!("Domain.owned")]
     #[getter]
     fn owned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.check_boxes()?;
         slices(py, self.shape.owned_cells())
     }
 
     #[doc = doc!("Domain.interior")]
     fn interior<'py>(&self, py: Python<'py>, width: Argument<usize>) -> PyResult<Bound<'py, PyTuple>> {
         accept!(width);
+        self.check_boxes()?;
         slices(py, self.shape.interior(width))
     }
 
     #[doc = doc!("Domain.boundary")]
     fn boundary<'py>(&self, py: Python<'py>, width: Argument<usize>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         accept!(width);
+        self.check_boxes()?;
         all_slices(py, self.shape.boundary(width))
     }
 
     #[doc = doc!("Domain.halo_boxes")]
     #[getter]
     fn halo_boxes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        self.check_boxes()?;
         all_slices(py, self.shape.halo_cells())
     }
 

@@ -114,7 +114,7 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, **options), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
+    #[pyo3(signature = (comm, fields, **options), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=None, ll=None)")]
     fn new(
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,
@@ -130,7 +130,7 @@ impl PyHaloExchange {
 
     #[doc = doc!("HaloExchange.alternatives")]
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, **options), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
+    #[pyo3(signature = (comm, sets, **options), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=None, ll=None)")]
     fn alternatives(
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,

@@ -78,9 +78,9 @@ impl<'a, 'py> Keywords<'a, 'py> {
     pub(crate) fn options_with(&self, known: &Streams) -> PyResult<BindOptions> {
         let streams = self.optional("streams")?.map_or_else(Vec::new, |Handles(streams)| streams);
         let flag = |name| Ok::<_, PyErr>(self.get::<bool>(name)?.unwrap_or(false));
-        let ll = self.get("ll")?.map(|LlOption(ll)| ll).filter(|ll| *ll != Ll::Auto);
+        let ll = self.optional("ll")?.map(|LlOption(ll)| ll);
         let options = self.options()?.streams(known.get(&streams)?).inline(flag("inline")?);
-        Ok(options.stream_waits(flag("stream_waits")?.then_some(true)).ll(ll))
+        Ok(options.stream_waits(self.optional("stream_waits")?).ll(ll))
     }
 }
 

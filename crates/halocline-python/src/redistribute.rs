@@ -85,7 +85,7 @@ impl PyRedistribute {
     }
 
     #[doc = doc!("Redistribute.bind")]
-    #[pyo3(signature = (comm, source, target, **options), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, ll='auto')")]
+    #[pyo3(signature = (comm, source, target, **options), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=None, ll=None)")]
     fn bind(
         &self,
         py: Python<'_>,

@@ -165,7 +165,7 @@ impl PyPatternLinks {
 #[pymethods]
 impl PyPatternLinks {
     #[new]
-    #[pyo3(signature = (comm, patterns, **options), text_signature = "(comm, patterns, *, device=None, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False)")]
+    #[pyo3(signature = (comm, patterns, **options), text_signature = "(comm, patterns, *, device=None, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=None)")]
     fn new(
         py: Python<'_>,
         comm: Argument<Py<PyCommunicator>>,

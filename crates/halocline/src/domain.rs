@@ -78,8 +78,8 @@ impl<'a> Domain<'a> {
         self.shape.extents()
     }
 
-    /// The owned cells: a range for each axis. Those of an unstructured domain come first in its local order, unless it lists
-    /// its halo cells by index; [`Domain::owned_indices`] is right for both.
+    /// The owned cells: a range for each axis. This box and the others are those of a domain whose owned cells come first in its local
+    /// order. If an unstructured domain has halo cells between them ([`Domain::owned_come_first`]), take [`Domain::owned_indices`].
     pub fn owned(&self) -> LocalBox {
         self.shape.owned_cells()
     }
@@ -117,6 +117,11 @@ impl<'a> Domain<'a> {
     /// The global id of a local index of an unstructured domain. `None`: no such cell, or a regular domain.
     pub fn global_id(&self, local: usize) -> Option<u64> {
         self.listed?.cells().get(local).copied()
+    }
+
+    /// Whether [`Domain::owned`] and the other boxes are right: false for an unstructured domain with halo cells before owned ones.
+    pub fn owned_come_first(&self) -> bool {
+        self.listed.is_none_or(UnstructuredDomain::owned_come_first)
     }
 
     /// The local indices of the owned cells of an unstructured domain, ascending; none of a regular domain.

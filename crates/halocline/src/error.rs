@@ -482,6 +482,15 @@ pub enum Error {
         /// Dimensions of the array.
         found: usize,
     },
+    /// A view of owned or halo cells of a domain in which they are no boxes.
+    #[error(
+        "domain {domain} has halo cells before owned ones, so that neither are a range; take the indices of \
+         `Domain::owned_indices`"
+    )]
+    NoRange {
+        /// The domain's number.
+        domain: u64,
+    },
     /// An exchange was begun while the previous one is in flight.
     #[error("exchange {epoch} of this object is still in flight; wait for it before the next")]
     InFlight {

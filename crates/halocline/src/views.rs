@@ -49,6 +49,11 @@ fn all<T>(array: &Array<T>) -> LocalBox {
     array.layout().extents().iter().map(|&extent| 0..extent).collect()
 }
 
+/// Fails if the boxes of the domain are not those of its cells.
+fn check_boxes(domain: &Domain<'_>) -> Result<(), Error> {
+    if domain.owned_come_first() { Ok(()) } else { Err(Error::NoRange { domain: domain.number() }) }
+}
+
 fn indices<T>(array: &Array<T>, domain: &Domain<'_>, cells: &[Range<usize>]) -> Result<LocalBox, Error> {
     Ok(array.layout().indices_of(domain.shape(), cells)?)
 }
@@ -75,13 +80,15 @@ impl<T: Element> ReadGuard<'_, T> {
         self.part(&all(self.array()))
     }
 
-    /// The owned cells.
+    /// The owned cells. [`Error::NoRange`] if they do not come first.
     pub fn owned<D: Dimension>(&self, domain: &Domain<'_>) -> Result<ArrayView<'_, T, D>, Error> {
+        check_boxes(domain)?;
         self.cells(domain, &domain.owned())
     }
 
-    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them.
+    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them. [`Error::NoRange`] as for the owned cells.
     pub fn halo<D: Dimension>(&self, domain: &Domain<'_>) -> Result<Vec<ArrayView<'_, T, D>>, Error> {
+        check_boxes(domain)?;
         domain.halo().iter().map(|cells| self.cells(domain, cells)).collect()
     }
 
@@ -118,16 +125,18 @@ impl<T: Element> WriteGuard<'_, T> {
         self.part_mut(&indices)
     }
 
-    /// The owned cells.
+    /// The owned cells. [`Error::NoRange`] if they do not come first.
     pub fn owned_mut<D: Dimension>(&mut self, domain: &Domain<'_>) -> Result<ArrayViewMut<'_, T, D>, Error> {
+        check_boxes(domain)?;
         self.cells_mut(domain, &domain.owned())
     }
 
-    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them.
+    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them. [`Error::NoRange`] as for the owned cells.
     pub fn halo_mut<D: Dimension>(
         &mut self,
         domain: &Domain<'_>,
     ) -> Result<Vec<ArrayViewMut<'_, T, D>>, Error> {
+        check_boxes(domain)?;
         let sides = domain.halo();
         let sides = sides.iter().map(|cells| part(self.array(), &indices(self.array(), domain, cells)?));
         let sides: Vec<RawArrayViewMut<T, D>> = sides.collect::<Result<_, Error>>()?;

@@ -417,8 +417,8 @@ class Domain:
         """
     @property
     def owned(self) -> tuple[slice, ...]:
-        """The box of the owned cells. For an unstructured domain it is valid only if the owned cells come first;
-        ``owned_indices`` is always valid.
+        """The box of the owned cells. ``HaloValueError`` if an unstructured domain has halo cells before owned ones, here and for the
+        boxes below: take ``owned_indices``.
         """
     def interior(self, width: SupportsIndex) -> tuple[slice, ...]:
         """The box of the owned cells whose stencil of ``width`` cells to each side reads no halo cell: compute them while the
@@ -869,8 +869,8 @@ class HaloExchange:
         checked: bool | None = None,
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
-        stream_waits: bool = False,
-        ll: _Ll = "auto",
+        stream_waits: bool | None = None,
+        ll: _Ll | None = None,
     ) -> HaloExchange: ...
     @staticmethod
     def alternatives(
@@ -883,8 +883,8 @@ class HaloExchange:
         checked: bool | None = None,
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
-        stream_waits: bool = False,
-        ll: _Ll = "auto",
+        stream_waits: bool | None = None,
+        ll: _Ll | None = None,
     ) -> HaloExchange:
         """Binds several sets of fields; each exchange takes one of them (``set=``), as for time levels that swap. Options as for
         ``HaloExchange``. Collective; blocks.
@@ -1013,7 +1013,7 @@ class PatternLinks:
         checked: bool | None = None,
         streams: _StreamLike | Sequence[_StreamLike] = None,
         inline: bool = False,
-        stream_waits: bool = False,
+        stream_waits: bool | None = None,
     ) -> PatternLinks: ...
     @overload
     def exchange(self, fields: _Bindings, *, wait: Literal[True] = True) -> None: ...
@@ -1076,8 +1076,8 @@ class Redistribute:
         checked: bool | None = None,
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
-        stream_waits: bool = False,
-        ll: _Ll = "auto",
+        stream_waits: bool | None = None,
+        ll: _Ll | None = None,
     ) -> HaloExchange:
         """Binds fields: an exchange copies from the fields ``source`` to the fields ``target``. Options as for ``HaloExchange``.
         Collective; blocks.

@@ -169,7 +169,13 @@ def test_cells_of_an_unstructured_domain_have_global_ids():
         assert domain.owned_indices.tolist() == mine
         assert np.array(cells)[domain.owned_indices].tolist() == [cells[at] for at in mine]
         assert (domain.owned_shape, domain.first, domain.halo) == ((3,), None, None)
-        assert domain.interior(0) == domain.owned and np.zeros(4)[domain.interior(1)].size == 0
+        if comm.rank == 1:
+            assert domain.interior(0) == domain.owned and np.zeros(4)[domain.interior(1)].size == 0
+            assert (domain.boundary(1), domain.halo_boxes) == ([domain.owned], [(slice(3, 4),)])
+        else:
+            for boxes in (lambda: domain.owned, lambda: domain.interior(0), lambda: domain.boundary(0), lambda: domain.halo_boxes):
+                with pytest.raises(hc.HaloValueError, match="^domain 10 has halo cells before owned ones, .*; take domain.owned_indices$"):
+                    boxes()
         for call, name in ((domain.to_global, "index"), (domain.to_local, "coordinates")):
             with pytest.raises(hc.HaloValueError, match=f"^{name}: an unstructured domain has no coordinates; see domain.global_ids"):
                 call((0,))

@@ -114,7 +114,7 @@ impl Scheduled {
                 self.keep_with(&mut begin.kept, object, (&self.lanes[lane], capture))?;
             }
             let last = self.lanes[lane].shared.events.take()?;
-            // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim` waits for
+            // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::is_quiet` waits for
             // `is_packed`). The caller promises that the message stays valid until then, and that nobody uses it or the
             // cells meanwhile.
             return Ok(unsafe { begin.messages[at].launch(stream, last, capture.is_some()) }?);

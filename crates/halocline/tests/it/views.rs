@@ -3,6 +3,7 @@
 use crate::on_ranks;
 use halocline::{
     Array, Communicator, Decomposed, ElementType, Error, Halo, HaloExchange, Layout, Pattern, RegularGrid,
+    UnstructuredDomain,
 };
 use ndarray::{Array2, Array6, Axis, Dim, Ix1, Ix2, Ix3, IxDyn, arr2};
 
@@ -130,4 +131,36 @@ fn no_view_is_given_while_an_exchange_is_in_flight() -> Result<(), Error> {
     assert!(matches!(halo.exchange(), Err(Error::Borrowed { field: 0 })));
     assert_eq!(view.len(), 30);
     Ok(())
+}
+
+#[test]
+fn owned_cells_that_are_no_range_have_no_view() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let rank = comm.rank() as u64;
+        // Rank 0 owns the ids 0 and 1, rank 1 the ids 2 and 3. The halo cell of rank 0 lies between its owned cells.
+        let cells = if rank == 0 { vec![0, 2, 1] } else { vec![2, 3, 1] };
+        let (listed, owners) = if rank == 0 { (vec![1], vec![0, 1, 0]) } else { (vec![2], vec![1, 1, 0]) };
+        for domain in [
+            UnstructuredDomain::from_indices(rank, cells.clone(), &listed),
+            UnstructuredDomain::from_owners(rank, comm.rank(), cells, owners),
+        ] {
+            let pattern = Pattern::unstructured(comm, &[domain])?;
+            let (domain, array) = (pattern.domain()?, Array::<u64>::zeros(comm, &[3])?);
+            assert_eq!(domain.owned_come_first(), rank == 1);
+            let (mut guard, read) = (array.write()?, Array::<u64>::zeros(comm, &[3])?);
+            let ends = [
+                guard.owned_mut::<Ix1>(&domain).map(drop),
+                guard.halo_mut::<Ix1>(&domain).map(drop),
+                read.read()?.owned::<Ix1>(&domain).map(drop),
+                read.read()?.halo::<Ix1>(&domain).map(drop),
+            ];
+            for end in ends {
+                match end {
+                    Err(Error::NoRange { domain: 0 }) => assert_eq!(rank, 0),
+                    end => assert!(rank == 1 && end.is_ok(), "{end:?}"),
+                }
+            }
+        }
+        Ok(())
+    })
 }

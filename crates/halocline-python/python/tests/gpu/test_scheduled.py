@@ -85,6 +85,19 @@ def test_every_kind_of_stream_orders_an_exchange(together, engine, inline, strea
     together(rank)
 
 
+def test_an_option_wins_over_the_environment(together, engine, monkeypatch):
+    monkeypatch.setenv("HALOCLINE_STREAM_WAITS", "1")
+
+    def rank(comm):
+        with engine(comm.rank).here():
+            case = Case(comm, engine(comm.rank), 0)
+            for chosen in (None, False):
+                told = "not in one: `stream_waits`" in case.bind(stream_waits=chosen).explain()
+                assert told == (chosen is None and engine is not libraries.OnHost)
+
+    together(rank)
+
+
 def test_several_streams_are_waited_for_and_another_one_goes_on(together, main_engine):
     def rank(comm):
         mine = main_engine(comm.rank)
