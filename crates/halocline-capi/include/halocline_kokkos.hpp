@@ -9,8 +9,8 @@
 //     stream.schedule_wait(pending);
 //     ... launch the kernel of the boundary ...
 //
-// Memory of Kokkos::CudaSpace becomes a field of the GPU: streams order its exchanges, and the host never waits. Memory that the host can
-// access, also that of CudaUVMSpace and CudaHostPinnedSpace, becomes a field of the host: its exchanges start after a fence, and
+// Memory of Kokkos::CudaSpace becomes a field of the GPU: streams order its exchanges, and the host does not wait. Memory that the host
+// can access, also that of CudaUVMSpace and CudaHostPinnedSpace, becomes a field of the host: its exchanges start after a fence, and
 // the host waits for them. Other memory, such as that of HIP or SYCL, does not compile.
 //
 // Fields and exchanges hold the memory of managed views. Wait for all exchanges, then destroy both before Kokkos::finalize. Other ranks may
@@ -268,7 +268,7 @@ class stream {
 };
 
 #ifdef KOKKOS_ENABLE_CUDA
-// For memory of a GPU: the host never waits.
+// For memory of a GPU: the host does not wait.
 template <class Space>
 class stream<Space, true> {
  public:

@@ -247,7 +247,7 @@ extern "C" fn halocline_degree(
     })
 }
 
-/// Starts an exchange after earlier work of streams; the host never waits.
+/// Starts an exchange after earlier work of streams; the host does not wait for it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn halocline_schedule_exchange(
     halo: Handle<HaloExchange>,

@@ -114,7 +114,7 @@ impl<'a> Begin<'a> {
         }
     }
 
-    /// Starts the exchange in the order of the streams; the host never waits. [`HaloExchange::schedule_exchange`]
+    /// Starts the exchange in the order of the streams; the host does not wait for it. [`HaloExchange::schedule_exchange`]
     /// has the contract and the errors.
     pub fn schedule(self) -> Result<Pending, Error> {
         let is_driven = self.halo.bound().life.comm.link().is_driven();

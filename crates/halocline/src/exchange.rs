@@ -24,7 +24,7 @@ use std::sync::Arc;
 ///
 /// # Fields in memory of devices
 ///
-/// Their exchanges run in the order of streams, and the host never waits for one
+/// Their exchanges run in the order of streams, and the host does not wait for one
 /// ([`HaloExchange::schedule_exchange`], [`Pending::schedule_wait`]). Host and device fields may be bound together:
 /// the n-th host field of a domain is exchanged with the n-th host field of the others, the n-th device field with
 /// the n-th device field. In the scheduled calls host fields start at once, and waits block for them.

@@ -99,11 +99,12 @@ halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int3
  * 0 for halo cells. `degree` has room for `room` numbers, or is NULL: then only their number is stored in `count`. */
 halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, uint32_t *degree, size_t room, size_t *count);
 
-/* Begins an exchange of set `set` after all earlier work of `stream_count` streams; NULL: those of the bind. The host never waits for a
- * GPU or for the network. Give every stream whose work writes owned cells or still reads the halo. Up to 64 exchanges of an object
- * may be in flight, one if it has host fields, which start at the call. All ranks begin the exchanges of all objects of GPU fields
- * in the same order. `pending` may be NULL. If the streams are being captured into a CUDA graph, the exchange is captured: each launch
- * exchanges what the fields hold then. halocline_schedule_wait takes such a `pending` under the same capture; halocline_wait refuses it. */
+/* Begins an exchange of set `set` after all earlier work of `stream_count` streams; NULL: those of the bind. The host does not wait for
+ * it: the call blocks only while dropped GPU memory is freed, or while CUDA's queue is full. Give every stream whose work writes owned
+ * cells or still reads the halo. Up to 64 exchanges of an object may be in flight, one if it has host fields, which start at the call.
+ * All ranks begin the exchanges of all objects of GPU fields in the same order. `pending` may be NULL. If the streams are being
+ * captured into a CUDA graph, the exchange is captured: each launch exchanges what the fields hold then. halocline_schedule_wait takes
+ * such a `pending` under the same capture; halocline_wait refuses it. */
 halocline_status halocline_schedule_exchange(halocline_halo_exchange halo, size_t set, const halocline_stream *streams,
                                              size_t stream_count, halocline_pending *pending);
 

@@ -933,8 +933,9 @@ class HaloExchange:
     def degree(self) -> list[numpy.typing.NDArray[numpy.uint32]]:
         """How many halo cells copy each cell: for each field of the (first) set an array of the shape of its domain, 0 at halo cells."""
     def schedule_exchange(self, stream: _StreamLike | Sequence[_StreamLike] = None, *, set: int = 0) -> Pending:
-        """Starts an exchange that runs after all earlier work of the stream. Never blocks. Host fields start at once. If the stream is
-        being captured into a CUDA graph, the exchange becomes part of the graph."""
+        """Starts an exchange that runs after all earlier work of the stream. Does not wait for it: the call blocks only while dropped
+        GPU memory is freed, or while CUDA's queue is full. Host fields start at once. If the stream is being captured into a CUDA
+        graph, the exchange becomes part of the graph."""
     def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
         """As ``Pending.schedule_wait``, for the last exchange."""
     def wait(self) -> None:

@@ -135,7 +135,7 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
     check(halocline_degree(get(), field, degree.data(), count, &count));
     return degree;
   }
-  // After all earlier work of the streams; the host never waits.
+  // After all earlier work of the streams; the host does not wait for it.
   pending schedule_exchange(span<const halocline_stream> streams, std::size_t set = 0) const {
     halocline_pending handle;
     check(halocline_schedule_exchange(get(), set, streams.data(), streams.size(), &handle));
