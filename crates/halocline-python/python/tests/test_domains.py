@@ -171,7 +171,7 @@ def test_cells_of_an_unstructured_domain_have_global_ids():
         assert (domain.owned_shape, domain.first, domain.halo) == ((3,), None, None)
         if comm.rank == 1:
             assert domain.interior(0) == domain.owned and np.zeros(4)[domain.interior(1)].size == 0
-            assert (domain.boundary(1), domain.halo_boxes) == ([domain.owned], [(slice(3, 4),)])
+            assert (domain.boundary(1), domain.halo_boxes) == ([domain.owned], [(slice(3, 4, 1),)])
         else:
             for boxes in (lambda: domain.owned, lambda: domain.interior(0), lambda: domain.boundary(0), lambda: domain.halo_boxes):
                 with pytest.raises(hc.HaloValueError, match="^domain 10 has halo cells before owned ones, .*; take domain.owned_indices$"):

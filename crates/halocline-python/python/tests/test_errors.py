@@ -150,7 +150,7 @@ def wrong_types(comm, pattern):
         "domains": (lambda given: hc.Pattern.unstructured(comm, given), [domain], [3]),
         "neighbours": (lambda given: grid.pattern(1, neighbours=given), "all", 3),
         "target": (lambda given: hc.Redistribute.unstructured(comm, [domain], given), [domain], 3),
-        "ll of a redistribution": (lambda given: move(ll=given), 64, None),
+        "ll of a redistribution": (lambda given: move(ll=given), 64, 2.5),
         "inline of a redistribution": (lambda given: move(inline=given), True, 2),
         "source": (lambda given: moved.bind(comm, given, [whole.copy()]), [whole], 3),
     }
@@ -176,13 +176,13 @@ def test_which_messages_use_the_ll_protocol():
     option = "ll"
     comm = hc.run_threads(1, lambda c: c)[0]
     pattern, array, _ = bound(comm)
-    for given in ("auto", "never", 1, 2**40, np.int64(4096)):
+    for given in (None, "auto", "never", 1, 2**40, np.int64(4096)):
         hc.HaloExchange(comm, [(pattern, array)], **{option: given}).exchange()
         hc.HaloExchange.alternatives(comm, [[(pattern, array)]], **{option: given}).exchange()
     for given in (0, -1, 2**70, 2**200, "1M", "", "Never"):
         with pytest.raises(hc.HaloValueError, match=f"{option}: a number of bytes, from 1, 'never' or 'auto' is wanted"):
             hc.HaloExchange(comm, [(pattern, array)], **{option: given})
-    for given in (True, None, 4096.0, [1], b"auto"):
+    for given in (True, 4096.0, [1], b"auto"):
         with pytest.raises(hc.HaloTypeError, match=f"{option}: a number of bytes"):
             hc.HaloExchange(comm, [(pattern, array)], **{option: given})
 
