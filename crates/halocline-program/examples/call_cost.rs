@@ -129,19 +129,19 @@ thunk!(thunk_64: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 2
     38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63);
 
 /// A way into the function: makes so many calls.
-struct Way<'a> {
+struct CallForm<'a> {
     name: &'static str,
     calls: Box<dyn FnMut(u32) + 'a>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> CallForm<'a> {
     fn new(name: &'static str, calls: impl FnMut(u32) + 'a) -> Self {
         Self { name, calls: Box::new(calls) }
     }
 }
 
 /// Nanoseconds a call of each, the median of rounds in turn.
-fn measure(ways: &mut [Way<'_>]) -> Vec<f64> {
+fn measure(ways: &mut [CallForm<'_>]) -> Vec<f64> {
     const CALLS: u32 = 2000;
     let mut times = vec![Vec::new(); ways.len()];
     for _ in 0..200 {
@@ -210,16 +210,20 @@ fn row(folder: &Path, arrays: usize) -> Result<()> {
             (0..calls).for_each(|_| call().expect("the call"));
         };
     let mut ways = vec![
-        Way::new("direct C", |calls| direct(calls as i32)),
+        CallForm::new("direct C", |calls| direct(calls as i32)),
         // SAFETY: the words fit the function.
-        Way::new("thunk", |calls| (0..calls).for_each(|_| unsafe { thunk(function, black_box(&words)) })),
-        Way::new("prepared, C", |calls| (0..calls).for_each(|_| prepared.call().expect("the call"))),
-        Way::new("prepared, state", |calls| (0..calls).for_each(|_| prepared_dace.call().expect("the call"))),
-        Way::new("checked, C", |calls| repeat(calls, &mut || stateless.call(black_box(&given)))),
-        Way::new("checked, state", |calls| repeat(calls, &mut || stateful.call(black_box(&given)))),
+        CallForm::new("thunk", |calls| {
+            (0..calls).for_each(|_| unsafe { thunk(function, black_box(&words)) })
+        }),
+        CallForm::new("prepared, C", |calls| (0..calls).for_each(|_| prepared.call().expect("the call"))),
+        CallForm::new("prepared, state", |calls| {
+            (0..calls).for_each(|_| prepared_dace.call().expect("the call"))
+        }),
+        CallForm::new("checked, C", |calls| repeat(calls, &mut || stateless.call(black_box(&given)))),
+        CallForm::new("checked, state", |calls| repeat(calls, &mut || stateful.call(black_box(&given)))),
     ];
     if let Some(ffi) = &mut ffi {
-        ways.push(Way::new("libffi", |calls| (0..calls).for_each(|_| ffi.call(function))));
+        ways.push(CallForm::new("libffi", |calls| (0..calls).for_each(|_| ffi.call(function))));
     }
     let times = measure(&mut ways);
     print!("{arrays:6} ({:3})", parameters(arrays));

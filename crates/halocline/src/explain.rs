@@ -123,7 +123,7 @@ pub(crate) fn unbound(bound: &Bound) -> String {
         let why = link.why.clone().unwrap_or_else(|| "the fields are not bound".to_owned());
         vec![name(link), link.path.to_string(), through(link, transport), room, why]
     });
-    head(bound) + &align(&["link", "path", "through", "room for bytes", "why not better"], rows.collect())
+    head(bound) + &align(&["link", "path", "through", "bytes per slot", "why not better"], rows.collect())
 }
 
 /// The links of fields of a device in the unbound form.
@@ -138,7 +138,7 @@ pub(crate) fn unbound_on_device(halo: &HaloExchange) -> String {
         let through = format!("memory of the devices, a buffer of the receiver{mapped}");
         vec![name(link), "announced slot".to_owned(), through, room, "the fields are not bound".to_owned()]
     });
-    align(&["link", "path", "through", "room for bytes", "why not better"], rows.collect())
+    align(&["link", "path", "through", "bytes per slot", "why not better"], rows.collect())
 }
 
 fn head(bound: &Bound) -> String {

@@ -41,7 +41,8 @@ pub(super) fn run(args: &BenchArgs, json: bool) -> Result<(), CommandError> {
     settings.finish()?;
     let given: Vec<Given<'_>> = examples.iter_mut().map(Example::given).collect();
     let mut prepared = program.prepare(&given)?;
-    let mut ways = [Way::new("checked", || program.call(&given)), Way::new("prepared", || prepared.call())];
+    let mut ways =
+        [CallForm::new("checked", || program.call(&given)), CallForm::new("prepared", || prepared.call())];
     for way in &mut ways {
         way.calibrate()?;
     }
@@ -53,7 +54,7 @@ pub(super) fn run(args: &BenchArgs, json: bool) -> Result<(), CommandError> {
     let lines = json.then(|| ways.iter().map(|way| way.json(program.name())).collect());
     let text = || {
         let header = ["call", "median ns", "least ns", "calls"].map(str::to_owned).to_vec();
-        let rows = ways.iter().map(Way::row);
+        let rows = ways.iter().map(CallForm::row);
         format!(
             "program {}\n{}",
             program.name(),
@@ -63,8 +64,8 @@ pub(super) fn run(args: &BenchArgs, json: bool) -> Result<(), CommandError> {
     print_lines(lines.as_ref(), text).map_err(CommandError::Report)
 }
 
-/// A way to call the program, and what it cost.
-struct Way<'a> {
+/// One form of the call, and what it cost.
+struct CallForm<'a> {
     name: &'static str,
     call: Box<dyn FnMut() -> Result<(), ProgramError> + 'a>,
     calls: u32,
@@ -72,7 +73,7 @@ struct Way<'a> {
     times: Vec<f64>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> CallForm<'a> {
     fn new(name: &'static str, call: impl FnMut() -> Result<(), ProgramError> + 'a) -> Self {
         Self { name, call: Box::new(call), calls: 1, times: Vec::new() }
     }

@@ -148,7 +148,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn waiting_block_limit(&self) -> u32 {
-        self.room
+        self.waiting_blocks
     }
 
     fn frees_wait(&self) -> bool {

@@ -17,7 +17,7 @@ pub struct CudaDriver {
     pub(super) ordinal: u32,
     pub(super) device: c_int,
     pub(super) multiprocessors: u32,
-    pub(super) room: u32,
+    pub(super) waiting_blocks: u32,
     pub(super) highest_priority: c_int,
     pub(super) failure: OnceLock<DeviceError>,
     /// Devices to which this one has peer access, kept retained.
@@ -65,7 +65,7 @@ impl CudaDriver {
             ordinal,
             device,
             multiprocessors: 0,
-            room: 0,
+            waiting_blocks: 0,
             highest_priority: 0,
             failure: OnceLock::new(),
             peers: Mutex::default(),
@@ -76,7 +76,7 @@ impl CudaDriver {
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
         // A fifth stays free, for kernels that need a whole multiprocessor.
         let is_limited = this.attribute(KERNEL_TIME_LIMIT)? != 0;
-        this.room = if is_limited { 0 } else { this.multiprocessors * 4 / 5 };
+        this.waiting_blocks = if is_limited { 0 } else { this.multiprocessors * 4 / 5 };
         let (mut least, mut greatest) = (0, 0);
         let current = this.enter()?;
         this.check("cuCtxGetStreamPriorityRange", (api.priorities)(&mut least, &mut greatest))?;

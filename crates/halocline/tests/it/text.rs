@@ -40,7 +40,7 @@ fn by(link: LinkChoice) -> BindOptions {
 }
 
 #[test]
-fn explanations_of_every_way() {
+fn explanations_of_every_path() {
     let text = on_rank_0(2, |comm| {
         let pattern = plane(comm, 1)?;
         let mut text = String::new();
