@@ -1,5 +1,6 @@
 //! The bytes that a split table moves, decoded as the kernel decodes them.
 
+use super::kernel::LAUNCHES;
 use super::nest::{AWAITED, UNITS, WRITTEN, divisor};
 use super::*;
 use crate::driver::TablePart;

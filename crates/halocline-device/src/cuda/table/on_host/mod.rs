@@ -3,7 +3,8 @@
 //!
 //! `HALOCLINE_SEED` runs one seed only.
 
-use super::{Argument, Bases, Cut, Kind, LAUNCHES};
+use super::kernel::LAUNCHES;
+use super::{Argument, Bases, Cut, Kind};
 use crate::driver::{Address, Base, Slot, TableSpec};
 use crate::error::DeviceError;
 use crate::sim::chosen;
