@@ -13,6 +13,19 @@ use std::sync::Arc;
 /// Every rank makes its own copy from the same arguments, without communication. Blocks are
 /// computed, not stored: memory does not grow with the number of ranks, except for explicit cuts
 /// and boxes.
+///
+/// ```
+/// use halocline_plan::{Halo, RegularGrid};
+///
+/// let grid = RegularGrid::new((60, 40)).decompose(6)?;
+/// assert_eq!((grid.ranks(), grid.domains()), (6, 6));
+/// assert_eq!(grid.blocks_per_axis(), Some(vec![3, 2]));
+///
+/// // The domain of rank 0: 20 x 20 cells, and a halo of one cell.
+/// let (_, shape) = &grid.pattern_of(0, &Halo::uniform(1))?.domains[0];
+/// assert_eq!(shape.extents(), [22, 22]);
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Decomposition {
     extents: Vec<usize>,

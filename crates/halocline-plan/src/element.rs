@@ -5,6 +5,15 @@ use std::sync::Arc;
 
 /// The type of one element. Exchange copies bytes and needs only the size. The type lets peers compare
 /// their fields, and lets reductions add elements.
+///
+/// ```
+/// use halocline_plan::ElementType;
+///
+/// assert_eq!(ElementType::C128.size(), 16);
+/// assert_eq!(ElementType::F32.to_string(), "float32");
+/// // A record of 12 bytes.
+/// assert_eq!(ElementType::Opaque(12).size(), 12);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElementType {
@@ -144,6 +153,16 @@ impl fmt::Display for ElementType {
 
 /// An element type and an optional name of its meaning (`datetime64[ms]`, the members of a record). Peers
 /// compare both.
+///
+/// ```
+/// use halocline_plan::{ElementType, NamedElement};
+///
+/// let named = |name: &str| NamedElement { element: ElementType::I64, name: Some(name.into()) };
+/// let [milliseconds, days] = [named("datetime64[ms]"), named("datetime64[D]")];
+/// let unnamed = NamedElement { element: ElementType::I64, name: None };
+/// assert!(!milliseconds.fits(&days));
+/// assert!(milliseconds.fits(&unnamed));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedElement {
     /// The type.

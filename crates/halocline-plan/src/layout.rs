@@ -12,6 +12,20 @@ use std::sync::Arc;
 ///
 /// Offsets are in bytes from element (0, 0, …), which with negative strides is not at the lowest
 /// address. Dimensions may come in any order.
+///
+/// ```
+/// use halocline_plan::{ElementType, Layout};
+///
+/// // Levels first: dimensions 1 and 2 of the array are the axes of the pattern.
+/// let wind = Layout::c_order(ElementType::F64, &[30, 12, 10])?.with_axes(&[1, 2])?;
+/// assert_eq!(wind.strides(), [960, 80, 8]);
+/// assert_eq!((wind.axes(2)?, wind.extra(&[1, 2])), (vec![1, 2], vec![0]));
+///
+/// // Rows padded to a multiple of 64 bytes.
+/// let padded = Layout::strided(ElementType::F64, &[12, 10], &[128, 8])?;
+/// assert_eq!((padded.len(), padded.span()), (120, 0..1488));
+/// # Ok::<(), halocline_plan::LayoutError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     element: ElementType,

@@ -16,6 +16,19 @@ use std::hash::{Hash, Hasher};
 
 /// A whole mesh, the same on every rank: the vertices of each element (three for a triangle). Vertices and
 /// elements are numbered from 0; these numbers are the global ids.
+///
+/// ```
+/// use halocline_plan::{Mesh, Partition, Shared};
+///
+/// // Two triangles with the edge 1-2 in common, each of another part.
+/// let mesh = Mesh::new(4, 3, vec![0, 1, 2, 1, 3, 2])?;
+/// let partition = Partition::given(vec![0, 1], 2)?;
+///
+/// let halos = mesh.halos(&partition, 0, 1, Shared::Edge)?;
+/// assert_eq!(halos.elements().cells(), [0, 1]);
+/// assert_eq!((halos.owned_elements(), halos.owned_vertices()), (1, 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mesh {
     vertices: usize,
@@ -211,6 +224,17 @@ impl Mesh {
 
 /// Elements as lists of vertices. Two lists with the same vertices are equal, whether their arity was given
 /// once or for each element.
+///
+/// ```
+/// use halocline_plan::Mesh;
+///
+/// // A quadrilateral and a triangle.
+/// let mesh = Mesh::mixed(5, vec![0, 4, 7], vec![0, 1, 2, 3, 1, 4, 2])?;
+/// let elements = mesh.elements();
+/// assert_eq!((elements.len(), elements.arity()), (2, None));
+/// assert_eq!(elements.get(1), [1, 4, 2]);
+/// # Ok::<(), halocline_plan::MeshError>(())
+/// ```
 #[derive(Debug, Clone, Eq)]
 pub struct Elements {
     rows: Rows,
@@ -317,6 +341,19 @@ impl Elements {
 /// the cells sent by one rank are contiguous. A rank's domain has the number of the rank, for vertices and
 /// for elements. If a partition has more parts than there are ranks, a rank takes the domains of several
 /// parts.
+///
+/// ```
+/// use halocline_plan::{Mesh, Partition};
+///
+/// // Three segments in a line; rank 0 owns the vertices 0 and 1, rank 1 the others.
+/// let mesh = Mesh::new(4, 2, vec![0, 1, 1, 2, 2, 3])?;
+/// let domains = mesh.domains_by_vertex(&Partition::block(4, 2)?, 0)?;
+/// assert_eq!(domains.vertices().cells(), [0, 1, 2, 3]);
+/// assert_eq!((domains.owned_vertices(), domains.owned_elements()), (2, 2));
+/// // The vertices of element 1 by their local numbers.
+/// assert_eq!(domains.local_elements().get(1), [1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshDomains {
     vertices: UnstructuredDomain,

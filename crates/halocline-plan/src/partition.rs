@@ -1,6 +1,18 @@
 //! Partitions: which rank owns each cell.
 
 /// The owning rank of each cell of a global grid.
+///
+/// ```
+/// use halocline_plan::Partition;
+///
+/// let blocks = Partition::block(10, 3)?;
+/// assert_eq!(blocks.counts(), [4, 3, 3]);
+///
+/// // The owners that another program has computed.
+/// let given = Partition::given(vec![0, 0, 1, 0], 2)?;
+/// assert_eq!((given.owners()[2], given.counts()), (1, vec![3, 1]));
+/// # Ok::<(), halocline_plan::PartitionError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Partition {
     owners: Vec<usize>,
@@ -93,6 +105,16 @@ impl Partition {
 
 /// Neighbour relation of the cells. Symmetric; no cell is its own neighbour, and none is listed
 /// twice.
+///
+/// ```
+/// use halocline_plan::Graph;
+///
+/// // A line of four cells.
+/// let graph = Graph::new(&[0, 1, 3, 5, 6], &[1, 0, 2, 1, 3, 2])?;
+/// assert_eq!(graph.len(), 4);
+/// assert_eq!(graph.neighbours(1), [0, 2]);
+/// # Ok::<(), halocline_plan::PartitionError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Graph {
     /// Where the neighbours of each cell begin, with one final entry for the end.

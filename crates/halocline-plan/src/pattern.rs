@@ -106,6 +106,20 @@ pub struct Peer {
 }
 
 /// Extents of a domain of this rank and its halo.
+///
+/// ```
+/// use halocline_plan::{Halo, RegularGrid};
+///
+/// let grid = RegularGrid::new((8, 6)).decompose(2)?;
+/// // Rank 1 owns the rows 4 to 7.
+/// let (_, shape) = &grid.pattern_of(1, &Halo::uniform(1))?.domains[0];
+/// assert_eq!(shape.extents(), [6, 8]);
+/// assert_eq!(shape.owned_cells(), [1..5, 1..7]);
+/// // The stencil of an interior cell reads no halo cell.
+/// assert_eq!(shape.interior(1), [2..4, 2..6]);
+/// assert_eq!(shape.global(&[1, 1]), Some(vec![4, 0]));
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DomainShape {
     /// A piece of a regular grid.

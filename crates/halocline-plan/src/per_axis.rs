@@ -1,6 +1,19 @@
 //! Values given one for each axis.
 
 /// One value for each axis, as callers write it: an array, a slice, a `Vec`, or a tuple of up to six.
+///
+/// ```
+/// use halocline_plan::{PerAxis, RegularGrid};
+///
+/// /// A grid that is periodic along all axes.
+/// fn torus(extents: impl PerAxis<usize>) -> RegularGrid {
+///     let extents = extents.into_vec();
+///     let periodic = vec![true; extents.len()];
+///     RegularGrid::new(extents).periodic(periodic)
+/// }
+///
+/// assert_eq!(torus((64, 32)), torus([64, 32]));
+/// ```
 pub trait PerAxis<T> {
     /// The values, axis 0 first.
     fn into_vec(self) -> Vec<T>;

@@ -16,6 +16,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// One of the two distributions of the cells.
+///
+/// ```
+/// use halocline_plan::Side;
+///
+/// // Domain 3 of the destination in the pattern of a redistribution.
+/// let number = Side::Second.number(3)?;
+/// assert_eq!(number, 7);
+/// assert_eq!(Side::of(number), (Side::Second, 3));
+/// # Ok::<(), halocline_plan::RedistributeError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The source of the redistribution.

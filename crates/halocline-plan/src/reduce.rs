@@ -16,6 +16,14 @@ use std::fmt;
 ///   its product is and.
 /// - The minimum and maximum with a NaN is NaN. Of two equal values the owned one stays, also of -0 and +0.
 /// - Of an integer, and, or and xor combine the bits.
+///
+/// ```
+/// use halocline_plan::{ElementType, ReduceOp};
+///
+/// assert!(ReduceOp::Sum.supports(ElementType::F64));
+/// assert!(!ReduceOp::Xor.supports(ElementType::F64));
+/// assert_eq!(ReduceOp::from_name("max"), Some(ReduceOp::Max));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReduceOp {

@@ -13,6 +13,21 @@ use std::collections::BTreeMap;
 pub(crate) const MAX_PIECES: usize = 1 << 20;
 
 /// Width of the halo of each domain, and which of its cells are filled.
+///
+/// ```
+/// use halocline_plan::{Halo, Neighbours, RegularGrid};
+///
+/// let grid = RegularGrid::new((8, 8)).decompose(4)?;
+/// // The five-point stencil reads no corner: no cells come from the diagonal neighbour.
+/// let stencil = Halo::uniform(1).neighbours(Neighbours::Faces);
+/// assert_eq!(grid.pattern_of(0, &stencil)?.peers.len(), 2);
+/// assert_eq!(grid.pattern_of(0, &Halo::uniform(1))?.peers.len(), 3);
+///
+/// // An upwind scheme reads two cells at the low side of axis 0 only.
+/// let upwind = Halo::per_axis([(2, 0), (0, 0)]);
+/// assert_eq!(grid.pattern_of(0, &upwind)?.domains[0].1.extents(), [6, 4]);
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Halo {
     widths: Widths,
@@ -26,6 +41,21 @@ enum Widths {
 }
 
 /// Which halo cells are filled, all in one pass. The others stay unchanged.
+///
+/// ```
+/// use halocline_plan::{Halo, Neighbours, RegularGrid};
+///
+/// let grid = RegularGrid::new((9, 9, 9)).decompose(27)?;
+/// let peers = |neighbours| {
+///     let halo = Halo::uniform(1).neighbours(neighbours);
+///     // Rank 13 has the block in the middle.
+///     grid.pattern_of(13, &halo).map(|pattern| pattern.peers.len())
+/// };
+/// assert_eq!(peers(Neighbours::Faces)?, 6);
+/// assert_eq!(peers(Neighbours::FacesAndEdges)?, 18);
+/// assert_eq!(peers(Neighbours::All)?, 26);
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Neighbours {
     /// Cells outside the domain along one axis only.

@@ -13,6 +13,19 @@ use std::cmp::Ordering;
 /// The constructors accept any input, because a rank that returned an error alone would leave the
 /// others waiting. Making the pattern reports invalid input on every rank. A domain may be empty
 /// and has at most [`u32::MAX`] cells.
+///
+/// ```
+/// use halocline_plan::UnstructuredDomain;
+///
+/// // Rank 0 owns the cells 10 and 11; cell 20 is a halo cell, which another domain owns.
+/// let domain = UnstructuredDomain::new(0, vec![10, 11], vec![20]);
+/// assert_eq!(domain.cells(), [10, 11, 20]);
+///
+/// // The same cells in another local order, from the owner of each cell.
+/// let other = UnstructuredDomain::from_owners(0, 0, vec![20, 11, 10], vec![1, 0, 0]);
+/// assert_eq!(other.owned_indices(), [1, 2]);
+/// assert!(other.owned().eq([11, 10]));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UnstructuredDomain {
     id: u64,

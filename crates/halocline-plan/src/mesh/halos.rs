@@ -74,6 +74,19 @@ impl Source<'_> {
 /// **Local order.** Owned cells by ascending number, then the halo by (depth, owner, number), so the cells
 /// that one part sends for one depth are contiguous. The domains carry the end of each depth
 /// ([`UnstructuredDomain::with_levels`]).
+///
+/// ```
+/// use halocline_plan::{Mesh, Partition, Shared};
+///
+/// // Four segments in a line, two for each of two parts.
+/// let mesh = Mesh::new(5, 2, vec![0, 1, 1, 2, 2, 3, 3, 4])?;
+/// let halos = mesh.halos(&Partition::block(4, 2)?, 0, 2, Shared::Vertex)?;
+/// // The owned elements, those at depth 1, those at depth 2.
+/// assert_eq!(halos.elements().levels(), [2, 3, 4]);
+/// assert_eq!(halos.elements().cells(), [0, 1, 2, 3]);
+/// assert_eq!(halos.local_elements().get(2), [2, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MeshHalos<'a> {
     source: Source<'a>,
@@ -90,6 +103,22 @@ pub struct MeshHalos<'a> {
 }
 
 /// The edges of one part of a mesh, as described at [`MeshHalos`].
+///
+/// ```
+/// use halocline_plan::{Mesh, Partition, Shared};
+///
+/// // Two triangles with the edge 1-2 in common, each of another part.
+/// let mesh = Mesh::new(4, 3, vec![0, 1, 2, 1, 3, 2])?;
+/// let partition = Partition::given(vec![0, 1], 2)?;
+/// let halos = mesh.halos(&partition, 0, 1, Shared::Edge)?;
+///
+/// let edges = halos.edges()?;
+/// assert_eq!((edges.domain().cells().len(), edges.owned()), (5, 3));
+/// // Part 0 owns the edge in common; its number is made of those of its vertices.
+/// assert_eq!(edges.domain().cells()[2], 1 << 32 | 2);
+/// assert_eq!(edges.vertices()[2], [1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshEdges {
     domain: UnstructuredDomain,

@@ -7,6 +7,21 @@ use crate::partition::Partition;
 
 /// One rank's part of a distributed mesh: some elements with their vertices, the global numbers of both,
 /// and the part that owns each element.
+///
+/// ```
+/// use halocline_plan::{Mesh, MeshPart, Partition, Shared};
+///
+/// // Of a line of 100 segments, segment s between the vertices s and s + 1, this rank has those from 48 to 51. Part 0 owns
+/// // the segments below 50.
+/// let mesh = Mesh::new(5, 2, vec![0, 1, 1, 2, 2, 3, 3, 4])?;
+/// let (vertices, elements) = ((48..53).collect(), (48..52).collect());
+/// let partition = Partition::given(vec![0, 0, 1, 1], 2)?;
+/// let part = MeshPart::new(mesh, vertices, elements, (partition, 0), 1)?;
+///
+/// let halos = part.halos(1, Shared::Vertex)?;
+/// assert_eq!(halos.elements().cells(), [48, 49, 50]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshPart {
     mesh: Mesh,

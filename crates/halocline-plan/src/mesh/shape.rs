@@ -3,6 +3,18 @@
 use super::{Elements, Mesh, MeshError, Rows};
 
 /// What two neighbouring elements share.
+///
+/// ```
+/// use halocline_plan::{Mesh, Partition, Shared};
+///
+/// // Triangles 0 and 1 share the edge 1-2, triangles 0 and 2 only vertex 2. Part 0 owns triangle 0.
+/// let mesh = Mesh::new(6, 3, vec![0, 1, 2, 1, 3, 2, 2, 4, 5])?;
+/// let partition = Partition::given(vec![0, 1, 1], 2)?;
+/// let halo = |shared| mesh.halos(&partition, 0, 1, shared).map(|halos| halos.elements().cells().to_vec());
+/// assert_eq!(halo(Shared::Edge)?, [0, 1]);
+/// assert_eq!(halo(Shared::Vertex)?, [0, 1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Shared {
     /// At least one vertex.
