@@ -15,6 +15,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A device. Clones refer to the same device.
+///
+/// ```
+/// use halocline_device::{MemorySpace, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+/// assert_eq!(device.space(), MemorySpace::Device(0));
+///
+/// // Device memory, freed when dropped.
+/// let memory = device.allocate(4096)?;
+/// assert_eq!(device.place_of(memory.at(100))?, memory.place());
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Clone)]
 pub struct Device(Arc<dyn Driver>);
 
@@ -344,6 +358,23 @@ impl Drop for Memory {
 }
 
 /// A stream of a device, created by the library or foreign.
+///
+/// ```
+/// use halocline_device::{Priority, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+/// let [first, second] = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
+///
+/// // Work of the second stream runs after that of the first one.
+/// let event = device.events().take()?;
+/// first.record(&event)?;
+/// second.wait(&event)?;
+/// second.synchronise()?;
+/// assert!(first.query()?);
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     device: Device,

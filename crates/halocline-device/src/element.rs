@@ -11,6 +11,19 @@ use std::hash::{Hash, Hasher};
 /// `bool` and `char` have invalid bit patterns: use [`Bool`] and `u32`. Plain structs of up to 256 bytes implement this trait
 /// through `#[derive(halocline::Element)]`, which checks the conditions at compile time.
 ///
+/// ```
+/// use halocline_device::Element;
+/// use halocline_plan::ElementType;
+///
+/// fn bytes_of<T: Element>(cells: usize) -> usize {
+///     cells * T::TYPE.size()
+/// }
+///
+/// assert_eq!(f64::TYPE, ElementType::F64);
+/// // A complex number.
+/// assert_eq!(bytes_of::<[f32; 2]>(100), 800);
+/// ```
+///
 /// # Safety
 /// - Every pattern of `size_of::<Self>()` initialised bytes is a valid `Self`.
 /// - `Self` has no padding: all its bytes are initialised.
@@ -43,6 +56,13 @@ elements! {
 
 /// A boolean in an array: one byte, where 0 is false and any other value is true, as in NumPy and C. Two
 /// true values are equal, regardless of their bytes.
+///
+/// ```
+/// use halocline_device::Bool;
+///
+/// let is_land = [Bool::from(true), Bool::from(false), Bool::default()];
+/// assert_eq!(is_land.iter().filter(|cell| cell.get()).count(), 1);
+/// ```
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub struct Bool(u8);
