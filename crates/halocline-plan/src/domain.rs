@@ -5,6 +5,13 @@ use crate::{DomainShape, Layout, LayoutError};
 use std::ops::Range;
 
 /// A box of local indices: a range for each axis, in an array of [`DomainShape::extents`].
+///
+/// ```
+/// use halocline_plan::LocalBox;
+///
+/// let cells: LocalBox = vec![1..9, 1..7];
+/// assert_eq!(cells.iter().map(|range| range.len()).product::<usize>(), 48);
+/// ```
 pub type LocalBox = Vec<Range<usize>>;
 
 impl DomainShape {

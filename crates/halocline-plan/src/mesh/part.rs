@@ -11,8 +11,8 @@ use crate::partition::Partition;
 /// ```
 /// use halocline_plan::{Mesh, MeshPart, Partition, Shared};
 ///
-/// // Of a line of 100 segments, segment s between the vertices s and s + 1, this rank has those from 48 to 51. Part 0 owns
-/// // the segments below 50.
+/// // A line of 100 segments; segment s has the vertices s and s + 1. Part 0 owns the segments below 50, and this rank
+/// // has the segments 48 to 51.
 /// let mesh = Mesh::new(5, 2, vec![0, 1, 1, 2, 2, 3, 3, 4])?;
 /// let (vertices, elements) = ((48..53).collect(), (48..52).collect());
 /// let partition = Partition::given(vec![0, 0, 1, 1], 2)?;
