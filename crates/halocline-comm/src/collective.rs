@@ -9,6 +9,16 @@ use crate::values::{self, Number, Values};
 use std::fmt;
 
 /// How [`Communicator::all_reduce`] combines.
+///
+/// ```
+/// use halocline_comm::{Communicator, Reduce};
+///
+/// let comm = Communicator::init()?;
+/// // The longest time step that is stable on all ranks.
+/// let step: f64 = comm.all_reduce(0.25, Reduce::Min)?;
+/// assert_eq!(step, 0.25);
+/// # Ok::<(), halocline_comm::CommError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduce {
     /// The smallest; NaN if any value is NaN.

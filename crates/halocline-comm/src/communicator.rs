@@ -26,6 +26,23 @@ use std::time::Duration;
 ///
 /// [`Endpoint`] has what the layers above build operations on: point-to-point messages, waits, shared memory, the progress
 /// thread.
+///
+/// ```
+/// use halocline_comm::{CommError, Communicator, Reduce};
+///
+/// let rank = |comm: Communicator| -> Result<(), CommError> {
+///     assert_eq!(comm.size(), 4);
+///     let last: usize = comm.all_reduce(comm.rank(), Reduce::Max)?;
+///     assert_eq!(last, 3);
+///     comm.barrier()
+/// };
+/// // Four threads of this process; `Communicator::init` makes the communicator of a launched process.
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(4).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), CommError>(())
+/// ```
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) shared: Arc<Shared>,

@@ -13,6 +13,22 @@ use std::sync::Arc;
 /// A buffer whose content comes from a stream ([`Buffer::ready_after`], received device payloads) may be read after its event: on
 /// the host once [`Buffer::is_ready`] says so, on a device in the order of a stream that [`Buffer::order`] was called for.
 /// The memory is reused after the drop: device work that uses it must be over by then.
+///
+/// ```
+/// use halocline_comm::memory_resource::{Buffer, HostMemory, MemoryError, MemoryKind, MemoryResource};
+/// use halocline_comm::Communicator;
+///
+/// // From a vector, without a copy.
+/// let row = Buffer::from(vec![1, 2, 3]);
+/// assert_eq!((row.len(), row.kind()), (3, MemoryKind::Host));
+///
+/// // From a memory resource.
+/// let mut buffer = HostMemory::of(&Communicator::single()).allocate(3)?;
+/// let bytes = buffer.bytes_mut().expect("a buffer of the host that nothing else uses");
+/// bytes.copy_from_slice(&[4, 5, 6]);
+/// assert_eq!(buffer.to_vec(), Some(vec![4, 5, 6]));
+/// # Ok::<(), MemoryError>(())
+/// ```
 pub struct Buffer {
     address: Address,
     len: usize,

@@ -17,6 +17,23 @@ const KEEP: usize = 1 << 30;
 const LEAST: usize = 512;
 
 /// Memory of a device. Clones share one pool of blocks, so that repeated rounds call no driver and map nothing anew.
+///
+/// ```
+/// use halocline_comm::memory_resource::{DeviceMemory, MemoryKind, MemoryResource};
+/// use halocline_device::sim;
+///
+/// // A simulated device; `halocline_device::cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+///
+/// let memory = DeviceMemory::new(&device);
+/// let buffer = memory.allocate(4096)?;
+/// assert_eq!((buffer.len(), buffer.kind()), (4096, MemoryKind::Device));
+/// assert_eq!(buffer.device(), Some(&device));
+/// // The host cannot read it.
+/// assert_eq!(buffer.bytes(), None);
+/// # Ok::<(), halocline_comm::memory_resource::MemoryError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct DeviceMemory {
     device: Device,
@@ -98,6 +115,22 @@ impl MemoryResource for DeviceMemory {
 }
 
 /// Host memory that a device accesses directly and that the ranks of a node can map.
+///
+/// ```
+/// use halocline_comm::memory_resource::{MemoryKind, MemoryResource, PinnedMemory};
+/// use halocline_comm::Communicator;
+/// use halocline_device::sim;
+///
+/// // A simulated device; `halocline_device::cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+///
+/// let memory = PinnedMemory::of(&Communicator::single(), &device);
+/// let mut buffer = memory.allocate(4096)?;
+/// assert_eq!(buffer.kind(), MemoryKind::Pinned);
+/// buffer.bytes_mut().expect("memory of the host").fill(7);
+/// # Ok::<(), halocline_comm::memory_resource::MemoryError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct PinnedMemory {
     host: HostMemory,

@@ -19,6 +19,19 @@ const KEEP: usize = 512 << 20;
 
 /// Host memory from which peers of the node can copy. All resources of a rank share one pool, so that repeated rounds
 /// allocate nothing.
+///
+/// ```
+/// use halocline_comm::memory_resource::{HostMemory, MemoryError, MemoryResource};
+/// use halocline_comm::Communicator;
+///
+/// let memory = HostMemory::of(&Communicator::single());
+/// let first = memory.allocate(1 << 20)?;
+/// let address = first.address();
+/// drop(first);
+/// // The pool gives the same memory again.
+/// assert_eq!(memory.allocate(1 << 20)?.address(), address);
+/// # Ok::<(), MemoryError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct HostMemory {
     shared: Arc<Shared>,

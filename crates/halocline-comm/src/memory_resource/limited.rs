@@ -12,6 +12,23 @@ use std::time::Duration;
 /// What a receiver does on shortage: it waits for [`Limited::with_patience`], one second by default, for buffers to be given
 /// back; not at all if the limit can never hold the bytes. Then it spills if [`Limited::spilling`] named a resource.
 /// Then it fails with [`MemoryError::Shortage`].
+///
+/// ```
+/// use halocline_comm::memory_resource::{HostMemory, Limited, MemoryError, MemoryResource};
+/// use halocline_comm::Communicator;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// let host = Arc::new(HostMemory::of(&Communicator::single()));
+/// // Receivers wait 100 ms for memory below the limit, then take memory beyond it.
+/// let limited =
+///     Limited::new(host.clone(), 1000).with_patience(Duration::from_millis(100)).spilling(host);
+/// let held = limited.allocate(800)?;
+/// assert!(limited.allocate(300).is_err_and(|error| error.is_shortage()));
+/// let spilled = limited.spill(300).expect("a resource to spill to")?;
+/// assert_eq!((limited.statistics().in_use, limited.statistics().spilled), (800, 300));
+/// # Ok::<(), MemoryError>(())
+/// ```
 #[derive(Clone)]
 pub struct Limited {
     inner: Arc<dyn MemoryResource>,

@@ -71,6 +71,30 @@ impl fmt::Display for MemoryKind {
 
 /// Allocates the memory of received payloads. Implement it to use an allocator of your own: [`Buffer::foreign`] and
 /// [`Buffer::foreign_device`] make buffers of its memory.
+///
+/// ```
+/// use halocline_comm::memory_resource::{Buffer, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
+///
+/// /// Memory of the program's own pool.
+/// struct Pool;
+///
+/// impl MemoryResource for Pool {
+///     fn kind(&self) -> MemoryKind {
+///         MemoryKind::Host
+///     }
+///
+///     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+///         Ok(vec![0; bytes].into())
+///     }
+///
+///     fn statistics(&self) -> MemoryStatistics {
+///         MemoryStatistics { kind: self.kind(), in_use: 0, peak: 0, allocations: 0, spilled: 0 }
+///     }
+/// }
+///
+/// assert_eq!(Pool.allocate(100)?.len(), 100);
+/// # Ok::<(), MemoryError>(())
+/// ```
 pub trait MemoryResource: Send + Sync {
     /// The kind of memory that it allocates, spilled buffers aside.
     fn kind(&self) -> MemoryKind;
@@ -110,6 +134,18 @@ pub trait MemoryResource: Send + Sync {
 }
 
 /// Statistics of a memory resource.
+///
+/// ```
+/// use halocline_comm::memory_resource::{HostMemory, MemoryError, MemoryResource};
+/// use halocline_comm::Communicator;
+///
+/// let memory = HostMemory::of(&Communicator::single());
+/// drop(memory.allocate(300)?);
+/// let buffer = memory.allocate(100)?;
+/// let statistics = memory.statistics();
+/// assert_eq!((statistics.in_use, statistics.peak, statistics.allocations), (100, 300, 2));
+/// # Ok::<(), MemoryError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryStatistics {
     /// The kind of memory.

@@ -78,6 +78,17 @@ use crate::inbox::Tag;
 use crate::memory_resource::{Buffer, MemoryKind};
 
 /// Metadata and an optional payload. `Some` of an empty buffer is not `None`: the receiver gets the same.
+///
+/// ```
+/// use halocline_comm::packet::Packet;
+///
+/// let values: Vec<u8> = [0.5_f64, 1.5].iter().flat_map(|value| value.to_le_bytes()).collect();
+/// let packet = Packet::new(b"rows 0..2".to_vec(), Some(values.into()));
+/// assert_eq!(packet.payload.map(|payload| payload.len()), Some(16));
+///
+/// // Metadata alone: no payload travels.
+/// assert!(Packet::new(b"no rows".to_vec(), None).payload.is_none());
+/// ```
 #[derive(Debug, Default)]
 pub struct Packet {
     /// Bytes that travel with the header: at most 1 GiB.
@@ -105,6 +116,14 @@ enum Step<State> {
 }
 
 /// Packets and their bytes in one direction.
+///
+/// ```
+/// use halocline_comm::packet::{Packet, Traffic};
+///
+/// let mut sent = Traffic::default();
+/// sent.add(&Packet::new(b"rows".to_vec(), Some(vec![0; 100].into())));
+/// assert_eq!(sent, Traffic { packets: 1, metadata: 4, host: 100, ..Traffic::default() });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Packets.

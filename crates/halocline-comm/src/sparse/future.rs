@@ -10,6 +10,25 @@ use std::task::{Context, Poll};
 
 /// Resolves once the operation is complete or has failed, also by the communicator's deadline. It never blocks the executor, and
 /// holds no lock while it is suspended. Dropping it leaves the operation as it is.
+///
+/// ```
+/// use halocline_comm::memory_resource::HostMemory;
+/// use halocline_comm::sparse::{SparseAlltoall, SparseError};
+/// use halocline_comm::Communicator;
+/// use std::future::Future;
+/// use std::pin::pin;
+/// use std::sync::Arc;
+/// use std::task::{Context, Poll, Waker};
+///
+/// let comm = Communicator::single();
+/// let exchange = SparseAlltoall::new(&comm, &[], &[], Arc::new(HostMemory::of(&comm)))?;
+/// exchange.finish();
+/// exchange.wait()?;
+/// // A task writes `exchange.completion().await?` instead. A rank without peers is complete at once.
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(matches!(pin!(exchange.completion()).poll(&mut context), Poll::Ready(Ok(()))));
+/// # Ok::<(), SparseError>(())
+/// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Completion {
     shared: Arc<Shared>,

@@ -60,6 +60,30 @@ use std::sync::Arc;
 /// A failure is final, and reaches all ranks that are named here: each call then returns it. Dropping the operation never
 /// blocks. If it is finished, its packets still arrive at their destinations; otherwise the other ranks get
 /// [`SparseError::Aborted`].
+///
+/// ```
+/// use halocline_comm::memory_resource::HostMemory;
+/// use halocline_comm::packet::Packet;
+/// use halocline_comm::sparse::{SparseAlltoall, SparseError};
+/// use halocline_comm::Communicator;
+/// use std::sync::Arc;
+///
+/// // Both ranks send to the other one. No rank has to know its sources.
+/// let rank = |comm: Communicator| -> Result<(), SparseError> {
+///     let peer = 1 - comm.rank();
+///     let exchange = SparseAlltoall::discover(&comm, &[peer], Arc::new(HostMemory::of(&comm)))?;
+///     exchange.insert(peer, Packet::new(vec![comm.rank() as u8], None))?;
+///     exchange.finish_and_wait()?;
+///     assert_eq!(exchange.sources(), [peer]);
+///     assert_eq!(exchange.extract(peer)?[0].metadata, [peer as u8]);
+///     Ok(())
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), SparseError>(())
+/// ```
 pub struct SparseAlltoall {
     shared: Arc<Shared>,
 }
@@ -180,6 +204,19 @@ impl Drop for SparseAlltoall {
 }
 
 /// Statistics of a sparse all-to-all.
+///
+/// ```
+/// use halocline_comm::memory_resource::HostMemory;
+/// use halocline_comm::sparse::{SparseAlltoall, SparseError, SparseStatistics};
+/// use halocline_comm::Communicator;
+/// use std::sync::Arc;
+///
+/// let comm = Communicator::single();
+/// let exchange = SparseAlltoall::new(&comm, &[], &[], Arc::new(HostMemory::of(&comm)))?;
+/// exchange.finish_and_wait()?;
+/// assert_eq!(exchange.statistics(), SparseStatistics::default());
+/// # Ok::<(), SparseError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SparseStatistics {
     /// Packets handed over by this rank.
