@@ -7,6 +7,21 @@ use halocline_device::Element;
 
 /// A pattern and a field to bind to it: `(&Pattern, &F)`, where `F` is a [`Field`], an [`Array`], a [`DeviceArray`] or a
 /// reference to one.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, Error, HaloExchange, PatternField, RegularGrid};
+///
+/// /// Fills the halo of one field, whatever its type.
+/// fn fill(comm: &Communicator, pair: impl PatternField) -> Result<(), Error> {
+///     HaloExchange::bind(comm, [pair])?.exchange()?.wait()
+/// }
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new((8, 6)).decompose(1)?.pattern(&comm, 1)?;
+/// fill(&comm, (&pattern, &Array::<f64>::zeros(&comm, &[10, 8])?))?;
+/// fill(&comm, (&pattern, &Array::<u8>::zeros(&comm, &[10, 8])?))?;
+/// # Ok::<(), Error>(())
+/// ```
 pub trait PatternField {
     /// The pattern and the field.
     fn pattern_field(&self) -> (&Pattern, &Field);

@@ -21,7 +21,7 @@ const PIECE: usize = 16 << 20;
 /// use halocline::device::{Priority, sim};
 /// use halocline::{Communicator, Decomposed, DeviceArray, HaloExchange, RegularGrid};
 ///
-/// // A simulated device; `Device::cuda(0)?` on a GPU.
+/// // A simulated device; `device::cuda::device(0)?` opens a GPU.
 /// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
 /// let device = world.world().device(0)?;
 /// let stream = device.stream(Priority::Normal)?;

@@ -293,7 +293,24 @@ impl fmt::Debug for HaloExchange {
 }
 
 /// One exchange in flight. Tasks `.await` it; a clone is the same exchange. Dropping it leaves the exchange running and its
-/// arrays in flight: [`HaloExchange::pending`] returns it again. [`HaloExchange`] has an example.
+/// arrays in flight: [`HaloExchange::pending`] returns it again.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, HaloExchange, RegularGrid};
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new([4]).periodic([true]).decompose(1)?.pattern(&comm, 1)?;
+/// let t = Array::<f64>::zeros(&comm, &[6])?;
+/// t.write()?.copy_from_slice(&[0.0, 1.0, 2.0, 3.0, 4.0, 0.0]);
+/// let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+///
+/// let pending = halo.exchange()?;
+/// assert_eq!(pending.epoch(), 1);
+/// // The program computes other things here, then waits for the halo.
+/// pending.wait()?;
+/// assert_eq!(t.read()?[..], [4.0, 1.0, 2.0, 3.0, 4.0, 1.0]);
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "the halo is filled only after `wait`"]
 pub struct Pending {

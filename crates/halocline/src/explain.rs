@@ -11,6 +11,28 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 /// One link of this rank.
+///
+/// ```
+/// use halocline::{
+///     Array, BindOptions, Communicator, Decomposed, Direction, Error, HaloExchange, LinkChoice, LinkInfo, LinkPath,
+///     RegularGrid,
+/// };
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///     let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+///     let options = BindOptions::default().link(LinkChoice::Push);
+///     let halo = HaloExchange::bind_with(&comm, [(&pattern, &t)], &options)?;
+///     let to_peer = LinkInfo { peer: 1 - comm.rank(), direction: Direction::Send, path: LinkPath::Push };
+///     assert!(halo.links().any(|link| link == to_peer));
+///     Ok(())
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkInfo {
     /// The other rank.

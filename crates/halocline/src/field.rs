@@ -19,6 +19,26 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Memory with a layout: what a [`crate::HaloExchange`] binds. A clone is the same field.
+///
+/// ```
+/// use halocline::{Communicator, Decomposed, ElementType, Field, HaloExchange, Layout, RegularGrid};
+/// use std::{ptr::NonNull, sync::Arc};
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new([4]).periodic([true]).decompose(1)?.pattern(&comm, 1)?;
+///
+/// // Memory of the program; `Field::allocate` takes memory of the library.
+/// let mut cells = vec![0.0, 1.0, 2.0, 3.0, 4.0, 0.0_f64];
+/// let base = NonNull::new(cells.as_mut_ptr()).expect("a vector has no null pointer");
+/// let layout = Layout::c_order(ElementType::F64, &[6])?;
+/// // SAFETY: the field holds the vector, and nothing else accesses its elements during an exchange.
+/// let field = unsafe { Field::from_raw(base.cast(), layout, Arc::new(cells)) };
+///
+/// HaloExchange::bind(&comm, [(&pattern, &field)])?.exchange()?.wait()?;
+/// // SAFETY: the exchange is over.
+/// assert_eq!(unsafe { base.read() }, 4.0);
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Field {
     pub(crate) memory: Arc<Memory>,

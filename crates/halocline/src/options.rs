@@ -11,6 +11,19 @@ use std::time::Duration;
 /// Which path links take. Devices move the bytes of device fields themselves; for `Mailbox` and `Message` they stage them through
 /// host memory. For device fields `Auto` takes the first possible path of: LL for small messages ([`Ll`]), push, a mailbox on the
 /// receiver's device, mailbox, message.
+///
+/// ```
+/// use halocline::{Array, BindOptions, Communicator, Decomposed, HaloExchange, LinkChoice, LinkPath, RegularGrid};
+///
+/// let comm = Communicator::init()?;
+/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+/// // As between nodes, also where the ranks share memory.
+/// let options = BindOptions::default().link(LinkChoice::Message);
+/// let halo = HaloExchange::bind_with(&comm, [(&pattern, &t)], &options)?;
+/// assert!(halo.links().all(|link| link.path == LinkPath::Message));
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
     /// The fastest of the paths that the memory allows, measured when binding.
@@ -52,6 +65,17 @@ impl fmt::Display for LinkChoice {
 ///
 /// It needs element sizes, strides and addresses that are multiples of 4 bytes, [`LinkChoice::Auto`], ranks whose fields lie on one
 /// device each, and kernels that may wait ([`BindOptions::stream_waits`]).
+///
+/// ```
+/// use halocline::{BindOptions, Ll};
+///
+/// // Messages of up to 512 bytes between devices.
+/// let small = BindOptions::default().ll(Ll::UpTo(512));
+/// // None, also if `HALOCLINE_LL` is set.
+/// let none = BindOptions::default().ll(Ll::Never);
+/// # let _ = (small, none);
+/// assert_eq!(Ll::default(), Ll::Auto);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ll {
     /// Messages up to a limit of the device, 2 KiB for GPUs, between GPUs that reach each other over NVLink and that no other rank

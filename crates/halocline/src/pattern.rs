@@ -155,6 +155,15 @@ impl Pattern {
 }
 
 /// The number that the user gave a domain.
+///
+/// ```
+/// use halocline::{DomainName, Side};
+///
+/// assert_eq!(DomainName { number: 3, side: None }.to_string(), "domain 3");
+/// // One of a redistribution.
+/// let name = DomainName { number: 3, side: Some(Side::Second) };
+/// assert_eq!(name.to_string(), "domain 3 of the second side");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainName {
     /// Its number.
@@ -190,6 +199,19 @@ pub(crate) fn same_everywhere(
 }
 
 /// `decomposition.pattern(&comm, halo)` for [`Pattern::regular`]; a number is a [`Halo::uniform`].
+///
+/// ```
+/// use halocline::{Communicator, Decomposed, Halo, RegularGrid};
+///
+/// let comm = Communicator::single();
+/// let grid = RegularGrid::new((8, 6)).decompose(comm.size())?;
+/// // One width, or a width for each side of each axis.
+/// let uniform = grid.pattern(&comm, 1)?;
+/// let per_axis = grid.pattern(&comm, Halo::per_axis([(2, 2), (0, 1)]))?;
+/// assert_eq!(uniform.domain()?.extents(), [10, 8]);
+/// assert_eq!(per_axis.domain()?.extents(), [12, 7]);
+/// # Ok::<(), halocline::Error>(())
+/// ```
 pub trait Decomposed {
     /// As [`Pattern::regular`].
     fn pattern(&self, comm: &Communicator, halo: impl Into<Halo>) -> Result<Pattern, Error>;

@@ -5,6 +5,28 @@ use std::fmt;
 use std::time::Duration;
 
 /// How a bound object failed. Sticky: every later call gives the same.
+///
+/// ```
+/// use halocline::{Array, Cause, Communicator, Decomposed, Error, Failure, HaloExchange, RegularGrid};
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///     let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+///     let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+///     if comm.rank() == 1 {
+///         return Ok(()); // drops its exchange
+///     }
+///     let Err(Error::Failed(failure)) = halo.exchange()?.wait() else { panic!("rank 1 takes no part") };
+///     let Failure { epoch, cause, culprit, .. } = *failure;
+///     assert_eq!((epoch, cause, culprit), (1, Cause::Dropped, 1));
+///     Ok(())
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
     /// This rank.
@@ -26,6 +48,29 @@ pub struct Failure {
 }
 
 /// The reason that an exchange can never complete.
+///
+/// ```
+/// use halocline::{
+///     Cause, Communicator, Decomposed, Difference, ElementType, Error, Field, Layout, PatternLinks, RegularGrid,
+/// };
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///     let links = PatternLinks::new(&comm, &[&pattern])?;
+///     // The ranks give fields of different element types.
+///     let element = [ElementType::F64, ElementType::F32][comm.rank()];
+///     let t = Field::allocate(&comm, Layout::c_order(element, &pattern.domain()?.extents())?)?;
+///     let exchanged = links.exchange(&[(&pattern, &t)])?.wait();
+///     let Err(Error::Failed(failure)) = exchanged else { panic!("the fields differ") };
+///     assert_eq!(failure.cause, Cause::Fields(Difference::Element { field: 0 }));
+///     Ok(comm.barrier()?)
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {

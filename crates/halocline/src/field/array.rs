@@ -91,6 +91,18 @@ pub(crate) fn layout_of<T: Element>(layout: Layout) -> Result<Layout, Error> {
 }
 
 /// Read access to an [`Array`].
+///
+/// ```
+/// use halocline::{Array, Communicator, Error};
+///
+/// let t = Array::<f64>::zeros(&Communicator::single(), &[2, 3])?;
+/// let elements = t.read()?; // a slice of all elements
+/// assert_eq!(elements.len(), 6);
+/// // Any number of guards may read, and none may write meanwhile.
+/// assert!(t.read().is_ok());
+/// assert!(matches!(t.write(), Err(Error::ArrayBorrowed)));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReadGuard<'a, T: Element> {
     array: &'a Array<T>,
@@ -122,6 +134,19 @@ impl<T: Element> Drop for ReadGuard<'_, T> {
 }
 
 /// Write access to an [`Array`].
+///
+/// ```
+/// use halocline::{Array, Communicator, Error};
+///
+/// let t = Array::<f64>::zeros(&Communicator::single(), &[2, 3])?;
+/// {
+///     let mut elements = t.write()?; // a slice of all elements
+///     elements[5] = 1.0;
+///     assert!(matches!(t.read(), Err(Error::ArrayBorrowed)));
+/// }
+/// assert_eq!(t.read()?[5], 1.0);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct WriteGuard<'a, T: Element> {
     array: &'a Array<T>,

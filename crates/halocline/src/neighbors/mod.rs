@@ -52,6 +52,16 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A direction on the line.
+///
+/// ```
+/// use halocline::neighbors::{Side, Sides};
+///
+/// let rows = Sides { left: 2, right: 5 };
+/// for side in Side::BOTH {
+///     println!("{} rows come from the {side}", rows.get(side));
+/// }
+/// assert_eq!(rows.get(Side::Left.other()), &5);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// Towards rank 0.
@@ -83,6 +93,14 @@ impl fmt::Display for Side {
 }
 
 /// A value for each side.
+///
+/// ```
+/// use halocline::neighbors::{Side, Sides};
+///
+/// let mut rows = Sides { left: 2, right: 5 };
+/// *rows.get_mut(Side::Left) += 1;
+/// assert_eq!(rows.map(|rows| rows * 100), Sides { left: 300, right: 500 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sides<T> {
     /// Of the neighbour to the left.
@@ -115,6 +133,22 @@ impl<T> Sides<T> {
 }
 
 /// Whether the ends of the line are neighbours.
+///
+/// ```
+/// use halocline::neighbors::{NeighborError, NeighborExchange, Sides, Topology};
+/// use halocline::{Communicator, HostMemory};
+/// use std::sync::Arc;
+///
+/// let comms = Communicator::threads(3);
+/// let neighbors = |topology| -> Result<Vec<Sides<Option<usize>>>, NeighborError> {
+///     let memory = |comm| Arc::new(HostMemory::of(comm));
+///     let of = |comm| Ok(NeighborExchange::new(comm, topology, memory(comm))?.neighbors());
+///     comms.iter().map(of).collect()
+/// };
+/// assert_eq!(neighbors(Topology::Line)?[0], Sides { left: None, right: Some(1) });
+/// assert_eq!(neighbors(Topology::Ring)?[0], Sides { left: Some(2), right: Some(1) });
+/// # Ok::<(), NeighborError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
     /// Rank 0 has no left neighbour, the last rank no right one.
@@ -147,6 +181,21 @@ impl Topology {
 ///
 /// Dropping it blocks nothing: rounds in flight go on until they are over. A neighbour that waits for a round which this rank has
 /// not started gets [`NeighborError::Dropped`].
+///
+/// ```
+/// use halocline::neighbors::{NeighborError, NeighborExchange, Sides};
+/// use halocline::{Communicator, HostMemory, Packet};
+/// use std::sync::Arc;
+///
+/// let comm = Communicator::single();
+/// let ring = NeighborExchange::ring(&comm, Arc::new(HostMemory::of(&comm)))?;
+/// let packet = Packet::new(b"rows".to_vec(), Some(vec![0; 4096].into()));
+/// // The only rank of a ring is its own neighbour: what it sends to the right comes from the left.
+/// let came = ring.exchange(0, Sides { left: None, right: Some(packet) })?;
+/// assert_eq!(came.left.expect("a packet").metadata, b"rows");
+/// assert!(came.right.is_none());
+/// # Ok::<(), NeighborError>(())
+/// ```
 pub struct NeighborExchange {
     owner: Arc<Owner>,
 }
@@ -228,6 +277,26 @@ impl NeighborExchange {
 }
 
 /// Statistics of a [`NeighborExchange`].
+///
+/// ```
+/// use halocline::neighbors::{NeighborError, NeighborExchange, Sides};
+/// use halocline::{Communicator, HostMemory, Packet};
+/// use std::sync::Arc;
+///
+/// // Two ranks in one thread: `start` does not block.
+/// let line = |comm: &Communicator| NeighborExchange::line(comm, Arc::new(HostMemory::of(comm)));
+/// let comms = Communicator::threads(2);
+/// let lines = [line(&comms[0])?, line(&comms[1])?];
+/// let rows = Packet::new(b"rows".to_vec(), Some(vec![0; 4096].into()));
+/// let first = lines[0].start(0, Sides { left: None, right: Some(rows) })?;
+/// lines[1].start(0, Sides::default())?.wait()?;
+/// first.wait()?;
+///
+/// let [sent, received] = [lines[0].statistics().sent, lines[1].statistics().received];
+/// assert_eq!((sent.packets, sent.metadata, sent.host), (1, 4, 4096));
+/// assert_eq!(sent, received);
+/// # Ok::<(), NeighborError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NeighborStatistics {
     /// Rounds completed.

@@ -66,6 +66,21 @@ impl Core {
 ///
 /// A round can be awaited (`round.await`), which drops it with the future. [`Round::completed`] gives a future that can be dropped
 /// without it.
+///
+/// ```
+/// use halocline::neighbors::{NeighborError, NeighborExchange, Sides};
+/// use halocline::{Communicator, HostMemory, Packet};
+/// use std::sync::Arc;
+///
+/// let comm = Communicator::single();
+/// let ring = NeighborExchange::ring(&comm, Arc::new(HostMemory::of(&comm)))?;
+/// let round = ring.start(7, Sides { left: None, right: Some(Packet::new(vec![1], None)) })?;
+/// // The program computes here, while the packets travel.
+/// assert_eq!(round.id(), 7);
+/// let came = round.wait()?; // or `round.await?` in a task
+/// assert_eq!(came.left.expect("a packet").metadata, [1]);
+/// # Ok::<(), NeighborError>(())
+/// ```
 #[must_use = "the packets of the neighbours come with it"]
 pub struct Round {
     shared: Arc<Shared>,
@@ -151,6 +166,20 @@ impl IntoFuture for Round {
 }
 
 /// Resolves once a round is over. It never blocks the executor, and holds no lock while it is suspended.
+///
+/// ```
+/// use halocline::neighbors::{NeighborError, NeighborExchange, Sides};
+/// use halocline::{Communicator, HostMemory, Packet};
+/// use std::sync::Arc;
+///
+/// let comm = Communicator::single();
+/// let ring = NeighborExchange::ring(&comm, Arc::new(HostMemory::of(&comm)))?;
+/// let round = ring.start(0, Sides { left: None, right: Some(Packet::new(vec![1], None)) })?;
+/// smol::block_on(round.completed())?;
+/// // The round remains, and gives the packets.
+/// assert_eq!(round.take()?.left.expect("a packet").metadata, [1]);
+/// # Ok::<(), NeighborError>(())
+/// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Completed {
     shared: Arc<Shared>,

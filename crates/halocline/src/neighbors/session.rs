@@ -6,6 +6,16 @@ use halocline_comm::{Endpoint, Serve};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What goes one way in a round.
+///
+/// ```
+/// use halocline::Packet;
+/// use halocline::neighbors::Turn;
+///
+/// let turn = Turn::Packet(Packet::new(b"rows".to_vec(), None));
+/// assert_eq!(turn.packet().expect("a packet").metadata, b"rows");
+/// // Nothing in this round; nothing in all later rounds of the session.
+/// assert!(Turn::Nothing.packet().is_none() && Turn::Last.packet().is_none());
+/// ```
 #[derive(Debug, Default)]
 pub enum Turn {
     /// A packet.
@@ -41,6 +51,36 @@ impl Turn {
 /// The session is over once all directions have ended ([`Session::is_over`]); then the id can be used again. If it is dropped before, the
 /// neighbours to which this rank has not sent its last turn get [`NeighborError::SessionDropped`]; what they still send is dropped. Other
 /// operations go on.
+///
+/// ```
+/// use halocline::neighbors::{NeighborError, NeighborExchange, Sides, Turn};
+/// use halocline::{Communicator, HostMemory, Packet};
+/// use std::sync::Arc;
+///
+/// // Two ranks as a line: rank 0 sends three packets to the right, rank 1 receives until it has the last one.
+/// let rank = |comm: Communicator| -> Result<(), NeighborError> {
+///     let line = NeighborExchange::line(&comm, Arc::new(HostMemory::of(&comm)))?;
+///     let mut session = line.session(0)?;
+///     if comm.rank() == 0 {
+///         for part in 0..3 {
+///             let right = Turn::Packet(Packet::new(vec![part], None));
+///             session.round(Sides { left: Turn::Last, right })?;
+///         }
+///         return session.finish();
+///     }
+///     let mut parts = Vec::new();
+///     while let Turn::Packet(packet) = session.round(Sides { left: Turn::Nothing, right: Turn::Last })?.left {
+///         parts.extend(packet.metadata);
+///     }
+///     assert_eq!(parts, [0, 1, 2]);
+///     session.finish()
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), NeighborError>(())
+/// ```
 pub struct Session {
     shared: Arc<Shared>,
     /// None once the program has dropped the session: what is left of it does not keep the program's end of the exchange.
