@@ -3,6 +3,7 @@
 mod calls;
 mod device_guards;
 mod errors;
+mod examples;
 mod faults;
 mod forged;
 mod given;
