@@ -1,6 +1,6 @@
 //! What the sources say: the messages of error types, and the code of tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,8 @@ pub struct TestCode {
 struct TestFile {
     krate: String,
     code: String,
+    /// All words of the code.
+    words: HashSet<String>,
 }
 
 impl TestCode {
@@ -59,6 +61,9 @@ impl TestCode {
 impl TestFile {
     /// Names the variant with its enum, or by `Error::` alone if it is unique.
     fn names(&self, message: &Message, unique: bool) -> bool {
+        if !self.words.contains(&message.variant) {
+            return false;
+        }
         let qualified = [
             format!("{}::{}", message.container, message.variant),
             // `use mesh::Error as MeshError` and `Error::` within a crate.
@@ -163,7 +168,11 @@ pub fn test_code() -> TestCode {
         .into_iter()
         // The list of what no test names would be taken for a test.
         .filter(|(_, path, _, tests)| !tests.is_empty() && !path.ends_with("it/errors/mod.rs"))
-        .map(|(krate, _, _, code)| TestFile { krate, code: joined(&code) })
+        .map(|(krate, _, _, code)| {
+            let code = joined(&code);
+            let words = code.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect();
+            TestFile { krate, code, words }
+        })
         .collect();
     let literals = files.iter().flat_map(|file| literals(&file.code)).map(str::to_owned).collect();
     TestCode { files, literals }
