@@ -265,12 +265,12 @@ impl NeighborExchange {
         self.owner.shared.fail(NeighborError::Aborted { rank, why });
     }
 
-    /// The neighbours.
+    /// The ranks to the left and to the right. A rank alone has none, also on a ring, where it sends to itself.
     pub fn neighbors(&self) -> Sides<Option<usize>> {
         self.owner.shared.neighbors
     }
 
-    /// What was sent and received so far.
+    /// What was sent to other ranks and received from them so far.
     pub fn statistics(&self) -> NeighborStatistics {
         self.owner.shared.statistics()
     }
