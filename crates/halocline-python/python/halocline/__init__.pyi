@@ -850,12 +850,12 @@ class HaloExchange:
     checked.
     ``streams``: an ``exchange`` of device fields starts after the earlier work of these; by default the null stream.
     ``inline``: scheduled exchanges run on the given streams themselves, not on streams of the object.
-    ``stream_waits``: streams wait for peers, kernels never do (``HALOCLINE_STREAM_WAITS=1`` does the same). By default an
+    ``stream_waits``: streams wait for peers, kernels never do; by default the value of ``HALOCLINE_STREAM_WAITS``. Otherwise an
     exchange between GPUs that each serve one rank is one kernel. That saves some microseconds, but a cooperative kernel, which
     needs the whole GPU, then starts only after it.
     ``ll``: messages between GPUs of at most this many bytes use the LL (low-latency) protocol, which needs one step between
-    the GPUs instead of two. A number of bytes, ``auto`` (by default: the sizes that measured faster) or ``never``. The smaller
-    value of the two ranks counts.
+    the GPUs instead of two. A number of bytes, ``auto`` (the sizes that measured faster) or ``never``; by default the value of
+    ``HALOCLINE_LL``, else ``auto``. The smaller value of the two ranks counts.
     """
 
     def __new__(
