@@ -149,8 +149,10 @@ impl Serve for Bound {
         self.advance(epoch);
         self.serve_reduce(epoch);
         self.keep_time(epoch, self.life.has_tasks());
-        if self.life.failure().is_none() {
-            self.look_for_failed_peers(epoch);
+        // In flight an exchange may have all that it needs; where it has not, a turn at the link finds the failure.
+        let is_idle = self.outcome(epoch).is_some();
+        if self.life.failure().is_none() && !(is_idle && self.look_for_failed_peers()) {
+            self.look_for_departed_peers();
         }
         self.life.wake();
     }

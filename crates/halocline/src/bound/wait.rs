@@ -3,7 +3,6 @@
 use super::Bound;
 use crate::error::Error;
 use crate::lifecycle::{Engine, Warning};
-use crate::link::Link;
 use crate::trace;
 use halocline_comm::{Endpoint, Late};
 use std::sync::atomic::Ordering;
@@ -156,17 +155,6 @@ impl Bound {
             }
         }
         self.life.wake();
-    }
-
-    /// Fails the object if a peer has failed, between exchanges too, or has departed.
-    pub(super) fn look_for_failed_peers(&self, epoch: u64) {
-        // In flight an exchange may have all that it needs; where it has not, a turn at the link finds the failure.
-        let is_idle = self.outcome(epoch).is_some();
-        let failed = |link: &Link| is_idle.then(|| link.peer_failure(&self.life.comm)).flatten();
-        match self.links.iter().find_map(|link| Some((link, failed(link)?))) {
-            Some((link, (cause, culprit))) => link.fail(&self.life, cause, culprit),
-            None => self.look_for_departed_peers(),
-        }
     }
 
     /// A wait takes long.

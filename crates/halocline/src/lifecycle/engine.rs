@@ -96,6 +96,18 @@ pub(crate) trait Engine: Serve {
         true
     }
 
+    /// Fails the object if a peer reports a failure. Whether one does.
+    fn look_for_failed_peers(&self) -> bool {
+        let life = self.life();
+        let failed = |link: &Link| link.peer_failure(&life.comm);
+        let Some((link, (cause, culprit))) = self.links().iter().find_map(|link| Some((link, failed(link)?)))
+        else {
+            return false;
+        };
+        link.fail(life, cause, culprit);
+        true
+    }
+
     /// Fails exchange `epoch` if it has missed its deadline. If a caller waits for it, also warns every 30 s.
     fn keep_time(&self, epoch: u64, is_awaited: bool) {
         let (life, lateness) = (self.life(), &self.part().lateness);

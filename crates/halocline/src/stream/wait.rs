@@ -6,8 +6,9 @@ use crate::error::{Cause, Error};
 use crate::field::Memory;
 use crate::lifecycle::Engine;
 use crate::link::{Direction, Link, LinkPath};
-use halocline_comm::{Endpoint, Serve};
+use halocline_comm::{Endpoint, Late, Patience, Serve};
 use halocline_device::Stream;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,32 +90,25 @@ impl Scheduled {
         self.outcome(epoch).map_or(Ok(false), |outcome| outcome.map(|()| true))
     }
 
-    /// Waits on the host until exchange `epoch` is over.
+    /// Waits on the host until exchange `epoch` is over. `serve` keeps its deadline and warns.
     pub(crate) fn wait(&self, epoch: u64) -> Result<(), Error> {
-        let link = self.comm.link();
-        let (host, start) = (link.host(), link.host().now());
-        let mut nap = NAP.0;
-        let asks_after = host.asks_after().unwrap_or(Duration::MAX);
-        let mut ask_at = start.saturating_add(asks_after);
-        loop {
-            if let Some(outcome) = self.outcome(epoch) {
-                return outcome;
-            }
-            if host.now() >= ask_at {
-                ask_at = host.now() + asks_after;
-                if host.is_interrupted() {
-                    return Err(self.life().interrupted(epoch));
-                }
-            }
-            if host.now().saturating_sub(start) < self.life().patience.spin {
-                self.carry_on();
-                host.pause();
-                continue;
-            }
-            self.serve();
-            link.own_bell().sleep(host, Some(nap), || self.outcome(epoch).is_some());
-            nap = NAP.1.min(2 * nap);
-        }
+        let patience = Patience { deadline: None, ..self.life().patience };
+        let look = || {
+            self.carry_on();
+            self.outcome(epoch)
+        };
+        let nap = Cell::new(NAP.0);
+        let next_nap = || nap.replace(NAP.1.min(2 * nap.get()));
+        patience.wait(
+            self.comm.link(),
+            look,
+            || self.serve(),
+            next_nap,
+            |late| match late {
+                Late::Interrupted => Some(Err(self.life().interrupted(epoch))),
+                Late::Announce | Late::Warn { .. } | Late::Deadline(_) => None,
+            },
+        )
     }
 
     /// When the next look is due, of tasks that wait.

@@ -242,11 +242,7 @@ impl Scheduled {
         if let Some(error) = self.lanes.iter().find_map(|lane| lane.device.failure()) {
             return self.lost(&error);
         }
-        let told = self.links.iter().find_map(|link| Some((link, link.peer_failure(&self.comm)?)));
-        if let Some((link, (cause, culprit))) = told {
-            return link.fail(self.life(), cause, culprit);
-        }
-        if self.look_at_announcements() {
+        if self.look_for_failed_peers() || self.look_at_announcements() {
             return;
         }
         if self.sets.len() > 1 {
