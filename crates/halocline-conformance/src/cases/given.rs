@@ -137,7 +137,7 @@ fn growth<R: Rig>(comm: &Stage<'_>) -> Outcome {
         scenes.push(scene(rig, comm, (&grid, &pattern), (count, &kind))?);
     }
     // Messages of more than a megabyte, which the same thread blocks pack and unpack.
-    let mut large = scene(rig, comm, (&grid, &pattern), (3, &Kind::with_extra(ElementType::F64, &[2500])))?;
+    let mut large = scene(rig, comm, (&grid, &pattern), (3, &Kind::with_extra(ElementType::C128, &[1250])))?;
     for step in 0..3 {
         for scene in &mut scenes {
             scene.go_to(7 * step + 1);
