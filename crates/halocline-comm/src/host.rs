@@ -17,6 +17,11 @@ pub trait Host: Send + Sync {
     /// Wakes all threads parked on `word`, in every process that maps it.
     fn wake(&self, word: &AtomicU32);
 
+    /// How many cores this thread may run on.
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
     /// Yields this core to other threads.
     fn yield_now(&self) {
         std::thread::yield_now();

@@ -47,7 +47,7 @@ impl ThreadTransport {
     /// The ends of a new group of `size` ranks.
     pub(crate) fn group(size: usize, host: Arc<dyn Host>, private: Option<Private>) -> Vec<Self> {
         let ranks = (0..size).map(|_| RankState::default()).collect();
-        let cores = Cores::of(size, std::thread::available_parallelism().map_or(1, usize::from));
+        let cores = Cores::of(&*host, size, host.cores());
         let hub = Arc::new(Hub { ranks, departures: AtomicU64::new(0), host, cores, private });
         (0..size).map(|rank| Self { hub: Arc::clone(&hub), rank }).collect()
     }

@@ -36,12 +36,11 @@ pub enum Cores {
 }
 
 impl Cores {
-    /// For one of so many ranks, which together may run on so many cores.
-    pub(crate) fn of(ranks: usize, cores: usize) -> Self {
-        let own = || std::thread::available_parallelism().map_or(1, usize::from);
+    /// For a rank of this host, one of so many ranks, which together may run on so many cores.
+    pub(crate) fn of(host: &dyn Host, ranks: usize, cores: usize) -> Self {
         match ranks.cmp(&cores) {
             std::cmp::Ordering::Greater => Self::Oversubscribed,
-            std::cmp::Ordering::Less if own() > 1 => Self::Spare,
+            std::cmp::Ordering::Less if host.cores() > 1 => Self::Spare,
             _ => Self::OnePerRank,
         }
     }

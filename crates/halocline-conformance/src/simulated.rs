@@ -31,6 +31,11 @@ impl Host for Baton {
         self.0.wake(word);
     }
 
+    /// As many on every machine, so that a seed replays exactly.
+    fn cores(&self) -> usize {
+        2
+    }
+
     fn yield_now(&self) {
         self.0.pause();
     }

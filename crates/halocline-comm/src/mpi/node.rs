@@ -104,7 +104,7 @@ pub(super) fn connect(
     let mut handshake = Handshake { wire, mine: Introduction::of(rank, wanted) };
     let mut all = handshake.round()?;
     let usable = |at: usize| all.iter().fold(0, |bits, one| bits | one.cores[at]).count_ones() as usize;
-    let cores = Cores::of(all.len(), (0..CORE_WORDS).map(usable).sum());
+    let cores = Cores::of(&crate::host::System, all.len(), (0..CORE_WORDS).map(usable).sum());
     let groups = groups(&all, most);
     if let Some(at) = all.iter().position(|one| one.rank == rank)
         && groups.iter().any(|&group| group != groups[0])

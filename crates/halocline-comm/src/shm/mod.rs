@@ -120,7 +120,7 @@ impl ShmTransport {
             what: "start its thread",
             errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        let cores = Cores::of(shared.size, shared.control.cores());
+        let cores = Cores::of(&crate::host::System, shared.size, shared.control.cores());
         Ok(Self { shared, cores, watch: Some(watch) })
     }
 }

@@ -30,7 +30,7 @@ struct Setting {
 type Program = fn(&World, &Communicator, Setting) -> Outcome;
 
 fn limited() -> Options {
-    Options { steps: 30_000, ..options() }
+    Options { steps: 60_000, ..options() }
 }
 
 /// The program passes as it is, with ranks on one device and on two, and fails without the piece of order.

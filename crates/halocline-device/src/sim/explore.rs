@@ -5,6 +5,7 @@ use super::state::State;
 use super::timeline::Timeline;
 use super::{Options, World};
 use crate::variable::Variable;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -101,6 +102,7 @@ fn play(
     program: impl FnOnce(&World),
 ) -> Run {
     let world = World(Arc::new(Mutex::new(State::new(seed, options.clone(), choices, log))));
+    let _pinned = OneCore::take();
     world.play_main(|| program(&world));
     let mut state = world.lock();
     Run {
@@ -110,6 +112,28 @@ fn play(
         log: state.log.take().unwrap_or_default(),
         timeline: state.timeline(),
         choices: state.choices.made().to_vec(),
+    }
+}
+
+/// Keeps this thread, and those that it starts, on one core: they take turns, and a turn between two cores takes several times as long.
+struct OneCore(Option<CpuSet>);
+
+impl OneCore {
+    /// Where the system refuses, the threads stay on all cores.
+    fn take() -> Self {
+        let before = sched_getaffinity(None).ok();
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        Self(before.filter(|_| sched_setaffinity(None, &here).is_ok()))
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // The thread had them before.
+            let _ = sched_setaffinity(None, before);
+        }
     }
 }
 

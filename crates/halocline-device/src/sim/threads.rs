@@ -157,8 +157,8 @@ impl World {
             match state.next(giving_way) {
                 Next::Thread(next) if next == me => break,
                 Next::Thread(next) => {
-                    state.hand_over(me, next);
-                    state = self.await_baton(state, me);
+                    hand_over(state, me, next);
+                    state = self.await_baton(me);
                     break;
                 }
                 Next::Stream(stream) => state.step(stream),
@@ -179,21 +179,23 @@ impl World {
         self.turn(state, me, false)
     }
 
-    fn await_baton<'a>(&'a self, mut state: Guard<'a>, me: usize) -> Guard<'a> {
-        let (mut steps, mut since) = (state.steps, std::time::Instant::now());
-        while state.current != me {
-            drop(state);
+    /// Waits until another thread passes the baton. The state is unlocked all that time, so that no thread wakes to wait for it.
+    fn await_baton(&self, me: usize) -> Guard<'_> {
+        let (mut steps, mut since) = (None, std::time::Instant::now());
+        loop {
             std::thread::park_timeout(STUCK / 4);
-            state = self.lock();
-            if state.steps != steps {
-                (steps, since) = (state.steps, std::time::Instant::now());
+            let state = self.lock();
+            if state.current == me {
+                return state;
+            }
+            if steps != Some(state.steps) {
+                (steps, since) = (Some(state.steps), std::time::Instant::now());
             } else if since.elapsed() > STUCK {
                 let holder = &state.threads[state.current].name;
                 eprintln!("the simulation is stuck: thread {holder} blocks outside of its world");
                 std::process::abort();
             }
         }
-        state
     }
 
     fn await_end(&self, index: usize) {
@@ -217,17 +219,22 @@ impl World {
 
     /// Runs the body of a thread from its first baton to its end.
     fn run_thread<T>(&self, index: usize, body: impl FnOnce() -> T) -> Option<T> {
-        {
-            let mut state = self.lock();
-            state.threads[index].handle = Some(std::thread::current());
-            drop(self.await_baton(state, index));
+        let mut state = self.lock();
+        state.threads[index].handle = Some(std::thread::current());
+        let is_current = state.current == index;
+        drop(state);
+        if !is_current {
+            drop(self.await_baton(index));
         }
         let ended = self.play(index, body);
         let mut state = self.lock();
         state.threads[index].waits = Waits::Left;
         loop {
             match state.next(None) {
-                Next::Thread(next) => break state.hand_over(index, next),
+                Next::Thread(next) => {
+                    hand_over(state, index, next);
+                    break;
+                }
                 Next::Stream(stream) => state.step(stream),
                 Next::Nobody => break,
             }
@@ -271,17 +278,17 @@ impl World {
     }
 }
 
-impl State {
-    /// Passes the baton to another thread.
-    fn hand_over(&mut self, me: usize, next: usize) {
-        self.current = next;
-        if self.options.ordered_threads {
-            let (mine, theirs) = (self.threads[me].actor, self.threads[next].actor);
-            self.join_actor(theirs, mine);
-            self.tick(mine);
-        }
-        if let Some(handle) = &self.threads[next].handle {
-            handle.unpark();
-        }
+/// Passes the baton to another thread, and wakes it once the state is unlocked.
+fn hand_over(mut state: Guard<'_>, me: usize, next: usize) {
+    state.current = next;
+    if state.options.ordered_threads {
+        let (mine, theirs) = (state.threads[me].actor, state.threads[next].actor);
+        state.join_actor(theirs, mine);
+        state.tick(mine);
+    }
+    let handle = state.threads[next].handle.clone();
+    drop(state);
+    if let Some(handle) = handle {
+        handle.unpark();
     }
 }
