@@ -115,3 +115,18 @@ fn counter(lines: &Segment, at: usize) -> &Counter {
     // them are atomic.
     unsafe { lines.base().cast::<Counter>().add(at).as_ref() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_leaves_ends_the_barrier_of_the_others() {
+        let [first, second] = <[Communicator; 2]>::try_from(Communicator::threads(2)).unwrap();
+        std::thread::scope(|threads| {
+            threads.spawn(move || drop(Floor::new(&second).unwrap()));
+            let barrier = Floor::new(&first).unwrap().barrier();
+            assert!(matches!(barrier, Err(CommandError::RankLeft)), "{barrier:?}");
+        });
+    }
+}

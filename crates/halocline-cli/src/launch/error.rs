@@ -9,9 +9,6 @@ pub(crate) enum LaunchError {
     /// No job can have these ranks, or the system refused it.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// No program is given.
-    #[error("no program is given; say `halocline launch -n N -- program args...`")]
-    NoProgram,
     /// The program does not exist.
     #[error("cannot find the program {program:?}; give a path, or the name of a program in PATH")]
     NotFound {
@@ -65,7 +62,7 @@ impl LaunchError {
         match self {
             Self::NotFound { .. } => 127,
             Self::Start { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => 126,
-            Self::Job(JobError::Ranks { .. }) | Self::NoProgram => 2,
+            Self::Job(JobError::Ranks { .. }) => 2,
             _ => 1,
         }
     }

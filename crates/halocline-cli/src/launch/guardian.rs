@@ -36,7 +36,11 @@ impl Guardian {
         // SAFETY: no other thread of this process runs (`launch::run` and `launch::run_self` require that), so the child finds no lock
         // held that it needs.
         match unsafe { libc::fork() } {
-            0 => watch(&reading, &variable),
+            0 => {
+                // Its own writing end would keep the pipe open. Listing the others takes a descriptor, which may be the last one.
+                drop(writing);
+                watch(&reading, &variable)
+            }
             child => match Pid::from_raw(child) {
                 Some(pid) if child > 0 => Ok(Self { pid, writing: Some(writing) }),
                 _ => Err(failed(last_error())),

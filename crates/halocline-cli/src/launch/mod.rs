@@ -74,7 +74,7 @@ pub(crate) fn run(args: &LaunchArgs, json: bool) -> Result<u8, LaunchError> {
         (false, false) => Style::Prefix,
     };
     let rules = Rules { style, grace: args.grace.unwrap_or(GRACE), timeout: args.timeout };
-    let (program, arguments) = args.command.split_first().ok_or(LaunchError::NoProgram)?;
+    let [program, arguments @ ..] = &args.command[..] else { unreachable!("PROGRAM is required") };
     start(args.ranks, program.clone(), arguments, &rules, Gather::All, !args.no_bind)
 }
 

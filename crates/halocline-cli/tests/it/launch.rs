@@ -372,7 +372,7 @@ fn a_process_that_has_only_inherited_the_variables_of_a_job_is_told_so() {
 
 #[test]
 fn a_program_that_cannot_be_started_is_named() {
-    let cases: [(&[&str], i32, &str); 5] = [
+    let cases: [(&[&str], i32, &str); 6] = [
         (&["-n", "2", "--", "./no-such-program"], 127, "cannot find the program \"./no-such-program\""),
         (
             &["-n", "2", "--", "/dev/null"],
@@ -382,6 +382,7 @@ fn a_program_that_cannot_be_started_is_named() {
         (&["-n", "0", "--", "true"], 2, "a job cannot have 0 ranks; start 1 to 4096 ranks"),
         (&["-n", "1000000", "--", "true"], 2, "a job cannot have 1000000 ranks; start 1 to 4096 ranks"),
         (&["-n", "2"], 2, "required"),
+        (&["-n", "2", "--"], 2, "required"),
     ];
     for (args, code, message) in cases {
         let output = launch(args).output().unwrap();

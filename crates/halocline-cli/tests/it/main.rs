@@ -8,6 +8,7 @@ mod files;
 mod full_disk;
 mod heat;
 mod launch;
+mod limits;
 mod ocean;
 mod processes;
 mod program;

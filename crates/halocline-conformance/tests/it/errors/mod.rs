@@ -67,15 +67,11 @@ const NOT_NAMED: &[(&str, &[&str])] = &[
         "a system without memory, threads or descriptors",
         &[
             "halocline-cli::LaunchError::Executable",
-            "halocline-cli::LaunchError::System",
-            "halocline-cli::CommandError::Thread",
-            "halocline-cli::LaunchError::Thread",
             "halocline-comm::JobError::Map",
             "halocline-device::DeviceError::Exhausted",
             "halocline-plan::PartitionError::Metis",
         ],
     ),
-    ("a rank or a launcher that dies at one moment", &["halocline-cli::CommandError::RankLeft"]),
     (
         "another MPI library, GPU or node",
         &[
