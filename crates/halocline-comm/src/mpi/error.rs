@@ -130,9 +130,6 @@ pub enum Unusable {
     /// It has none of the binary interfaces that are known here.
     #[error("has none of the binary interfaces of Open MPI, MPICH and the MPI standard; it says it is {0:?}")]
     Interface(String),
-    /// A trial in a process of its own failed.
-    #[error("was tried and {0}")]
-    Trial(String),
 }
 
 halocline_plan::debug_as_text!(Unusable);

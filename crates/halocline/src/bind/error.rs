@@ -71,14 +71,6 @@ pub enum BindError {
         /// A rank that differs from rank 0.
         rank: usize,
     },
-    /// A narrowed pattern exchanges more than the links of the wide one hold.
-    #[error(
-        "the narrowed pattern exchanges more with rank {peer} than the wide one; bind the narrowed pattern"
-    )]
-    NarrowedExceeds {
-        /// The other rank.
-        peer: usize,
-    },
     /// A pattern of a communicator with more ranks.
     #[error(
         "pattern {pattern} exchanges with rank {peer}, the communicator has {ranks} ranks; bind a pattern with the communicator \
