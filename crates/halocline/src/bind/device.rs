@@ -18,7 +18,7 @@ use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::lifecycle::Engine;
-use crate::link::{Direction, LinkPath, MOST_SETS, SLOTS};
+use crate::link::{Direction, LinkPath, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
 use crate::stream::{self, BySet, Pool, Scheduled, Staging, Unbound};
 use halocline_comm::{Communicator, Endpoint};
@@ -243,9 +243,6 @@ fn slots_of_peer(
 
 /// The devices of the fields of this rank, ascending.
 fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
-    if sets.len() > MOST_SETS {
-        return Err(BindError::TooManySets { sets: sets.len(), most: MOST_SETS }.into());
-    }
     let memories = sets.iter().flat_map(|local| &local.memories);
     let homes = memories.filter_map(|(memory, _)| memory.device.as_ref());
     let devices: BTreeMap<(usize, u32), &Device> =

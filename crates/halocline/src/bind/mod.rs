@@ -38,7 +38,7 @@ use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::Field;
 use crate::lifecycle::{Engines, Lifecycle};
-use crate::link::{Direction, LinkPath, SLOTS};
+use crate::link::{Direction, LinkPath, MOST_SETS, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
 use crate::set::Set;
@@ -102,6 +102,9 @@ pub(crate) fn bind(
     let is_on_device = |(_, field): &(&Pattern, &Field)| field.memory.device.is_some();
     let on_devices = given.iter().any(|set| set.iter().any(is_on_device));
     let on_devices = comm.all_reduce(&[u8::from(on_devices)], Reduce::Max)? != [0];
+    if on_devices && sets > MOST_SETS {
+        return Err(BindError::TooManySets { sets, most: MOST_SETS }.into());
+    }
     let sets = of_kind(false)?;
     let on_devices = on_devices.then(|| of_kind(true)).transpose()?;
     let forced = |path| Preference { path, forced: true };
