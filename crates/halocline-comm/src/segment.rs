@@ -208,3 +208,22 @@ fn fresh_id() -> u64 {
     })
     .fetch_add(1, Ordering::Relaxed)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::error::CommError;
+
+    #[test]
+    fn memory_of_another_length_than_announced_is_refused() {
+        let segment = Segment::shared(SEGMENT_ALIGN).unwrap();
+        let descriptor = segment.descriptor().unwrap();
+        let import =
+            |announced| Segment::import(1, announced, descriptor.try_clone_to_owned().unwrap()).err();
+        assert!(import(SEGMENT_ALIGN).is_none());
+        let (announced, found) = (SEGMENT_ALIGN + 1, SEGMENT_ALIGN as u64);
+        let error = import(announced);
+        let is_refused = |error: &CommError| matches!(error, CommError::BadSegment { announced: told, found: there } if (*told, *there) == (announced, found));
+        assert!(error.as_ref().is_some_and(is_refused), "{error:?}");
+    }
+}

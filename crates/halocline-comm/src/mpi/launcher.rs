@@ -114,6 +114,16 @@ mod tests {
     }
 
     #[test]
+    fn the_library_and_the_number_of_ranks_that_were_started_are_named() {
+        let started = Started { by: Launcher::Pmi, ranks: 3 };
+        let error = started.mismatch("/opt/libmpi.so.40".into(), AbiKind::OpenMpi, "sees this one alone");
+        let MpiError::OtherLauncher { launched: 3, path, kind: AbiKind::OpenMpi, advice, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!((path, advice), ("/opt/libmpi.so.40".into(), Launcher::Pmi.advice()));
+    }
+
+    #[test]
     fn a_library_that_would_end_the_process_is_refused_before_init() {
         let obstacle = |by: Launcher, kind, has_pmix| by.obstacle(kind, has_pmix).is_some();
         assert!(obstacle(Launcher::OpenMpi, AbiKind::Mpich, false));

@@ -333,6 +333,14 @@ mod tests {
     }
 
     #[test]
+    fn all_libraries_that_were_tried_are_named() {
+        let names = ["/nowhere/libmpi.so.40", "/nowhere/libmpi.so.12"].map(PathBuf::from);
+        let Err(MpiError::NotFound { tried }) = first_of(names.to_vec()) else { panic!("none is there") };
+        assert!(tried.iter().map(|(path, _)| path).eq(&names), "{tried:?}");
+        assert!(tried.iter().all(|(_, why)| matches!(why, Unusable::Load(_))), "{tried:?}");
+    }
+
+    #[test]
     fn an_interface_is_known_by_what_a_library_has_and_says_not_by_default() {
         let has = |known: &'static [&'static CStr]| move |symbol: &'static CStr| known.contains(&symbol);
         let mpich: &[&CStr] = &[c"MPIR_Err_create_code"];

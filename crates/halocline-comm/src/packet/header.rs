@@ -254,9 +254,9 @@ mod tests {
         let forged = |at: usize, bytes: &[u8]| {
             let mut forged = message.clone();
             forged[at..at + bytes.len()].copy_from_slice(bytes);
-            Header::read(&forged).unwrap_err().to_string()
+            Header::read(&forged).unwrap_err()
         };
-        assert_eq!(forged(0, &[9]), "it has version 9 of the format, this rank knows version 1");
+        assert!(matches!(forged(0, &[9]), HeaderError::Version { found: 9, known: 1 }));
         let refused = [
             ("flags", forged(2, &[3])),
             ("payload length", forged(2, &[0])),
@@ -269,8 +269,11 @@ mod tests {
             ("mapping or part", forged(56, &[1])),
             ("mapping or part", forged(3, &[4])),
         ];
-        for (field, text) in refused {
-            assert!(text.starts_with(&format!("its {field} is ")), "{field}: {text}");
+        for (field, error) in refused {
+            assert!(
+                matches!(error, HeaderError::Field { field: named, .. } if named == field),
+                "{field}: {error}"
+            );
         }
     }
 }

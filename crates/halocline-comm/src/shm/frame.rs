@@ -150,6 +150,9 @@ mod tests {
         let longest = isize::MAX as u64;
         assert_eq!(decoded(0, longest + 1), Err(FrameError::Length(longest + 1)));
         assert_eq!(decoded(1, u64::MAX), Err(FrameError::Length(u64::MAX)));
+        let mut decoder = Decoder::default();
+        decoder.feed(&[0; 64]);
+        assert_eq!(decoder.next(), Err(FrameError::Magic(0)));
     }
 
     proptest! {

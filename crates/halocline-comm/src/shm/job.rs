@@ -375,8 +375,12 @@ mod tests {
         let refuse = |fd: RawFd, why: &str| {
             let mut environment = environment(&job, 0);
             environment.insert(CONTROL_FD.into(), fd.to_string().into());
-            let text = join_with(&environment).unwrap_err().to_string();
-            assert!(text.contains(&format!("descriptor {fd} ")) && text.contains(why), "{text}");
+            let error = join_with(&environment).unwrap_err();
+            let is_named = |error: &JobError| {
+                matches!(error, JobError::Inherited { variable: CONTROL_FD, fd: named, why: told, .. }
+                    if *named == fd && told.contains(why))
+            };
+            assert!(is_named(&error), "{error}");
         };
         refuse(RawFd::MAX, "cannot be used");
         let file = std::fs::File::open("/dev/null").unwrap();

@@ -264,11 +264,17 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_another_size_and_cursors_beyond_a_ring_are_refused() {
+    fn another_size_and_cursors_and_records_beyond_a_ring_are_refused() {
         let found = Ring::map(Segment::shared(4096).unwrap()).err();
         assert_eq!(found, Some(RingError::Size(4096)));
         let ring = Ring::create().unwrap();
         ring.overwrite(&65u64.to_le_bytes());
         assert_eq!(ring.front(0).err(), Some(RingError::Cursor(65)));
+        // One line is written, and its record says it is longer.
+        let mut bytes = vec![0; HEAD + HEADER];
+        bytes[..8].copy_from_slice(&(LINE as u64).to_le_bytes());
+        bytes[HEAD + HEADER - 8..].copy_from_slice(&(LINE as u64).to_le_bytes());
+        ring.overwrite(&bytes);
+        assert_eq!(ring.front(0).err(), Some(RingError::Length(LINE as u64)));
     }
 }

@@ -288,6 +288,10 @@ fn bad_calls_are_refused_by_name() {
         one.synchronise()?;
         let place = device.place_of(far.at(63))?;
         assert_eq!((place, place.space), (far.place(), MemorySpace::Device(1)));
+        world.keep_from_peers(far.at(0))?;
+        // SAFETY: the device refuses it, so that nothing is accessed.
+        let kept = unsafe { one.values(&[ValueOp::Write { address: far.at(8), value: 1 }]) };
+        assert_eq!(device_error(kept), DeviceError::NotShared { device: 0, peer: 1, address: far.at(8) });
         Ok(())
     });
     assert!(run.reports.is_empty(), "{:?}", run.reports);

@@ -238,6 +238,15 @@ fn a_given_partition_may_leave_ranks_empty_but_not_name_unknown_ranks() {
     assert_eq!(partition.counts(), [1, 0, 2, 0]);
     let owner = PartitionError::Owner { cell: 1, owner: 4, ranks: 4 };
     assert_eq!(Partition::given(vec![0, 4], 4), Err(owner));
+    let (most, ranks) = (u32::MAX as usize, 1 << 32);
+    assert!(Partition::given(vec![], most).is_ok());
+    assert_eq!(Partition::given(vec![], ranks), Err(PartitionError::TooManyRanks { ranks }));
+}
+
+#[test]
+fn a_partition_of_more_cells_than_memory_holds_is_refused() {
+    let cells = usize::MAX / 8;
+    assert_eq!(Partition::block(cells, 1), Err(PartitionError::Memory { cells }));
 }
 
 #[test]

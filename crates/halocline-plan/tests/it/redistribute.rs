@@ -238,6 +238,11 @@ fn invalid_redistributions_are_refused() {
     assert_eq!(moved(&grid([4, 4], 2), &grid([4, 4], 4), 0), Err(ranks.into()));
     let rank = PatternError::NoSuchRank { rank: 2, ranks: 2 };
     assert_eq!(moved(&grid([4, 4], 2), &grid([4, 4], 2), 2), Err(rank));
+    let cells = (1 << 20) + 1;
+    let one = RegularGrid::new([cells]).decompose(1).expect("a decomposition");
+    let many = RegularGrid::new([cells]).domains_per_rank(cells).decompose(1).expect("a decomposition");
+    let pieces = RedistributeError::TooManyPieces { domain: 0, most: 1 << 20 };
+    assert_eq!(moved(&one, &many, 0), Err(pieces.into()));
     let domain = UnstructuredDomain::new(1 << 63, vec![], vec![]);
     let number = RedistributeError::DomainNumber { domain: 1 << 63 };
     assert_eq!(Redistribution::new(0, 1, &[domain], &[]).map(drop), Err(number.into()));

@@ -89,7 +89,7 @@ impl Cache {
         // A rank that has failed takes part to the end: others may have other keys.
         let shared = self.share(&comm.with_deadline(Some(options.timeout)), &job, key, &mut own);
         match (own, shared) {
-            (Ok(None), shared) => shared.and_then(|()| self.visible(key, &job)),
+            (Ok(None), shared) => shared.and_then(|()| self.visible(key, &job, VISIBLE)),
             (own, shared) => {
                 // Other ranks gave up or died; what this rank has does not depend on them.
                 if let Err(error) = shared {
@@ -158,7 +158,7 @@ impl Cache {
             let sends = mine.map(|transfer| {
                 let has = match (own, &received) {
                     (Ok(Some(entry)), _) | (_, Ok(Some(entry))) => Ok(entry.clone()),
-                    _ => self.visible(key, job),
+                    _ => self.visible(key, job, VISIBLE),
                 };
                 // An empty message says that there is none; the receiver reports it.
                 let packed = has
@@ -176,9 +176,9 @@ impl Cache {
         Ok(received)
     }
 
-    /// The entry, once the file system shows it.
-    fn visible(&self, key: &Key, job: &Job) -> Result<Entry, CacheError> {
-        let options = BuildOptions::default().timeout(VISIBLE);
+    /// The entry, once the file system shows it: it may take as long as `within`.
+    fn visible(&self, key: &Key, job: &Job, within: Duration) -> Result<Entry, CacheError> {
+        let options = BuildOptions::default().timeout(within);
         let wait = Wait::begin(&options);
         let entry = self.layout.entry(key.hash);
         loop {
@@ -316,6 +316,20 @@ mod tests {
         Job {
             ranks: ranks.iter().map(announced).collect(),
             groups: ranks.iter().map(|rank| Some(rank.2)).collect(),
+        }
+    }
+
+    #[test]
+    fn an_entry_that_does_not_appear_is_named_with_its_builder() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = Key::of("wind").finish();
+        let mut job = job(&[(1, false, 0)]);
+        job.ranks[0].key = key.hash;
+        match Cache::at(folder.path()).visible(&key, &job, Duration::ZERO) {
+            Err(CacheError::NotVisible { program, path, host, pid: 1, .. }) => {
+                assert_eq!((&*program, &*path, &*host), ("wind", folder.path(), "node"));
+            }
+            other => panic!("instead of a missing entry: {other:?}"),
         }
     }
 

@@ -17,6 +17,8 @@ fn refusals_name_the_memory_and_count_as_staged() {
     assert_eq!(mappings.stats().staged, 3);
     let error = mappings.map(at(1), 2 * PAGE - 4, 8).err().unwrap();
     assert!(matches!(error, MappingError::OutOfBounds { bytes: 8, .. }), "{error}");
+    let error = mappings.resolve(1, 7, 0, 8).err().unwrap();
+    assert!(matches!(error, MappingError::NoMapping { token: 7, rank: 1 }), "{error}");
     let error = mappings.map(at(2), PAGE, 8).err().unwrap();
     assert!(matches!(error, MappingError::Comm(CommError::NoSuchRank { rank: 2, size: 2 })), "{error}");
 }

@@ -187,3 +187,73 @@ impl State {
         malformed.map_or(Ok(()), Err)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk::BulkReceive;
+    use crate::mpi::engine::INTRODUCTION;
+
+    /// One MPI message of rank 1 that has arrived.
+    struct Arrived(Kind, Vec<u8>);
+
+    impl Wire for Arrived {
+        unsafe fn send(&mut self, _: usize, _: Kind, _: Payload) -> Result<(), MpiError> {
+            Ok(())
+        }
+
+        unsafe fn send_bulk(&mut self, _: usize, _: u32, _: Lent) -> Result<(), MpiError> {
+            Ok(())
+        }
+
+        unsafe fn receive_bulk(&mut self, _: BulkReceive) -> Result<(), MpiError> {
+            Ok(())
+        }
+
+        unsafe fn advance(
+            &mut self,
+            _: &PostedReceives,
+            arrive: &mut dyn FnMut(usize, Kind, Came),
+        ) -> Result<(), MpiError> {
+            arrive(1, self.0, Came::Bytes(self.1.clone()));
+            Ok(())
+        }
+
+        fn is_drained(&self) -> bool {
+            true
+        }
+
+        fn is_idle(&self) -> bool {
+            true
+        }
+
+        unsafe fn introduce(&mut self, _: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
+            Ok(Vec::new())
+        }
+
+        unsafe fn split_node(&mut self, _: i32) -> Result<(), MpiError> {
+            Ok(())
+        }
+
+        unsafe fn free(&mut self) -> Result<(), MpiError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn messages_that_no_rank_sends_are_named() {
+        let empty = trailer(Tag { operation: 3, round: 0 }, 0);
+        for (kind, bytes, what) in [
+            (Kind::Last, &empty[1..], "a message without its end"),
+            (Kind::Bulk, &empty[..], "an announcement of nothing"),
+            (Kind::Pair, &empty[..], "a pair of one message"),
+        ] {
+            let mut state = State::new(Box::new(Arrived(kind, bytes.to_vec())));
+            let (posted, bulks) = (PostedReceives::default(), Arc::default());
+            // SAFETY: the wire of this test does not call MPI.
+            let advanced =
+                unsafe { state.advance(&posted, &bulks, &mut |_, _| panic!("{what} has arrived")) };
+            assert_eq!(advanced, Err(MpiError::Malformed { from: 1, what }));
+        }
+    }
+}
