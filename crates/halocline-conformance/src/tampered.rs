@@ -22,21 +22,38 @@ pub fn tampered(
     comm: Communicator,
     tamper: impl Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync + 'static,
 ) -> Communicator {
-    Communicator::over(Arc::new(Tampered { comm, tamper, lacks: 0 }))
+    Communicator::over(Arc::new(Tampered { comm, tamper, lacks: 0, is_apart: false }))
 }
 
 /// A communicator whose transport allocates that many bytes less than requested.
 pub fn short_of_memory(comm: Communicator, lacks: usize) -> Communicator {
-    Communicator::over(Arc::new(Tampered { comm, tamper: |_: Outgoing<'_>| Ok(()), lacks }))
+    Communicator::over(Arc::new(Tampered { comm, tamper: |_: Outgoing<'_>| Ok(()), lacks, is_apart: false }))
+}
+
+/// A communicator whose ranks share no memory, as if each were on a node of its own.
+pub fn apart(comm: Communicator) -> Communicator {
+    Communicator::over(Arc::new(Tampered {
+        comm,
+        tamper: |_: Outgoing<'_>| Ok(()),
+        lacks: 0,
+        is_apart: true,
+    }))
 }
 
 struct Tampered<F> {
     comm: Communicator,
     tamper: F,
     lacks: usize,
+    is_apart: bool,
 }
 
-// SAFETY: the transport of `comm` implements everything. A smaller segment is still a segment. Changed payloads are allowed: receivers
+impl<F> Tampered<F> {
+    fn shares_memory_with(&self, rank: usize) -> bool {
+        !self.is_apart || rank == self.comm.rank()
+    }
+}
+
+// SAFETY: the transport of `comm` implements everything. A smaller segment is still a segment. A peer need not reach any. Changed payloads are allowed: receivers
 // validate every field of a message before they use it, which is what tampering tests.
 unsafe impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transport for Tampered<F> {
     fn name(&self) -> &'static str {
@@ -71,11 +88,14 @@ unsafe impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transpor
     }
 
     fn reach(&self, peer: usize, segment: &Segment) -> Result<(), String> {
-        self.comm.link().reach(peer, segment)
+        match self.shares_memory_with(peer) {
+            true => self.comm.link().reach(peer, segment),
+            false => Err(format!("rank {peer} shares no memory with this one")),
+        }
     }
 
     fn bell(&self, rank: usize) -> Option<&Doorbell> {
-        self.comm.link().bell(rank)
+        self.comm.link().bell(rank).filter(|_| self.shares_memory_with(rank))
     }
 
     fn leave(&self) {

@@ -54,12 +54,16 @@ fn found<T: Send>(sends: impl Fn(&Communicator) + Sync, finds: impl Fn(&Communic
     })
 }
 
-fn abort_of_no_rank() -> Vec<u8> {
+/// What a rank sends that gives up an operation.
+fn abort_of(rank: usize) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.u32(2);
-    Failure { rank: 1_000_000, why: "there is no such rank".to_owned(), is_refusal: false }
-        .write(&mut writer);
+    Failure { rank, why: "a test".to_owned(), is_refusal: false }.write(&mut writer);
     writer.finish()
+}
+
+fn abort_of_no_rank() -> Vec<u8> {
+    abort_of(1_000_000)
 }
 
 const ID: u64 = 5;
@@ -150,4 +154,14 @@ fn headers_of_a_sparse_all_to_all_are_checked_in_full() {
         comm.send(0, tag.control(), abort_of_no_rank()).unwrap();
     });
     assert!(matches!(error, SparseError::Malformed { from: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_rank_that_gives_up_is_named_with_its_reason() {
+    let error = in_a_sparse_all_to_all(|comm, tag| comm.send(0, tag.control(), abort_of(1)).unwrap());
+    assert!(matches!(&error, SparseError::Aborted { rank: 1, why } if why == "a test"), "{error}");
+    let error = in_a_round(|comm, operation| {
+        comm.send(0, PacketTag { operation, channel: 1 }.control(), abort_of(1)).unwrap();
+    });
+    assert!(matches!(&error, Some(NeighborError::Aborted { rank: 1, why }) if why == "a test"), "{error:?}");
 }

@@ -2,16 +2,20 @@
 
 use halocline::device::sim::{Options, World};
 use halocline::{
-    Array, BindOptions, CommError, Communicator, Decomposed, DeviceArray, Error, Halo, HaloExchange,
-    LinkChoice, Ll, RegularGrid,
+    Array, BindError, BindOptions, CommError, Communicator, Decomposed, DeviceArray, Error, Halo,
+    HaloExchange, LinkChoice, Ll, RegularGrid,
 };
+use halocline_comm::{Endpoint, Message};
 use halocline_conformance::tampered::{short_of_memory, tampered};
 use halocline_conformance::watchdog::{LIMIT, Watchdog};
 
 const RANKS: usize = 3;
 
-/// What each rank's bind ends with, where rank 1's messages are tampered with.
-fn binds(tamper: fn(usize, bool, &mut Vec<u8>) -> Result<(), CommError>) -> Vec<Option<Error>> {
+/// What each rank's bind ends with, where rank 1's messages are tampered with: their receiver, whether memory comes with them, their bytes.
+fn binds(
+    link: LinkChoice,
+    tamper: impl Fn(usize, bool, &mut Vec<u8>) -> Result<(), CommError> + Copy + Send + Sync + 'static,
+) -> Vec<Option<Error>> {
     let watchdog = Watchdog::new(LIMIT);
     watchdog.begin("a bind");
     let ranks = Communicator::threads(RANKS).into_iter().map(|comm| {
@@ -24,7 +28,7 @@ fn binds(tamper: fn(usize, bool, &mut Vec<u8>) -> Result<(), CommError>) -> Vec<
             } else {
                 comm
             };
-            let bound = bind(&comm);
+            let bound = bind(&comm, link);
             // No message remains in an inbox.
             comm.barrier().expect("the communicator works");
             bound.err()
@@ -34,16 +38,16 @@ fn binds(tamper: fn(usize, bool, &mut Vec<u8>) -> Result<(), CommError>) -> Vec<
     ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
 }
 
-fn bind(comm: &Communicator) -> Result<(), Error> {
+fn bind(comm: &Communicator, link: LinkChoice) -> Result<(), Error> {
     let grid = RegularGrid::new([2 * RANKS]).periodic([true]);
     let pattern = grid.decompose(RANKS)?.pattern(comm, Halo::uniform(1))?;
     let array = Array::<u64>::zeros(comm, &[4])?;
-    HaloExchange::bind_with(comm, [(&pattern, &array)], &BindOptions::default())?.exchange()?.wait()
+    HaloExchange::bind_with(comm, [(&pattern, &array)], &BindOptions::default().link(link)).map(drop)
 }
 
 #[test]
 fn untampered_messages_bind() {
-    assert!(binds(|_, _, _| Ok(())).iter().all(Option::is_none));
+    assert!(binds(LinkChoice::Auto, |_, _, _| Ok(())).iter().all(Option::is_none));
 }
 
 #[test]
@@ -57,7 +61,7 @@ fn a_transport_that_allocates_too_little_is_refused() {
 
 #[test]
 fn an_offer_that_cannot_be_sent_is_an_error_on_all_ranks() {
-    let ended = binds(|to, is_offer, _| match is_offer && to == 2 {
+    let ended = binds(LinkChoice::Auto, |to, is_offer, _| match is_offer && to == 2 {
         true => Err(CommError::OutOfReach { rank: to, why: "the test says so".to_owned() }),
         false => Ok(()),
     });
@@ -74,7 +78,7 @@ fn an_offer_that_cannot_be_sent_is_an_error_on_all_ranks() {
 
 #[test]
 fn an_offer_of_endless_memory_is_refused() {
-    let ended = binds(|_, is_offer, payload| {
+    let ended = binds(LinkChoice::Auto, |_, is_offer, payload| {
         if is_offer {
             payload[..8].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
         }
@@ -84,6 +88,68 @@ fn an_offer_of_endless_memory_is_refused() {
         let text = error.as_ref().expect("an error on all ranks").to_string();
         assert!(text.contains("rank 1 sent a malformed offer"), "rank {rank}: {text}");
     }
+}
+
+#[test]
+fn each_kind_of_wrong_word_in_an_offer_has_its_error() {
+    let binds = |word: usize| {
+        binds(LinkChoice::Push, move |_, is_offer, payload| {
+            let bytes = payload.get_mut(8 * word..8 * word + 8);
+            if let Some(bytes) = bytes.filter(|_| is_offer) {
+                // An offset, a length or a number far away.
+                bytes[5] = bytes[5].wrapping_add(1);
+            }
+            Ok(())
+        })
+    };
+    let ended: Vec<Error> = (0..40).flat_map(binds).flatten().collect();
+    let is_found = |is_kind: fn(&BindError) -> bool| {
+        ended.iter().any(|error| matches!(error, Error::Bind(error) if is_kind(error)))
+    };
+    assert!(is_found(|error| matches!(error, BindError::Malformed { peer: 1, what: "offer", .. })));
+    assert!(is_found(|error| matches!(
+        error,
+        BindError::OutsideMemory { peer: 1, what: "flags or a mailbox" }
+    )));
+    assert!(is_found(|error| matches!(error, BindError::Bytes { peer: 1, sends: 8, peer_sends: 8, .. })));
+    assert!(is_found(|error| matches!(error, BindError::NoField { peer: 1, pattern: 0, field: 0, .. })));
+    assert!(is_found(|error| matches!(error, BindError::FieldMemory { peer: 1, field: 0, .. })));
+}
+
+#[test]
+fn memory_that_does_not_come_with_its_offer_is_named() {
+    let [first, second] = <[Communicator; 2]>::try_from(Communicator::threads(2)).unwrap();
+    let inbox_of_0 = first.clone();
+    let second = tampered(second, move |message| {
+        if !message.segments.is_empty() {
+            let (tag, payload) = (message.tag, message.payload.clone());
+            let missing = Some(CommError::OutOfMemory(4096));
+            inbox_of_0.link().inbox().push(Message {
+                source: 1,
+                tag,
+                payload,
+                missing,
+                ..Message::default()
+            });
+        }
+        Ok(())
+    });
+    let bind = |comm: &Communicator| -> Result<(), Error> {
+        let pattern = RegularGrid::new([4]).decompose(2)?.pattern(comm, Halo::uniform(1))?;
+        let array = Array::<u64>::zeros(comm, &[4])?;
+        HaloExchange::bind(comm, [(&pattern, &array)]).map(drop)
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| assert!(matches!(bind(&second), Err(Error::Elsewhere { rank: 0, .. }))));
+        match bind(&first) {
+            Err(Error::Bind(BindError::MissingMemory {
+                peer: 1, what: "offer", number: 1, error, ..
+            })) => {
+                assert!(matches!(*error, CommError::OutOfMemory(4096)), "{error}");
+            }
+            other => panic!("instead of missing memory: {other:?}"),
+        }
+    });
 }
 
 /// What the ranks' binds of a device field end with, where something is added to one word of each message with memory of rank 1.

@@ -1,28 +1,45 @@
 //! Provokes messages that no other test names.
 
+use super::limits::{passes, process_of};
+use halocline::comm::shm::Job;
+use halocline::neighbors::{NeighborError, NeighborExchange, Side, Sides};
+use halocline::plan::Side as HalfOf;
+use halocline::plan::wire::{Reader, WireError};
 use halocline::{
     Array, BindError, BindOptions, Communicator, Decomposed, DeviceArray, ElementType, Error, Field, Halo,
-    HaloExchange, Layout, LayoutError, Pattern, RegularGrid,
+    HaloExchange, Layout, LayoutError, Pattern, Redistribute, RegularGrid,
 };
 use halocline_comm::memory_resource::{
     Buffer, HostMemory, MemoryError, MemoryKind, MemoryResource, MemoryStatistics, Reservation,
 };
 use halocline_comm::mpi::{self, MpiError};
-use halocline_comm::packet::{HeaderError, Packet, PacketTag};
+use halocline_comm::packet::{HeaderError, Packet, PacketContext, PacketError, PacketSend, PacketTag};
 use halocline_comm::sparse::{Role, SparseAlltoall, SparseError};
-use halocline_comm::{Call, CommError, Endpoint};
+use halocline_comm::{Call, CommError, Endpoint, Segment};
 use halocline_device::sim::{Kernel, Options, Report, World, run};
 use halocline_device::{Priority, ValueOp};
+use halocline_program::cache::{Cache, CacheError};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 #[test]
-fn layouts_of_wrong_strides_are_refused() {
+fn layouts_of_wrong_elements_strides_and_axes_are_refused() {
     let strided = |extents: &[usize], strides: &[isize]| Layout::strided(ElementType::F64, extents, strides);
     assert!(matches!(strided(&[2, 3], &[8]), Err(LayoutError::Dimensions { extents: 2, strides: 1 })));
     let overlap = strided(&[4, 3], &[8, 24]);
     assert!(matches!(overlap, Err(LayoutError::Overlap { dim: 1, stride: 24, span: 32 })), "{overlap:?}");
+    let size = Layout::c_order(ElementType::Opaque(300), &[2]);
+    assert!(matches!(size, Err(LayoutError::ElementSize(300))), "{size:?}");
+    let endless = Layout::c_order(ElementType::F64, &[2, usize::MAX]);
+    assert!(matches!(endless, Err(LayoutError::TooLarge)), "{endless:?}");
+    let axes = Layout::c_order(ElementType::F64, &[2, 3]).unwrap().with_axes(&[0, 2]);
+    assert!(matches!(axes, Err(LayoutError::Axis { dim: 2, dimensions: 2 })), "{axes:?}");
+}
+
+#[test]
+fn a_message_that_ends_early_is_refused() {
+    assert_eq!(Reader::new(&[0; 3]).u64(), Err(WireError::Short { missing: 5 }));
 }
 
 /// The reports of a program on a simulated device, over some seeds.
@@ -80,8 +97,35 @@ fn a_free_of_no_memory_is_reported() {
 #[test]
 fn more_memory_than_there_are_addresses_is_refused() {
     let bytes = 1 << 62;
+    let error = Segment::shared(bytes).err();
+    assert!(matches!(error, Some(CommError::Memory { bytes: refused, .. }) if refused == bytes), "{error:?}");
     let error = Communicator::single().link().allocate(bytes).err();
     assert!(matches!(error, Some(CommError::OutOfMemory(refused)) if refused == bytes), "{error:?}");
+}
+
+#[test]
+fn transports_that_cannot_be_used_are_named() {
+    let error = Communicator::init_by_name("pigeon").err();
+    assert!(matches!(&error, Some(CommError::NoSuchTransport(name)) if name == "pigeon"), "{error:?}");
+    let error = Communicator::init_by_name("shm").err();
+    assert!(matches!(error, Some(CommError::NotLaunched)), "{error:?}");
+}
+
+#[test]
+fn a_process_joins_its_job_once() {
+    let job = Job::create(1).unwrap();
+    let mut command = process_of("errors::provoked::joins_twice");
+    job.prepare(0, &mut command);
+    passes(&mut command);
+}
+
+#[test]
+#[ignore = "the test above runs it, as a rank of a job"]
+fn joins_twice() {
+    let first = Communicator::init().unwrap();
+    let second = Communicator::init().err();
+    assert!(matches!(second, Some(CommError::JoinedTwice)), "{second:?}");
+    drop(first);
 }
 
 #[test]
@@ -101,6 +145,17 @@ fn a_panic_of_the_program_is_reported() {
 }
 
 #[test]
+fn a_panic_of_a_kernel_is_reported() {
+    let reports = reports(|world| {
+        let stream = world.device(0).unwrap().stream(Priority::Normal).unwrap();
+        world.launch(&stream, Kernel::new("broken").body(|_| panic!("on purpose"))).unwrap();
+        let _ = stream.synchronise();
+    });
+    let is_named = |report: &Report| matches!(report, Report::KernelPanicked { by, message } if by.what == "broken" && message.ends_with("on purpose"));
+    assert!(!reports.is_empty() && reports.iter().all(is_named), "{reports:?}");
+}
+
+#[test]
 fn a_program_that_takes_too_many_steps_is_reported() {
     let options = Options { steps: 3, ..Options::default() };
     let reports = run(1, &options, |world| {
@@ -116,7 +171,9 @@ fn a_program_that_takes_too_many_steps_is_reported() {
 }
 
 /// The error of each of two ranks.
-fn errors_of_two(program: impl Fn(&Communicator) -> Result<(), Error> + Sync) -> Vec<Option<Error>> {
+pub(super) fn errors_of_two(
+    program: impl Fn(&Communicator) -> Result<(), Error> + Sync,
+) -> Vec<Option<Error>> {
     std::thread::scope(|scope| {
         let program = &program;
         let ranks =
@@ -139,6 +196,37 @@ fn an_object_of_different_patterns_on_different_ranks_cannot_be_narrowed() {
     assert!(matches!(errors[0], Some(Error::Elsewhere { rank: 1, .. })), "{errors:?}");
     let is_refused = matches!(errors[1], Some(Error::Bind(BindError::NarrowedPatterns { rank: 1 })));
     assert!(is_refused, "{errors:?}");
+}
+
+#[test]
+fn a_pattern_of_a_communicator_with_more_ranks_is_refused() {
+    let errors = errors_of_two(|comm| {
+        let pattern = RegularGrid::new([4]).decompose(2)?.pattern(comm, 1)?;
+        let array = Array::<u64>::zeros(comm, &[4])?;
+        HaloExchange::bind(&Communicator::single(), [(&pattern, &array)]).map(drop)
+    });
+    let is_refused = |(rank, error): (usize, &Option<Error>)| {
+        matches!(
+            error,
+            Some(Error::Bind(BindError::PatternRank { pattern: 0, peer, ranks: 1 })) if *peer == 1 - rank
+        )
+    };
+    // Rank 0 of the pattern is a rank of the communicator.
+    assert!(is_refused((0, &errors[0])), "{errors:?}");
+}
+
+#[test]
+fn two_ranks_need_six_queues_of_a_device() {
+    let options = Options { devices: 1, queues: Some(5), ..Options::default() };
+    let world = World::live(1, &options).expect("threads");
+    let errors = errors_of_two(|comm| {
+        let pattern = RegularGrid::new([4]).decompose(2)?.pattern(comm, 1)?;
+        let array = DeviceArray::<u64>::zeros(&world.world().device(0)?, &[4])?;
+        HaloExchange::bind(comm, [(&pattern, &array)])?.exchange()?.wait()
+    });
+    let is_refused =
+        |error: &Option<Error>| matches!(error, Some(Error::TooFewQueues { device: 0, queues: 5, ranks: 2 }));
+    assert!(errors.iter().all(is_refused), "{errors:?}");
 }
 
 #[test]
@@ -165,6 +253,24 @@ fn fields_of_one_rank_lie_on_eight_devices_at_most() {
 }
 
 #[test]
+fn device_fields_have_a_limited_number_of_sets() {
+    let world = World::live(1, &Options { devices: 1, ..Options::default() }).expect("threads");
+    let comm = Communicator::single();
+    let bound = || -> Result<(), Error> {
+        let pattern = RegularGrid::new([2]).decompose(1)?.pattern(&comm, 0)?;
+        let array = DeviceArray::<u64>::zeros(&world.world().device(0)?, &[2])?;
+        let mut sets: Vec<&[(&Pattern, &Field)]> = vec![&[]; 65_537];
+        let set = [(&pattern, &*array)];
+        sets[0] = &set;
+        HaloExchange::bind_alternatives(&comm, &sets, &BindOptions::default()).map(drop)
+    };
+    match bound() {
+        Err(Error::Bind(BindError::TooManySets { sets: 65_537, most: 65_536 })) => {}
+        other => panic!("instead of a refusal: {other:?}"),
+    }
+}
+
+#[test]
 fn ranks_on_devices_of_two_machines_have_no_direct_links() {
     let options = Options { devices: 1, ..Options::default() };
     let worlds = [1, 2].map(|seed| World::live(seed, &options).expect("threads"));
@@ -185,7 +291,7 @@ fn ranks_on_devices_of_two_machines_have_no_direct_links() {
 }
 
 /// Runs `rank` on two threads.
-fn on_two_ranks(rank: impl Fn(Communicator) + Sync) {
+pub(super) fn on_two_ranks(rank: impl Fn(Communicator) + Sync) {
     let rank = &rank;
     std::thread::scope(|threads| {
         Communicator::threads(2).into_iter().for_each(|comm| drop(threads.spawn(move || rank(comm))));
@@ -203,6 +309,11 @@ fn wrong_sets_and_calls_of_a_sparse_all_to_all_are_refused() {
         assert!(matches!(itself, SparseError::Itself { role: Role::Source, .. }), "{itself}");
         let twice = new(&[peer], &[peer, peer]).err().unwrap();
         assert!(matches!(twice, SparseError::Duplicate { role: Role::Destination, .. }), "{twice}");
+        let unknown = new(&[7], &[peer]).err().unwrap();
+        assert!(
+            matches!(unknown, SparseError::NoSuchPeer { peer: 7, role: Role::Source, size: 2 }),
+            "{unknown}"
+        );
         let exchange = new(&[peer], &[peer]).unwrap();
         let stranger = exchange.insert(rank, Packet::default()).unwrap_err();
         assert!(matches!(stranger, SparseError::NotNamed { role: Role::Destination, .. }), "{stranger}");
@@ -222,6 +333,53 @@ fn wrong_sets_and_calls_of_a_sparse_all_to_all_are_refused() {
         }
         comm.barrier().unwrap();
     });
+}
+
+#[test]
+fn a_packet_has_a_limited_amount_of_metadata() {
+    let comm = Communicator::single();
+    let memory = || Arc::new(HostMemory::of(&comm));
+    let (bytes, most) = (Packet::MOST_METADATA + 1, Packet::MOST_METADATA);
+    let packet = || Packet::new(vec![0; bytes], None);
+    let ring = NeighborExchange::ring(&comm, memory()).unwrap();
+    let error = ring.start(0, Sides { left: None, right: Some(packet()) }).err().unwrap();
+    let expected = NeighborError::Metadata { side: Side::Right, bytes, most };
+    assert_eq!(error.to_string(), expected.to_string());
+    let context = PacketContext::new(&comm, memory()).unwrap();
+    let tag = PacketTag { operation: comm.begin(), channel: 0 };
+    let error = PacketSend::new(0, tag, packet()).poll(&context).unwrap_err();
+    let is_refused = matches!(error, PacketError::Metadata { to: 0, found, most: limit } if (found, limit) == (bytes, most));
+    assert!(is_refused, "{error}");
+}
+
+#[test]
+fn fields_that_are_not_on_a_side_of_a_redistribution_are_refused() -> Result<(), Error> {
+    let (comm, none) = (Communicator::single(), Halo::uniform(0));
+    let (one, two) =
+        (RegularGrid::new([4]).decompose(1)?, RegularGrid::new([4]).domains_per_rank(2).decompose(1)?);
+    let moved = Redistribute::regular(&comm, (&one, &none), (&two, &none))?;
+    let (whole, half) = (Array::<u64>::zeros(&comm, &[4])?, Array::<u64>::zeros(&comm, &[2])?);
+    let error = moved.bind(&comm, &[&whole.on_domain(7)], &[]).expect_err("domain 7");
+    let is_refused =
+        matches!(&error, Error::NotOnSide { domain: 7, side: HalfOf::First, domains } if domains[..] == [0]);
+    assert!(is_refused, "{error}");
+    let error = moved.bind(&comm, &[&whole], &[&half]).expect_err("two domains");
+    let is_refused =
+        matches!(&error, Error::WhichDomain { side: HalfOf::Second, domains } if domains[..] == [0, 1]);
+    assert!(is_refused, "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_program_cache_without_a_folder_is_refused() {
+    passes(process_of("errors::provoked::without_a_cache_folder").env("HALOCLINE_CACHE", "off"));
+}
+
+#[test]
+#[ignore = "the test above runs it, where no folder is set"]
+fn without_a_cache_folder() {
+    let cache = Cache::of_user().err();
+    assert!(matches!(cache, Some(CacheError::NoFolder)), "{cache:?}");
 }
 
 #[test]

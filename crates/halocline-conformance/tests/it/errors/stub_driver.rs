@@ -1,0 +1,140 @@
+//! A GPU driver and an NVRTC that refuse what they are asked for: libraries of functions that do nothing and return the number in the
+//! environment variable of their name, or 0. Each test uses them in a process of its own.
+
+use super::limits::{passes, process_of};
+use super::source::root;
+use halocline::DeviceError;
+use halocline_device::cuda::{self, Program};
+use halocline_device::remote::{Allocation, Export, Kind, Refusal};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// The functions that also write something: one GPU of compute capability 9.0, CUDA 11.8, NVRTC 13.0, memory in pieces of one page.
+const WRITES: &str = r#"
+    #include <stdlib.h>
+    static long code(const char *name) { const char *text = getenv(name); return text ? atol(text) : 0; }
+    long cuDriverGetVersion(int *version) { *version = 11080; return 0; }
+    long cuDeviceGetCount(int *count) { *count = 1; return 0; }
+    long cuDeviceGetAttribute(int *value, int attribute) { *value = attribute == 75 ? 9 : 0; return 0; }
+    long cuPointerGetAttributes(unsigned count, int *attributes, unsigned long **results, unsigned long address) {
+        for (unsigned at = 0; at < count; at++) {
+            if (attributes[at] == 18) *results[at] = 4096;
+            if (attributes[at] == 19) *results[at] = address & ~4095ul;
+        }
+        return 0;
+    }
+    long nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 0; return 0; }
+    long nvrtcGetNumSupportedArchs(int *count) { *count = 1; return 0; }
+    long nvrtcGetSupportedArchs(int *architectures) { *architectures = 90; return 0; }
+"#;
+
+/// Runs an ignored test of this file with the stubs, in which these functions fail.
+fn with_stubs(test: &str, codes: &[(&str, &str)]) {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("stub.c"), folder.path().join("libcuda.so.1"));
+    std::fs::write(&source, WRITES.to_owned() + &others()).unwrap();
+    let compiled =
+        Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(&source).status();
+    assert!(compiled.expect("these tests need a C compiler, `cc`").success());
+    let mut command = process_of(&format!("errors::stub_driver::{test}"));
+    command
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("HALOCLINE_NVRTC", &library)
+        .env("HALOCLINE_CACHE", "off");
+    passes(command.envs(codes.iter().copied()));
+}
+
+/// The other functions that the library looks up.
+fn others() -> String {
+    let text =
+        |file| std::fs::read_to_string(root().join("crates/halocline-device/src/cuda").join(file)).unwrap();
+    let code = text("api.rs") + &text("nvrtc.rs");
+    let names = code.split("b\"").skip(1).filter_map(|rest| rest.split_once("\\0\"")).map(|(name, _)| name);
+    let missing = names.filter(|name| !WRITES.contains(&format!("{name}("))).collect::<BTreeSet<_>>();
+    missing.into_iter().map(|name| format!("long {name}() {{ return code(\"{name}\"); }}\n")).collect()
+}
+
+#[test]
+fn a_driver_that_finds_no_gpu_is_named() {
+    with_stubs("without_a_gpu", &[("cuInit", "100")]);
+}
+
+#[test]
+#[ignore = "the test above runs it, with a stub of the driver"]
+fn without_a_gpu() {
+    let error = cuda::device(0).err();
+    let is_init = |why: &str| why.starts_with("libcuda.so.1: cuInit: ");
+    assert!(matches!(&error, Some(DeviceError::NoCuda { why }) if is_init(why)), "{error:?}");
+}
+
+#[test]
+fn a_gpu_without_memory_for_a_context_is_named() {
+    with_stubs("without_memory", &[("cuDevicePrimaryCtxRetain", "2")]);
+}
+
+#[test]
+#[ignore = "the test above runs it, with a stub of the driver"]
+fn without_memory() {
+    let call = "cuDevicePrimaryCtxRetain";
+    assert_eq!(cuda::device(0).err(), Some(DeviceError::Exhausted { device: 0, call }));
+}
+
+#[test]
+fn a_call_that_the_driver_refuses_is_named() {
+    with_stubs("refused", &[("cuCtxGetStreamPriorityRange", "801")]);
+}
+
+#[test]
+#[ignore = "the test above runs it, with a stub of the driver"]
+fn refused() {
+    let (call, what) = ("cuCtxGetStreamPriorityRange", "error 801 of CUDA".to_owned());
+    assert_eq!(cuda::device(0).err(), Some(DeviceError::Refused { device: 0, call, code: 801, what }));
+}
+
+#[test]
+fn kernels_of_an_nvrtc_that_is_newer_than_the_driver_are_refused() {
+    with_stubs("newer_kernels", &[("cuModuleLoadData", "222")]);
+}
+
+#[test]
+#[ignore = "the test above runs it, with a stub of the driver"]
+fn newer_kernels() {
+    let error = Program::compile(&cuda::device(0).unwrap(), "any.cu", "", &[]).err();
+    let what = "error 222 of CUDA".to_owned();
+    assert_eq!(error, Some(DeviceError::NewerKernels { device: 0, nvrtc: (13, 0), driver: (11, 8), what }));
+}
+
+#[test]
+fn kernels_that_do_not_compile_are_named() {
+    with_stubs("wrong_kernels", &[("nvrtcCompileProgram", "6")]);
+}
+
+#[test]
+#[ignore = "the test above runs it, with a stub of the driver"]
+fn wrong_kernels() {
+    let error = Program::compile(&cuda::device(0).unwrap(), "wrong.cu", "", &[]).err();
+    let is_named = |why: &str| why.starts_with("wrong.cu: error 6 of NVRTC");
+    assert!(matches!(&error, Some(DeviceError::NoKernels { why }) if is_named(why)), "{error:?}");
+}
+
+#[test]
+fn memory_that_cannot_be_exported_is_refused() {
+    with_stubs(
+        "not_exported",
+        &[("cuMemPoolExportToShareableHandle", "801"), ("cuIpcOpenMemHandle_v2", "208")],
+    );
+}
+
+#[test]
+#[ignore = "the test above runs it, with a stub of the driver"]
+fn not_exported() {
+    let provider = cuda::provider(0).unwrap();
+    let of = |kind, bytes| Allocation { base: 4096, bytes, id: 1, device: provider.device(), kind };
+    let export = |kind, bytes| provider.export(&of(kind, bytes)).err();
+    assert_eq!(export(Kind::Vmm, 128 << 12), Some(Refusal::NoHandleType));
+    assert_eq!(export(Kind::Vmm, 129 << 12), Some(Refusal::TooManyPieces));
+    assert_eq!(export(Kind::Pool, 4 << 30), Some(Refusal::DefaultPool));
+    assert_eq!(export(Kind::Pool, (4 << 30) + 1), Some(Refusal::TooLarge));
+    let opened = provider.open(&of(Kind::Legacy, 1), Export { handle: vec![0; 64], ..Export::default() });
+    assert_eq!(opened.err(), Some(Refusal::AlreadyOpen));
+}
