@@ -93,18 +93,33 @@ pub trait Surround: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inbox::Tag;
+    use crate::{CommError, Communicator, Endpoint};
     use std::ptr::NonNull;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Up to 8 bytes.
+    fn lent(len: usize, out: &Arc<AtomicUsize>) -> Lent {
+        let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
+        let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
+        // SAFETY: `owner` keeps the bytes, which nothing else uses, with space behind them.
+        unsafe { Lent::new(first, len, out, owner) }
+    }
+
+    #[test]
+    fn a_transport_that_takes_no_bulks_says_why() {
+        let (comm, tag) = (Communicator::single(), Tag { operation: 1, round: 0 });
+        let error = comm.link().post_bulk(0, tag, Vec::new(), lent(8, &Arc::default())).err();
+        let reason = "messages of thread lie in memory of the host";
+        let is_named =
+            |error: &CommError| matches!(error, CommError::OutOfReach { rank: 0, why } if why == reason);
+        assert!(error.as_ref().is_some_and(is_named), "{error:?}");
+    }
 
     #[test]
     fn every_announced_bulk_is_received_or_discarded() {
         let (queue, out) = (Arc::<BulkQueue>::default(), Arc::<AtomicUsize>::default());
-        let place = |len| {
-            let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
-            let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
-            // SAFETY: `owner` keeps the bytes, which nothing else uses, with space behind them.
-            unsafe { Lent::new(first, len, &out, owner) }
-        };
+        let place = |len| lent(len, &out);
         let bulk = |number| Bulk::new((3, number), 8, &queue);
         drop(bulk(1));
         drop(bulk(2).land(place(7)).unwrap_err());

@@ -2,7 +2,7 @@
 
 use halocline::Communicator;
 use halocline_comm::{CommError, Cores, Doorbell, Endpoint, Host, Inbox, PeerState, Segment, Tag, Transport};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A message about to be sent.
 #[derive(Debug)]
@@ -22,34 +22,36 @@ pub fn tampered(
     comm: Communicator,
     tamper: impl Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync + 'static,
 ) -> Communicator {
-    Communicator::over(Arc::new(Tampered { comm, tamper, lacks: 0, is_apart: false }))
+    Communicator::over(Arc::new(Tampered { comm, tamper, lacks: 0, apart: None }))
 }
 
 /// A communicator whose transport allocates that many bytes less than requested.
 pub fn short_of_memory(comm: Communicator, lacks: usize) -> Communicator {
-    Communicator::over(Arc::new(Tampered { comm, tamper: |_: Outgoing<'_>| Ok(()), lacks, is_apart: false }))
+    Communicator::over(Arc::new(Tampered { comm, tamper: |_: Outgoing<'_>| Ok(()), lacks, apart: None }))
 }
 
 /// A communicator whose ranks share no memory, as if each were on a node of its own.
 pub fn apart(comm: Communicator) -> Communicator {
-    Communicator::over(Arc::new(Tampered {
-        comm,
-        tamper: |_: Outgoing<'_>| Ok(()),
-        lacks: 0,
-        is_apart: true,
-    }))
+    apart_until(comm, Arc::default())
+}
+
+/// The same. Its transport has failed once `broken` is set.
+pub fn apart_until(comm: Communicator, broken: Arc<OnceLock<CommError>>) -> Communicator {
+    let tamper = |_: Outgoing<'_>| Ok(());
+    Communicator::over(Arc::new(Tampered { comm, tamper, lacks: 0, apart: Some(broken) }))
 }
 
 struct Tampered<F> {
     comm: Communicator,
     tamper: F,
     lacks: usize,
-    is_apart: bool,
+    /// Ranks share no memory; why the transport has failed.
+    apart: Option<Arc<OnceLock<CommError>>>,
 }
 
 impl<F> Tampered<F> {
     fn shares_memory_with(&self, rank: usize) -> bool {
-        !self.is_apart || rank == self.comm.rank()
+        self.apart.is_none() || rank == self.comm.rank()
     }
 }
 
@@ -128,6 +130,10 @@ unsafe impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transpor
 
     fn poll(&self) {
         self.comm.link().poll();
+    }
+
+    fn broken(&self) -> Option<CommError> {
+        self.apart.as_ref()?.get().cloned()
     }
 
     fn check(&self) -> Result<(), CommError> {

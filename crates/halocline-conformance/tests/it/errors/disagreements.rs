@@ -106,6 +106,41 @@ fn a_neighbour_that_drops_its_end_is_named() {
 }
 
 #[test]
+fn the_result_of_a_round_in_flight_cannot_be_taken() {
+    let is_refused = Barrier::new(2);
+    on_two_ranks(|comm| {
+        let line = NeighborExchange::line(&comm, Arc::new(HostMemory::of(&comm))).unwrap();
+        let start = || line.start(3, Sides::default()).unwrap();
+        // Rank 1 starts it once rank 0 was refused.
+        let early = (comm.rank() == 0).then(start);
+        if let Some(round) = &early {
+            assert!(matches!(round.take(), Err(NeighborError::InFlight { id: 3 })));
+        }
+        is_refused.wait();
+        early.unwrap_or_else(start).wait().unwrap();
+    });
+}
+
+#[test]
+fn the_deadline_of_a_round_names_the_neighbour_that_is_late() {
+    // Rank 1 takes no part, but stays.
+    let is_over = Barrier::new(2);
+    on_two_ranks(|comm| {
+        let late = comm.with_deadline(Some(Duration::from_millis(1)));
+        if comm.rank() == 0 {
+            let line = NeighborExchange::line(&late, Arc::new(HostMemory::of(&comm))).unwrap();
+            let error = line.exchange(5, Sides::default()).unwrap_err();
+            let is_named = |missing: &str| missing.contains("rank 1, its right neighbour");
+            assert!(
+                matches!(&error, NeighborError::Deadline { waiting: 0, id: 5, missing, .. } if is_named(missing)),
+                "{error}"
+            );
+        }
+        is_over.wait();
+    });
+}
+
+#[test]
 fn the_deadline_of_a_sparse_all_to_all_names_the_rank_that_is_late() {
     // Rank 1 takes no part, but stays.
     let is_over = Barrier::new(2);

@@ -2,6 +2,7 @@
 
 use halocline::comm::shm::{Job, JobError};
 use halocline::{Graph, Partition, PartitionError};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::Command;
 
@@ -39,6 +40,21 @@ fn a_job_in_little_memory() {
     allow(Resource::As, "VmSize:", 1 << 18);
     let error = Job::create(Job::MAX_RANKS).err();
     assert!(matches!(&error, Some(JobError::Map(why)) if why.contains("map a peer's memfd")), "{error:?}");
+}
+
+#[test]
+fn a_job_without_descriptors_names_the_call_that_failed() {
+    passes(&mut process_of("errors::limits::a_job_without_a_descriptor"));
+}
+
+#[test]
+#[ignore = "the test above runs it, in a process that may not open more files"]
+fn a_job_without_a_descriptor() {
+    let files = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..files }).unwrap();
+    let error = Job::create(1).err();
+    let what = "create the control memfd";
+    assert_eq!(error, Some(JobError::System { what, errno: Errno::MFILE }));
 }
 
 #[test]

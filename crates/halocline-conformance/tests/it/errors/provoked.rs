@@ -19,6 +19,8 @@ use halocline_comm::{Call, CommError, Endpoint, Segment};
 use halocline_device::sim::{Kernel, Options, Report, World, run};
 use halocline_device::{Priority, ValueOp};
 use halocline_program::cache::{Cache, CacheError};
+use rustix::process::{Signal, getpid, kill_process};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -126,6 +128,47 @@ fn joins_twice() {
     let second = Communicator::init().err();
     assert!(matches!(second, Some(CommError::JoinedTwice)), "{second:?}");
     drop(first);
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named() {
+    let job = Job::create(2).unwrap();
+    let [mut first, mut second] = [0, 1].map(|rank| {
+        let mut command = process_of("errors::provoked::loses_rank_1");
+        job.prepare(rank, &mut command);
+        command
+    });
+    let mut rank_1 = second.stdout(Stdio::null()).spawn().unwrap();
+    passes(&mut first);
+    assert!(!rank_1.wait().unwrap().success());
+}
+
+#[test]
+#[ignore = "the test above runs it, as two ranks of a job"]
+fn loses_rank_1() {
+    let comm = Communicator::init().unwrap();
+    if comm.rank() == 1 {
+        kill_process(getpid(), Signal::KILL).unwrap();
+    }
+    let error = comm.barrier().unwrap_err();
+    let is_named = matches!(&error, CommError::Died { rank: 1, waiting: 0, what } if what == "a barrier");
+    assert!(is_named, "{error}");
+}
+
+#[test]
+fn a_rank_that_ends_before_it_joins_is_named() {
+    let job = Job::create(2).unwrap();
+    let mut command = process_of("errors::provoked::waits_for_rank_1");
+    job.prepare(0, &mut command);
+    job.ended(1);
+    passes(&mut command);
+}
+
+#[test]
+#[ignore = "the test above runs it, as a rank of a job"]
+fn waits_for_rank_1() {
+    let joined = Communicator::init().err();
+    assert!(matches!(joined, Some(CommError::NeverJoined { rank: 1 })), "{joined:?}");
 }
 
 #[test]
@@ -280,14 +323,13 @@ fn ranks_on_devices_of_two_machines_have_no_direct_links() {
         let array = DeviceArray::<u64>::zeros(&device, &[4])?;
         HaloExchange::bind_with(comm, [(&pattern, &array)], &BindOptions::default()).map(drop)
     });
-    let is_typed = |error: &Option<Error>| {
-        matches!(
-            error,
-            Some(Error::Bind(BindError::OtherMachine { device: 0, .. }) | Error::Elsewhere { .. })
-        )
-    };
-    assert!(errors.iter().all(is_typed), "{errors:?}");
-    assert!(!errors.iter().all(|error| matches!(error, Some(Error::Elsewhere { .. }))), "{errors:?}");
+    // Both find it.
+    for (rank, error) in errors.iter().enumerate() {
+        let Some(Error::Bind(BindError::OtherMachine { peer, device: 0 })) = error else {
+            panic!("{errors:?}")
+        };
+        assert_eq!(*peer, 1 - rank, "{errors:?}");
+    }
 }
 
 /// Runs `rank` on two threads.

@@ -4,6 +4,7 @@
 use super::limits::{passes, process_of};
 use super::source::root;
 use halocline::DeviceError;
+use halocline_device::RawStream;
 use halocline_device::cuda::{self, Program};
 use halocline_device::remote::{Allocation, Export, Kind, Refusal};
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ const WRITES: &str = r#"
     #include <stdlib.h>
     static long code(const char *name) { const char *text = getenv(name); return text ? atol(text) : 0; }
     long cuDriverGetVersion(int *version) { *version = 11080; return 0; }
+    long cuStreamGetCtx(long stream, long *context) { *context = stream; return 0; }
     long cuDeviceGetCount(int *count) { *count = 1; return 0; }
     long cuDeviceGetAttribute(int *value, int attribute) { *value = attribute == 75 ? 9 : 0; return 0; }
     long cuPointerGetAttributes(unsigned count, int *attributes, unsigned long **results, unsigned long address) {
@@ -30,18 +32,25 @@ const WRITES: &str = r#"
 
 /// Runs an ignored test of this file with the stubs, in which these functions fail.
 fn with_stubs(test: &str, codes: &[(&str, &str)]) {
+    with_stubs_of_each(test, &[codes]);
+}
+
+/// The same, once for each of several lists of functions.
+fn with_stubs_of_each(test: &str, codes: &[&[(&str, &str)]]) {
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("stub.c"), folder.path().join("libcuda.so.1"));
     std::fs::write(&source, WRITES.to_owned() + &others()).unwrap();
     let compiled =
         Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(&source).status();
     assert!(compiled.expect("these tests need a C compiler, `cc`").success());
-    let mut command = process_of(&format!("errors::stub_driver::{test}"));
-    command
-        .env("LD_LIBRARY_PATH", folder.path())
-        .env("HALOCLINE_NVRTC", &library)
-        .env("HALOCLINE_CACHE", "off");
-    passes(command.envs(codes.iter().copied()));
+    for codes in codes {
+        let mut command = process_of(&format!("errors::stub_driver::{test}"));
+        command
+            .env("LD_LIBRARY_PATH", folder.path())
+            .env("HALOCLINE_NVRTC", &library)
+            .env("HALOCLINE_CACHE", "off");
+        passes(command.envs(codes.iter().copied()));
+    }
 }
 
 /// The other functions that the library looks up.
@@ -118,16 +127,28 @@ fn wrong_kernels() {
 }
 
 #[test]
-fn memory_that_cannot_be_exported_is_refused() {
-    with_stubs(
-        "not_exported",
-        &[("cuMemPoolExportToShareableHandle", "801"), ("cuIpcOpenMemHandle_v2", "208")],
-    );
+fn a_stream_of_another_context_is_refused() {
+    with_stubs("of_another_context", &[]);
 }
 
 #[test]
 #[ignore = "the test above runs it, with a stub of the driver"]
-fn not_exported() {
+fn of_another_context() {
+    // SAFETY: the stub takes any handle.
+    let stream = unsafe { cuda::device(0).unwrap().borrow_stream(RawStream(7)) };
+    assert_eq!(stream.err(), Some(DeviceError::OtherContext { stream: 7, device: 0 }));
+}
+
+#[test]
+fn memory_that_cannot_be_exported_or_opened_is_refused() {
+    let pool = ("cuMemPoolExportToShareableHandle", "801");
+    let codes = ["2", "101", "208", "217", "801"].map(|code| [pool, ("cuIpcOpenMemHandle_v2", code)]);
+    with_stubs_of_each("not_shared", &codes.each_ref().map(|codes| &codes[..]));
+}
+
+#[test]
+#[ignore = "the test above runs it, with a stub of the driver"]
+fn not_shared() {
     let provider = cuda::provider(0).unwrap();
     let of = |kind, bytes| Allocation { base: 4096, bytes, id: 1, device: provider.device(), kind };
     let export = |kind, bytes| provider.export(&of(kind, bytes)).err();
@@ -135,6 +156,13 @@ fn not_exported() {
     assert_eq!(export(Kind::Vmm, 129 << 12), Some(Refusal::TooManyPieces));
     assert_eq!(export(Kind::Pool, 4 << 30), Some(Refusal::DefaultPool));
     assert_eq!(export(Kind::Pool, (4 << 30) + 1), Some(Refusal::TooLarge));
+    let refused = match &*std::env::var("cuIpcOpenMemHandle_v2").unwrap() {
+        "2" => Refusal::OutOfMemory,
+        "101" => Refusal::NoDevice,
+        "208" => Refusal::AlreadyOpen,
+        "217" => Refusal::NoPeerAccess,
+        other => Refusal::Other(other.parse().unwrap()),
+    };
     let opened = provider.open(&of(Kind::Legacy, 1), Export { handle: vec![0; 64], ..Export::default() });
-    assert_eq!(opened.err(), Some(Refusal::AlreadyOpen));
+    assert_eq!(opened.err(), Some(refused));
 }
