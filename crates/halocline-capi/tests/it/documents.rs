@@ -1,19 +1,69 @@
-//! The programs of the guide in C and C++: each is compiled with all warnings as errors, and run.
+//! The blocks of the guide in C, C++, Fortran and CMake: each is compiled with all warnings as errors, and programs are run.
 
-use crate::kokkos;
+mod frames;
+
+use crate::install::{built_by_cmake, installed};
 use crate::programs::{halocline, launched_by, over_mpi_prints};
 use crate::toolchain::{C, CPP, MPICC, MPICXX, here, library, own_file, succeeds};
+use crate::{fortran, install, kokkos};
+use frames::FRAMES;
 use std::fs;
 use std::path::PathBuf;
 
-/// A program of a page.
-struct Program {
+/// Languages of blocks that other tests compile or run, or that are not code.
+const OTHER_LANGUAGES: &[&str] = &["", "bash", "json", "python", "rust", "sh"];
+
+struct Block {
     page: String,
+    language: String,
     source: String,
-    is_cpp: bool,
+    /// It is marked `notest`.
+    is_skipped: bool,
 }
 
-impl Program {
+/// The blocks in C, C++, Fortran and CMake of the README and of the guide, page by page.
+fn blocks() -> Vec<Block> {
+    let repository = here().join("../..");
+    let folders = [repository.join("docs"), repository.join("docs/internals")];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let mut pages: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    pages.push(repository.join("README.md"));
+    pages.sort();
+    let mut blocks = Vec::new();
+    for path in pages {
+        let page = path.file_name().unwrap().to_string_lossy().into_owned();
+        for block in fs::read_to_string(&path).unwrap().split("\n```").skip(1).step_by(2) {
+            let (info, source) = block.split_once('\n').unwrap();
+            let (language, mark) = info.split_once([' ', ',']).unwrap_or((info, ""));
+            if matches!(language, "c" | "cpp" | "fortran" | "cmake") {
+                assert!(matches!(mark, "" | "notest"), "{page}: {info}");
+                let (page, language, source) = (page.clone(), language.to_owned(), format!("{source}\n"));
+                blocks.push(Block { page, language, source, is_skipped: mark == "notest" });
+            } else {
+                assert!(
+                    OTHER_LANGUAGES.contains(&language),
+                    "{page}: no test compiles blocks of `{language}`"
+                );
+            }
+        }
+    }
+    blocks
+}
+
+/// A file that is compiled: a program of a page and the fragments that follow it, or fragments without a program.
+struct Unit {
+    page: String,
+    language: String,
+    source: String,
+    is_program: bool,
+}
+
+impl Unit {
+    fn is_cpp(&self) -> bool {
+        self.language == "cpp"
+    }
+
     fn uses_mpi(&self) -> bool {
         self.source.contains("#include <mpi.h>")
     }
@@ -22,9 +72,9 @@ impl Program {
         self.source.contains("#include <halocline_kokkos.hpp>")
     }
 
-    /// `None` if there is no compiler for it.
+    /// The program, or the object file of fragments; `None` if there is no compiler for it.
     fn compiled(&self) -> Option<PathBuf> {
-        let compiler = match (self.is_cpp, self.uses_mpi()) {
+        let compiler = match (self.is_cpp(), self.uses_mpi()) {
             (false, false) => C,
             (true, false) => CPP,
             (false, true) => MPICC,
@@ -33,78 +83,129 @@ impl Program {
         if !compiler.is_here() {
             return None;
         }
-        let source = own_file(if self.is_cpp { "page.cpp" } else { "page.c" });
+        let source = own_file(if self.is_cpp() { "page.cpp" } else { "page.c" });
         fs::write(&source, &self.source).unwrap();
-        let program = source.with_extension("");
+        let compiled = source.with_extension("");
         let mut compile = compiler.compile();
         // The C++ interface that Open MPI had does not compile without warnings.
-        compile.arg("-DOMPI_SKIP_MPICXX").arg(&source).arg("-o").arg(&program);
-        compile.arg("-L").arg(library()).arg("-lhalocline");
-        if self.uses_kokkos() {
-            compile.args(kokkos::FLAGS);
+        compile.arg("-DOMPI_SKIP_MPICXX").arg(&source).arg("-o").arg(&compiled);
+        if self.is_program {
+            compile.arg("-L").arg(library()).arg("-lhalocline");
+            compile.arg(format!("-Wl,-rpath,{}", library().display()));
+        } else {
+            compile.arg("-c");
         }
-        compile.arg(format!("-Wl,-rpath,{}", library().display()));
         succeeds(&mut compile);
-        Some(program)
+        Some(compiled)
     }
 }
 
-/// The whole programs of the guide: blocks of C and C++ with a `main`. A block marked `notest` needs another library.
-fn programs() -> Vec<Program> {
-    let mut pages: Vec<PathBuf> =
-        fs::read_dir(here().join("../../docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
-    pages.sort();
-    let mut programs = Vec::new();
-    for page in pages {
-        let text = fs::read_to_string(&page).unwrap();
-        for block in text.split("\n```").skip(1).step_by(2) {
-            let (language, source) = block.split_once('\n').unwrap();
-            if matches!(language, "c" | "cpp") && source.contains("int main(") {
-                let page = page.file_name().unwrap().to_string_lossy().into_owned();
-                programs.push(Program { page, source: format!("{source}\n"), is_cpp: language == "cpp" });
-            }
+/// All programs and fragments of the guide.
+fn units() -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::new();
+    let mut frames = FRAMES.iter();
+    let is_compiled = |block: &Block| block.language != "cmake" && !block.is_skipped;
+    for Block { page, language, source, .. } in blocks().into_iter().filter(is_compiled) {
+        let is_program = source.contains("int main(");
+        if is_program {
+            units.push(Unit { page, language, source, is_program });
+            continue;
+        }
+        let frame = frames.next().filter(|frame| frame.0 == page);
+        let (_, opening) = frame.unwrap_or_else(|| panic!("{page}: `FRAMES` lacks a fragment\n{source}"));
+        let closing = if language == "fortran" { "end subroutine\nend module" } else { "}" };
+        let source = format!("{opening}\n{source}{closing}\n");
+        match units.last_mut() {
+            Some(unit) if unit.page == page && !opening.starts_with("#include") => unit.source += &source,
+            _ => units.push(Unit { page, language, source, is_program }),
         }
     }
-    programs
+    assert!(frames.next().is_none(), "`FRAMES` has more fragments than the guide");
+    units
+}
+
+/// The units of these pages, which are the ones that are meant.
+fn units_of(pages: &[&str], are_meant: impl Fn(&Unit) -> bool) -> Vec<Unit> {
+    let units: Vec<Unit> = units().into_iter().filter(|unit| are_meant(unit)).collect();
+    assert_eq!(units.iter().map(|unit| &*unit.page).collect::<Vec<_>>(), pages);
+    units
 }
 
 #[test]
 fn programs_of_the_guide_run_on_two_ranks() {
-    let mut pages = Vec::new();
-    let is_plain = |program: &&Program| !program.uses_mpi() && !program.uses_kokkos();
-    for program in programs().iter().filter(is_plain) {
-        let compiled = program.compiled().unwrap();
-        let printed = launched_by(&halocline(), &compiled, "2");
+    let is_plain = |unit: &Unit| unit.is_program && !unit.uses_mpi() && !unit.uses_kokkos();
+    for program in units_of(&["c.md", "cpp.md", "from-petsc-sf.md"], is_plain) {
+        let printed = launched_by(&halocline(), &program.compiled().unwrap(), "2");
         if program.page == "from-petsc-sf.md" {
             assert_eq!(printed, "[0] sum of squares 17.108152\n");
         }
-        pages.push(program.page.clone());
-    }
-    assert_eq!(pages, ["c.md", "cpp.md", "from-petsc-sf.md"]);
-}
-
-#[test]
-fn programs_of_the_guide_that_use_kokkos_run_on_two_ranks() {
-    let programs = programs();
-    let programs: Vec<&Program> = programs.iter().filter(|program| program.uses_kokkos()).collect();
-    let pages: Vec<&str> = programs.iter().map(|program| program.page.as_str()).collect();
-    assert_eq!(pages, ["kokkos.md"]);
-    for program in programs.into_iter().filter(|_| kokkos::is_here()) {
-        launched_by(&halocline(), &program.compiled().unwrap(), "2");
     }
 }
 
 /// The exchange by hand, and both programs that replace one.
 #[test]
 fn programs_of_the_guide_that_use_mpi_print_the_same() {
-    let programs = programs();
-    let programs: Vec<&Program> = programs.iter().filter(|program| program.uses_mpi()).collect();
-    let pages: Vec<&str> = programs.iter().map(|program| program.page.as_str()).collect();
-    assert_eq!(pages, ["from-ghex-cpp.md", "from-mpi.md", "from-mpi.md"]);
-    for program in programs {
+    let use_mpi = |unit: &Unit| unit.is_program && unit.uses_mpi();
+    for program in units_of(&["from-ghex-cpp.md", "from-mpi.md", "from-mpi.md"], use_mpi) {
         let Some(compiled) = program.compiled() else { continue };
         let printed = over_mpi_prints(&[compiled.as_os_str()], "4");
         assert_eq!(printed, "sum of squares 2028.167196\n", "{}", program.page);
     }
+}
+
+#[test]
+fn fragments_of_pages_without_their_program_compile() {
+    let are_alone = |unit: &Unit| !unit.is_program && unit.language != "fortran";
+    for fragments in units_of(&["assembling.md", "c.md", "dace.md", "measuring.md", "programs.md"], are_alone)
+    {
+        fragments.compiled();
+    }
+}
+
+#[test]
+fn fragments_in_fortran_compile() {
+    for fragments in units_of(&["fortran.md"], |unit| unit.language == "fortran") {
+        if fortran::is_here() && install::has_mpi_of_fortran() {
+            fortran::check(&fragments.source);
+        }
+    }
+}
+
+#[test]
+fn only_the_programs_of_other_libraries_are_skipped() {
+    let skipped: Vec<Block> = blocks().into_iter().filter(|block| block.is_skipped).collect();
+    let lines: Vec<_> =
+        skipped.iter().map(|block| (&*block.page, block.source.lines().next().unwrap())).collect();
+    let of_others = [
+        ("from-ghex-cpp.md", "#include <ghex/communication_object.hpp>"),
+        ("from-petsc-sf.md", "#include <petscsf.h>"),
+    ];
+    assert_eq!(lines, of_others);
+}
+
+#[test]
+fn cmake_files_of_the_guide_build_the_programs_of_their_pages() {
+    // The page and what has to follow its file here.
+    let pages = [("c.md", ""), ("kokkos.md", kokkos::CMAKE_CORRECTION)];
+    let files: Vec<Block> = blocks().into_iter().filter(|block| block.language == "cmake").collect();
+    assert_eq!(files.iter().map(|file| &*file.page).collect::<Vec<_>>(), pages.map(|(page, _)| page));
+    if !install::is_here("cmake") {
+        return;
+    }
+    let (units, prefix) = (units(), installed());
+    for (file, (page, correction)) in files.iter().zip(pages) {
+        let program = units.iter().find(|unit| unit.page == page && unit.is_program).unwrap();
+        if program.uses_kokkos() && !kokkos::is_here() {
+            continue;
+        }
+        let folder = own_file("page");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("CMakeLists.txt"), format!("{}{correction}", file.source)).unwrap();
+        fs::write(folder.join(if program.is_cpp() { "heat.cpp" } else { "heat.c" }), &program.source)
+            .unwrap();
+        let warnings = ["C", "CXX"].map(|of| format!("CMAKE_{of}_FLAGS=-Wall -Wextra -Wpedantic -Werror"));
+        let build = built_by_cmake(&folder, &prefix, &warnings);
+        launched_by(&prefix.join("bin/halocline"), &build.join("heat"), "2");
+    }
+    fs::remove_dir_all(prefix).unwrap();
 }

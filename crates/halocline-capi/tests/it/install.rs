@@ -29,11 +29,17 @@ fn examples() -> PathBuf {
 
 /// Builds the examples outside the repository as a user does, with options of their project, and returns the build folder.
 pub(crate) fn build_examples(prefix: &Path, options: &[&str]) -> PathBuf {
+    let options: Vec<String> = options.iter().map(|option| format!("{option}=ON")).collect();
+    built_by_cmake(&examples(), prefix, &options)
+}
+
+/// Builds a CMake project with these variables against the installed library, and returns the build folder.
+pub(crate) fn built_by_cmake(project: &Path, prefix: &Path, variables: &[String]) -> PathBuf {
     let build = own_file("build");
     let mut configure = Command::new("cmake");
-    configure.arg("-S").arg(examples()).arg("-B").arg(&build);
+    configure.arg("-S").arg(project).arg("-B").arg(&build);
     configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
-    configure.args(options.iter().map(|option| format!("-D{option}=ON")));
+    configure.args(variables.iter().map(|variable| format!("-D{variable}")));
     succeeds(&mut configure);
     succeeds(Command::new("cmake").arg("--build").arg(&build).args(["--parallel", "4"]));
     build
@@ -107,7 +113,7 @@ fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
 }
 
 /// Whether the modules of MPI are installed for Fortran.
-fn has_mpi_of_fortran() -> bool {
+pub(crate) fn has_mpi_of_fortran() -> bool {
     let source = own_file("uses_mpi.f90");
     fs::write(&source, "program p\nuse mpi_f08\nend program\n").unwrap();
     let compiled =

@@ -1,0 +1,83 @@
+//! Declarations around the fragments of the guide.
+
+/// For each fragment of the guide, in the order of the pages: its page, and the text before it, which opens a function. The text declares
+/// what the fragment uses and its page does not show. Text that begins with `#include` begins a file; other text follows the
+/// program of the page.
+pub(super) const FRAMES: &[(&str, &str)] = &[
+    (
+        "assembling.md",
+        "#include <halocline.h>\nvoid check(halocline_status);\nvoid reduce(halocline_halo_exchange halo) {",
+    ),
+    (
+        "c.md",
+        "void of_memory(double *t, const ptrdiff_t *strides, halocline_layout layout, halocline_field field) {",
+    ),
+    (
+        "c.md",
+        "void in_stream_order(halocline_halo_exchange halo, halocline_pending pending, void *cuda_stream) {",
+    ),
+    (
+        "c.md",
+        "#include <halocline.h>\n#include <mpi.h>\nvoid check(halocline_status);\nvoid with_mpi(halocline_comm comm) {",
+    ),
+    ("cpp.md", "void of_memory(std::size_t nx, std::size_t ny) {"),
+    (
+        "cpp.md",
+        "void of_mesh(const halocline::comm &comm, std::size_t vertices, const std::vector<std::uint32_t> &triangles) {",
+    ),
+    ("dace.md", DACE_BEGIN),
+    ("dace.md", "void end(state *__state, void *__dace_current_stream) {"),
+    ("fortran.md", FORTRAN_GRID),
+    ("fortran.md", FORTRAN_MESH),
+    (
+        "kokkos.md",
+        "void packets(const halocline::comm &comm, const halocline::kokkos::stream<view> &stream,
+                      const Kokkos::View<double *> &message) {",
+    ),
+    (
+        "kokkos.md",
+        "void pull(const halocline::comm &comm, const halocline::pattern &pattern, const halocline::kokkos::array<view> &t) {",
+    ),
+    (
+        "measuring.md",
+        "#include <halocline.h>\nvoid check(halocline_status);\nvoid trace(halocline_comm comm, halocline_halo_exchange halo) {",
+    ),
+    (
+        "programs.md",
+        "#include <halocline.h>\nvoid check(halocline_status);\nvoid call(double *memory, int steps, halocline_halo_exchange halo) {",
+    ),
+];
+
+/// What DaCe declares in a tasklet of `examples/dace`.
+const DACE_BEGIN: &str = "#include <halocline.hpp>
+struct state { halocline_pending begun; };
+void begin(state *__state, std::uint64_t exchange, void *__dace_current_stream) {";
+
+const FORTRAN_GRID: &str = "module of_grid
+use halocline
+implicit none
+type(halocline_comm) :: comm
+type(halocline_decomposition) :: blocks
+type(halocline_pattern) :: pattern
+type(halocline_domain) :: domain
+type(halocline_field) :: field
+type(halocline_halo_exchange) :: halo
+type(halocline_pending) :: pending
+integer(c_size_t) :: ranks
+integer(c_int32_t) :: status
+integer :: step
+contains
+subroutine exchange()";
+
+const FORTRAN_MESH: &str = "module of_mesh
+use of_grid
+use halocline_meshes
+implicit none
+type(halocline_mesh) :: mesh
+type(halocline_partition) :: partition
+type(halocline_mesh_halos) :: halos
+integer(c_size_t) :: vertices, triangles, levels, rank, room, count, owned
+integer(c_int32_t), allocatable :: corners(:)
+integer(c_int64_t), allocatable :: ids(:)
+contains
+subroutine make_field()";
