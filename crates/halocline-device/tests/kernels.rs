@@ -1,8 +1,8 @@
-//! Compiles every kernel of every crate for every supported architecture, a test each and to PTX: `tools/test` makes PTX alone. Needs NVRTC but no GPU.
-//! `HALOCLINE_TEST_NVRTC` names the library, as `tools/test` sets it; otherwise the test uses an installed
-//! one, or prints that it is skipped.
+//! Compiles every kernel of every crate, all `*.cu` and [`COPY_KERNELS`], for every supported architecture and to PTX, a test
+//! each: `tools/test` makes PTX alone. Needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names the library, as `tools/test` sets it;
+//! otherwise the test uses an installed one, or prints that it is skipped.
 
-use halocline_device::cuda::{Compiled, Compiler};
+use halocline_device::cuda::{COPY_KERNELS, Compiled, Compiler};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -46,12 +46,15 @@ fn compiler() -> Option<&'static Compiler> {
 fn compiled_for(capability: u32) -> Vec<(String, Compiled)> {
     let Some(compiler) = compiler() else { return Vec::new() };
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it is among the others");
-    let sources = kernels_in(crates);
-    assert!(sources.len() >= 7, "not all are found: {sources:?}");
+    let files = kernels_in(crates);
+    assert!(files.len() >= 6, "not all are found: {files:?}");
     let mut all = Vec::new();
-    for path in sources {
-        let source = std::fs::read_to_string(&path).expect("a file");
+    let read = |path: &PathBuf| {
         let name = path.strip_prefix(crates).expect("found there").display().to_string();
+        (name, std::fs::read_to_string(path).expect("a file"))
+    };
+    let copy = ("cuda/copy".to_owned(), COPY_KERNELS.to_owned());
+    for (name, source) in files.iter().map(read).chain([copy]) {
         let parts: &[&[&str]] = if source.contains(BASED) { &[&[], &["-DHALOCLINE_BASED"]] } else { &[&[]] };
         for options in parts {
             let compiled = compiler.compile(&name, &source, options, capability);

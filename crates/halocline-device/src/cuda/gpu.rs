@@ -239,7 +239,7 @@ impl CudaDriver {
             return Ok(kernels);
         }
         let compiler = super::Compiler::load_for(self.version()?)?;
-        let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
+        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, &[], self.capability()?)?;
         let module = Module::load(self, &compiled)?;
         let kernels = CopyKernels {
             plain: [module.function("halocline_copy")?, module.function("halocline_copy_counted")?],
@@ -257,7 +257,7 @@ impl CudaDriver {
         }
         let compiler = super::Compiler::load_for(self.version()?)?;
         let options = ["-DHALOCLINE_BASED"];
-        let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &options, self.capability()?)?;
+        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, &options, self.capability()?)?;
         let module = Module::load(self, &compiled)?;
         let kernels =
             [module.function("halocline_copy_based")?, module.function("halocline_copy_based_counted")?];

@@ -1,7 +1,7 @@
 //! GPUs, through the CUDA driver, which is loaded at run time. Without CUDA this crate builds and runs, and
 //! opening a GPU returns the reason.
 //!
-//! [`device`] opens a GPU. Kernels (`copy.cu`) execute copy tables; NVRTC ([`Compiler`]) compiles them when
+//! [`device`] opens a GPU. Kernels (folder `copy`) execute copy tables; NVRTC ([`Compiler`]) compiles them when
 //! the first table is uploaded, and they are cached on disk ([`cache_directory`]). A [`Program`] is a set
 //! of custom kernels. `docs/internals/device-engine.md` explains the design.
 //!
@@ -39,8 +39,20 @@ use crate::error::DeviceError;
 use std::ffi::c_char;
 use std::sync::Arc;
 
+/// Joins files to one source, whose errors name these files and their lines.
+macro_rules! joined {
+    ($($file:literal),* $(,)?) => { concat!($("#line 1 \"", $file, "\"\n", include_str!($file)),*) };
+}
+
 /// The kernels of copy tables, as CUDA C++.
-pub const COPY_KERNELS: &str = include_str!("copy.cu");
+pub const COPY_KERNELS: &str = joined![
+    "copy/table.cuh",
+    "copy/memory.cuh",
+    "copy/waits.cuh",
+    "copy/units.cuh",
+    "copy/slots.cuh",
+    "copy/kernels.cuh",
+];
 
 /// The GPU with an ordinal (as `CUDA_VISIBLE_DEVICES` leaves them, from 0). May block for a second, the first time.
 pub fn device(ordinal: u32) -> Result<Device, DeviceError> {

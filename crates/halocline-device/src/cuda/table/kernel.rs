@@ -1,4 +1,4 @@
-//! The form of a table that the kernel reads, in memory and as its argument: `copy.cu` has the same structures.
+//! The form of a table that the kernel reads, in memory and as its argument: `copy/table.cuh` has the same structures.
 
 use super::nest::Region;
 use super::{Cut, Piece, Tied};

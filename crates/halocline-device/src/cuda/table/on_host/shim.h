@@ -1,4 +1,4 @@
-// Definitions that the GPU compiler has and a host compiler lacks; prepended to `copy.cu` for `machine.cc`.
+// Definitions that the GPU compiler has and a host compiler lacks; prepended to the copy kernels for `machine.cc`.
 
 struct Index { unsigned x, y, z; };
 extern Index threadIdx, blockIdx, gridDim;
