@@ -2,13 +2,12 @@
 
 use super::api::{WordOp, capture, code};
 use super::context::Primary;
+use super::copy_table::CopyTable;
 use super::gpu::{CudaDriver, ENABLED, events};
-use super::module::Function;
-use super::table::{Argument, Bases, Cut, Kind, THREADS};
 use crate::deferred_free;
 use crate::driver::{
-    Address, Base, Capture, Connection, Driver, Epoch, MOST_COUNTED_BLOCKS, MemorySpace, Place, Priority,
-    RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+    Address, Capture, Connection, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable,
+    TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
@@ -16,44 +15,7 @@ use crate::tuning::Tuning;
 use std::any::Any;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
-
-/// An uploaded table.
-struct CudaTable {
-    device: u32,
-    /// Its memory on the device.
-    base: Address,
-    /// Of each work, with the blocks of a launch.
-    works: Vec<(Argument, c_uint)>,
-    bases: Vec<Base>,
-    /// For an epoch that the launch gives, and for one that a counter gives.
-    kernels: [Function; 2],
-    waiting_blocks: u32,
-    launches: AtomicUsize,
-}
-
-impl CudaTable {
-    /// Whether a counter can give the epoch of a launch.
-    fn check_counted(&self, device: u32) -> Result<(), DeviceError> {
-        let refused = |what| {
-            let (call, code) = ("cuLaunchKernel", code::INVALID_VALUE);
-            Err(DeviceError::Refused { device, call, code, what })
-        };
-        let (argument, blocks) = self.works[0];
-        if blocks > MOST_COUNTED_BLOCKS {
-            return refused(format!(
-                "a counter of epochs counts {MOST_COUNTED_BLOCKS} blocks at most, not {blocks}"
-            ));
-        }
-        if self.works.len() > 1 && !argument.has_odd() {
-            return refused(
-                "a launch in a graph needs works of one shape for even and odd epochs".to_owned(),
-            );
-        }
-        Ok(())
-    }
-}
 
 /// Flags of the driver API.
 const EVENT_DISABLE_TIMING: c_uint = 2;
@@ -467,58 +429,17 @@ unsafe impl Driver for CudaDriver {
 
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
         let _current = self.enter_beside_captures()?;
-        let of = (self.multiprocessors, &Tuning::HOPPER);
-        let cut = |at| Cut::of_work((works, at), of, |address, bytes| self.reach(address, bytes));
-        let cuts = (0..works.len()).map(cut).collect::<Result<Vec<_>, _>>()?;
-        let kernels = match cuts[0].kind() {
-            Kind::Plain => self.kernels()?.plain,
-            Kind::Ll => self.kernels()?.ll,
-            Kind::Based => self.based_kernels()?,
-        };
-        let blocks: Vec<c_uint> = cuts.iter().map(Cut::blocks).collect();
-        let waiting_blocks = cuts.iter().map(Cut::waiting_blocks).max().unwrap_or(0);
-        let (size, mut base) = (cuts.iter().map(Cut::size).sum::<usize>(), 0);
-        let result = (self.api.allocate)(&mut base, size.max(1));
-        self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), size)?;
-        let (bytes, arguments) = Cut::lay_out(cuts, base);
-        assert!(bytes.len() <= size, "a table of {} bytes in {size}", bytes.len());
-        let table = CudaTable {
-            device: self.ordinal,
-            base,
-            works: arguments.into_iter().zip(blocks).collect(),
-            bases: works[0].bases.to_vec(),
-            kernels,
-            waiting_blocks,
-            launches: AtomicUsize::new(0),
-        };
-        // SAFETY: `cuMemAlloc` returned `size` bytes at `base`, and `bytes` has no more. Nothing else uses
-        // them yet.
-        if let Err(error) = unsafe { self.fill(base, &bytes) } {
-            let primary = Arc::clone(&self.primary);
-            deferred_free::queue(move || {
-                if let Ok(_current) = primary.make_current_beside_captures() {
-                    // SAFETY: `cuMemAlloc` returned `base`, and nothing else uses it. `fill` has waited for
-                    // its copy, unless the device has failed and executes nothing. The result of the call
-                    // is ignored, because the failure of `fill` is returned.
-                    unsafe { (primary.api.free)(base) };
-                }
-            });
-            return Err(error);
-        }
-        Ok(RawTable(Box::into_raw(Box::new(table)).expose_provenance()))
+        CopyTable::upload(self, works).map(CopyTable::into_handle)
     }
 
     unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {
-        // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it. So it is the
-        // address of a `CudaTable` in a `Box`, which only `drop_table` frees.
-        unsafe { &*std::ptr::with_exposed_provenance::<CudaTable>(table.0) }.waiting_blocks
+        // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it.
+        unsafe { CopyTable::at(table) }.waiting_blocks
     }
 
     unsafe fn drop_table(&self, table: RawTable) {
-        let table = std::ptr::with_exposed_provenance_mut::<CudaTable>(table.0);
-        // SAFETY: the caller promises that `upload` returned the handle, as `Box::into_raw` of a
-        // `CudaTable`, and that nothing uses it afterwards.
-        let table = unsafe { Box::from_raw(table) };
+        // SAFETY: the caller promises that `upload` gave the handle and that nothing uses it afterwards.
+        let table = unsafe { CopyTable::from_handle(table) };
         // SAFETY: `upload` allocated `table.base`. The caller promises that no launch of the table is unfinished.
         self.last("cuMemFree", || unsafe { (self.api.free)(table.base) });
     }
@@ -531,47 +452,9 @@ unsafe impl Driver for CudaDriver {
         bases: &[Address],
     ) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        let handle = table.0;
-        // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it. So it is the
-        // address of a `CudaTable` in a `Box`, which only `drop_table` frees.
-        let table = unsafe { &*std::ptr::with_exposed_provenance::<CudaTable>(handle) };
-        if table.device != self.ordinal {
-            let (actual, device) = (table.device, self.ordinal);
-            return Err(DeviceError::OtherDevice { what: "copy table", handle, actual, device });
-        }
-        let (of, kernel) = match epoch {
-            Epoch::Given(epoch) => ((epoch % table.works.len() as u64) as usize, table.kernels[0]),
-            Epoch::Counted(_) => (0, table.kernels[1]),
-        };
-        let (argument, blocks) = table.works[of];
-        if blocks == 0 {
-            return Ok(());
-        }
-        let mut epoch = match epoch {
-            Epoch::Given(epoch) => epoch,
-            Epoch::Counted(counter) => {
-                self.reach_word(counter)?;
-                table.check_counted(self.ordinal)?;
-                counter
-            }
-        };
-        let fits = bases.len() == table.bases.len()
-            && table.bases.iter().zip(bases).all(|(base, &at)| base.fits(at));
-        if !fits {
-            let what = format!("copy table {handle:#x} has other bases than {bases:x?}");
-            let (call, code, device) = ("cuLaunchKernel", code::INVALID_VALUE, self.ordinal);
-            return Err(DeviceError::Refused { device, call, code, what });
-        }
-        let launch = table.launches.fetch_add(1, Ordering::Relaxed);
-        let mut argument = argument.of_launch(launch);
-        let mut bases = Bases::new(&table.bases, bases);
-        let arguments: [*mut c_void; 3] =
-            [(&raw mut argument).cast(), (&raw mut epoch).cast(), (&raw mut bases).cast()];
-        // SAFETY: the kernel takes an `Argument`, an epoch or the address of a counter, and bases if its table has some, at which
-        // `arguments` points; CUDA copies them during the call. `reach_word` has checked that this device reaches the counter, which the
-        // caller keeps valid. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is over, and
-        // of the memory of the table, which the caller keeps valid until then. The module of the kernel is held by `self.kernels`.
-        unsafe { kernel.launch(self, stream, [blocks, 1, 1], [THREADS, 1, 1], &arguments) }
+        // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it, that the stream lives, and
+        // that the memory of the table and the counter stay valid until the launch is over.
+        unsafe { CopyTable::at(table).launch(self, stream, epoch, bases) }
     }
 }
 

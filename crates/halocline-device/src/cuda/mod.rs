@@ -13,6 +13,7 @@
 mod api;
 mod cache;
 mod context;
+mod copy_table;
 mod driver;
 mod gpu;
 mod inventory;
