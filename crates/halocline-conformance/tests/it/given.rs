@@ -1,7 +1,7 @@
 //! Fields that are given to each exchange, on simulated devices: eagerly and in graphs, between ranks that share a device, have one each, or
 //! pretend to be processes. Correct under every seed; without a piece of order, a seed finds that.
 
-use super::graphs::{End, PUSH, Setting};
+use super::graphs::end::{End, PUSH, Setting};
 use halocline::device::sim::{Options, World, explore, run};
 use halocline::{
     BindOptions, Cause, Communicator, Cut, Difference, Error, Field, Pattern, PatternLinks, TestOptions,

@@ -1,35 +1,22 @@
 //! Exchanges that are captured into graphs, on simulated devices: launched again and again, between exchanges that are begun by calls.
 
-use halocline::device::sim::{Graph, Kernel, Options, Report, World, explore, run};
-use halocline::device::{Address, Priority, ValueOp};
+pub(super) mod end;
+
+use end::{End, OWNED, PUSH, Setting, value};
+use halocline::device::sim::{Kernel, Options, Report, World, explore, run};
+use halocline::device::{Priority, ValueOp};
 use halocline::{
-    BindOptions, Cause, Communicator, Cut, Decomposed, Device, DeviceArray, Error, Field, Halo, HaloExchange,
-    LinkChoice, Ll, Pattern, RegularGrid, Stream, TestOptions,
+    BindOptions, Cause, Communicator, Cut, Error, Field, Halo, HaloExchange, LinkChoice, Ll, Pattern,
 };
-use halocline_conformance::numbers::{Numbers, mix};
+use halocline_conformance::numbers::Numbers;
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::devices;
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Seeds under which programs pass, and within which those without a piece of order fail.
 const SEEDS: u64 = 60;
 const ENOUGH: u64 = 1000;
-
-/// Owned cells of a rank, between two halo cells.
-const OWNED: usize = 3;
-
-#[derive(Clone, Copy)]
-pub(super) struct Setting {
-    pub(super) options: fn(BindOptions) -> BindOptions,
-    pub(super) inline: bool,
-    pub(super) cut: Option<Cut>,
-}
-
-pub(super) const PUSH: Setting = Setting { options: |options| options, inline: true, cut: None };
 
 fn settings() -> impl Iterator<Item = Setting> {
     let paths: [fn(BindOptions) -> BindOptions; 3] = [
@@ -44,136 +31,6 @@ fn settings() -> impl Iterator<Item = Setting> {
 fn under(seeds: u64, setting: Setting, program: fn(&World, &Communicator, Setting) -> Outcome) {
     let options = Options { depth: 4096, steps: 400_000, ..options() };
     explore(0..seeds, &options, |world| run_ranks(world, 2, |comm| program(world, comm, setting)));
-}
-
-/// One rank of a periodic line, on a device of its own, with some sets of one field each.
-pub(super) struct End {
-    world: World,
-    pub(super) device: Device,
-    pub(super) stream: Stream,
-    rank: u64,
-    cells: u64,
-    pub(super) pattern: Pattern,
-    pub(super) fields: Vec<DeviceArray<u64>>,
-    /// The exchanges for which fields were filled, and those after which they were checked.
-    filled: Arc<AtomicU64>,
-    pub(super) checked: Arc<AtomicU64>,
-}
-
-fn value(step: u64, cell: u64) -> u64 {
-    mix(step ^ mix(cell))
-}
-
-impl End {
-    pub(super) fn new(world: &World, comm: &Communicator, fields: usize) -> Result<Self, Trouble> {
-        Self::on(&devices(world, 2)?[comm.rank()], world, comm, fields)
-    }
-
-    /// On this device.
-    pub(super) fn on(
-        device: &Device,
-        world: &World,
-        comm: &Communicator,
-        fields: usize,
-    ) -> Result<Self, Trouble> {
-        let cells = OWNED * comm.size();
-        let pattern = RegularGrid::new([cells]).periodic([true]).decompose(comm.size())?.pattern(comm, 1)?;
-        let fields = (0..fields).map(|_| DeviceArray::zeros(device, &[OWNED + 2]));
-        Ok(Self {
-            world: world.clone(),
-            stream: device.stream(Priority::Normal)?,
-            fields: fields.collect::<Result<_, _>>()?,
-            device: device.clone(),
-            rank: comm.rank() as u64,
-            cells: cells as u64,
-            pattern,
-            filled: Arc::default(),
-            checked: Arc::default(),
-        })
-    }
-
-    /// Binds each field as a set of its own.
-    fn bind(&self, comm: &Communicator, setting: Setting) -> Result<HaloExchange, Error> {
-        self.bind_some(comm, setting, 0..self.fields.len())
-    }
-
-    fn bind_some(
-        &self,
-        comm: &Communicator,
-        setting: Setting,
-        fields: Range<usize>,
-    ) -> Result<HaloExchange, Error> {
-        let sets: Vec<[(&Pattern, &Field); 1]> =
-            self.fields[fields].iter().map(|field| [(&self.pattern, &**field)]).collect();
-        let options = (setting.options)(BindOptions::default().inline(setting.inline));
-        let options = options.for_tests(TestOptions { cut: setting.cut, ..TestOptions::default() });
-        HaloExchange::bind_alternatives(comm, &sets, &options)
-    }
-
-    /// The global cell at a place of the array.
-    fn cell(&self, at: usize) -> u64 {
-        (self.rank * OWNED as u64 + self.cells + at as u64 - 1) % self.cells
-    }
-
-    fn at(&self, field: usize, at: usize) -> Address {
-        self.fields[field].address() + 8 * at as Address
-    }
-
-    /// Gives a stream new values of the owned cells. In a graph they are new at each launch.
-    pub(super) fn fill(&self, field: usize, stream: &Stream) -> Outcome {
-        self.fill_by(field, stream, 1)
-    }
-
-    /// Fills a field with the values of the same step as the next one.
-    fn fill_again(&self, field: usize, stream: &Stream) -> Outcome {
-        self.fill_by(field, stream, 0)
-    }
-
-    fn fill_by(&self, field: usize, stream: &Stream, steps: u64) -> Outcome {
-        let owned: Vec<(Address, u64)> = (1..=OWNED).map(|at| (self.at(field, at), self.cell(at))).collect();
-        let filled = Arc::clone(&self.filled);
-        let kernel = Kernel::new("fill").writes(self.at(field, 1), 8 * OWNED).body(move |memory| {
-            let step = filled.fetch_add(steps, Ordering::Relaxed);
-            owned.iter().for_each(|&(at, cell)| memory.write(at, value(step, cell)));
-        });
-        Ok(self.world.launch(stream, kernel)?)
-    }
-
-    /// Gives a stream a check of all cells.
-    pub(super) fn check(&self, field: usize, stream: &Stream) -> Outcome {
-        self.check_by(field, stream, 1)
-    }
-
-    /// Checks a field for the values of the same step as the next one.
-    fn check_again(&self, field: usize, stream: &Stream) -> Outcome {
-        self.check_by(field, stream, 0)
-    }
-
-    fn check_by(&self, field: usize, stream: &Stream, steps: u64) -> Outcome {
-        let all: Vec<(Address, u64)> = (0..OWNED + 2).map(|at| (self.at(field, at), self.cell(at))).collect();
-        let checked = Arc::clone(&self.checked);
-        let kernel = Kernel::new("check").reads(self.at(field, 0), 8 * (OWNED + 2)).body(move |memory| {
-            let step = checked.fetch_add(steps, Ordering::Relaxed);
-            for &(at, cell) in &all {
-                assert_eq!(memory.read(at), value(step, cell), "step {step}, cell {cell}");
-            }
-        });
-        Ok(self.world.launch(stream, kernel)?)
-    }
-
-    /// Fill, exchange, check.
-    fn step(&self, halo: &HaloExchange, set: usize) -> Outcome {
-        self.fill(set, &self.stream)?;
-        halo.begin().set(set).after(&[&self.stream]).schedule()?.schedule_wait(&self.stream)?;
-        self.check(set, &self.stream)
-    }
-
-    pub(super) fn capture(&self, work: impl FnOnce() -> Outcome) -> Result<Graph, Trouble> {
-        self.world.begin_capture(&self.stream)?;
-        let done = work();
-        let graph = self.world.end_capture(&self.stream)?;
-        done.map(|()| graph)
-    }
 }
 
 /// Twelve exchanges. Each rank makes some by calls and some by graphs of one or two, as it likes; the sets alternate.

@@ -1,5 +1,6 @@
 mod devices;
 mod faults;
+mod refusals;
 
 use super::*;
 use crate::memory_resource::{Buffer, HostMemory};
@@ -18,6 +19,18 @@ fn on_ranks<T: Send>(size: usize, body: impl Fn(Communicator) -> T + Sync) -> Ve
 
 fn host(comm: &Communicator) -> Arc<dyn MemoryResource> {
     Arc::new(HostMemory::of(comm))
+}
+
+fn new(
+    comm: &Communicator,
+    sources: &[usize],
+    destinations: &[usize],
+) -> Result<SparseAlltoall, SparseError> {
+    SparseAlltoall::new(comm, sources, destinations, host(comm))
+}
+
+fn text<T>(result: Result<T, SparseError>) -> String {
+    result.err().map_or_else(|| "no error".to_owned(), |error| error.to_string())
 }
 
 /// The bytes of packet `number` from one rank to another: some small, some that are mapped, one empty, one absent.
