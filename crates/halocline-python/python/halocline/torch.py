@@ -13,22 +13,10 @@ All ranks take part in each forward and in each backward pass, in one order: see
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any, overload
 
-from . import (
-    Communicator,
-    Field,
-    HaloError,
-    HaloTypeError,
-    HaloValueError,
-    InFlightError,
-    Pattern,
-    PatternLinks,
-    zeros,
-)
-from . import HaloExchange as BoundExchange
+from . import Communicator, Field, HaloError, HaloTypeError, HaloValueError, Pattern, PatternLinks
 from ._arguments import listed, whole
 from ._torch_check import Check
 
@@ -39,6 +27,8 @@ except ModuleNotFoundError:
     raise ModuleNotFoundError("halocline.torch needs PyTorch 2.3 or later: pip install torch", name="torch") from None
 if not hasattr(torch.compiler, "is_compiling"):
     raise ImportError(f"halocline.torch needs PyTorch 2.3 or later, this is {torch.__version__}: pip install --upgrade torch", name="torch")
+
+from ._torch_fields import RAW, Bound, Slot, checked_field, numpy_type, wide_type  # noqa: E402
 
 __all__ = ["HaloExchange"]
 
@@ -98,11 +88,11 @@ class HaloExchange:
         comm.agree(refusal)
         self._comm = comm
         self._options: dict[str, Any] = {"link": link, "deadline": deadline, "name": name, "checked": checked}
-        self._slots = [[_Slot(pattern, domain) for domain in pattern.domains] for pattern in self._patterns]
+        self._slots = [[Slot(pattern, domain) for domain in pattern.domains] for pattern in self._patterns]
         self._one_domain = all(len(slots) == 1 for slots in self._slots)
         # Slots of so many fields of the only pattern.
-        self._repeated: dict[int, tuple[_Slot, ...]] = {}
-        self._bound: dict[Any, _Bound] = {}
+        self._repeated: dict[int, tuple[Slot, ...]] = {}
+        self._bound: dict[Any, Bound] = {}
         self._links: PatternLinks | None = None
         if checked is None:
             checked = os.environ.get("HALOCLINE_CHECK", "").strip().lower() in ("on", "1", "yes", "true")
@@ -188,7 +178,7 @@ class HaloExchange:
         if not self._only and count != len(self._patterns):
             raise HaloValueError(f"fields: {count} are given for {len(self._patterns)} patterns; give one for each pattern")
 
-    def _slots_of(self, count: int) -> tuple[_Slot, ...]:
+    def _slots_of(self, count: int) -> tuple[Slot, ...]:
         slots = self._repeated.get(count)
         if slots is None:
             self._check_count(count)
@@ -196,30 +186,30 @@ class HaloExchange:
             slots = self._repeated[count] = flat * count if self._only else flat
         return slots
 
-    def _bound_to(self, slots: tuple[_Slot, ...], tensors: Sequence[Tensor], *, wide: bool) -> _Bound:
+    def _bound_to(self, slots: tuple[Slot, ...], tensors: Sequence[Tensor], *, wide: bool) -> Bound:
         """The buffers for such tensors. ``wide``: of element types that have a sum."""
         key = (slots, wide, *[(tensor.dtype, tensor.shape, tensor.device, tensor.layout) for tensor in tensors])
         bound = self._bound.get(key)
         if bound is None:
-            fields = [_checked_field(at, *given, self._axes) for at, given in enumerate(zip(slots, tensors))]
-            types = tuple(_wide(tensor.dtype) if wide else tensor.dtype for tensor in tensors)
+            fields = [checked_field(at, *given, self._axes) for at, given in enumerate(zip(slots, tensors))]
+            types = tuple(wide_type(tensor.dtype) if wide else tensor.dtype for tensor in tensors)
             if wide and types == tuple(tensor.dtype for tensor in tensors):
                 # The same memory and links as those of an exchange.
                 bound = self._bound_to(slots, tensors, wide=False)
             else:
-                bound = _Bound(self, slots, fields, tensors, types)
+                bound = Bound(self._comm, self._options, slots, fields, tensors, types)
             self._bound[key] = bound
         return bound
 
-    def _exchange_in_place(self, slots: tuple[_Slot, ...], tensors: Sequence[Tensor]) -> None:
+    def _exchange_in_place(self, slots: tuple[Slot, ...], tensors: Sequence[Tensor]) -> None:
         fields = []
         for at, (slot, tensor) in enumerate(zip(slots, tensors)):
-            axes = _checked_field(at, slot, tensor, self._axes)
+            axes = checked_field(at, slot, tensor, self._axes)
             if tensor.device.type != "cpu":
                 raise HaloTypeError(f"fields[{at}]: a tensor of {tensor.device} cannot be exchanged in place; {_OUT_OF_PLACE}")
             plain = tensor.detach()
-            if _numpy_type(tensor.dtype) is None:
-                plain = plain.view(_RAW[tensor.element_size()])
+            if numpy_type(tensor.dtype) is None:
+                plain = plain.view(RAW[tensor.element_size()])
             fields.append((slot.pattern, Field(plain, domain=slot.domain, axes=axes)))
         if self._links is None:
             link = self._options["link"]
@@ -228,138 +218,15 @@ class HaloExchange:
         self._links.exchange(fields)
 
 
-class _Slot:
-    """A domain of this rank that a tensor belongs to."""
+# --- autograd --------------------------------------------------------------------------------------------------------
 
-    __slots__ = ("domain", "pattern", "shape")
-
-    def __init__(self, pattern: Pattern, domain: Any) -> None:
-        self.pattern, self.domain, self.shape = pattern, domain.id, tuple(domain.shape)
-
-
-def _checked_field(at: int, slot: _Slot, tensor: Any, axes: list[int] | None) -> list[int]:
-    """The axes of a tensor that are those of its pattern, counted from 0."""
-    what = f"fields[{at}]"
-    if hasattr(tensor, "to_local"):
-        raise HaloTypeError(f"{what}: a distributed tensor of PyTorch is not a field of one rank; give tensor.to_local()")
-    if tensor.layout != torch.strided:
-        raise HaloTypeError(f"{what}: a tensor of layout {tensor.layout} has no array of its cells; give tensor.to_dense()")
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise HaloTypeError(f"{what}: a tensor of device {tensor.device} cannot be exchanged; those of the CPU and of CUDA can")
-    if tensor.is_quantized:
-        raise HaloTypeError(f"{what}: a quantized tensor cannot be exchanged; give tensor.dequantize() or tensor.int_repr()")
-    wanted = range(len(slot.shape)) if axes is None else axes
-    if len(wanted) != len(slot.shape):
-        raise HaloValueError(f"axes: {tuple(wanted)} are {len(wanted)}, and the pattern of {what} has {len(slot.shape)} axes")
-    found = [axis + tensor.ndim if axis < 0 else axis for axis in wanted]
-    if min(found) < 0 or max(found) >= tensor.ndim or len(set(found)) != len(found):
-        raise HaloValueError(f"{what}: a tensor of shape {tuple(tensor.shape)} has no axes {tuple(wanted)} for those of its pattern")
-    shape = tuple(tensor.shape[axis] for axis in found)
-    if shape != slot.shape:
-        raise HaloValueError(
-            f"{what}: has {shape} cells along the axes of its pattern, where domain {slot.domain} has {slot.shape}, halo included "
-            f"(shape {tuple(tensor.shape)}, axes {tuple(found)})"
-        )
-    return found
-
-
-# --- element types ---------------------------------------------------------------------------------------------------
-
-_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""What an element type that NumPy lacks is exchanged as."""
-
-_SUMMED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
-
-
-def _numpy_type(dtype: torch.dtype) -> Any:
-    """The type of NumPy; ``None`` if it has none."""
-    try:
-        return torch.empty(0, dtype=dtype).numpy().dtype
-    except (TypeError, RuntimeError):
-        return None
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The type in which elements are added: half precision is added in single precision, and rounded once."""
-    if dtype.is_complex and dtype not in _SUMMED:
-        return torch.complex64
-    return torch.float32 if dtype.is_floating_point and dtype not in _SUMMED else dtype
+_OUT_OF_PLACE = "call the object instead, which returns a new tensor"
+_NO_REDUCE = "tensors in GPU memory have no reduce, and no gradient; give tensor.cpu(), or call the object under torch.no_grad()"
 
 
 def _is_differentiable(tensor: Tensor) -> bool:
     dtype = tensor.dtype
     return bool(dtype.is_floating_point or dtype.is_complex)
-
-
-# --- buffers ---------------------------------------------------------------------------------------------------------
-
-
-class _Bound:
-    """Buffers that are bound to one exchange. Tensors are copied there, and results from there."""
-
-    def __init__(
-        self, owner: HaloExchange, slots: tuple[_Slot, ...], axes: list[list[int]], tensors: Sequence[Tensor], types: Sequence[torch.dtype]
-    ) -> None:
-        self.types = [tensor.dtype for tensor in tensors]
-        self.keeps_types = self.types == list(types)
-        self.buffers: list[Tensor] = []
-        fields: list[Any] = []
-        # Buffers of inference mode could not be written outside it.
-        with torch.inference_mode(False), torch.no_grad():
-            for slot, along, tensor, dtype in zip(slots, axes, tensors, types):
-                array: Any
-                if tensor.device.type == "cpu":
-                    raw = _RAW[dtype.itemsize] if _numpy_type(dtype) is None else dtype
-                    array = zeros(tuple(tensor.shape), _numpy_type(raw), owner._comm)
-                    self.buffers.append(torch.from_numpy(array).view(dtype))
-                else:
-                    array = torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
-                    self.buffers.append(array)
-                fields.append((slot.pattern, Field(array, domain=slot.domain, axes=along)))
-        self.devices = sorted({tensor.device for tensor in tensors if tensor.device.type != "cpu"}, key=str)
-        self.halo = BoundExchange(owner._comm, fields, **owner._options)
-        self.lock = threading.Lock()
-        # A wait was interrupted: peers may still read the buffers.
-        self.is_unfinished = False
-
-    def run(self, tensors: Sequence[Tensor], is_reduce: bool) -> list[Tensor]:
-        if not self.lock.acquire(False):
-            raise InFlightError("another thread exchanges such tensors with this object; wait for it, or give each thread an object")
-        try:
-            if self.is_unfinished:
-                self.halo.wait()
-            try:
-                for buffer, tensor in zip(self.buffers, tensors):
-                    buffer.copy_(tensor)
-            except RuntimeError as error:
-                raise HaloTypeError(
-                    f"a tensor cannot be copied into a buffer: {error} Instead of batched gradients (is_grads_batched=True), use "
-                    "torch.vmap of torch.func.vjp, or a loop"
-                ) from error
-            self.is_unfinished = True
-            if self.devices:
-                self.schedule()
-            elif is_reduce:
-                self.halo.reduce("sum")
-            else:
-                self.halo.exchange()
-            self.is_unfinished = False
-            if self.keeps_types:
-                return [buffer.clone() for buffer in self.buffers]
-            return [buffer.to(dtype, copy=True) for buffer, dtype in zip(self.buffers, self.types)]
-        finally:
-            self.lock.release()
-
-    def schedule(self) -> None:
-        """An exchange in the order of the current streams. The host waits for host fields only."""
-        streams = [torch.cuda.current_stream(device) for device in self.devices]
-        self.halo.schedule_exchange(streams).schedule_wait(streams)
-
-
-# --- autograd --------------------------------------------------------------------------------------------------------
-
-_OUT_OF_PLACE = "call the object instead, which returns a new tensor"
-_NO_REDUCE = "tensors in GPU memory have no reduce, and no gradient; give tensor.cpu(), or call the object under torch.no_grad()"
 
 
 class _Kind:
@@ -377,11 +244,11 @@ class _Pass:
 
     __slots__ = ("halo", "kind", "label", "slots")
 
-    def __init__(self, halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, label: str) -> None:
+    def __init__(self, halo: HaloExchange, slots: tuple[Slot, ...], kind: _Kind, label: str) -> None:
         self.halo, self.slots, self.kind, self.label = halo, slots, kind, label
 
 
-def _apply(halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, tensors: tuple[Any, ...]) -> Sequence[Tensor]:
+def _apply(halo: HaloExchange, slots: tuple[Slot, ...], kind: _Kind, tensors: tuple[Any, ...]) -> Sequence[Tensor]:
     """Runs an operation, in a graph if a tensor requires a gradient."""
     needs_grad = False
     for at, tensor in enumerate(tensors):
@@ -396,7 +263,7 @@ def _apply(halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, tensors: t
         _check_differentiable(kind, tensors)
     check, label = halo._check, ""
     if check is not None:
-        axes = [_checked_field(at, *given, halo._axes) for at, given in enumerate(zip(slots, tensors))]
+        axes = [checked_field(at, *given, halo._axes) for at, given in enumerate(zip(slots, tensors))]
         label = check.call(kind.name, axes, tensors, needs_grad)
     if torch._C._are_functorch_transforms_active():
         if kind.is_in_place:
@@ -416,7 +283,7 @@ def _check_differentiable(kind: _Kind, tensors: tuple[Tensor, ...]) -> None:
             raise HaloValueError(f"fields[{at}]: a leaf that requires a gradient cannot be exchanged in place; {_OUT_OF_PLACE}")
 
 
-def _run(halo: HaloExchange, slots: tuple[_Slot, ...], kind: _Kind, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+def _run(halo: HaloExchange, slots: tuple[Slot, ...], kind: _Kind, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Runs an operation outside the graph."""
     if kind.is_in_place:
         halo._exchange_in_place(slots, tensors)
