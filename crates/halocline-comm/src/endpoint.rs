@@ -260,25 +260,10 @@ impl Communicator {
                     None
                 }
                 Late::Warn { after, again } => {
-                    let awaited = match from {
-                        None => "other ranks".to_owned(),
-                        Some(rank) => self.describe_waits(&[rank]),
-                    };
-                    let (rank, after) = (self.rank(), after.as_secs());
-                    let what = self.described(what);
-                    let text = format!("rank {rank} has waited {after} s for {what} from {awaited}");
-                    self.link().host().tell_late(&text, again);
+                    self.warn(from, what, after, again);
                     None
                 }
-                Late::Deadline(after) => {
-                    let from =
-                        from.map_or(String::new(), |rank| format!(" from {}", self.describe_waits(&[rank])));
-                    Some(Err(CommError::Deadline {
-                        waiting: self.rank(),
-                        after,
-                        what: format!("{}{from}", self.described(what)),
-                    }))
-                }
+                Late::Deadline(after) => Some(Err(self.deadline_passed(from, what, after))),
                 Late::Interrupted => {
                     let what = self.shared.interrupted.get_or_init(|| self.described(what)).clone();
                     Some(Err(CommError::Interrupted { waiting: self.rank(), what }))
@@ -289,6 +274,23 @@ impl Communicator {
             call.retract(self, rank);
         }
         ended
+    }
+
+    /// Warns of a wait that takes long.
+    fn warn(&self, from: Option<usize>, what: &str, after: Duration, again: bool) {
+        let awaited = match from {
+            None => "other ranks".to_owned(),
+            Some(rank) => self.describe_waits(&[rank]),
+        };
+        let (rank, after) = (self.rank(), after.as_secs());
+        let what = self.described(what);
+        let text = format!("rank {rank} has waited {after} s for {what} from {awaited}");
+        self.link().host().tell_late(&text, again);
+    }
+
+    fn deadline_passed(&self, from: Option<usize>, what: &str, after: Duration) -> CommError {
+        let from = from.map_or(String::new(), |rank| format!(" from {}", self.describe_waits(&[rank])));
+        CommError::Deadline { waiting: self.rank(), after, what: format!("{}{from}", self.described(what)) }
     }
 
     /// What is waited for, and the function of the library that it is a part of.

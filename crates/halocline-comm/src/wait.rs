@@ -97,14 +97,9 @@ impl Patience {
             }
             poll()
         };
-        if !self.spin.is_zero() {
-            // A short wait does not read the clock.
-            for _ in 0..LOOKS {
-                if let Some(found) = look() {
-                    return found;
-                }
-                host.pause();
-            }
+        // A short wait does not read the clock.
+        if let Some(found) = (!self.spin.is_zero()).then(|| spin(host, &mut look)).flatten() {
+            return found;
         }
         let start = host.now();
         let (mut due, mut nap) = (Due::new(self, host), NAP.0);
@@ -113,21 +108,10 @@ impl Patience {
             let waited = host.now().saturating_sub(start);
             // With a core for each rank, this thread polls as long as messages in flight move only while somebody does.
             let spins = waited < self.spin || is_carrying();
-            if spins {
-                for _ in 0..LOOKS {
-                    if let Some(found) = look() {
-                        return found;
-                    }
-                    host.pause();
-                }
+            if let Some(found) = spins.then(|| spin(host, &mut look)).flatten() {
+                return found;
             }
-            if self.deadline.is_some_and(|deadline| waited >= deadline) {
-                // If this thread was stopped meanwhile, the message may have come.
-                if let Some(end) = look().or_else(|| late(Late::Deadline(waited))) {
-                    return end;
-                }
-            }
-            if let Some(end) = due.call(host, waited, &mut late) {
+            if let Some(end) = due.call(host, waited, &mut look, &mut late) {
                 return end;
             }
             let most = if spins || yields && waited < YIELD { Duration::ZERO } else { until_due() };
@@ -136,36 +120,58 @@ impl Patience {
                 before_sleep();
                 asks_at = waited + ASK_EVERY;
             }
-            if most.is_zero() {
+            let found = if most.is_zero() {
                 match waited < self.spin {
                     true => host.pause(),
                     false => host.yield_now(),
                 }
-                if let Some(found) = look() {
-                    return found;
+                look()
+            } else {
+                let mut longest = due.next().saturating_sub(waited);
+                if polled {
+                    longest = longest.min(nap);
+                    nap = NAP.1.min(2 * nap);
                 }
-                continue;
-            }
-            let event = due.next().min(self.deadline.unwrap_or(Duration::MAX));
-            let mut longest = event.saturating_sub(waited);
-            if polled {
-                longest = longest.min(nap);
-                nap = NAP.1.min(2 * nap);
-            }
-            let mut found = None;
-            transport.own_bell().sleep_for(host, || {
-                found = look();
-                if found.is_some() { Duration::ZERO } else { longest.min(until_due()) }
-            });
-            if let Some(found) = found.or_else(&mut look) {
+                sleep(transport, longest, &mut look, &mut until_due)
+            };
+            if let Some(found) = found {
                 return found;
             }
         }
     }
 }
 
+/// Looks [`LOOKS`] times.
+fn spin<T>(host: &dyn Host, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..LOOKS {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        host.pause();
+    }
+    None
+}
+
+/// Sleeps until the rank's bell rings, for `longest` or [`Patience::wait`]'s `until_due` at most. Looks once more before, when the bell
+/// can no longer be missed, and after it.
+fn sleep<T>(
+    transport: &dyn Transport,
+    longest: Duration,
+    look: &mut impl FnMut() -> Option<T>,
+    until_due: &mut impl FnMut() -> Duration,
+) -> Option<T> {
+    let mut found = None;
+    transport.own_bell().sleep_for(transport.host(), || {
+        found = look();
+        if found.is_some() { Duration::ZERO } else { longest.min(until_due()) }
+    });
+    found.or_else(look)
+}
+
 /// When the callback of a wait is due next, counted from the start of the wait.
 struct Due {
+    /// [`Duration::MAX`]: never.
+    deadline: Duration,
     announce: Duration,
     warning: Duration,
     interrupt: Duration,
@@ -178,11 +184,12 @@ impl Due {
         // Ranks with the same deadline announce before it passes.
         let announce = patience.deadline.map_or(ANNOUNCE_AFTER, |deadline| ANNOUNCE_AFTER.min(deadline / 2));
         let asks_after = host.asks_after().filter(|_| patience.is_interruptible).unwrap_or(Duration::MAX);
-        Self { announce, warning: WARN_AFTER, interrupt: asks_after, asks_after }
+        let deadline = patience.deadline.unwrap_or(Duration::MAX);
+        Self { deadline, announce, warning: WARN_AFTER, interrupt: asks_after, asks_after }
     }
 
     fn next(&self) -> Duration {
-        self.announce.min(self.warning).min(self.interrupt)
+        self.deadline.min(self.announce).min(self.warning).min(self.interrupt)
     }
 
     /// Makes the calls that are due.
@@ -190,8 +197,15 @@ impl Due {
         &mut self,
         host: &dyn Host,
         waited: Duration,
+        look: &mut impl FnMut() -> Option<T>,
         late: &mut impl FnMut(Late) -> Option<T>,
     ) -> Option<T> {
+        if waited >= self.deadline {
+            // If this thread was stopped meanwhile, the message may have come.
+            if let Some(end) = look().or_else(|| late(Late::Deadline(waited))) {
+                return Some(end);
+            }
+        }
         if waited >= self.announce {
             self.announce = Duration::MAX;
             if let Some(end) = late(Late::Announce) {

@@ -284,17 +284,10 @@ impl Link {
         }
         match (self.direction, self.path) {
             (Direction::Send, LinkPath::Push) | (Direction::Receive, LinkPath::Pull) => {
-                let (sources, targets) = match self.direction {
-                    Direction::Send => (in_flight.bases(), &part.remote[..]),
-                    Direction::Receive => (&part.remote[..], in_flight.bases()),
-                };
                 trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
-                    // SAFETY: bind has checked every operation against the memory at both ends, which the set of the
-                    // exchange in flight holds. The other side has granted this epoch and this set, as `look` and `peer_subject` have
-                    // shown, and leaves the cells alone until the signal below. On this side no guard is held
-                    // (`State::begin_flight`), and the caller of `Field::from_raw` leaves the cells alone until the
-                    // wait. The claim keeps other threads away.
-                    unsafe { host::copy(&part.ops, as_sources(sources), targets) }
+                    // SAFETY: the other side has granted this epoch and this set, as `look` and `peer_subject` have shown, and
+                    // leaves the cells alone until the signal below. The claim keeps other threads away.
+                    unsafe { self.copy(in_flight, part) }
                 });
                 self.signal(comm, epoch, subject)?;
             }
@@ -310,25 +303,53 @@ impl Link {
             }
             (Direction::Send, LinkPath::Message) => self.send(comm, epoch, (in_flight, part))?,
             (Direction::Receive, LinkPath::Message) => {
-                match message.as_deref().and_then(|message| message.split_last_chunk()) {
-                    Some((_, theirs)) if Subject::from_bytes(*theirs) != subject => {
-                        let cause = self.differs(comm, subject, Subject::from_bytes(*theirs));
-                        return Ok(Turn::Lost(cause, comm.rank()));
-                    }
-                    Some((payload, _)) if payload.len() == part.bytes => {
-                        trace::unpack(comm, self, epoch, part.bytes)
-                            .in_scope(|| unpack(in_flight, part, payload.as_ptr()));
-                        self.acknowledge(comm, epoch, subject)?;
-                    }
-                    _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
-                }
-                message.into_iter().for_each(buffers::put);
+                return self.receive(comm, epoch, message, (in_flight, part));
             }
             // The peer copies, or devices do.
             (Direction::Send, LinkPath::Pull)
             | (Direction::Receive, LinkPath::Push)
             | (_, LinkPath::Ll | LinkPath::DeviceMailbox) => {}
         }
+        Ok(Turn::Done)
+    }
+
+    /// Copies between the fields of both sides.
+    ///
+    /// # Safety
+    /// The other side has granted the exchange in flight and leaves its cells alone. No other thread carries this link.
+    unsafe fn copy(&self, in_flight: &InFlight, part: &Part) {
+        let (sources, targets) = match self.direction {
+            Direction::Send => (in_flight.bases(), &part.remote[..]),
+            Direction::Receive => (&part.remote[..], in_flight.bases()),
+        };
+        // SAFETY: bind has checked every operation against the memory at both ends, which the set of the exchange in flight
+        // holds. The caller promises that the other side leaves its cells alone, and that no other thread copies. On this side
+        // no guard is held (`State::begin_flight`), and the caller of `Field::from_raw` leaves the cells alone until the wait.
+        unsafe { host::copy(&part.ops, as_sources(sources), targets) }
+    }
+
+    /// Unpacks a message, and frees it.
+    fn receive(
+        &self,
+        comm: &Communicator,
+        epoch: u64,
+        message: Option<Vec<u8>>,
+        (in_flight, part): (&InFlight, &Part),
+    ) -> Result<Turn, CommError> {
+        let subject = in_flight.subject();
+        match message.as_deref().and_then(|message| message.split_last_chunk()) {
+            Some((_, theirs)) if Subject::from_bytes(*theirs) != subject => {
+                let cause = self.differs(comm, subject, Subject::from_bytes(*theirs));
+                return Ok(Turn::Lost(cause, comm.rank()));
+            }
+            Some((payload, _)) if payload.len() == part.bytes => {
+                trace::unpack(comm, self, epoch, part.bytes)
+                    .in_scope(|| unpack(in_flight, part, payload.as_ptr()));
+                self.acknowledge(comm, epoch, subject)?;
+            }
+            _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
+        }
+        message.into_iter().for_each(buffers::put);
         Ok(Turn::Done)
     }
 

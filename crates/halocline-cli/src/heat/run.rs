@@ -124,12 +124,7 @@ fn run_rank<L: Levels>(
 
     let verdict = match skipped {
         Some(why) => Verdict::Skipped { why },
-        None => {
-            let bar = progress::bar(0, args.steps.saturating_mul(args.fields), "compare");
-            let verdict = verify(case, args.steps as usize, &found, |done| bar.inc(done as u64))?;
-            bar.finish();
-            verdict
-        }
+        None => compare(args, case, &found)?,
     };
     let values = case.extents().iter().product::<usize>() as f64 * f64::from(args.fields);
     let report = Report {
@@ -161,6 +156,14 @@ fn run_rank<L: Levels>(
     // Report the result before an error of the trace.
     traced?;
     Ok(u8::from(!report.verdict.is_good()))
+}
+
+/// Compares the gathered fields with those of one rank.
+fn compare<T: Real>(args: &HeatArgs, case: &Case, found: &[Vec<T>]) -> Result<Verdict, CommandError> {
+    let bar = progress::bar(0, args.steps.saturating_mul(args.fields), "compare");
+    let verdict = verify(case, args.steps as usize, found, |done| bar.inc(done as u64))?;
+    bar.finish();
+    Ok(verdict)
 }
 
 /// Runs all steps. Returns the time on the slowest rank, s, and the medians of the phases. Collective.

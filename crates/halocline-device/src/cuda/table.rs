@@ -151,60 +151,82 @@ impl Cut {
         if let Some(guard) = spec.guard {
             cut.guard = reach_word(guard)?;
         }
-        let mut drafts = Vec::with_capacity(spec.parts.len());
-        for (at, part) in spec.parts.iter().enumerate() {
-            let (wait, raise) = (cut.waits.len() as u32, cut.raises.len() as u32);
-            for &Signal { address, lag } in part.waits {
-                cut.waits.push(Wait { word: reach_word(address)?, lag });
-            }
-            for &address in part.raises {
-                cut.raises.push(reach_word(address)?);
-            }
-            let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
-            let is_bare = part.waits.is_empty() && part.ops.iter().all(|op| op.bytes() == 0);
-            // The argument of a launch has the first flags of all works.
-            let is_same = works.iter().all(|work| work.parts[at].raises == part.raises);
-            if is_bare && is_same && cut.first.len() + part.raises.len() <= RAISES {
-                cut.raises.truncate(raise as usize);
-                cut.first.extend(part.raises);
-                drafts.push(Part::default());
-                continue;
-            }
-            drafts.push(Part { wait, waits, raise, raises });
-        }
-        let mut listed = HashMap::new();
-        let mut copies = Vec::with_capacity(spec.parts.len());
-        for (part, draft) in spec.parts.iter().zip(drafts) {
-            let first = cut.regions.len();
-            for op in part.ops {
-                cut.add((op, part.slot), spec, &mut listed, &mut reach)?;
-            }
-            let regions = first..cut.regions.len();
-            let units = cut.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
-            if units > 0 {
-                let is_awaited = part.slot == Slot::Awaited;
-                let (early, waits) = (part.early && !is_awaited, draft.waits > 0 || is_awaited);
-                cut.has_ll |= part.slot != Slot::None;
-                let announced = part.announced.map(|announced| {
-                    let crate::Announced { address: words, sent, differs } = announced;
-                    cut.announced.push(Announced { words, sent, differs, unused: 0 });
-                    cut.is_based = true;
-                    cut.announced.len() - 1
-                });
-                let beside = part.beside;
-                let follows = part.follows && (waits || draft.raises > 0);
-                let part = draft;
-                copies.push(Copies { part, early, beside, waits, announced, follows, regions, units });
-            } else if draft.waits + draft.raises > 0 {
-                cut.bare.push(draft);
-            }
-        }
+        let flags = cut.add_flags((works, number), reach_word)?;
+        let copies = cut.add_copies(spec, flags, reach)?;
         let waits = cut.bare.iter().any(|part| part.waits > 0);
         if waits && cut.bare.len() > MOST_BARE {
             return Err(DeviceError::TooManyWaits { parts: cut.bare.len(), limit: MOST_BARE });
         }
         cut.cut_parts(&copies, multiprocessors.into(), tuning);
         Ok(cut)
+    }
+
+    /// Adds the flags of all parts of a work, and returns where those of each part lie.
+    fn add_flags(
+        &mut self,
+        (works, number): (&[TableSpec<'_>], usize),
+        mut reach_word: impl FnMut(Address) -> Result<Address, DeviceError>,
+    ) -> Result<Vec<Part>, DeviceError> {
+        let parts = works[number].parts;
+        let mut flags = Vec::with_capacity(parts.len());
+        for (at, part) in parts.iter().enumerate() {
+            let (wait, raise) = (self.waits.len() as u32, self.raises.len() as u32);
+            for &Signal { address, lag } in part.waits {
+                self.waits.push(Wait { word: reach_word(address)?, lag });
+            }
+            for &address in part.raises {
+                self.raises.push(reach_word(address)?);
+            }
+            let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
+            let is_bare = part.waits.is_empty() && part.ops.iter().all(|op| op.bytes() == 0);
+            // The argument of a launch has the first flags of all works.
+            let is_same = works.iter().all(|work| work.parts[at].raises == part.raises);
+            if is_bare && is_same && self.first.len() + part.raises.len() <= RAISES {
+                self.raises.truncate(raise as usize);
+                self.first.extend(part.raises);
+                flags.push(Part::default());
+                continue;
+            }
+            flags.push(Part { wait, waits, raise, raises });
+        }
+        Ok(flags)
+    }
+
+    /// Adds the regions of all parts, and returns the parts that have some. `flags`: where the flags of each part lie.
+    fn add_copies(
+        &mut self,
+        spec: &TableSpec<'_>,
+        flags: Vec<Part>,
+        mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
+    ) -> Result<Vec<Copies>, DeviceError> {
+        let mut listed = HashMap::new();
+        let mut copies = Vec::with_capacity(spec.parts.len());
+        for (part, draft) in spec.parts.iter().zip(flags) {
+            let first = self.regions.len();
+            for op in part.ops {
+                self.add((op, part.slot), spec, &mut listed, &mut reach)?;
+            }
+            let regions = first..self.regions.len();
+            let units = self.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
+            if units > 0 {
+                let is_awaited = part.slot == Slot::Awaited;
+                let (early, waits) = (part.early && !is_awaited, draft.waits > 0 || is_awaited);
+                self.has_ll |= part.slot != Slot::None;
+                let announced = part.announced.map(|announced| {
+                    let crate::Announced { address: words, sent, differs } = announced;
+                    self.announced.push(Announced { words, sent, differs, unused: 0 });
+                    self.is_based = true;
+                    self.announced.len() - 1
+                });
+                let beside = part.beside;
+                let follows = part.follows && (waits || draft.raises > 0);
+                let part = draft;
+                copies.push(Copies { part, early, beside, waits, announced, follows, regions, units });
+            } else if draft.waits + draft.raises > 0 {
+                self.bare.push(draft);
+            }
+        }
+        Ok(copies)
     }
 
     /// Number of blocks of a launch.

@@ -18,6 +18,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The memory of the slots, for the links whose messages travel between device memories.
 pub(super) type Slots = HashMap<usize, Arc<Memory>>;
 
+/// Links that do not use memory of devices, and why.
+type Reasons = Vec<(usize, String)>;
+
+/// Links that were tested, and the reasons against them.
+type Verdicts = Vec<(Candidate, Result<(), String>)>;
+
 /// Rounds of messages: the states of sender and receiver, the receiver's verdict on the bytes, and the bytes.
 const SENDER: u64 = 0;
 const RECEIVER: u64 = 1;
@@ -56,6 +62,35 @@ pub(super) fn prove(
     made: &mut Connected,
 ) -> Result<Slots, Error> {
     let tag = |round| Tag { operation, round };
+    let (candidates, mut reasons) = agree_on_candidates(comm, tag, opened, made)?;
+    if let Some(device) = opened.devices.first().filter(|_| !candidates.is_empty()) {
+        comm.link().surround(Arc::new(Within(device.clone())));
+    }
+    let mut slots = Slots::new();
+    for (candidate, verdict) in exchange_bytes(comm, tag, opened, candidates)? {
+        match verdict {
+            Ok(()) => drop(slots.insert(candidate.link, candidate.memory)),
+            Err(why) => {
+                tracing::warn!("rank {}: link with rank {}: {why}", comm.rank(), candidate.peer);
+                reasons.push((candidate.link, why));
+            }
+        }
+    }
+    comm.link().inbox().forget(operation);
+    for (link, reason) in reasons {
+        let why = &mut made.links[link].why;
+        *why = Some(why.take().map_or_else(|| reason.clone(), |before| format!("{before}; {reason}")));
+    }
+    Ok(slots)
+}
+
+/// The links that both ranks can test, and why the others are not tested.
+fn agree_on_candidates(
+    comm: &Communicator,
+    tag: impl Fn(u64) -> Tag,
+    opened: &Opened,
+    made: &Connected,
+) -> Result<(Vec<Candidate>, Reasons), Error> {
     let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
     let ends = made.ends.iter().flat_map(|end| end.links.iter().map(|&link| (end.peer, link)));
     let links: Vec<(usize, usize)> =
@@ -79,9 +114,16 @@ pub(super) fn prove(
             reasons.push((link, format!("rank {peer}: {}", String::from_utf8_lossy(&answer))));
         }
     }
-    if let Some(device) = opened.devices.first().filter(|_| !candidates.is_empty()) {
-        comm.link().surround(Arc::new(Within(device.clone())));
-    }
+    Ok((candidates, reasons))
+}
+
+/// Sends and receives the bytes of all candidates. Returns them with their verdicts.
+fn exchange_bytes(
+    comm: &Communicator,
+    tag: impl Fn(u64) -> Tag + Copy,
+    opened: &Opened,
+    candidates: Vec<Candidate>,
+) -> Result<Verdicts, Error> {
     let mut found = Vec::new();
     for candidate in candidates.iter().filter(|candidate| candidate.sends) {
         candidate.send(comm, opened, tag)?;
@@ -93,33 +135,21 @@ pub(super) fn prove(
         found.push(verdict);
     }
     let (senders, receivers): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|one| one.sends);
-    let mut slots = Slots::new();
-    for (candidate, mut verdict) in senders.into_iter().chain(receivers).zip(found) {
+    let mut judged: Verdicts = senders.into_iter().chain(receivers).zip(found).collect();
+    for (candidate, verdict) in &mut judged {
         if candidate.sends {
             let answer =
                 comm.receive(Some(candidate.peer), tag(VERDICT), "a verdict on memory of devices")?;
             if answer.payload != YES.as_bytes() {
-                verdict =
+                *verdict =
                     Err(format!("rank {}: {}", candidate.peer, String::from_utf8_lossy(&answer.payload)));
             }
         }
         // The transport has finished with it on this rank, too.
         let is_back = || Ok((candidate.out.load(Ordering::Acquire) == 0).then_some(()));
         comm.wait_for(Some(candidate.peer), "memory of devices on its way", is_back)?;
-        match verdict {
-            Ok(()) => drop(slots.insert(candidate.link, candidate.memory)),
-            Err(why) => {
-                tracing::warn!("rank {}: link with rank {}: {why}", comm.rank(), candidate.peer);
-                reasons.push((candidate.link, why));
-            }
-        }
     }
-    comm.link().inbox().forget(operation);
-    for (link, reason) in reasons {
-        let why = &mut made.links[link].why;
-        *why = Some(why.take().map_or_else(|| reason.clone(), |before| format!("{before}; {reason}")));
-    }
-    Ok(slots)
+    Ok(judged)
 }
 
 /// Memory for the slots of a link, or why it cannot be allocated.

@@ -6,7 +6,7 @@ use super::remote::DeviceRegistry;
 use super::sides::{Incoming, Outgoing, split};
 use crate::error::Error;
 use crate::link::{Link, LinkPath, SLOTS};
-use crate::set::{Part, Set};
+use crate::set::Set;
 use crate::stream::{Cue, Cut, DONE, LINE, Script, Stage, Step, begun};
 use halocline_device::{Address, Announced, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
@@ -37,6 +37,13 @@ impl Draft {
         let (early, beside, slot, announced) = (*early, *beside, *slot, *announced);
         TablePart { waits, ops, raises, early, beside, slot, announced, follows: *follows }
     }
+}
+
+/// An operation whose targets begin at this index.
+fn onto(op: &CopyOp, first: usize) -> CopyOp {
+    let mut op = op.clone();
+    op.target += first;
+    op
 }
 
 /// The work of a copy table in epochs of one parity.
@@ -216,79 +223,87 @@ impl Making<'_> {
     /// that would be all.
     fn out(&self, set: &Set, parity: usize, first: &[Address]) -> Work {
         let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
-        let (mut sources, mut targets) = (bases.clone(), bases);
-        let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
         let begin = first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() });
-        let mut drafts: Vec<Draft> = begin.collect();
+        let mut work = Work { drafts: begin.collect(), sources: bases.clone(), targets: bases };
         for out in &self.outgoing {
-            let part: &Part = &set.parts[out.link];
-            let moved = |op: &CopyOp, first: usize| {
-                let mut op = op.clone();
-                op.target += first;
-                op
-            };
-            if let Some(stage) = out.stage {
-                for (number, (_, ops)) in split(part, self.links[out.link].chunk).into_iter().enumerate() {
-                    let ops = ops.iter().map(|op| moved(op, targets.len())).collect();
-                    targets.push(self.stages[stage].slot(parity, number));
-                    let raises = vec![self.stages[stage].raised(number)];
-                    drafts.push(Draft { ops, raises, ..Draft::default() });
-                }
-                continue;
+            match out.stage {
+                Some(stage) => self.add_chunks(&mut work, (set, parity), out, &self.stages[stage]),
+                None => self.add_outgoing(&mut work, (set, parity), out),
             }
-            let mut draft = Draft::default();
-            let remote = part.remote.iter().copied().map(address);
-            if out.path == LinkPath::Pull {
-                let begin = sources.len();
-                sources.extend(remote);
-                draft.ops.extend(self.of_lane(set, out).cloned());
-                draft.ops.iter_mut().for_each(|op| op.source += begin);
-            } else {
-                let begin = targets.len();
-                match out.slots {
-                    Some(slots) => targets.push(slots.at(set.number, parity)),
-                    None => targets.extend(remote),
-                }
-                draft.ops.extend(self.of_lane(set, out).map(|op| moved(op, begin)));
-            }
-            draft.raises = vec![out.arrived.of(set.number, parity)];
-            if out.path == LinkPath::Ll {
-                draft.slot = Slot::Written;
-            }
-            if self.in_one {
-                // The owned cells are ready; the wait is for the peer's halo.
-                draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
-                draft.early = true;
-            }
-            drafts.push(draft);
         }
+        let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
         if !within.is_empty() {
-            drafts.push(Draft { ops: within, ..Draft::default() });
+            work.drafts.push(Draft { ops: within, ..Draft::default() });
         }
         for into in self.incoming.iter().filter(|_| self.in_one) {
-            let arrived = into.words.iter().map(|(_, arrived)| arrived.of(set.number, parity));
-            let waits = arrived.map(|address| Signal { address, lag: 0 });
-            if let Some(slots) = into.slots {
-                let ops = set.parts[into.link].ops.clone();
-                let mut draft = self.unpack(set, into, (sources.len(), ops));
-                // LL words show themselves that they have arrived.
-                let says_itself = into.path == LinkPath::Ll && !draft.ops.is_empty();
-                if !says_itself && !self.is_cut(Cut::Arrived) {
-                    draft.waits.extend(waits);
-                }
-                drafts.push(draft);
-                sources.push(slots.at(set.number, parity));
-            } else if !self.is_cut(Cut::Arrived) {
-                drafts.extend(waits.map(|wait| Draft { waits: vec![wait], ..Draft::default() }));
-            }
+            self.add_incoming(&mut work, (set, parity), into);
         }
-        if !self.in_one && drafts.len() == first.len() {
-            drafts.clear();
+        if !self.in_one && work.drafts.len() == first.len() {
+            work.drafts.clear();
         }
         // On a user's stream no other work runs beside it.
-        drafts.iter_mut().for_each(|draft| draft.beside = !self.inline);
-        Work { drafts, sources, targets }
+        work.drafts.iter_mut().for_each(|draft| draft.beside = !self.inline);
+        work
+    }
+
+    /// Adds the parts that pack the chunks of a message.
+    fn add_chunks(&self, work: &mut Work, (set, parity): (&Set, usize), out: &Outgoing, stage: &Stage) {
+        let chunks = split(&set.parts[out.link], self.links[out.link].chunk);
+        for (number, (_, ops)) in chunks.into_iter().enumerate() {
+            let ops = ops.iter().map(|op| onto(op, work.targets.len())).collect();
+            work.targets.push(stage.slot(parity, number));
+            let raises = vec![stage.raised(number)];
+            work.drafts.push(Draft { ops, raises, ..Draft::default() });
+        }
+    }
+
+    /// Adds the part that pushes, pulls, or packs into the peer's slot.
+    fn add_outgoing(&self, work: &mut Work, (set, parity): (&Set, usize), out: &Outgoing) {
+        let mut draft = Draft::default();
+        let remote = set.parts[out.link].remote.iter().copied().map(address);
+        if out.path == LinkPath::Pull {
+            let begin = work.sources.len();
+            work.sources.extend(remote);
+            draft.ops.extend(self.of_lane(set, out).cloned());
+            draft.ops.iter_mut().for_each(|op| op.source += begin);
+        } else {
+            let begin = work.targets.len();
+            match out.slots {
+                Some(slots) => work.targets.push(slots.at(set.number, parity)),
+                None => work.targets.extend(remote),
+            }
+            draft.ops.extend(self.of_lane(set, out).map(|op| onto(op, begin)));
+        }
+        draft.raises = vec![out.arrived.of(set.number, parity)];
+        if out.path == LinkPath::Ll {
+            draft.slot = Slot::Written;
+        }
+        if self.in_one {
+            // The owned cells are ready; the wait is for the peer's halo.
+            draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
+            draft.early = true;
+        }
+        work.drafts.push(draft);
+    }
+
+    /// Adds the parts that wait for a peer's cells, and unpack them if they come in a slot.
+    fn add_incoming(&self, work: &mut Work, (set, parity): (&Set, usize), into: &Incoming) {
+        let arrived = into.words.iter().map(|(_, arrived)| arrived.of(set.number, parity));
+        let waits = arrived.map(|address| Signal { address, lag: 0 });
+        if let Some(slots) = into.slots {
+            let ops = set.parts[into.link].ops.clone();
+            let mut draft = self.unpack(set, into, (work.sources.len(), ops));
+            // LL words show themselves that they have arrived.
+            let says_itself = into.path == LinkPath::Ll && !draft.ops.is_empty();
+            if !says_itself && !self.is_cut(Cut::Arrived) {
+                draft.waits.extend(waits);
+            }
+            work.drafts.push(draft);
+            work.sources.push(slots.at(set.number, parity));
+        } else if !self.is_cut(Cut::Arrived) {
+            work.drafts.extend(waits.map(|wait| Draft { waits: vec![wait], ..Draft::default() }));
+        }
     }
 
     /// The part that unpacks a slot, the source of this index.

@@ -50,18 +50,7 @@ impl Scheduled {
         if let (Work::Set(set), true) = (work, self.has_host_fields) {
             self.host.begin(set, &[])?;
         }
-        {
-            let mut waiting = lock(&self.waiting);
-            if waiting.is_none() {
-                // Not under the lock, which looks take: this may wait for the device.
-                drop(waiting);
-                let ours = self.lanes.iter().find_map(|lane| lane.device.begin_waiting());
-                waiting = lock(&self.waiting);
-                *waiting = ours;
-            }
-            // Before any work is given: from now on each look includes this exchange.
-            self.life().begin(epoch);
-        }
+        self.count_in_flight(epoch);
         fence(Ordering::SeqCst);
         // If others are in flight, already now: a full queue blocks this thread until the host has done what the streams wait
         // for.
@@ -71,18 +60,7 @@ impl Scheduled {
         // Objects share streams: two objects in different orders on two lanes would wait for each other.
         let pool = self.comm.extension::<Pool>();
         let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
-        let given = match self.check_failure() {
-            Ok(()) => self.give(&mut begin, (work, epoch), streams.clone()).map_err(Some),
-            Err(_) => Err(None),
-        };
-        if let Err(error) = &given {
-            begin.is_broken = true;
-            // Before the streams report that they have finished it.
-            error.iter().for_each(|error| self.lost(error));
-            self.give_up(&mut begin, epoch, streams);
-            // The streams may have been quiet before this one was counted.
-            self.let_free();
-        }
+        let given = self.give_or_give_up(&mut begin, (work, epoch), streams);
         drop(order);
         drop(begin);
         drop(shared);
@@ -93,6 +71,43 @@ impl Scheduled {
             Err(None) => return self.check_failure().map(|()| epoch),
         }
         Ok(epoch)
+    }
+
+    /// Counts an exchange, before any work of it is given: from now on each look includes it. No memory of the devices is freed while one is
+    /// in flight.
+    fn count_in_flight(&self, epoch: u64) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.is_none() {
+            // Not under the lock, which looks take: this may wait for the device.
+            drop(waiting);
+            let ours = self.lanes.iter().find_map(|lane| lane.device.begin_waiting());
+            waiting = lock(&self.waiting);
+            *waiting = ours;
+        }
+        self.life().begin(epoch);
+    }
+
+    /// Gives the streams the work of an exchange. If the object has failed (`None`) or a device refuses work, the streams finish the exchange
+    /// without it.
+    fn give_or_give_up<'a>(
+        &'a self,
+        begin: &mut Begin,
+        (work, epoch): (Work<'_>, u64),
+        streams: impl Iterator<Item = &'a Stream> + Clone,
+    ) -> Result<(), Option<DeviceError>> {
+        let given = match self.check_failure() {
+            Ok(()) => self.give(begin, (work, epoch), streams.clone()).map_err(Some),
+            Err(_) => Err(None),
+        };
+        if let Err(error) = &given {
+            begin.is_broken = true;
+            // Before the streams report that they have finished it.
+            error.iter().for_each(|error| self.lost(error));
+            self.give_up(begin, epoch, streams);
+            // The streams may have been quiet before this one was counted.
+            self.let_free();
+        }
+        given
     }
 
     /// Makes a gap between exchanges now and then: dropped device memory is freed only while none is in flight.

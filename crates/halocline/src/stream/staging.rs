@@ -24,6 +24,7 @@ use crate::lifecycle::Engine;
 use crate::link::{Link, SLOTS};
 use halocline_comm::{Claim, CommError, Communicator, Cores, Endpoint, Tag, buffers};
 use halocline_device::Memory;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -272,6 +273,7 @@ impl Scheduled {
         }
     }
 
+    /// Stores what has arrived in the slots of a link; the cause if the link fails.
     fn stage_chunks(&self, staging: &Staging, stage: &Stage) -> Result<Option<Cause>, CommError> {
         let (epoch, chunk) = &stage.at;
         loop {
@@ -294,48 +296,68 @@ impl Scheduled {
                 epoch.store(now + 1, Ordering::Release);
                 continue;
             };
-            if stage.far.is_some() {
-                if !Self::is_received(stage, now, at) {
-                    return Ok(None);
-                }
-                // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
-                unsafe { stage.memory.store(at * LINE, now) };
-                staging.moved(self);
-                chunk.store(at + 1, Ordering::Relaxed);
-                continue;
-            }
-            let (inbox, tag) = (self.comm.link().inbox(), staging.tag(now, at));
-            if inbox.probe(tag, Some(stage.peer)).is_none() {
-                return Ok(None);
-            }
-            self.comm.take_back(Some(stage.peer), |other| other == tag);
-            // Otherwise the transport is writing another message there, and will copy it away.
-            if stage.is_lent(now, at) {
-                return Ok(None);
-            }
-            let Some(message) = inbox.take(tag, Some(stage.peer)) else { return Ok(None) };
-            staging.moved(self);
-            let place = stage.place(now, at, range);
-            let (payload, theirs) = match message.payload.split_last_chunk() {
-                // SAFETY: the chunk was given back, and its message has landed with the note, which lies in the gap
-                // behind it. The host alone uses that.
-                None if message.landed => (None, unsafe { stage.note(&place).read_unaligned() }),
-                Some((payload, theirs)) if payload.len() == range.len() => (Some(payload), *theirs),
-                _ => return Ok(Some(Cause::Malformed)),
+            let is_there = match stage.far {
+                Some(_) => Ok(self.stage_received(staging, stage, (now, at))),
+                None => self.stage_message(staging, stage, (now, at), range),
             };
-            let theirs = u64::from_le_bytes(theirs);
-            if theirs != set as u64 {
-                return Ok(Some(self.links[stage.link].clash(&self.comm, set, theirs)));
+            match is_there {
+                Ok(true) => chunk.store(at + 1, Ordering::Relaxed),
+                Ok(false) => return Ok(None),
+                Err(cause) => return Ok(Some(cause)),
             }
-            // SAFETY: the chunk was given back, and the stream reads it only after the word below is raised.
-            let bytes = unsafe { stage.memory.bytes_mut(place) };
-            if let Some(payload) = payload {
-                bytes.copy_from_slice(payload);
-            }
-            // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
-            unsafe { stage.memory.store(at * LINE, now) };
-            buffers::put(message.payload);
-            chunk.store(at + 1, Ordering::Relaxed);
         }
+    }
+
+    /// Tells the stream that a chunk which was asked for is in its slot; false if it is not there yet.
+    fn stage_received(&self, staging: &Staging, stage: &Stage, (epoch, chunk): (u64, usize)) -> bool {
+        if !Self::is_received(stage, epoch, chunk) {
+            return false;
+        }
+        // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
+        unsafe { stage.memory.store(chunk * LINE, epoch) };
+        staging.moved(self);
+        true
+    }
+
+    /// Stores the message of a chunk in its slot, unless it has landed there, and tells the stream; false if it is not there yet.
+    fn stage_message(
+        &self,
+        staging: &Staging,
+        stage: &Stage,
+        (epoch, chunk): (u64, usize),
+        range: &Range<usize>,
+    ) -> Result<bool, Cause> {
+        let (inbox, tag) = (self.comm.link().inbox(), staging.tag(epoch, chunk));
+        if inbox.probe(tag, Some(stage.peer)).is_none() {
+            return Ok(false);
+        }
+        self.comm.take_back(Some(stage.peer), |other| other == tag);
+        // Otherwise the transport is writing another message there, and will copy it away.
+        if stage.is_lent(epoch, chunk) {
+            return Ok(false);
+        }
+        let Some(message) = inbox.take(tag, Some(stage.peer)) else { return Ok(false) };
+        staging.moved(self);
+        let place = stage.place(epoch, chunk, range);
+        let (payload, theirs) = match message.payload.split_last_chunk() {
+            // SAFETY: the chunk was given back, and its message has landed with the note, which lies in the gap
+            // behind it. The host alone uses that.
+            None if message.landed => (None, unsafe { stage.note(&place).read_unaligned() }),
+            Some((payload, theirs)) if payload.len() == range.len() => (Some(payload), *theirs),
+            _ => return Err(Cause::Malformed),
+        };
+        let (set, theirs) = (self.set_of(epoch), u64::from_le_bytes(theirs));
+        if theirs != set as u64 {
+            return Err(self.links[stage.link].clash(&self.comm, set, theirs));
+        }
+        // SAFETY: the chunk was given back, and the stream reads it only after the word below is raised.
+        let bytes = unsafe { stage.memory.bytes_mut(place) };
+        if let Some(payload) = payload {
+            bytes.copy_from_slice(payload);
+        }
+        // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
+        unsafe { stage.memory.store(chunk * LINE, epoch) };
+        buffers::put(message.payload);
+        Ok(true)
     }
 }

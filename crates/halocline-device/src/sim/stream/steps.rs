@@ -1,6 +1,6 @@
 //! The steps of stream operations.
 
-use super::{Announcement, Op, Running, Stage, Table};
+use super::{Announcement, Op, Part, Running, Stage, Table};
 use crate::driver::{Counted, POISON, Slot};
 use crate::sim::clock::Actor;
 use crate::sim::kernel::{Kernel, KernelMemory};
@@ -184,38 +184,11 @@ impl State {
                 self.devices[table.device as usize].waiting_blocks += waiting_blocks;
                 Stage::Waiting { well: part.blocks.is_empty() || self.is_well(actor, running.op, table) }
             }
-            Stage::Waiting { mut well } => {
-                let op = self.begin_op(actor, "copies");
-                running.op = op;
-                for (word, lag) in &part.waits {
-                    let value = self.read_word(actor, op, *word).unwrap_or(0);
-                    let beyond = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64;
-                    // The guard has ended the wait, or poison.
-                    well &= beyond >= 0 && (beyond < POISON || table.guard.is_none());
-                }
-                if let Some(announced) = part.announced.as_ref().filter(|_| well) {
-                    running.message = self.expected(actor, op, announced);
-                    well = running.message.is_some();
-                }
-                // A part without copies checks the guard now.
-                well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);
-                let mut there = true;
-                for block in part.blocks.iter().filter(|_| well) {
-                    // A word of a slot is written only when its source is ready.
-                    if part.slot != Slot::Awaited {
-                        there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
-                    }
-                    if part.slot == Slot::None {
-                        there &= self.touch(
-                            actor,
-                            op,
-                            block.target.from(running.message),
-                            block.bytes,
-                            Touch::Write,
-                        );
-                    }
-                }
-                match (well && there, part.slot) {
+            Stage::Waiting { well } => {
+                running.op = self.begin_op(actor, "copies");
+                let may =
+                    self.end_waits(table, (part, epoch), well, running) && self.touch_blocks(part, running);
+                match (may, part.slot) {
                     (false, _) => Stage::Done,
                     (true, Slot::None) => Stage::Copying(0),
                     (true, _) => {
@@ -231,13 +204,7 @@ impl State {
             },
             Stage::Copying(done) if done < part.blocks.len() => {
                 let count = self.piece(part.blocks.len() - done);
-                for block in &part.blocks[done..done + count] {
-                    let alive = |spot: Spot| self.memories.is_there(spot);
-                    let target = block.target.from(running.message);
-                    if alive(block.source) && alive(target) {
-                        self.memories.copy(target, block.source, block.bytes);
-                    }
-                }
+                self.copy_blocks(part, done, count, running);
                 Stage::Copying(done + count)
             }
             Stage::Copying(_) if part.raises.is_empty() => Stage::Done,
@@ -251,6 +218,58 @@ impl State {
         };
         if running.stage == Stage::Done {
             self.devices[table.device as usize].waiting_blocks -= waiting_blocks;
+        }
+    }
+
+    /// Reads the flags that a part waits for, which have arrived, and the announcement. Returns whether the part may copy; `well`: whether
+    /// the guard was clear before.
+    fn end_waits(
+        &mut self,
+        table: &Table,
+        (part, epoch): (&Part, u64),
+        mut well: bool,
+        running: &mut Running,
+    ) -> bool {
+        let (actor, op) = (running.actor, running.op);
+        for (word, lag) in &part.waits {
+            let value = self.read_word(actor, op, *word).unwrap_or(0);
+            let beyond = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64;
+            // The guard has ended the wait, or poison.
+            well &= beyond >= 0 && (beyond < POISON || table.guard.is_none());
+        }
+        if let Some(announced) = part.announced.as_ref().filter(|_| well) {
+            running.message = self.expected(actor, op, announced);
+            well = running.message.is_some();
+        }
+        // A part without copies checks the guard now.
+        well & (!part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table))
+    }
+
+    /// Begins to read and to write the blocks of a part; false if memory of one is gone.
+    fn touch_blocks(&mut self, part: &Part, running: &Running) -> bool {
+        let (actor, op) = (running.actor, running.op);
+        let mut there = true;
+        for block in &part.blocks {
+            // A word of a slot is written only when its source is ready.
+            if part.slot != Slot::Awaited {
+                there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
+            }
+            if part.slot == Slot::None {
+                let target = block.target.from(running.message);
+                there &= self.touch(actor, op, target, block.bytes, Touch::Write);
+            }
+        }
+        there
+    }
+
+    /// Copies `count` blocks of a part, those after the first `done`, unless their memory is gone.
+    fn copy_blocks(&mut self, part: &Part, done: usize, count: usize, running: &Running) {
+        for block in &part.blocks[done..done + count] {
+            let alive = |spot: Spot| self.memories.is_there(spot);
+            let target = block.target.from(running.message);
+            if alive(block.source) && alive(target) {
+                self.memories.copy(target, block.source, block.bytes);
+            }
         }
     }
 
