@@ -258,7 +258,10 @@ pub enum PartitionError {
         neighbours: usize,
     },
     /// A neighbour that is not a cell.
-    #[error("cell {cell} has {neighbour} as a neighbour, but there are {cells} cells, counted from 0")]
+    #[error(
+        "cell {cell} has {neighbour} as a neighbour, but there are {cells} cells, counted from 0; correct the \
+         neighbours, or give all cells"
+    )]
     Neighbour {
         /// The cell.
         cell: usize,
@@ -278,7 +281,7 @@ pub enum PartitionError {
         neighbour: usize,
     },
     /// A coordinate that is not finite.
-    #[error("cell {cell} has a coordinate that is not finite")]
+    #[error("cell {cell} has a coordinate that is not finite; correct it")]
     Coordinate {
         /// The cell.
         cell: usize,
@@ -308,7 +311,7 @@ pub enum PartitionError {
         count: usize,
     },
     /// METIS failed.
-    #[error("METIS: {0}")]
+    #[error("METIS: {0}; free memory, or use another partitioner")]
     Metis(String),
 }
 

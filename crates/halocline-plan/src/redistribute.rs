@@ -273,7 +273,7 @@ pub enum RedistributeError {
         most: usize,
     },
     /// A domain number too large to encode the side.
-    #[error("domain {domain}: numbers of redistributed domains must be below 2^63")]
+    #[error("domain {domain}: numbers of redistributed domains must be below 2^63; give it a smaller number")]
     DomainNumber {
         /// The number.
         domain: u64,

@@ -32,10 +32,13 @@ pub enum LayoutError {
         span: usize,
     },
     /// The array spans more than the address space.
-    #[error("the array spans more bytes than the address space has")]
+    #[error("the array spans more bytes than the address space has; use smaller extents or strides")]
     TooLarge,
     /// An axis that the array does not have, or that is named twice.
-    #[error("axis {dim} is named twice or is not one of the array's {dimensions} dimensions")]
+    #[error(
+        "axis {dim} is named twice or is not one of the array's {dimensions} dimensions; name each axis once, \
+         counted from 0"
+    )]
     Axis {
         /// The dimension named.
         dim: usize,

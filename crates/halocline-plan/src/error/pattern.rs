@@ -26,7 +26,7 @@ pub enum PatternError {
         axis: usize,
     },
     /// More than 2^60 cells.
-    #[error("a grid of {extents:?} has more cells than 2^60")]
+    #[error("a grid of {extents:?} has more cells than 2^60; use a smaller grid")]
     GridTooLarge {
         /// Cells along each axis.
         extents: Vec<usize>,
@@ -100,8 +100,8 @@ pub enum PatternError {
     },
     /// The number of blocks does not match the number of ranks.
     #[error(
-        "a decomposition into {blocks:?} = {count} blocks does not match {ranks} ranks with \
-         {domains_per_rank} domains each, which own {domains}"
+        "a decomposition into {blocks:?} = {count} blocks does not match {ranks} ranks with {domains_per_rank} \
+         domains each, which own {domains}; give {domains} blocks"
     )]
     BlocksForRanks {
         /// Blocks along each axis.
@@ -131,7 +131,9 @@ pub enum PatternError {
         cells: usize,
     },
     /// A box of a rank that does not exist.
-    #[error("box {number} belongs to rank {rank}, but there are {ranks} ranks, numbered from 0")]
+    #[error(
+        "box {number} belongs to rank {rank}, but there are {ranks} ranks, numbered from 0; give it to one of these"
+    )]
     BoxRank {
         /// Position of the box in the list.
         number: usize,
@@ -182,7 +184,7 @@ pub enum PatternError {
         axis: usize,
     },
     /// A rank that the decomposition does not have.
-    #[error("rank {rank} of a decomposition for {ranks} ranks, numbered from 0")]
+    #[error("rank {rank} of a decomposition for {ranks} ranks, numbered from 0; give a rank below {ranks}")]
     NoSuchRank {
         /// Rank given.
         rank: usize,
@@ -190,7 +192,10 @@ pub enum PatternError {
         ranks: usize,
     },
     /// A domain with its halo has more than 2^60 cells.
-    #[error("domain {domain} of {owned:?} cells with halo widths {widths:?} has more cells than 2^60")]
+    #[error(
+        "domain {domain} of {owned:?} cells with halo widths {widths:?} has more cells than 2^60; use narrower halos \
+         or smaller domains"
+    )]
     HaloTooLarge {
         /// The domain.
         domain: u64,
@@ -249,7 +254,8 @@ pub enum PatternError {
     },
     /// A transfer with a domain that this rank does not own.
     #[error(
-        "the transfer from domain {from} to domain {to} needs domain {missing}, which is not on this rank"
+        "the transfer from domain {from} to domain {to} needs domain {missing}, which is not on this rank; add it to \
+         the domains of this rank, or leave the transfer out"
     )]
     UnknownDomain {
         /// The domain that sends.
@@ -276,7 +282,10 @@ pub enum PatternError {
     },
     /// Cells of the wrong kind for their domain: a box in an unstructured domain, runs in a regular domain,
     /// or a box that is empty or has another number of axes.
-    #[error("{cells} cannot be cells of domain {domain}, which is {shape}")]
+    #[error(
+        "{cells} cannot be cells of domain {domain}, which is {shape}; give a box that is not empty and has as many \
+         axes as a regular domain, or runs of cells of an unstructured one"
+    )]
     WrongCells {
         /// The domain.
         domain: u64,
@@ -286,7 +295,7 @@ pub enum PatternError {
         shape: String,
     },
     /// A cell outside the domain and its halo.
-    #[error("cell {cell} is not in domain {domain} or its halo")]
+    #[error("cell {cell} is not in domain {domain} or its halo; leave it out, or widen the halo")]
     OutsideDomain {
         /// The domain.
         domain: u64,
@@ -294,7 +303,9 @@ pub enum PatternError {
         cell: String,
     },
     /// A halo cell as the source of a transfer.
-    #[error("cell {cell} of domain {domain} would be sent, but it is not an owned cell")]
+    #[error(
+        "cell {cell} of domain {domain} would be sent, but it is not an owned cell; send owned cells only"
+    )]
     SendsHalo {
         /// The sending domain.
         domain: u64,
@@ -302,7 +313,10 @@ pub enum PatternError {
         cell: String,
     },
     /// An owned cell as the target of a transfer.
-    #[error("cell {cell} of domain {domain} would be received, but it is an owned cell")]
+    #[error(
+        "cell {cell} of domain {domain} would be received, but it is an owned cell; receive halo cells (in a \
+         redistribution: in a domain that sends nothing)"
+    )]
     ReceivesOwned {
         /// The receiving domain.
         domain: u64,
@@ -310,7 +324,7 @@ pub enum PatternError {
         cell: String,
     },
     /// Two transfers fill the same halo cell.
-    #[error("halo cell {cell} of domain {domain} would be received twice")]
+    #[error("halo cell {cell} of domain {domain} would be received twice; fill it by one transfer")]
     ReceivedTwice {
         /// The receiving domain.
         domain: u64,

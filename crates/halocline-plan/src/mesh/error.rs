@@ -72,7 +72,9 @@ pub enum MeshError {
         needed: usize,
     },
     /// A rank that the partition does not have.
-    #[error("there is no part {rank}: the partition has {ranks}, numbered from 0")]
+    #[error(
+        "there is no part {rank}: the partition has {ranks}, numbered from 0; give a number below {ranks}"
+    )]
     Rank {
         /// The rank.
         rank: usize,

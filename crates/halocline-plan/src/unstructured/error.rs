@@ -15,7 +15,10 @@ pub enum UnstructuredError {
         cells: usize,
     },
     /// A halo index beyond the number of cells.
-    #[error("domain {domain}: entry {position} of the halo indices is {index}, but it has {cells} cells")]
+    #[error(
+        "domain {domain}: entry {position} of the halo indices is {index}, but it has {cells} cells; give local \
+         indices of its cells"
+    )]
     HaloIndex {
         /// The domain.
         domain: u64,
@@ -27,7 +30,10 @@ pub enum UnstructuredError {
         cells: usize,
     },
     /// A halo index given twice.
-    #[error("domain {domain}: entries {first} and {position} of the halo indices are both {index}")]
+    #[error(
+        "domain {domain}: entries {first} and {position} of the halo indices are both {index}; list each halo cell \
+         once"
+    )]
     HaloIndexTwice {
         /// The domain.
         domain: u64,
@@ -61,7 +67,10 @@ pub enum UnstructuredError {
         owners: usize,
     },
     /// An owner that is not a rank.
-    #[error("domain {domain}, local cell {local} (id {id}): its owner is given as rank {owner} of {ranks}")]
+    #[error(
+        "domain {domain}, local cell {local} (id {id}): its owner is given as rank {owner} of {ranks}; give a rank \
+         below {ranks}"
+    )]
     OwnerRange {
         /// The domain.
         domain: u64,
@@ -85,7 +94,7 @@ pub enum UnstructuredError {
         rank: usize,
     },
     /// Two owned cells of a domain with one id.
-    #[error("domain {domain} owns id {id} twice, as local cells {first} and {second}")]
+    #[error("domain {domain} owns id {id} twice, as local cells {first} and {second}; list each cell once")]
     OwnedTwice {
         /// The domain.
         domain: u64,
@@ -97,7 +106,9 @@ pub enum UnstructuredError {
         second: u32,
     },
     /// Two halo cells of a domain with one id.
-    #[error("domain {domain} has id {id} in its halo twice, as local cells {first} and {second}")]
+    #[error(
+        "domain {domain} has id {id} in its halo twice, as local cells {first} and {second}; list each cell once"
+    )]
     HaloTwice {
         /// The domain.
         domain: u64,
@@ -110,7 +121,8 @@ pub enum UnstructuredError {
     },
     /// A halo cell that the domain itself owns.
     #[error(
-        "domain {domain}: local cell {halo} is a halo cell of id {id}, which it owns as local cell {owned}"
+        "domain {domain}: local cell {halo} is a halo cell of id {id}, which it owns as local cell {owned}; leave it \
+         out of the halo"
     )]
     HaloOwned {
         /// The domain.
@@ -150,7 +162,10 @@ pub enum UnstructuredError {
         other_domain: u64,
     },
     /// A halo cell without an owner.
-    #[error("domain {domain}: its halo cell {local} has id {id}, which no domain of any rank owns")]
+    #[error(
+        "domain {domain}: its halo cell {local} has id {id}, which no domain of any rank owns; let one domain own \
+         it, or leave it out of the halo"
+    )]
     OwnedByNobody {
         /// The domain.
         domain: u64,
@@ -161,7 +176,8 @@ pub enum UnstructuredError {
     },
     /// A halo cell whose given owner is wrong.
     #[error(
-        "domain {domain}, local cell {local} (id {id}): rank {given} is given as owner, rank {owner} owns it"
+        "domain {domain}, local cell {local} (id {id}): rank {given} is given as owner, rank {owner} owns it; give \
+         {owner} as its owner"
     )]
     WrongOwner {
         /// The domain.

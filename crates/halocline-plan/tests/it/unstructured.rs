@@ -167,7 +167,9 @@ fn an_id_without_an_owner_is_named_on_the_requesting_rank() {
     let ranks = [vec![domain(0, &[1], &[2])], vec![domain(1, &[2], &[1, 77])], vec![]];
     let nobody = Bad::OwnedByNobody { domain: 1, local: 2, id: 77 };
     assert_eq!(errors(&ranks), [None, Some(nobody.clone()), None]);
-    assert_eq!(nobody.to_string(), "domain 1: its halo cell 2 has id 77, which no domain of any rank owns");
+    let expected = "domain 1: its halo cell 2 has id 77, which no domain of any rank owns; let one domain own it, or leave it \
+                    out of the halo";
+    assert_eq!(nobody.to_string(), expected);
 }
 
 #[test]
