@@ -25,13 +25,21 @@ pub enum ProgramError {
     )]
     ManifestFormat { path: PathBuf, found: u32 },
     /// The manifest contradicts itself.
-    #[error("the signature of program {program} is not valid: {what}: {why}")]
+    #[error(
+        "the signature of program {program} is not valid: {what}: {why}; correct it as docs/programs.md describes"
+    )]
     Signature { program: Box<str>, what: Box<str>, why: Box<str> },
     /// The library's file cannot be read.
-    #[error("library {path} cannot be read: {why}", path = .path.display())]
+    #[error(
+        "library {path} cannot be read: {why}; check the path and its permissions",
+        path = .path.display()
+    )]
     Read { path: PathBuf, why: Box<str> },
     /// The file is no shared library.
-    #[error("{path} is no shared library: {why}", path = .path.display())]
+    #[error(
+        "{path} is no shared library: {why}; give the path of an ELF file that the linker made with `-shared`",
+        path = .path.display()
+    )]
     NotALibrary { path: PathBuf, why: Box<str> },
     /// The file ends before its contents do.
     #[error(
@@ -44,7 +52,7 @@ pub enum ProgramError {
     )]
     Architecture { path: PathBuf, found: Box<str>, here: &'static str },
     /// The system's loader refuses the library.
-    #[error("library {path} cannot be opened: {why}", path = .path.display())]
+    #[error("library {path} cannot be opened: {why}; `ldd -r` shows what it lacks", path = .path.display())]
     Open { path: PathBuf, why: Box<str> },
     /// The file was written anew while it was open.
     #[error(
@@ -59,7 +67,10 @@ pub enum ProgramError {
     )]
     NoSymbol { path: PathBuf, program: Box<str>, symbol: Box<str> },
     /// `init` returned NULL.
-    #[error("program {program} cannot be initialised: {symbol}({values}) returned NULL")]
+    #[error(
+        "program {program} cannot be initialised: {symbol}({values}) returned NULL; check these values, the free \
+         memory, and what the program has printed"
+    )]
     Init { program: Box<str>, symbol: Box<str>, values: Box<str> },
     /// Too few arguments.
     #[error("program {program} lacks argument {argument}; it takes {arguments}")]
@@ -87,11 +98,15 @@ pub enum ProgramError {
     },
     /// Another element type.
     #[error(
-        "argument {argument} of program {program} has elements of type {given}, the program takes {expected}"
+        "argument {argument} of program {program} has elements of type {given}, the program takes {expected}; \
+         convert the array"
     )]
     ElementType { program: Box<str>, argument: Box<str>, given: ScalarType, expected: ScalarType },
     /// Another number of dimensions.
-    #[error("argument {argument} of program {program} has {given} dimensions, the program takes {expected}")]
+    #[error(
+        "argument {argument} of program {program} has {given} dimensions, the program takes {expected}; give an \
+         array of as many"
+    )]
     Dimensions { program: Box<str>, argument: Box<str>, given: usize, expected: Box<str> },
     /// A view whose parts have different numbers of dimensions.
     #[error(
@@ -100,17 +115,23 @@ pub enum ProgramError {
     )]
     View { program: Box<str>, argument: Box<str>, extents: usize, strides: usize, origin: usize },
     /// Memory of another device.
-    #[error("argument {argument} of program {program} is in {given}, the program takes {expected}")]
+    #[error(
+        "argument {argument} of program {program} is in {given}, the program takes {expected}; copy the array there"
+    )]
     WrongDevice { program: Box<str>, argument: Box<str>, given: Device, expected: Box<str> },
     /// Memory that must not be written.
-    #[error("argument {argument} of program {program} is read-only, and the program writes it")]
+    #[error(
+        "argument {argument} of program {program} is read-only, and the program writes it; give an array that can be \
+         written"
+    )]
     ReadOnly { program: Box<str>, argument: Box<str> },
     /// An address that cannot hold such elements.
     #[error("argument {argument} of program {program} is at address {address:#x}; {expected}")]
     Address { program: Box<str>, argument: Box<str>, address: usize, expected: Box<str> },
     /// An extent, a stride or a bound that is not what the program was built for.
     #[error(
-        "argument {argument} of program {program} has {what} {given} in dimension {dimension}, the program takes {expected}"
+        "argument {argument} of program {program} has {what} {given} in dimension {dimension}, the program takes \
+         {expected}; give such an array, or build the program for this one"
     )]
     Quantity {
         program: Box<str>,
@@ -170,14 +191,18 @@ pub enum ProgramError {
     NotBool { program: Box<str>, argument: Box<str>, given: Box<str> },
     /// A number that contradicts the arrays.
     #[error(
-        "argument {argument} of program {program} is {given}, but the arrays' dimensions make it {expected}"
+        "argument {argument} of program {program} is {given}, but the arrays' dimensions make it {expected}; give \
+         that, or other arrays"
     )]
     Contradiction { program: Box<str>, argument: Box<str>, given: Box<str>, expected: Box<str> },
     /// An argument of a prepared call that is no scalar.
     #[error("argument {argument} of program {program} is an array; prepare the call again to change it")]
     PreparedArray { program: Box<str>, argument: Box<str> },
     /// The C function returned another number than 0.
-    #[error("program {program} failed: it returned status {status}; its results are not valid")]
+    #[error(
+        "program {program} failed: it returned status {status}; its results are not valid: see the program for what \
+         this status means"
+    )]
     Status { program: Box<str>, status: i32 },
     /// A call on a stream of a program without streams.
     #[error(
@@ -205,6 +230,9 @@ pub enum ProgramError {
     #[error("program {program} cannot be ordered on its stream: {error}")]
     Stream { program: Box<str>, error: DeviceError },
     /// The program reports an error of the GPU.
-    #[error("program {program} failed: its last GPU error is {code}; its results are not valid")]
+    #[error(
+        "program {program} failed: its last GPU error is {code}; its results are not valid: see the codes of \
+         cudaError_t"
+    )]
     LastError { program: Box<str>, code: i32 },
 }

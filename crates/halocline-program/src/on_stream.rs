@@ -157,8 +157,10 @@ impl Program {
         let call = CallStream::of(on.stream).map_err(|error| self.refused(error))?;
         let why = match self.streams {
             _ if !call.is_captured() => return Ok(call),
-            _ if self.synchronises() => "it waits for the GPU, says its manifest",
-            Some(Streams::Default) => "it uses the default stream, which cannot be captured",
+            _ if self.synchronises() => "it waits for the GPU, says its manifest; call it without a capture",
+            Some(Streams::Default) => {
+                "it uses the default stream, which cannot be captured; call it without a capture"
+            }
             _ => return Ok(call),
         };
         Err(ProgramError::Capture { program: program(), why })

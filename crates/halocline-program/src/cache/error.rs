@@ -18,7 +18,10 @@ pub enum CacheError {
     )]
     NoFolder,
     /// A file of the cache cannot be read or written.
-    #[error("the program cache cannot {what} {path}: {source}", path = .path.display())]
+    #[error(
+        "the program cache cannot {what} {path}: {source}; check that folder, or set HALOCLINE_CACHE to another one",
+        path = .path.display()
+    )]
     File { what: &'static str, path: PathBuf, source: io::Error },
     /// The folder cannot be written, and the program is not in it.
     #[error(
@@ -33,7 +36,7 @@ pub enum CacheError {
     )]
     Full { program: Box<str>, path: PathBuf, why: Box<str> },
     /// The caller's build failed.
-    #[error("the build of program {program} failed: {source}")]
+    #[error("the build of program {program} failed: {source}; correct that, then build it again")]
     Build { program: Box<str>, source: Box<dyn Error + Send + Sync> },
     /// The build failed on the rank that builds for this one.
     #[error("the build of program {program} failed on rank {rank} (process {pid} of host {host}): {why}")]
@@ -70,12 +73,14 @@ pub enum CacheError {
     Foreign { program: Box<str>, path: PathBuf },
     /// An entry that was written does not appear in the folder.
     #[error(
-        "program {program} was put into the cache {path} by process {pid} of host {host}, and is not visible there after {after:?}; \
-         the file system does not show files of other nodes, or another process removes them", path = .path.display()
+        "program {program} was put into the cache {path} by process {pid} of host {host}, and is not visible there \
+         after {after:?}; the file system does not show files of other nodes, or another process removes them: set \
+         HALOCLINE_CACHE to a folder that all nodes see",
+        path = .path.display()
     )]
     NotVisible { program: Box<str>, path: PathBuf, host: Box<str>, pid: u32, after: Duration },
     /// The caller ended the wait.
-    #[error("the wait for program {program} was interrupted")]
+    #[error("the wait for program {program} was interrupted; ask for it again")]
     Interrupted { program: Box<str> },
     /// An environment variable has a malformed value.
     #[error(transparent)]

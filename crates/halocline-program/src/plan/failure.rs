@@ -225,8 +225,10 @@ impl Plan {
             Unfit::NotBool => of!(self, argument, NotBool { given }),
             Unfit::OutOfRange => {
                 let range = expected.integer_range();
-                let range =
-                    range.map_or_else(Box::default, |(low, high)| format!("; give {low} to {high}").into());
+                let range = range.map_or_else(
+                    || "; give a smaller number".into(),
+                    |(low, high)| format!("; give {low} to {high}").into(),
+                );
                 of!(self, argument, OutOfRange { given, expected, range })
             }
         }

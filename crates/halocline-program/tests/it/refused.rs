@@ -46,7 +46,7 @@ fn wrong_arrays_are_refused() {
     let single = error(RawArray { element: ScalarType::Float32, ..RAW });
     assert_eq!(
         single.to_string(),
-        "argument a of program scale has elements of type float32, the program takes float64"
+        "argument a of program scale has elements of type float32, the program takes float64; convert the array"
     );
     let flat = error(RawArray { extents: &[3, 1], strides: &[8, 8], ..RAW });
     assert!(
@@ -57,7 +57,8 @@ fn wrong_arrays_are_refused() {
     let gpu = error(RawArray { device: Device::Gpu(1), ..RAW });
     assert_eq!(
         gpu.to_string(),
-        "argument a of program scale is in memory of GPU 1, the program takes memory of the host"
+        "argument a of program scale is in memory of GPU 1, the program takes memory of the host; copy the array \
+         there"
     );
     assert!(matches!(error(RawArray { is_writable: false, ..RAW }), ProgramError::ReadOnly { .. }));
     let null = error(RawArray { address: std::ptr::null_mut(), ..RAW });
@@ -133,12 +134,14 @@ fn arrays_that_do_not_fit_each_other_are_refused() {
     let short = error(RawArray { extents: &[3, 5], strides: &[40, 8], ..RAW });
     assert_eq!(
         short.to_string(),
-        "argument b of program scale has extent 3 in dimension 0, the program takes 4 (n)"
+        "argument b of program scale has extent 3 in dimension 0, the program takes 4 (n); give such an array, or \
+         build the program for this one"
     );
     let columns = error(RawArray { extents: &[4, 5], strides: &[8, 32], ..RAW });
     assert_eq!(
         columns.to_string(),
-        "argument b of program scale has element stride 4 in dimension 1 (J), the program takes 1"
+        "argument b of program scale has element stride 4 in dimension 1 (J), the program takes 1; give such an \
+         array, or build the program for this one"
     );
     let padded = error(RawArray { extents: &[4, 5], strides: &[48, 8], ..RAW });
     assert!(matches!(padded, ProgramError::Quantity { given: 6, .. }), "{padded:?}");
@@ -161,7 +164,9 @@ fn all_arrays_of_a_call_are_of_one_gpu() {
     program.call(&[on(1), on(1)]).unwrap();
     let error = refusal(&program, &[on(1), on(2)]);
     assert!(
-        error.to_string().ends_with("memory of GPU 1, as the arguments before it or the stream"),
+        error
+            .to_string()
+            .ends_with("memory of GPU 1, as the arguments before it or the stream; copy the array there"),
         "{error}"
     );
     let host = RawArray { extents: &[4, 5], strides: &[40, 8], ..RAW };

@@ -115,7 +115,9 @@ fn an_init_that_returns_null_is_an_error_each_time() {
     let program = built.load(COUNTER_MANIFEST).unwrap();
     for _ in 0..2 {
         let text = run(&program, -7).unwrap_err().to_string();
-        assert_eq!(text, "program counter cannot be initialised: __dace_init_counter(n=-7) returned NULL");
+        let expected =
+            "program counter cannot be initialised: __dace_init_counter(n=-7) returned NULL; check these";
+        assert!(text.starts_with(expected), "{text}");
     }
     assert_eq!(run(&program, 1).unwrap()[0], 1);
     drop(program);

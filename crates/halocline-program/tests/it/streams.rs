@@ -248,7 +248,7 @@ fn programs_that_wait_or_use_the_default_stream_are_not_captured() {
             world.begin_capture(&stream).unwrap();
             let refused = call(&program, &stream, &t, 1).unwrap_err().to_string();
             let why = if kind == Kind::Caller {
-                "it waits for the GPU, says its manifest"
+                "it waits for the GPU, says its manifest; call it without a capture"
             } else {
                 "default stream"
             };
@@ -266,7 +266,7 @@ fn a_stream_of_another_gpu_than_the_arrays_is_refused() {
         let (program, stream, t) = (load(&built, Kind::Caller), stream(device), array(&other));
         let refused = call(&program, &stream, &t, 1).unwrap_err().to_string();
         let expected = "argument t of program p is in memory of GPU 1, the program takes memory of GPU 0, as the arguments \
-                        before it or the stream";
+                        before it or the stream; copy the array there";
         assert_eq!(refused, expected);
         let mut prepared = program.prepare(&[view(&t), 5.into()]).unwrap();
         // SAFETY: the call is refused before the program is entered: no memory is accessed.
@@ -314,7 +314,10 @@ fn an_init_that_selects_another_gpu_is_refused_and_its_state_ended() {
         FAILS.set(true);
         let refused = call(&program, &stream, &t, 1).unwrap_err().to_string();
         FAILS.set(false);
-        assert_eq!(refused, "program p cannot be initialised: __dace_init_p() returned NULL");
+        assert!(
+            refused.starts_with("program p cannot be initialised: __dace_init_p() returned NULL; "),
+            "{refused}"
+        );
     });
 }
 

@@ -129,7 +129,10 @@ fn a_build_that_fails_leaves_nothing_and_the_next_one_builds() {
     });
     let error = failed.unwrap_err();
     assert!(matches!(&error, CacheError::Build { source, .. } if source.to_string() == "no such compiler"));
-    assert_eq!(error.to_string(), "the build of program value failed: no such compiler");
+    assert_eq!(
+        error.to_string(),
+        "the build of program value failed: no such compiler; correct that, then build it again"
+    );
     for folder in ["builds", "claims", "entries"] {
         assert_eq!(names(&cache.folder().join(folder)), [""; 0], "{folder}");
     }
