@@ -16,7 +16,10 @@ pub enum CommError {
         size: usize,
     },
     /// The process of a rank has ended.
-    #[error("rank {rank} has died while rank {waiting} waited for {what}")]
+    #[error(
+        "rank {rank} has died while rank {waiting} waited for {what}; look for the reason in its output, then start \
+         the job again"
+    )]
     Died {
         /// The dead rank.
         rank: usize,
@@ -26,7 +29,10 @@ pub enum CommError {
         what: String,
     },
     /// A rank has dropped its communicator.
-    #[error("rank {rank} has left the communicator while rank {waiting} waited for {what}")]
+    #[error(
+        "rank {rank} has left the communicator while rank {waiting} waited for {what}; make the same calls on all \
+         ranks before one drops it"
+    )]
     Left {
         /// The rank that left.
         rank: usize,
@@ -36,7 +42,10 @@ pub enum CommError {
         what: String,
     },
     /// The deadline has passed.
-    #[error("rank {waiting} has waited {after:?} for {what}; its deadline has passed")]
+    #[error(
+        "rank {waiting} has waited {after:?} for {what}; its deadline has passed: make the same calls on all ranks, \
+         or raise the deadline"
+    )]
     Deadline {
         /// The rank that waited.
         waiting: usize,
@@ -107,7 +116,7 @@ pub enum CommError {
         errno: Errno,
     },
     /// The allocator has no memory left.
-    #[error("no memory for {0} bytes")]
+    #[error("no memory for {0} bytes; give each rank more memory, or use smaller fields and messages")]
     OutOfMemory(usize),
     /// A transport gave less memory than it was asked for.
     #[error(
@@ -175,7 +184,7 @@ pub enum CommError {
         what: String,
     },
     /// A rank cannot reach the memory that was sent to it.
-    #[error("rank {rank} cannot access the memory: {why}")]
+    #[error("rank {rank} cannot access the memory: {why}; send its bytes in messages")]
     OutOfReach {
         /// The rank.
         rank: usize,
@@ -195,8 +204,8 @@ pub enum CommError {
 
 halocline_plan::debug_as_text!(CommError);
 
-/// The remedy for an error of the system that a limit causes.
-fn remedy(errno: Errno) -> &'static str {
+/// The remedy for an error of the system.
+pub(crate) fn remedy(errno: Errno) -> &'static str {
     match errno {
         Errno::NOMEM => {
             "; memory, the address space (`ulimit -v`) or the number of mappings (`vm.max_map_count`) is exhausted: raise that limit"
@@ -204,7 +213,14 @@ fn remedy(errno: Errno) -> &'static str {
         Errno::MFILE | Errno::NFILE => {
             "; raise the limit of open files (`ulimit -n`; of the whole system: `fs.file-max`)"
         }
-        _ => "",
+        Errno::AGAIN => {
+            "; raise the limit of processes and threads (`ulimit -u`; of a container: `pids.max`), or start fewer ranks"
+        }
+        Errno::FBIG => "; ask for less memory, or raise the limit of file sizes (`ulimit -f`)",
+        Errno::ACCESS | Errno::PERM | Errno::NOSYS => {
+            "; allow this call in the sandbox or container (seccomp, SELinux, AppArmor), or use a newer kernel"
+        }
+        _ => "; please report this with the version of the kernel (`uname -a`) and the limits (`ulimit -a`)",
     }
 }
 
@@ -213,13 +229,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_at_a_limit_names_how_to_raise_it() {
-        let remedies = ["`ulimit -v`", "`vm.max_map_count`", "`ulimit -n`"];
+    fn an_error_of_the_system_says_what_to_do() {
+        let remedies = [
+            "ulimit -v",
+            "`vm.max_map_count`",
+            "ulimit -n",
+            "ulimit -u",
+            "ulimit -f",
+            "seccomp",
+            "`uname -a`",
+        ];
         for (errno, named) in [
             (Errno::NOMEM, &remedies[..2]),
-            (Errno::MFILE, &remedies[2..]),
-            (Errno::NFILE, &remedies[2..]),
-            (Errno::ACCESS, &[]),
+            (Errno::MFILE, &remedies[2..3]),
+            (Errno::NFILE, &remedies[2..3]),
+            (Errno::AGAIN, &remedies[3..4]),
+            (Errno::FBIG, &remedies[4..5]),
+            (Errno::ACCESS, &remedies[5..6]),
+            (Errno::INVAL, &remedies[6..]),
         ] {
             let memory = CommError::Memory { what: "map a memfd", bytes: 4096, errno };
             for error in [memory, CommError::System { what: "watch a descriptor", errno }] {

@@ -11,7 +11,11 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum MappingError {
     /// The memory cannot be exported, or the other side cannot open it. Stage its bytes.
-    #[error("the {bytes} bytes at {address:#x} cannot be mapped by rank {} for {}: {why}", target.rank, target.device)]
+    #[error(
+        "the {bytes} bytes at {address:#x} cannot be mapped by rank {} for {}: {why}; if that cannot be changed, \
+         stage its bytes through host memory",
+        target.rank, target.device
+    )]
     Refused {
         /// The first byte.
         address: Address,
@@ -23,7 +27,11 @@ pub enum MappingError {
         why: Refusal,
     },
     /// A range that goes beyond the allocation in which it begins.
-    #[error("the {bytes} bytes at {address:#x} go beyond their allocation, {} bytes from {:#x}", within.bytes, within.base)]
+    #[error(
+        "the {bytes} bytes at {address:#x} go beyond their allocation, {} bytes from {:#x}; give a range within one \
+         allocation",
+        within.bytes, within.base
+    )]
     OutOfBounds {
         /// The first byte.
         address: Address,
@@ -55,8 +63,8 @@ pub enum MappingError {
     },
     /// Other ranks have not unmapped the memory in time: do not free it yet.
     #[error(
-        "the memory at {address:#x} is still mapped by ranks {ranks:?} after {after:?}: they use it, or have exchanges in flight beside which \
-         it cannot be closed"
+        "the memory at {address:#x} is still mapped by ranks {ranks:?} after {after:?}: they use it, or have \
+         exchanges in flight beside which it cannot be closed; end these, then release it again before you free it"
     )]
     StillMapped {
         /// The address.
@@ -67,21 +75,28 @@ pub enum MappingError {
         after: Duration,
     },
     /// The other rank is gone.
-    #[error("rank {rank} has died, has left the communicator, or has closed its mappings")]
+    #[error(
+        "rank {rank} has died, has left the communicator, or has closed its mappings; keep its communicator until \
+         all transfers are over"
+    )]
     Gone {
         /// The rank.
         rank: usize,
     },
     /// The other rank is on another node.
     #[error(
-        "rank {rank} shares no memory with this one: it is on another node, or the transport has only messages"
+        "rank {rank} shares no memory with this one: it is on another node, or the transport has only messages; send \
+         the bytes in messages"
     )]
     Apart {
         /// The rank.
         rank: usize,
     },
     /// An unknown token, or one of another rank.
-    #[error("{token:#x} is no mapping of memory of rank {rank}")]
+    #[error(
+        "{token:#x} is no mapping of memory of rank {rank}; give a token that this rank has sent, while its memory \
+         is pinned"
+    )]
     NoMapping {
         /// The token.
         token: u64,
@@ -89,7 +104,9 @@ pub enum MappingError {
         rank: usize,
     },
     /// Bytes beyond the end of a mapping.
-    #[error("{length} bytes from {offset} go beyond mapping {token:#x}, which has {bytes}")]
+    #[error(
+        "{length} bytes from {offset} go beyond mapping {token:#x}, which has {bytes}; give a range within it"
+    )]
     Beyond {
         /// The token.
         token: u64,

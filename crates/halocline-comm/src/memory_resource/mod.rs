@@ -180,7 +180,10 @@ pub enum MemoryError {
         limit: usize,
     },
     /// A resource of the program could not allocate.
-    #[error("the memory resource of the program cannot allocate {asked} bytes: {why}")]
+    #[error(
+        "the memory resource of the program cannot allocate {asked} bytes: {why}; free some of its memory, or \
+         correct the resource"
+    )]
     Foreign {
         /// Bytes asked for.
         asked: usize,
@@ -189,7 +192,8 @@ pub enum MemoryError {
     },
     /// A resource of the program allocates in threads of the program alone, and this is another one.
     #[error(
-        "the memory resource allocates within calls of the program only: the next one allocates the {asked} bytes that are asked for"
+        "the memory resource allocates within calls of the program only: the next one allocates the {asked} bytes \
+         that are asked for; wait for the operation"
     )]
     Postponed {
         /// Bytes asked for.

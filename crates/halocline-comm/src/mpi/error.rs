@@ -11,8 +11,7 @@ use std::path::PathBuf;
 pub enum MpiError {
     /// No MPI library can be used.
     #[error(
-        "no MPI library can be used; tried {}. Install one (such as libopenmpi3), or give its path in \
-         HALOCLINE_MPI",
+        "no MPI library can be used, tried {}; install one (such as libopenmpi3), or give its path in HALOCLINE_MPI",
         list(tried)
     )]
     NotFound {
@@ -20,7 +19,10 @@ pub enum MpiError {
         tried: Vec<(PathBuf, Unusable)>,
     },
     /// The library in `HALOCLINE_MPI`, or the one that the process has loaded, cannot be used.
-    #[error("the MPI library {} {why} ({chosen})", path.display())]
+    #[error(
+        "the MPI library {} {why} ({chosen}); use another one: name it in HALOCLINE_MPI, or link the program with it",
+        path.display()
+    )]
     Chosen {
         /// The library.
         path: PathBuf,
@@ -96,7 +98,10 @@ pub enum MpiError {
         level: ThreadLevel,
     },
     /// A call failed.
-    #[error("{call} failed with code {code}: {text}")]
+    #[error(
+        "{call} failed with code {code}: {text}; check that all ranks run, and that a program of MPI alone works \
+         with this library"
+    )]
     Call {
         /// The function.
         call: &'static str,
@@ -106,7 +111,7 @@ pub enum MpiError {
         text: String,
     },
     /// A message that no rank of this library sends.
-    #[error("rank {from} sent {what} over MPI")]
+    #[error("rank {from} sent {what} over MPI; run the same version of Halocline on all ranks")]
     Malformed {
         /// The sender.
         from: usize,

@@ -13,6 +13,7 @@
 
 use super::control::Control;
 use super::lifeline::LIFELINE_FD;
+use crate::error::remedy;
 use halocline_device::{Variable, VariableError};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -46,7 +47,7 @@ pub enum JobError {
         found: usize,
     },
     /// A system call failed.
-    #[error("cannot {what} of the job: {errno}")]
+    #[error("cannot {what} of the job: {errno}{}", remedy(*errno))]
     System {
         /// The step that failed.
         what: &'static str,

@@ -125,6 +125,11 @@ impl ShmTransport {
     }
 }
 
+/// The message of bytes that no rank of this version sends.
+fn with_remedy(why: impl std::fmt::Display) -> String {
+    format!("{why}; run the same version of Halocline on all ranks")
+}
+
 // States of a rank, in the order in which it passes through them.
 const PRESENT: u8 = 0;
 /// It has dropped its communicator, and may still finish exchanges.
@@ -210,7 +215,7 @@ impl Shared {
     /// Nothing more can be received from a rank whose messages are in disorder.
     fn in_order(&self, from: usize, outcome: Result<(), Disorder>) {
         if let Err(why) = outcome {
-            self.lose(from, &why.to_string());
+            self.lose(from, &with_remedy(why));
         }
     }
 

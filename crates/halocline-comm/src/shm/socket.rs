@@ -282,7 +282,7 @@ impl Incoming {
                 Err(errno) => return Err(errno.to_string()),
             };
             self.decoder.feed(&buffer[..count]);
-            while let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
+            while let Some(frame) = self.decoder.next().map_err(super::with_remedy)? {
                 let descriptors = self.descriptors_of(&frame)?;
                 deliver(&mut self.peer, frame, descriptors)?;
             }

@@ -177,7 +177,7 @@ impl Watch {
                 attach(shared, from, &frame, fds);
                 Ok(())
             }
-            Some(from) => receive(shared, from, frame, fds).map_err(|why| why.to_string()),
+            Some(from) => receive(shared, from, frame, fds).map_err(super::with_remedy),
             None => {
                 *peer = Some(greet(shared, &frame, process)?);
                 Ok(())

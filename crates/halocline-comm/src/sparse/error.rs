@@ -54,7 +54,10 @@ pub enum SparseError {
         role: Role,
     },
     /// A rank is named that does not exist.
-    #[error("rank {peer} is named as a {role}, but the communicator has ranks 0 to {}", size - 1)]
+    #[error(
+        "rank {peer} is named as a {role}, but the communicator has ranks 0 to {}; name only these",
+        size - 1
+    )]
     NoSuchPeer {
         /// The rank.
         peer: usize,
@@ -125,7 +128,8 @@ pub enum SparseError {
     Dropped,
     /// The deadline has passed.
     #[error(
-        "rank {waiting} has waited {after:?} in a sparse all-to-all for {missing}; its deadline has passed"
+        "rank {waiting} has waited {after:?} in a sparse all-to-all for {missing}; its deadline has passed: finish \
+         the operation on all ranks, or raise the deadline"
     )]
     Deadline {
         /// This rank.

@@ -151,7 +151,7 @@ def test_a_rank_whose_arguments_are_refused_fails_the_discovery_of_all():
         for sends, refusal in [
             ("wrong", REFUSED),
             ({0: ["no bytes"]}, r"^sends\[0\]\[0\]: an array .* is wanted, not 'no bytes'$"),
-            ({0: b"x", comm.size: b"x"}, "^destinations: rank . is named as a destination, but the communicator has ranks 0 to .$"),
+            ({0: b"x", comm.size: b"x"}, "^destinations: rank . is named as a destination, but the communicator has ranks 0 to .; name only these$"),
         ]:
             if comm.rank == comm.size - 1:
                 with pytest.raises(hc.HaloError, match=refusal) as own:

@@ -98,7 +98,8 @@ impl Service {
         let taken = decoded.and_then(|decoded| state.protocol.receive(from, decoded, attached, now));
         let Err(error) = taken else { return };
         tracing::error!(
-            "rank {}: a message about mappings from rank {from} is refused: {error}",
+            "rank {}: a message about mappings from rank {from} is refused: {error}; run the same version of Halocline on all \
+             ranks",
             transport.rank()
         );
         state.malformed += 1;

@@ -13,7 +13,7 @@ fn wrong_sets_are_refused_on_all_ranks_that_name_each_other() {
             &[1],
             "rank 1 is named as a source twice; name each rank once, several packets may go to it",
         ),
-        (&[1], &[2], "rank 2 is named as a destination, but the communicator has ranks 0 to 1"),
+        (&[1], &[2], "rank 2 is named as a destination, but the communicator has ranks 0 to 1; name only these"),
     ];
     on_ranks(2, |comm| {
         for (sources, destinations, expected) in wrong {
@@ -134,7 +134,7 @@ fn a_refusal_fails_a_discovery_on_all_ranks_also_without_a_packet_for_the_rank()
     });
     let (refused, own) = (
         "rank 1 refused: no such thing",
-        "rank 9 is named as a destination, but the communicator has ranks 0 to 3",
+        "rank 9 is named as a destination, but the communicator has ranks 0 to 3; name only these",
     );
     assert_eq!(errors, [refused, "", refused, own]);
 }
