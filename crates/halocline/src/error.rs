@@ -39,7 +39,8 @@ pub enum Error {
     Device(#[from] DeviceError),
     /// A field exceeds the allocation of its base address.
     #[error(
-        "the {bytes} bytes of a field at {base:#x} on device {device} are not within its memory: {} bytes at {:#x}, {}",
+        "the {bytes} bytes of a field at {base:#x} on device {device} are not within its memory: {} bytes at {:#x}, \
+         {}; give a base and a layout within one allocation of that device",
         place.bytes, place.base, place.space
     )]
     OutsideMemory {
@@ -188,7 +189,7 @@ pub enum Error {
     )]
     NotDriven,
     /// The number of elements differs from that of the array.
-    #[error("the array of shape {extents:?} takes {expected} elements, {found} are given")]
+    #[error("the array of shape {extents:?} takes {expected} elements, {found} are given; give {expected}")]
     ArrayLength {
         /// Extents of the array.
         extents: Vec<usize>,
@@ -250,7 +251,7 @@ pub enum Error {
         error: Box<Error>,
     },
     /// A set of fields that the object does not have.
-    #[error("there is no set {set}: the object has {sets}, counted from 0")]
+    #[error("there is no set {set}: the object has {sets}, counted from 0; give a number below {sets}")]
     NoSuchSet {
         /// The set asked for.
         set: usize,
@@ -452,7 +453,10 @@ pub enum Error {
         epoch: u64,
     },
     /// A field that was not written to a file.
-    #[error("cannot write {}: {reason}; an older file of that name is as it was", path.display())]
+    #[error(
+        "cannot write {}: {reason}; check the path, its permissions and the free space (an older file is as it was)",
+        path.display()
+    )]
     Save {
         /// The file.
         path: PathBuf,
@@ -530,8 +534,8 @@ fn known(direction: Direction, peers: &[usize]) -> String {
         Direction::Receive => "from",
     };
     match peers {
-        [] => format!("nor {to} any other"),
-        peers => format!("only {to} ranks {peers:?}"),
+        [] => format!("nor {to} any other; leave this call out"),
+        peers => format!("only {to} ranks {peers:?}; give one of these"),
     }
 }
 

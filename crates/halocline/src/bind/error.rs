@@ -176,7 +176,8 @@ pub enum BindError {
     },
     /// The exchanged cells lie outside the memory of their field, here or at the peer.
     #[error(
-        "the cells of field {field} of {domain} that are exchanged with rank {peer} exceed the memory of the field"
+        "the cells of field {field} of {domain} that are exchanged with rank {peer} exceed the memory of the field; \
+         run the same version of Halocline on all ranks"
     )]
     FieldMemory {
         /// Which field of the domain, counted in the order of the bind.

@@ -38,7 +38,7 @@ pub enum NeighborError {
         id: u32,
     },
     /// The result was taken before.
-    #[error("the result of this round of operation {id} was taken before")]
+    #[error("the result of this round of operation {id} was taken before; take it once, and keep it")]
     Taken {
         /// The operation.
         id: u32,
@@ -50,7 +50,10 @@ pub enum NeighborError {
         id: u32,
     },
     /// A packet in a session after the last one of this side.
-    #[error("the session of operation {id} has sent its last packet to the {side}: nothing can follow")]
+    #[error(
+        "the session of operation {id} has sent its last packet to the {side}: nothing can follow; send nothing \
+         there, or open another session"
+    )]
     Finished {
         /// The operation.
         id: u32,
@@ -137,7 +140,10 @@ pub enum NeighborError {
         why: String,
     },
     /// The deadline has passed.
-    #[error("rank {waiting} has waited {after:?} in operation {id} for {missing}; its deadline has passed")]
+    #[error(
+        "rank {waiting} has waited {after:?} in operation {id} for {missing}; its deadline has passed: start the \
+         same rounds on all ranks, or raise the deadline"
+    )]
     Deadline {
         /// This rank.
         waiting: usize,

@@ -289,6 +289,6 @@ fn what_main_returns_is_printed_as_its_text() {
     // What the standard library prints of it.
     assert_eq!(
         format!("Error: {:?}", main().unwrap_err()),
-        "Error: there is no set 2: the object has 1, counted from 0"
+        "Error: there is no set 2: the object has 1, counted from 0; give a number below 1"
     );
 }
