@@ -21,7 +21,9 @@ pub enum DeviceError {
         stream: usize,
     },
     /// A stream or an event passed to another device than its own.
-    #[error("{what} {handle:#x} belongs to device {actual}, but was passed to device {device}")]
+    #[error(
+        "{what} {handle:#x} belongs to device {actual}, but was passed to device {device}; pass one of that device"
+    )]
     OtherDevice {
         /// `stream` or `event`.
         what: &'static str,
@@ -45,7 +47,9 @@ pub enum DeviceError {
         event: usize,
     },
     /// Out of memory.
-    #[error("out of memory: cannot allocate {bytes} bytes of {space}")]
+    #[error(
+        "out of memory: cannot allocate {bytes} bytes of {space}; free memory there, or use smaller fields"
+    )]
     OutOfMemory {
         /// The memory.
         space: crate::MemorySpace,
@@ -53,7 +57,7 @@ pub enum DeviceError {
         bytes: usize,
     },
     /// The device is out of memory, as reported by a call without a size: for kernels, streams or events.
-    #[error("device {device}: {call}: out of device memory")]
+    #[error("device {device}: {call}: out of device memory; free some of it")]
     Exhausted {
         /// The device called.
         device: u32,
@@ -71,7 +75,10 @@ pub enum DeviceError {
         bytes: usize,
     },
     /// A range that begins inside an allocation and ends beyond it.
-    #[error("the {bytes} bytes at {address:#x} end beyond their allocation of {len} bytes at {base:#x}")]
+    #[error(
+        "the {bytes} bytes at {address:#x} end beyond their allocation of {len} bytes at {base:#x}; give a range \
+         within it"
+    )]
     OutOfBounds {
         /// The first byte.
         address: Address,
@@ -83,7 +90,7 @@ pub enum DeviceError {
         len: usize,
     },
     /// A 64-bit flag at an address that is no multiple of 8.
-    #[error("the 64-bit flag at {address:#x} is not at a multiple of 8 bytes")]
+    #[error("the 64-bit flag at {address:#x} is not at a multiple of 8 bytes; give an aligned address")]
     Misaligned {
         /// The address.
         address: Address,
@@ -125,7 +132,9 @@ pub enum DeviceError {
         address: u64,
     },
     /// A copy operation refers to a buffer that was not passed.
-    #[error("a copy operation refers to {side} {index}, but {count} were passed")]
+    #[error(
+        "a copy operation refers to {side} {index}, but {count} were passed; pass a buffer for each index"
+    )]
     NoBuffer {
         /// `source` or `target`.
         side: &'static str,
@@ -145,13 +154,16 @@ pub enum DeviceError {
         limit: usize,
     },
     /// The CUDA driver is missing, too old, or finds no GPU.
-    #[error("CUDA cannot be used: {why}")]
+    #[error("CUDA cannot be used: {why}; check the GPU and its driver with `nvidia-smi`")]
     NoCuda {
         /// What was tried, and how it failed.
         why: String,
     },
     /// Compiling or loading kernels failed.
-    #[error("the kernels of Halocline cannot be compiled or loaded for this GPU: {why}")]
+    #[error(
+        "the kernels of Halocline cannot be compiled or loaded for this GPU: {why}; `halocline info` shows the GPUs, \
+         their driver and NVRTC"
+    )]
     NoKernels {
         /// What was tried, and how it failed: the places searched for NVRTC, or the compiler's log.
         why: String,
@@ -184,7 +196,10 @@ pub enum DeviceError {
         device: u32,
     },
     /// The driver refused a call; later calls may succeed.
-    #[error("device {device}: {call}: {what}")]
+    #[error(
+        "device {device}: {call}: {what}; check the streams and the memory that were passed, or report this with the \
+         output of `halocline info`"
+    )]
     Refused {
         /// The device called.
         device: u32,

@@ -210,7 +210,8 @@ unsafe impl Driver for SimDriver {
         match self.stream(&state, stream) {
             Ok(index) if stream.0 != 0 => state.streams[index].alive = false,
             Ok(_) => {
-                let what = "the default stream cannot be destroyed".to_owned();
+                let what = "the default stream cannot be destroyed; destroy streams that the device has made"
+                    .to_owned();
                 state.report(Report::Refused { call: "destroy_stream", what });
             }
             Err(error) => state.report(Report::Refused { call: "destroy_stream", what: error.to_string() }),
@@ -226,7 +227,8 @@ unsafe impl Driver for SimDriver {
         let mut state = self.world.lock();
         let index = self.stream(&state, stream).ok()?;
         if state.streams[index].captured.is_some() {
-            let what = "the stream is captured, which this would end".to_owned();
+            let what =
+                "the stream is captured, which this would end; ask before the capture begins".to_owned();
             state.report(Report::Refused { call: "stream_id", what });
         }
         Some(u64::MAX - stream.0 as u64)
@@ -388,10 +390,10 @@ unsafe impl Driver for SimDriver {
         let table = state.tables.get_mut(table.0.wrapping_sub(1)).and_then(Option::take);
         let refused = match table {
             Some(table) if table.is_in_use() && state.check(self.device).is_ok() => {
-                "a launch of it is unfinished, or nothing has waited for one"
+                "a launch of it is unfinished, or nothing has waited for one; wait for its launches first"
             }
             Some(_) => return,
-            None => "there is no such table",
+            None => "there is no such table; drop each table once",
         };
         state.report(Report::Refused { call: "drop_table", what: refused.to_owned() });
     }

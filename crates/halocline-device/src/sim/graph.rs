@@ -48,7 +48,7 @@ impl World {
         let mut call = driver.call(false)?;
         let index = driver.stream(&call.state, stream.raw())?;
         if call.state.streams[index].captured.is_some() {
-            call.state.refuse("begin_capture", "the stream is being captured");
+            call.state.refuse("begin_capture", "the stream is being captured; end that capture first");
             return Ok(());
         }
         call.state.graphs.push(Recorded { streams: vec![index], ..Recorded::default() });
@@ -72,7 +72,10 @@ impl World {
         streams.iter().for_each(|&stream| state.streams[stream].captured = None);
         state.graphs[number].is_whole = true;
         if !state.graphs[number].is_joined() {
-            state.refuse("end_capture", "the first stream does not wait for all others");
+            state.refuse(
+                "end_capture",
+                "the first stream does not wait for all others; let it wait for an event of each",
+            );
         }
         let own = streams[1..].iter().map(|&stream| state.add_stream(state.streams[stream].device));
         let own = own.collect();
@@ -172,7 +175,10 @@ impl State {
                 true
             }
             _ => {
-                self.refuse("wait_event", "a stream waits for work that is not of its capture");
+                self.refuse(
+                    "wait_event",
+                    "a stream waits for work that is not of its capture; wait for it before the capture",
+                );
                 false
             }
         }

@@ -43,7 +43,7 @@ impl fmt::Display for Bytes {
 #[non_exhaustive]
 pub enum Report {
     /// Two conflicting accesses without order.
-    #[error("race: nothing orders {first} and {second}, at {bytes}")]
+    #[error("race: nothing orders {first} and {second}, at {bytes}; order them by an event or by one stream")]
     Race {
         /// The memory.
         bytes: Bytes,
@@ -53,7 +53,9 @@ pub enum Report {
         second: Operation,
     },
     /// Memory was freed while an operation may still use it.
-    #[error("{by} frees {bytes}, but nothing orders that after {user}")]
+    #[error(
+        "{by} frees {bytes}, but nothing orders that after {user}; wait for that before the memory is freed"
+    )]
     FreedInUse {
         /// The memory.
         bytes: Bytes,
@@ -63,7 +65,7 @@ pub enum Report {
         user: Operation,
     },
     /// An operation used freed memory.
-    #[error("{by} uses {bytes} after it was freed")]
+    #[error("{by} uses {bytes} after it was freed; free it after its last use")]
     UsedAfterFree {
         /// The memory.
         bytes: Bytes,
@@ -81,7 +83,7 @@ pub enum Report {
         address: u64,
     },
     /// An event was waited for or queried before it was recorded.
-    #[error("{by}: event {event:#x} was never recorded")]
+    #[error("{by}: event {event:#x} was never recorded; record it first")]
     EventNotRecorded {
         /// The call.
         by: Operation,
@@ -89,7 +91,9 @@ pub enum Report {
         event: usize,
     },
     /// A kernel accessed bytes that it had not declared.
-    #[error("{by} accesses {bytes} bytes at {address:#x} that it did not declare")]
+    #[error(
+        "{by} accesses {bytes} bytes at {address:#x} that it did not declare; declare them at its launch"
+    )]
     Undeclared {
         /// The kernel.
         by: Operation,
@@ -99,7 +103,7 @@ pub enum Report {
         bytes: usize,
     },
     /// A kernel panicked.
-    #[error("{by} panicked: {message}")]
+    #[error("{by} panicked: {message}; correct the kernel or its arguments")]
     KernelPanicked {
         /// The kernel.
         by: Operation,
@@ -115,13 +119,16 @@ pub enum Report {
         what: String,
     },
     /// No task can run.
-    #[error("deadlock: {}", waiting.join("; "))]
+    #[error("deadlock: {}; do in one task what another one waits for", waiting.join("; "))]
     Deadlock {
         /// What each task waits for.
         waiting: Vec<String>,
     },
     /// The program exceeded the step limit.
-    #[error("no end after {steps} steps: {}", waiting.join("; "))]
+    #[error(
+        "no end after {steps} steps: {}; let these tasks end, or raise `Options::steps`",
+        waiting.join("; ")
+    )]
     Endless {
         /// The limit.
         steps: u64,
@@ -135,7 +142,7 @@ pub enum Report {
         thread: String,
     },
     /// The program panicked.
-    #[error("panic in thread {thread}: {message}")]
+    #[error("panic in thread {thread}: {message}; correct the code of that thread")]
     Panicked {
         /// The thread.
         thread: String,
