@@ -33,9 +33,7 @@ pub(crate) struct PyTrace {
 fn failed(error: TraceError) -> PyErr {
     match error {
         TraceError::Comm(error) => error::of(error),
-        TraceError::File { path, source } => {
-            error::value_error(format!("path: cannot write the trace to {}: {source}", path.display()))
-        }
+        TraceError::File { .. } => error::value_error(format!("path: {error}")),
         other => error::value_error(other.to_string()),
     }
 }

@@ -225,7 +225,7 @@ pub enum TableError {
         expected: String,
     },
     /// Arrow refused an operation.
-    #[error("Arrow on rank {rank} could not {what}: {why}")]
+    #[error("Arrow on rank {rank} could not {what}: {why}; please report this with the types of the columns")]
     Arrow {
         /// The rank.
         rank: usize,

@@ -28,7 +28,10 @@ use tracing_subscriber::registry::LookupSpan;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be written.
-    #[error("cannot write the trace to {}", path.display())]
+    #[error(
+        "cannot write the trace to {}: {source}; give a path of a file that can be written",
+        path.display()
+    )]
     File {
         /// The file.
         path: PathBuf,
@@ -84,10 +87,7 @@ impl Trace {
 
     fn begin_in(recorder: &'static Recorder, comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
         let own = (comm.rank() == 0).then(|| check(path).map(|()| path.to_owned())).transpose();
-        let problem = own.as_ref().err().map(|error| match error {
-            TraceError::File { source, .. } => format!("{error}: {source}"),
-            other => other.to_string(),
-        });
+        let problem = own.as_ref().err().map(TraceError::to_string);
         let said = comm.broadcast(0, problem.unwrap_or_default().into_bytes())?;
         let path = own?;
         if !said.is_empty() {
