@@ -23,7 +23,7 @@ pub(crate) enum CommandError {
     #[error("{0}")]
     Failed(String),
     /// A file cannot be read or written.
-    #[error("cannot {what} {}", path.display())]
+    #[error("cannot {what} {}: {source}; check the path, its permissions and the free space", path.display())]
     File {
         /// Such as `write the plot to`.
         what: &'static str,
@@ -42,7 +42,7 @@ pub(crate) enum CommandError {
         /// The option that can be changed without loss.
         option: &'static str,
     },
-    #[error("cannot write the report")]
+    #[error("cannot write the report: {0}; check where the output goes")]
     Report(#[source] io::Error),
     /// More ranks than one process can have.
     #[error(
@@ -50,10 +50,12 @@ pub(crate) enum CommandError {
         Job::MAX_RANKS
     )]
     TooManyThreads { ranks: usize },
-    #[error("cannot start the thread of {what}")]
+    #[error(
+        "cannot start the thread of {what}: {source}; start fewer ranks, or raise the limit of threads (`ulimit -u`)"
+    )]
     Thread { what: String, source: io::Error },
     /// Another rank has left while this one waited for it.
-    #[error("a rank has ended early")]
+    #[error("a rank has ended early; see the error of that rank")]
     RankLeft,
     #[error(transparent)]
     Pattern(#[from] PatternError),

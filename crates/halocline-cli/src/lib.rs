@@ -215,8 +215,8 @@ fn fail(error: &(dyn Error + 'static), code: u8) -> u8 {
     let mut cause = error.source();
     while let Some(source) = cause {
         let more = source.to_string();
-        // Some messages already end with their cause.
-        if !text.ends_with(&more) {
+        // Some messages have their cause, and end with what to do.
+        if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }

@@ -231,7 +231,9 @@ pub(crate) fn as_threads<T: Send>(
         };
         let threads: Vec<_> = Communicator::threads(ranks).into_iter().enumerate().map(start).collect();
         let join = |(rank, thread): (usize, Result<std::thread::ScopedJoinHandle<'_, _>, _>)| {
-            thread?.join().unwrap_or_else(|_| Err(CommandError::failed(format!("rank {rank} panicked"))))
+            thread?.join().unwrap_or_else(|_| {
+                Err(CommandError::failed(format!("rank {rank} panicked; please report this with its output")))
+            })
         };
         threads.into_iter().enumerate().map(join).collect()
     });

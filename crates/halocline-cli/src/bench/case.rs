@@ -100,7 +100,7 @@ impl Case {
                 let (rank, cells) =
                     (comm.rank(), self.cells.ids.len() * self.cells.levels * self.fields.len());
                 return Err(CommandError::failed(format!(
-                    "rank {rank}, link {link}, exchange {exchange}: {wrong} of {cells} values are wrong, the first at cell {cell} of field {field}"
+                    "rank {rank}, link {link}, exchange {exchange}: {wrong} of {cells} values are wrong, the first at cell {cell} of field {field}; please report this with the command"
                 )));
             }
             comm.barrier()?;
@@ -252,9 +252,11 @@ fn foreign(layout: &Layout, skipped: usize) -> Result<Field, CommandError> {
     let bytes = layout.span().len();
     let count = bytes.div_ceil(size_of::<Line>()) + 2 * LINES_OF_PAGE;
     let mut lines: Vec<Line> = Vec::new();
-    lines
-        .try_reserve_exact(count)
-        .map_err(|_| CommandError::failed(format!("no memory for a field of {bytes} bytes")))?;
+    lines.try_reserve_exact(count).map_err(|_| {
+        CommandError::failed(format!(
+            "no memory for a field of {bytes} bytes; give a smaller grid or fewer fields"
+        ))
+    })?;
     lines.resize_with(count, Line::default);
     let behind_page = lines.as_ptr() as usize % PAGE / size_of::<Line>();
     let first = LINES_OF_PAGE - behind_page + skipped % LINES_OF_PAGE;

@@ -142,7 +142,7 @@ impl Subject {
             if let Some(at) = wrong {
                 let cell = (1 - rank) * cells + at as u64;
                 return Err(CommandError::failed(format!(
-                    "rank {rank}, exchange {exchange}: values of the halo are wrong, the first at cell {cell}"
+                    "rank {rank}, exchange {exchange}: values of the halo are wrong, the first at cell {cell}; please report this with the command"
                 )));
             }
             drop(read);

@@ -16,7 +16,10 @@ pub(crate) enum LaunchError {
         program: String,
     },
     /// The program could not be started.
-    #[error("cannot start the program {program:?} as rank {rank}")]
+    #[error(
+        "cannot start the program {program:?} as rank {rank}: {source}; check that it can be executed on this \
+         machine, and the limit of processes (`ulimit -u`)"
+    )]
     Start {
         /// The rank.
         rank: usize,
@@ -40,10 +43,12 @@ pub(crate) enum LaunchError {
         needed: u64,
     },
     /// The path of this executable is unknown.
-    #[error("cannot find the path of this executable")]
+    #[error("cannot find the path of this executable: {0}; check that /proc is mounted")]
     Executable(#[source] std::io::Error),
     /// A system call that the launcher needs has failed.
-    #[error("the launcher cannot {what}: {errno}")]
+    #[error(
+        "the launcher cannot {what}: {errno}; raise the limits that `ulimit -a` shows, or start fewer ranks"
+    )]
     System {
         /// The step that failed.
         what: &'static str,
@@ -51,7 +56,7 @@ pub(crate) enum LaunchError {
         errno: Errno,
     },
     /// A helper thread could not be started.
-    #[error("cannot start the thread that prints")]
+    #[error("cannot start the thread that prints: {0}; raise the limit of threads (`ulimit -u`)")]
     Thread(#[source] std::io::Error),
 }
 

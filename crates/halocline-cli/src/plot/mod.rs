@@ -118,7 +118,10 @@ fn onto<B: DrawingBackend>(
 }
 
 fn undrawn(path: &Path, error: impl Display) -> CommandError {
-    CommandError::failed(format!("cannot draw {}: {error}", path.display()))
+    CommandError::failed(format!(
+        "cannot draw {}: {error}; please report this with the command",
+        path.display()
+    ))
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), CommandError> {

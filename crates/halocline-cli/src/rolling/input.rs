@@ -163,7 +163,7 @@ pub(super) fn open(path: &Path) -> Result<File, TableInputError> {
 #[derive(Debug, thiserror::Error)]
 pub enum TableInputError {
     /// The system refuses to read a file.
-    #[error("cannot read {file}")]
+    #[error("cannot read {file}: {source}; check its path and its permissions")]
     Unreadable {
         /// The file.
         file: String,
@@ -276,7 +276,7 @@ pub enum TableInputError {
         expected: usize,
     },
     /// A field of a CSV file that cannot be read.
-    #[error("line {line} of {file} has {text:?} in column {column:?}, which is no {what}")]
+    #[error("line {line} of {file} has {text:?} in column {column:?}, which is no {what}{}", correct(what))]
     Field {
         /// The file.
         file: String,
@@ -290,7 +290,7 @@ pub enum TableInputError {
         what: &'static str,
     },
     /// A Parquet file that is damaged, or of a kind that is not read here.
-    #[error("cannot read {file} as Parquet: {why}")]
+    #[error("cannot read {file} as Parquet: {why}; write it again, without encryption")]
     Parquet {
         /// The file.
         file: String,
@@ -317,6 +317,11 @@ pub enum TableInputError {
         /// Its type.
         found: String,
     },
+}
+
+/// What to do about a field, unless what is expected says it.
+fn correct(what: &str) -> &'static str {
+    if what.contains(';') { "" } else { "; correct that line" }
 }
 
 /// The place of a column among the names of all.
@@ -365,7 +370,7 @@ pub(super) fn batch(
     let all = [(columns.by, by), (columns.value, value)].into_iter().chain(groups);
     RecordBatch::try_from_iter_with_nullable(all.map(|(name, column)| (name, column, true))).map_err(|why| {
         CommandError::failed(format!(
-            "cannot make a table of {:?} and {:?}: {why}",
+            "cannot make a table of {:?} and {:?}: {why}; please report this with the types of the columns",
             columns.by, columns.value
         ))
     })

@@ -35,16 +35,17 @@ fn a_full_disk_leaves_an_older_save_trace_and_plot_as_they_were() {
     older_files_stay(
         &format!("{run} --plot a.png"),
         &["a.png"],
-        "cannot write the plot to a.png: File too large (os error 27)",
+        "cannot write the plot to a.png: File too large (os error 27); check the path, its permissions and the free space",
     );
     older_files_stay(
         &format!("{run} --no-plot --save t.npy"),
         &["t.npy"],
-        "cannot write t.npy: File too large (os error 27); an older file of that name is as it was",
+        "cannot write t.npy: File too large (os error 27); check the path, its permissions and the free space (an older file is \
+         as it was)",
     );
     older_files_stay(
         &format!("{run} --no-plot --trace t.json"),
         &["t.json"],
-        "cannot write the trace to t.json: File too large (os error 27)",
+        "cannot write the trace to t.json: File too large (os error 27); give a path of a file that can be written",
     );
 }

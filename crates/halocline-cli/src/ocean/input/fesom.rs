@@ -235,12 +235,14 @@ mod tests {
         let error = read_nodes(&changed("nod2d.out", "\n       3 ", "\n       7 ")).unwrap_err().to_string();
         assert_eq!(
             error,
-            "nod2d.out, line 4: found \"7\", expected the number of the next node, a whole number from 3 to 3"
+            "nod2d.out, line 4: found \"7\", expected the number of the next node, a whole number from 3 to 3; \
+             correct it there"
         );
         let error = read_nodes(&changed("nod2d.out", "74.28292396", "94.28292396")).unwrap_err().to_string();
         assert_eq!(
             error,
-            "nod2d.out, line 2: found \"94.28292396\", expected the latitude of a node, a number from -90 to 90"
+            "nod2d.out, line 2: found \"94.28292396\", expected the latitude of a node, a number from -90 to 90; \
+             correct it there"
         );
         let error = read_nodes(&changed("nod2d.out", "3140", "3x40")).unwrap_err().to_string();
         assert!(error.starts_with("nod2d.out, line 1: found \"3x40\", expected the number of nodes"));
@@ -256,19 +258,28 @@ mod tests {
         for bad in ["0", "3141", "-1", "1.5", "x"] {
             let error = message(format!("1\n1 2 {bad}\n").as_bytes());
             let expected = "a node of a triangle, a whole number from 1 to 3140";
-            assert_eq!(error, format!("elem2d.out, line 2: found {bad:?}, expected {expected}"));
+            assert_eq!(
+                error,
+                format!("elem2d.out, line 2: found {bad:?}, expected {expected}; correct it there")
+            );
         }
         let error = message(b"1\n1 12 1\n");
         let expected = "the corners of a triangle, not on one line";
-        assert_eq!(error, format!("elem2d.out, line 2: found \"nodes 1, 12 and 1\", expected {expected}"));
+        assert_eq!(
+            error,
+            format!("elem2d.out, line 2: found \"nodes 1, 12 and 1\", expected {expected}; correct it there")
+        );
         let error = message(b"1\n1 12 2\n1 12 2\n");
-        assert_eq!(error, "elem2d.out, line 3: found \"1\", expected the end of the file");
+        assert_eq!(error, "elem2d.out, line 3: found \"1\", expected the end of the file; correct it there");
     }
 
     #[test]
     fn a_node_without_a_triangle_is_refused() {
         let error = deepest(&[[0, 1, 3]], &[5], 4).unwrap_err().to_string();
-        assert!(error.ends_with("expected a triangle with node 3, which has none"), "{error}");
+        assert!(
+            error.ends_with("expected a triangle with node 3, which has none; correct it there"),
+            "{error}"
+        );
         assert_eq!(deepest(&[[0, 1, 2], [2, 1, 3]], &[5, 7], 4).unwrap(), [5, 7, 7, 7]);
     }
 
@@ -278,7 +289,10 @@ mod tests {
             let error =
                 read_interfaces(format!("3\n0\n-10\n{depth}\n").as_bytes(), 0).unwrap_err().to_string();
             let expected = "a depth at least 0.01 m below that of the interface before";
-            assert_eq!(error, format!("aux3d.out, line 4: found \"{depth}\", expected {expected}"));
+            assert_eq!(
+                error,
+                format!("aux3d.out, line 4: found \"{depth}\", expected {expected}; correct it there")
+            );
         }
     }
 
@@ -295,6 +309,11 @@ mod tests {
         );
         bytes[at] = 49;
         let error = check_node_layers(&bytes, &fesom.node_layers, 47).unwrap_err().to_string();
-        assert!(error.ends_with("found 49 as element 10, expected a whole number from 2 to 48"), "{error}");
+        assert!(
+            error.ends_with(
+                "found 49 as element 10, expected a whole number from 2 to 48; write the file again"
+            ),
+            "{error}"
+        );
     }
 }

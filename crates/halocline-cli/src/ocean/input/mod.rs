@@ -68,7 +68,10 @@ impl Source {
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The file cannot be read at all.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error(
+        "cannot read {}: {source}; give a directory with all files of the mesh and its state",
+        path.display()
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -76,7 +79,10 @@ pub enum InputError {
         source: std::io::Error,
     },
     /// A text file ends too early.
-    #[error("{file} is cut short: it ends in line {line}, where {expected} is missing")]
+    #[error(
+        "{file} is cut short: it ends in line {line}, where {expected} is missing; copy or write the whole file \
+         again"
+    )]
     CutShort {
         /// The file.
         file: &'static str,
@@ -86,7 +92,7 @@ pub enum InputError {
         expected: String,
     },
     /// A text file has an unexpected value.
-    #[error("{file}, line {line}: found {found:?}, expected {expected}")]
+    #[error("{file}, line {line}: found {found:?}, expected {expected}; correct it there")]
     Text {
         /// The file.
         file: &'static str,
@@ -98,7 +104,7 @@ pub enum InputError {
         expected: String,
     },
     /// A `.npy` file has an unexpected value.
-    #[error("{file}, byte {offset}: found {found}, expected {expected}")]
+    #[error("{file}, byte {offset}: found {found}, expected {expected}; write the file again")]
     Npy {
         /// The file.
         file: &'static str,

@@ -178,21 +178,33 @@ mod tests {
         let message = |bytes: &[u8]| floats(bytes, &[2], 2).unwrap_err().to_string();
         assert_eq!(
             message(b"PK\x03\x04...."),
-            r#"a.npy, byte 0: found "PK\u{3}\u{4}..", expected the magic bytes "\x93NUMPY""#
+            r#"a.npy, byte 0: found "PK\u{3}\u{4}..", expected the magic bytes "\x93NUMPY"; write the file again"#
         );
         let mut version = pair();
         version[6] = 9;
-        assert_eq!(message(&version), "a.npy, byte 6: found version 9, expected version 1, 2 or 3");
+        assert_eq!(
+            message(&version),
+            "a.npy, byte 6: found version 9, expected version 1, 2 or 3; write the file again"
+        );
         let double = file("<f8", "(1, 2)", &[0; 8]);
-        assert_eq!(message(&double), "a.npy, byte 10: found '<f8' as 'descr', expected '<f4'");
+        assert_eq!(
+            message(&double),
+            "a.npy, byte 10: found '<f8' as 'descr', expected '<f4'; write the file again"
+        );
         let flat = file("<f4", "(2,)", &[0; 8]);
-        assert_eq!(message(&flat), "a.npy, byte 10: found (2,) as 'shape', expected (1, 2)");
+        assert_eq!(
+            message(&flat),
+            "a.npy, byte 10: found (2,) as 'shape', expected (1, 2); write the file again"
+        );
         let fortran = String::from_utf8_lossy(&pair()[8..]).replace("False", "True ");
         let fortran = [&pair()[..8], fortran.as_bytes()].concat();
-        assert_eq!(message(&fortran), "a.npy, byte 10: found True as 'fortran_order', expected False");
+        assert_eq!(
+            message(&fortran),
+            "a.npy, byte 10: found True as 'fortran_order', expected False; write the file again"
+        );
         assert_eq!(
             message(&file("<f4", "(1, 2", &[0; 8])),
-            "a.npy, byte 10: found no 'shape', expected (1, 2)"
+            "a.npy, byte 10: found no 'shape', expected (1, 2); write the file again"
         );
     }
 
@@ -203,7 +215,9 @@ mod tests {
         let at = bytes.len() - 4;
         assert_eq!(
             error,
-            format!("a.npy, byte {at}: found -1 as element 1, expected a whole number from 0 to 9")
+            format!(
+                "a.npy, byte {at}: found -1 as element 1, expected a whole number from 0 to 9; write the file again"
+            )
         );
     }
 
@@ -217,7 +231,9 @@ mod tests {
         };
         for (value, text) in [(f32::NAN, "NaN"), (3e38, "3e38"), (-6.0, "-6.0"), (f32::INFINITY, "inf")] {
             let error = read([1.0, value, 1.0, 1.0]).unwrap_err();
-            let found = format!("found {text} in layer 2 of node 1, expected a speed from -5 to 5 m/s");
+            let found = format!(
+                "found {text} in layer 2 of node 1, expected a speed from -5 to 5 m/s; write the file again"
+            );
             assert!(error.starts_with("a.npy, byte ") && error.ends_with(&found), "{error}");
             let error = read([1.0, 1.0, value, 1.0]).unwrap_err();
             assert!(error.contains(&format!("found {text} in layer 1 of node 2")), "{error}");

@@ -105,18 +105,27 @@ mod tests {
         }
         let error = text.integer(0..=9, "corner 2 of triangle 1").unwrap_err().to_string();
         let expected = "a.out is cut short: it ends in line 2, where corner 2 of triangle 1, a whole number \
-                        from 0 to 9 is missing";
+                        from 0 to 9 is missing; copy or write the whole file again";
         assert_eq!(error, expected);
     }
 
     #[test]
     fn invalid_numbers_are_named_with_their_line() {
         let error = numbers("\n\nseven\n").integer(0..=9, "a count").unwrap_err().to_string();
-        assert_eq!(error, "a.out, line 3: found \"seven\", expected a count, a whole number from 0 to 9");
+        assert_eq!(
+            error,
+            "a.out, line 3: found \"seven\", expected a count, a whole number from 0 to 9; correct it there"
+        );
         let error = numbers("10\n").integer(0..=9, "a count").unwrap_err().to_string();
-        assert_eq!(error, "a.out, line 1: found \"10\", expected a count, a whole number from 0 to 9");
+        assert_eq!(
+            error,
+            "a.out, line 1: found \"10\", expected a count, a whole number from 0 to 9; correct it there"
+        );
         let error = numbers("nan\n").real(-90.0..=90.0, "a latitude").unwrap_err().to_string();
-        assert_eq!(error, "a.out, line 1: found \"NaN\", expected a latitude, a number from -90 to 90");
+        assert_eq!(
+            error,
+            "a.out, line 1: found \"NaN\", expected a latitude, a number from -90 to 90; correct it there"
+        );
         assert!(numbers("\u{ff}\n").integer(0..=9, "a count").is_err());
         assert!(numbers("-1\n").integer(0..=9, "a count").is_err());
         assert!(numbers("1.0\n").integer(0..=9, "a count").is_err());
@@ -128,13 +137,13 @@ mod tests {
         text.integer(0..=9, "a count").unwrap();
         let error = text.integer(0..=9, "a count").unwrap_err().to_string();
         let expected = "a.out is cut short: it ends in line 1, where the line end after a count, a whole number \
-                        from 0 to 9 is missing";
+                        from 0 to 9 is missing; copy or write the whole file again";
         assert_eq!(error, expected);
     }
 
     #[test]
     fn more_than_expected_is_refused() {
         let error = numbers("1\n2\n").end().unwrap_err().to_string();
-        assert_eq!(error, "a.out, line 1: found \"1\", expected the end of the file");
+        assert_eq!(error, "a.out, line 1: found \"1\", expected the end of the file; correct it there");
     }
 }
