@@ -13,7 +13,11 @@ fn wrong_sets_are_refused_on_all_ranks_that_name_each_other() {
             &[1],
             "rank 1 is named as a source twice; name each rank once, several packets may go to it",
         ),
-        (&[1], &[2], "rank 2 is named as a destination, but the communicator has ranks 0 to 1; name only these"),
+        (
+            &[1],
+            &[2],
+            "rank 2 is named as a destination, but the communicator has ranks 0 to 1; name only these",
+        ),
     ];
     on_ranks(2, |comm| {
         for (sources, destinations, expected) in wrong {
