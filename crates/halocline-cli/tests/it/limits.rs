@@ -2,9 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-/// The error of the command, started by a shell after `before`.
+/// The error of the command, started by a shell after `before`, with no descriptors but the standard ones.
 fn refused(before: &str, args: &str) -> String {
-    let script = format!("{before}; exec \"$0\" {args}");
+    let closed: String = (3..10).map(|file| format!(" {file}>&-")).collect();
+    let script = format!("exec{closed}; {before}; exec \"$0\" {args}");
     let mut command = Command::new("sh");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_halocline")]).stdin(Stdio::null());
     let output = command.output().unwrap();

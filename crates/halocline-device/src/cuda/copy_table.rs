@@ -94,7 +94,8 @@ impl CopyTable {
     /// Launches the table on a stream of a device, whose context is current.
     ///
     /// # Safety
-    /// Those of [`crate::driver::Driver::launch`].
+    /// The stream, the table, its memories, the counter and the bases are as [`crate::driver::Driver::launch`] wants them, which
+    /// its caller promises.
     pub(super) unsafe fn launch(
         &self,
         driver: &CudaDriver,
