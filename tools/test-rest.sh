@@ -48,9 +48,9 @@ check "kill storm of packets, mpi" tools/kill-storm --of packets --kills 30 --tr
 large=$target/release/halocline-conformance
 check "a payload of over 2 GiB, shm" "$halocline" launch -n 2 -- "$large" large
 check "a payload of over 2 GiB, MPI" env HALOCLINE_NODE_AWARE=off "${open_mpi[@]}" -n 2 "$large" large
-check "fuzzing" tools/fuzz --seconds 10
+check "fuzzing" tools/fuzz --seconds 4
 for transport in thread shm; do
-  for ranks in 1 2 3 4 5 6 7 8; do
+  for ranks in 1 2 3 5 8; do
     check "ocean on $ranks ranks, $transport" ocean "$ranks" "$transport"
   done
 done
@@ -74,7 +74,7 @@ ocean_mpi() { # ocean_mpi NODE_AWARE RANKS LAUNCHER...
   "$@" -n "$ranks" "$halocline" run ocean --steps 20 --no-plot --json --node-aware "$node_aware" | tee "$log" | tail -n 1
   [ "${PIPESTATUS[0]}" = 0 ] && tail -n 1 "$log" | grep -E '"max_abs_diff":0(\.0)?[,}]' | grep -F '"transport":"mpi"' | grep -Eq '"ranks":'"$ranks"'[,}]'
 }
-for ranks in 1 2 3 4 5 8; do
+for ranks in 1 3 8; do
   for node_aware in on off; do
     check "ocean on $ranks ranks, Open MPI, node-aware $node_aware" ocean_mpi $node_aware $ranks "${open_mpi[@]}"
     if [ -n "${HALOCLINE_TEST_MPIEXEC:-}" ]; then
