@@ -211,8 +211,8 @@ fn row(folder: &Path, arrays: usize) -> Result<()> {
         };
     let mut ways = vec![
         CallForm::new("direct C", |calls| direct(calls as i32)),
-        // SAFETY: the words fit the function.
         CallForm::new("thunk", |calls| {
+            // SAFETY: the words are the arguments that the function takes, and the arrays that they point to outlive the call.
             (0..calls).for_each(|_| unsafe { thunk(function, black_box(&words)) })
         }),
         CallForm::new("prepared, C", |calls| (0..calls).for_each(|_| prepared.call().expect("the call"))),
