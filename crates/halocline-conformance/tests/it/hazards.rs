@@ -250,7 +250,7 @@ fn alone(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let count = if comm.rank() == 0 { 2 } else { 1 };
     for _ in 0..count {
         if comm.rank() == 1 {
-            (0..7 * world.seed() % 400).for_each(|_| world.pause());
+            (0..world.seed() % 400).for_each(|_| world.pause());
         }
         // It may have failed by then.
         let Ok(pending) = halo.schedule_exchange(&[&stream]) else { break };
