@@ -51,18 +51,29 @@ impl EventPool {
         let reused = self.0.idle().events.pop();
         let pooled = match reused {
             Some(pooled) => pooled,
-            None => {
-                let raw = self.0.driver.create_event()?;
-                let mut idle = self.0.idle();
-                idle.made += 1;
-                // Reserve space for all events, so that returning one never allocates.
-                let room = idle.made - idle.events.len();
-                idle.events.reserve(room);
-                Arc::new(Pooled { raw, users: AtomicUsize::new(0) })
-            }
+            None => self.create()?,
         };
         pooled.users.store(1, Ordering::Relaxed);
         Ok(Event { pool: Arc::clone(&self.0), pooled })
+    }
+
+    /// Creates events until this many are idle. CUDA may block the creation of an event while another thread waits in a driver call.
+    pub fn reserve(&self, count: usize) -> Result<(), DeviceError> {
+        while self.idle() < count {
+            let pooled = self.create()?;
+            self.0.idle().events.push(pooled);
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<Arc<Pooled>, DeviceError> {
+        let raw = self.0.driver.create_event()?;
+        let mut idle = self.0.idle();
+        idle.made += 1;
+        // Reserve space for all events, so that returning one never allocates.
+        let room = idle.made - idle.events.len();
+        idle.events.reserve(room);
+        Ok(Arc::new(Pooled { raw, users: AtomicUsize::new(0) }))
     }
 
     /// Number of events created.

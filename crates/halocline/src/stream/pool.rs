@@ -16,6 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 /// The most internal streams of a rank on a device, besides the one that writes poison.
 const STREAMS: usize = 4;
 
+/// Events that exist before the first exchange. An exchange creates one only if more are in use, which each exchange in flight does, and
+/// each stream that one begins after. (The creation waits for copies to pageable memory of other threads, which may wait for this rank.)
+const EVENTS: usize = 16;
+
 /// The least that a rank needs: its internal stream, the stream that writes poison, one of the user's.
 const LEAST: usize = 3;
 
@@ -83,10 +87,12 @@ impl Pool {
             share(queues, ranks).ok_or(Error::TooFewQueues { device: device.ordinal(), queues, ranks })?;
         let stream = |_| device.stream(Priority::Highest).map(|stream| (stream.id(), stream));
         let streams = (0..count).map(stream).map(|made| made.map(|(id, stream)| (stream, id)));
+        let events = device.events();
+        events.reserve(EVENTS)?;
         let made = Arc::new(OfDevice {
             streams: streams.collect::<Result<_, _>>()?,
             rescue: Arc::new(device.stream(Priority::Highest)?),
-            events: device.events(),
+            events,
             captured_events: device.events(),
             fork: OnceLock::new(),
             last_captured: Mutex::default(),

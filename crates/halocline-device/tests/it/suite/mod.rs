@@ -465,6 +465,10 @@ fn event_pool(rig: &dyn Rig) -> Outcome {
         one.wait(&b)?;
     }
     assert_eq!((pool.made(), pool.idle()), (2, 2));
+    pool.reserve(4)?;
+    let taken = [pool.take()?, pool.take()?, pool.take()?, pool.take()?];
+    assert_eq!((pool.made(), pool.idle()), (4, 0));
+    drop(taken);
     one.synchronise()?;
     two.synchronise()
 }
