@@ -13,8 +13,9 @@ built=(--workspace --lib --bins --tests --examples)
 
 # Open MPI refuses to run as root otherwise, as containers do.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# One core more than ranks is rare where tests run: ranks give way to each other.
+# There are fewer cores than ranks where tests run: ranks that wait give way to each other, under Open MPI and MPICH.
 open_mpi=(mpirun --oversubscribe --mca mpi_yield_when_idle 1)
+export MPIR_CVAR_ENABLE_HEAVY_YIELD=1
 
 skip() { # skip REASON
   echo "== SKIPPED: $1"

@@ -30,24 +30,24 @@ fi
 need valgrind valgrind
 check "C and C++ under sanitizers and valgrind" tools/capi-memory "$target/debug/libhalocline_capi.a"
 
+# With what the build of the tests has made.
+nextest "limits of large patterns" --run-ignored only -E 'binary(scale)'
+ranks=$target/debug/halocline-conformance
+check "kill storm, shm" "$ranks" storm shm halos 50
+check "kill storm, mpi" "$ranks" storm mpi halos 50
+check "kill storm of packets, shm" "$ranks" storm shm packets 50
+check "kill storm of packets, mpi" "$ranks" storm mpi packets 30
+check "a payload of over 2 GiB, shm" "$target/debug/halocline" launch -n 2 -- "$ranks" large
+check "a payload of over 2 GiB, MPI" env HALOCLINE_NODE_AWARE=off "${open_mpi[@]}" -n 2 "$ranks" large
+
 # The command as a user runs it. Every run compares itself with one rank, bit by bit.
 check "release build" cargo build --release
-tests "limits of large patterns" \
-  cargo test --release -p halocline-conformance --test scale -- --include-ignored --test-threads 1
 halocline=$target/release/halocline
 ocean() {
   "$halocline" run ocean --ranks "$1" --transport "$2" --steps 20 --no-plot --json | tee "$log" | tail -n 1
   [ "${PIPESTATUS[0]}" = 0 ] && tail -n 1 "$log" | grep -Eq '"max_abs_diff":0(\.0)?[,}]'
 }
 check "halocline info" "$halocline" info
-check "kill storm, shm" tools/kill-storm --kills 50
-check "kill storm, mpi" tools/kill-storm --kills 50 --transport mpi
-check "kill storm of packets, shm" tools/kill-storm --of packets --kills 50
-check "kill storm of packets, mpi" tools/kill-storm --of packets --kills 30 --transport mpi
-# The storm has built the program.
-large=$target/release/halocline-conformance
-check "a payload of over 2 GiB, shm" "$halocline" launch -n 2 -- "$large" large
-check "a payload of over 2 GiB, MPI" env HALOCLINE_NODE_AWARE=off "${open_mpi[@]}" -n 2 "$large" large
 check "fuzzing" tools/fuzz --seconds 4
 for transport in thread shm; do
   for ranks in 1 2 3 5 8; do

@@ -87,9 +87,6 @@ fn the_plan_of_one_rank_of_a_million_is_small() {
     );
     assert_eq!(pattern.peers.len(), 8);
     assert!(peak < 10_000_000, "{peak} bytes");
-    // A build with checks, on a busy machine, is allowed ten times as long.
-    let limit = if cfg!(debug_assertions) { 100 } else { 10 };
-    assert!(time < Duration::from_millis(limit), "{time:?}");
 }
 
 /// The triangles of FESOM's `pi` mesh.
@@ -104,7 +101,7 @@ fn ocean() -> Mesh {
 }
 
 #[test]
-#[ignore = "6 million triangles: run it in a release build"]
+#[ignore = "6 million triangles"]
 fn the_ocean_refined_five_times_on_four_ranks() {
     let _alone = alone();
     const RANKS: usize = 4;
@@ -133,7 +130,6 @@ fn the_ocean_refined_five_times_on_four_ranks() {
         peak / cells,
         kept / cells
     );
-    assert!(time < Duration::from_secs(10), "{time:?}");
     assert!(peak < 400 * cells, "{peak} bytes for {cells} cells");
 }
 
@@ -258,7 +254,7 @@ fn messages_of_the_directory_are_of_the_order_of_neighbours_and_log_ranks() {
 }
 
 #[test]
-#[ignore = "1,024 ranks: run it in a release build"]
+#[ignore = "1,024 ranks"]
 fn messages_of_the_directory_of_many_ranks_are_of_that_order_too() {
     let _alone = alone();
     assert_few_messages(32, 32);
@@ -298,7 +294,7 @@ fn messages_of_a_round_between_neighbours_do_not_grow_with_the_ranks() {
 }
 
 #[test]
-#[ignore = "a payload of over 2 GiB: run it in a release build"]
+#[ignore = "a payload of over 2 GiB"]
 fn a_payload_of_over_two_gibibytes_reaches_a_neighbour() {
     let _alone = alone();
     for outcome in on_threads(Communicator::threads(2), |comm| halocline_conformance::large::rank(&comm)) {

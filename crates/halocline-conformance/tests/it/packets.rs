@@ -18,7 +18,7 @@ const LEFT_OUT: [&str; 4] = [
 ];
 
 /// How many ranks take part, one after the other.
-const RANKS: [usize; 5] = [2, 3, 4, 5, 8];
+const RANKS: [usize; 3] = [2, 3, 5];
 
 fn limited(exports: bool) -> Options {
     Options { devices: 8, depth: 1024, steps: 5_000_000, exports, ..options() }
@@ -29,7 +29,7 @@ fn cases(topic: &str) -> Vec<Case> {
     cases_of_fields().into_iter().filter(is_wanted).collect()
 }
 
-/// The case of a seed, and its number of ranks: 75 seeds run each case with each number.
+/// The case of a seed, and its number of ranks: 45 seeds run each case with each number.
 fn chosen(seed: u64, topic: &str) -> (Case, usize) {
     let (seed, mut all) = (seed as usize, cases(topic));
     let (at, turn) = (seed % all.len(), seed / all.len());
@@ -46,14 +46,14 @@ fn rank(world: &World, comm: &Communicator, case: &Case) -> Outcome {
 }
 
 fn on_shared_devices(topic: &str) {
-    explore(0..75, &limited(false), |world| {
+    explore(0..45, &limited(false), |world| {
         let (case, ranks) = chosen(world.seed(), topic);
         run_ranks(world, ranks, |comm| rank(world, comm, &case));
     });
 }
 
 fn on_mapped_devices(topic: &str) {
-    explore(0..75, &limited(true), |world| {
+    explore(0..45, &limited(true), |world| {
         let (case, ranks) = chosen(world.seed(), topic);
         run_ranks_apart(world, ranks, |comm| rank(world, comm, &case));
     });
