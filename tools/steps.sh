@@ -86,3 +86,11 @@ summary() {
   printf "$1\n" "$passed" "$failed"
   [ "$failed" = 0 ]
 }
+
+# end: the closing line of a script that others call, and its exit.
+end() {
+  local verdict=ok
+  if [ "$failed" != 0 ]; then verdict=FAILED; fi
+  summary "test result: $verdict. %d passed; %d failed;"
+  exit
+}
