@@ -257,10 +257,10 @@ fn exchanged_elsewhere(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-/// Scheduled exchanges by messages that no thread carries on: of device fields they are not bound, of host fields not
-/// begun, which is no exchange.
+/// Scheduled exchanges by messages that no thread carries on are not begun, which is no exchange; others are right.
 fn scheduled_nowhere(comm: &Communicator) -> Outcome {
     run_all(comm, "scheduled")?;
+    run_all(comm, "devices::random_patterns")?;
     let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
     let array = Array::<u64>::zeros(comm, &[4])?;
     let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &by(LinkChoice::Auto))?;

@@ -365,15 +365,24 @@ impl Scene {
         (0..count).try_for_each(|_| self.step_of(halo, 0))
     }
 
-    /// One step of one of several sets. Every other exchange of device fields is a scheduled one.
+    /// One step of one of several sets. Every other exchange of device fields is a scheduled one, unless only a wait on the host carries it
+    /// on: that is refused.
     pub fn step_of(&mut self, halo: &HaloExchange, set: usize) -> Outcome {
         self.next();
         match self.stream().filter(|_| self.step.is_multiple_of(2)) {
             None => halo.begin().set(set).start()?.wait()?,
-            Some(stream) => {
-                halo.begin().set(set).after(&[&stream]).schedule()?.schedule_wait(&stream)?;
-                stream.synchronise()?;
-            }
+            Some(stream) => match halo.begin().set(set).after(&[&stream]).schedule() {
+                Err(Error::NotDriven) => {
+                    let pending = halo.begin().set(set).after(&[&stream]).start()?;
+                    let refused = pending.schedule_wait(&stream);
+                    ensure!(matches!(refused, Err(Error::NotDriven) | Ok(())), "{refused:?}");
+                    pending.wait()?;
+                }
+                pending => {
+                    pending?.schedule_wait(&stream)?;
+                    stream.synchronise()?;
+                }
+            },
         }
         self.check()
     }

@@ -235,10 +235,13 @@ fn under_mpirun(program: &Path, mpi: &Mpi, scenes: &[Scene], turn: u64, seed: u6
     said.extend(lines);
     strike.read(&said, victim, killed);
     if !lets_live {
-        // A rank connected by MPI alone does not detect the death, but may see a peer leave because of it.
-        strike
-            .wrongs
-            .retain(|wrong| !(wrong.contains(TROUBLE) && wrong.contains("has left the communicator")));
+        // A rank connected by MPI alone does not detect the death, but may see a peer leave because of it, or MPI fail, which names no
+        // rank.
+        let by_mpi = node.1 != "on";
+        let is_known = |wrong: &String| {
+            wrong.contains("has left the communicator") || by_mpi && wrong.contains("failed with code")
+        };
+        strike.wrongs.retain(|wrong| !(wrong.contains(TROUBLE) && is_known(wrong)));
     }
     let open = std::fs::read_to_string("/proc/net/unix").expect("a list of sockets");
     let sockets = said.iter().filter_map(|line| Some(line.split_once(SOCKET)?.1));

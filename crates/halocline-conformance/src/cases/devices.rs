@@ -14,8 +14,8 @@ use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
-    BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, LinkInfo, Ll, PatternLinks,
-    RegularGrid, TestOptions,
+    BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, LinkInfo, LinkPath, Ll,
+    PatternLinks, RegularGrid, TestOptions,
 };
 use halocline_comm::{Endpoint, Tag};
 
@@ -29,21 +29,26 @@ pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     ]
 }
 
-/// Binds, unless nothing would carry messages on.
-fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<Option<HaloExchange>, Trouble> {
+fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<HaloExchange, Trouble> {
     bind_with(comm, scene, by(link))
 }
 
-fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<Option<HaloExchange>, Trouble> {
-    match scene.bind(comm, &options.for_tests(TestOptions { chunk: Some(4096), ..TestOptions::default() })) {
-        Err(Error::NotDriven | Error::Elsewhere { .. }) if !comm.link().is_driven() => Ok(None),
-        bound => Ok(Some(bound?)),
-    }
+fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<HaloExchange, Trouble> {
+    let in_chunks = TestOptions { chunk: Some(4096), ..TestOptions::default() };
+    Ok(scene.bind(comm, &options.for_tests(in_chunks))?)
+}
+
+/// Whether exchanges of the object can be scheduled: whether something carries its messages on while no call waits.
+fn is_carried(comm: &Stage<'_>, halo: &HaloExchange) -> bool {
+    comm.link().is_driven() || halo.links().all(|link| link.path != LinkPath::Message)
 }
 
 /// Steps that wait on the host and steps in the order of a stream, in turn.
 fn steps<R: Rig>(rig: &R, comm: &Stage<'_>, scene: &mut Scene, halo: &HaloExchange) -> Outcome {
-    scene.steps(halo, 1)?;
+    scene.steps(halo, 2)?;
+    if !is_carried(comm, halo) {
+        return Ok(());
+    }
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     for _ in 0..2 {
         scene.next();
@@ -70,9 +75,8 @@ fn element_sizes<R: Rig>(comm: &Stage<'_>) -> Outcome {
         scene.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
     }
     for link in paths(comm) {
-        if let Some(halo) = bind(comm, &scene, link)? {
-            steps(rig, comm, &mut scene, &halo)?;
-        }
+        let halo = bind(comm, &scene, link)?;
+        steps(rig, comm, &mut scene, &halo)?;
     }
     Ok(())
 }
@@ -171,7 +175,7 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let link = paths[numbers.below(paths.len())];
         let ll = [Ll::Auto, Ll::UpTo(256), Ll::UpTo(1 << 20)][numbers.below(3)];
         let options = by(link).ll(ll);
-        let Some(halo) = bind_with(comm, &scene, options)? else { continue };
+        let halo = bind_with(comm, &scene, options)?;
         let ended = steps(rig, comm, &mut scene, &halo);
         ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {ll:?}: {trouble}")))?;
     }
@@ -192,7 +196,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let paths = paths(comm);
         let link = paths[seed as usize % paths.len()];
         let [on_host, on_device] = &mut scenes;
-        let Some(there) = bind(comm, on_device, link)? else { continue };
+        let there = bind(comm, on_device, link)?;
         let here = on_host.bind(comm, &by(LinkChoice::Auto))?;
         let tag = Tag { operation: comm.begin(), round: 0 };
         on_host.next();
@@ -244,7 +248,7 @@ fn of_host_alone<R: Rig>(comm: &Stage<'_>) -> Outcome {
         other => fail!("given to links for host fields: {other:?}"),
     }
     let options = by(LinkChoice::Auto).checked(true);
-    let Some(halo) = bind_with(comm, &scene, options)? else { return Ok(()) };
+    let halo = bind_with(comm, &scene, options)?;
     let said = halo.explain();
     ensure!(said.contains("checked mode does not look at them"), "{said}");
     for peer in ring_neighbours(comm.rank(), comm.size()) {

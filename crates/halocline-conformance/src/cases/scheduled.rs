@@ -50,25 +50,22 @@ fn direct(comm: &Stage<'_>) -> bool {
     comm.transport() == "thread"
 }
 
-/// Binds, or sees that it is refused because nothing would carry messages on.
+/// Binds. `None` if nothing carries its messages on while no call waits: scheduling is refused then, and counts as no exchange.
 pub(super) fn bind(
     comm: &Stage<'_>,
     yard: &Yard,
     sets: &[&[usize]],
     options: &BindOptions,
 ) -> Result<Option<HaloExchange>, Trouble> {
-    match yard.bind(comm, sets, options) {
-        Ok(halo) => {
-            let by_message = halo.links().any(|link| link.path == LinkPath::Message);
-            ensure!(!by_message || comm.link().is_driven(), "nothing carries these messages on");
-            Ok(Some(halo))
-        }
-        Err(Error::NotDriven) if !comm.link().is_driven() => Ok(None),
-        Err(Error::Elsewhere { message, .. }) if !comm.link().is_driven() && message.contains("MULTIPLE") => {
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
+    let halo = yard.bind(comm, sets, options)?;
+    if comm.link().is_driven() || halo.links().all(|link| link.path != LinkPath::Message) {
+        return Ok(Some(halo));
     }
+    let refused = halo.schedule_exchange(&[]);
+    ensure!(matches!(refused, Err(Error::NotDriven)), "{refused:?}");
+    ensure!(halo.pending().is_none(), "a refusal counts as an exchange");
+    halo.exchange()?.wait()?;
+    Ok(None)
 }
 
 fn step<R: Rig>(

@@ -68,7 +68,7 @@ pub(super) fn bind(
     let theirs = handshake.swap_offers(offers)?;
     let connected = theirs
         .and_then(|theirs| handshake.connect(theirs, |pair, direction| prefer(pair, direction, options)));
-    let connected = connected.and_then(|made| complete(comm, made, options.link, of_devices));
+    let connected = connected.map(|made| complete(made, options.link, of_devices));
     let mut made = agree(comm, connected)?;
     preferences.explain(&mut made.links);
     let joined = binding.join(&mut opened, &mut made, &exports, [addresses, proof]);
@@ -299,17 +299,13 @@ fn prefer(pair: &Pair<'_>, direction: Direction, options: &BindOptions) -> Prefe
 
 /// Completes the links for devices: chunks, the limit of the LL protocol, how memory is mapped.
 fn complete(
-    comm: &Communicator,
     mut made: Connected,
     choice: LinkChoice,
     OfDevices { exports, words }: OfDevices<'_>,
-) -> Result<Connected, Error> {
+) -> Connected {
     for End { peer, endpoints, links, .. } in &made.ends {
         for &link in links {
             let link = &mut made.links[link];
-            if link.path == LinkPath::Message && !comm.link().is_driven() {
-                return Err(Error::NotDriven);
-            }
             link.chunk = endpoints.0.chunk.max(endpoints.1.chunk).min(LONGEST_CHUNK);
             link.ll =
                 ll_limit(*endpoints, choice).filter(|_| matches!(link.path, LinkPath::Push | LinkPath::Ll));
@@ -330,7 +326,7 @@ fn complete(
             };
         }
     }
-    Ok(made)
+    made
 }
 
 /// Direct, unless something else is asked for or memory is out of reach.

@@ -117,13 +117,18 @@ impl Scheduled {
         self.life().has_tasks().then(|| now + nap)
     }
 
-    /// Orders later work of the stream after exchange `epoch`. Never waits.
+    /// Orders later work of the stream after exchange `epoch`. Never waits. Fails with [`Error::NotDriven`] if only a wait on the host
+    /// carries the exchange on.
     pub(crate) fn schedule_wait(&self, epoch: u64, stream: &Stream) -> Result<(), Error> {
         let capture = self.check_stream(0, stream)?;
         if is_captured(epoch) {
             return self.wait_captured(stream, capture);
         }
         self.check_failure()?;
+        // A stream would wait for chunks that no thread carries on.
+        if self.staging.is_some() && !self.comm.link().is_driven() && self.completed() < epoch {
+            return Err(Error::NotDriven);
+        }
         let Some(lane) = self.lane_of(stream) else { return Ok(()) };
         if capture.is_some() {
             return Err(Error::OtherCapture { stream: 0 });
