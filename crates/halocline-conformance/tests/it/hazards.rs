@@ -363,7 +363,7 @@ fn failures_end_every_wait_on_every_path() {
     ];
     let paths = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
     for (link, ll) in paths {
-        let programs: [(Program, _); 3] = [(alone, 0..300), (lost, 0..200), (dropped, 0..50)];
+        let programs: [(Program, _); 3] = [(alone, 0..100), (lost, 0..80), (dropped, 0..30)];
         for (program, seeds) in programs {
             for apart in [false, true] {
                 let setting = Setting { cut: None, link, apart, ll, alone: ll };
