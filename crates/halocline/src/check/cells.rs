@@ -80,18 +80,18 @@ impl Region<'_> {
         sum
     }
 
-    /// Fills every element with the poison of `epoch`.
+    /// Fills every element with the fill pattern of `epoch`.
     ///
     /// # Safety
     /// The region lies in memory that can be written, and no other thread accesses it meanwhile.
-    pub(super) unsafe fn poison(&self, epoch: u64) {
-        let (elements, poison) = (self.elements(), poison(self.layout.element, epoch));
+    pub(super) unsafe fn fill(&self, epoch: u64) {
+        let (elements, pattern) = (self.elements(), fill_pattern(self.layout.element, epoch));
         let size = self.layout.element.size();
         self.for_each_cell(|cell, _| {
             for &element in &elements {
                 // SAFETY: the caller promises that the region can be written and that no other thread accesses it
-                // meanwhile. An element has at most the 16 bytes of `poison`.
-                unsafe { std::ptr::copy_nonoverlapping(poison.as_ptr(), self.address(cell, element), size) };
+                // meanwhile. An element has at most the 16 bytes of `pattern`.
+                unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), self.address(cell, element), size) };
             }
         });
     }
@@ -110,21 +110,21 @@ impl Region<'_> {
         unsafe { *first ^= 1 };
     }
 
-    /// How many cells hold nothing but the poison of `epoch`, and where the first of them is.
+    /// How many cells hold nothing but the fill pattern of `epoch`, and where the first of them is.
     ///
     /// # Safety
     /// The region lies in memory that can be read, and no thread writes it meanwhile.
-    pub(super) unsafe fn poisoned(&self, epoch: u64) -> (usize, Option<Vec<i64>>) {
-        let (elements, poison) = (self.elements(), poison(self.layout.element, epoch));
+    pub(super) unsafe fn unwritten(&self, epoch: u64) -> (usize, Option<Vec<i64>>) {
+        let (elements, pattern) = (self.elements(), fill_pattern(self.layout.element, epoch));
         let size = self.layout.element.size();
         let (mut count, mut first) = (0, None);
         self.for_each_cell(|cell, place| {
-            let is_poison = |&element: &isize| {
+            let is_pattern = |&element: &isize| {
                 // SAFETY: the caller promises that the region can be read and that no thread writes it meanwhile. An
                 // element has at most 16 bytes.
-                unsafe { bytes_of(self.address(cell, element), size) }.eq(poison[..size].iter().copied())
+                unsafe { bytes_of(self.address(cell, element), size) }.eq(pattern[..size].iter().copied())
             };
-            if !elements.is_empty() && elements.iter().all(is_poison) {
+            if !elements.is_empty() && elements.iter().all(is_pattern) {
                 count += 1;
                 first.get_or_insert_with(|| place.to_vec());
             }
@@ -158,9 +158,9 @@ unsafe fn bytes_of(at: *const u8, size: usize) -> impl Iterator<Item = u8> {
     bytes.into_iter().take(size)
 }
 
-/// The poison of an epoch: a valid value of the element type that differs from the poison of the epoch before. For floating-point
+/// The fill pattern of an epoch: a valid value of the element type that differs from that of the epoch before. For floating-point
 /// types it is a NaN, so that all results computed from it are NaN.
-pub(super) fn poison(element: ElementType, epoch: u64) -> [u8; 16] {
+pub(super) fn fill_pattern(element: ElementType, epoch: u64) -> [u8; 16] {
     let f64 = (0x7ff8_dead_0000_0000 | (epoch & 0xffff_ffff)).to_le_bytes();
     let f32 = (0x7fc0_0000 | (epoch & 0x3f_ffff) as u32).to_le_bytes();
     let any = (0xa5a5_a5a5_a5a5_a5a5 ^ epoch.wrapping_mul(0x0101_0101_0101_0101)).to_le_bytes();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn poison_is_found_again_in_its_own_epoch_alone() {
+    fn the_fill_pattern_is_found_again_in_its_own_epoch_alone() {
         let cells = Cells::Runs([Run { start: 7, len: 2 }, Run { start: 2, len: 1 }].into());
         for element in TYPES {
             let size = element.size() as isize;
@@ -243,12 +243,12 @@ mod tests {
             for epoch in 1..5 {
                 // SAFETY: `memory` has as many bytes as the layout, and this thread alone knows it.
                 unsafe {
-                    assert_eq!(region.poisoned(epoch), (0, None), "{element}");
-                    region.poison(epoch);
-                    assert_eq!(region.poisoned(epoch), (3, Some(vec![7])), "{element}");
+                    assert_eq!(region.unwritten(epoch), (0, None), "{element}");
+                    region.fill(epoch);
+                    assert_eq!(region.unwritten(epoch), (3, Some(vec![7])), "{element}");
                     // One byte of one element.
                     *region.base.add(7 * 2 * element.size()) ^= 1;
-                    assert_eq!(region.poisoned(epoch), (2, Some(vec![8])), "{element}");
+                    assert_eq!(region.unwritten(epoch), (2, Some(vec![8])), "{element}");
                 }
             }
             assert!(memory[..2 * 2 * element.size()].iter().all(|&byte| byte == 7), "{element}");
@@ -256,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn poison_shows_in_what_is_computed() {
+    fn the_fill_pattern_shows_in_what_is_computed() {
         for epoch in [1, 2, u64::MAX] {
-            let double = poison(ElementType::F64, epoch);
+            let double = fill_pattern(ElementType::F64, epoch);
             assert!(f64::from_le_bytes(double[..8].try_into().unwrap()).is_nan());
-            let single = poison(ElementType::F32, epoch);
+            let single = fill_pattern(ElementType::F32, epoch);
             assert!(f32::from_le_bytes(single[..4].try_into().unwrap()).is_nan());
-            assert!(poison(ElementType::Bool, epoch)[0] <= 1);
+            assert!(fill_pattern(ElementType::Bool, epoch)[0] <= 1);
         }
     }
 }

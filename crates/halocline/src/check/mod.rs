@@ -1,10 +1,10 @@
 //! Checked mode: each exchange is verified, at any cost.
 //!
-//! When an exchange begins, each rank poisons its halo cells, before it grants the peers access. Beside the data each sender sends a
-//! manifest: a checksum of every region that it sends. The receiver compares the checksums with those of its own halo cells
-//! ([`cells`]). If they differ and poison is left, those cells were not written; otherwise bytes have changed on the way. At the
-//! end, and again in the user's wait, each rank compares all its owned cells with their checksums at the begin, and its halo cells
-//! with what arrived.
+//! When an exchange begins, each rank writes the fill pattern to its halo cells, before it grants the peers access. Beside the
+//! data each sender sends a manifest: a checksum of every region that it sends. The receiver compares the checksums with those of
+//! its own halo cells ([`cells`]). If they differ and the fill pattern is left, those cells were not written; otherwise bytes
+//! have changed on the way. At the end, and again in the user's wait, each rank compares all its owned cells with their checksums
+//! at the begin, and its halo cells with what arrived.
 //!
 //! A finding fails the object, with a report.
 
@@ -120,13 +120,13 @@ impl Check {
             for Exchanged { region, .. } in exchanged(in_flight, link.peer, Direction::Receive) {
                 // SAFETY: bind has checked the region. No other thread or peer accesses it: no peer is granted this exchange yet,
                 // and the memory is in flight, so that no guard is held.
-                unsafe { region.poison(epoch) };
+                unsafe { region.fill(epoch) };
             }
         }
         for (_, target) in within(in_flight) {
             // SAFETY: bind has checked the region. No other thread accesses it: the copies within the rank come later, and
             // the memory is in flight, so that no guard is held.
-            unsafe { target.region.poison(epoch) };
+            unsafe { target.region.fill(epoch) };
         }
         let mut sent: Vec<u64> = Vec::new();
         let mut manifests = Vec::new();
@@ -284,7 +284,7 @@ fn compare<'a>(
     for (at, Exchanged { region, pattern, number, domain, other }) in regions.enumerate() {
         // SAFETY: bind has checked the region, whose memory the exchange in flight holds. All copies into it are made, and
         // the user writes no halo cells before the wait has returned.
-        let (found, (poisoned, first)) = unsafe { (region.checksum(), region.poisoned(epoch)) };
+        let (found, (unwritten, first)) = unsafe { (region.checksum(), region.unwritten(epoch)) };
         if sums.get(at) == Some(&found) {
             continue;
         }
@@ -295,7 +295,7 @@ fn compare<'a>(
             Some(first) => (
                 Fault::NotWritten,
                 format!(
-                    "{poisoned} of the {all} halo {cells} of {of} were not written from {from}; the first is \
+                    "{unwritten} of the {all} halo {cells} of {of} were not written from {from}; the first is \
                      {first:?}"
                 ),
             ),

@@ -1,6 +1,6 @@
 //! Each report provoked, and none where nothing is wrong.
 
-use super::cells::{Region, poison};
+use super::cells::{Region, fill_pattern};
 use super::*;
 use crate::bound::Bound;
 use crate::lifecycle::Engine;
@@ -87,7 +87,7 @@ fn sabotage_link(bound: &Bound, sabotage: Sabotage) {
 /// What is done to a filled halo, what it is found to be, and what is said of its cells then.
 const WRONGS: [(Sabotage, Fault, &str); 2] = [
     // SAFETY: the exchange has filled the region, and nobody else uses it yet.
-    (|region, epoch| unsafe { region.poison(epoch) }, Fault::NotWritten, "were not written from"),
+    (|region, epoch| unsafe { region.fill(epoch) }, Fault::NotWritten, "were not written from"),
     // SAFETY: the exchange has filled the region, which has a cell, and nobody else uses it yet.
     (|region, _| unsafe { region.spoil() }, Fault::Changed, "are not what"),
 ];
@@ -109,7 +109,7 @@ fn a_halo_cell_that_was_not_written_is_named() {
     for link in PATHS {
         let failures = sabotaged(link, |region, epoch| {
             // SAFETY: the exchange has filled the region, and nobody else uses it yet.
-            unsafe { region.poison(epoch) }
+            unsafe { region.fill(epoch) }
         });
         for failure in &failures {
             assert_eq!((failure.cause, failure.culprit), (Cause::Check(Fault::NotWritten), 1), "{failure}");
@@ -287,7 +287,7 @@ fn what_is_wrong_with_a_narrowed_halo_is_named() {
                 let (rank, beyond) = (comm.rank() as f64, -5.0);
                 array.write().unwrap().copy_from_slice(&[beyond, -1.0, rank, 2.0, 3.0, rank, -1.0, beyond]);
                 narrow.exchange().unwrap().wait().unwrap();
-                // What is not exchanged is neither poisoned nor missed.
+                // What is not exchanged is neither filled nor missed.
                 assert_eq!(array.read().unwrap()[..2], [beyond, 1.0 - rank]);
                 assert_eq!(array.read().unwrap()[6..], [1.0 - rank, beyond]);
                 wide.exchange().unwrap().wait().unwrap();
@@ -366,12 +366,12 @@ fn owned_cells_written_in_flight_are_named() {
 }
 
 #[test]
-fn values_that_look_like_poison_are_no_fault() {
+fn values_that_look_like_the_fill_pattern_are_no_fault() {
     for link in PATHS {
         on_ranks(3, |comm| {
             let ring = Ring::new(comm, &checked(link, "t"));
             for epoch in 1..6 {
-                let value = poison(ElementType::F64, epoch);
+                let value = fill_pattern(ElementType::F64, epoch);
                 let value = f64::from_le_bytes(value[..8].try_into().unwrap());
                 ring.array.write().unwrap().fill(value);
                 ring.step().unwrap();
@@ -382,7 +382,7 @@ fn values_that_look_like_poison_are_no_fault() {
 }
 
 #[test]
-fn halo_cells_are_poisoned_in_flight() {
+fn halo_cells_hold_the_fill_pattern_in_flight() {
     for link in PATHS {
         let ends = on_ranks(2, |comm| (comm.clone(), Ring::new(comm, &checked(link, "t"))));
         let [(_, here), (_, late)] = &ends[..] else { unreachable!("two ranks") };
