@@ -90,7 +90,8 @@ pub enum Error {
     Captured,
     /// The memory of a foreign field has changed since the bind.
     #[error(
-        "the memory of device field {field} was freed, or has moved, since the bind; bind the field again"
+        "the memory of device field {field} was freed, or has moved, since the bind; drop the object, and bind the field where it is \
+         now"
     )]
     MemoryMoved {
         /// Which field, counted among those in memory of devices in the order of the bind.
@@ -147,7 +148,10 @@ pub enum Error {
         field: usize,
     },
     /// A field in memory of another device than that of the links.
-    #[error("field {field} lies in memory of device {device}; these links are for fields of device {links}")]
+    #[error(
+        "field {field} lies in memory of device {device}, and these links are for fields of device {links}; make links for device \
+         {device}, or copy the field"
+    )]
     OtherDevice {
         /// Which field, counted in the order given.
         field: usize,
@@ -182,10 +186,10 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
-    /// A scheduled call that needs a progress thread, which the transport does not allow.
+    /// A bind or a scheduled call that needs a progress thread, which the transport does not allow.
     #[error(
-        "scheduled exchanges by messages need a progress thread, which this MPI does not allow: \
-         initialise it with MPI_THREAD_MULTIPLE, or use exchange and wait"
+        "exchanges of device fields by messages, and scheduled ones, need a progress thread, which this MPI does not allow; \
+         initialise it with MPI_THREAD_MULTIPLE, or use exchange and wait with host fields"
     )]
     NotDriven,
     /// The number of elements differs from that of the array.
@@ -271,7 +275,7 @@ pub enum Error {
     },
     /// A reduction that the element type of a field, here or at a peer, does not support.
     #[error(
-        "field {field} of the bind has elements of {element}, which have no {op}; they have: {}",
+        "field {field} of the bind has elements of {element}, which have no {op}; choose one that they have: {}",
         ReduceOp::names_for(*.element)
     )]
     NoReduction {
@@ -390,9 +394,7 @@ pub enum Error {
         domains: Vec<u64>,
     },
     /// A field that could be of several domains of a side of a redistribution, or of none.
-    #[error(
-        "the {side} side has the domains {domains:?} on this rank; say which one a field belongs to with `Field::on_domain`"
-    )]
+    #[error("the {side} side has the domains {domains:?} on this rank; {}", which_domain(domains))]
     WhichDomain {
         /// The side.
         side: Side,
@@ -438,7 +440,9 @@ pub enum Error {
     )]
     ArrayInFlight,
     /// Owned cells of a completed exchange were requested.
-    #[error("exchange {epoch} is not in flight; the whole array can be read, if no other exchange of it is")]
+    #[error(
+        "exchange {epoch} is not in flight; read the whole array with `Array::read`, unless another exchange of it is in flight"
+    )]
     NotInFlight {
         /// The exchange.
         epoch: u64,
@@ -520,6 +524,14 @@ pub enum Error {
 }
 
 halocline_plan::debug_as_text!(Error);
+
+/// What to do with a field that names no domain, on a rank with these domains.
+pub(crate) fn which_domain(domains: &[u64]) -> &'static str {
+    match domains {
+        [] => "bind no field of it here",
+        _ => "say which one a field belongs to with `Field::on_domain`",
+    }
+}
 
 fn verb(direction: Direction) -> &'static str {
     match direction {

@@ -31,9 +31,7 @@ pub enum GatherError {
     #[error("no rank has a field to gather; give at least one field on one rank")]
     NoField,
     /// A field that could be of several domains, or of none.
-    #[error(
-        "this rank has the domains {domains:?}; say which one a field belongs to with `Field::on_domain`"
-    )]
+    #[error("this rank has the domains {domains:?}; {}", which_domain(domains))]
     WhichDomain {
         /// The domains of this rank.
         domains: Vec<u64>,
@@ -69,6 +67,14 @@ pub enum GatherError {
 }
 
 halocline_plan::debug_as_text!(GatherError);
+
+/// What to do with a field that names no domain, on a rank with these domains.
+fn which_domain(domains: &[u64]) -> &'static str {
+    match domains {
+        [] => "give no field here",
+        _ => "say which one a field belongs to with `Field::on_domain`",
+    }
+}
 
 impl Pattern {
     /// Copies the owned cells of a distributed field into one array on rank `root`; the other ranks get `None`. Collective: blocks until

@@ -71,7 +71,10 @@ pub enum LayoutError {
         origin: Vec<usize>,
     },
     /// The pattern and the layout have different numbers of axes.
-    #[error("the pattern has {pattern} axes, the array offers {layout}; name them with `with_axes`")]
+    #[error(
+        "the pattern has {pattern} axes, the array or its origin has {layout}; give an array with as many dimensions (`with_axes` says \
+         which, if they are not the first), and an origin with as many indices"
+    )]
     AxisCount {
         /// Axes of the pattern.
         pattern: usize,

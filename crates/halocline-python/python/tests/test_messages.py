@@ -229,7 +229,8 @@ WITHOUT = {
     ),
     "a direct link without fields": (
         lambda: hc.PatternLinks(COMM, [PATTERN], link="push"),
-        "links without fields cannot be push: they know no memory; choose auto, mailbox or message",
+        "links without fields cannot be push, which needs memory of bound fields; make them with the link choice auto, mailbox or "
+        "message",
     ),
     "no such link": (
         lambda: hc.HaloExchange(COMM, [(PATTERN, array())], link="fast"),

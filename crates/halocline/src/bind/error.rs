@@ -1,5 +1,6 @@
 //! The errors of a bind: arguments that do not fit together, and messages of peers that cannot be used.
 
+use crate::error::which_domain;
 use crate::link::LinkPath;
 use crate::options::LinkChoice;
 use crate::pattern::DomainName;
@@ -85,9 +86,7 @@ pub enum BindError {
         ranks: usize,
     },
     /// A field that could be of several domains, or of none.
-    #[error(
-        "pattern {pattern} has the domains {domains:?} on this rank; say which one a field belongs to with `Field::on_domain`"
-    )]
+    #[error("pattern {pattern} has the domains {domains:?} on this rank; {}", which_domain(domains))]
     WhichDomain {
         /// Which pattern, counted in the order of the bind.
         pattern: usize,
@@ -232,7 +231,7 @@ pub enum BindError {
         device: u32,
     },
     /// A link cannot take the path that the options ask for.
-    #[error("the link with rank {peer} cannot be {path}: {reason}; choose auto")]
+    #[error("the link with rank {peer} cannot be {path}: {reason}; {}", other_path(*path))]
     Path {
         /// The other rank.
         peer: usize,
@@ -242,13 +241,16 @@ pub enum BindError {
         reason: String,
     },
     /// A direct path, asked for before there are fields.
-    #[error("links without fields cannot be {choice}: they know no memory; choose auto, mailbox or message")]
+    #[error(
+        "links without fields cannot be {choice}, which needs memory of bound fields; make them with the link choice auto, mailbox or \
+         message"
+    )]
     DirectWithoutFields {
         /// The choice.
         choice: LinkChoice,
     },
     /// A link through shared memory with a rank that shares none.
-    #[error("rank {peer} shares no memory with this one; choose auto")]
+    #[error("rank {peer} shares no memory with this one; pass the link choice auto or message")]
     NoSharedMemory {
         /// The other rank.
         peer: usize,
@@ -292,8 +294,8 @@ pub enum BindError {
     },
     /// Both sides have the same fields but count different bytes.
     #[error(
-        "this rank sends {sends} bytes to rank {peer}, which expects {peer_receives}, and expects {receives}, where rank {peer} \
-         sends {peer_sends}; run the same version of Halocline on all ranks"
+        "this rank sends {sends} bytes to rank {peer}, which expects {peer_receives}; rank {peer} sends {peer_sends} bytes to this \
+         rank, which expects {receives}; run the same version of Halocline on all ranks"
     )]
     Bytes {
         /// The other rank.
@@ -313,6 +315,14 @@ halocline_plan::debug_as_text!(BindError);
 
 fn in_or_without(checked: bool) -> &'static str {
     if checked { "in" } else { "without" }
+}
+
+fn other_path(path: LinkPath) -> &'static str {
+    match path {
+        // Of links without fields, which have no other path for fields of a device.
+        LinkPath::DeviceMailbox => "bind the fields",
+        _ => "bind with the link choice auto",
+    }
 }
 
 fn shared(side: Option<Side>) -> &'static str {

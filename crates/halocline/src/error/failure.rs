@@ -167,7 +167,8 @@ impl fmt::Display for Difference {
             Self::Order { field } => {
                 write!(
                     f,
-                    "field {field} of its pattern has its dimensions in another order in memory; bind it"
+                    "field {field} of its pattern has its dimensions in another order in memory (use the same order \
+                     on all ranks, or bind the fields)"
                 )
             }
         }

@@ -113,6 +113,17 @@ fn a_message_within_a_bound_field_is_refused() {
 }
 
 #[test]
+fn a_field_on_a_rank_without_a_domain_is_refused_and_told_so() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let pattern = Pattern::unstructured(&comm, &[])?;
+    let t = Array::<f64>::zeros(&comm, &[4])?;
+    let error = HaloExchange::bind(&comm, [(&pattern, &t)]).map(drop).unwrap_err();
+    let told = "pattern 0 has the domains [] on this rank; bind no field of it here";
+    assert_eq!(error.to_string(), told);
+    Ok(())
+}
+
+#[test]
 fn the_domain_of_a_pattern_is_refused_unless_there_is_one() -> Result<(), Error> {
     let comm = Communicator::single();
     let of = |numbers: &[u64]| {

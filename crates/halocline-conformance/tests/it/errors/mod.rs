@@ -24,7 +24,8 @@ fn written() -> String {
          This page lists the typed errors of the Rust crates. Python and the command show the same texts. Their own checks of\n\
          arguments are not listed here.\n\n\
          A message says what happened, where, and what to do. `{name}` stands for a value, `…` for a composed text. The message of\n\
-         a failed exchange contains a text of `Cause`.\n\n\
+         a failed exchange contains a text of `Cause`. Numbers of ranks, patterns, fields, sets, axes and dimensions count from 0,\n\
+         those of exchanges from 1.\n\n\
          Generated from the code: `HALOCLINE_BLESS=1 cargo test -p halocline-conformance --test it errors::` writes this page.\n",
     );
     let mut last = None;
