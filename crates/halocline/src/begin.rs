@@ -55,15 +55,17 @@ impl<'a> Begin<'a> {
         self
     }
 
-    /// Reads and writes device fields only after all work that these streams were given before. By default
-    /// the streams of the bind ([`BindOptions::streams`](crate::BindOptions::streams)) come first. Host fields ignore it.
+    /// Reads and writes device fields only after all work that these streams were given before. They replace the producer streams of
+    /// the bind ([`BindOptions::streams`](crate::BindOptions::streams)). Host fields are read and written from the begin on, whatever
+    /// the streams.
     #[inline]
     pub fn after(mut self, streams: &'a [&'a Stream]) -> Self {
         self.streams = Some(streams);
         self
     }
 
-    /// Reduces instead: the reverse of an exchange ([`HaloExchange::reduce`]).
+    /// Reduces instead: the reverse of an exchange. All ranks give the same operation. Of an object with device fields it fails with
+    /// [`Error::OfDevices`]. [`HaloExchange::reduce`] has the rules and the other errors.
     #[inline]
     pub fn reduce(mut self, op: ReduceOp) -> Self {
         self.reduction = Some(Reduction { op, keeps_halo: false });
@@ -78,8 +80,7 @@ impl<'a> Begin<'a> {
         self
     }
 
-    /// Starts the exchange and returns. Owned cells are read, and halo cells are written, from now until
-    /// [`Pending::wait`] returns. [`HaloExchange::exchange`] lists the errors.
+    /// Starts the exchange and returns. [`HaloExchange::exchange`] says when cells are read and written, and lists the errors.
     #[inline]
     pub fn start(self) -> Result<Pending, Error> {
         let halo = self.halo;

@@ -43,14 +43,15 @@ pub struct DeviceArray<T> {
 }
 
 impl<T: Element> DeviceArray<T> {
-    /// A zeroed array in C order. Blocks until it is zeroed.
+    /// A zeroed array in C order. Blocks until it is zeroed. Fails with [`Error::Layout`] for more bytes than an address space has, and
+    /// with [`Error::Device`] if the device has no memory or refuses a call.
     pub fn zeros(device: &Device, extents: &[usize]) -> Result<Self, Error> {
         Self::with_layout(device, Layout::c_order(T::TYPE, extents)?)
     }
 
-    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. A layout without a name takes that
-    /// of `T` ([`Element::RECORD`]). Blocks until it is
-    /// zeroed.
+    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements; other layouts are
+    /// [`Error::ArrayElement`]. A layout without a name takes that of `T` ([`Element::RECORD`]). Blocks until it is zeroed. Fails with
+    /// [`Error::Device`] as [`DeviceArray::zeros`] does.
     pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
         let layout = layout_of::<T>(layout)?;
         let span = layout.span();

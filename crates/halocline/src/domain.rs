@@ -78,8 +78,8 @@ impl<'a> Domain<'a> {
         self.shape.extents()
     }
 
-    /// The owned cells: a range for each axis. This box and the others are those of a domain whose owned cells come first in its local
-    /// order. If an unstructured domain has halo cells between them ([`Domain::owned_come_first`]), take [`Domain::owned_indices`].
+    /// The owned cells: a range for each axis. If an unstructured domain has halo cells before owned ones in its local order
+    /// ([`Domain::owned_come_first`]), this box and those of the methods below do not hold its cells: take [`Domain::owned_indices`].
     pub fn owned(&self) -> LocalBox {
         self.shape.owned_cells()
     }
@@ -89,12 +89,14 @@ impl<'a> Domain<'a> {
         self.owned().into_iter().map(|range| range.len()).product()
     }
 
-    /// The owned cells whose stencil of `width` cells to each side reads no halo cell: [`DomainShape::interior`] has the rule.
+    /// The owned cells whose stencil of `width` cells to each side reads no halo cell: [`DomainShape::interior`] has the rule. An
+    /// unstructured domain has no axes: all owned cells if `width` is 0, else none ([`Domain::interior_by`]).
     pub fn interior(&self, width: usize) -> LocalBox {
         self.shape.interior(width)
     }
 
-    /// The owned cells that are not of [`Domain::interior`], in disjoint boxes: at most two for each axis.
+    /// The owned cells that are not of [`Domain::interior`], in disjoint boxes: at most two for each axis. Of an unstructured domain
+    /// all owned cells, unless `width` is 0.
     pub fn boundary(&self, width: usize) -> Vec<LocalBox> {
         self.shape.boundary(width)
     }
@@ -104,12 +106,14 @@ impl<'a> Domain<'a> {
         self.shape.halo_cells()
     }
 
-    /// The global coordinates of a local index: [`DomainShape::global`].
+    /// The global coordinates of a local index. Halo cells beyond a periodic border keep counting: their coordinates are negative, or
+    /// not below the grid's extents. `None`: the index is outside [`Domain::extents`], or the domain is unstructured.
     pub fn global(&self, local: &[usize]) -> Option<Vec<i64>> {
         self.shape.global(local)
     }
 
-    /// The local index of global coordinates: [`DomainShape::local`].
+    /// The local index of global coordinates, the inverse of [`Domain::global`]. `None`: neither owned nor halo cells of the domain have
+    /// these coordinates, or it is unstructured.
     pub fn local(&self, global: &[i64]) -> Option<Vec<usize>> {
         self.shape.local(global)
     }
@@ -119,12 +123,13 @@ impl<'a> Domain<'a> {
         self.listed?.cells().get(local).copied()
     }
 
-    /// Whether [`Domain::owned`] and the other boxes are right: false for an unstructured domain with halo cells before owned ones.
+    /// Whether [`Domain::owned`] and the other boxes hold the cells that they are for: false for an unstructured domain with halo cells
+    /// before owned ones, whose cells are no boxes.
     pub fn owned_come_first(&self) -> bool {
         self.listed.is_none_or(UnstructuredDomain::owned_come_first)
     }
 
-    /// The local indices of the owned cells of an unstructured domain, ascending; none of a regular domain.
+    /// The local indices of the owned cells of an unstructured domain, ascending. Empty for a regular domain: take [`Domain::owned`].
     pub fn owned_indices(&self) -> Vec<usize> {
         self.listed.map_or_else(Vec::new, UnstructuredDomain::owned_indices)
     }

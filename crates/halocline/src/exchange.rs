@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 /// Fields whose halos are exchanged together, bound once and exchanged many times.
 ///
-/// In the steady state an exchange allocates nothing. It makes no system call while the peers arrive within the spin.
-/// It may be dropped at any time: an exchange in flight completes in the background, and its memory is held until then.
+/// In the steady state an exchange allocates nothing. A wait polls for a short time before it sleeps: if the peers arrive in that
+/// time, the exchange makes no system call. The object may be dropped at any time: an exchange in flight completes in the
+/// background, and its memory is held until then.
 ///
 /// # Fields in memory of devices
 ///
@@ -67,11 +68,16 @@ impl HaloExchange {
     /// communicator. Blocks until all peers have called it.
     ///
     /// The n-th field given for a domain of a pattern is exchanged with the n-th field of every other
-    /// domain of that pattern. Their bytes per cell must agree; layouts may differ. Where a rank owns
+    /// domain of that pattern. Both have the same element type, and the same name of it if both have one
+    /// ([`Element::RECORD`](crate::Element::RECORD)), and the same extra dimensions; strides may differ. Where a rank owns
     /// several domains of a pattern, [`Field::on_domain`](crate::Field::on_domain) names the domain of a field.
     ///
     /// The first extents of a field, or those that its [`Layout`](crate::Layout) names, must be the domain's. A layout
     /// with an origin or with padding is exempt.
+    ///
+    /// A rank whose arguments are refused gets [`Error::Bind`], [`Error::Field`], [`Error::Peer`] or [`Error::NotDriven`], the other
+    /// ranks get [`Error::Elsewhere`]. [`Error::Comm`]: a rank is gone, or memory is short. [`Error::Device`] and other errors of
+    /// device fields: a device cannot do what the bind needs.
     pub fn bind(comm: &Communicator, fields: impl FieldList) -> Result<Self, Error> {
         Self::bind_with(comm, fields, &BindOptions::default())
     }
@@ -88,7 +94,7 @@ impl HaloExchange {
     /// Binds several sets of fields at once: time levels that swap, for instance. Each exchange moves one of them
     /// ([`Begin::set`](crate::Begin::set)). The sets share links and buffers. Collective: all ranks give the same number of sets in
     /// the same order. Each set follows the rules of [`HaloExchange::bind`]. A field may be in several sets, with other
-    /// fields each time.
+    /// fields each time. An error of one of several sets comes as [`Error::Set`].
     ///
     /// The first set decides which path is fastest.
     pub fn bind_alternatives(
@@ -128,14 +134,16 @@ impl HaloExchange {
         self.sets.get(index).ok_or(Error::NoSuchSet { set: index, sets: self.sets.len() })
     }
 
-    /// Starts an exchange and returns. Owned cells are read, and halo cells are written, from now until
-    /// [`Pending::wait`] returns. Until then the guards of an [`crate::Array`] are refused, however soon the exchange
-    /// completes; [`Pending::owned`] reads its owned cells. Ranks match the exchanges of an object in the order in
-    /// which each rank begins them.
+    /// Starts an exchange and returns. Owned cells are read, and halo cells are written, until [`Pending::wait`] returns: those of host
+    /// fields from now on, those of device fields after all earlier work of the producer streams ([`BindOptions::streams`]). Until then
+    /// the guards of an [`crate::Array`] are refused, however soon the exchange completes; [`Pending::owned`] reads its owned cells.
+    /// Ranks match the exchanges of an object in the order in which each rank begins them.
     ///
-    /// Fails with [`Error::InFlight`] while the previous exchange is in flight; with [`Error::Borrowed`] while a guard
-    /// of an array is held, or a thread copies from or to an array on a device; with [`Error::Failed`] once the object
-    /// has failed. The first two leave the object as it was. [`HaloExchange::begin`] has more choices.
+    /// Fails with [`Error::InFlight`] while the previous exchange of an object with host fields is in flight, and with
+    /// [`Error::TooManyInFlight`] while 64 of an object of device fields alone are; with [`Error::Shared`] while a field is in flight in
+    /// another object; with [`Error::Borrowed`] while a guard of an array is held, or a thread copies from or to an array on a device;
+    /// with [`Error::Failed`] once the object has failed. All but the last leave the object as it was. An object with device fields has
+    /// those of [`HaloExchange::schedule_exchange`], too. [`HaloExchange::begin`] has more choices.
     #[inline]
     pub fn exchange(&self) -> Result<Pending, Error> {
         self.begin().start()
@@ -146,9 +154,10 @@ impl HaloExchange {
     /// on. Up to 64 exchanges of an object may be in flight, one if it has host fields. Host fields start at the call.
     ///
     /// All ranks, and all threads of a rank, begin the exchanges of all device objects in the same order, except
-    /// [`BindOptions::inline`] ones. A rank has up to four internal streams on a device, where each exchange waits for
-    /// the previous one of the same stream of the user's, and perhaps of others. Two objects begun in opposite orders by two ranks may wait for each other until their deadline
-    /// ([`BindOptions::deadline`]), or forever without one.
+    /// [`BindOptions::inline`] ones. The others run on up to four internal streams of the rank on a device. The given stream
+    /// selects the internal one, so exchanges after the same stream follow one another; exchanges after different streams may, too.
+    /// Two objects begun in opposite orders by two ranks may wait for each other until their deadline ([`BindOptions::deadline`]),
+    /// or forever without one.
     ///
     /// The call may wait in three cases, none of them under a deadline:
     /// - Nothing of this process is in flight, and GPU memory or a mapping was dropped. The call frees some of it, for up to
@@ -159,16 +168,17 @@ impl HaloExchange {
     /// - The device's queue is full. CUDA takes about 1,000 operations a stream. An exchange has two to five, and two more if a
     ///   staged message has several chunks (4 MiB or more each).
     ///
-    /// **Graphs.** If the streams are being captured into a CUDA graph, the exchange is captured: each launch of the graph exchanges what the
-    /// fields hold then. So is [`Pending::schedule_wait`], which the graph needs before its end. Ranks may mix captured exchanges and others, as
-    /// long as all make the same exchanges in the same order. A launch comes after the exchanges before it: the stream has waited for those.
-    /// The graph, and all that is instantiated from it, keeps this object and the fields that it holds; other memory stays valid as long.
-    /// After a failure launches exchange nothing, and the next call reports it. [`Error::NotCapturable`] and [`Error::OtherCapture`] refuse a
+    /// **Graphs.** If the streams are being captured into a CUDA graph, the exchange is captured: each launch of the graph exchanges
+    /// what the fields hold then. Before the capture ends, capture [`Pending::schedule_wait`] of the exchange, too. One rank may launch
+    /// a graph where another begins the same exchange by a call; the exchanges have the same order on all ranks. Before a launch, let
+    /// its stream wait for the exchanges that were begun before. The graph, and all that is instantiated from it, keeps this object and
+    /// the fields that it holds. The program keeps all other memory of the graph valid as long as the graph exists. After a failure,
+    /// launches exchange nothing, and the next call reports the failure. [`Error::NotCapturable`] and [`Error::OtherCapture`] refuse a
     /// capture.
     ///
-    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::NotCapturable`], [`Error::OtherCapture`],
-    /// [`Error::TooManyInFlight`] and [`Error::NotDriven`] leave the object as it was; after [`Error::MemoryMoved`] it has failed,
-    /// here and at its peers. None of them counts as an exchange.
+    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::NotCapturable`], [`Error::OtherCapture`]
+    /// and [`Error::NotDriven`] leave the object as it was; after [`Error::MemoryMoved`] it has failed, here and at its peers. None of
+    /// them counts as an exchange.
     pub fn schedule_exchange(&self, streams: &[&Stream]) -> Result<Pending, Error> {
         self.begin().after(streams).schedule()
     }
@@ -199,8 +209,8 @@ impl HaloExchange {
         self.bound().epoch()
     }
 
-    /// A handle of one of the sets alone, counted from 0. It shares links and epochs with this one: one
-    /// exchange is in flight over both at a time. Either may be dropped.
+    /// A handle of one of the sets alone, counted from 0. Local. It shares links and epochs with this one: one
+    /// exchange is in flight over both at a time. Either may be dropped. Fails with [`Error::NoSuchSet`] if there is no such set.
     pub fn alternative(&self, index: usize) -> Result<Self, Error> {
         Ok(self.with(vec![Arc::clone(self.set(index)?)]))
     }
@@ -213,8 +223,8 @@ impl HaloExchange {
     /// have called it, but not for an exchange in flight. For device fields it makes copy tables, and CUDA may wait for earlier work
     /// of a device: there, all ranks narrow and begin exchanges in the same order.
     ///
-    /// An object of device fields can have twice as many sets as were bound, and at least 16. Narrowed sets count until the object is
-    /// dropped: [`Error::NoRoomForSets`].
+    /// An object of device fields has room for twice as many sets as were bound, and for at least 16. Each call takes as many places as
+    /// this handle has sets, until the object is dropped. Without room it fails with [`Error::NoRoomForSets`].
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
         self.narrowed_if(Ok(to))
     }
@@ -262,7 +272,7 @@ impl HaloExchange {
         }
     }
 
-    /// Waits for the latest exchange, if there is one. Blocks.
+    /// Waits for the latest exchange, if there is one, as [`Pending::wait`] does, with its errors. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
         self.pending().map_or(Ok(()), |pending| pending.wait())
     }
@@ -321,7 +331,13 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing.
+    /// Blocks until the halo is filled and owned cells may be overwritten, or the exchange has failed. Once the exchange is over,
+    /// another call returns the same outcome.
+    ///
+    /// Fails with [`Error::Failed`] if the object failed before the exchange was complete: a peer died or dropped its end, or the
+    /// deadline passed ([`BindOptions::deadline`]), for instance. Without a deadline it waits until the peers arrive or are gone.
+    /// [`Error::Captured`] refuses a captured exchange. After [`Error::Comm`] the exchange goes on: the wait was interrupted, or MPI
+    /// allows no call from this thread.
     pub fn wait(&self) -> Result<(), Error> {
         let Some(scheduled) = &self.scheduled else { return self.bound.wait(self.epoch) };
         self.check_begun()?;

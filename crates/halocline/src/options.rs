@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which path links take. Devices move the bytes of device fields themselves; for `Mailbox` and `Message` they stage them through
-/// host memory. For device fields `Auto` takes the first possible path of: LL for small messages ([`Ll`]), push, a mailbox on the
-/// receiver's device, mailbox, message.
+/// Which path links take. Devices move the bytes of device fields themselves. For `Mailbox` they stage them through host memory, for
+/// `Message` too, unless MPI takes GPU memory. For device fields `Auto` takes the first possible path of: LL for small messages
+/// ([`Ll`]), push, a mailbox on the receiver's device, mailbox, message.
 ///
 /// ```
 /// use halocline::{Array, BindOptions, Communicator, Decomposed, HaloExchange, LinkChoice, LinkPath, RegularGrid};
@@ -26,7 +26,8 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
-    /// The fastest of the paths that the memory allows, measured when binding.
+    /// For host fields the fastest of the paths that the memory allows, measured when binding; for device fields the first possible
+    /// one of the list above.
     #[default]
     Auto,
     /// Direct: senders write into the receivers' halos. Refused where memory is out of reach.
@@ -79,7 +80,8 @@ impl fmt::Display for LinkChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ll {
     /// Messages up to a limit of the device, 2 KiB for GPUs, between GPUs that reach each other over NVLink and that no other rank
-    /// uses. `HALOCLINE_LL` overrides it: a number of bytes, or `off`.
+    /// uses. `HALOCLINE_LL` (a number of bytes, or `off`) decides where the program sets no [`BindOptions::ll`]; an `Auto` that it sets
+    /// wins over the variable.
     #[default]
     Auto,
     /// Messages of at most this many bytes; values above 1 MiB count as 1 MiB.
@@ -169,8 +171,9 @@ impl BindOptions {
         self
     }
 
-    /// How long a wait may take before the object fails; `None` for no limit, which is the default. Without a limit a wait ends
-    /// when the peer arrives or has died. After 30 s a warning names the peers that it waits for, through `tracing`, or on
+    /// How long an exchange may take before the object fails; `None` for no limit, which is the default. The time counts from the
+    /// begin of the exchange, of device fields from when their streams reach it, also while no caller waits. Without a limit a wait
+    /// ends when the peer arrives or has died. After 30 s a warning names the peers that a wait waits for, through `tracing`, or on
     /// standard error if the program has no subscriber.
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
         self.deadline = deadline.into();
@@ -187,7 +190,7 @@ impl BindOptions {
     /// `HALOCLINE_CHECK` (`on` or `off`) decides. Checked mode finds halo cells that were not written, bytes that changed in
     /// transit, owned cells written before the wait returned, halo cells overwritten after they arrived, and ranks that
     /// exchange different sets. Each is a [`crate::Fault`], which fails the object. While an exchange is in flight, halo cells
-    /// hold poison: NaN for floating-point numbers.
+    /// hold a fill pattern: NaN for floating-point numbers.
     ///
     /// It does not check device fields. The bind warns about them, and [`crate::HaloExchange::explain`] says so.
     pub fn checked(mut self, checked: impl Into<Option<bool>>) -> Self {
@@ -253,8 +256,8 @@ impl BindOptions {
         self.tests
     }
 
-    /// Whether exchanges are checked: by [`BindOptions::checked`], or else by `HALOCLINE_CHECK` in the environment (`on`, `off`, `1` or `0`;
-    /// anything else is an error).
+    /// Whether exchanges are checked: by [`BindOptions::checked`], or else by `HALOCLINE_CHECK` in the environment (`on` or `off`, `1` or
+    /// `0`, `yes` or `no`, `true` or `false`; anything else is an error).
     pub fn is_checked(&self) -> Result<bool, Error> {
         Ok(check::wanted(self)?)
     }

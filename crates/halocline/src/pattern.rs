@@ -48,7 +48,10 @@ pub(crate) struct Grid {
 
 impl Pattern {
     /// The pattern of a regular grid. Collective: all ranks give the same decomposition and halo. They
-    /// communicate only to check that and to agree on errors.
+    /// communicate only to check that and to agree on errors. Blocks until all ranks have called it.
+    ///
+    /// Fails with [`Error::DecomposedFor`] for a decomposition for another number of ranks, [`Error::Pattern`] for a halo that the grid
+    /// cannot have, [`Error::Differs`] if a rank gives other arguments than rank 0; and with [`Error::Elsewhere`] on the other ranks.
     pub fn regular(comm: &Communicator, decomposition: &Decomposition, halo: &Halo) -> Result<Self, Error> {
         let grid = Grid { decomposition: decomposition.clone(), around: halo.clone(), filled: halo.clone() };
         Self::of_grid(comm, grid)
@@ -65,8 +68,12 @@ impl Pattern {
         Self::agreed(comm, plan, Kind::Regular(Arc::new(grid)))
     }
 
-    /// The pattern of domains given by global ids or owners. Collective. A distributed directory finds the owners of halo
-    /// cells: no rank holds more than its share of the ids.
+    /// The pattern of domains given by global ids or owners. Collective: each rank gives its own domains, any number of them. Blocks
+    /// until all ranks have called it. A distributed directory finds the owners of halo cells: no rank holds more than its share of
+    /// the ids.
+    ///
+    /// Fails with [`Error::Pattern`] for domains that contradict themselves or those of other ranks: an id that no domain owns or that
+    /// two own, for instance; and with [`Error::Elsewhere`] on the other ranks.
     pub fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Self, Error> {
         let comm = &comm.within("pattern");
         let plan = directory::unstructured(comm, domains);

@@ -80,7 +80,8 @@ impl<T: Element> ReadGuard<'_, T> {
         self.part(&all(self.array()))
     }
 
-    /// The owned cells. [`Error::NoRange`] if they do not come first.
+    /// The owned cells. [`Error::NoRange`] for an unstructured domain with halo cells before owned ones
+    /// ([`Domain::owned_come_first`]).
     pub fn owned<D: Dimension>(&self, domain: &Domain<'_>) -> Result<ArrayView<'_, T, D>, Error> {
         check_boxes(domain)?;
         self.cells(domain, &domain.owned())
@@ -92,7 +93,8 @@ impl<T: Element> ReadGuard<'_, T> {
         domain.halo().iter().map(|cells| self.cells(domain, cells)).collect()
     }
 
-    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`].
+    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`]. `cells` has a range for each axis of the domain; the view
+    /// has all dimensions of the array, extra ones (levels, components) as a whole.
     pub fn cells<D: Dimension>(
         &self,
         domain: &Domain<'_>,
@@ -125,7 +127,8 @@ impl<T: Element> WriteGuard<'_, T> {
         self.part_mut(&indices)
     }
 
-    /// The owned cells. [`Error::NoRange`] if they do not come first.
+    /// The owned cells. [`Error::NoRange`] for an unstructured domain with halo cells before owned ones
+    /// ([`Domain::owned_come_first`]).
     pub fn owned_mut<D: Dimension>(&mut self, domain: &Domain<'_>) -> Result<ArrayViewMut<'_, T, D>, Error> {
         check_boxes(domain)?;
         self.cells_mut(domain, &domain.owned())
@@ -146,7 +149,8 @@ impl<T: Element> WriteGuard<'_, T> {
         Ok(sides.into_iter().map(|side| unsafe { side.deref_into_view_mut() }).collect())
     }
 
-    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`].
+    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`]. `cells` has a range for each axis of the domain; the view
+    /// has all dimensions of the array, extra ones (levels, components) as a whole.
     pub fn cells_mut<D: Dimension>(
         &mut self,
         domain: &Domain<'_>,
@@ -167,7 +171,8 @@ impl<T: Element> WriteGuard<'_, T> {
 
 impl<T: Element> Array<T> {
     /// The array of the crate [`ndarray`] as one that can be bound: it takes the memory over and copies nothing. Ranks of the same
-    /// process reach such memory directly; others use a mailbox, so prefer [`Array::zeros`] where the program allocates.
+    /// process reach such memory directly; others use a mailbox, so prefer [`Array::zeros`] where the program allocates. Fails with
+    /// [`Error::Layout`] if [`Layout::strided`] refuses its shape and strides.
     ///
     /// ```
     /// use halocline::Array;

@@ -17,7 +17,8 @@ typedef struct halocline_binding {
 
 /* How links move bytes. */
 enum {
-  /* The fastest of the paths that the memory allows, measured by the bind. */
+  /* For host fields the fastest of the paths that the memory allows, measured by the bind; for GPU fields the first possible one of:
+   * low-latency for small messages, push, mailbox on the receiver's GPU, mailbox, message. */
   HALOCLINE_LINK_AUTO = 0,
   /* Senders write into the receivers' halos. Refused where memory is out of reach. */
   HALOCLINE_LINK_PUSH = 1,
@@ -35,7 +36,8 @@ typedef struct halocline_bind_options {
   size_t size;
   /* The name of the object in traces and reports. NULL: its fields make the name. */
   const char *name;
-  /* Seconds that a wait may take before the object fails; 0: no limit. */
+  /* Seconds that an exchange may take before the object fails; 0: no limit. They count from its begin, of GPU fields from when their
+   * streams reach it, also while no caller waits. */
   double deadline;
   /* The streams whose work writes owned cells or reads the halo of GPU fields: halocline_exchange runs after their earlier work. NULL: the
    * default stream of each GPU. */
@@ -63,7 +65,8 @@ typedef struct halocline_bind_options {
 #define HALOCLINE_BIND_OPTIONS_INIT {sizeof(halocline_bind_options), NULL, 0.0, NULL, 0, 0, HALOCLINE_LINK_AUTO, 0, 0, 0, 0, 0}
 
 /* Binds `count` fields to their patterns and stores the object. The n-th field given for a domain of a pattern is exchanged with the
- * n-th field of every other domain of that pattern. Their bytes per cell must agree; layouts may differ. `options` may be NULL.
+ * n-th field of every other domain of that pattern. Both have the same element type and extra dimensions; strides may differ.
+ * `options` may be NULL.
  * Collective over `comm`, with which all patterns were made. */
 halocline_status halocline_bind(halocline_comm comm, const halocline_binding *bindings, size_t count,
                                 const halocline_bind_options *options, halocline_halo_exchange *halo);
@@ -76,8 +79,8 @@ halocline_status halocline_bind_alternatives(halocline_comm comm, const haloclin
 
 /* Starts an exchange and returns. Owned cells are read and halo cells are written from now until its wait returns; those of GPU
  * fields after all earlier work of the object's streams. Ranks match the exchanges of an object in the order in which each begins
- * them. `pending` may be NULL. Errors: HALOCLINE_ERROR_BUSY while the previous exchange is in flight, or a field is in flight in
- * another object. */
+ * them. `pending` may be NULL. Errors: HALOCLINE_ERROR_BUSY while the previous exchange of an object with host fields is in flight,
+ * while 64 of an object of GPU fields alone are, or while a field is in flight in another object. */
 halocline_status halocline_exchange(halocline_halo_exchange halo, halocline_pending *pending);
 
 /* As halocline_exchange, of set `set`, counted from 0. All ranks pass the same. */
@@ -108,7 +111,7 @@ halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, ui
 halocline_status halocline_schedule_exchange(halocline_halo_exchange halo, size_t set, const halocline_stream *streams,
                                              size_t stream_count, halocline_pending *pending);
 
-/* Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing. After an error other than
+/* Blocks until the halo is filled and owned cells may be overwritten. Calling it again returns the same. After an error other than
  * HALOCLINE_ERROR_HANDLE, _ARGUMENT, _FORKED and _CALLBACK the object is unusable; halocline_reclaim says when its memory is free. */
 halocline_status halocline_wait(halocline_pending pending);
 

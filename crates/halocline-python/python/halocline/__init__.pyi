@@ -608,8 +608,9 @@ class Mesh:
     def halos(
         self, partition: Partition, part: int, depth: int, *, shared: Literal["vertex", "edge", "facet"] = "vertex"
     ) -> MeshHalos:
-        """The domains of a part of a partition of the elements, with halos ``depth`` elements deep. ``shared`` says what
-        neighbouring elements have in common: ``vertex``, ``edge`` or ``facet``.
+        """The domains of a part of a partition of the elements, with halos ``depth`` elements deep. ``shared`` says what two
+        elements must have in common to be neighbours: a ``vertex``, an ``edge`` or a ``facet``. Local; it may fail on some ranks
+        only (``Communicator.agree``).
         """
     def refined_part(self, partition: Partition, part: int, segments: int, depth: int) -> MeshPart:
         """A part of the finer mesh that cuts every edge of the triangles into ``segments``, with what halos up to ``depth`` finer
@@ -698,8 +699,8 @@ class Field:
 
     ``domain``: the id of the domain that the array belongs to; needed if a rank owns several. ``axes``: the dimensions of the
     array that are the pattern's axes, by default the first ones; an array ``[levels, y, x]`` needs ``axes=(1, 2)``. ``origin``:
-    the index, along the axes of a regular grid, of the first owned cell; by default the halo width. ``padded``: the array may
-    have more cells along these axes than its domain and the halo.
+    the index, along the axes of a regular grid, of the first owned cell; by default the halo width. An array with an ``origin`` may
+    have spare cells at both ends of these axes. ``padded``: without ``origin``, it may have spare cells at their high ends.
 
     Without ``origin`` and ``padded`` the array must have exactly the shape of its domain along these axes.
     """
@@ -844,7 +845,8 @@ class HaloExchange:
     ``fields``: pairs (pattern, array), where an array may be a ``Field``. The n-th field of a domain of a pattern is exchanged
     with the n-th field of every other domain of that pattern.
     ``link``: the path of the bytes, the same on all ranks: ``auto``, ``push``, ``pull``, ``mailbox`` or ``message``.
-    ``deadline``: seconds that a wait may take before the object fails.
+    ``deadline``: seconds that an exchange may take before the object fails. They count from its begin, of GPU fields from when their
+    streams reach it, also while no caller waits.
     ``name``: the name of the object in traces and checked mode.
     ``checked``: every exchange verifies its result, at a cost; by default the value of ``HALOCLINE_CHECK``. GPU fields are not
     checked.
@@ -978,7 +980,8 @@ class Pending(Awaitable[None]):
     """One exchange in flight. Dropping it leaves the exchange running. ``await`` works in any asyncio loop."""
 
     def wait(self) -> None:
-        """Blocks until the halo is filled and owned cells may be overwritten. A second call does nothing."""
+        """Blocks until the halo is filled and owned cells may be overwritten. A second call does nothing, or raises the error of the
+        exchange again."""
     def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
         """Later work of the stream runs after the exchange. Blocks for host fields only."""
     def is_ready(self) -> bool:

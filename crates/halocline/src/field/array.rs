@@ -39,12 +39,17 @@ impl<T: Element> Array<T> {
 
     /// A zeroed array in C order: the last dimension is contiguous. Its first dimensions are the axes of the pattern
     /// that it is bound to, with exactly the extents of the domain. [`Layout`] describes other arrays.
+    ///
+    /// The memory is of the transport of `comm`: as many of its ranks as possible access it directly. The call is local, other ranks
+    /// need not make it. Fails with [`Error::Layout`] for more bytes than an address space has, and with [`Error::Comm`] if there is
+    /// no memory.
     pub fn zeros(comm: &Communicator, extents: &[usize]) -> Result<Self, Error> {
         Self::with_layout(comm, Layout::c_order(T::TYPE, extents)?)
     }
 
-    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. A layout without a name takes that
-    /// of `T` ([`Element::RECORD`]).
+    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements; other layouts are
+    /// [`Error::ArrayElement`]. A layout without a name takes that of `T` ([`Element::RECORD`]). Local, in memory as for
+    /// [`Array::zeros`].
     pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
         Ok(Self { field: Field::allocate(comm, layout_of::<T>(layout)?)?, element: PhantomData })
     }

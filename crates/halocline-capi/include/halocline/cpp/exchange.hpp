@@ -24,7 +24,7 @@ class bind_options {
     name_ = std::move(name);
     return *this;
   }
-  // Seconds that a wait may take.
+  // Seconds that an exchange may take, from its begin.
   bind_options &deadline(double seconds) {
     options_.deadline = seconds;
     return *this;
