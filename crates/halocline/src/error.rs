@@ -186,10 +186,10 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
-    /// A bind or a scheduled call that needs a progress thread, which the transport does not allow.
+    /// A scheduled call that needs a progress thread, which the transport does not allow.
     #[error(
-        "exchanges of device fields by messages, and scheduled ones, need a progress thread, which this MPI does not allow; \
-         initialise it with MPI_THREAD_MULTIPLE, or use exchange and wait with host fields"
+        "scheduled exchanges by messages need a progress thread, which this MPI does not allow; initialise it with \
+         MPI_THREAD_MULTIPLE, or use exchange and wait"
     )]
     NotDriven,
     /// The number of elements differs from that of the array.

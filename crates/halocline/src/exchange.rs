@@ -75,7 +75,7 @@ impl HaloExchange {
     /// The first extents of a field, or those that its [`Layout`](crate::Layout) names, must be the domain's. A layout
     /// with an origin or with padding is exempt.
     ///
-    /// A rank whose arguments are refused gets [`Error::Bind`], [`Error::Field`], [`Error::Peer`] or [`Error::NotDriven`], the other
+    /// A rank whose arguments are refused gets [`Error::Bind`], [`Error::Field`] or [`Error::Peer`], the other
     /// ranks get [`Error::Elsewhere`]. [`Error::Comm`]: a rank is gone, or memory is short. [`Error::Device`] and other errors of
     /// device fields: a device cannot do what the bind needs.
     pub fn bind(comm: &Communicator, fields: impl FieldList) -> Result<Self, Error> {
