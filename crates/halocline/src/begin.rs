@@ -34,7 +34,8 @@ pub struct Begin<'a> {
     halo: &'a HaloExchange,
     set: usize,
     streams: Option<&'a [&'a Stream]>,
-    reduction: Option<Reduction>,
+    reduce: Option<ReduceOp>,
+    keeps_halo: bool,
 }
 
 impl HaloExchange {
@@ -42,7 +43,7 @@ impl HaloExchange {
     /// [`HaloExchange::schedule_exchange`] are the short forms.
     #[inline]
     pub fn begin(&self) -> Begin<'_> {
-        Begin { halo: self, set: 0, streams: None, reduction: None }
+        Begin { halo: self, set: 0, streams: None, reduce: None, keeps_halo: false }
     }
 }
 
@@ -68,15 +69,15 @@ impl<'a> Begin<'a> {
     /// [`Error::OfDevices`]. [`HaloExchange::reduce`] has the rules and the other errors.
     #[inline]
     pub fn reduce(mut self, op: ReduceOp) -> Self {
-        self.reduction = Some(Reduction { op, keeps_halo: false });
+        self.reduce = Some(op);
         self
     }
 
-    /// Whether a reduce leaves the halo cells as they are; otherwise it clears them. Give it after [`Begin::reduce`]: an exchange
-    /// ignores it.
+    /// Whether a reduce leaves the halo cells as they are; otherwise it clears them. Before or after [`Begin::reduce`]; an
+    /// exchange ignores it.
     #[inline]
     pub fn keep_halo(mut self, keep: bool) -> Self {
-        self.reduction = self.reduction.map(|reduction| Reduction { keeps_halo: keep, ..reduction });
+        self.keeps_halo = keep;
         self
     }
 
@@ -91,8 +92,9 @@ impl<'a> Begin<'a> {
     #[doc(hidden)]
     #[inline]
     pub fn start_epoch(self) -> Result<u64, Error> {
-        let Self { halo, set, streams, reduction } = self;
+        let Self { halo, set, streams, reduce, keeps_halo } = self;
         let set = halo.set(set)?;
+        let reduction = reduce.map(|op| Reduction { op, keeps_halo });
         match &halo.scheduled {
             None => match reduction {
                 None => halo.bound().begin(set, &[]),

@@ -3,7 +3,7 @@
 use crate::on_ranks;
 use halocline::{
     Array, BindOptions, Communicator, Decomposed, Direction, ElementType, Error, Field, HaloExchange, Layout,
-    Pattern, RegularGrid, UnstructuredDomain, agree,
+    Pattern, ReduceOp, RegularGrid, UnstructuredDomain, agree,
 };
 
 fn ranks(count: usize, body: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
@@ -40,6 +40,21 @@ fn begin_exchanges_the_chosen_set_by_start_schedule_and_await() {
         levels[1].write()?.fill(me + 20.0);
         smol::block_on(async { halo.begin().set(1).await })?;
         assert_eq!(levels[1].read()?[5], other + 20.0);
+        Ok(())
+    });
+}
+
+#[test]
+fn begin_keeps_the_halo_of_a_reduce_in_either_order_of_calls() {
+    ranks(2, |comm| {
+        let (pattern, array) = (row(comm)?, filled(comm, 1.0)?);
+        let halo = HaloExchange::bind(comm, [(&pattern, &array)])?;
+        halo.begin().keep_halo(true).reduce(ReduceOp::Sum).start()?.wait()?;
+        assert_eq!(array.read()?[..], [1.0, 2.0, 1.0, 1.0, 2.0, 1.0]);
+        halo.begin().reduce(ReduceOp::Sum).keep_halo(true).start()?.wait()?;
+        assert_eq!(array.read()?[..], [1.0, 3.0, 1.0, 1.0, 3.0, 1.0]);
+        halo.begin().reduce(ReduceOp::Sum).start()?.wait()?;
+        assert_eq!(array.read()?[..], [0.0, 4.0, 1.0, 1.0, 4.0, 0.0]);
         Ok(())
     });
 }
