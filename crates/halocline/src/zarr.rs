@@ -22,7 +22,7 @@ pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8])
         let text = "there is something else than a Zarr array; remove it, or save elsewhere";
         return Err(io::Error::new(ErrorKind::AlreadyExists, text));
     }
-    replace_directory(&path, |aside| {
+    let write = |aside: &Path| {
         for (number, piece) in elements.chunks(chunk.bytes).enumerate() {
             let mut file = aside.join("c").join(number.to_string());
             chunk.extents.iter().skip(1).for_each(|_| file.push("0"));
@@ -34,7 +34,8 @@ pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8])
             file.sync_data()?;
         }
         fs::write(aside.join("zarr.json"), metadata)
-    })
+    };
+    replace_directory(&path, write, |old| fs::remove_dir_all(old))
 }
 
 /// Whether a directory holds a Zarr array of version 3. A group holds the arrays of others.
@@ -73,15 +74,16 @@ pub(crate) fn metadata(element: ElementType, extents: &[usize], chunk: &Chunk) -
     ))
 }
 
-/// Makes a directory by `write`, beside the old one, which it then replaces. An error leaves the old one as it was.
-fn replace_directory(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let beside = |what: &str| -> PathBuf {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        path.with_file_name(format!(".{name}.{what}-{}", std::process::id()))
-    };
-    let (new, old) = (beside("new"), beside("old"));
-    let made = fs::create_dir(&new).and_then(|()| write(&new));
-    let made = made.and_then(|()| match fs::rename(path, &old) {
+/// Makes a directory by `write`, beside the old one, which it then replaces and removes by `remove`. An error leaves the old one as
+/// it was. An old directory that cannot be removed stays under its new name: the next call tries again.
+fn replace_directory(
+    path: &Path,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+    remove: impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let (number, new) = make_beside(path)?;
+    let old = beside(path, "old", number);
+    let made = write(&new).and_then(|()| match fs::rename(path, &old) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         moved => fs::rename(&new, path).inspect_err(|_| {
             if moved.is_ok() {
@@ -93,9 +95,35 @@ fn replace_directory(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -
         let _ = fs::remove_dir_all(&new);
         return made;
     }
-    match fs::remove_dir_all(&old) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    for old in (0..=number).map(|number| beside(path, "old", number)) {
+        match remove(&old) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!("the older array remains at {}: {error}; remove it", old.display());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A hidden name beside `path`, of this process.
+fn beside(path: &Path, what: &str, number: usize) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{what}-{}-{number}", std::process::id()))
+}
+
+/// Makes the directory `new` with the first number for which neither it nor `old` exists: an earlier save may have left them.
+fn make_beside(path: &Path) -> io::Result<(usize, PathBuf)> {
+    let mut number = 0;
+    loop {
+        let new = beside(path, "new", number);
+        if fs::symlink_metadata(beside(path, "old", number)).is_err() {
+            match fs::create_dir(&new) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| (number, new)),
+            }
+        }
+        number += 1;
     }
 }
 
@@ -170,10 +198,33 @@ mod tests {
         let path = folder.path().join("t.zarr");
         fs::create_dir(&path)?;
         fs::write(path.join("zarr.json"), "old")?;
-        let failed = replace_directory(&path, |_| Err(io::Error::other("full")));
+        let failed =
+            replace_directory(&path, |_| Err(io::Error::other("full")), |old| fs::remove_dir_all(old));
         assert_eq!(failed.map_err(|error| error.to_string()), Err("full".to_owned()));
         assert_eq!(fs::read_to_string(path.join("zarr.json"))?, "old");
         assert_eq!(fs::read_dir(folder.path())?.count(), 1);
+        Ok(())
+    }
+    #[test]
+    fn an_older_array_that_cannot_be_removed_hinders_no_save() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("t.zarr");
+        fs::create_dir(&path)?;
+        fs::write(path.join("zarr.json"), "0")?;
+        let save = |text: &str, remove: fn(&Path) -> io::Result<()>| {
+            replace_directory(&path, |new| fs::write(new.join("zarr.json"), text), remove)
+        };
+        let names = || -> io::Result<usize> { Ok(fs::read_dir(folder.path())?.count()) };
+        for text in ["1", "2"] {
+            save(text, |_| Err(io::Error::other("not permitted")))?;
+            assert_eq!(fs::read_to_string(path.join("zarr.json"))?, text);
+        }
+        assert_eq!(names()?, 3);
+        // What a process with this number has left does not hinder, either.
+        fs::create_dir(beside(&path, "new", 2))?;
+        save("3", |old| fs::remove_dir_all(old))?;
+        assert_eq!(fs::read_to_string(path.join("zarr.json"))?, "3");
+        assert_eq!(names()?, 2, "the array, and what the other process has left");
         Ok(())
     }
 }
