@@ -90,7 +90,7 @@ impl Pattern {
     /// # use halocline::{Array, Communicator, Decomposed, Halo, RegularGrid};
     /// # let comm = Communicator::init()?;
     /// let pattern = RegularGrid::new([6, 4]).decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
-    /// let t = Array::<f64>::zeros(&comm, &pattern.plan().domains[0].1.extents())?;
+    /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
     /// t.write()?.fill(3.0);
     /// if let Some(all) = pattern.gather_to::<f64>(&comm, 0, &[&t])? {
     ///     assert_eq!(all.layout().extents(), [6, 4]);
@@ -121,14 +121,28 @@ impl Pattern {
     /// Writes the owned cells of a distributed field to a NumPy file (format version 1.0) if the name ends in `.npy`, or to a Zarr
     /// version 3 array (a directory) if it ends in `.zarr`. Cells are ordered as by [`Pattern::gather_to`].
     /// Collective: blocks until the file is complete. Rank 0 gathers and writes it; it replaces an older file as a whole, so that an
-    /// error leaves the older file as it was.
+    /// error leaves the older file as it was. All ranks give the same path.
     ///
-    /// Fails on all ranks as [`Pattern::gather_to`] does, and with [`Error::Save`] if the file cannot be written.
+    /// Fails on all ranks as [`Pattern::gather_to`] does, with [`Error::Differs`] if ranks give different paths, with
+    /// [`Error::FileElement`] if the format lacks the element type, and with [`Error::Save`] if the file cannot be written.
+    ///
+    /// ```
+    /// use halocline::{Array, Communicator, Decomposed, RegularGrid};
+    ///
+    /// let comm = Communicator::init()?;
+    /// let pattern = RegularGrid::new((6, 4)).decompose(comm.size())?.pattern(&comm, 1)?;
+    /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+    /// # let file = std::env::temp_dir().join(format!("halocline-save-{}.npy", std::process::id()));
+    /// pattern.save(&comm, &file, &[&t])?; // t.npy
+    /// # assert!(std::fs::read(&file).is_ok_and(|bytes| bytes.starts_with(b"\x93NUMPY")));
+    /// # std::fs::remove_file(&file).expect("the file was written");
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
     pub fn save(&self, comm: &Communicator, path: impl AsRef<Path>, fields: &[&Field]) -> Result<(), Error> {
         let (comm, path) = (&comm.within("save"), path.as_ref());
-        let is_known = path.extension().is_some_and(|ending| ending == "npy" || ending == "zarr");
-        let unknown = || GatherError::Format { path: path.to_owned() };
-        agree(comm, is_known.then_some(()).ok_or_else(unknown))?;
+        let of_rank_0 = comm.broadcast(0, path.as_os_str().as_encoded_bytes().to_vec())?;
+        let is_same = of_rank_0 == path.as_os_str().as_encoded_bytes();
+        agree(comm, if is_same { check_file(path, fields) } else { Err(other_path(comm)) })?;
         let all = self.gather(comm, 0, fields, None)?;
         agree(comm, all.map_or(Ok(()), |all| write(path, &all)))
     }
@@ -237,17 +251,34 @@ impl ToOne {
     }
 }
 
+fn other_path(comm: &Communicator) -> Error {
+    Error::Differs { rank: comm.rank(), what: "path" }
+}
+
+/// Checks that the name says a format, and that the format has the elements of the fields.
+fn check_file(path: &Path, fields: &[&Field]) -> Result<(), Error> {
+    match path.extension() {
+        Some(ending) if ending == "npy" => Ok(()),
+        Some(ending) if ending == "zarr" => {
+            let mut elements = fields.iter().map(|field| field.layout().element());
+            elements.find(|element| !zarr::has(*element)).map_or(Ok(()), |element| Err(not_of_zarr(element)))
+        }
+        _ => Err(GatherError::Format { path: path.to_owned() }.into()),
+    }
+}
+
+fn not_of_zarr(element: ElementType) -> Error {
+    Error::FileElement { format: "Zarr", element, instead: ".npy" }
+}
+
 fn write(path: &Path, all: &Field) -> Result<(), Error> {
     let bytes = all.layout().span().len();
     let bytes = Array::<u8>::of_field(all.view(all.base(), Layout::c_order(ElementType::U8, &[bytes])?)?);
     let (element, extents) = (all.layout().named_element(), all.layout().extents());
     let written = if path.extension().is_some_and(|extension| extension == "zarr") {
         let chunk = zarr::Chunk::of(element.element, extents);
-        let metadata = zarr::metadata(element.element, extents, &chunk).ok_or(Error::FileElement {
-            format: "Zarr",
-            element: element.element,
-            instead: ".npy",
-        })?;
+        let metadata = zarr::metadata(element.element, extents, &chunk);
+        let metadata = metadata.ok_or_else(|| not_of_zarr(element.element))?;
         zarr::write(path, &metadata, &chunk, &bytes.read()?)
     } else {
         file::replace(path, &[&npy::head(&element, extents), &bytes.read()?])

@@ -61,6 +61,11 @@ impl Chunk {
     }
 }
 
+/// Whether Zarr has an element type.
+pub(crate) fn has(element: ElementType) -> bool {
+    zarr_type(element).is_some()
+}
+
 /// The metadata, unless Zarr has no such element type.
 pub(crate) fn metadata(element: ElementType, extents: &[usize], chunk: &Chunk) -> Option<String> {
     let (data_type, zero) = zarr_type(element)?;

@@ -235,15 +235,11 @@ fn elements_without_a_zarr_type_and_redistributions_are_refused_on_all_ranks() -
         let layout = Layout::c_order(ElementType::Opaque(12), &[2])?;
         let records = Field::allocate(comm, layout)?;
         let error = pattern.save(comm, folder.path().join("t.zarr"), &[&records]).expect_err("no such type");
-        if comm.rank() == 0 {
-            let element = ElementType::Opaque(12);
-            let Error::FileElement { format: "Zarr", element: found, instead: ".npy" } = error else {
-                panic!("another error: {error}")
-            };
-            assert_eq!(found, element);
-        } else {
-            assert!(matches!(error, Error::Elsewhere { rank: 0, .. }), "{error}");
-        }
+        // Each rank with a field finds it: before the gather.
+        let Error::FileElement { format: "Zarr", element: found, instead: ".npy" } = error else {
+            panic!("another error: {error}")
+        };
+        assert_eq!(found, ElementType::Opaque(12));
         pattern.save(comm, folder.path().join("t.npy"), &[&records])?;
 
         let me = comm.rank() as u64;
@@ -255,6 +251,24 @@ fn elements_without_a_zarr_type_and_redistributions_are_refused_on_all_ranks() -
         assert!(matches!(error, Error::OfRedistribution { what: "narrowed" }), "{error}");
         Ok(())
     })
+}
+
+#[test]
+fn different_paths_are_refused_on_all_ranks() -> Result<(), Error> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    on_ranks(2, |comm| {
+        let pattern = grid(comm)?;
+        let part = part(comm, &pattern)?;
+        let path = folder.path().join(["t.npy", "t.zarr"][comm.rank()]);
+        let error = pattern.save(comm, path, &[&part]).expect_err("the paths differ");
+        match comm.rank() {
+            0 => assert!(matches!(error, Error::Elsewhere { rank: 1, .. }), "{error}"),
+            _ => assert!(matches!(error, Error::Differs { rank: 1, what: "path" }), "{error}"),
+        }
+        Ok(())
+    })?;
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "a file was written");
+    Ok(())
 }
 
 #[test]
