@@ -227,7 +227,7 @@ fn failed(failure: &Failure) -> PyErr {
             let error = instance(py, class, &in_python(failure.to_string()))?;
             error.setattr("rank", failure.rank)?;
             error.setattr("epoch", failure.epoch)?;
-            error.setattr("peer", failure.peer)?;
+            error.setattr("peer", failure.link.map(|link| link.peer))?;
             error.setattr("culprit", failure.culprit)?;
             Ok(PyErr::from_value(error))
         };

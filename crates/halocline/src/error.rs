@@ -2,7 +2,7 @@
 
 mod failure;
 
-pub use failure::{Cause, Difference, Failure, Fault};
+pub use failure::{Cause, Difference, FailedLink, Failure, Fault};
 
 use crate::bind::BindError;
 use crate::gather::GatherError;

@@ -77,7 +77,7 @@ pub use bind::BindError;
 pub use binding::{FieldList, PatternField};
 pub use device_array::DeviceArray;
 pub use domain::Domain;
-pub use error::{Cause, Difference, Error, Failure, Fault};
+pub use error::{Cause, Difference, Error, FailedLink, Failure, Fault};
 pub use exchange::{HaloExchange, Pending};
 pub use explain::{LinkCounts, LinkInfo};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};

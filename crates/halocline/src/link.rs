@@ -25,7 +25,7 @@ pub(crate) use signals::{Counters, MOST_SETS, Signals};
 pub(crate) use subject::Subject;
 
 use crate::check::{ReceiveCheck, Verdict};
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, FailedLink, Failure};
 use crate::explain::LinkInfo;
 use crate::lifecycle::Lifecycle;
 use crate::set::{InFlight, Part};
@@ -393,7 +393,7 @@ impl Link {
     }
 
     fn failure(&self, comm: &Communicator, epoch: u64, (cause, culprit): (Cause, usize)) -> Failure {
-        let (rank, peer, direction, path) = (comm.rank(), self.peer, self.direction, self.path);
+        let (rank, peer) = (comm.rank(), self.peer);
         let has_gone = matches!(cause, Cause::Died | Cause::Dropped);
         // A peer that a broken transport does not reach any more has not departed.
         let broken = if has_gone && comm.link().bell(peer).is_none() { comm.link().broken() } else { None };
@@ -401,7 +401,12 @@ impl Link {
             Some(why) => (Cause::Transport, rank, Some(why.to_string())),
             None => (cause, culprit, self.report().cloned()),
         };
-        Failure { rank, epoch, peer, direction, path, cause, culprit, report }
+        Failure { rank, epoch, link: Some(self.named()), cause, culprit, report }
+    }
+
+    /// The names of this link in a failure.
+    pub(crate) fn named(&self) -> FailedLink {
+        FailedLink { peer: self.peer, direction: self.direction, path: self.path }
     }
 
     /// The report of a failure that this side found.

@@ -96,7 +96,9 @@ fn one_device_fails(world: &World, comm: &Communicator, inline: bool, link: Link
         world.fail(&devices[1], "it was unplugged");
         ensure!(halo.schedule_exchange(&given).is_err(), "an exchange is begun without its device");
         match first.schedule_wait(&streams[0]) {
-            Err(Error::Failed(failure)) if failure.cause == Cause::Device => {}
+            Err(Error::Failed(failure)) if failure.cause == Cause::Device => {
+                ensure!(failure.link.is_none(), "a device failed, and a link is named: {failure}");
+            }
             other => fail!("instead of a failure: {other:?}"),
         }
         while !halo.reclaim() {

@@ -141,15 +141,16 @@ class ExchangeFailedError(HaloError):
     """An exchange object has failed on all ranks that it connects; drop it and bind again.
 
     Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where this rank
-    noticed the failure), ``culprit`` (the rank that caused or detected the failure).
+    noticed the failure; ``None`` if it is of no link), ``culprit`` (the rank that caused or detected the failure).
     """
 
     rank: int
     """This rank."""
     epoch: int
     """The first exchange that failed; all earlier ones are complete."""
-    peer: int
-    """The other rank of the link where this rank noticed the failure."""
+    peer: int | None
+    """The other rank of the link where this rank noticed the failure. ``None`` if it is of no link: a GPU of this rank has failed,
+    or checked mode found a fault within the rank."""
     culprit: int
     """The rank that caused or detected the failure."""
 

@@ -43,8 +43,8 @@ pub(crate) fn wanted(options: &BindOptions) -> Result<bool, CommError> {
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) cause: Cause,
-    /// The link: its direction, if that is known, and its peer.
-    pub(crate) direction: Option<Direction>,
+    /// The link: its direction and its peer. This rank itself: copies within the rank.
+    pub(crate) direction: Direction,
     pub(crate) peer: usize,
     /// What was found where, as text.
     pub(crate) report: String,
@@ -181,7 +181,7 @@ impl Check {
             })?;
         Some(Finding {
             cause: Cause::Check(Fault::HaloWritten),
-            direction: Some(Direction::Receive),
+            direction: Direction::Receive,
             peer,
             report: format!(
                 "halo {} of field {number} of {domain} (pattern {pattern} of the bind), which came from {other} of rank \
@@ -210,7 +210,7 @@ impl Check {
         let ((peer, Exchanged { region, pattern, number, domain, other }), _) = changed.next()?;
         Some(Finding {
             cause: Cause::Check(Fault::OwnedWritten),
-            direction: Some(Direction::Send),
+            direction: Direction::Send,
             peer,
             report: format!(
                 "owned {} of field {number} of {domain} (pattern {pattern} of the bind), which go to \
@@ -228,7 +228,7 @@ impl Check {
         let (number, domain, pattern) = (place.number, local.name_of(place), local.index_of(place.pattern));
         Some(Finding {
             cause: Cause::Check(Fault::OwnedWritten),
-            direction: Some(Direction::Send),
+            direction: Direction::Send,
             peer: comm.rank(),
             report: format!(
                 "owned cells of field {number} of {domain} (pattern {pattern} of the bind) were written while the exchange \
@@ -307,12 +307,7 @@ fn compare<'a>(
                 ),
             ),
         };
-        return Some(Finding {
-            cause: Cause::Check(fault),
-            direction: Some(Direction::Receive),
-            peer,
-            report,
-        });
+        return Some(Finding { cause: Cause::Check(fault), direction: Direction::Receive, peer, report });
     }
     None
 }

@@ -357,6 +357,8 @@ fn owned_cells_written_in_flight_are_named() {
             other => panic!("{link:?}: {other:?}"),
         };
         assert_eq!((failure.cause, failure.culprit), (Cause::Check(Fault::OwnedWritten), 0), "{failure}");
+        let named = failure.link.map(|link| (link.peer, link.direction));
+        assert_eq!(named, Some((1, Direction::Send)), "{failure}");
         let text = failure.to_string();
         let named = "owned cells [0..1] of field 0 of domain 0 (pattern 0 of the bind), which go to domain 1 of \
                      rank 1, were written while the exchange was in flight";

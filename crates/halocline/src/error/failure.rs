@@ -33,18 +33,48 @@ pub struct Failure {
     pub rank: usize,
     /// The first exchange that failed; those before it are complete.
     pub epoch: u64,
-    /// The peer of the link that reported the failure.
-    pub peer: usize,
-    /// Whether the link sends or receives.
-    pub direction: Direction,
-    /// The path of the link.
-    pub path: LinkPath,
+    /// The link that reported the failure. `None`: a device of this rank failed, or checked mode found a fault in copies within it.
+    pub link: Option<FailedLink>,
     /// What happened.
     pub cause: Cause,
     /// The rank that failed, or that detected the failure.
     pub culprit: usize,
     /// Details for people, on the ranks that detected the failure: the finding of checked mode, or the elements sent and expected.
     pub report: Option<String>,
+}
+
+/// The link that reported a [`Failure`].
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, Error, FailedLink, HaloExchange, RegularGrid};
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///     let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+///     let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+///     if comm.rank() == 1 {
+///         return Ok(()); // drops its exchange
+///     }
+///     let Err(Error::Failed(failure)) = halo.exchange()?.wait() else { panic!("rank 1 takes no part") };
+///     let Some(FailedLink { peer, direction, path }) = failure.link else { panic!("it is of a link") };
+///     assert_eq!(peer, 1);
+///     assert!(halo.links().any(|link| (link.peer, link.direction, link.path) == (peer, direction, path)));
+///     Ok(())
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailedLink {
+    /// The other rank.
+    pub peer: usize,
+    /// Whether the link sends or receives.
+    pub direction: Direction,
+    /// Its path.
+    pub path: LinkPath,
 }
 
 /// The reason that an exchange can never complete.
@@ -222,15 +252,16 @@ impl Cause {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, epoch, peer, direction, path, cause, culprit, report } = self;
-        let to_or_from = match direction {
-            Direction::Send => "to",
-            Direction::Receive => "from",
-        };
+        let Self { rank, epoch, link, cause, culprit, report } = self;
         write!(f, "rank {rank}: exchange {epoch} failed")?;
-        match peer == rank {
-            true => f.write_str(" within the rank: ")?,
-            false => write!(f, " on the link {to_or_from} rank {peer} ({path}): ")?,
+        match link {
+            None => f.write_str(" within the rank: ")?,
+            Some(FailedLink { peer, direction: Direction::Send, path }) => {
+                write!(f, " on the link to rank {peer} ({path}): ")?;
+            }
+            Some(FailedLink { peer, direction: Direction::Receive, path }) => {
+                write!(f, " on the link from rank {peer} ({path}): ")?;
+            }
         }
         match cause {
             Cause::Died => write!(f, "rank {culprit} has died")?,
@@ -260,7 +291,10 @@ impl fmt::Display for Failure {
                 None => write!(f, "rank {culprit} has found that {fault}")?,
             },
         }
-        if culprit != peer && report.is_none() {
+        if let Some(FailedLink { peer, .. }) = link
+            && culprit != peer
+            && report.is_none()
+        {
             write!(f, ", so rank {peer} gave up")?;
         }
         match epoch.saturating_sub(1) {

@@ -8,7 +8,7 @@ use super::capture::Progress;
 use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::lifecycle::{Engine, EnginePart, Lifecycle};
-use crate::link::{Direction, Link, LinkPath, SLOTS};
+use crate::link::{Link, SLOTS};
 use crate::lock::lock;
 use halocline_comm::{Cores, Endpoint, PeerState, Serve};
 use halocline_device::DeviceError;
@@ -51,9 +51,7 @@ impl Scheduled {
         self.life().fail(|epoch| Failure {
             rank,
             epoch,
-            peer: rank,
-            direction: Direction::Send,
-            path: LinkPath::Push,
+            link: None,
             cause: Cause::Device,
             culprit: rank,
             report: Some(report),

@@ -59,7 +59,7 @@ fn halo_cells_filled_from_within_a_rank_are_compared_too() {
     let pending = halo.exchange().unwrap();
     scribble(&array, 0);
     let found = failure(pending.wait());
-    assert_eq!((found.cause, found.epoch), (Cause::Check(Fault::HaloWritten), 2));
+    assert_eq!((found.cause, found.epoch, found.link), (Cause::Check(Fault::HaloWritten), 2, None));
     let text = found.to_string();
     assert!(text.contains("within the rank: halo cells [-1..0] of field 0 of domain 0"), "{text}");
 }

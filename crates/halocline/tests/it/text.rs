@@ -6,9 +6,9 @@ use halocline::comm::shm::JobError;
 use halocline::plan::wire::WireError;
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, Decomposed, DeviceError, Difference, Direction,
-    ElementType, Error, Failure, Fault, Field, Halo, HaloExchange, Layout, LayoutError, LinkChoice, LinkPath,
-    MeshError, PartitionError, Pattern, PatternError, PatternLinks, Redistribute, RegularGrid,
-    UnstructuredDomain,
+    ElementType, Error, FailedLink, Failure, Fault, Field, Halo, HaloExchange, Layout, LayoutError,
+    LinkChoice, LinkPath, MeshError, PartitionError, Pattern, PatternError, PatternLinks, Redistribute,
+    RegularGrid, UnstructuredDomain,
 };
 use std::fmt::Write;
 use std::sync::Arc;
@@ -205,8 +205,8 @@ fn errors_of_redistributions() {
 
 #[test]
 fn errors_of_exchanges_that_fail() {
-    let (rank, epoch, peer, direction) = (0, 3, 1, Direction::Receive);
-    let path = LinkPath::Mailbox { streaming: false };
+    let (rank, epoch, direction) = (0, 3, Direction::Receive);
+    let link = Some(FailedLink { peer: 1, direction, path: LinkPath::Mailbox { streaming: false } });
     let mut text = String::new();
     for (cause, culprit, epoch) in [
         (Cause::Died, 1, epoch),
@@ -223,9 +223,12 @@ fn errors_of_exchanges_that_fail() {
         (Cause::Check(Fault::NotWritten), 1, epoch),
         (Cause::Check(Fault::OtherSet), 4, epoch),
     ] {
-        let failure = Failure { rank, epoch, peer, direction, path, cause, culprit, report: None };
+        let failure = Failure { rank, epoch, link, cause, culprit, report: None };
         writeln!(text, "{}", Error::Failed(Arc::new(failure))).expect("a string");
     }
+    let report = Some("device 0 has failed".to_owned());
+    let failure = Failure { rank, epoch, link: None, cause: Cause::Device, culprit: rank, report };
+    writeln!(text, "{}", Error::Failed(Arc::new(failure))).expect("a string");
     for error in [
         Error::InFlight { epoch },
         Error::Shared { field: 1 },
@@ -248,9 +251,7 @@ fn what_main_returns_is_printed_as_its_text() {
     let failure = Failure {
         rank: 0,
         epoch: 3,
-        peer: 1,
-        direction: Direction::Receive,
-        path: LinkPath::Message,
+        link: Some(FailedLink { peer: 1, direction: Direction::Receive, path: LinkPath::Message }),
         cause: Cause::Died,
         culprit: 1,
         report: None,
