@@ -1,8 +1,8 @@
 //! The host engine: carries the exchanges of an object's host fields.
 //!
-//! [`Bound::begin`] opens an epoch, grants it on every link and takes the first turns. [`Bound::advance`] takes a turn at each link
-//! that is not done, and at the copies within the rank. A turn at a link copies ([`Link::serve`]). The last part that is done
-//! completes the exchange.
+//! [`Bound::begin`] opens an epoch, grants it on every link and polls for the first time. [`Bound::advance`] polls each link that is not
+//! done, and makes the copies within the rank. To poll a link is to copy once its flag is set ([`Link::serve`]). The last part that is
+//! done completes the exchange.
 
 mod end;
 mod fail;
@@ -16,7 +16,7 @@ use crate::check::Check;
 use crate::error::{Cause, Error};
 use crate::field::Field;
 use crate::lifecycle::{Engine, Lifecycle};
-use crate::link::{Link, LinkPath, Turn};
+use crate::link::{Link, LinkPath, Polled};
 use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::reduce::Reduction;
@@ -137,7 +137,7 @@ impl Bound {
         self.open(epoch, set, fields, reduction)?;
         let _span = trace::exchange(&self.life.comm, &self.life.name, epoch);
         // SAFETY: this thread begins the exchange. It is not over before `remaining` is 0, which lacks the `tick` in
-        // `take_first_turns`.
+        // `poll_first`.
         let in_flight = unsafe { self.flight.get() };
         match reduction {
             None => self.links.iter().for_each(|link| link.start(&self.life.comm, epoch, in_flight)),
@@ -145,7 +145,7 @@ impl Bound {
         }
         // What a reduce takes depends on when the peers come: nothing is learned of it for exchanges.
         let is_large = self.has_spare_core && set.bytes >= LARGE && reduction.is_none();
-        self.take_first_turns(epoch, is_large);
+        self.poll_first(epoch, is_large);
         self.life.wake();
         Ok(epoch)
     }
@@ -190,7 +190,7 @@ impl Bound {
 
     /// Does what can be done at once. Where the user computes meanwhile, the progress thread does it for a large exchange, and
     /// carries the others on.
-    fn take_first_turns(&self, epoch: u64, is_large: bool) {
+    fn poll_first(&self, epoch: u64, is_large: bool) {
         let (bell, host) = (self.life.comm.link().own_bell(), self.life.comm.link().host());
         let from = is_large.then(|| host.now());
         let elapsed = |from| host.now().saturating_sub(from);
@@ -225,33 +225,33 @@ impl Bound {
         }
     }
 
-    /// Takes a turn at every link that is not done, and at the copies within this rank.
+    /// Polls every link that is not done, and the copies within this rank.
     pub(crate) fn advance(&self, epoch: u64) {
         if self.life.failure().is_some() {
             // All links learn of it there, whatever is done.
-            self.claimed(&self.within.claim, || self.turn_within());
+            self.claimed(&self.within.claim, || self.poll_within());
             return self.life.wake();
         }
         if self.life.host.completed.last() >= epoch {
             return;
         }
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
-            self.claimed(&link.claim, || self.turn(link));
+            self.claimed(&link.claim, || self.poll_link(link));
         }
         if !self.within.is_done(epoch) {
-            self.claimed(&self.within.claim, || self.turn_within());
+            self.claimed(&self.within.claim, || self.poll_within());
         }
         self.life.wake();
     }
 
-    /// Takes a turn, or leaves it to the thread that holds the claim.
-    fn claimed(&self, claim: &Claim, turn: impl FnMut()) {
+    /// Polls, or leaves it to the thread that holds the claim.
+    fn claimed(&self, claim: &Claim, poll: impl FnMut()) {
         let link = self.life.comm.link();
-        claim.turn(|| link.own_bell().demand(link.host()), turn);
+        claim.turn(|| link.own_bell().demand(link.host()), poll);
     }
 
-    /// One turn at a link, under its claim.
-    fn turn(&self, link: &Link) {
+    /// Polls a link once, under its claim.
+    fn poll_link(&self, link: &Link) {
         let (comm, epoch) = (&self.life.comm, self.epoch());
         if let Some(failure) = self.life.failure() {
             // Until then this rank may combine the peer's halo; then it comes back here.
@@ -265,24 +265,24 @@ impl Bound {
         }
         // Read before polling: a departed rank's messages are visible once its departure is.
         let gone = link.is_gone();
-        // SAFETY: exchange `epoch` is in flight: it is not over before `link.done` says so, and this turn alone sets that,
+        // SAFETY: exchange `epoch` is in flight: it is not over before `link.done` says so, and this poll alone sets that,
         // under the claim.
         let in_flight = unsafe { self.flight.get() };
         match link.serve(comm, epoch, in_flight) {
-            Ok(Turn::Done) => {
+            Ok(Polled::Done) => {
                 let is_reduce = in_flight.reduction().is_some();
                 self.tick(epoch);
                 if is_reduce {
                     // These may have been the last contributions.
-                    self.claimed(&self.within.claim, || self.turn_within());
+                    self.claimed(&self.within.claim, || self.poll_within());
                 }
             }
-            Ok(Turn::Waits) => {
+            Ok(Polled::Waits) => {
                 if let Some(cause) = gone {
                     link.fail(&self.life, cause, link.peer);
                 }
             }
-            Ok(Turn::Lost(cause, culprit)) => {
+            Ok(Polled::Lost(cause, culprit)) => {
                 // Cells that a peer finds changed may have been written on this rank.
                 match self.check_of(in_flight).and_then(|check| check.owned(comm, &self.links, in_flight)) {
                     Some(finding) => self.fail_by(finding, None),

@@ -127,8 +127,8 @@ unsafe impl Send for Link {}
 // holder of the claim uses the mailbox.
 unsafe impl Sync for Link {}
 
-/// The result of a turn at a link.
-pub(crate) enum Turn {
+/// What a poll of a link has found.
+pub(crate) enum Polled {
     /// This side's part of the epoch is done.
     Done,
     /// It waits for the peer.
@@ -185,7 +185,7 @@ impl Link {
         self.done.load(Ordering::Acquire) >= epoch
     }
 
-    /// The peer has departed: from now on a turn that misses something fails.
+    /// The peer has departed: from now on a poll that misses something fails.
     pub(crate) fn gone(&self, cause: Cause) {
         // An error: it was known already.
         let _ = self.gone.set(cause);
@@ -213,23 +213,23 @@ impl Link {
         }
     }
 
-    /// One turn at the link, under its claim: does what can be done without waiting. Exchange `epoch` is in flight.
+    /// Polls the link once, under its claim: does what can be done without waiting. Exchange `epoch` is in flight.
     pub(crate) fn serve(
         &self,
         comm: &Communicator,
         epoch: u64,
         in_flight: &InFlight,
-    ) -> Result<Turn, CommError> {
+    ) -> Result<Polled, CommError> {
         if in_flight.reduction().is_some() {
             return self.serve_reverse(comm, epoch, in_flight);
         }
         let moved = match self.check.as_ref().is_some_and(|check| check.has_moved(epoch)) {
-            true => Turn::Done,
+            true => Polled::Done,
             false => self.carry(comm, epoch, in_flight)?,
         };
         Ok(match (&self.check, moved) {
-            (Some(check), Turn::Done) => self.check_received(check, comm, epoch, in_flight),
-            (None, Turn::Done) => self.finish(epoch),
+            (Some(check), Polled::Done) => self.check_received(check, comm, epoch, in_flight),
+            (None, Polled::Done) => self.finish(epoch),
             (_, unfinished) => unfinished,
         })
     }
@@ -242,41 +242,41 @@ impl Link {
         comm: &Communicator,
         epoch: u64,
         in_flight: &InFlight,
-    ) -> Turn {
+    ) -> Polled {
         check.moved(epoch);
         match check.compare(comm, self.peer, epoch, in_flight) {
-            Verdict::Waits => Turn::Waits,
+            Verdict::Waits => Polled::Waits,
             Verdict::Right => self.finish(epoch),
             Verdict::Wrong(cause) => self.lost_by(comm, cause),
         }
     }
 
-    fn finish(&self, epoch: u64) -> Turn {
+    fn finish(&self, epoch: u64) -> Polled {
         self.done.store(epoch, Ordering::Release);
-        Turn::Done
+        Polled::Done
     }
 
-    fn lost_by(&self, comm: &Communicator, cause: Cause) -> Turn {
-        Turn::Lost(cause, if cause == Cause::Malformed { self.peer } else { comm.rank() })
+    fn lost_by(&self, comm: &Communicator, cause: Cause) -> Polled {
+        Polled::Lost(cause, if cause == Cause::Malformed { self.peer } else { comm.rank() })
     }
 
     /// Looks for the peer's flag, copies, and sets the flag of the peer.
-    fn carry(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<Turn, CommError> {
+    fn carry(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<Polled, CommError> {
         let awaited = match (self.direction, self.path) {
             (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) => self.freed_by(epoch),
             _ => epoch,
         };
         let message = match self.look(comm, awaited) {
             Looked::Reached(message) => message,
-            Looked::Below => return Ok(Turn::Waits),
-            Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+            Looked::Below => return Ok(Polled::Waits),
+            Looked::Lost(cause, culprit) => return Ok(Polled::Lost(cause, culprit)),
         };
         let subject = in_flight.subject();
         if awaited == epoch
             && let Some(theirs) = self.peer_subject(epoch)
             && theirs != subject
         {
-            return Ok(Turn::Lost(self.differs(comm, subject, theirs), comm.rank()));
+            return Ok(Polled::Lost(self.differs(comm, subject, theirs), comm.rank()));
         }
         let part = in_flight.part(self.part);
         if let Some(parcels) = &self.parcels {
@@ -310,7 +310,7 @@ impl Link {
             | (Direction::Receive, LinkPath::Push)
             | (_, LinkPath::Ll | LinkPath::DeviceMailbox) => {}
         }
-        Ok(Turn::Done)
+        Ok(Polled::Done)
     }
 
     /// Copies between the fields of both sides.
@@ -335,22 +335,22 @@ impl Link {
         epoch: u64,
         message: Option<Vec<u8>>,
         (in_flight, part): (&InFlight, &Part),
-    ) -> Result<Turn, CommError> {
+    ) -> Result<Polled, CommError> {
         let subject = in_flight.subject();
         match message.as_deref().and_then(|message| message.split_last_chunk()) {
             Some((_, theirs)) if Subject::from_bytes(*theirs) != subject => {
                 let cause = self.differs(comm, subject, Subject::from_bytes(*theirs));
-                return Ok(Turn::Lost(cause, comm.rank()));
+                return Ok(Polled::Lost(cause, comm.rank()));
             }
             Some((payload, _)) if payload.len() == part.bytes => {
                 trace::unpack(comm, self, epoch, part.bytes)
                     .in_scope(|| unpack(in_flight, part, payload.as_ptr()));
                 self.acknowledge(comm, epoch, subject)?;
             }
-            _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
+            _ => return Ok(Polled::Lost(Cause::Malformed, self.peer)),
         }
         message.into_iter().for_each(buffers::put);
-        Ok(Turn::Done)
+        Ok(Polled::Done)
     }
 
     /// The epoch of the receiver that frees the sender's buffer for `epoch`; 0 if it is free.
@@ -441,7 +441,7 @@ impl Link {
 
     /// Whether neither side of the link touches this rank's fields any more, after a failure in `epoch`.
     pub(crate) fn is_quiet(&self, comm: &Communicator, epoch: u64) -> bool {
-        // The peer is notified under the claim, after the last turn that copied.
+        // The peer is notified under the claim, after the last poll that copied.
         if !self.has_notified.load(Ordering::Acquire) {
             return false;
         }

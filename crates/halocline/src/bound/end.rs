@@ -65,7 +65,7 @@ impl Bound {
         self.hold.release(
             epoch,
             || self.life.comm.link().host().yield_now(),
-            // SAFETY: exchange `epoch` is over, or quiet: no turn uses what is in flight any more. `hold` lets one thread in, and no
+            // SAFETY: exchange `epoch` is over, or quiet: no poll uses what is in flight any more. `hold` lets one thread in, and no
             // exchange begins before it has left.
             || unsafe { self.flight.land() },
         );
@@ -119,15 +119,15 @@ impl Engine for Bound {
     fn missing(&self, epoch: u64, _: Duration) -> Vec<&Link> {
         let missing: Vec<&Link> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
         let absent: Vec<&Link> =
-            missing.iter().copied().filter(|link| !link.is_met(&self.life.comm, epoch)).collect();
+            missing.iter().copied().filter(|link| !link.peer_has_begun(&self.life.comm, epoch)).collect();
         // An owner that has begun a reduce waits for others, perhaps for those that are absent here, too.
         if absent.is_empty() { missing } else { absent }
     }
 
     fn release_waits(&self, _: &Failure) {
         self.begin_lock.close();
-        // If the claim is held, by this thread or another, this turn is taken when it is given up. The turns at the links follow.
-        self.claimed(&self.within.claim, || self.turn_within());
+        // If the claim is held, by this thread or another, its holder polls before it gives the claim up. The links are polled then, too.
+        self.claimed(&self.within.claim, || self.poll_within());
         self.disarm();
     }
 
@@ -149,7 +149,7 @@ impl Serve for Bound {
         self.advance(epoch);
         self.serve_reduce(epoch);
         self.keep_time(epoch, self.life.has_tasks());
-        // In flight an exchange may have all that it needs; where it has not, a turn at the link finds the failure.
+        // In flight an exchange may have all that it needs; where it has not, a poll of the link finds the failure.
         let is_idle = self.outcome(epoch).is_some();
         if self.life.failure().is_none() && !(is_idle && self.look_for_failed_peers()) {
             self.look_for_departed_peers();

@@ -166,7 +166,7 @@ fn a_failure_is_reported_once_no_halo_is_combined_any_more() {
     let (owner, peer) = (middle.1.bound(), last.1.bound());
     let pending = middle.1.reduce(ReduceOp::Sum).unwrap();
     let mut is_combining = true;
-    // As if this thread were combining now; a turn that is due afterwards is taken below.
+    // As if this thread were combining now; a poll that is due afterwards happens below.
     owner.claimed(&owner.within.claim, || {
         if std::mem::take(&mut is_combining) {
             failure(pending.wait());
@@ -176,7 +176,7 @@ fn a_failure_is_reported_once_no_halo_is_combined_any_more() {
         }
     });
     while peer.life.failure().is_none() {
-        owner.claimed(&owner.within.claim, || owner.turn_within());
+        owner.claimed(&owner.within.claim, || owner.poll_within());
         peer.serve();
     }
 }

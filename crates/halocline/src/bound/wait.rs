@@ -115,8 +115,8 @@ impl Bound {
     /// one waits for comes from other ranks, and it carries the reduce on from then ([`Bound::serve_reduce`]).
     pub(crate) fn demand(&self, epoch: u64) {
         let missing = || self.links.iter().filter(|link| !link.is_done(epoch));
-        let has_met = missing().any(|link| link.is_met(&self.life.comm, epoch));
-        let demanded = 2 * epoch + u64::from(has_met);
+        let peer_has_begun = missing().any(|link| link.peer_has_begun(&self.life.comm, epoch));
+        let demanded = 2 * epoch + u64::from(peer_has_begun);
         if self.demanded.swap(demanded, Ordering::Relaxed) != demanded {
             missing().for_each(|link| link.demand(&self.life.comm));
         }
@@ -149,9 +149,9 @@ impl Bound {
         let epoch = self.epoch();
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
             if let Some(cause) = self.life.departed(link.peer) {
-                // A turn decides whether the link still needs the peer: another thread may hold the claim.
+                // A poll decides whether the link still needs the peer: another thread may hold the claim.
                 link.gone(cause);
-                self.claimed(&link.claim, || self.turn(link));
+                self.claimed(&link.claim, || self.poll_link(link));
             }
         }
         self.life.wake();

@@ -16,7 +16,7 @@ pub(super) struct Within {
     done: AtomicU64,
     /// The last epoch that is a reduce.
     reduce: AtomicU64,
-    /// A turn has seen the failure: none copies any more.
+    /// A poll has seen the failure: none copies any more.
     pub(super) has_stopped: AtomicBool,
 }
 
@@ -45,17 +45,17 @@ impl Within {
 
 impl Bound {
     /// Makes the copies, or combines, under the claim.
-    pub(super) fn turn_within(&self) {
+    pub(super) fn poll_within(&self) {
         let (comm, epoch) = (&self.life.comm, self.epoch());
         if self.life.failure().is_some() {
             self.within.has_stopped.store(true, Ordering::Release);
             // Peers whose halo was combined in place may be notified now.
-            return self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
+            return self.links.iter().for_each(|link| self.claimed(&link.claim, || self.poll_link(link)));
         }
         if self.within.is_done(epoch) {
             return;
         }
-        // SAFETY: exchange `epoch` is in flight: it is not over before `within.done` says so, and this turn alone sets that,
+        // SAFETY: exchange `epoch` is in flight: it is not over before `within.done` says so, and this poll alone sets that,
         // below, under the claim.
         let in_flight = unsafe { self.flight.get() };
         match in_flight.reduction() {

@@ -11,7 +11,7 @@
 //! is too large, and sends messages until they arrive. So neither side waits for the other to grow, and sides that disagree do
 //! not hang: the label always fits.
 
-use super::{Direction, Link, SLOTS, Turn};
+use super::{Direction, Link, Polled, SLOTS};
 use crate::bind::unbound;
 use crate::error::{Cause, Difference};
 use crate::lock::lock;
@@ -316,7 +316,7 @@ enum Received {
 }
 
 impl Link {
-    /// A turn at a link of the unbound form, once the flag that it waits for is set.
+    /// Polls a link of the unbound form, once the flag that it waits for is set.
     pub(super) fn serve_parcel(
         &self,
         comm: &Communicator,
@@ -324,9 +324,9 @@ impl Link {
         message: Option<Vec<u8>>,
         (in_flight, part): (&InFlight, &Part),
         parcels: &Parcels,
-    ) -> Result<Turn, CommError> {
+    ) -> Result<Polled, CommError> {
         // All sets of an object have the form of its links.
-        let Some(unbound) = &part.unbound else { return Ok(Turn::Lost(Cause::Malformed, comm.rank())) };
+        let Some(unbound) = &part.unbound else { return Ok(Polled::Lost(Cause::Malformed, comm.rank())) };
         match self.direction {
             Direction::Send => {
                 self.send_parcel(comm, epoch, (in_flight, part), (parcels, unbound))?;
@@ -335,12 +335,12 @@ impl Link {
             Direction::Receive => {
                 match self.receive_parcel(comm, epoch, message, (in_flight, part), (parcels, unbound)) {
                     Received::Unpacked => self.acknowledge(comm, epoch, in_flight.subject())?,
-                    Received::NotYet => return Ok(Turn::Waits),
-                    Received::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+                    Received::NotYet => return Ok(Polled::Waits),
+                    Received::Lost(cause, culprit) => return Ok(Polled::Lost(cause, culprit)),
                 }
             }
         }
-        Ok(Turn::Done)
+        Ok(Polled::Done)
     }
 
     /// Packs a parcel into its slot or sends it, with its label. The slot is free.

@@ -14,7 +14,7 @@
 //! ([`crate::reduce`]).
 
 use super::signals::{ACKNOWLEDGED, Looked, Signals};
-use super::{Direction, Link, Subject, Turn, as_sources};
+use super::{Direction, Link, Polled, Subject, as_sources};
 use crate::error::Cause;
 use crate::lock::lock;
 use crate::reduce::Reduction;
@@ -49,28 +49,28 @@ impl ReverseState {
 }
 
 impl Link {
-    /// One turn in a reduce, under the claim. The sender's part is done when the bytes are there: then they can be combined.
+    /// Polls once in a reduce, under the claim. The sender's part is done when the bytes are there: then they can be combined.
     pub(super) fn serve_reverse(
         &self,
         comm: &Communicator,
         epoch: u64,
         in_flight: &InFlight,
-    ) -> Result<Turn, CommError> {
+    ) -> Result<Polled, CommError> {
         if self.is_read_in_place {
-            return Ok(self.meet_in_place(comm, epoch, in_flight));
+            return Ok(self.poll_in_place(comm, epoch, in_flight));
         }
         if self.direction == Direction::Send && !self.reverse.is_begun(epoch) {
             match self.look(comm, self.freed_by(epoch)) {
                 Looked::Reached(_) => self.grant_reverse(comm, epoch, in_flight.subject())?,
-                Looked::Below => return Ok(Turn::Waits),
-                Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+                Looked::Below => return Ok(Polled::Waits),
+                Looked::Lost(cause, culprit) => return Ok(Polled::Lost(cause, culprit)),
             }
         }
         self.reverse.begun.store(epoch, Ordering::Relaxed);
         let message = match self.look(comm, epoch) {
             Looked::Reached(message) => message,
-            Looked::Below => return Ok(Turn::Waits),
-            Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+            Looked::Below => return Ok(Polled::Waits),
+            Looked::Lost(cause, culprit) => return Ok(Polled::Lost(cause, culprit)),
         };
         if let Some(lost) = self.arrived_reverse(comm, epoch, in_flight, message) {
             return Ok(lost);
@@ -90,13 +90,13 @@ impl Link {
         }
     }
 
-    /// One turn in a reduce whose sender combines the receiver's halo in place.
-    fn meet_in_place(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Turn {
+    /// Polls once in a reduce whose sender combines the receiver's halo in place.
+    fn poll_in_place(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Polled {
         let ours = in_flight.subject();
         self.begin_in_place(comm, epoch, in_flight);
         let looked = match self.look(comm, epoch) {
             Looked::Reached(_) => match self.peer_subject(epoch).filter(|theirs| theirs.agreed() != ours) {
-                Some(theirs) => return Turn::Lost(self.differs(comm, ours, theirs), comm.rank()),
+                Some(theirs) => return Polled::Lost(self.differs(comm, ours, theirs), comm.rank()),
                 None if self.direction == Direction::Receive => self.look_for_combined(comm, epoch),
                 None => Looked::Reached(None),
             },
@@ -104,13 +104,13 @@ impl Link {
         };
         match looked {
             Looked::Reached(_) => self.finish(epoch),
-            Looked::Below => Turn::Waits,
-            Looked::Lost(cause, culprit) => Turn::Lost(cause, culprit),
+            Looked::Below => Polled::Waits,
+            Looked::Lost(cause, culprit) => Polled::Lost(cause, culprit),
         }
     }
 
-    /// Whether both sides have begun a reduce in place.
-    pub(crate) fn is_met(&self, comm: &Communicator, epoch: u64) -> bool {
+    /// Whether the peer has begun the reduce in place that this side has begun.
+    pub(crate) fn peer_has_begun(&self, comm: &Communicator, epoch: u64) -> bool {
         let is_begun = self.is_read_in_place && self.reverse.is_begun(epoch);
         is_begun && matches!(self.look(comm, epoch), Looked::Reached(_))
     }
@@ -122,20 +122,20 @@ impl Link {
         epoch: u64,
         in_flight: &InFlight,
         message: Option<Vec<u8>>,
-    ) -> Option<Turn> {
+    ) -> Option<Polled> {
         let ours = in_flight.subject();
         let expected = if self.direction == Direction::Send { in_flight.part(self.part).bytes } else { 0 };
         let Some(mut message) = message else {
             let theirs = self.peer_subject(epoch).filter(|theirs| *theirs != ours)?;
-            return Some(Turn::Lost(self.differs(comm, ours, theirs), comm.rank()));
+            return Some(Polled::Lost(self.differs(comm, ours, theirs), comm.rank()));
         };
         match message.split_last_chunk() {
             Some((_, theirs)) if Subject::from_bytes(*theirs) != ours => {
                 let cause = self.differs(comm, ours, Subject::from_bytes(*theirs));
-                return Some(Turn::Lost(cause, comm.rank()));
+                return Some(Polled::Lost(cause, comm.rank()));
             }
             Some((payload, _)) if payload.len() == expected => {}
-            _ => return Some(Turn::Lost(Cause::Malformed, self.peer)),
+            _ => return Some(Polled::Lost(Cause::Malformed, self.peer)),
         }
         if self.direction == Direction::Send {
             self.reverse.taken[(epoch & 1) as usize].store(epoch, Ordering::Relaxed);
@@ -197,8 +197,8 @@ impl Link {
         }
     }
 
-    /// All contributions of `epoch` are combined: releases the bytes of a sender's link. This side's turns of `epoch` at the link are
-    /// done.
+    /// All contributions of `epoch` are combined: releases the bytes of a sender's link. This side polls the link no more for
+    /// `epoch`.
     pub(crate) fn end_reverse(&self, comm: &Communicator, epoch: u64, subject: Subject) {
         match self.signals {
             Signals::Counters(_) if self.is_read_in_place => self.set_flag(comm, epoch, subject.combined()),

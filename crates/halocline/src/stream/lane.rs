@@ -166,7 +166,7 @@ impl Lane {
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
-        let is_open = |cue: &&Cue| !self.is_met(**cue, epoch);
+        let is_open = |cue: &&Cue| !self.is_reached(**cue, epoch);
         let (raised, waits) = before.split_at(*raised);
         let raised = if cut(Cut::HaloRead) || *is_raised_by_table && !waits.iter().any(|cue| is_open(&cue)) {
             &[]
@@ -310,7 +310,7 @@ impl Lane {
     }
 
     /// Whether the host sees that the wait is over already.
-    fn is_met(&self, cue: Cue, epoch: u64) -> bool {
+    fn is_reached(&self, cue: Cue, epoch: u64) -> bool {
         let Cue::Told(word, lag) = cue else { return false };
         // SAFETY: `Cue::Told` has a word of this object in pinned memory, which it holds. Streams, tables and atomic
         // operations alone write it.
