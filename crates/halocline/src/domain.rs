@@ -89,8 +89,9 @@ impl<'a> Domain<'a> {
         self.owned().into_iter().map(|range| range.len()).product()
     }
 
-    /// The owned cells whose stencil of `width` cells to each side reads no halo cell: [`DomainShape::interior`] has the rule. An
-    /// unstructured domain has no axes: all owned cells if `width` is 0, else none ([`Domain::interior_by`]).
+    /// The owned cells whose stencil of `width` cells to each side reads no halo cell: [`DomainShape::interior`] has the rule. At a side
+    /// without a halo it includes cells whose stencil leaves the array. An unstructured domain has no axes: all owned cells if `width` is 0,
+    /// else none ([`Domain::interior_by`]).
     pub fn interior(&self, width: usize) -> LocalBox {
         self.shape.interior(width)
     }
