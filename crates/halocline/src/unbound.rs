@@ -110,6 +110,25 @@ impl PatternLinks {
     /// [`crate::Cause::Fields`].
     ///
     /// Fields of a device are exchanged after all earlier work of the producer streams ([`BindOptions::streams`]).
+    ///
+    /// [`FieldList::fields`](crate::FieldList::fields) turns any list that a bind accepts into one of plain fields. It allocates: make
+    /// the list once for fields that are exchanged again.
+    ///
+    /// ```
+    /// use halocline::{Array, Communicator, Decomposed, FieldList, PatternLinks, RegularGrid};
+    ///
+    /// let comm = Communicator::init()?;
+    /// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+    /// let links = PatternLinks::new(&comm, &[&pattern])?;
+    /// let extents = pattern.domain()?.extents();
+    /// let arrays = [Array::<f64>::zeros(&comm, &extents)?, Array::zeros(&comm, &extents)?];
+    /// let list = arrays.each_ref().map(|array| (&pattern, array));
+    /// let fields = list.fields();
+    /// for _ in 0..4 {
+    ///     links.exchange(&fields)?.wait()?;
+    /// }
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
     pub fn exchange(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
         self.begin(fields, None)
     }
