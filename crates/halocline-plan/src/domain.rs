@@ -110,24 +110,49 @@ fn shell(outer: &[Range<usize>], inner: &[Range<usize>]) -> Vec<LocalBox> {
 
 impl Layout {
     /// The indices that a box of the domain's cells has in an array of this layout: a range for each dimension, extra
-    /// dimensions whole. Cells for which a padded array has no element are left out.
+    /// dimensions whole. Fails if the box has not one range for each axis of the domain, or leaves [`Layout::cells_held`].
+    /// Empty ranges may be anywhere.
     pub fn indices_of(&self, shape: &DomainShape, cells: &[Range<usize>]) -> Result<LocalBox, LayoutError> {
-        let layout = CellLayout::new(self, shape)?;
-        let owned = shape.owned_cells();
+        let (layout, held) = (CellLayout::new(self, shape)?, self.cells_held(shape)?);
+        if cells.len() != held.len() {
+            return Err(LayoutError::BoxRanges { ranges: cells.len(), axes: held.len() });
+        }
         let mut indices: LocalBox = self.extents().iter().map(|&extent| 0..extent).collect();
-        let low = |axis: usize| match shape {
-            DomainShape::Regular { .. } => owned[axis].start as i64,
-            DomainShape::Unstructured { .. } => 0,
-        };
-        for ((axis, range), dim) in cells.iter().enumerate().zip(self.axes(shape.axes())?) {
-            let of_array = &layout.axes[axis];
+        for (axis, dim) in self.axes(shape.axes())?.into_iter().enumerate() {
+            let (range, held, of_array) = (&cells[axis], &held[axis], &layout.axes[axis]);
+            let is_within = held.start <= range.start && range.end <= held.end;
+            if range.start > range.end || !range.is_empty() && !is_within {
+                return Err(LayoutError::OutsideArray { axis, range: range.clone(), held: held.clone() });
+            }
             let at = |local: usize| {
-                let index = of_array.origin + local as i64 - low(axis);
-                usize::try_from(index).unwrap_or(0).min(of_array.extent)
+                let index = i128::from(of_array.origin) + local as i128 - low(shape, axis) as i128;
+                index.clamp(0, of_array.extent as i128) as usize
             };
             indices[dim] = at(range.start)..at(range.end);
         }
         Ok(indices)
+    }
+
+    /// The cells of the domain for which an array of this layout has an element: all owned ones, and the halo cells unless the
+    /// array is padded and its origin leaves no space for them.
+    pub fn cells_held(&self, shape: &DomainShape) -> Result<LocalBox, LayoutError> {
+        let layout = CellLayout::new(self, shape)?;
+        let held = layout.axes.iter().zip(shape.extents()).enumerate().map(|(axis, (of_array, cells))| {
+            // The local index of the array's first cell, and that behind its last.
+            let first = low(shape, axis) as i128 - i128::from(of_array.origin);
+            let end = first + of_array.extent as i128;
+            let start = first.clamp(0, cells as i128) as usize;
+            start..(end.clamp(0, cells as i128) as usize).max(start)
+        });
+        Ok(held.collect())
+    }
+}
+
+/// The local index along an axis of the cell that the origin of an array stands for.
+fn low(shape: &DomainShape, axis: usize) -> usize {
+    match shape {
+        DomainShape::Regular { halo, .. } => halo[axis].0,
+        DomainShape::Unstructured { .. } => 0,
     }
 }
 
@@ -195,6 +220,43 @@ mod tests {
         let padded = Layout::c_order(ElementType::F64, &[3, 10, 9])?.with_axes(&[2, 1])?.with_origin(&[2, 3]);
         assert_eq!(padded.indices_of(shape, &shape.owned_cells())?, [0..3, 3..9, 2..6]);
         assert_eq!(padded.indices_of(shape, &shape.all_cells())?, [0..3, 2..10, 1..7]);
+        Ok(())
+    }
+    #[test]
+    fn a_box_that_is_not_of_the_domain_or_leaves_the_array_has_no_indices()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let shape = shape(&[4, 6], &[(1, 1), (2, 0)]);
+        let usual = Layout::c_order(ElementType::F64, &[6, 8, 3])?;
+        for ranges in [0, 1, 3] {
+            let wanted = LayoutError::BoxRanges { ranges, axes: 2 };
+            assert_eq!(usual.indices_of(&shape, &[1..5, 2..8, 0..3][..ranges]), Err(wanted));
+        }
+        for (cells, axis) in [([0..6, 0..9], 1), ([5..7, 0..8], 0), ([6..9, 0..8], 0)] {
+            let (range, held) = (cells[axis].clone(), [0..6, 0..8][axis].clone());
+            let wanted = LayoutError::OutsideArray { axis, range, held };
+            assert_eq!(usual.indices_of(&shape, &cells), Err(wanted));
+        }
+        let backward = Range { start: 4, end: 2 };
+        assert!(matches!(
+            usual.indices_of(&shape, &[backward, 0..8]),
+            Err(LayoutError::OutsideArray { axis: 0, .. })
+        ));
+        assert_eq!(usual.indices_of(&shape, &[0..6, 0..8])?, [0..6, 0..8, 0..3]);
+        assert_eq!(usual.indices_of(&shape, &[9..9, 0..8])?[0].len(), 0);
+        // The origin leaves no space for the halo at the low sides, and the array has spare cells at the high sides.
+        let tight = Layout::c_order(ElementType::F64, &[9, 9])?.with_origin(&[0, 1]);
+        assert_eq!(tight.cells_held(&shape)?, [1..6, 1..8]);
+        assert_eq!(tight.indices_of(&shape, &[1..6, 1..8])?, [0..5, 0..7]);
+        let error = tight.indices_of(&shape, &[0..6, 1..8]).expect_err("no cell 0");
+        assert_eq!(
+            error.to_string(),
+            "the box takes cells 0..6 along axis 0, where the array holds 1..6; give a box of these"
+        );
+        let error = tight.indices_of(&shape, &[]).expect_err("no range");
+        assert_eq!(
+            error.to_string(),
+            "the box has 0 ranges, the domain 2 axes; give one range for each axis"
+        );
         Ok(())
     }
 }

@@ -54,6 +54,15 @@ fn check_boxes(domain: &Domain<'_>) -> Result<(), Error> {
     if domain.owned_come_first() { Ok(()) } else { Err(Error::NoRange { domain: domain.number() }) }
 }
 
+/// The boxes of [`Domain::halo`], without the cells that a padded array does not hold.
+fn halo_boxes<T>(array: &Array<T>, domain: &Domain<'_>) -> Result<Vec<LocalBox>, Error> {
+    let held = array.layout().cells_held(domain.shape())?;
+    let within = |(range, held): (&Range<usize>, &Range<usize>)| {
+        range.start.clamp(held.start, held.end)..range.end.clamp(held.start, held.end)
+    };
+    Ok(domain.halo().iter().map(|cells| cells.iter().zip(&held).map(within).collect()).collect())
+}
+
 fn indices<T>(array: &Array<T>, domain: &Domain<'_>, cells: &[Range<usize>]) -> Result<LocalBox, Error> {
     Ok(array.layout().indices_of(domain.shape(), cells)?)
 }
@@ -90,11 +99,12 @@ impl<T: Element> ReadGuard<'_, T> {
     /// The halo cells, in disjoint boxes as [`Domain::halo`] has them. [`Error::NoRange`] as for the owned cells.
     pub fn halo<D: Dimension>(&self, domain: &Domain<'_>) -> Result<Vec<ArrayView<'_, T, D>>, Error> {
         check_boxes(domain)?;
-        domain.halo().iter().map(|cells| self.cells(domain, cells)).collect()
+        halo_boxes(self.array(), domain)?.iter().map(|cells| self.cells(domain, cells)).collect()
     }
 
-    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`]. `cells` has a range for each axis of the domain; the view
-    /// has all dimensions of the array, extra ones (levels, components) as a whole.
+    /// A box of cells: [`Domain::interior`], one of [`Domain::boundary`], or any other with a range of local indices for each axis of the
+    /// domain, halo cells included. The view has all dimensions of the array, extra ones (levels, components) as a whole. Fails with
+    /// [`Error::Layout`] if the box has another number of ranges, or cells that the array does not hold.
     pub fn cells<D: Dimension>(
         &self,
         domain: &Domain<'_>,
@@ -140,7 +150,7 @@ impl<T: Element> WriteGuard<'_, T> {
         domain: &Domain<'_>,
     ) -> Result<Vec<ArrayViewMut<'_, T, D>>, Error> {
         check_boxes(domain)?;
-        let sides = domain.halo();
+        let sides = halo_boxes(self.array(), domain)?;
         let sides = sides.iter().map(|cells| part(self.array(), &indices(self.array(), domain, cells)?));
         let sides: Vec<RawArrayViewMut<T, D>> = sides.collect::<Result<_, Error>>()?;
         // SAFETY: the elements are the array's, initialised and aligned, and any bytes are a `T`, by the contract of
@@ -149,8 +159,9 @@ impl<T: Element> WriteGuard<'_, T> {
         Ok(sides.into_iter().map(|side| unsafe { side.deref_into_view_mut() }).collect())
     }
 
-    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`]. `cells` has a range for each axis of the domain; the view
-    /// has all dimensions of the array, extra ones (levels, components) as a whole.
+    /// A box of cells: [`Domain::interior`], one of [`Domain::boundary`], or any other with a range of local indices for each axis of the
+    /// domain, halo cells included. The view has all dimensions of the array, extra ones (levels, components) as a whole. Fails with
+    /// [`Error::Layout`] if the box has another number of ranges, or cells that the array does not hold.
     pub fn cells_mut<D: Dimension>(
         &mut self,
         domain: &Domain<'_>,

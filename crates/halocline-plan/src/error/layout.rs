@@ -2,6 +2,7 @@
 
 use crate::NamedElement;
 use crate::layout::roomy_axes;
+use std::ops::Range;
 
 /// An invalid layout, or a layout that does not fit its pattern.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +85,26 @@ pub enum LayoutError {
     /// The array, with the given origin, is smaller than the pattern needs.
     #[error("{0}")]
     TooSmall(Box<TooSmall>),
+    /// A box of cells with more or fewer ranges than the domain has axes.
+    #[error("the box has {ranges} ranges, the domain {axes} axes; give one range for each axis")]
+    BoxRanges {
+        /// Ranges of the box.
+        ranges: usize,
+        /// Axes of the domain.
+        axes: usize,
+    },
+    /// A box of cells that the array does not hold, or with a range that ends before it starts.
+    #[error(
+        "the box takes cells {range:?} along axis {axis}, where the array holds {held:?}; give a box of these"
+    )]
+    OutsideArray {
+        /// The axis of the domain.
+        axis: usize,
+        /// The local indices given.
+        range: Range<usize>,
+        /// The local indices of the cells that the array holds.
+        held: Range<usize>,
+    },
     /// The two ends of a transfer carry different bytes for each cell.
     #[error(
         "one side has {} x {} for each cell (extra dimensions {:?}), the other {} x {} ({:?}); both sides must bind the same",

@@ -2,8 +2,8 @@
 
 use crate::on_ranks;
 use halocline::{
-    Array, Communicator, Decomposed, ElementType, Error, Halo, HaloExchange, Layout, Pattern, RegularGrid,
-    UnstructuredDomain,
+    Array, Communicator, Decomposed, ElementType, Error, Halo, HaloExchange, Layout, LayoutError, Pattern,
+    RegularGrid, UnstructuredDomain,
 };
 use ndarray::{Array2, Array6, Axis, Dim, Ix1, Ix2, Ix3, IxDyn, arr2};
 
@@ -73,6 +73,41 @@ fn a_view_of_other_dimensions_or_of_another_domain_is_refused() -> Result<(), Er
     assert!(matches!(array.write()?.owned_mut::<Ix1>(&domain), Err(Error::ArrayDimensions { .. })));
     let other = Array::<f32>::zeros(&comm, &[2, 2])?;
     assert!(matches!(other.read()?.owned::<Ix2>(&domain), Err(Error::Layout(_))));
+    Ok(())
+}
+
+#[test]
+fn a_box_that_is_not_of_the_domain_or_leaves_the_array_is_refused() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let (pattern, array) = (plane(&comm)?, Array::<f32>::zeros(&comm, &[5, 6])?);
+    let domain = pattern.domain()?;
+    let (read, write) = (Array::<f32>::zeros(&comm, &[5, 6])?, &array);
+    for count in [0, 1, 3] {
+        let cells = &[1..5, 2..5, 0..1][..count];
+        let refused = |end: Result<(), Error>| match end {
+            Err(Error::Layout(LayoutError::BoxRanges { ranges, axes: 2 })) => assert_eq!(ranges, count),
+            end => panic!("{cells:?}: {end:?}"),
+        };
+        refused(read.read()?.cells::<Ix2>(&domain, cells).map(drop));
+        refused(write.write()?.cells_mut::<Ix2>(&domain, cells).map(drop));
+    }
+    for (cells, beyond) in [([1..6, 2..5], 0), ([1..5, 2..7], 1), ([5..9, 2..5], 0)] {
+        let refused = |end: Result<(), Error>| match end {
+            Err(Error::Layout(LayoutError::OutsideArray { axis, .. })) => assert_eq!(axis, beyond),
+            end => panic!("{cells:?}: {end:?}"),
+        };
+        refused(read.read()?.cells::<Ix2>(&domain, &cells).map(drop));
+        refused(write.write()?.cells_mut::<Ix2>(&domain, &cells).map(drop));
+    }
+    // Halo cells are the domain's, too.
+    assert_eq!(read.read()?.cells::<Ix2>(&domain, &[0..5, 0..6])?.dim(), (5, 6));
+    assert!(read.read()?.cells::<Ix2>(&domain, &[2..2, 0..6])?.is_empty());
+    // An array without space for the halo cells, which the domain has none of, holds the others.
+    let tight =
+        Array::<f32>::with_layout(&comm, Layout::c_order(ElementType::F32, &[5, 6])?.with_origin(&[0, 0]))?;
+    assert!(tight.read()?.cells::<Ix2>(&domain, &[0..5, 2..5]).is_err());
+    let halo = tight.read()?.halo::<Ix2>(&domain)?.iter().map(|side| side.len()).sum::<usize>();
+    assert_eq!((tight.read()?.owned::<Ix2>(&domain)?.len(), halo), (12, 4));
     Ok(())
 }
 
