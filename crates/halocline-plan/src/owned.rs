@@ -14,6 +14,8 @@ pub struct OwnedElements {
     size: usize,
     /// Coarsest first.
     axes: Vec<Axis>,
+    /// The owned index ranges of each dimension of the array, in its order; one without any if no element is owned.
+    runs: Vec<Vec<Range<usize>>>,
 }
 
 /// One dimension of the array; indices are reversed if its stride is negative.
@@ -58,7 +60,7 @@ impl OwnedElements {
         let size = layout.element().size();
         if layout.is_empty() || runs.iter().any(Vec::is_empty) {
             let nothing = Axis { step: 1, runs: Vec::new(), is_dense_below: false };
-            return Self { size, axes: vec![nothing] };
+            return Self { size, axes: vec![nothing], runs };
         }
         let mut dims: Vec<usize> = (0..runs.len()).filter(|&dim| layout.extents()[dim] > 1).collect();
         // Finest first.
@@ -78,7 +80,16 @@ impl OwnedElements {
             axes.push(Axis { step, runs, is_dense_below });
         }
         axes.reverse();
-        Self { size, axes }
+        Self { size, axes, runs }
+    }
+
+    /// Whether all elements of a box are owned: a range of indices for each dimension of the array.
+    pub fn contains(&self, indices: &[Range<usize>]) -> bool {
+        let is_owned = |(range, runs): (&Range<usize>, &Vec<Range<usize>>)| {
+            runs.iter().any(|run| run.start <= range.start && range.end <= run.end)
+        };
+        indices.len() == self.runs.len()
+            && (indices.iter().any(Range::is_empty) || indices.iter().zip(&self.runs).all(is_owned))
     }
 
     /// The number of consecutive owned elements from a position on; 0 if the element there is not

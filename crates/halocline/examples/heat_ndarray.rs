@@ -4,30 +4,17 @@
 //!     cargo run -p halocline --features ndarray --example heat_ndarray
 //!     halocline launch -n 4 -- target/debug/examples/heat_ndarray
 
-use halocline::{
-    Array, BindOptions, Communicator, Decomposed, Domain, Error, HaloExchange, LocalBox, RegularGrid,
-};
-use ndarray::{Array2, ArrayView2, Ix2, Zip, s};
+use halocline::{Array, BindOptions, Communicator, Decomposed, Error, HaloExchange, LocalBox, RegularGrid};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Ix2, Zip};
 
 /// Cells of the plane.
 pub const CELLS: (usize, usize) = (48, 36);
 
-/// One explicit step in a box of cells: `after` gets the box, `before` is the whole array with its halo.
-fn step(
-    before: ArrayView2<'_, f64>,
-    after: &Array<f64>,
-    domain: &Domain<'_>,
-    cells: &LocalBox,
-) -> Result<(), Error> {
-    let [rows, columns] = [cells[0].clone(), cells[1].clone()];
-    // The box and a cell more on each side.
-    let around = before.slice(s![rows.start - 1..rows.end + 1, columns.start - 1..columns.end + 1]);
-    let mut guard = after.write()?;
-    let inner = guard.cells_mut::<Ix2>(domain, cells)?;
-    Zip::from(inner).and(around.windows((3, 3))).for_each(|after, t| {
+/// One explicit step in a box of cells: `around` has a cell more on each side.
+fn step(around: ArrayView2<'_, f64>, after: ArrayViewMut2<'_, f64>) {
+    Zip::from(after).and(around.windows((3, 3))).for_each(|after, t| {
         *after = t[[1, 1]] + 0.1 * (t[[0, 1]] + t[[2, 1]] + t[[1, 0]] + t[[1, 2]] - 4.0 * t[[1, 1]]);
     });
-    Ok(())
 }
 
 /// Runs some steps and returns the owned cells of this rank, with the global coordinates of the first.
@@ -47,24 +34,15 @@ pub fn run(comm: &Communicator, steps: usize) -> Result<(Vec<i64>, Array2<f64>),
     let halo = HaloExchange::bind_alternatives(comm, &sets, &BindOptions::default())?;
     for now in 0..steps {
         let (before, after) = (&levels[now % 2], &levels[(now + 1) % 2]);
+        let mut after = after.write()?;
         let pending = halo.begin().set(now % 2).start()?;
-        // The interior needs no halo: its cells are read while the exchange is in flight.
-        let owned = pending.owned(before)?;
-        let interior = domain.interior(1);
-        {
-            let mut guard = after.write()?;
-            for ((row, column), t) in guard.cells_mut::<Ix2>(&domain, &interior)?.indexed_iter_mut() {
-                let columns = domain.extents()[1];
-                let at = (interior[0].start + row) * columns + interior[1].start + column;
-                let around = owned[at - columns] + owned[at + columns] + owned[at - 1] + owned[at + 1];
-                *t = owned[at] + 0.1 * (around - 4.0 * owned[at]);
-            }
-        }
-        drop(owned);
+        // The interior needs no halo: its windows are those of the owned cells.
+        step(pending.owned(before)?.view(&domain)?, after.cells_mut(&domain, &domain.interior(1))?);
         pending.wait()?;
         let before = before.read()?;
         for cells in domain.boundary(1) {
-            step(before.view()?, after, &domain, &cells)?;
+            let around: LocalBox = cells.iter().map(|range| range.start - 1..range.end + 1).collect();
+            step(before.cells(&domain, &around)?, after.cells_mut(&domain, &cells)?);
         }
     }
     let last = levels[steps % 2].read()?.owned::<Ix2>(&domain)?.to_owned();

@@ -499,6 +499,15 @@ pub enum Error {
         /// The domain's number.
         domain: u64,
     },
+    /// A view of owned cells while an exchange is in flight that has other owned cells in this array, or fills them.
+    #[error(
+        "cells that domain {domain} owns in this array are not owned in the exchange in flight, or are filled by it; give the domain \
+         that the array was bound to, and wait first if it is the target of a redistribution"
+    )]
+    NotOwned {
+        /// The domain's number.
+        domain: u64,
+    },
     /// An exchange was begun while the previous one is in flight.
     #[error("exchange {epoch} of this object is still in flight; wait for it before the next")]
     InFlight {

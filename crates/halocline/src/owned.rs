@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Read access to the owned cells of an [`Array`] whose exchange is in flight ([`Pending::owned`]).
 ///
 /// Elements have the same positions as in [`Array::read`]: from the lowest address on, gaps of the layout included.
-/// Threads may share it. It may outlive the wait; until it is dropped the next exchange of the array, and [`Array::write`], are
-/// refused.
+/// With the feature `ndarray`, `OwnedGuard::view` gives a view of the owned cells. Threads may share the guard. It may outlive the
+/// wait; until it is dropped the next exchange of the array, and [`Array::write`], are refused.
 ///
 /// ```
 /// use halocline::{Array, Communicator, Decomposed, HaloExchange, OwnedGuard, RegularGrid};
@@ -128,7 +128,12 @@ impl<T: Element> OwnedGuard<'_, T> {
         rows.filter_map(|row| Some((row.start, self.slice(row)?)))
     }
 
-    fn elements(&self) -> Option<&OwnedElements> {
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn array(&self) -> &Array<T> {
+        self.array
+    }
+
+    pub(crate) fn elements(&self) -> Option<&OwnedElements> {
         self.set.owned(self.field)
     }
 }

@@ -3,6 +3,7 @@
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::field::{Array, Field, ReadGuard, WriteGuard};
+use crate::owned::OwnedGuard;
 use halocline_device::Element;
 use halocline_plan::{Layout, LocalBox};
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, IxDyn, RawArrayViewMut, ShapeBuilder, Slice};
@@ -177,6 +178,52 @@ impl<T: Element> WriteGuard<'_, T> {
         // `Element`; a layout gives each index an element of its own. The guard is the only one of the memory, no
         // exchange is in flight, and it is borrowed mutably while the view lives.
         Ok(unsafe { part.deref_into_view_mut() })
+    }
+}
+
+/// The owned cells as a view of the crate [`ndarray`], while an exchange fills the halo.
+impl<T: Element> OwnedGuard<'_, T> {
+    /// The box of owned cells of the domain that the array was bound to, without a copy. The dimensions are those of the array, in
+    /// its order.
+    ///
+    /// Windows of this view lie around the cells of [`Domain::interior`]: a window of 3 along an axis with a halo at both sides is
+    /// that of a cell of `interior(1)`.
+    ///
+    /// Fails as [`ReadGuard::owned`], and with [`Error::NotOwned`] if the exchange may write cells of the box: those of another
+    /// domain, or of the target of a redistribution.
+    ///
+    /// ```
+    /// use halocline::{Array, Communicator, Decomposed, HaloExchange, RegularGrid};
+    /// use ndarray::{Ix2, Zip};
+    ///
+    /// let comm = Communicator::single();
+    /// let pattern = RegularGrid::new((8, 6)).periodic((true, true)).decompose(1)?.pattern(&comm, 1)?;
+    /// let domain = pattern.domain()?;
+    /// let (t, after) = (Array::<f64>::zeros(&comm, &[10, 8])?, Array::<f64>::zeros(&comm, &[10, 8])?);
+    /// t.write()?.fill(0.5);
+    /// let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+    ///
+    /// let pending = halo.exchange()?;
+    /// let owned = pending.owned(&t)?;
+    /// let windows = owned.view::<Ix2>(&domain)?;
+    /// let mut guard = after.write()?;
+    /// let interior = guard.cells_mut::<Ix2>(&domain, &domain.interior(1))?;
+    /// Zip::from(interior).and(windows.windows((3, 3))).for_each(|sum, cells| *sum = cells.sum());
+    /// pending.wait()?;
+    /// assert_eq!(guard.view::<Ix2>()?.sum(), 4.5 * 6.0 * 4.0);
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    pub fn view<D: Dimension>(&self, domain: &Domain<'_>) -> Result<ArrayView<'_, T, D>, Error> {
+        check_boxes(domain)?;
+        let indices = indices(self.array(), domain, &domain.owned())?;
+        if !self.elements().is_some_and(|owned| owned.contains(&indices)) {
+            return Err(Error::NotOwned { domain: domain.number() });
+        }
+        let part = part(self.array(), &indices)?;
+        // SAFETY: the elements are the array's, initialised and aligned, and any bytes are a `T`, by the contract of
+        // `Element`. All are of owned cells that the exchange in flight leaves alone. While the guard is held, no other exchange
+        // begins and no writing guard is given out.
+        Ok(unsafe { part.deref_into_view() })
     }
 }
 

@@ -4,6 +4,7 @@ use halocline_plan::{BoxCells, Cells, DomainShape, ElementType, Layout, OwnedEle
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// An array of f32: extents of the axes and of extra dimensions, and how each dimension lies in memory.
 #[derive(Debug, Clone)]
@@ -94,10 +95,19 @@ proptest! {
         let halo = Cells::Box(BoxCells { low, extent });
         let elements = OwnedElements::new(&layout, &shape, std::iter::once(&halo)).unwrap();
         compare(&layout, &elements, &positions(&layout, within));
+        let dims = axes.iter().map(|&(low, owned, ..)| low..low + owned).chain(extra.iter().map(|&extent| 0..extent));
+        let dims: Vec<Range<usize>> = dims.collect();
+        assert!(elements.contains(&dims) && !elements.contains(&dims[1..]), "{dims:?}");
+        for axis in 0..axes.len() {
+            let mut larger = dims.clone();
+            larger[axis].end += 1;
+            assert_eq!(elements.contains(&larger), larger.iter().any(Range::is_empty), "{larger:?}");
+        }
         // A domain whose owned cells are filled has no untouched elements.
         let all = Cells::Box(BoxCells { low: vec![0; axes.len()], extent: owned });
         let elements = OwnedElements::new(&layout, &shape, std::iter::once(&all)).unwrap();
         assert!(elements.rows().next().is_none());
+        assert_eq!(elements.contains(&dims), dims.iter().any(Range::is_empty), "{dims:?}");
     }
 
     #[test]

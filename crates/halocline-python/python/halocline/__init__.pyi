@@ -482,8 +482,8 @@ class Pattern:
         """
     def save(self, path: str | os.PathLike[str], fields: _Parts) -> None:
         """Writes the owned cells of a distributed field to a NumPy file (``.npy``), or, if the name ends in ``.zarr``, to a Zarr
-        version 3 array (a directory), in the order of ``gather_to``. Rank 0 gathers and writes the file. Collective; blocks until
-        the file is complete. If the write fails, an older file stays as it was.
+        version 3 array (a directory), in the order of ``gather_to``. Rank 0 gathers and writes the file. All ranks give the same
+        path. Collective; blocks until the file is complete. If the write fails, an older file stays as it was.
         """
 
 @final

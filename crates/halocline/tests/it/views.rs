@@ -3,7 +3,7 @@
 use crate::on_ranks;
 use halocline::{
     Array, Communicator, Decomposed, ElementType, Error, Halo, HaloExchange, Layout, LayoutError, Pattern,
-    RegularGrid, UnstructuredDomain,
+    Redistribute, RegularGrid, UnstructuredDomain,
 };
 use ndarray::{Array2, Array6, Axis, Dim, Ix1, Ix2, Ix3, IxDyn, arr2};
 
@@ -169,6 +169,59 @@ fn no_view_is_given_while_an_exchange_is_in_flight() -> Result<(), Error> {
 }
 
 #[test]
+fn owned_cells_have_a_view_while_an_exchange_fills_the_halo() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let grid = RegularGrid::new((4, 3)).periodic((true, true));
+    let pattern = grid.decompose(1)?.pattern(&comm, Halo::per_axis([(1, 0), (2, 1)]))?;
+    let domain = pattern.domain()?;
+    for layout in layouts()? {
+        let array = Array::<i32>::with_layout(&comm, layout.clone())?;
+        let count = array.write()?.len() as i32;
+        array.write()?.copy_from_slice(&(0..count).collect::<Vec<_>>());
+        let before = array.read()?.owned::<IxDyn>(&domain)?.to_owned();
+        let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
+        let pending = halo.exchange()?;
+        let owned = pending.owned(&array)?;
+        assert_eq!(owned.view::<IxDyn>(&domain)?, before, "{layout:?}");
+        pending.wait()?;
+        assert!(matches!(halo.exchange(), Err(Error::Borrowed { field: 0 })), "{layout:?}");
+        assert_eq!(owned.view::<IxDyn>(&domain)?.as_ptr(), array.read()?.owned::<IxDyn>(&domain)?.as_ptr());
+        drop(owned);
+        halo.exchange()?.wait()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_view_of_cells_that_the_exchange_in_flight_writes_is_refused() -> Result<(), Error> {
+    let comm = Communicator::single();
+    let (pattern, array) = (plane(&comm)?, Array::<f32>::zeros(&comm, &[5, 6])?);
+    let domain = pattern.domain()?;
+    let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
+    let pending = halo.exchange()?;
+    let owned = pending.owned(&array)?;
+    assert!(matches!(owned.view::<Ix3>(&domain), Err(Error::ArrayDimensions { wanted: 3, found: 2 })));
+    let small = RegularGrid::new((4, 4)).decompose(1)?.pattern(&comm, 0)?;
+    assert!(matches!(owned.view::<Ix2>(&small.domain()?), Err(Error::Layout(_))));
+    // Its owned cells are the halo of the domain, too.
+    let whole = RegularGrid::new((5, 6)).decompose(1)?.pattern(&comm, 0)?;
+    let error = owned.view::<Ix2>(&whole.domain()?).map(drop).expect_err("the domain is another one");
+    assert!(matches!(error, Error::NotOwned { domain: 0 }), "{error}");
+    drop(owned);
+    pending.wait()?;
+
+    let grid = RegularGrid::new((5, 6)).decompose(1)?;
+    let none = Halo::uniform(0);
+    let (from, to) = (Array::<f32>::zeros(&comm, &[5, 6])?, Array::<f32>::zeros(&comm, &[5, 6])?);
+    let moves = Redistribute::regular(&comm, (&grid, &none), (&grid, &none))?;
+    let halo = moves.bind(&comm, &[&from], &[&to])?;
+    let pending = halo.exchange()?;
+    assert_eq!(pending.owned(&from)?.view::<Ix2>(&whole.domain()?)?.len(), 30);
+    assert!(matches!(pending.owned(&to)?.view::<Ix2>(&whole.domain()?), Err(Error::NotOwned { domain: 0 })));
+    pending.wait()
+}
+
+#[test]
 fn owned_cells_that_are_no_range_have_no_view() -> Result<(), Error> {
     on_ranks(2, |comm| {
         let rank = comm.rank() as u64;
@@ -182,8 +235,13 @@ fn owned_cells_that_are_no_range_have_no_view() -> Result<(), Error> {
             let pattern = Pattern::unstructured(comm, &[domain])?;
             let (domain, array) = (pattern.domain()?, Array::<u64>::zeros(comm, &[3])?);
             assert_eq!(domain.owned_come_first(), rank == 1);
+            let halo = HaloExchange::bind(comm, [(&pattern, &array)])?;
+            let pending = halo.exchange()?;
+            let of_guard = pending.owned(&array)?.view::<Ix1>(&domain).map(drop);
+            pending.wait()?;
             let (mut guard, read) = (array.write()?, Array::<u64>::zeros(comm, &[3])?);
             let ends = [
+                of_guard,
                 guard.owned_mut::<Ix1>(&domain).map(drop),
                 guard.halo_mut::<Ix1>(&domain).map(drop),
                 read.read()?.owned::<Ix1>(&domain).map(drop),
