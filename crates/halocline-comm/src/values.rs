@@ -5,6 +5,14 @@ use std::cmp::Ordering;
 
 /// A number that [`Communicator::all_reduce`](crate::Communicator::all_reduce) combines: an integer, `f32`, `f64`, or an array
 /// of them, which is combined element by element. A complex number is the array `[real, imaginary]`.
+///
+/// The compiler refuses arrays without elements as numbers: a message of them has no bytes, so that the receiver cannot count
+/// them.
+///
+/// ```compile_fail,E0080
+/// # use halocline_comm::{Communicator, Reduce};
+/// Communicator::single().all_reduce(vec![[0.0; 0]; 3], Reduce::Sum);
+/// ```
 pub trait Number: Copy + Send + Sync + sealed::Sealed + 'static {
     /// Bytes in a message.
     #[doc(hidden)]
@@ -119,7 +127,10 @@ numbers! {
 impl<T: Number, const N: usize> sealed::Sealed for [T; N] {}
 
 impl<T: Number, const N: usize> Number for [T; N] {
-    const BYTES: usize = N * T::BYTES;
+    const BYTES: usize = {
+        assert!(N > 0, "an array without elements is no number; pass arrays of at least one element");
+        N * T::BYTES
+    };
 
     fn name() -> String {
         format!("[{}; {N}]", T::name())
@@ -173,7 +184,7 @@ pub(crate) fn encode<T: Number>(numbers: &[T]) -> Vec<u8> {
 
 /// The numbers of a message, unless its length is no multiple of theirs.
 pub(crate) fn decode<V: Values>(bytes: &[u8]) -> Option<V::Owned> {
-    let is_whole = bytes.len().is_multiple_of(V::Number::BYTES.max(1));
+    let is_whole = bytes.len().is_multiple_of(V::Number::BYTES);
     is_whole.then(|| V::owned(V::Number::decode(bytes))).flatten()
 }
 
@@ -193,6 +204,7 @@ mod tests {
         assert_eq!(returns(vec![[1.0f64, 2.0], [3.0, 4.0]]), Some(vec![[1.0, 2.0], [3.0, 4.0]]));
         assert_eq!(returns(&[i128::MIN][..]), Some(vec![i128::MIN]));
         assert_eq!(returns(Vec::<u16>::new()), Some(Vec::new()));
+        assert_eq!(returns([0.0f32; 0]), Some([]));
     }
 
     #[test]
