@@ -50,7 +50,10 @@ pub(crate) const UP: u64 = 0;
 pub(crate) const DOWN: u64 = 1;
 
 impl Communicator {
-    /// Returns once all ranks have called it.
+    /// Collective. Blocks until all ranks have called it.
+    ///
+    /// # Errors
+    /// Those of [collective calls](Communicator#errors-of-collective-calls).
     pub fn barrier(&self) -> Result<(), CommError> {
         self.check()?;
         let mut barrier = self.start_barrier();
@@ -61,8 +64,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Gives `root`'s values to every rank; what the others pass is ignored. All ranks pass the same `root`, and
-    /// values of one type:
+    /// Sends `root`'s values to every rank and ignores the values of the others. All ranks pass the same `root`, and
+    /// values of one type. Collective. Blocks until all ranks have called it.
     ///
     /// ```
     /// # use halocline_comm::{CommError, Communicator};
@@ -71,6 +74,10 @@ impl Communicator {
     /// let names: Vec<u8> = comm.broadcast(0, b"u,v,w".to_vec())?;
     /// # Ok::<(), CommError>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`CommError::NoSuchRank`] if there is no rank `root`; [`CommError::Arguments`] if ranks pass different roots or types;
+    /// those of [collective calls](Communicator#errors-of-collective-calls).
     pub fn broadcast<V: Values>(&self, root: usize, values: V) -> Result<V::Owned, CommError> {
         const WHAT: &str = "a broadcast";
         const PRESENT: u8 = 1;
@@ -92,7 +99,12 @@ impl Communicator {
         }
     }
 
-    /// Gives the values of every rank to every rank, in the order of ranks. Vectors may differ in length.
+    /// Sends the values of every rank to every rank, and returns them in the order of ranks. Vectors may differ in length.
+    /// Collective. Blocks until all ranks have called it.
+    ///
+    /// # Errors
+    /// [`CommError::Arguments`] if ranks pass different types; those of
+    /// [collective calls](Communicator#errors-of-collective-calls).
     pub fn all_gather<V: Values>(&self, values: V) -> Result<Vec<V::Owned>, CommError> {
         const WHAT: &str = "an all-gather";
         // A subtree's packed contributions: (rank, length, bytes) each.
@@ -112,7 +124,8 @@ impl Communicator {
         parts.into_iter().collect::<Option<_>>().ok_or_else(|| malformed(0, WHAT))
     }
 
-    /// Combines the values of all ranks, element by element. All ranks pass as many values of one type, and the same `op`:
+    /// Combines the values of all ranks, element by element. All ranks pass as many values of one type, and the same `op`.
+    /// Collective. Blocks until all ranks have called it.
     ///
     /// ```
     /// # use halocline_comm::{CommError, Communicator, Reduce};
@@ -123,6 +136,10 @@ impl Communicator {
     /// let moments: [f64; 3] = comm.all_reduce([1.0, 2.0, 3.0], Reduce::Sum)?;
     /// # Ok::<(), CommError>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`CommError::Arguments`] if ranks pass different types, numbers of values or operations; those of
+    /// [collective calls](Communicator#errors-of-collective-calls).
     pub fn all_reduce<V: Values>(&self, values: V, op: Reduce) -> Result<V::Owned, CommError> {
         const WHAT: &str = "an all-reduce";
         let numbers = values.numbers();
@@ -194,10 +211,16 @@ impl Communicator {
         }
     }
 
-    /// Sends to a few ranks and receives from those that sent to this one, without any rank knowing
-    /// beforehand which these are. Received messages come sorted by their sender.
+    /// Sends to a few ranks and receives from those that sent to this one. No rank needs to know its senders
+    /// beforehand. Received messages come sorted by their sender. Collective. Blocks until all ranks have called it and
+    /// every message has been received.
     ///
-    /// Method: non-blocking consensus (Hoefler, Siebert, Lumsdaine 2010). Every message is acknowledged. A rank
+    /// # Errors
+    /// [`CommError::NoSuchRank`] if a receiver does not exist; those of
+    /// [collective calls](Communicator#errors-of-collective-calls).
+    ///
+    /// # Method
+    /// Non-blocking consensus (Hoefler, Siebert, Lumsdaine 2010). Every message is acknowledged. A rank
     /// that has all acknowledgements enters a barrier that does not block. When the
     /// barrier is over, no message is in flight. No memory or message grows with the number of ranks.
     pub fn sparse_exchange(&self, sends: Vec<(usize, Vec<u8>)>) -> Result<Vec<(usize, Vec<u8>)>, CommError> {

@@ -24,6 +24,15 @@ use std::time::Duration;
 /// [`CommError::Mismatch`]. Threads of one rank that make collective calls
 /// independently of each other use [`Communicator::duplicate`]s.
 ///
+/// # Errors of collective calls
+/// Every collective call can fail with
+/// - [`CommError::Mismatch`]: two ranks make different calls;
+/// - [`CommError::Died`], [`CommError::Left`]: a rank that the call waits for has died or dropped its communicator;
+/// - [`CommError::Deadline`]: the deadline has passed ([`Communicator::with_deadline`]);
+/// - [`CommError::Interrupted`], and [`CommError::OutOfStep`] in every later call: the host interrupted a wait;
+/// - [`CommError::Malformed`]: the message of a rank has another form;
+/// - [`CommError::Mpi`], [`CommError::System`]: the transport has failed, or refuses this thread.
+///
 /// [`Endpoint`] has what the layers above build operations on: point-to-point messages, waits, shared memory, the progress
 /// thread.
 ///
@@ -232,8 +241,12 @@ impl Communicator {
         Self { shared: Shared::new(0, link, None, rank), membership, deadline: None, within: None }
     }
 
-    /// A communicator of the same ranks whose operations never mix with those of this one. Collective;
-    /// does not communicate.
+    /// A communicator of the same ranks whose operations never mix with those of this one. Collective; never blocks and sends
+    /// no message.
+    ///
+    /// # Errors
+    /// [`CommError::Mismatch`] and [`CommError::OutOfStep`] after an earlier call has failed with it or was interrupted;
+    /// [`CommError::Mpi`] and [`CommError::System`] if the transport has failed or refuses this thread.
     pub fn duplicate(&self) -> Result<Self, CommError> {
         self.check()?;
         let Shared { link, members, rank, .. } = &*self.shared;
@@ -280,7 +293,11 @@ impl Communicator {
         self.link().name()
     }
 
-    /// Zeroed memory that as many peers as possible can reach.
+    /// Zeroed memory that as many peers as possible can reach. Not collective; never waits for another rank.
+    ///
+    /// # Errors
+    /// [`CommError::Memory`] or [`CommError::OutOfMemory`] if there is no memory; [`CommError::ShortSegment`] if the transport
+    /// returns less.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
         let segment = self.link().allocate(bytes)?;
         match segment.len() {

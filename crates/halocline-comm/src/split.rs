@@ -42,6 +42,7 @@ impl Members {
 impl Communicator {
     /// Splits the communicator into one for each color, as `MPI_Comm_split`: it has the ranks that pass this color, ordered by
     /// `key`, and by their rank here where keys are equal. A rank that passes `None` gets no communicator. Collective.
+    /// Blocks until all ranks have called it.
     ///
     /// ```
     /// # use halocline_comm::{CommError, Communicator};
@@ -53,6 +54,9 @@ impl Communicator {
     /// ```
     ///
     /// Like a duplicate, it keeps the rank from leaving: drop it with its parent.
+    ///
+    /// # Errors
+    /// Those of [collective calls](Communicator#errors-of-collective-calls).
     pub fn split(&self, color: Option<usize>, key: i64) -> Result<Option<Self>, CommError> {
         let mine = color.map_or([0, 0, 0], |color| [1, color as i64, key]);
         let all = self.or_within("split").all_gather(mine)?;
