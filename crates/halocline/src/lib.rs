@@ -137,7 +137,7 @@ pub use halocline_plan::{
 /// operations of this crate.
 pub mod comm {
     pub use halocline_comm::{
-        Barrier, CommError, Communicator, Host, Reduce, SEGMENT_ALIGN, Segment, System, mappings, mpi, shm,
+        CommError, Communicator, Host, Reduce, SEGMENT_ALIGN, Segment, System, mappings, mpi, shm,
     };
 }
 /// Devices, their memory and their streams.

@@ -28,10 +28,7 @@ const WITHOUT: &[(&str, &[&str])] = &[
     ("a part of an error", &["CellContent", "sparse::Role"]),
     ("plain values; the example of `LinkInfo` has them", &["Direction", "LinkPath"]),
     ("plain values; the example of `Buffer` has them", &["MemoryKind"]),
-    (
-        "for transports, launchers and language bindings",
-        &["comm::Barrier", "comm::Host", "comm::Segment", "comm::System"],
-    ),
+    ("for transports, launchers and language bindings", &["comm::Host", "comm::Segment", "comm::System"]),
 ];
 
 /// Not searched: modules for transports, launchers and language bindings, and whole crates that are re-exported under a name.
