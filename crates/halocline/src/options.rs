@@ -25,6 +25,7 @@ use std::time::Duration;
 /// # Ok::<(), halocline::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum LinkChoice {
     /// For host fields the fastest of the paths that the memory allows, measured when binding; for device fields the first possible
     /// one of the list above.
@@ -78,6 +79,7 @@ impl fmt::Display for LinkChoice {
 /// assert_eq!(Ll::default(), Ll::Auto);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Ll {
     /// Messages up to a limit of the device, 2 KiB for GPUs, between GPUs that reach each other over NVLink and that no other rank
     /// uses. `HALOCLINE_LL` (a number of bytes, or `off`) decides where the program sets no [`BindOptions::ll`]; an `Auto` that it sets

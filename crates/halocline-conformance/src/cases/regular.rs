@@ -4,7 +4,7 @@ use crate::form::{Form, Kind};
 use crate::scene::{Grid, Scene, by, ring, shares_memory};
 use crate::stage::Stage;
 use crate::subject::Role;
-use crate::{Case, Outcome, Trouble, ensure};
+use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{ElementType, LinkChoice, LinkCounts, LinkPath, Neighbours, RegularGrid};
 
 pub(crate) const CASES: &[Case] = &[
@@ -44,6 +44,7 @@ fn paths(comm: &Stage<'_>) -> Outcome {
             LinkChoice::Mailbox | LinkChoice::DeviceMailbox => (0, 2 * peers, 0),
             LinkChoice::Push | LinkChoice::Pull => (2 * peers, 0, 0),
             LinkChoice::Auto => (counts.direct, counts.mailbox, 2 * peers - counts.direct - counts.mailbox),
+            other => fail!("the case does not know {other:?}"),
         };
         let found = (counts.direct, counts.mailbox, counts.message);
         ensure!(found == expected, "{link:?}: {counts:?} instead of {expected:?}");
