@@ -75,18 +75,18 @@ contains
     type(halocline_mesh_halos) :: halos
     integer(c_int64_t), allocatable :: numbers(:)
     integer(c_int32_t), allocatable :: corners(:, :)
-    integer(c_size_t) :: room, count, ignored
+    integer(c_size_t) :: capacity, count, ignored
     integer :: vertex
-    room = size(mesh_triangles, kind=c_size_t)
-    call check(halocline_mesh_create(int(mesh_vertices, c_size_t), room / 3, 3_c_size_t, mesh_triangles - 1, 0, mesh))
+    capacity = size(mesh_triangles, kind=c_size_t)
+    call check(halocline_mesh_create(int(mesh_vertices, c_size_t), capacity / 3, 3_c_size_t, mesh_triangles - 1, 0, mesh))
     call check(halocline_partition_elements(mesh, 2_c_size_t, ranks, partition))
     call check(halocline_mesh_halos_create(comm, mesh, partition, rank, 1_c_size_t, HALOCLINE_SHARED_VERTEX, 0, halos))
     call check(halocline_pattern_mesh(comm, halos, HALOCLINE_VERTICES, pattern))
 
-    allocate (ids(mesh_vertices), numbers(room / 3), corners(3, room / 3))
+    allocate (ids(mesh_vertices), numbers(capacity / 3), corners(3, capacity / 3))
     call check(halocline_mesh_ids(halos, HALOCLINE_VERTICES, ids, size(ids, kind=c_size_t), count, owned))
     ids = ids(:count)
-    call check(halocline_mesh_connectivity(halos, corners, room, ignored))
+    call check(halocline_mesh_connectivity(halos, corners, capacity, ignored))
     call check(halocline_mesh_ids(halos, HALOCLINE_ELEMENTS, numbers, size(numbers, kind=c_size_t), count, ignored))
     triangles = corners(:, ascending(numbers(:count))) + 1
     call check(halocline_mesh_halos_free(halos))

@@ -229,12 +229,12 @@ module halocline
       integer(c_int32_t) :: status
     end function
 
-    function halocline_domain_boundary(pattern, index, width, boxes, room, count) bind(c) result(status)
+    function halocline_domain_boundary(pattern, index, width, boxes, capacity, count) bind(c) result(status)
       import
       type(halocline_pattern), value :: pattern
       integer(c_size_t), value :: index, width
       type(halocline_box), intent(inout) :: boxes(*)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function
@@ -319,12 +319,12 @@ module halocline
       integer(c_int32_t) :: status
     end function
 
-    function halocline_degree(halo, field, degree, room, count) bind(c) result(status)
+    function halocline_degree(halo, field, degree, capacity, count) bind(c) result(status)
       import
       type(halocline_halo_exchange), value :: halo
       integer(c_size_t), value :: field
       type(c_ptr), value :: degree
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function

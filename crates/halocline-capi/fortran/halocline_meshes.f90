@@ -51,22 +51,22 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
-    function halocline_domain_ids(pattern, index, ids, room, count) bind(c) result(status)
+    function halocline_domain_ids(pattern, index, ids, capacity, count) bind(c) result(status)
       import
       type(halocline_pattern), value :: pattern
       integer(c_size_t), value :: index
       integer(c_int64_t), intent(inout) :: ids(*)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function
 
-    function halocline_domain_owned(pattern, index, indices, room, count) bind(c) result(status)
+    function halocline_domain_owned(pattern, index, indices, capacity, count) bind(c) result(status)
       import
       type(halocline_pattern), value :: pattern
       integer(c_size_t), value :: index
       integer(c_size_t), intent(inout) :: indices(*)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function
@@ -160,11 +160,11 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
-    function halocline_partition_owners(partition, owners, room, count) bind(c) result(status)
+    function halocline_partition_owners(partition, owners, capacity, count) bind(c) result(status)
       import
       type(halocline_partition), value :: partition
       integer(c_size_t), intent(inout) :: owners(*)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function
@@ -191,40 +191,40 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
-    function halocline_mesh_ids(halos, kind, ids, room, count, owned) bind(c) result(status)
+    function halocline_mesh_ids(halos, kind, ids, capacity, count, owned) bind(c) result(status)
       import
       type(halocline_mesh_halos), value :: halos
       integer(c_int32_t), value :: kind
       integer(c_int64_t), intent(inout) :: ids(*)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_size_t), intent(out) :: owned
       integer(c_int32_t) :: status
     end function
 
-    function halocline_mesh_connectivity(halos, vertices, room, count) bind(c) result(status)
+    function halocline_mesh_connectivity(halos, vertices, capacity, count) bind(c) result(status)
       import
       type(halocline_mesh_halos), value :: halos
       integer(c_int32_t), intent(inout) :: vertices(*)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function
 
-    function halocline_mesh_offsets(halos, offsets, room, count) bind(c) result(status)
+    function halocline_mesh_offsets(halos, offsets, capacity, count) bind(c) result(status)
       import
       type(halocline_mesh_halos), value :: halos
       integer(c_size_t), intent(inout) :: offsets(*)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function
 
-    function halocline_mesh_edges(halos, ends, room, count) bind(c) result(status)
+    function halocline_mesh_edges(halos, ends, capacity, count) bind(c) result(status)
       import
       type(halocline_mesh_halos), value :: halos
       integer(c_int32_t), intent(inout) :: ends(2, *)
-      integer(c_size_t), value :: room
+      integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
     end function

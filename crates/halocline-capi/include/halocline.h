@@ -58,8 +58,8 @@
  *
  * FORK. In a child forked after the first object was made, every call returns HALOCLINE_ERROR_FORKED.
  *
- * ARRAYS. Where a call stores an array or text of unknown length, pass the array and the number of elements it has room for. The
- * call stores the number of elements that are needed. Pass NULL for the array to learn only that number.
+ * ARRAYS. Where a call stores an array or text of unknown length, pass the array and its capacity, in elements. The call
+ * stores the number of elements that are needed. Pass NULL for the array to learn only that number.
  *
  * POINTERS must be valid for the access that a comment describes. NULL and misaligned pointers are refused.
  */

@@ -118,14 +118,14 @@ extern "C" fn halocline_domain_ids(
     pattern: Handle<BoundPattern>,
     index: usize,
     ids: OutArray<'_, u64>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let pattern = pattern.pin()?;
         let domain = domain(&pattern, index)?;
         let found: Vec<u64> = (0..).map_while(|local| domain.global_id(local)).collect();
-        store(&found, (ids, room), count, "ids")
+        store(&found, (ids, capacity), count, "ids")
     })
 }
 
@@ -135,11 +135,11 @@ extern "C" fn halocline_domain_owned(
     pattern: Handle<BoundPattern>,
     index: usize,
     indices: OutArray<'_, usize>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let owned = domain(&*pattern.pin()?, index)?.owned_indices();
-        store(&owned, (indices, room), count, "indices")
+        store(&owned, (indices, capacity), count, "indices")
     })
 }

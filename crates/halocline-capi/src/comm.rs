@@ -212,7 +212,7 @@ unsafe extern "C" fn halocline_comm_broadcast(
             let found = comm.broadcast(root, own)?;
             if found.len() != data.len() {
                 return Err(Refusal::argument(format!(
-                    "rank {root} broadcasts {} bytes, this rank passes room for {}; pass the same number on all ranks",
+                    "rank {root} broadcasts {} bytes, this rank passes a buffer of {}; pass the same number on all ranks",
                     found.len(),
                     data.len()
                 )));

@@ -100,13 +100,13 @@ extern "C" fn halocline_domain_boundary(
     index: usize,
     width: usize,
     boxes: OutArray<'_, CellBox>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let cells: Vec<_> =
             domain(&*pattern.pin()?, index)?.boundary(width).iter().map(CellBox::of).collect();
-        store(&cells, (boxes, room), count, "boxes")
+        store(&cells, (boxes, capacity), count, "boxes")
     })
 }
 
@@ -116,12 +116,12 @@ extern "C" fn halocline_domain_halo(
     pattern: Handle<BoundPattern>,
     index: usize,
     boxes: OutArray<'_, CellBox>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let cells: Vec<_> = domain(&*pattern.pin()?, index)?.halo().iter().map(CellBox::of).collect();
-        store(&cells, (boxes, room), count, "boxes")
+        store(&cells, (boxes, capacity), count, "boxes")
     })
 }
 

@@ -232,7 +232,7 @@ extern "C" fn halocline_degree(
     halo: Handle<HaloExchange>,
     field: usize,
     degree: OutArray<'_, u32>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
@@ -243,7 +243,7 @@ extern "C" fn halocline_degree(
                 "field is {field}; the object has {fields} fields in a set"
             )));
         };
-        store(&found.read()?, (degree, room), count, "degree")
+        store(&found.read()?, (degree, capacity), count, "degree")
     })
 }
 
@@ -370,8 +370,8 @@ extern "C" fn halocline_narrowed(
 extern "C" fn halocline_explain(
     halo: Handle<HaloExchange>,
     table: OutArray<'_, c_char>,
-    room: Capacity,
+    capacity: Capacity,
     length: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store_text(&halo.pin()?.explain(), (table, room), length))
+    call(|| store_text(&halo.pin()?.explain(), (table, capacity), length))
 }

@@ -134,7 +134,7 @@ extern "C" fn halocline_field_describe(
     field: Handle<Field>,
     extents: OutArray<'_, usize>,
     strides: OutArray<'_, isize>,
-    room: Capacity,
+    capacity: Capacity,
     dimensions: OutPtr<'_, usize>,
     element: OutPtr<'_, i32>,
 ) -> Status {
@@ -142,8 +142,8 @@ extern "C" fn halocline_field_describe(
         let field = field.pin()?;
         let layout = field.layout();
         let out = element.optional("element")?;
-        store(layout.extents(), (extents, room), dimensions, "extents")?;
-        store(layout.strides(), (strides, room), dimensions, "strides")?;
+        store(layout.extents(), (extents, capacity), dimensions, "extents")?;
+        store(layout.strides(), (strides, capacity), dimensions, "strides")?;
         out.set(i32::from(layout.element().code()));
         Ok(())
     })

@@ -219,10 +219,10 @@ extern "C" fn halocline_partition_elements(
 extern "C" fn halocline_partition_owners(
     partition: Handle<Partition>,
     owners: OutArray<'_, usize>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store(partition.pin()?.owners(), (owners, room), count, "owners"))
+    call(|| store(partition.pin()?.owners(), (owners, capacity), count, "owners"))
 }
 
 /// The domains of a part of a mesh.
@@ -278,7 +278,7 @@ extern "C" fn halocline_mesh_ids(
     halos: Handle<Halos>,
     kind: i32,
     ids: OutArray<'_, u64>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
     owned: OutPtr<'_, usize>,
 ) -> Status {
@@ -286,7 +286,7 @@ extern "C" fn halocline_mesh_ids(
         let halos = halos.pin()?;
         let (domain, own) = halos.domain(kind)?;
         let out = owned.optional("owned")?;
-        store(domain.cells(), (ids, room), count, "ids")?;
+        store(domain.cells(), (ids, capacity), count, "ids")?;
         out.set(own);
         Ok(())
     })
@@ -297,10 +297,10 @@ extern "C" fn halocline_mesh_ids(
 extern "C" fn halocline_mesh_connectivity(
     halos: Handle<Halos>,
     vertices: OutArray<'_, u32>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store(halos.pin()?.connectivity.connectivity(), (vertices, room), count, "vertices"))
+    call(|| store(halos.pin()?.connectivity.connectivity(), (vertices, capacity), count, "vertices"))
 }
 
 /// Where the vertices of each local element begin in the connectivity.
@@ -308,7 +308,7 @@ extern "C" fn halocline_mesh_connectivity(
 extern "C" fn halocline_mesh_offsets(
     halos: Handle<Halos>,
     offsets: OutArray<'_, usize>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
@@ -319,7 +319,7 @@ extern "C" fn halocline_mesh_offsets(
             Some(*end)
         });
         let all: Vec<usize> = std::iter::once(0).chain(ends).collect();
-        store(&all, (offsets, room), count, "offsets")
+        store(&all, (offsets, capacity), count, "offsets")
     })
 }
 
@@ -328,10 +328,10 @@ extern "C" fn halocline_mesh_offsets(
 extern "C" fn halocline_mesh_edges(
     halos: Handle<Halos>,
     ends: OutArray<'_, [u32; 2]>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store(halos.pin()?.edges()?.vertices(), (ends, room), count, "ends"))
+    call(|| store(halos.pin()?.edges()?.vertices(), (ends, capacity), count, "ends"))
 }
 
 /// The numbers of vertices and elements.

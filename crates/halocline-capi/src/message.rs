@@ -42,12 +42,12 @@ impl From<LinkInfo> for LinkOfRank {
 extern "C" fn halocline_links(
     halo: Handle<HaloExchange>,
     links: OutArray<'_, LinkOfRank>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
         let all: Vec<LinkOfRank> = halo.pin()?.links().map(LinkOfRank::from).collect();
-        store(&all, (links, room), count, "links")
+        store(&all, (links, capacity), count, "links")
     })
 }
 

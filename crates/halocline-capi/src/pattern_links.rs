@@ -141,8 +141,8 @@ extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: O
 extern "C" fn halocline_pattern_links_explain(
     links: Handle<Links>,
     table: OutArray<'_, c_char>,
-    room: Capacity,
+    capacity: Capacity,
     length: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store_text(&links.pin()?.links.explain(), (table, room), length))
+    call(|| store_text(&links.pin()?.links.explain(), (table, capacity), length))
 }

@@ -43,8 +43,8 @@ pub(crate) struct OutPtr<'a, T>(*mut T, PhantomData<&'a mut T>);
 #[repr(transparent)]
 pub(crate) struct OutArray<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-/// The parameter `room` of an exported function: the number of elements that each of its [`OutArray`]s has room for. Only C makes one,
-/// and a function has one at most.
+/// The parameter `capacity` of an exported function: the number of elements that fit into each of its [`OutArray`]s. Only C makes
+/// one, and a function has one at most.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Capacity(usize);
@@ -52,7 +52,7 @@ pub(crate) struct Capacity(usize);
 /// Where a call stores a result: an address that was checked, or nowhere.
 pub(crate) struct CheckedOut<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
 
-/// Where a call stores an array of results: an address that was checked, with room for `count` elements.
+/// Where a call stores an array of results: a checked address, behind which `count` elements fit.
 pub(crate) struct CheckedArray<'a, T> {
     first: NonNull<T>,
     count: usize,
@@ -181,7 +181,7 @@ pub(crate) fn checked_array<'a, T>(
     }
     if capacity.0 < needed {
         return Err(Refusal::argument(format!(
-            "{name} has room for {} elements, {needed} are needed; pass NULL to learn the number",
+            "{name} has a capacity of {} elements, {needed} are needed; pass NULL to learn the number",
             capacity.0
         )));
     }

@@ -134,10 +134,10 @@ unsafe extern "C" fn halocline_sparse_on_completion(
 extern "C" fn halocline_sparse_sources(
     sparse: Handle<Sparse>,
     sources: OutArray<'_, usize>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store(sparse.pin()?.operation.sources(), (sources, room), count, "sources"))
+    call(|| store(sparse.pin()?.operation.sources(), (sources, capacity), count, "sources"))
 }
 
 /// The packets of a source.
@@ -146,7 +146,7 @@ extern "C" fn halocline_sparse_extract(
     sparse: Handle<Sparse>,
     source: usize,
     packets: OutArray<'_, Handle<Packet>>,
-    room: Capacity,
+    capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
@@ -157,7 +157,7 @@ extern "C" fn halocline_sparse_extract(
             Entry::Vacant(unknown) => unknown.insert(sparse.operation.extract(source).map_err(of_sparse)?),
         };
         // The packets stay if an argument is refused, or if the call stores only their number.
-        if let Some(array) = checked_array(of_source.len(), (packets, room), count, "packets")? {
+        if let Some(array) = checked_array(of_source.len(), (packets, capacity), count, "packets")? {
             let handles = std::mem::take(of_source).into_iter().map(Handle::new);
             let handles = handles.collect::<Result<Vec<_>, _>>()?;
             array.set(&handles);

@@ -82,7 +82,7 @@ halocline_status halocline_comm_barrier(halocline_comm comm);
 /* Copies `bytes` bytes at `data` of rank `root` to `data` of all ranks. All ranks pass the same `root` and `bytes`. Collective. */
 halocline_status halocline_comm_broadcast(halocline_comm comm, size_t root, void *data, size_t bytes);
 
-/* Copies the `bytes` bytes at `data` of every rank to `gathered` of all ranks, in the order of ranks: `gathered` has room for
+/* Copies the `bytes` bytes at `data` of every rank to `gathered` of all ranks, in the order of ranks: `gathered` holds
  * `bytes` times the number of ranks. All ranks pass the same `bytes`. Collective. */
 halocline_status halocline_comm_all_gather(halocline_comm comm, const void *data, size_t bytes, void *gathered);
 

@@ -99,8 +99,8 @@ halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int3
                                   halocline_pending *pending);
 
 /* Stores how many halo cells, of all ranks, copy each cell of field `field` of the first set: in C order, with the shape of its domain;
- * 0 for halo cells. `degree` has room for `room` numbers, or is NULL: then only their number is stored in `count`. */
-halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, uint32_t *degree, size_t room, size_t *count);
+ * 0 for halo cells. `degree` holds `capacity` numbers, or is NULL: then only their number is stored in `count`. */
+halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, uint32_t *degree, size_t capacity, size_t *count);
 
 /* Begins an exchange of set `set` after all earlier work of `stream_count` streams; NULL: those of the bind. The host does not wait for
  * it: the call blocks only while dropped GPU memory is freed, or while CUDA's queue is full. Give every stream whose work writes owned
@@ -133,7 +133,7 @@ halocline_status halocline_narrowed(halocline_halo_exchange halo, const haloclin
                                     halocline_halo_exchange *narrowed);
 
 /* Stores a table of this rank's links: peer, path, bytes, and the reason against a faster path. `length` counts the closing zero. */
-halocline_status halocline_explain(halocline_halo_exchange halo, char *table, size_t room, size_t *length);
+halocline_status halocline_explain(halocline_halo_exchange halo, char *table, size_t capacity, size_t *length);
 
 /* Frees a bound exchange. An exchange in flight completes in the background; memory is held until then. Its pending exchanges become
  * invalid. */

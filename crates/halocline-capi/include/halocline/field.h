@@ -109,9 +109,9 @@ halocline_status halocline_field_on_domain(halocline_field field, uint64_t numbe
  * it is bound to are freed. */
 halocline_status halocline_field_base(halocline_field field, void **base);
 
-/* Stores extents, byte strides, number of dimensions and element type of a field. `extents` and `strides` have room for `room`
- * elements each; each pointer but `dimensions` may be NULL. */
-halocline_status halocline_field_describe(halocline_field field, size_t *extents, ptrdiff_t *strides, size_t room,
+/* Stores extents, byte strides, number of dimensions and element type of a field. `extents` and `strides` hold `capacity` elements
+ * each; each pointer but `dimensions` may be NULL. */
+halocline_status halocline_field_describe(halocline_field field, size_t *extents, ptrdiff_t *strides, size_t capacity,
                                           size_t *dimensions, int32_t *element);
 
 /* Frees a field. Memory that an exchange needs is held until it is complete. */

@@ -50,10 +50,10 @@ halocline_status halocline_pattern_unstructured(halocline_comm comm, const haloc
                                                 halocline_pattern *pattern);
 
 /* Stores the global ids of the cells of this rank's domain `index`, in local order. None of a regular domain. */
-halocline_status halocline_domain_ids(halocline_pattern pattern, size_t index, uint64_t *ids, size_t room, size_t *count);
+halocline_status halocline_domain_ids(halocline_pattern pattern, size_t index, uint64_t *ids, size_t capacity, size_t *count);
 
 /* Stores the local indices of the owned cells of this rank's domain `index`, ascending. None of a regular domain. */
-halocline_status halocline_domain_owned(halocline_pattern pattern, size_t index, size_t *indices, size_t room, size_t *count);
+halocline_status halocline_domain_owned(halocline_pattern pattern, size_t index, size_t *indices, size_t capacity, size_t *count);
 
 /* A mesh: the vertices of each element. */
 typedef struct halocline_mesh {
@@ -112,7 +112,7 @@ halocline_status halocline_partition_elements(halocline_mesh mesh, size_t common
                                               halocline_partition *partition);
 
 /* Stores the rank of each cell. */
-halocline_status halocline_partition_owners(halocline_partition partition, size_t *owners, size_t room, size_t *count);
+halocline_status halocline_partition_owners(halocline_partition partition, size_t *owners, size_t capacity, size_t *count);
 
 /* What two neighbouring elements share. */
 enum {
@@ -142,18 +142,18 @@ halocline_status halocline_pattern_mesh(halocline_comm comm, halocline_mesh_halo
 
 /* Stores the global ids of the local elements, vertices or edges, in local order, and in `owned` (may be NULL) how many are owned: they
  * come first. An edge has the number 2^32 times the lower of its vertices' numbers plus the higher one. */
-halocline_status halocline_mesh_ids(halocline_mesh_halos halos, int32_t kind, uint64_t *ids, size_t room, size_t *count,
+halocline_status halocline_mesh_ids(halocline_mesh_halos halos, int32_t kind, uint64_t *ids, size_t capacity, size_t *count,
                                     size_t *owned);
 
 /* Stores the local vertices of each local element, one element after the other. */
-halocline_status halocline_mesh_connectivity(halocline_mesh_halos halos, uint32_t *vertices, size_t room, size_t *count);
+halocline_status halocline_mesh_connectivity(halocline_mesh_halos halos, uint32_t *vertices, size_t capacity, size_t *count);
 
 /* Stores where the vertices of each local element begin in halocline_mesh_connectivity: one element more than there are elements. */
-halocline_status halocline_mesh_offsets(halocline_mesh_halos halos, size_t *offsets, size_t room, size_t *count);
+halocline_status halocline_mesh_offsets(halocline_mesh_halos halos, size_t *offsets, size_t capacity, size_t *count);
 
-/* Stores the two local vertices at the ends of each local edge, the one with the lower global number first. `room` and `count`
+/* Stores the two local vertices at the ends of each local edge, the one with the lower global number first. `capacity` and `count`
  * count edges. */
-halocline_status halocline_mesh_edges(halocline_mesh_halos halos, uint32_t (*ends)[2], size_t room, size_t *count);
+halocline_status halocline_mesh_edges(halocline_mesh_halos halos, uint32_t (*ends)[2], size_t capacity, size_t *count);
 
 /* Frees a mesh. */
 halocline_status halocline_mesh_free(halocline_mesh *mesh);

@@ -32,7 +32,7 @@ enum {
 };
 
 /* Stores the links of this rank; between two ranks, host and GPU fields have links of their own. */
-halocline_status halocline_links(halocline_halo_exchange halo, halocline_link *links, size_t room, size_t *count);
+halocline_status halocline_links(halocline_halo_exchange halo, halocline_link *links, size_t capacity, size_t *count);
 
 /* Stores the bytes of the message that an exchange sends to a peer, or receives from it. Local. */
 halocline_status halocline_message_bytes(halocline_halo_exchange halo, size_t peer, int32_t direction, size_t *bytes);
@@ -86,7 +86,7 @@ halocline_status halocline_pattern_links_schedule(halocline_pattern_links links,
 halocline_status halocline_pattern_links_reclaim(halocline_pattern_links links, int32_t *reclaimed);
 
 /* As halocline_explain. */
-halocline_status halocline_pattern_links_explain(halocline_pattern_links links, char *table, size_t room, size_t *length);
+halocline_status halocline_pattern_links_explain(halocline_pattern_links links, char *table, size_t capacity, size_t *length);
 
 /* Frees links. An exchange in flight completes in the background. Its pending exchanges become invalid. */
 halocline_status halocline_pattern_links_free(halocline_pattern_links *links);

@@ -82,10 +82,10 @@ halocline_status halocline_domain_interior(halocline_pattern pattern, size_t ind
 
 /* Stores the owned cells that are not of the interior, in disjoint boxes: at most two for each axis. */
 halocline_status halocline_domain_boundary(halocline_pattern pattern, size_t index, size_t width, halocline_box *boxes,
-                                           size_t room, size_t *count);
+                                           size_t capacity, size_t *count);
 
 /* Stores the halo cells in disjoint boxes: at most two for each axis. */
-halocline_status halocline_domain_halo(halocline_pattern pattern, size_t index, halocline_box *boxes, size_t room,
+halocline_status halocline_domain_halo(halocline_pattern pattern, size_t index, halocline_box *boxes, size_t capacity,
                                        size_t *count);
 
 /* Stores the global coordinates of a local index, an element for each axis. Those of halo cells beyond a periodic border are

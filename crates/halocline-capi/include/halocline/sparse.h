@@ -41,10 +41,10 @@ halocline_status halocline_sparse_is_complete(halocline_sparse sparse, int32_t *
 halocline_status halocline_sparse_on_completion(halocline_sparse sparse, halocline_done done, void *context);
 
 /* Stores the ranks that send to this one, ascending. */
-halocline_status halocline_sparse_sources(halocline_sparse sparse, size_t *sources, size_t room, size_t *count);
+halocline_status halocline_sparse_sources(halocline_sparse sparse, size_t *sources, size_t capacity, size_t *count);
 
 /* Stores the packets of a source, in the order of their insertion there, once the operation is complete. They are given once; free each. */
-halocline_status halocline_sparse_extract(halocline_sparse sparse, size_t source, halocline_received *packets, size_t room,
+halocline_status halocline_sparse_extract(halocline_sparse sparse, size_t source, halocline_received *packets, size_t capacity,
                                           size_t *count);
 
 /* Frees the operation. If this rank has not finished, the other ranks get HALOCLINE_ERROR_FAILED. Does not block. */

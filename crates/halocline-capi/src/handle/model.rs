@@ -39,7 +39,7 @@ fn reads(pin: Option<Pin<'_, Object>>) -> bool {
 fn an_object_is_dropped_once_and_after_every_use() {
     loom::model(|| {
         let (table, drops) = (Arc::new(Table::new()), Arc::new(AtomicUsize::new(0)));
-        let handle = table.insert(1, object(&drops)).expect("room");
+        let handle = table.insert(1, object(&drops)).expect("a free slot");
         let users: Vec<_> = (0..2)
             .map(|_| {
                 let table = Arc::clone(&table);
@@ -59,7 +59,7 @@ fn an_object_is_dropped_once_and_after_every_use() {
 fn of_two_threads_that_free_a_handle_one_succeeds() {
     loom::model(|| {
         let (table, drops) = (Arc::new(Table::new()), Arc::new(AtomicUsize::new(0)));
-        let handle = table.insert(1, object(&drops)).expect("room");
+        let handle = table.insert(1, object(&drops)).expect("a free slot");
         let other = {
             let table = Arc::clone(&table);
             thread::spawn(move || table.remove(handle))
@@ -74,13 +74,13 @@ fn of_two_threads_that_free_a_handle_one_succeeds() {
 fn a_stale_handle_is_refused_while_its_slot_gets_another_object() {
     loom::model(|| {
         let (table, drops) = (Arc::new(Table::new()), Arc::new(AtomicUsize::new(0)));
-        let stale = table.insert(1, object(&drops)).expect("room");
+        let stale = table.insert(1, object(&drops)).expect("a free slot");
         assert!(table.remove(stale));
         let other = {
             let table = Arc::clone(&table);
             thread::spawn(move || assert!(!reads(table.pin(stale)) && !table.remove(stale)))
         };
-        let fresh = table.insert(1, object(&drops)).expect("room");
+        let fresh = table.insert(1, object(&drops)).expect("a free slot");
         other.join().expect("no panic");
         assert!(reads(table.pin(fresh)));
         assert_eq!(drops.load(Ordering::Relaxed), 1);
@@ -93,7 +93,7 @@ fn a_handle_that_is_passed_on_without_order_names_a_whole_object() {
         let (table, drops) = (Arc::new(Table::new()), Arc::new(AtomicUsize::new(0)));
         let passed = Arc::new(AtomicU64::new(0));
         // Makes the slots: loom does not know that the `OnceLock` which has them orders their making.
-        table.insert(1, object(&drops)).expect("room");
+        table.insert(1, object(&drops)).expect("a free slot");
         let other = {
             let (table, passed) = (Arc::clone(&table), Arc::clone(&passed));
             thread::spawn(move || {
@@ -102,7 +102,7 @@ fn a_handle_that_is_passed_on_without_order_names_a_whole_object() {
                 handle != 0 && reads(table.pin(handle))
             })
         };
-        passed.store(table.insert(1, object(&drops)).expect("room"), Ordering::Relaxed);
+        passed.store(table.insert(1, object(&drops)).expect("a free slot"), Ordering::Relaxed);
         other.join().expect("no panic");
     });
 }

@@ -164,7 +164,7 @@ static void two_sets(halocline_comm comm, halocline_pattern pattern, const haloc
   char *table = malloc(length);
   OK(halocline_explain(halo, table, length, &length));
   TRUE(strlen(table) + 1 == length && strstr(table, "rank") != NULL);
-  REFUSED(HALOCLINE_ERROR_ARGUMENT, "room for 1", halocline_explain(halo, table, 1, &length));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "capacity of 1", halocline_explain(halo, table, 1, &length));
   free(table);
 
   halocline_halo none = HALOCLINE_HALO_INIT;

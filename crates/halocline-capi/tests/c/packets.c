@@ -158,7 +158,7 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
     halocline_received packets[2];
     OK(halocline_sparse_extract(operation, last, NULL, 0, &number));
     TRUE(number == 2);
-    REFUSED(HALOCLINE_ERROR_ARGUMENT, "room for 1", halocline_sparse_extract(operation, last, packets, 1, &number));
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "capacity of 1", halocline_sparse_extract(operation, last, packets, 1, &number));
     /* A refused call leaves the packets for the next one. */
     halocline_received *misaligned = (halocline_received *)((char *)packets + 1);
     REFUSED(HALOCLINE_ERROR_ARGUMENT, "count is NULL", halocline_sparse_extract(operation, last, packets, 2, NULL));

@@ -166,13 +166,13 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
   }
   // A table of the links.
   std::string explain() const {
-    return detail::text([&](char *text, std::size_t room, std::size_t *length) {
-      return halocline_explain(get(), text, room, length);
+    return detail::text([&](char *text, std::size_t capacity, std::size_t *length) {
+      return halocline_explain(get(), text, capacity, length);
     });
   }
   std::vector<halocline_link> links() const {
-    return detail::stored<halocline_link>([&](halocline_link *links, std::size_t room, std::size_t *count) {
-      return halocline_links(get(), links, room, count);
+    return detail::stored<halocline_link>([&](halocline_link *links, std::size_t capacity, std::size_t *count) {
+      return halocline_links(get(), links, capacity, count);
     });
   }
   // Bytes of the message to (HALOCLINE_SEND) or from (HALOCLINE_RECEIVE) a peer.

@@ -90,13 +90,13 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
   }
   // The other owned cells.
   std::vector<box> boundary(std::size_t width, std::size_t index = 0) const {
-    return detail::stored<box>([&](box *boxes, std::size_t room, std::size_t *count) {
-      return halocline_domain_boundary(get(), index, width, boxes, room, count);
+    return detail::stored<box>([&](box *boxes, std::size_t capacity, std::size_t *count) {
+      return halocline_domain_boundary(get(), index, width, boxes, capacity, count);
     });
   }
   std::vector<box> halo_cells(std::size_t index = 0) const {
-    return detail::stored<box>([&](box *boxes, std::size_t room, std::size_t *count) {
-      return halocline_domain_halo(get(), index, boxes, room, count);
+    return detail::stored<box>([&](box *boxes, std::size_t capacity, std::size_t *count) {
+      return halocline_domain_halo(get(), index, boxes, capacity, count);
     });
   }
   // The global coordinates of a local index.
@@ -113,14 +113,14 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
   }
   // The global ids of the cells of an unstructured domain, in local order.
   std::vector<std::uint64_t> ids(std::size_t index = 0) const {
-    return detail::stored<std::uint64_t>([&](std::uint64_t *ids, std::size_t room, std::size_t *count) {
-      return halocline_domain_ids(get(), index, ids, room, count);
+    return detail::stored<std::uint64_t>([&](std::uint64_t *ids, std::size_t capacity, std::size_t *count) {
+      return halocline_domain_ids(get(), index, ids, capacity, count);
     });
   }
   // The local indices of the owned cells of an unstructured domain.
   std::vector<std::size_t> owned(std::size_t index = 0) const {
-    return detail::stored<std::size_t>([&](std::size_t *indices, std::size_t room, std::size_t *count) {
-      return halocline_domain_owned(get(), index, indices, room, count);
+    return detail::stored<std::size_t>([&](std::size_t *indices, std::size_t capacity, std::size_t *count) {
+      return halocline_domain_owned(get(), index, indices, capacity, count);
     });
   }
   // The pattern of a narrower halo. Collective.

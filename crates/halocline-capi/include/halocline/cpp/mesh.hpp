@@ -23,8 +23,8 @@ class partition : public owner<halocline_partition, halocline_partition_free> {
     return partition(handle);
   }
   std::vector<std::size_t> owners() const {
-    return detail::stored<std::size_t>([&](std::size_t *owners, std::size_t room, std::size_t *count) {
-      return halocline_partition_owners(get(), owners, room, count);
+    return detail::stored<std::size_t>([&](std::size_t *owners, std::size_t capacity, std::size_t *count) {
+      return halocline_partition_owners(get(), owners, capacity, count);
     });
   }
 };
@@ -85,8 +85,8 @@ class mesh_halos : public owner<halocline_mesh_halos, halocline_mesh_halos_free>
   }
   // The global ids of the local cells, owned ones first.
   std::vector<std::uint64_t> ids(cell_kind kind) const {
-    return detail::stored<std::uint64_t>([&](std::uint64_t *ids, std::size_t room, std::size_t *count) {
-      return halocline_mesh_ids(get(), static_cast<std::int32_t>(kind), ids, room, count, nullptr);
+    return detail::stored<std::uint64_t>([&](std::uint64_t *ids, std::size_t capacity, std::size_t *count) {
+      return halocline_mesh_ids(get(), static_cast<std::int32_t>(kind), ids, capacity, count, nullptr);
     });
   }
   // The number of owned cells.
@@ -97,8 +97,8 @@ class mesh_halos : public owner<halocline_mesh_halos, halocline_mesh_halos_free>
   }
   // The local vertices of the local elements.
   std::vector<std::uint32_t> connectivity() const {
-    return detail::stored<std::uint32_t>([&](std::uint32_t *vertices, std::size_t room, std::size_t *count) {
-      return halocline_mesh_connectivity(get(), vertices, room, count);
+    return detail::stored<std::uint32_t>([&](std::uint32_t *vertices, std::size_t capacity, std::size_t *count) {
+      return halocline_mesh_connectivity(get(), vertices, capacity, count);
     });
   }
 };

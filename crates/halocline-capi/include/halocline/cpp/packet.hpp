@@ -148,15 +148,15 @@ class sparse_alltoall : public owner<halocline_sparse, halocline_sparse_free> {
   }
   void finish_and_wait() const { check(halocline_sparse_finish_and_wait(get())); }
   std::vector<std::size_t> sources() const {
-    return detail::stored<std::size_t>([&](std::size_t *sources, std::size_t room, std::size_t *count) {
-      return halocline_sparse_sources(get(), sources, room, count);
+    return detail::stored<std::size_t>([&](std::size_t *sources, std::size_t capacity, std::size_t *count) {
+      return halocline_sparse_sources(get(), sources, capacity, count);
     });
   }
   // The packets of a source; they are given once.
   std::vector<received> extract(std::size_t source) const {
     const auto handles =
-        detail::stored<halocline_received>([&](halocline_received *packets, std::size_t room, std::size_t *count) {
-          return halocline_sparse_extract(get(), source, packets, room, count);
+        detail::stored<halocline_received>([&](halocline_received *packets, std::size_t capacity, std::size_t *count) {
+          return halocline_sparse_extract(get(), source, packets, capacity, count);
         });
     return std::vector<received>(handles.begin(), handles.end());
   }

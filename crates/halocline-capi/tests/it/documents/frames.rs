@@ -76,7 +76,7 @@ implicit none
 type(halocline_mesh) :: mesh
 type(halocline_partition) :: partition
 type(halocline_mesh_halos) :: halos
-integer(c_size_t) :: vertices, triangles, levels, rank, room, count, owned
+integer(c_size_t) :: vertices, triangles, levels, rank, capacity, count, owned
 integer(c_int32_t), allocatable :: corners(:)
 integer(c_int64_t), allocatable :: ids(:)
 contains
