@@ -30,9 +30,9 @@ def _zeros(shape: tuple[int, ...], order: str, skipped: int) -> np.ndarray:
     """A field that begins on a cache line, `skipped` lines after the begin of a page. All contenders have the same
     alignment, so that their rows touch the same number of cache lines."""
     count = int(np.prod(shape))
-    room = np.zeros(count + 2 * PAGE // 8)
-    first = (-room.ctypes.data % PAGE + skipped * CACHE_LINE % PAGE) // 8
-    return room[first : first + count].reshape(shape, order=order)
+    memory = np.zeros(count + 2 * PAGE // 8)
+    first = (-memory.ctypes.data % PAGE + skipped * CACHE_LINE % PAGE) // 8
+    return memory[first : first + count].reshape(shape, order=order)
 
 
 class Local:

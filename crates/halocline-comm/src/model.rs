@@ -173,7 +173,7 @@ fn a_ring_hands_over_each_record_once() {
             thread::spawn(move || {
                 let (cursors, bell, cells, host) = &*shared;
                 let mut sent = 0;
-                while sent < RECORDS && cursors.has_room(sent, 1, CAPACITY) {
+                while sent < RECORDS && cursors.has_space(sent, 1, CAPACITY) {
                     cells[(sent % CAPACITY) as usize].0.with_mut(|cell| {
                         // SAFETY: the receiver has read what was here before.
                         unsafe { *cell = sent + 1 }

@@ -62,8 +62,8 @@ fn all(comm: &Communicator, gpu: &Gpu, how_many: &str) -> Result<()> {
         }
     };
     let cores = std::thread::available_parallelism()?;
-    let (transport, room) = (comm.transport(), comm.link().cores());
-    say(format!("\nstaged, 2 ranks by {transport}, {how_many}, {cores} cores for this rank ({room:?})"));
+    let (transport, placement) = (comm.transport(), comm.link().cores());
+    say(format!("\nstaged, 2 ranks by {transport}, {how_many}, {cores} cores for this rank ({placement:?})"));
     let mut chunks: Vec<usize> = std::env::args().skip(1).filter_map(|mega| mega.parse().ok()).collect();
     if chunks.is_empty() {
         chunks = vec![8, 16, 32, 64];

@@ -71,8 +71,8 @@ impl EventPool {
         let mut idle = self.0.idle();
         idle.made += 1;
         // Reserve space for all events, so that returning one never allocates.
-        let room = idle.made - idle.events.len();
-        idle.events.reserve(room);
+        let missing = idle.made - idle.events.len();
+        idle.events.reserve(missing);
         Ok(Arc::new(Pooled { raw, users: AtomicUsize::new(0) }))
     }
 

@@ -241,7 +241,7 @@ fn likely_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
 
 /// The dimensions with at least these extents and the fewest spare cells, in the order of the array
 /// if possible. If several choices match, the last dimensions.
-pub(crate) fn roomy_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
+pub(crate) fn nearest_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
     let in_order = || {
         // For each prefix of the pattern's axes: spare cells and dimensions of the best choice
         // among the dimensions seen so far.
@@ -284,23 +284,23 @@ mod tests {
     }
 
     #[track_caller]
-    fn roomy(extents: &[usize], needed: &[usize], expected: Option<&[usize]>) {
-        assert_eq!(roomy_axes(extents, needed).as_deref(), expected, "{extents:?} for {needed:?}");
+    fn nearest(extents: &[usize], needed: &[usize], expected: Option<&[usize]>) {
+        assert_eq!(nearest_axes(extents, needed).as_deref(), expected, "{extents:?} for {needed:?}");
     }
 
     #[test]
     fn axes_with_spare_cells_are_those_with_the_fewest() {
-        roomy(&[30, 14, 14], &[12, 12], Some(&[1, 2]));
-        roomy(&[30, 11, 10], &[10, 10], Some(&[1, 2]));
-        roomy(&[14, 14, 30], &[12, 12], Some(&[0, 1]));
-        roomy(&[14, 30, 14], &[12, 12], Some(&[0, 2]));
-        roomy(&[14, 14, 14], &[12, 12], Some(&[1, 2]));
-        roomy(&[12, 11, 3], &[10, 10], Some(&[0, 1]));
-        roomy(&[65, 60], &[51], Some(&[1]));
-        roomy(&[3, 16, 13], &[12, 15], Some(&[2, 1]));
-        roomy(&[usize::MAX, usize::MAX], &[1, 1], Some(&[0, 1]));
-        roomy(&[12, 9], &[10, 10], None);
-        roomy(&[100], &[10, 10], None);
+        nearest(&[30, 14, 14], &[12, 12], Some(&[1, 2]));
+        nearest(&[30, 11, 10], &[10, 10], Some(&[1, 2]));
+        nearest(&[14, 14, 30], &[12, 12], Some(&[0, 1]));
+        nearest(&[14, 30, 14], &[12, 12], Some(&[0, 2]));
+        nearest(&[14, 14, 14], &[12, 12], Some(&[1, 2]));
+        nearest(&[12, 11, 3], &[10, 10], Some(&[0, 1]));
+        nearest(&[65, 60], &[51], Some(&[1]));
+        nearest(&[3, 16, 13], &[12, 15], Some(&[2, 1]));
+        nearest(&[usize::MAX, usize::MAX], &[1, 1], Some(&[0, 1]));
+        nearest(&[12, 9], &[10, 10], None);
+        nearest(&[100], &[10, 10], None);
     }
 
     /// Checks that a domain of `needed` cells refuses the array with the advice `expected`.

@@ -106,7 +106,7 @@ impl Mesh {
     /// owns one of its vertices. [`MeshDomains`] describes the local cells.
     pub fn domains_by_vertex(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
         check_partition(partition, "vertices", self.vertices, rank)?;
-        self.check_room()?;
+        self.check_memory()?;
         let vertex_owners = partition.owners();
         let owner = |corners: &[u32]| corners.iter().map(|&vertex| vertex_owners[vertex as usize]).min();
         // Every element has a vertex.
@@ -119,7 +119,7 @@ impl Mesh {
     /// local cells.
     pub fn domains_by_element(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
         check_partition(partition, "elements", self.elements.len(), rank)?;
-        self.check_room()?;
+        self.check_memory()?;
         let element_owners = partition.owners();
         let mut vertex_owners: Vec<Option<usize>> = vec![None; self.vertices];
         for (corners, &owner) in self.elements.iter().zip(element_owners) {
@@ -188,14 +188,14 @@ impl Mesh {
 
     /// Checks that memory for the derived structures is available: some words for each vertex. There may be
     /// far more vertices than the elements use.
-    fn check_room(&self) -> Result<(), MeshError> {
-        let room = Vec::<[usize; 4]>::new().try_reserve_exact(self.vertices + 1);
-        room.map_err(|_| MeshError::Memory { vertices: self.vertices })
+    fn check_memory(&self) -> Result<(), MeshError> {
+        let reserved = Vec::<[usize; 4]>::new().try_reserve_exact(self.vertices + 1);
+        reserved.map_err(|_| MeshError::Memory { vertices: self.vertices })
     }
 
     /// The elements around each vertex, each element once.
     fn elements_around(&self) -> Result<Elements, MeshError> {
-        self.check_room()?;
+        self.check_memory()?;
         let mut offsets = vec![0; self.vertices + 1];
         let mut last = vec![u32::MAX; self.vertices];
         let mut each = |visit: &mut dyn FnMut(usize, u32)| {

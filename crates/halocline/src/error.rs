@@ -164,7 +164,7 @@ pub enum Error {
     #[error(
         "{fields} fields of a device are given to one exchange, which takes {most} at most; exchange them in several, or bind them"
     )]
-    TooManyGiven {
+    TooManyFields {
         /// Their number.
         fields: usize,
         /// The most there can be.
@@ -267,7 +267,7 @@ pub enum Error {
         "the object has {sets} sets of device fields, narrowed ones included, which is the limit of {limit}; bind an object of the \
          narrowed pattern"
     )]
-    NoRoomForSets {
+    TooManySets {
         /// How many sets the object has.
         sets: usize,
         /// How many sets it can have.

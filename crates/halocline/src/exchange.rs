@@ -223,8 +223,8 @@ impl HaloExchange {
     /// have called it, but not for an exchange in flight. For device fields it makes copy tables, and CUDA may wait for earlier work
     /// of a device: there, all ranks narrow and begin exchanges in the same order.
     ///
-    /// An object of device fields has room for twice as many sets as were bound, and for at least 16. Each call takes as many places as
-    /// this handle has sets, until the object is dropped. Without room it fails with [`Error::NoRoomForSets`].
+    /// An object of device fields can have twice as many sets as were bound, and always 16. Each call adds as many sets as this handle has,
+    /// until the object is dropped. Beyond the limit it fails with [`Error::TooManySets`].
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
         self.narrowed_if(Ok(to))
     }

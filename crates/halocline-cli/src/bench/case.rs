@@ -244,7 +244,7 @@ fn square(n: usize, rank: usize, ranks: usize) -> UnstructuredDomain {
 /// A cache line of memory.
 #[derive(Default)]
 #[repr(align(64))]
-struct Line(#[expect(dead_code, reason = "room")] [AtomicU64; 8]);
+struct Line(#[expect(dead_code, reason = "padding")] [AtomicU64; 8]);
 
 /// Memory of the program's own allocator. It starts on a cache line, as shared memory does, `skipped` lines after the start of a page.
 fn foreign(layout: &Layout, skipped: usize) -> Result<Field, CommandError> {

@@ -92,14 +92,14 @@ fn share(number: f64, [low, high]: [f64; 2]) -> f64 {
     if low < high { (number / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0) } else { 0.5 }
 }
 
-/// A range with room at both ends, also if all numbers are equal.
-fn with_room([low, high]: [f64; 2]) -> [f64; 2] {
-    let room = match high / 2.0 - low / 2.0 {
+/// A range with a margin at both ends, also if all numbers are equal.
+fn with_margin([low, high]: [f64; 2]) -> [f64; 2] {
+    let margin = match high / 2.0 - low / 2.0 {
         half if half > 0.0 => half * 0.1,
         _ if high != 0.0 => high.abs() * 0.05,
         _ => 1.0,
     };
-    [(low - room).max(f64::MIN), (high + room).min(f64::MAX)]
+    [(low - margin).max(f64::MIN), (high + margin).min(f64::MAX)]
 }
 
 /// The picture.
@@ -202,7 +202,7 @@ impl Picture for Plot {
         let [low, high] = all.fold([f64::INFINITY, f64::NEG_INFINITY], ends);
         // Without a finite number an empty chart.
         let [low, high] = if low <= high { [low, high] } else { [0.0, 1.0] };
-        let range = with_room([low, high]);
+        let range = with_margin([low, high]);
         let y = |value: f64| BOTTOM - (share(value, range) * f64::from(BOTTOM - TOP)).round() as i32;
         for Tick { at, text: number } in numbers(range, 6) {
             area.draw(&PathElement::new([(LEFT, y(at)), (RIGHT, y(at))], FAINT.stroke_width(1)))?;
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn small_differences_of_large_numbers_show() {
-        let [low, high] = with_room([1e6 - 1e-3, 1e6 + 1e-3]);
+        let [low, high] = with_margin([1e6 - 1e-3, 1e6 + 1e-3]);
         assert!(share(1e6 - 1e-3, [low, high]) < 0.06 && share(1e6 + 1e-3, [low, high]) > 0.94);
     }
 }

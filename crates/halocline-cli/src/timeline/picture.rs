@@ -108,7 +108,7 @@ impl Picture for Sheet<'_> {
 }
 
 impl Sheet<'_> {
-    /// A span, with its name where there is room.
+    /// A span, with its name where it fits.
     fn bar<B: DrawingBackend>(
         &self,
         area: &Area<B>,
@@ -124,10 +124,10 @@ impl Sheet<'_> {
             area.draw(&Rectangle::new(corners, INK.mix(0.5).stroke_width(1)))?;
         }
         let label = format!("{} {:.0} us", span.name, span.end - span.begin);
-        let room = |label: &&str| right - left > 8 * label.chars().count() as i32;
+        let fits = |label: &&str| right - left > 8 * label.chars().count() as i32;
         // Both, the name, or at least how long it is.
         let labels = [label.as_str(), span.name.as_str(), &label[span.name.len() + 1..]];
-        if let Some(label) = labels.into_iter().find(room) {
+        if let Some(label) = labels.into_iter().find(fits) {
             let size = f64::from(bottom - top).min(13.0);
             text(area, label, ((left + right) / 2, (top + bottom) / 2), size, HPos::Center)?;
         }

@@ -141,7 +141,7 @@ impl<A: Abi> Engine<A> {
             let receive = if kind == Some(Kind::Last) { posted.take(source, bytes) } else { None };
             let mut into = receive.map_or_else(|| Into::Bytes(buffers::take(bytes), bytes), Into::Posted);
             let first = match &mut into {
-                Into::Bytes(room, _) => room.as_mut_ptr(),
+                Into::Bytes(buffer, _) => buffer.as_mut_ptr(),
                 Into::Posted(receive) => receive.first(),
             };
             // SAFETY: the caller promises that MPI is up. `into` has room for `bytes` bytes: `buffers::take` made it,
@@ -233,11 +233,11 @@ impl<A: Abi> Wire for Engine<A> {
                 at += 1;
             } else if let Some(receive) = self.receives.remove(at) {
                 let came = match receive.into {
-                    Into::Bytes(mut room, bytes) => {
-                        // SAFETY: the request is done, so that MPI has written all `bytes` bytes, for which
-                        // `buffers::take` made room.
-                        unsafe { room.set_len(bytes) };
-                        Came::Bytes(room)
+                    Into::Bytes(mut buffer, bytes) => {
+                        // SAFETY: the request is done, so that MPI has written all `bytes` bytes. `buffers::take`
+                        // has reserved them.
+                        unsafe { buffer.set_len(bytes) };
+                        Came::Bytes(buffer)
                     }
                     Into::Posted(receive) => receive.complete(posted).map_or_else(Came::Bytes, Came::InPlace),
                 };

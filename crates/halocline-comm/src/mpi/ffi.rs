@@ -333,19 +333,19 @@ impl<A: Abi> Api<A> {
     ///
     /// # Safety
     /// MPI is up ([`Api`]), and `comm` a communicator of it that has rank `from`. MPI can write `len` bytes at
-    /// `room`, which nothing else uses until the request is done.
+    /// `buffer`, which nothing else uses until the request is done.
     pub(super) unsafe fn receive_of(
         &self,
         comm: A::Handle,
         (from, tag): (usize, c_int),
-        (room, len): (*mut u8, usize),
+        (buffer, len): (*mut u8, usize),
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
         let (byte, count) = (self.handles.byte, len as c_int);
         // SAFETY: the caller promises that MPI is up, that `comm` has rank `from`, and that nothing else uses the `len`
-        // bytes at `room` until the request is done.
+        // bytes at `buffer` until the request is done.
         let code = unsafe {
-            (self.functions.irecv)(room.cast(), count, byte, from as c_int, tag, comm, &mut request)
+            (self.functions.irecv)(buffer.cast(), count, byte, from as c_int, tag, comm, &mut request)
         };
         self.check("MPI_Irecv", code)?;
         Ok(request)
@@ -379,19 +379,20 @@ impl<A: Abi> Api<A> {
     /// Begins to receive a matched message.
     ///
     /// # Safety
-    /// MPI is up ([`Api`]). [`Api::next`] has found the message. MPI can write `matched.bytes` bytes at `room`, which
+    /// MPI is up ([`Api`]). [`Api::next`] has found the message. MPI can write `matched.bytes` bytes at `buffer`, which
     /// nothing else uses until the request is done.
     pub(super) unsafe fn receive(
         &self,
         matched: &mut Matched<A::Handle>,
-        room: *mut u8,
+        buffer: *mut u8,
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
         let (count, byte) = (matched.bytes as c_int, self.handles.byte);
         // SAFETY: the caller promises that MPI is up, that the message was matched and not received yet, and that
-        // nothing else uses the `matched.bytes` bytes at `room` until the request is done.
-        let code =
-            unsafe { (self.functions.imrecv)(room.cast(), count, byte, &mut matched.message, &mut request) };
+        // nothing else uses the `matched.bytes` bytes at `buffer` until the request is done.
+        let code = unsafe {
+            (self.functions.imrecv)(buffer.cast(), count, byte, &mut matched.message, &mut request)
+        };
         self.check("MPI_Imrecv", code)?;
         Ok(request)
     }

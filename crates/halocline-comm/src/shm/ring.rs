@@ -113,7 +113,7 @@ impl Ring {
         let len = payload.len() as u64;
         let record = Record { sequence, operation: tag.operation, round: tag.round, len };
         let Some(extent) = record.extent() else { return false };
-        if !self.head().cursors.has_room(*at, extent, CAPACITY as u64) {
+        if !self.head().cursors.has_space(*at, extent, CAPACITY as u64) {
             return false;
         }
         // SAFETY: a header lies within one line, so that it does not reach beyond the ring, aligned. The sender alone writes to

@@ -287,7 +287,7 @@ fn refused<R: Rig>(comm: &Stage<'_>) -> Outcome {
     steps(comm, &mut fields, &links, &stream, 1)?;
     let field = fields.fields()[0].1.clone();
     match links.schedule_exchange(&vec![(&pattern, &field); 65], &[&stream]) {
-        Err(Error::TooManyGiven { fields: 65, most: 64 }) => {}
+        Err(Error::TooManyFields { fields: 65, most: 64 }) => {}
         result => fail!("65 fields: {result:?}"),
     }
     match links.schedule_exchange(&[(&other, &field)], &[&stream]) {

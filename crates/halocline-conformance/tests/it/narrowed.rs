@@ -111,7 +111,7 @@ fn an_object_holds_a_limited_number_of_sets() {
             }
         };
         match refused {
-            Error::NoRoomForSets { sets: 16, limit: 16 } if narrow.len() == 15 => {}
+            Error::TooManySets { sets: 16, limit: 16 } if narrow.len() == 15 => {}
             other => fail!("after {} narrowed objects: {other}", narrow.len()),
         }
         for (step, halo) in (1..).zip([&line.wide, &narrow[14], &narrow[0], &line.wide]) {

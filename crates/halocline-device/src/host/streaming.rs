@@ -52,7 +52,7 @@ unsafe fn stream_loop(
     let mut left = outer.count;
     // A loop over empty blocks has steps without bytes.
     while left > 0 && bytes > 0 {
-        let fit = (out.room(bytes) / bytes).min(left);
+        let fit = (out.free_bytes(bytes) / bytes).min(left);
         // SAFETY: these bytes are part of an operation that the caller of `pack_streaming` vouches for.
         unsafe {
             if fit > 0 {
@@ -75,10 +75,10 @@ unsafe fn stream_cells(cells: &Indexed, block: usize, from: *const u8, out: &mut
         && bytes > 0
     {
         let (each, source, target) = loop_of(first, cells);
-        let room = out.room(each.count * bytes) / bytes;
+        let most = out.free_bytes(each.count * bytes) / bytes;
         let (mut fit, mut count) = (0, 0);
         while let Some(run) = runs.get(fit)
-            && count + run.len as usize <= room
+            && count + run.len as usize <= most
         {
             count += run.len as usize;
             fit += 1;
@@ -120,7 +120,7 @@ impl Streamer {
     }
 
     /// Free bytes in the stage: at least `wanted`, or nearly the whole stage if that is less.
-    fn room(&mut self, wanted: usize) -> usize {
+    fn free_bytes(&mut self, wanted: usize) -> usize {
         if STAGE - self.filled < wanted {
             // SAFETY: the caller of `new` promised that `out` is aligned and has room for all that was put.
             unsafe { self.write_lines() };
@@ -131,7 +131,7 @@ impl Streamer {
     /// Appends `bytes` bytes, which `write` writes to the address passed.
     ///
     /// # Safety
-    /// `write` must write all of them; [`Self::room`] must have returned at least as many.
+    /// `write` must write all of them; [`Self::free_bytes`] must have returned at least as many.
     unsafe fn append(&mut self, bytes: usize, write: impl FnOnce(*mut u8)) {
         write(self.end());
         self.filled += bytes;

@@ -83,7 +83,7 @@ impl SimDriver {
     fn give<'a>(&'a self, mut call: Call<'a>, stream: usize, op: Op) -> Result<Call<'a>, DeviceError> {
         let Some(op) = call.state.captured(stream, op) else { return Ok(call) };
         if call.state.streams[stream].len() >= call.state.options.depth {
-            call.state = self.world.wait(call.state, call.me, Waits::Room(stream));
+            call.state = self.world.wait(call.state, call.me, Waits::Slot(stream));
             call.state.check(self.device)?;
         }
         let host = call.state.threads[call.me].actor;

@@ -90,7 +90,7 @@ pub(super) enum Waits {
     /// All work of a stream.
     Idle(usize),
     /// A free slot in a stream.
-    Room(usize),
+    Slot(usize),
     /// The end of a thread.
     End(usize),
     /// The end of all work of streams on working devices, and of all threads except those parked forever.
@@ -310,7 +310,7 @@ impl State {
             Waits::Left => false,
             Waits::Word(_, until) => until.is_some_and(|until| until <= self.now),
             Waits::Idle(stream) => self.streams[stream].is_idle() || self.lost(stream),
-            Waits::Room(stream) => self.streams[stream].len() < self.options.depth || self.lost(stream),
+            Waits::Slot(stream) => self.streams[stream].len() < self.options.depth || self.lost(stream),
             Waits::End(thread) => self.threads[thread].waits == Waits::Left,
             Waits::Quiet => {
                 let over =
@@ -422,7 +422,7 @@ impl State {
                 Waits::Word(_, None) => "is parked".to_owned(),
                 Waits::Word(_, Some(until)) => format!("is parked for {} ns", until.saturating_sub(self.now)),
                 Waits::Idle(stream) => format!("waits for {}", self.name_of(stream)),
-                Waits::Room(stream) => format!("waits for room in {}", self.name_of(stream)),
+                Waits::Slot(stream) => format!("waits for a free slot in {}", self.name_of(stream)),
                 Waits::End(other) => format!("waits for the end of thread {}", self.threads[other].name),
                 Waits::Quiet => "waits for all streams".to_owned(),
             };

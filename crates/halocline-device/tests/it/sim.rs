@@ -182,7 +182,7 @@ fn a_full_stream_blocks_the_host_until_a_slot_is_free() {
         while world.launch(&one, Kernel::new("work")).is_ok() {}
     });
     let reports = found.expect("stuck").run.reports;
-    assert!(reports.iter().any(|r| r.to_string().contains("waits for room in stream")), "{reports:?}");
+    assert!(reports.iter().any(|r| r.to_string().contains("waits for a free slot in stream")), "{reports:?}");
 }
 
 #[test]

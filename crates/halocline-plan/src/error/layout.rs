@@ -1,7 +1,7 @@
 //! Errors of layouts.
 
 use crate::NamedElement;
-use crate::layout::roomy_axes;
+use crate::layout::nearest_axes;
 use std::ops::Range;
 
 /// An invalid layout, or a layout that does not fit its pattern.
@@ -154,9 +154,10 @@ fn remedy(extents: &[usize], needed: &[usize], named: Option<&[usize]>, guess: O
     let first: Vec<usize> = (0..needed.len()).collect();
     // Where a later dimension can be meant, padding alone may overwrite owned cells.
     let without = |dim: usize| [&extents[..dim], &extents[dim + 1..]].concat();
-    let is_first =
-        |dims: &[usize]| dims == first && dims.iter().all(|&dim| roomy_axes(&without(dim), needed).is_none());
-    text + &match roomy_axes(extents, needed) {
+    let is_first = |dims: &[usize]| {
+        dims == first && dims.iter().all(|&dim| nearest_axes(&without(dim), needed).is_none())
+    };
+    text + &match nearest_axes(extents, needed) {
         Some(dims) if is_first(&dims) => format!(
             "no axes fit; for spare cells along {} pass `padded()` if all are at the high sides, otherwise {origin}",
             axes(&first)

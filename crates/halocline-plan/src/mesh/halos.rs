@@ -135,7 +135,7 @@ impl<'a> MeshHalos<'a> {
         shared: Shared,
     ) -> Result<Self, MeshError> {
         let mesh = source.mesh;
-        mesh.check_room()?;
+        mesh.check_memory()?;
         let too_many = MeshError::TooLarge { what: "parts", count: partition.ranks() };
         u32::try_from(partition.ranks()).map_err(|_| too_many)?;
         let owners: Vec<u32> = partition.owners().iter().map(|&owner| owner as u32).collect();

@@ -94,7 +94,7 @@ proptest! {
         size in 1..9u16,
     ) {
         let element = ElementType::Opaque(size);
-        let extents: Vec<usize> = axes.iter().map(|(count, room, low)| count + room + *low as usize + 1).collect();
+        let extents: Vec<usize> = axes.iter().map(|(count, spare, low)| count + spare + *low as usize + 1).collect();
         let count: Vec<usize> = axes.iter().map(|axis| axis.0).collect();
         let low: Vec<i64> = axes.iter().map(|axis| axis.2).collect();
         let (sender, receiver) =

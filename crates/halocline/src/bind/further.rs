@@ -20,7 +20,7 @@ pub(super) struct Further {
 pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further, Error> {
     let (there, max_sets) = (scheduled.sets.len(), scheduled.sets.max_sets());
     if there + sets.len() > max_sets {
-        return Err(Error::NoRoomForSets { sets: there, limit: max_sets });
+        return Err(Error::TooManySets { sets: there, limit: max_sets });
     }
     let of_stage = |stage: &Stage| -> Vec<Staged> {
         sets.iter().map(|set| staged(set, &scheduled.links[stage.link], &scheduled.links)).collect()

@@ -127,7 +127,7 @@ impl OnDevice {
     /// Refuses fields of other patterns and of other devices, and more than a launch can take.
     fn check(&self, fields: &[(&Pattern, &Field)]) -> Result<(), Error> {
         if fields.len() > Base::MOST {
-            return Err(Error::TooManyGiven { fields: fields.len(), most: Base::MOST });
+            return Err(Error::TooManyFields { fields: fields.len(), most: Base::MOST });
         }
         for (field, (pattern, given)) in fields.iter().enumerate() {
             if !self.patterns.contains(&pattern.id()) {

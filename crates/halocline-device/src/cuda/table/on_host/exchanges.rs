@@ -25,7 +25,7 @@ impl Face {
         Self { rows, bytes, steps, begins }
     }
 
-    fn room(&self, end: usize) -> usize {
+    fn arena_bytes(&self, end: usize) -> usize {
         self.begins[end] + self.steps[end] * self.rows + 16
     }
 
@@ -81,7 +81,7 @@ impl Object {
         for (from, to) in (0..devices).flat_map(|from| (0..devices).map(move |to| (from, to))) {
             for _ in 0..if from == to { 0 } else { numbers.below(3) } {
                 let face = Face::new(numbers, most);
-                let [source, target] = [0, 1].map(|end| Arena::new(face.room(end)));
+                let [source, target] = [0, 1].map(|end| Arena::new(face.arena_bytes(end)));
                 faces.push((from, to, face, source, target));
             }
         }
@@ -201,7 +201,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         .collect();
     // The maximum number of waiting blocks, plus space for at least one block.
     let waiting = |device: usize| tables.chunks(devices).map(|tables| tables[device].waiting).sum::<u32>();
-    let room = (0..devices).map(|device| waiting(device) + 1 + numbers.below(2) as u32).collect();
+    let max_blocks = (0..devices).map(|device| waiting(device) + 1 + numbers.below(2) as u32).collect();
     let (mut ops, mut calls) = (Vec::new(), Vec::new());
     let mut streams = Vec::new();
     // Of each object and device; some give the epochs.
@@ -239,7 +239,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let fill = |object: usize, face: usize, epoch: u64, bytes: usize| {
         Numbers::new(epoch << 32 | (face as u64) << 8 | object as u64).bytes(bytes)
     };
-    let program = Program { tables: &tables, room, streams, ops };
+    let program = Program { tables: &tables, max_blocks, streams, ops };
     program.run(machine, seed, &mut |op| {
         let (object, device, epoch, looks) = calls[of_ops[op]];
         for (number, (from, to, face, source, target)) in objects[object].faces.iter().enumerate() {
@@ -281,9 +281,9 @@ fn unfilled(machine: &Machine, seed: u64) -> Result<(), String> {
     };
     let works = [(spec, vec![slot.range()])];
     let tables = [Table::new(&works, (4, &any_tuning(&mut numbers)), &Given::default(), |_, _| Ok(()))];
-    let (room, streams) = (vec![tables[0].waiting + 1], vec![0, 0]);
+    let (max_blocks, streams) = (vec![tables[0].waiting + 1], vec![0, 0]);
     let ops = vec![(0, Op::Launch(0, EPOCH, 0, None)), (1, Op::Busy(1)), (1, Op::Write(words.at(0), 1))];
-    Program { tables: &tables, room, streams, ops }.run(machine, seed, &mut |_| Ok(()))?;
+    Program { tables: &tables, max_blocks, streams, ops }.run(machine, seed, &mut |_| Ok(()))?;
     let found = halo.get();
     let copied = found.chunks(4).zip(0..).filter(|(bytes, _)| **bytes != [0; 4]);
     for (bytes, word) in copied {

@@ -145,7 +145,7 @@ bool step_stream(u32 stream) {
   }
   Launch &launch = *queue.running;
   if (launch.begun < op.blocks) {
-    if (machine->used[device] >= machine->setting->room[device]) return false;
+    if (machine->used[device] >= machine->setting->max_blocks[device]) return false;
     begin_block(device, launch);
     return true;
   }

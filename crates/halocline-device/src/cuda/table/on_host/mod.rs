@@ -195,7 +195,7 @@ struct Setting {
     devices: u32,
     streams: u32,
     tables: u32,
-    room: *const u32,
+    max_blocks: *const u32,
     on: *const StreamOf,
     of: *const TableOf,
     ops: *const OpOf,
@@ -355,7 +355,7 @@ enum Op {
 struct Program<'a> {
     tables: &'a [Table],
     /// Maximum number of resident blocks of each device.
-    room: Vec<u32>,
+    max_blocks: Vec<u32>,
     /// The device of each stream.
     streams: Vec<u32>,
     ops: Vec<(u32, Op)>,
@@ -421,10 +421,10 @@ impl Program<'_> {
         let setting = Setting {
             seed,
             threads: machine.threads,
-            devices: self.room.len() as u32,
+            devices: self.max_blocks.len() as u32,
             streams: on.len() as u32,
             tables: tables.len() as u32,
-            room: self.room.as_ptr(),
+            max_blocks: self.max_blocks.as_ptr(),
             on: on.as_ptr(),
             of: tables.as_ptr(),
             ops: ops.as_ptr(),

@@ -64,7 +64,7 @@ struct Stream { u32 device, unused; };
 struct Setting {
   u64 seed;
   u32 threads, devices, streams, tables;
-  const u32 *room; // of each device, in blocks
+  const u32 *max_blocks; // resident blocks of each device
   const Stream *on;
   const Table *of;
   const Op *ops;   // those of a stream in their order
@@ -129,7 +129,7 @@ struct Machine {
   u64 random;
   u32 mode;
   std::vector<Queue> queues;
-  std::vector<u32> used; // room of devices
+  std::vector<u32> used; // resident blocks of each device
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<Fiber *> ready;
   std::map<u64, Clock> counters;

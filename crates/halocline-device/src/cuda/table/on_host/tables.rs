@@ -246,7 +246,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let Scene { table, waiting, .. } = &scene;
     let launches = 1 + numbers.below(4);
     let streams = 1 + numbers.below(3) as u32;
-    let room = table.waiting * launches as u32 + 1 + numbers.below(3) as u32;
+    let max_blocks = table.waiting * launches as u32 + 1 + numbers.below(3) as u32;
     let mut ops = Vec::new();
     let mut last = vec![0; streams as usize];
     for launch in 0..launches {
@@ -280,7 +280,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let expected = scene.copied(|draft| draft.expected != Some(false));
     let program = Program {
         tables: std::slice::from_ref(table),
-        room: vec![room],
+        max_blocks: vec![max_blocks],
         streams: vec![0; ender as usize + 1],
         ops,
     };
