@@ -87,7 +87,7 @@ extern "C" fn halocline_comm_from_mpi(
     given: OptionsPtr<'_, MpiOptions>,
     comm: OutPtr<'_, Handle<Comm>>,
 ) -> Status {
-    call_for(comm, "comm", || join(mpi::Given::C { value: mpi_comm, bytes: mpi_comm_bytes }, &given))
+    call_for(comm, "comm", || join(mpi::MpiCommHandle::C { value: mpi_comm, bytes: mpi_comm_bytes }, &given))
 }
 
 /// The ranks of an `MPI_Fint`.
@@ -97,11 +97,11 @@ extern "C" fn halocline_comm_from_fortran(
     given: OptionsPtr<'_, MpiOptions>,
     comm: OutPtr<'_, Handle<Comm>>,
 ) -> Status {
-    call_for(comm, "comm", || join(mpi::Given::Fortran(mpi_comm), &given))
+    call_for(comm, "comm", || join(mpi::MpiCommHandle::Fortran(mpi_comm), &given))
 }
 
 /// Joins the ranks of a communicator of the program.
-fn join(comm: mpi::Given, given: &OptionsPtr<'_, MpiOptions>) -> Result<Handle<Comm>, Refusal> {
+fn join(comm: mpi::MpiCommHandle, given: &OptionsPtr<'_, MpiOptions>) -> Result<Handle<Comm>, Refusal> {
     let node_aware = options::switch(given.optional()?.node_aware, "node_aware")?;
     let handle = mpi::communicator(comm).map_err(CommError::from)?;
     // SAFETY: `communicator` has found the handle to be one of the loaded library, and the header forbids to finalise MPI during

@@ -1,8 +1,8 @@
 //! Calls whose arguments were checked before, made again without checking them.
 
 use crate::Program;
+use crate::arguments::Given;
 use crate::error::ProgramError;
-use crate::given::Given;
 use crate::plan::{ArgumentKind, Plan};
 use crate::scalar::Scalar;
 use std::mem::MaybeUninit;

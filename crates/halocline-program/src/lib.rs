@@ -96,6 +96,7 @@
 //! state too, as does a stream whose GPU has no state that other streams have passed. A library is opened once per file and process and
 //! stays open.
 
+mod arguments;
 pub mod cache;
 mod call_stream;
 mod checked;
@@ -104,7 +105,6 @@ mod error;
 mod expression;
 #[cfg(fuzzing)]
 pub mod fuzz;
-mod given;
 mod in_flight;
 mod library;
 mod on_stream;
@@ -116,9 +116,9 @@ pub mod signature;
 mod state;
 mod stub;
 
+pub use arguments::{ArrayView, Device, Element, Given, RawArray};
 pub use checked::{CheckedCall, Words};
 pub use error::ProgramError;
-pub use given::{ArrayView, Device, Element, Given, RawArray};
 pub use on_stream::{Keepalive, OnStream};
 pub use prepared::Prepared;
 pub use program::Program;

@@ -1,8 +1,8 @@
 //! Calls in the order of a GPU's stream.
 
+use crate::arguments::Given;
 use crate::call_stream::{CallStream, enter_default, leave_default};
 use crate::error::ProgramError;
-use crate::given::Given;
 use crate::in_flight;
 use crate::plan::Bound;
 use crate::program::Program;

@@ -1,8 +1,8 @@
 //! A call whose arguments are checked once.
 
 use crate::Program;
+use crate::arguments::{ArrayView, Given};
 use crate::error::ProgramError;
-use crate::given::{ArrayView, Given};
 use crate::on_stream::OnStream;
 use crate::plan::ArgumentKind;
 use crate::scalar::Scalar;

@@ -1,7 +1,7 @@
 //! A loaded program: a library's function, its plan and its states.
 
+use crate::arguments::Given;
 use crate::error::ProgramError;
-use crate::given::Given;
 use crate::library::Library;
 use crate::on_stream::StreamResources;
 use crate::plan::{ArgumentKind, Bound, Plan};

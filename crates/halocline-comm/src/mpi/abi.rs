@@ -7,7 +7,7 @@
 //! | standard | `libmpi_abi.so` (MPI 5) | pointers, small numbers for the predefined ones |
 
 use super::error::Unusable;
-use super::given::is_mapped;
+use super::handle::is_mapped;
 use libloading::os::unix::Library;
 use std::ffi::{c_int, c_void};
 use std::fmt;

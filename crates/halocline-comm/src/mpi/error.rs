@@ -71,13 +71,13 @@ pub enum MpiError {
     },
     /// A handle of the program that is no communicator of the loaded library.
     #[error(
-        "{given} is no communicator of the MPI library {} ({kind} interface): {why}; pass a communicator that this library has \
+        "{handle} is no communicator of the MPI library {} ({kind} interface): {why}; pass a communicator that this library has \
          made, from a program compiled with its mpi.h",
         path.display()
     )]
     NoCommunicator {
         /// The handle.
-        given: String,
+        handle: String,
         /// The library.
         path: PathBuf,
         /// Its interface.

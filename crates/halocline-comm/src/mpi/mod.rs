@@ -16,7 +16,7 @@ mod ffi;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzz;
-mod given;
+mod handle;
 mod joining;
 mod launcher;
 mod library;
@@ -29,7 +29,7 @@ pub use abi::AbiKind;
 pub use aware::DEVICE;
 pub use error::{MpiError, ThreadLevel, Unusable};
 pub(crate) use frame::{LONGEST, TRAILER};
-pub use given::{Given, communicator};
+pub use handle::{MpiCommHandle, communicator};
 pub(crate) use library::check_choice;
 pub use runtime::Trial;
 

@@ -8,7 +8,7 @@ use super::departure;
 use super::engine::{Engine, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::ffi::Api;
-use super::given::{self, Fortran, Given};
+use super::handle::{self, Fortran, MpiCommHandle};
 use super::joining::Joining;
 use super::launcher;
 use super::library::{self, Opened};
@@ -39,7 +39,7 @@ pub(super) trait Mpi: Send + Sync {
     ) -> Result<(Connected, KeptUp), CommError>;
 
     /// The number of a communicator of the program, for `connect`.
-    fn number_of(&self, given: Given) -> Result<usize, MpiError>;
+    fn number_of(&self, comm: MpiCommHandle) -> Result<usize, MpiError>;
 
     /// Finalises MPI, if this library has initialised it.
     fn finalize(&self);
@@ -222,20 +222,20 @@ impl<A: Abi> Mpi for Runtime<A> {
         }
     }
 
-    fn number_of(&self, given: Given) -> Result<usize, MpiError> {
+    fn number_of(&self, comm: MpiCommHandle) -> Result<usize, MpiError> {
         if self.about.only.is_some_and(|only| only != std::thread::current().id()) {
             return Err(MpiError::Thread { level: self.about.level });
         }
         let _kept_up = keep_up(&self.api)?;
         // SAFETY: MPI is up: `keep_up` keeps this library from finalising it, a program that finalises it does not do so during
         // a call of this library, and `only` lets this thread call it.
-        let number = unsafe { given::number(&self.api, self.fortran.as_ref(), given) };
+        let number = unsafe { handle::number(&self.api, self.fortran.as_ref(), comm) };
         number.map_err(|why| {
-            let given = match given {
-                Given::C { value, .. } => format!("the MPI_Comm {value:#x}"),
-                Given::Fortran(number) => format!("the communicator {number} of Fortran"),
+            let handle = match comm {
+                MpiCommHandle::C { value, .. } => format!("the MPI_Comm {value:#x}"),
+                MpiCommHandle::Fortran(number) => format!("the communicator {number} of Fortran"),
             };
-            MpiError::NoCommunicator { given, path: self.about.path.clone(), kind: self.about.kind, why }
+            MpiError::NoCommunicator { handle, path: self.about.path.clone(), kind: self.about.kind, why }
         })
     }
 

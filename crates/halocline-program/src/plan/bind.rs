@@ -2,8 +2,8 @@
 
 use super::{Action, ArgumentKind, ArgumentPlan, ArrayPlan, Part, Plan, Relation, Side, Slots, Span};
 use crate::ScalarType;
+use crate::arguments::{ArrayView, Device, Given};
 use crate::error::ProgramError;
-use crate::given::{ArrayView, Device, Given};
 use crate::scalar::Scalar;
 use crate::signature::{Access, DeviceKind};
 

@@ -2,8 +2,8 @@
 
 use super::{ArgumentKind, ArgumentPlan, ArrayPlan, Part, Plan, Rule};
 use crate::ScalarType;
+use crate::arguments::{ArrayView, Given};
 use crate::error::ProgramError;
-use crate::given::{ArrayView, Given};
 use crate::scalar::{Scalar, Unfit};
 use crate::signature::DeviceKind;
 

@@ -1,8 +1,8 @@
 //! Compiled programs: `halocline.program`.
 
+mod arguments;
 mod cache;
 mod fields;
-mod given;
 mod numpy;
 mod on_stream;
 mod prepared;
@@ -15,7 +15,7 @@ pub(crate) use prepared::PyPreparedCall;
 use crate::argument::{Argument as PyArgument, FilePath, Get};
 use crate::error;
 use crate::stream::Handle;
-use given::{Arguments, Memory, Name, Turn};
+use arguments::{Arguments, Memory, Name, Turn};
 use halocline_program::{Program, Signature};
 use on_stream::CallStream;
 use prepared::{Prepare, prepare};

@@ -1,6 +1,6 @@
 //! Calls of programs in the order of a stream.
 
-use super::given::{Arguments, Seen};
+use super::arguments::{Arguments, Seen};
 use super::program_error::of_program;
 use crate::argument::{Argument, Get};
 use crate::process_local::{KeepAlive, drop_deferred};

@@ -1,7 +1,7 @@
 //! Prepared calls.
 
+use super::arguments::{Arguments, Name, Seen, number};
 use super::fields::{Change, NumberChecks};
-use super::given::{Arguments, Name, Seen, number};
 use super::numpy::{self, Snapshot};
 use super::on_stream::CallStream;
 use super::program_error::of_program;

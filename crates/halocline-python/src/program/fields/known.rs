@@ -1,6 +1,6 @@
 //! Calls that were made before with the same fields: they are known by the identity of their objects, and not checked again.
 
-use crate::program::given::is_number;
+use crate::program::arguments::is_number;
 use crate::program::numpy::Snapshot;
 use halocline_program::{CheckedCall, Scalar};
 use pyo3::prelude::*;

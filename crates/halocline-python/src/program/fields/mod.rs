@@ -13,7 +13,7 @@ pub(crate) use dispatch::{PyCalls, PyProgramCall};
 pub(super) use numbers::{Change, NumberChecks};
 
 use crate::argument::Argument;
-use crate::program::given::{Arguments, Memory, Name, Turn, number};
+use crate::program::arguments::{Arguments, Memory, Name, Turn, number};
 use crate::program::numpy;
 use crate::program::on_stream::{CallStream, call_on};
 use crate::program::prepared::{Prepare, PyPreparedCall, check_unchanged, prepare, watched};

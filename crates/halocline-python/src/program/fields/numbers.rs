@@ -4,7 +4,7 @@
 use super::field::{Domain, Field, Kind, Leaf, Place};
 use super::parameters::Leaves;
 use super::{PyFieldProgram, failure};
-use crate::program::given::{Name, is_number, number};
+use crate::program::arguments::{Name, is_number, number};
 use crate::program::numpy;
 use crate::program::program_error::of_program;
 use halocline_program::Scalar;

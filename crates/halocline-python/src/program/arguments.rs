@@ -1,4 +1,4 @@
-//! What Python gives to a call, as the library takes it.
+//! Converts the arguments of a call from Python objects.
 
 use super::numpy;
 use crate::array::{Described, describe, library_of};

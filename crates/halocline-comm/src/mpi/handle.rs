@@ -11,7 +11,7 @@ use std::ffi::c_int;
 
 /// A communicator as a program has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Given {
+pub enum MpiCommHandle {
     /// An `MPI_Comm`: its value, and `sizeof(MPI_Comm)` of the `mpi.h` that the program was compiled with.
     C {
         /// The handle as a number.
@@ -27,8 +27,8 @@ pub enum Given {
 /// library, null, or of no communicator. Fails if MPI is not initialised, or was finalised.
 ///
 /// The caller's thread may call MPI, as in `from_mpi`.
-pub fn communicator(given: Given) -> Result<usize, MpiError> {
-    runtime::get(true)?.number_of(given)
+pub fn communicator(comm: MpiCommHandle) -> Result<usize, MpiError> {
+    runtime::get(true)?.number_of(comm)
 }
 
 /// `MPI_Comm_c2f` and `MPI_Comm_f2c`, where handles of C and Fortran differ.
@@ -58,21 +58,21 @@ impl<H: 'static> Fortran<H> {
 pub(super) unsafe fn number<A: Abi>(
     api: &Api<A>,
     fortran: Option<&Fortran<A::Handle>>,
-    given: Given,
+    comm: MpiCommHandle,
 ) -> Result<usize, &'static str> {
-    let handle = match (given, fortran) {
-        (Given::C { bytes, .. }, _) if bytes != size_of::<A::Handle>() => {
+    let handle = match (comm, fortran) {
+        (MpiCommHandle::C { bytes, .. }, _) if bytes != size_of::<A::Handle>() => {
             return Err("its size is that of a handle of another MPI library");
         }
-        (Given::C { value, .. }, _) => A::handle_of(value),
+        (MpiCommHandle::C { value, .. }, _) => A::handle_of(value),
         // SAFETY: the caller promises that MPI is up; any integer may be looked up.
-        (Given::Fortran(number), Some(fortran)) => unsafe { (fortran.from)(number) },
-        (Given::Fortran(number), None) if A::IS_INTEGER => A::handle_of(number as usize),
-        (Given::Fortran(_), None) => return Err("the library cannot convert handles of Fortran"),
+        (MpiCommHandle::Fortran(number), Some(fortran)) => unsafe { (fortran.from)(number) },
+        (MpiCommHandle::Fortran(number), None) if A::IS_INTEGER => A::handle_of(number as usize),
+        (MpiCommHandle::Fortran(_), None) => return Err("the library cannot convert handles of Fortran"),
     };
     A::check(handle, &api.handles)?;
     // Open MPI follows the pointer. One that is a communicator has a number, which leads back to it.
-    if let (Given::C { .. }, Some(fortran)) = (given, fortran) {
+    if let (MpiCommHandle::C { .. }, Some(fortran)) = (comm, fortran) {
         // SAFETY: the caller promises that MPI is up, and `check` has found the pointer to lie in memory.
         let back = unsafe { (fortran.from)((fortran.to)(handle)) };
         if back != handle {
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_error_names_the_handle_and_the_remedy() {
         let error = MpiError::NoCommunicator {
-            given: "the MPI_Comm 0x44000000".to_owned(),
+            handle: "the MPI_Comm 0x44000000".to_owned(),
             path: "libmpi.so.40".into(),
             kind: AbiKind::OpenMpi,
             why: "there is no memory at that address",

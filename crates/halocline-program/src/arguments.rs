@@ -1,4 +1,4 @@
-//! What a caller gives to a call.
+//! The arguments of a call: arrays, numbers, or none.
 
 use crate::ScalarType;
 use crate::scalar::Scalar;
@@ -131,7 +131,7 @@ impl<'a> ArrayView<'a> {
     }
 }
 
-/// What is given for one argument.
+/// The value of one argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Given<'a> {
     /// An array; without dimensions also for a scalar.
