@@ -1,7 +1,7 @@
 //! Bytes that follow a message once the receiver has posted a buffer for them (a rendezvous): both buffers may be memory of
 //! devices.
 
-use crate::lent::Lent;
+use crate::borrowed::Borrowed;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,19 +30,19 @@ impl Bulk {
         self.len
     }
 
-    /// Starts to receive them into a buffer, which is dropped once they are there. Never waits.
+    /// Posts a buffer to receive them into. The buffer is dropped once they are there. Never blocks.
     ///
     /// # Errors
     /// The buffer, if it has another number of bytes.
-    pub fn land(mut self, place: Lent) -> Result<(), Lent> {
-        if place.len() != self.len {
-            return Err(place);
+    pub fn post_receive(mut self, buffer: Borrowed) -> Result<(), Borrowed> {
+        if buffer.len() != self.len {
+            return Err(buffer);
         }
-        self.receive(Some(place));
+        self.receive(Some(buffer));
         Ok(())
     }
 
-    fn receive(&mut self, place: Option<Lent>) {
+    fn receive(&mut self, place: Option<Borrowed>) {
         if let Some(queue) = self.queue.take() {
             let Self { from, number, len, .. } = *self;
             queue.lock().push_back(BulkReceive { from, number, len, place });
@@ -62,7 +62,7 @@ pub(crate) struct BulkReceive {
     pub(crate) from: usize,
     pub(crate) number: u32,
     pub(crate) len: usize,
-    pub(crate) place: Option<Lent>,
+    pub(crate) place: Option<Borrowed>,
 }
 
 /// Receives that a thread which may call the transport's library has to start.
@@ -99,17 +99,17 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Up to 8 bytes.
-    fn lent(len: usize, out: &Arc<AtomicUsize>) -> Lent {
+    fn borrowed(len: usize, out: &Arc<AtomicUsize>) -> Borrowed {
         let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
         let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
         // SAFETY: `owner` keeps the bytes, which nothing else uses, with space behind them.
-        unsafe { Lent::new(first, len, out, owner) }
+        unsafe { Borrowed::new(first, len, out, owner) }
     }
 
     #[test]
     fn a_transport_that_takes_no_bulks_says_why() {
         let (comm, tag) = (Communicator::single(), Tag { operation: 1, round: 0 });
-        let error = comm.link().post_bulk(0, tag, Vec::new(), lent(8, &Arc::default())).err();
+        let error = comm.link().post_bulk(0, tag, Vec::new(), borrowed(8, &Arc::default())).err();
         let reason = "messages of thread lie in memory of the host";
         let is_named =
             |error: &CommError| matches!(error, CommError::OutOfReach { rank: 0, why } if why == reason);
@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn every_announced_bulk_is_received_or_discarded() {
         let (queue, out) = (Arc::<BulkQueue>::default(), Arc::<AtomicUsize>::default());
-        let place = |len| lent(len, &out);
+        let place = |len| borrowed(len, &out);
         let bulk = |number| Bulk::new((3, number), 8, &queue);
         drop(bulk(1));
-        drop(bulk(2).land(place(7)).unwrap_err());
-        bulk(4).land(place(8)).unwrap();
+        drop(bulk(2).post_receive(place(7)).unwrap_err());
+        bulk(4).post_receive(place(8)).unwrap();
         let asked: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         let seen: Vec<_> =
             asked.iter().map(|one| (one.from, one.number, one.len, one.place.is_some())).collect();

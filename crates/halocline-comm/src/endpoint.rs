@@ -1,13 +1,13 @@
 //! What the layers above build operations on: messages of any tag, waits, extensions, the progress thread, the transport itself.
 //! Programs use [`Communicator`] alone.
 
+use crate::borrowed::Borrowed;
 use crate::call::{self, Call};
 use crate::collective::Barrier;
 use crate::communicator::Communicator;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Message, Tag};
-use crate::lent::Lent;
 use crate::progress::Serve;
 use crate::segment::Segment;
 use crate::thread::ThreadTransport;
@@ -61,22 +61,22 @@ pub trait Endpoint: Sized {
         self.link().post_pair(to, pair)
     }
 
-    /// The same for bytes that are sent from where they are.
-    fn send_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
-        self.link().post_lent(to, tag, payload)
+    /// The same from a buffer that the transport need not copy.
+    fn send_borrowed(&self, to: usize, tag: Tag, payload: Borrowed) -> Result<(), CommError> {
+        self.link().post_borrowed(to, tag, payload)
     }
 
-    /// Posts a receive buffer for a message of `tag`, as long as `place`. A transport that can receives into it, and the
-    /// message comes without bytes, [landed](crate::Message::landed). Any other message comes as usual. Nothing else uses the
-    /// place until it is dropped.
-    fn land(&self, from: usize, tag: Tag, place: Lent) {
-        self.link().land(from, tag, place);
+    /// Posts a receive buffer for a message of `tag`, as long as `buffer`. A transport that can receives into it, and the
+    /// message has no payload ([`crate::Message::in_place`]). Any other message has its payload as usual. Nothing else uses the
+    /// buffer until it is dropped.
+    fn post_receive(&self, from: usize, tag: Tag, buffer: Borrowed) {
+        self.link().post_receive(from, tag, buffer);
     }
 
-    /// Withdraws receive buffers for messages from a rank, or from all. One that is being written to is dropped when its message is
-    /// complete.
-    fn take_back(&self, from: Option<usize>, which: impl Fn(Tag) -> bool) {
-        self.link().take_back(from, &which);
+    /// Cancels the receives of these tags from a rank, or from all. A buffer that is being written to is dropped when its
+    /// message is complete.
+    fn cancel_receives(&self, from: Option<usize>, which: impl Fn(Tag) -> bool) {
+        self.link().cancel_receives(from, &which);
     }
 
     /// Waits for a message of `tag`. `what` appears in errors and warnings. Fails when the sender is

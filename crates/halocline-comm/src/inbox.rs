@@ -43,8 +43,8 @@ pub struct Message {
     pub segments: Vec<Arc<Segment>>,
     /// Why the first missing segment could not be received or mapped.
     pub missing: Option<CommError>,
-    /// The bytes are in the receive buffer that was posted for them ([`Endpoint::land`](crate::Endpoint::land)); the payload is empty.
-    pub landed: bool,
+    /// The bytes are in the posted receive buffer ([`Endpoint::post_receive`](crate::Endpoint::post_receive)); the payload is empty.
+    pub in_place: bool,
     /// Bytes that follow once the receiver has posted a buffer.
     pub bulk: Option<Bulk>,
 }

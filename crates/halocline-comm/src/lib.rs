@@ -8,6 +8,8 @@
 mod begin_lock;
 mod bell;
 #[cfg(not(loom))]
+mod borrowed;
+#[cfg(not(loom))]
 pub mod buffers;
 #[cfg(not(loom))]
 mod bulk;
@@ -35,8 +37,6 @@ mod endpoint;
 mod error;
 #[cfg(not(loom))]
 mod inbox;
-#[cfg(not(loom))]
-mod lent;
 #[cfg(not(loom))]
 mod lock;
 #[cfg(not(loom))]
@@ -77,6 +77,7 @@ pub use wakers::{Ticket, Wakers};
 
 #[cfg(not(loom))]
 pub use {
+    borrowed::Borrowed,
     bulk::{Bulk, Surround},
     call::Call,
     collective::{Barrier, Reduce},
@@ -85,7 +86,6 @@ pub use {
     error::CommError,
     host::System,
     inbox::{Inbox, Message, Tag},
-    lent::Lent,
     lock::lock_yielding,
     mappings::{MappingError, Mappings},
     progress::Serve,

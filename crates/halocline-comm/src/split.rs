@@ -1,13 +1,13 @@
 //! Communicators over some ranks of another one.
 
 use crate::bell::Doorbell;
+use crate::borrowed::Borrowed;
 use crate::bulk::Surround;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Tag};
-use crate::lent::Lent;
 use crate::segment::Segment;
 use crate::transport::{Cores, PeerState, Post, Transport};
 use std::sync::Arc;
@@ -130,20 +130,20 @@ unsafe impl Transport for SplitTransport {
         Self::renamed(self.whole.post_pair(self.outer(to)?, pair), to)
     }
 
-    fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
-        Self::renamed(self.whole.post_lent(self.outer(to)?, tag, payload), to)
+    fn post_borrowed(&self, to: usize, tag: Tag, payload: Borrowed) -> Result<(), CommError> {
+        Self::renamed(self.whole.post_borrowed(self.outer(to)?, tag, payload), to)
     }
 
-    fn land(&self, from: usize, tag: Tag, place: Lent) {
+    fn post_receive(&self, from: usize, tag: Tag, buffer: Borrowed) {
         if let Some(from) = self.members.outer(from) {
-            self.whole.land(from, tag, place);
+            self.whole.post_receive(from, tag, buffer);
         }
     }
 
-    fn take_back(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
+    fn cancel_receives(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
         match from.map(|from| self.members.outer(from)) {
-            None => self.whole.take_back(None, which),
-            Some(Some(from)) => self.whole.take_back(Some(from), which),
+            None => self.whole.cancel_receives(None, which),
+            Some(Some(from)) => self.whole.cancel_receives(Some(from), which),
             // Nothing was posted for it.
             Some(None) => {}
         }
@@ -153,7 +153,7 @@ unsafe impl Transport for SplitTransport {
         self.whole.takes_devices(self.outer(peer).map_err(|error| error.to_string())?)
     }
 
-    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Lent) -> Result<(), CommError> {
+    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Borrowed) -> Result<(), CommError> {
         Self::renamed(self.whole.post_bulk(self.outer(to)?, tag, payload, bulk), to)
     }
 

@@ -2,11 +2,11 @@
 //! ranks have left. No layer above depends on the name of a transport.
 
 use crate::bell::Doorbell;
+use crate::borrowed::Borrowed;
 use crate::bulk::Surround;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Tag};
-use crate::lent::Lent;
 use crate::segment::Segment;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub struct Post {
 /// - A message arrives with the bytes and segments that were posted, from the rank that it names, once. Segments that arrive are the
 ///   sender's memory: both sides see each other's writes there, in the order of the C++ memory model.
 /// - A peer can read and write every segment that [`Transport::reach`] accepts. [`Transport::bell`] is the same bell for all ranks.
-/// - The bytes of a [`Lent`] are accessed only until it is dropped.
+/// - The bytes of a [`Borrowed`] are accessed only until it is dropped.
 /// - A rank is [`PeerState::Ended`] or [`PeerState::Dead`] only once it accesses memory of others no more.
 pub unsafe trait Transport: Send + Sync {
     /// The name that users give: `thread`, `shm`, `mpi`.
@@ -89,19 +89,19 @@ pub unsafe trait Transport: Send + Sync {
     }
 
     /// As [`Transport::post`], from a buffer that the transport need not copy.
-    fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
+    fn post_borrowed(&self, to: usize, tag: Tag, payload: Borrowed) -> Result<(), CommError> {
         self.post(to, tag, payload.copied(), &[])
     }
 
     /// Posts a receive buffer for a message of `tag` from a rank, as long as the buffer. If the transport can, it receives into the
-    /// buffer, and the message has no payload ([`crate::Message::landed`]). Nothing else uses the buffer until it is dropped: when
+    /// buffer, and the message has no payload ([`crate::Message::in_place`]). Nothing else uses the buffer until it is dropped: when
     /// the message has come, when the receive is cancelled, or at once.
-    fn land(&self, from: usize, tag: Tag, place: Lent) {
-        let _ = (from, tag, place);
+    fn post_receive(&self, from: usize, tag: Tag, buffer: Borrowed) {
+        let _ = (from, tag, buffer);
     }
 
     /// Cancels the receives of these tags from a rank, or from all, except one whose buffer is being written to.
-    fn take_back(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
+    fn cancel_receives(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
         let _ = (from, which);
     }
 
@@ -117,7 +117,7 @@ pub unsafe trait Transport: Send + Sync {
     ///
     /// # Errors
     /// [`CommError::OutOfReach`] if [`Transport::takes_devices`] refuses, or there are more than 1 GiB.
-    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Lent) -> Result<(), CommError> {
+    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Borrowed) -> Result<(), CommError> {
         let _ = (tag, payload, bulk);
         let why = self.takes_devices(to).err().unwrap_or_default();
         Err(CommError::OutOfReach { rank: to, why })

@@ -58,7 +58,7 @@ enum Owner {
 pub(crate) struct Kept(Arc<Held>);
 
 impl Kept {
-    /// The same as the owner of a lent buffer.
+    /// The same as the owner of a borrowed buffer.
     pub(crate) fn into_owner(self) -> Arc<dyn Any + Send + Sync> {
         self.0
     }
@@ -271,7 +271,7 @@ impl Buffer {
         self.spare
     }
 
-    /// Whether nothing else accesses it, so that it can be lent to a transport.
+    /// Whether nothing else accesses it, so that a transport can borrow it.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.is_writable && Arc::strong_count(&self.held) == 1
     }

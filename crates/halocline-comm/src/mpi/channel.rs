@@ -7,9 +7,9 @@ use super::engine::{INTRODUCTION, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::posted::PostedReceives;
 use super::runtime::About;
+use crate::borrowed::{Borrowed, Payload};
 use crate::bulk::{Bulk, BulkQueue, Surround};
 use crate::inbox::Tag;
-use crate::lent::{Lent, Payload};
 use crate::transport::Post;
 use state::{Close, State};
 use std::collections::VecDeque;
@@ -149,7 +149,7 @@ impl Channel {
         to: usize,
         tag: Tag,
         payload: Vec<u8>,
-        bulk: Lent,
+        bulk: Borrowed,
     ) -> Result<(), MpiError> {
         // SAFETY: `send` keeps the access rule of `Channel`. MPI takes this kind of memory, which `MpiTransport::post_bulk` has
         // asked by `takes_devices`; any thread may call MPI then.

@@ -5,10 +5,10 @@ use super::error::MpiError;
 use super::ffi::{Api, Matched};
 use super::frame::Kind;
 use super::posted::{PostedReceive, PostedReceives};
+use crate::borrowed::{Borrowed, Payload};
 use crate::buffers;
 use crate::bulk::BulkReceive;
 use crate::inbox::Tag;
-use crate::lent::{Lent, Payload};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
@@ -38,7 +38,7 @@ pub(super) trait Wire: Send {
     ///
     /// # Safety
     /// MPI is up ([`Api`]), and takes memory of the kind that `bytes` lie in. `to` is a rank of the communicator.
-    unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Lent) -> Result<(), MpiError>;
+    unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Borrowed) -> Result<(), MpiError>;
 
     /// Starts to receive bytes of that kind into a buffer, or discards them. They are in flight. Never waits.
     ///
@@ -177,25 +177,25 @@ impl<A: Abi> Wire for Engine<A> {
         Ok(())
     }
 
-    unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Lent) -> Result<(), MpiError> {
+    unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Borrowed) -> Result<(), MpiError> {
         let all = (bytes.first().as_ptr().cast_const(), bytes.len());
         // SAFETY: the caller promises that MPI is up, that the communicator has rank `to`, and that MPI takes this kind
         // of memory. `sends` keeps the bytes where they are until the request is done; where that never is, `drop`
         // forgets them.
         let request = unsafe { self.api.send(self.bulk_comm, to, number as c_int, all)? };
-        self.sends.push(Sent { request, bytes: Payload::Lent(bytes) });
+        self.sends.push(Sent { request, bytes: Payload::Borrowed(bytes) });
         Ok(())
     }
 
     unsafe fn receive_bulk(&mut self, receive: BulkReceive) -> Result<(), MpiError> {
         let BulkReceive { from, number, len, place } = receive;
-        let mut into = place.map_or_else(|| Payload::Owned(vec![0; len]), Payload::Lent);
+        let mut into = place.map_or_else(|| Payload::Owned(vec![0; len]), Payload::Borrowed);
         let first = match &mut into {
             Payload::Owned(bytes) => bytes.as_mut_ptr(),
-            Payload::Lent(place) => place.first().as_ptr(),
+            Payload::Borrowed(place) => place.first().as_ptr(),
         };
         // SAFETY: the caller promises that MPI is up, that the communicator has rank `from`, and that MPI takes this
-        // kind of memory. `into` has room for `len` bytes: it was made so, or `Bulk::land` has compared the length.
+        // kind of memory. `into` has room for `len` bytes: it was made so, or `Bulk::post_receive` has compared the length.
         // `bulks` keeps it, and nothing uses it, until the request is done.
         let request = unsafe { self.api.receive_of(self.bulk_comm, (from, number as c_int), (first, len))? };
         self.bulks.push(Sent { request, bytes: into });

@@ -34,11 +34,11 @@ pub(crate) use library::check_choice;
 pub use runtime::Trial;
 
 use crate::bell::Doorbell;
+use crate::borrowed::{Borrowed, Payload};
 use crate::bulk::Surround;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
-use crate::lent::{Lent, Payload};
 use crate::segment::Segment;
 use crate::shm::ShmTransport;
 use crate::transport::{Cores, PeerState, Post, Transport};
@@ -207,7 +207,7 @@ impl Shared {
                     self.inbox.push(Message { source, tag, payload, bulk, ..Message::default() });
                 }
                 Arrival::InPlace(tag) => {
-                    self.inbox.push(Message { source, tag, landed: true, ..Message::default() });
+                    self.inbox.push(Message { source, tag, in_place: true, ..Message::default() });
                 }
                 Arrival::Closed => self.depart(source),
             }
@@ -266,7 +266,7 @@ impl MpiTransport {
 }
 
 // SAFETY: MPI delivers bytes and their sender; memory is shared only over the shm transport inside the node, which keeps the contract; what
-// is lent is held until the request that uses it is complete.
+// is borrowed is held until the request that uses it is complete.
 unsafe impl Transport for MpiTransport {
     fn name(&self) -> &'static str {
         "mpi"
@@ -312,21 +312,21 @@ unsafe impl Transport for MpiTransport {
         self.hand_over(to, |channel| channel.post_pair(to, pair))
     }
 
-    fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
+    fn post_borrowed(&self, to: usize, tag: Tag, payload: Borrowed) -> Result<(), CommError> {
         // Only MPI sends from the buffer itself.
         if self.shared.on_node(to).is_some() || to == self.shared.rank {
             return self.post(to, tag, payload.copied(), &[]);
         }
-        self.send(to, tag, Payload::Lent(payload))
+        self.send(to, tag, Payload::Borrowed(payload))
     }
 
-    fn land(&self, from: usize, tag: Tag, place: Lent) {
+    fn post_receive(&self, from: usize, tag: Tag, buffer: Borrowed) {
         if self.shared.on_node(from).is_none() && from != self.shared.rank {
-            self.shared.channel.posted().add(from, tag, place);
+            self.shared.channel.posted().add(from, tag, buffer);
         }
     }
 
-    fn take_back(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
+    fn cancel_receives(&self, from: Option<usize>, which: &dyn Fn(Tag) -> bool) {
         self.shared.channel.posted().remove(from, which);
     }
 
@@ -340,7 +340,7 @@ unsafe impl Transport for MpiTransport {
         self.shared.takes_devices.clone()
     }
 
-    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Lent) -> Result<(), CommError> {
+    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Borrowed) -> Result<(), CommError> {
         let longest = LONGEST;
         let short = (bulk.len() <= longest)
             .then_some(())

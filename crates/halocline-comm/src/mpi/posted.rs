@@ -5,8 +5,8 @@
 //! the buffer stays posted.
 
 use super::frame::{self, TRAILER};
+use crate::borrowed::Borrowed;
 use crate::inbox::Tag;
-use crate::lent::Lent;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The buffer of one expected message.
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) struct PostedReceive {
     from: usize,
     tag: Tag,
-    place: Lent,
+    place: Borrowed,
 }
 
 /// Posted receives.
@@ -39,7 +39,7 @@ impl State {
 
 impl PostedReceives {
     /// Posts a buffer for a message of `tag` from a rank, as long as the buffer.
-    pub(super) fn add(&self, from: usize, tag: Tag, place: Lent) {
+    pub(super) fn add(&self, from: usize, tag: Tag, place: Borrowed) {
         self.lock().waiting.push(PostedReceive { from, tag, place });
     }
 
@@ -113,11 +113,11 @@ mod tests {
     const LEN: usize = 8;
 
     /// A buffer of its own memory.
-    fn place(out: &Arc<AtomicUsize>) -> Lent {
+    fn place(out: &Arc<AtomicUsize>) -> Borrowed {
         let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
         let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
         // SAFETY: `owner` keeps the bytes, nothing else uses them, and a trailer fits behind them.
-        unsafe { Lent::new(first, LEN, out, owner) }
+        unsafe { Borrowed::new(first, LEN, out, owner) }
     }
 
     fn write(receive: &PostedReceive, tag: Tag, payload: [u8; LEN]) {

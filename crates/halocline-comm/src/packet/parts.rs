@@ -2,9 +2,9 @@
 
 use super::send::EVENT_POLL;
 use super::{PacketContext, PacketError};
+use crate::borrowed::Borrowed;
 use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
-use crate::lent::Lent;
 use crate::memory_resource::{Buffer, MemoryKind};
 use crate::mpi::TRAILER;
 use std::ops::Range;
@@ -26,14 +26,14 @@ fn pointer(buffer: &Buffer, at: usize) -> NonNull<u8> {
     NonNull::new(first.wrapping_add(at)).unwrap_or(NonNull::dangling())
 }
 
-/// Lends a part to the transport.
+/// Passes a part to the transport, which borrows it.
 ///
 /// # Safety
 /// The buffer is host memory that only the caller accesses, which does not access the part and the trailer behind it until
 /// `out` is 0. There is space for the trailer ([`has_space`]).
-unsafe fn lend(buffer: &Buffer, part: &Range<usize>, out: &Arc<AtomicUsize>) -> Lent {
+unsafe fn borrow(buffer: &Buffer, part: &Range<usize>, out: &Arc<AtomicUsize>) -> Borrowed {
     // SAFETY: the buffer's memory is initialised and held by its owner, the caller promises the rest.
-    unsafe { Lent::new(pointer(buffer, part.start), part.len(), out, buffer.kept().into_owner()) }
+    unsafe { Borrowed::new(pointer(buffer, part.start), part.len(), out, buffer.kept().into_owner()) }
 }
 
 /// The sender's side; its payload lies on the host.
@@ -42,7 +42,7 @@ pub(super) struct PartsSend {
     /// Bytes of each part but the last.
     part: usize,
     sent: usize,
-    /// Buffers that are lent to the transport.
+    /// Buffers that the transport borrows.
     out: Arc<AtomicUsize>,
     /// The transport used the payload when the last step ended. Another thread may have ended that since.
     was_lending: bool,
@@ -101,8 +101,8 @@ impl PartsSend {
             }
             // SAFETY: a writable buffer of the host that nothing else holds, moved into this value, which does not access it
             // until `out` is 0.
-            let lent = unsafe { lend(&self.payload, &part, &self.out) };
-            return Ok(context.comm().send_lent(to, tag, lent)?);
+            let borrowed = unsafe { borrow(&self.payload, &part, &self.out) };
+            return Ok(context.comm().send_borrowed(to, tag, borrowed)?);
         }
         let mut message = context.message(part.len())?;
         message.extend_from_slice(self.payload.bytes().and_then(|bytes| bytes.get(part)).unwrap_or_default());
@@ -112,8 +112,8 @@ impl PartsSend {
     /// Undoes what the trailer of the last part has overwritten.
     fn restore(&mut self) {
         if let Some((saved, at)) = self.saved.take() {
-            // SAFETY: the bytes were read from there, only this value accesses them, and nothing is lent any more: a part is
-            // asked for once the one before has arrived, and `PacketSend::poll` asks for no reply while one is lent.
+            // SAFETY: the bytes were read from there, only this value accesses them, and the transport borrows nothing any more: a part is
+            // asked for once the one before has arrived, and `PacketSend::poll` asks for no reply while one is borrowed.
             unsafe { pointer(&self.payload, at).cast().write_unaligned(saved) };
         }
     }
@@ -159,7 +159,7 @@ impl PartsReceive {
 
     /// Withdraws the posted memory.
     pub(super) fn withdraw(&self, context: &PacketContext, from: usize, tag: Tag) {
-        context.comm().take_back(Some(from), |posted| posted == tag);
+        context.comm().cancel_receives(Some(from), |posted| posted == tag);
     }
 
     /// Does what is possible now. `ready` tells the sender that memory for the next part is posted. True once all is there.
@@ -180,7 +180,7 @@ impl PartsReceive {
                 if has_space(&self.buffer, &part) && self.buffer.is_exclusive() {
                     // SAFETY: a writable buffer of the host that nothing else holds, moved into this value, which does not
                     // access it until `out` is 0. The bytes behind the part are spare, or belong to a later part.
-                    context.comm().land(from, tag, unsafe { lend(&self.buffer, &part, &self.out) });
+                    context.comm().post_receive(from, tag, unsafe { borrow(&self.buffer, &part, &self.out) });
                 }
                 ready()?;
             }
@@ -188,7 +188,7 @@ impl PartsReceive {
                 let Some(message) = context.comm().link().inbox().take(tag, Some(from)) else {
                     return Ok(false);
                 };
-                self.message = Some(match message.landed {
+                self.message = Some(match message.in_place {
                     true => Arrived::Landed,
                     false => Arrived::Bytes(message.payload),
                 });

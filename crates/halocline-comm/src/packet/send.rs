@@ -456,7 +456,7 @@ fn is_of_memory(why: Refusal) -> bool {
     )
 }
 
-/// How often an event, or a buffer that is lent to the transport, is polled.
+/// How often an event, or a buffer that the transport borrows, is polled.
 pub(super) const EVENT_POLL: Duration = Duration::from_micros(20);
 
 /// Sends a payload from where it lies, in parts that the receiver asks for.

@@ -8,7 +8,7 @@ use super::sides::capacity;
 use crate::error::Error;
 use crate::link::{Direction, LinkPath, SLOTS};
 use crate::stream::{Stage, chunks, offset};
-use halocline_comm::{Communicator, Endpoint, Lent, Surround, Tag};
+use halocline_comm::{Borrowed, Communicator, Endpoint, Surround, Tag};
 use halocline_device::{Device, Memory};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -212,8 +212,10 @@ impl Candidate {
             let expected = |byte| pattern(self.peer, comm.rank(), at, byte);
             let cleared = self.write(opened, place, |byte| !expected(byte));
             let message = comm.receive(Some(self.peer), tag(BYTES + at as u64), "bytes of a device")?;
-            let landed =
-                message.bulk.zip(self.lend(place, true)).and_then(|(bulk, lent)| bulk.land(lent).ok());
+            let landed = message
+                .bulk
+                .zip(self.lend(place, true))
+                .and_then(|(bulk, lent)| bulk.post_receive(lent).ok());
             let is_back = || Ok((self.out.load(Ordering::Acquire) == 0).then_some(()));
             comm.wait_for(Some(self.peer), "bytes of a device", is_back)?;
             if verdict.is_err() {
@@ -227,11 +229,11 @@ impl Candidate {
         Ok(verdict)
     }
 
-    fn lend(&self, place: &Range<usize>, writes: bool) -> Option<Lent> {
+    fn lend(&self, place: &Range<usize>, writes: bool) -> Option<Borrowed> {
         let first = self.memory.handed_over(place.clone(), writes)?;
-        // SAFETY: `memory` has the bytes, and `Lent` holds it. They may be device memory: the callers pass them only to
-        // `post_bulk` or `Bulk::land`. `out` shows when they are given back, and nothing uses them before.
-        Some(unsafe { Lent::new(first, place.len(), &self.out, Arc::clone(&self.memory) as _) })
+        // SAFETY: `memory` has the bytes, and `Borrowed` holds it. They may be device memory: the callers pass them only to
+        // `post_bulk` or `Bulk::post_receive`. `out` shows when they are given back, and nothing uses them before.
+        Some(unsafe { Borrowed::new(first, place.len(), &self.out, Arc::clone(&self.memory) as _) })
     }
 
     fn write(

@@ -2,7 +2,7 @@
 
 use super::{BySet, LINE};
 use crate::link::SLOTS;
-use halocline_comm::{Communicator, Endpoint, Lent};
+use halocline_comm::{Borrowed, Communicator, Endpoint};
 use halocline_device::{Address, Memory};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -126,13 +126,13 @@ impl Stage {
     /// # Safety
     /// The host may read and write the chunk, its note included, and nobody else uses it before it is given back:
     /// until [`Stage::is_lent`] says no.
-    pub(super) unsafe fn lend(&self, epoch: u64, chunk: usize, place: Range<usize>) -> Lent {
+    pub(super) unsafe fn lend(&self, epoch: u64, chunk: usize, place: Range<usize>) -> Borrowed {
         let first: *mut u8 = std::ptr::with_exposed_provenance_mut(self.memory.at(place.start) as usize);
         let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(&self.memory));
         // SAFETY: `memory` has the chunk and, behind it, a gap of `GAP` bytes, of which the note and what a transport
-        // adds are part; it is pinned memory, zeroed at first, and `Lent` holds it. The caller promises that nobody
+        // adds are part; it is pinned memory, zeroed at first, and `Borrowed` holds it. The caller promises that nobody
         // else uses the chunk before it is given back.
-        unsafe { Lent::new(NonNull::new_unchecked(first), place.len() + NOTE, out, owner as _) }
+        unsafe { Borrowed::new(NonNull::new_unchecked(first), place.len() + NOTE, out, owner as _) }
     }
 
     /// A chunk in memory of the device for the transport; not where no library finds it.
@@ -142,13 +142,13 @@ impl Stage {
         epoch: u64,
         chunk: usize,
         place: Range<usize>,
-    ) -> Option<Lent> {
+    ) -> Option<Borrowed> {
         let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(far));
         let first = far.handed_over(place.clone(), !self.sends)?;
-        // SAFETY: `far` has the bytes, and `Lent` holds it. They may be memory of a device: the callers give them to
-        // `post_bulk` or `Bulk::land` alone. Until they are given back streams leave them alone, which wait for `sent`
+        // SAFETY: `far` has the bytes, and `Borrowed` holds it. They may be memory of a device: the callers give them to
+        // `post_bulk` or `Bulk::post_receive` alone. Until they are given back streams leave them alone, which wait for `sent`
         // or for the word of the chunk.
-        Some(unsafe { Lent::new(first, place.len(), out, owner as _) })
+        Some(unsafe { Borrowed::new(first, place.len(), out, owner as _) })
     }
 
     /// Sets `sent` for the next exchange that the transport has sent. Whether there was one.

@@ -122,7 +122,7 @@ impl Staging {
     /// Discards the messages that are left in the inbox, and waits for no others.
     pub(super) fn forget(&self, comm: &Communicator) {
         if !self.stages.is_empty() {
-            comm.take_back(None, |tag| tag.operation == self.operation);
+            comm.cancel_receives(None, |tag| tag.operation == self.operation);
             comm.link().inbox().forget(self.operation);
         }
     }
@@ -197,7 +197,7 @@ impl Scheduled {
                     stage.note(&place).write_unaligned((set as u64).to_le_bytes());
                     stage.lend(now, at, place)
                 };
-                self.comm.send_lent(stage.peer, staging.tag(now, at), lent)?;
+                self.comm.send_borrowed(stage.peer, staging.tag(now, at), lent)?;
                 staging.moved(self);
                 chunk.store(at + 1, Ordering::Relaxed);
                 continue;
@@ -236,7 +236,7 @@ impl Scheduled {
             }
             let bulk = announced.bulk.ok_or(Cause::Malformed)?;
             let place = stage.lend_far(far, now, at, stage.place(now, at, range)).ok_or(Cause::Malformed)?;
-            bulk.land(place).map_err(|_| Cause::Malformed)?;
+            bulk.post_receive(place).map_err(|_| Cause::Malformed)?;
             staging.moved(self);
             chunk.store(at + 1, Ordering::Relaxed);
         }
@@ -266,7 +266,7 @@ impl Scheduled {
                     // SAFETY: the stream is through with what the slot held two epochs ago, as `written` says, and
                     // reads it again once the word of the chunk is raised, which is not before the chunk is given back.
                     let lent = unsafe { stage.lend(next, at, stage.place(next, at, range)) };
-                    self.comm.land(stage.peer, tag, lent);
+                    self.comm.post_receive(stage.peer, tag, lent);
                 }
             }
             stage.given.store(next, Ordering::Relaxed);
@@ -331,7 +331,7 @@ impl Scheduled {
         if inbox.probe(tag, Some(stage.peer)).is_none() {
             return Ok(false);
         }
-        self.comm.take_back(Some(stage.peer), |other| other == tag);
+        self.comm.cancel_receives(Some(stage.peer), |other| other == tag);
         // Otherwise the transport is writing another message there, and will copy it away.
         if stage.is_lent(epoch, chunk) {
             return Ok(false);
@@ -342,7 +342,7 @@ impl Scheduled {
         let (payload, theirs) = match message.payload.split_last_chunk() {
             // SAFETY: the chunk was given back, and its message has landed with the note, which lies in the gap
             // behind it. The host alone uses that.
-            None if message.landed => (None, unsafe { stage.note(&place).read_unaligned() }),
+            None if message.in_place => (None, unsafe { stage.note(&place).read_unaligned() }),
             Some((payload, theirs)) if payload.len() == range.len() => (Some(payload), *theirs),
             _ => return Err(Cause::Malformed),
         };

@@ -3,9 +3,9 @@
 use super::Arrival;
 #[cfg(doc)]
 use super::Channel;
+use crate::borrowed::{Borrowed, Payload};
 use crate::bulk::{Bulk, BulkQueue};
 use crate::inbox::Tag;
-use crate::lent::{Lent, Payload};
 use crate::mpi::engine::{Came, Wire};
 use crate::mpi::error::MpiError;
 use crate::mpi::frame::{
@@ -60,13 +60,13 @@ impl State {
     /// The access rule of [`Channel`] holds. `to` is a rank of the communicator.
     pub(super) unsafe fn send(&mut self, to: usize, tag: Tag, payload: Payload) -> Result<(), MpiError> {
         let payload = match payload {
-            Payload::Lent(lent) if lent.bytes().len() + TRAILER <= LONGEST => {
-                let trailer = trailer(tag, lent.bytes().len());
-                let whole = Payload::Lent(lent.extended(trailer));
+            Payload::Borrowed(buffer) if buffer.bytes().len() + TRAILER <= LONGEST => {
+                let trailer = trailer(tag, buffer.bytes().len());
+                let whole = Payload::Borrowed(buffer.extended(trailer));
                 // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
                 return unsafe { self.wire.send(to, Kind::Last, whole) };
             }
-            Payload::Lent(lent) => lent.copied(),
+            Payload::Borrowed(buffer) => buffer.copied(),
             Payload::Owned(bytes) => bytes,
         };
         let longest = longest(payload.len() + TRAILER);
@@ -92,7 +92,7 @@ impl State {
         to: usize,
         tag: Tag,
         payload: Vec<u8>,
-        bulk: Lent,
+        bulk: Borrowed,
     ) -> Result<(), MpiError> {
         let number = self.numbers.entry(to).or_default();
         let payload = announce(payload, *number, bulk.len());
@@ -202,7 +202,7 @@ mod tests {
             Ok(())
         }
 
-        unsafe fn send_bulk(&mut self, _: usize, _: u32, _: Lent) -> Result<(), MpiError> {
+        unsafe fn send_bulk(&mut self, _: usize, _: u32, _: Borrowed) -> Result<(), MpiError> {
             Ok(())
         }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A buffer that a transport sends from or receives into without a copy, if it can, with space
-/// behind it for the transport's trailer (`mpi::TRAILER`). It is the owner's again once all buffers lent
-/// with the same count are dropped.
-pub struct Lent {
+/// behind it for the transport's trailer (`mpi::TRAILER`). The owner may use it again once all buffers with the
+/// same count are dropped.
+pub struct Borrowed {
     first: NonNull<u8>,
     len: usize,
     out: Arc<AtomicUsize>,
@@ -17,24 +17,24 @@ pub struct Lent {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the bytes are not bound to a thread, and only the holder of the `Lent` accesses them, as the caller of
-// `Lent::new` promises. `out` and the owner are `Send` and `Sync`.
-unsafe impl Send for Lent {}
+// SAFETY: the bytes are not bound to a thread, and only the holder of the `Borrowed` accesses them, as the caller of
+// `Borrowed::new` promises. `out` and the owner are `Send` and `Sync`.
+unsafe impl Send for Borrowed {}
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for Borrowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lent({} bytes)", self.len)
+        write!(f, "Borrowed({} bytes)", self.len)
     }
 }
 
-impl Lent {
-    /// Lends `len` bytes. `out` counts the buffers that are lent and not dropped yet.
+impl Borrowed {
+    /// Borrows `len` bytes. `out` counts the buffers that are not dropped yet.
     ///
     /// # Safety
     /// - The bytes, and as many behind them as `mpi::TRAILER` says, are initialised and valid for
     ///   reads and writes as long as `owner` is held. Nothing else accesses them before this is dropped.
     /// - They are memory of the host. Those that are only given to [`crate::Transport::post_bulk`] or
-    ///   [`crate::Bulk::land`] may be memory of a device that the transport accepts, and need no space behind them.
+    ///   [`crate::Bulk::post_receive`] may be memory of a device that the transport accepts, and need no space behind them.
     pub unsafe fn new(
         first: NonNull<u8>,
         len: usize,
@@ -47,7 +47,7 @@ impl Lent {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the caller of `Lent::new` promises that the bytes are initialised memory of the host that nothing else
+        // SAFETY: the caller of `Borrowed::new` promises that the bytes are initialised memory of the host that nothing else
         // accesses, and `self` holds their owner. (Those that may be memory of a device are given to a transport, which
         // does not call this for them.)
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
@@ -64,14 +64,14 @@ impl Lent {
 
     /// The bytes, and the trailer behind them, once both were written.
     pub(crate) fn parts(&self) -> (&[u8], &[u8; crate::mpi::TRAILER]) {
-        // SAFETY: the caller of `Lent::new` promises that there is initialised space behind the bytes, which nothing
+        // SAFETY: the caller of `Borrowed::new` promises that there is initialised space behind the bytes, which nothing
         // else accesses, and `self` holds their owner.
         (self.bytes(), unsafe { self.first.add(self.len).cast().as_ref() })
     }
 
     /// Writes a trailer behind the bytes, and includes it.
     pub(crate) fn extended(mut self, trailer: [u8; crate::mpi::TRAILER]) -> Self {
-        // SAFETY: the caller of `Lent::new` promises that there is space behind the bytes, which nothing else accesses,
+        // SAFETY: the caller of `Borrowed::new` promises that there is space behind the bytes, which nothing else accesses,
         // and `self` holds their owner.
         unsafe {
             self.first.as_ptr().add(self.len).cast::<[u8; crate::mpi::TRAILER]>().write_unaligned(trailer)
@@ -88,7 +88,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for Borrowed {
     fn drop(&mut self) {
         self.out.fetch_sub(1, Ordering::Release);
     }
@@ -100,14 +100,14 @@ pub(crate) enum Payload {
     /// Bytes of its own.
     Owned(Vec<u8>),
     /// Bytes that stay where they are.
-    Lent(Lent),
+    Borrowed(Borrowed),
 }
 
 impl Payload {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
-            Self::Lent(lent) => lent.bytes(),
+            Self::Borrowed(buffer) => buffer.bytes(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Payload {
     pub(crate) fn give_back(self) {
         match self {
             Self::Owned(bytes) => crate::buffers::put(bytes),
-            Self::Lent(lent) => drop(lent),
+            Self::Borrowed(buffer) => drop(buffer),
         }
     }
 }
