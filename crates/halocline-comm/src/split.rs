@@ -149,8 +149,8 @@ unsafe impl Transport for SplitTransport {
         }
     }
 
-    fn takes_devices(&self, peer: usize) -> Result<(), String> {
-        self.whole.takes_devices(self.outer(peer).map_err(|error| error.to_string())?)
+    fn accepts_device_memory(&self, peer: usize) -> Result<(), String> {
+        self.whole.accepts_device_memory(self.outer(peer).map_err(|error| error.to_string())?)
     }
 
     fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Borrowed) -> Result<(), CommError> {
@@ -173,8 +173,8 @@ unsafe impl Transport for SplitTransport {
         self.whole.reach(self.outer(peer).map_err(|error| error.to_string())?, segment)
     }
 
-    fn pretends(&self) -> Option<u32> {
-        self.whole.pretends()
+    fn emulated_process(&self) -> Option<u32> {
+        self.whole.emulated_process()
     }
 
     fn bell(&self, rank: usize) -> Option<&Doorbell> {

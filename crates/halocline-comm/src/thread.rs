@@ -108,7 +108,7 @@ unsafe impl Transport for ThreadTransport {
         }
     }
 
-    fn pretends(&self) -> Option<u32> {
+    fn emulated_process(&self) -> Option<u32> {
         self.hub.private.map(|_| self.rank as u32)
     }
 

@@ -107,7 +107,7 @@ pub unsafe trait Transport: Send + Sync {
 
     /// Whether [`Transport::post_bulk`] accepts memory of devices for a rank, as far as is known without a trial, or why
     /// not.
-    fn takes_devices(&self, peer: usize) -> Result<(), String> {
+    fn accepts_device_memory(&self, peer: usize) -> Result<(), String> {
         let _ = peer;
         Err(format!("messages of {} lie in memory of the host", self.name()))
     }
@@ -116,10 +116,10 @@ pub unsafe trait Transport: Send + Sync {
     /// ([`crate::Message::bulk`]): in memory of the host, or of devices.
     ///
     /// # Errors
-    /// [`CommError::OutOfReach`] if [`Transport::takes_devices`] refuses, or there are more than 1 GiB.
+    /// [`CommError::OutOfReach`] if [`Transport::accepts_device_memory`] refuses, or there are more than 1 GiB.
     fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Borrowed) -> Result<(), CommError> {
         let _ = (tag, payload, bulk);
-        let why = self.takes_devices(to).err().unwrap_or_default();
+        let why = self.accepts_device_memory(to).err().unwrap_or_default();
         Err(CommError::OutOfReach { rank: to, why })
     }
 
@@ -138,7 +138,7 @@ pub unsafe trait Transport: Send + Sync {
     fn reach(&self, peer: usize, segment: &Segment) -> Result<(), String>;
 
     /// The number of this process, if it is a thread that behaves like one.
-    fn pretends(&self) -> Option<u32> {
+    fn emulated_process(&self) -> Option<u32> {
         None
     }
 

@@ -23,7 +23,7 @@ impl ProcessId {
     }
 
     /// The id of a rank that is a thread but behaves like a process.
-    pub(crate) fn pretended(number: u32) -> Self {
+    pub(crate) fn emulated(number: u32) -> Self {
         Self { pid: number, random: crate::communicator::mix(number.into()) }
     }
 }

@@ -81,7 +81,7 @@ impl Mappings {
     /// The mappings of this rank. Local; a rank maps nothing for others before it has called this. Waits have the
     /// communicator's deadline.
     pub fn of(comm: &Communicator) -> Self {
-        let process = comm.link().pretends().map_or_else(ProcessId::own, ProcessId::pretended);
+        let process = comm.link().emulated_process().map_or_else(ProcessId::own, ProcessId::emulated);
         Self::in_process(comm, process)
     }
 

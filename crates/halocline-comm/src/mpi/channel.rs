@@ -152,7 +152,7 @@ impl Channel {
         bulk: Borrowed,
     ) -> Result<(), MpiError> {
         // SAFETY: `send` keeps the access rule of `Channel`. MPI takes this kind of memory, which `MpiTransport::post_bulk` has
-        // asked by `takes_devices`; any thread may call MPI then.
+        // asked by `accepts_device_memory`; any thread may call MPI then.
         self.send(|state| unsafe { state.send_bulk(to, tag, payload, bulk) })
     }
 

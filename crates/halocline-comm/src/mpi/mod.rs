@@ -88,7 +88,7 @@ pub(crate) fn join(
     let mpi = runtime::get(program.is_some())?;
     let ((mut wire, rank, size), _kept_up) = mpi.connect(program, &*host)?;
     let about = mpi.about();
-    let takes_devices = aware::decide(chosen, about.cuda);
+    let accepts_device_memory = aware::decide(chosen, about.cuda);
     if let Some(started) = launcher::started().filter(|one| program.is_none() && size == 1 && one.ranks > 1) {
         return Err(started.mismatch(about.path.clone(), about.kind, "sees this one alone").into());
     }
@@ -123,7 +123,7 @@ pub(crate) fn join(
         cores: node.cores,
         polled,
         level: about.level,
-        takes_devices,
+        accepts_device_memory,
     });
     departure::remember(&shared);
     let poller = match polled && shared.channel.access() == Access::Anyone {
@@ -171,7 +171,7 @@ struct Shared {
     polled: bool,
     level: ThreadLevel,
     /// Whether memory of devices is passed to MPI, or why not.
-    takes_devices: Result<(), String>,
+    accepts_device_memory: Result<(), String>,
 }
 
 /// A doorbell on cache lines of its own.
@@ -330,14 +330,14 @@ unsafe impl Transport for MpiTransport {
         self.shared.channel.posted().remove(from, which);
     }
 
-    fn takes_devices(&self, peer: usize) -> Result<(), String> {
+    fn accepts_device_memory(&self, peer: usize) -> Result<(), String> {
         if self.shared.on_node(peer).is_some() || peer == self.shared.rank {
             return Err("messages within a node lie in memory of the host".to_owned());
         }
         if !self.is_driven() {
             return Err(format!("no thread in the background may call MPI at {}", self.shared.level));
         }
-        self.shared.takes_devices.clone()
+        self.shared.accepts_device_memory.clone()
     }
 
     fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Borrowed) -> Result<(), CommError> {
@@ -345,7 +345,7 @@ unsafe impl Transport for MpiTransport {
         let short = (bulk.len() <= longest)
             .then_some(())
             .ok_or_else(|| format!("a bulk has at most {longest} bytes"));
-        let taken = self.takes_devices(to).and(short);
+        let taken = self.accepts_device_memory(to).and(short);
         taken.map_err(|why| CommError::OutOfReach { rank: to, why })?;
         self.hand_over(to, |channel| channel.post_bulk(to, tag, payload, bulk))
     }

@@ -159,7 +159,7 @@ fn candidate(
     made: &Connected,
     (peer, link): (usize, usize),
 ) -> Result<Candidate, String> {
-    comm.link().takes_devices(peer)?;
+    comm.link().accepts_device_memory(peer)?;
     let device = opened.devices.first().ok_or("this rank has no device")?;
     if !device.sees_writes_of_networks() {
         return Err("what a network card writes into this device's memory would have to be flushed".into());
