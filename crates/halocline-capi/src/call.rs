@@ -1,4 +1,4 @@
-//! What surrounds each exported function: the guards against forked children, calls from callbacks, and unwinding.
+//! The wrapper of each exported function: the guards against forked children, calls from callbacks, and unwinding.
 
 use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status, record};

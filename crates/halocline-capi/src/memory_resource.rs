@@ -80,7 +80,7 @@ unsafe impl Options for Statistics {
     const NAME: &'static str = "halocline_resource_statistics";
 }
 
-/// What a resource has allocated.
+/// Statistics of the allocations of a resource.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_resource_describe(
     of: Handle<Resource>,

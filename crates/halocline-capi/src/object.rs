@@ -75,7 +75,7 @@ macro_rules! kinds {
             }
         )*
 
-        /// What the header calls an object of a kind.
+        /// The name in the header of an object of a kind.
         fn name_of(kind: u8) -> &'static str {
             match kind {
                 $($number => $name,)*

@@ -105,7 +105,7 @@ unsafe fn bytes<'a, T: Options>(pointer: *const T) -> Result<&'a [u8], Refusal> 
 /// No struct has as many bytes; a number that was never set is refused before it is read.
 const MOST: usize = 4096;
 
-/// What the number of an enum stands for: the value at that position.
+/// Converts the number of an enum to the value at that position.
 pub(crate) fn choice<T, const N: usize>(
     number: i32,
     values: [T; N],

@@ -110,7 +110,7 @@ unsafe impl Options for Contents {
     const NAME: &'static str = "halocline_contents";
 }
 
-/// What a received packet has.
+/// The properties of a received packet.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_packet_describe(
     received: Handle<Packet>,

@@ -1,4 +1,4 @@
-//! What a call returns, and the message that goes with it.
+//! The status that a call returns, and its message.
 
 use halocline::comm::CommError;
 use halocline::{Cause, DeviceError, Error, Failure};

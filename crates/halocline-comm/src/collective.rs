@@ -256,7 +256,7 @@ impl Communicator {
     }
 }
 
-/// What a subtree of ranks contributes to a call, or its result.
+/// The contribution of a subtree of ranks to a call, or its result.
 #[derive(Debug)]
 enum Combined {
     /// All ranks passed these arguments.

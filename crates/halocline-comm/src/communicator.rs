@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     pub(crate) context: u64,
     /// Operations begun so far, the same on all ranks.
     begun: AtomicU64,
-    /// What this rank waited for when a collective call was interrupted. The other ranks still wait in that call, or will.
+    /// The subject of the wait in which a collective call was interrupted. The other ranks still wait in that call, or will.
     pub(crate) interrupted: OnceLock<String>,
     /// Two ranks were found to make different calls.
     pub(crate) mismatch: OnceLock<CommError>,
@@ -326,7 +326,7 @@ impl Communicator {
         self.shared.members.as_ref().map_or(Some(number), |members| members.inner(number))
     }
 
-    /// The transport of all ranks, of which this communicator may have some.
+    /// The transport of all ranks. This communicator may have only some of them.
     pub(crate) fn outer_link(&self) -> &dyn Transport {
         &*self.shared.rank.transport
     }

@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::{Poll, Waker};
 
-/// What is called with the outcome of an operation.
+/// A function that gets the outcome of an operation.
 type Callback<O> = Box<dyn FnOnce(O) + Send>;
 
-/// The outcome of one operation, and who waits for it. The first outcome counts.
+/// The outcome of one operation, and its callbacks and wakers. The first outcome counts.
 ///
 /// Each callback is called exactly once, outside of any lock: by the thread that completes the operation, or at once if the
 /// operation is complete already. A panic in one of them, or of an executor, is logged: the others are called all the same.

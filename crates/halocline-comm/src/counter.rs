@@ -13,7 +13,7 @@ pub struct Counter {
     poison: AtomicU64,
     /// The last epoch that the writer takes part in, plus 1; 0 while it goes on.
     closed: AtomicU64,
-    /// What the epochs are about (the set of fields): even epochs, odd epochs.
+    /// The number of the set of fields that the epochs exchange: even epochs, odd epochs.
     about: [AtomicU64; 2],
 }
 
@@ -55,7 +55,7 @@ impl Counter {
         self.about[(epoch & 1) as usize].store(about, Ordering::Release);
     }
 
-    /// What `epoch`, which is reached, is about. Everything that the writer did before it said so is visible.
+    /// The set of fields of `epoch`, which is reached. Everything that the writer did before it set the counter is visible.
     #[inline]
     pub fn about(&self, epoch: u64) -> u64 {
         self.about[(epoch & 1) as usize].load(Ordering::Acquire)

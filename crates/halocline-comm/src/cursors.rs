@@ -22,7 +22,7 @@ impl Default for Cursors {
 }
 
 impl Cursors {
-    /// For the sender, who has written up to `at`: whether `bytes` more fit into a ring of `capacity` bytes. The receiver has
+    /// For the sender, which has written up to `at`: whether `bytes` more fit into a ring of `capacity` bytes. The receiver has
     /// read what they overwrite.
     pub(crate) fn has_space(&self, at: u64, bytes: u64, capacity: u64) -> bool {
         let unread = at.wrapping_sub(self.read.0.load(Ordering::Acquire));

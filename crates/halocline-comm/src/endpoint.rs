@@ -1,4 +1,4 @@
-//! What the layers above build operations on: messages of any tag, waits, extensions, the progress thread, the transport itself.
+//! The interface that the layers above build operations on: messages of any tag, waits, extensions, the progress thread, the transport itself.
 //! Programs use [`Communicator`] alone.
 
 use crate::borrowed::Borrowed;
@@ -56,7 +56,7 @@ pub trait Endpoint: Sized {
         self.link().post(to, tag, payload, &[])
     }
 
-    /// The same for two messages, the first of which arrives first.
+    /// The same for two messages. The first one arrives first.
     fn send_pair(&self, to: usize, pair: [Post; 2]) -> Result<(), CommError> {
         self.link().post_pair(to, pair)
     }
@@ -293,7 +293,7 @@ impl Communicator {
         CommError::Deadline { waiting: self.rank(), after, what: format!("{}{from}", self.described(what)) }
     }
 
-    /// What is waited for, and the function of the library that it is a part of.
+    /// Describes a wait: its subject, and the function of the library that it is a part of.
     fn described(&self, what: &str) -> String {
         self.within.map_or_else(|| what.to_owned(), |call| format!("{what} of {call}"))
     }

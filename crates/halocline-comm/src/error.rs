@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Errors of transports and collective calls.
 
 use rustix::io::Errno;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub enum CommError {
         waiting: usize,
         /// How long.
         after: Duration,
-        /// What it waited for, and from whom.
+        /// What it waited for, and from which rank.
         what: String,
     },
     /// Two ranks make different collective calls at the same position in the order. All later calls of the communicator fail with it.

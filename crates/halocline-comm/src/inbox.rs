@@ -11,7 +11,7 @@ use crate::split::Members;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a message belongs to: an operation, and a round within it.
+/// The tag of a message: an operation, and a round within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag {
     /// The operation: a collective call or a bound object. Never reused.
@@ -35,7 +35,7 @@ impl Tag {
 pub struct Message {
     /// The sender.
     pub source: usize,
-    /// What it belongs to.
+    /// Its tag.
     pub tag: Tag,
     /// The bytes.
     pub payload: Vec<u8>,

@@ -83,7 +83,7 @@ pub unsafe trait Transport: Send + Sync {
     fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>])
     -> Result<(), CommError>;
 
-    /// As [`Transport::post`] for two messages, the first of which arrives first.
+    /// As [`Transport::post`] for two messages. The first one arrives first.
     fn post_pair(&self, to: usize, pair: [Post; 2]) -> Result<(), CommError> {
         pair.into_iter().try_for_each(|post| self.post(to, post.tag, post.payload, &[]))
     }

@@ -35,12 +35,12 @@ pub trait Number: Copy + Send + Sync + sealed::Sealed + 'static {
     fn combine(self, other: Self, op: Reduce) -> Self;
 }
 
-/// What a rank passes to a small collective call: one [`Number`], an array, a slice or a `Vec` of them.
+/// The argument of a rank in a small collective call: one [`Number`], an array, a slice or a `Vec` of them.
 pub trait Values {
     /// The numbers.
     type Number: Number;
 
-    /// What the call returns.
+    /// The result of the call.
     type Owned;
 
     /// How many numbers the type has; `None` if that depends on the value.

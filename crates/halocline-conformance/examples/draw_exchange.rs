@@ -83,15 +83,15 @@ fn label(span: &Span) -> Option<(String, &'static str)> {
 
 fn main() {
     let (timeline, streams) = play(2);
-    let row_of = |who: &str| -> Option<usize> {
-        let stream = who.rsplit(" on ").next().unwrap_or(who);
+    let row_of = |task: &str| -> Option<usize> {
+        let stream = task.rsplit(" on ").next().unwrap_or(task);
         let user = streams.iter().position(|user| user == stream);
         user.map(|rank| 2 * rank).or_else(|| internal(&timeline, &streams, stream).map(|rank| 2 * rank + 1))
     };
     // Of each rank, from its second update on.
     let updates = |rank: usize| {
         let spans = timeline.spans.iter().filter(move |span| span.operation.what == "produce");
-        spans.filter(|span| span.operation.who == streams[rank]).nth(1).map_or(u64::MAX, |span| span.begin)
+        spans.filter(|span| span.operation.task == streams[rank]).nth(1).map_or(u64::MAX, |span| span.begin)
     };
     let from = [updates(0), updates(1)];
     let drawn: Vec<Drawn> = timeline
@@ -99,7 +99,7 @@ fn main() {
         .iter()
         .enumerate()
         .filter_map(|(number, span)| {
-            let row = row_of(&span.operation.who).filter(|row| span.begin >= from[row / 2])?;
+            let row = row_of(&span.operation.task).filter(|row| span.begin >= from[row / 2])?;
             let (label, class) = label(span)?;
             Some(Drawn { number, row, label, class })
         })
@@ -176,7 +176,7 @@ fn main() {
 
 /// The rank whose user's stream a stream is tied to.
 fn internal(timeline: &Timeline, streams: &[String; 2], stream: &str) -> Option<usize> {
-    let who = |number: usize| timeline.spans[number].operation.who.as_str();
+    let who = |number: usize| timeline.spans[number].operation.task.as_str();
     timeline
         .arrows
         .iter()

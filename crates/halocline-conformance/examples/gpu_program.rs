@@ -180,7 +180,7 @@ fn steps(rank: &Rank<'_>, step: &mut Prepared<'_>, halo: &HaloExchange, streams:
     }
     let per = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(GROUPS * GROUP);
     rank.say(&format!(
-        "{streams:?}: a step of program and exchange, 1024 x 1024 cells: {:.1} us, of which the host takes {:.1} us",
+        "{streams:?}: a step of program and exchange, 1024 x 1024 cells: {:.1} us; the host takes {:.1} us of them",
         per(begin.elapsed()),
         per(host)
     ));

@@ -156,7 +156,7 @@ pub enum DeviceError {
     /// The CUDA driver is missing, too old, or finds no GPU.
     #[error("CUDA cannot be used: {why}; check the GPU and its driver with `nvidia-smi`")]
     NoCuda {
-        /// What was tried, and how it failed.
+        /// The failed attempts and their errors.
         why: String,
     },
     /// Compiling or loading kernels failed.
@@ -165,7 +165,7 @@ pub enum DeviceError {
          their driver and NVRTC"
     )]
     NoKernels {
-        /// What was tried, and how it failed: the places searched for NVRTC, or the compiler's log.
+        /// The places searched for NVRTC, or the compiler's log.
         why: String,
     },
     /// The driver is older than the NVRTC that compiled the kernels.

@@ -56,7 +56,7 @@ impl Setters {
     }
 }
 
-/// What tells a stream from others of its handle.
+/// The identity of a stream among others with its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamId {
     /// No other stream ever has it.
@@ -139,7 +139,7 @@ pub(crate) fn leave_default(call: &CallStream<'_>, events: &EventPool) -> Result
     }
 }
 
-/// What uses a state.
+/// The user of a state.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum User {
     #[default]
@@ -154,7 +154,7 @@ enum User {
     Unknown,
 }
 
-/// What a state remembers of its last call on a stream.
+/// The last call of a state on a stream.
 #[derive(Debug, Default)]
 pub(crate) struct LastStream {
     user: User,

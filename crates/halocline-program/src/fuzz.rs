@@ -1,4 +1,4 @@
-//! What `fuzz/` reaches of the readers of files. Part of no ordinary build.
+//! Entry points of `fuzz/` into the readers of files. Part of no ordinary build.
 
 use crate::plan::Plan;
 use crate::signature::Argument;

@@ -1,4 +1,4 @@
-//! What is released once a stream has passed a call: arrays that a call keeps, and the states of programs that were dropped.
+//! Objects to release once a stream has passed a call: arrays that a call keeps, and the states of dropped programs.
 //!
 //! Later calls release it, so that no thread has to wait. What no later call releases is held until the process ends.
 
@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is to be released after an event.
+/// An object to release after an event.
 struct InFlight {
     device: Device,
     passed: Arc<Event>,

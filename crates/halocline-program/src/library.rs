@@ -25,7 +25,7 @@ struct FileId {
     inode: u64,
 }
 
-/// What changes when a file is written anew in place.
+/// The attributes of a file that change when it is overwritten in place.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 struct Contents {
     bytes: u64,

@@ -13,7 +13,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What owns the memory of arrays.
+/// The owner of the memory of arrays.
 pub type Keepalive = Arc<dyn Any + Send + Sync>;
 
 /// The stream of a call, and what is kept until the stream has passed the call.
@@ -55,12 +55,12 @@ impl<'a> OnStream<'a> {
     }
 }
 
-/// What a program needs for calls on streams.
+/// State of a program for calls on streams.
 #[derive(Default)]
 pub(crate) struct StreamResources {
     /// Events of each device.
     pools: Mutex<Vec<(Device, EventPool)>>,
-    /// What is kept as long as the program: for captured calls, and for calls that failed to order their streams.
+    /// Objects kept as long as the program: for captured calls, and for calls that failed to order their streams.
     held: Mutex<Vec<Keepalive>>,
 }
 
@@ -250,5 +250,5 @@ impl Program {
     }
 }
 
-/// What the program says, and an event after the call where there is one.
+/// The result of the program, and an event after the call where there is one.
 type Done = (Result<(), ProgramError>, Option<Arc<Event>>);

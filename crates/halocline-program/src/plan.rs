@@ -40,7 +40,7 @@ struct Copied {
     word: usize,
 }
 
-/// What is given at one position, and what becomes of it.
+/// One argument by its position, and its checks and conversions.
 #[derive(Debug)]
 pub(crate) struct ArgumentPlan {
     pub(crate) name: Box<str>,
@@ -67,7 +67,7 @@ pub(crate) struct ArrayPlan {
     pub(crate) dimensions: usize,
     /// Names of the dimensions, for messages; empty without one.
     pub(crate) names: Box<[Box<str>]>,
-    /// What is done with each extent, bound and stride at once.
+    /// The rules for each extent, bound and stride.
     rules: Box<[Rule]>,
 }
 

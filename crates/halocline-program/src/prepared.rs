@@ -29,7 +29,7 @@ pub struct Prepared<'a> {
     given: Box<[Owned<'a>]>,
 }
 
-/// What was given, with extents and strides of its own.
+/// An argument with its own copy of extents and strides.
 #[derive(Clone, Debug)]
 enum Owned<'a> {
     Array { view: ArrayView<'a>, extents: Box<[isize]>, strides: Box<[isize]>, origin: Box<[isize]> },

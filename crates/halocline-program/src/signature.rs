@@ -1,4 +1,4 @@
-//! What a program takes, as its manifest says it.
+//! The signature of a program, as in its manifest.
 
 use crate::ScalarType;
 use crate::error::ProgramError;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What a compiled program takes and how. [The crate's page](crate#the-manifest) documents the fields by an example.
+/// The parameters of a compiled program. [The crate's page](crate#the-manifest) documents the fields by an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
@@ -23,10 +23,10 @@ pub struct Signature {
     /// The name of the C function, for [`Interface::C`]; without it the program's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
-    /// What the C function returns. DaCe's programs return nothing.
+    /// The return type of the C function. DaCe's programs return nothing.
     #[serde(default)]
     pub returns: Returns,
-    /// What the caller gives, in this order.
+    /// The arguments, in the order of the call.
     pub arguments: Vec<Argument>,
     /// Integer symbols that are passed to the C function or to `init` and follow from the arrays' dimensions. Names of scalar
     /// arguments are symbols too and are not listed here.
@@ -77,7 +77,7 @@ pub enum Streams {
     Default,
 }
 
-/// What the C function returns.
+/// The return type of the C function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Returns {
@@ -99,7 +99,7 @@ pub struct Symbol {
     pub scalar: ScalarType,
 }
 
-/// What the caller gives at one position.
+/// The argument at one position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Argument {
@@ -136,7 +136,7 @@ pub struct ArrayArgument {
     pub access: Access,
     /// Its dimensions.
     pub dimensions: Vec<Dimension>,
-    /// What the program accesses, where dimensions depend on each other.
+    /// The accesses of the program, where dimensions depend on each other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accesses: Vec<AccessedIndices>,
 }

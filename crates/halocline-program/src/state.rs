@@ -21,7 +21,7 @@ pub(crate) struct Lifecycle {
     init_symbol: String,
     exit: *const c_void,
     pub(crate) last_error: Option<*const c_void>,
-    /// What gives a state its streams.
+    /// Functions that set the streams of a state.
     pub(crate) setters: Setters,
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn streams_of<'a>(
     opened.map(|devices| Arc::new(Streams::of(devices))).map_err(error::of)
 }
 
-/// What this rank contributes to a bind.
+/// The arguments of this rank in a bind.
 struct Prepared {
     sets: Vec<Vec<(Pattern, Field)>>,
     options: BindOptions,

@@ -10,7 +10,7 @@ pub(crate) fn run_command(py: Python<'_>, args: Vec<OsString>, again: Vec<OsStri
     py.detach(|| halocline_cli::run(args, Some(again)))
 }
 
-/// What the library has to say goes to stderr from now on: warnings, or what `HALOCLINE_LOG` asks for.
+/// Sends the messages of the library to stderr from now on: warnings, or the level in `HALOCLINE_LOG`.
 pub(crate) fn listen() -> PyResult<()> {
     static LISTEN: Once = Once::new();
     let mut outcome = Ok(());

@@ -172,7 +172,7 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
     }
 }
 
-/// What a signal handler or an interrupt raises instead of an error. `is_departure`: the error may come of a signal for the whole job.
+/// The exception of a signal handler or an interrupt, which replaces an error. `is_departure`: the error may come of a signal for the whole job.
 fn raised_instead(is_departure: bool) -> Option<PyErr> {
     host::raised_first().or_else(|| if is_departure { host::raised_within_grace() } else { None })
 }

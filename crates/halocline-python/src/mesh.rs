@@ -213,7 +213,7 @@ impl PyMeshPart {
     }
 }
 
-/// What neighbours have in common, by its name.
+/// The shared entity that makes two elements neighbours, by its name.
 fn shared_of(shared: Argument<String>) -> PyResult<Shared> {
     const SHARED: [(&str, Shared); 3] =
         [("vertex", Shared::Vertex), ("edge", Shared::Edge), ("facet", Shared::Facet)];

@@ -101,7 +101,7 @@ pub(crate) fn ready_after(buffer: Buffer, device: &Device, streams: &[usize]) ->
     buffer.ready_after(&last)
 }
 
-/// What a call sends: a packet, an object with bytes as one without metadata, or nothing.
+/// The packet that a call sends: a packet, an object with bytes (without metadata), or none.
 pub(crate) fn packet_of(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Packet>> {
     if given.is_none() {
         return Ok(None);

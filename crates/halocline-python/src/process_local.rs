@@ -84,7 +84,7 @@ impl<T: DropMayBlock> Drop for ProcessLocal<T> {
 }
 
 thread_local! {
-    /// What this thread drops at the end of its call of the package, and the process that it belongs to.
+    /// Objects that this thread drops at the end of its call of the package, and their process.
     static POSTPONED: RefCell<Vec<(Box<dyn Any + Send>, u32)>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -131,7 +131,7 @@ fn read(object: &Bound<'_, PyAny>, described: &Described, ids: &mut Vec<u64>) ->
     Ok(())
 }
 
-/// What is said of an array of something else.
+/// The refusal of an array of another type.
 fn no_whole_numbers(described: &Described) -> Refusal {
     let instead = match described.element {
         ElementType::Bool => "; of a mask give the indices: numpy.flatnonzero(mask)",

@@ -47,7 +47,7 @@ pub enum Statistic {
     Quantile {
         /// Which.
         q: f64,
-        /// What lies between two values.
+        /// How a quantile between two values is interpolated.
         interpolation: Interpolation,
     },
 }
@@ -195,7 +195,7 @@ impl Request<'_> {
 /// Computes a statistic of the next windows.
 type Job<'a> = Box<dyn FnMut(&[Range<usize>]) + Send + 'a>;
 
-/// What a statistic of a column computes with; an error if the column has no such statistic.
+/// The type that a statistic of a column computes with. An error if the column has no such statistic.
 fn kind(aggregation: &Aggregation, data_type: &DataType) -> Result<Kind, TableError> {
     let Aggregation { column, statistic, .. } = aggregation;
     if let Statistic::Quantile { q, .. } = statistic

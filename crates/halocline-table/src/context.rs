@@ -188,7 +188,7 @@ impl Context {
         self.total_rows
     }
 
-    /// What the exchange took.
+    /// Counts of the exchange.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }

@@ -75,12 +75,12 @@ enum Wanted {
 pub(crate) struct Met {
     /// It may have such rows.
     pub(crate) supplies: bool,
-    /// What ranks further away may have.
+    /// The demand on ranks further away.
     pub(crate) rest: Option<Demand>,
 }
 
 impl Demand {
-    /// What a rank with these ends needs at most from a side: what its windows have, and of keys also what lies between two windows.
+    /// The most rows that a rank with these ends needs from a side: those of its windows and, for keys, those between two windows.
     pub(crate) fn of(ends: &Ends, side: Side, offsets: Offsets) -> Option<Self> {
         let End { group, first_key, last_key, rows } = match side {
             Side::Before => &ends.first,
@@ -114,7 +114,7 @@ impl Demand {
         Some(Self { group: group.clone(), wanted })
     }
 
-    /// What a rank needs from a side, without what lies between two windows: of windows that an offset moves off their rows.
+    /// The rows that a rank needs from a side, without those between two windows: for windows that an offset moves off their rows.
     pub(crate) fn exact(sorted: &Sorted, ends: &Ends, side: Side) -> Option<Self> {
         let Offsets::Keys { from, until } = sorted.offsets else {
             return Self::of(ends, side, sorted.offsets);
@@ -171,7 +171,7 @@ impl Demand {
         self
     }
 
-    /// What a rank with these ends contributes, judged by its ends alone.
+    /// The contribution of a rank with these ends, judged by its ends alone.
     pub(crate) fn meet(&self, side: Side, ends: &Ends) -> Met {
         let end = match side {
             Side::Before => &ends.last,
@@ -236,7 +236,7 @@ impl Demand {
         }
     }
 
-    /// What is wanted beyond some rows, which have contributed `given`.
+    /// The demand beyond some rows, which have contributed `given` rows.
     pub(crate) fn beyond(mut self, side: Side, keys: &Keys, given: usize) -> Option<Self> {
         let goes_on = match &mut self.wanted {
             Wanted::Rows { skip, take } => {

@@ -52,7 +52,7 @@ pub(crate) fn targets(all: &[Summary], rank: usize, offsets: Offsets) -> Vec<Tar
     targets
 }
 
-/// What a demand of rank `of` wants of rank `on`, after what the ranks between contribute.
+/// The rest of a demand of rank `of` on rank `on`, after the contributions of the ranks between.
 fn rest_for(all: &[Summary], mut demand: Demand, of: usize, on: usize, side: Side) -> Option<Demand> {
     let mut at = of;
     loop {

@@ -1,4 +1,4 @@
-//! What can be wrong with a table, a window or a statistic.
+//! Errors of tables, windows and statistics.
 
 use halocline_comm::CommError;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub enum TableError {
         rank: usize,
         /// Its type.
         found: String,
-        /// What fits.
+        /// A valid choice.
         remedy: String,
     },
     /// A column that a rank does not have.
@@ -195,7 +195,7 @@ pub enum TableError {
     Malformed {
         /// The sender.
         from: usize,
-        /// What it should have been.
+        /// The expected message.
         what: String,
     },
     /// A message in the format of another version.
@@ -205,7 +205,7 @@ pub enum TableError {
     Version {
         /// The sender.
         from: usize,
-        /// What it sent.
+        /// The message.
         what: String,
         /// The version of its format.
         found: u16,

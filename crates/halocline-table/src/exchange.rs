@@ -11,7 +11,7 @@ use crate::summary::Summary;
 use crate::table::Sorted;
 use std::time::Duration;
 
-/// What an exchange of rows took on this rank.
+/// Counts of an exchange of rows on this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Whether rows went from neighbour to neighbour, or straight to the ranks that need them.

@@ -1,4 +1,4 @@
-//! What `fuzz/` reaches of the private decoders. Part of no ordinary build.
+//! Entry points of `fuzz/` into the private decoders. Part of no ordinary build.
 
 use crate::demand::{Demand, Side};
 use crate::direct::{sources, targets};
@@ -26,8 +26,8 @@ fn sorted() -> (Table, Rolling, Sorted) {
 /// The rows of the Arrow stream that follows a header.
 const ROWS: [std::ops::Range<usize>; 2] = [3..8, 9..10];
 
-/// What is between the version and the checksum of a message, for the two kinds of messages; by the first byte also the whole message,
-/// or a header that rows follow.
+/// The bytes between version and checksum of a message, for the two kinds of messages. The first byte can select the whole message, or
+/// a header that rows follow.
 pub fn messages(bytes: &[u8]) {
     let Some((&which, bytes)) = bytes.split_first() else { return };
     let (_, _, sorted) = sorted();

@@ -12,7 +12,7 @@ use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType, TimeUnit};
 use std::ops::Range;
 
-/// What a unit of a key means.
+/// The unit of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyKind {
     /// So many nanoseconds.

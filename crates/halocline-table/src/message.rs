@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 use std::ops::Range;
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Header {
     /// The rows that the sender needs from a side. `None`: none.
@@ -107,7 +107,7 @@ pub(crate) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// What lies between the version and the checksum of a message of rank `from`, once both are right. `what` is the message.
+/// The bytes between version and checksum of a message of rank `from`, once both are right. `what` names the message in errors.
 pub(crate) fn content<'a>(bytes: &'a [u8], from: usize, what: &str) -> Result<&'a [u8], TableError> {
     let malformed = || TableError::Malformed { from, what: what.to_owned() };
     // The version comes first: later versions may have another checksum.

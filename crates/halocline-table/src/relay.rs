@@ -52,7 +52,7 @@ pub(crate) struct Relay<'a> {
     ends: Option<&'a Ends>,
     upstream: Option<usize>,
     downstream: Option<usize>,
-    /// What the rank downstream still lacks; once it has asked.
+    /// The rows that the rank downstream still lacks, once it has asked.
     lacking: Option<Demand>,
     has_heard: bool,
     is_downstream_over: bool,

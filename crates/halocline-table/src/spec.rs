@@ -1,4 +1,4 @@
-//! What to compute windows over: the key, the window, the groups, the columns that are needed.
+//! The specification of windows: the key, the window, the groups, the columns that are needed.
 
 use crate::error::TableError;
 use crate::window::{Extent, Offsets, Window};
@@ -113,7 +113,7 @@ impl Rolling {
     }
 }
 
-/// What a rank asks for, by its values: two texts may mean one window.
+/// The specification of a rank by its values: two texts may mean one window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asked {
     by: String,

@@ -1,4 +1,4 @@
-//! What all ranks know of each rank's rows, gathered before any row travels.
+//! The summary of each rank's rows, which all ranks gather before any row is sent.
 
 use crate::error::TableError;
 use crate::group::Group;

@@ -1,4 +1,4 @@
-//! What a bind can be told.
+//! Options of a bind.
 
 use crate::check;
 use crate::error::Error;

@@ -1,12 +1,12 @@
-//! What `fuzz/` reaches of the private parser and protocol. Part of no ordinary build.
+//! Entry points of `fuzz/` into the private parser and protocol. Part of no ordinary build.
 
 use super::message::{Message, ProcessId, samples};
 use super::protocol::{Effect, Protocol, Target, Want};
 use halocline_device::remote::{Allocation, DeviceId, Kind, Refusal};
 use std::time::Duration;
 
-/// What two ranks say to one: each message behind a byte that tells who says it and another for its length. A message
-/// that is read survives encoding, and whatever they say, nothing is left of it once they are gone.
+/// Messages of two ranks to a third one. Before each message are a byte for its sender and a byte for its length. A message
+/// that is read survives encoding. Once the senders are gone, the receiver keeps nothing of their messages.
 pub fn messages(bytes: &[u8]) {
     let process = ProcessId { pid: 1, random: 0 };
     let now = Duration::ZERO;

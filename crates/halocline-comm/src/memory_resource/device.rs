@@ -68,7 +68,7 @@ impl DeviceMemory {
         Self { device: device.clone(), pool: Arc::new(Pool::new(bytes)), account }
     }
 
-    /// The same for copies of the library's own, of which the program knows nothing.
+    /// The same for internal copies of the library.
     pub(crate) fn of_library(device: &Device) -> Self {
         Self::keeping(KEEP / 4, device)
     }

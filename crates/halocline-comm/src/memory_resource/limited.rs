@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// A memory resource with a limit. Clones share the limit.
 ///
-/// What a receiver does on shortage: it waits for [`Limited::with_patience`], one second by default, for buffers to be given
-/// back; not at all if the limit can never hold the bytes. Then it spills if [`Limited::spilling`] named a resource.
+/// On shortage a receiver waits for [`Limited::with_patience`], one second by default, until buffers are returned. It does not wait
+/// if the limit can never hold the bytes. Then it spills if [`Limited::spilling`] named a resource.
 /// Then it fails with [`MemoryError::Shortage`].
 ///
 /// ```

@@ -187,7 +187,7 @@ pub enum MemoryError {
     Foreign {
         /// Bytes asked for.
         asked: usize,
-        /// What it said.
+        /// Its message.
         why: String,
     },
     /// A resource of the program allocates in threads of the program alone, and this is another one.

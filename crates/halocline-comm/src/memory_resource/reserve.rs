@@ -60,7 +60,7 @@ impl Reservation {
     }
 }
 
-/// What a resource of the program gives. A panic in it would end the progress thread.
+/// Calls a resource of the program and catches its panic, which would end the progress thread.
 fn without_panic(
     asked: usize,
     give: impl FnOnce() -> Result<Buffer, MemoryError>,

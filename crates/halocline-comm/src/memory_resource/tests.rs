@@ -68,7 +68,7 @@ fn a_reservation_fails_once_its_patience_has_ended() {
     assert_eq!(reservation.due(), Some(Duration::from_secs(8)));
     let error = reservation.poll(&limited, Duration::from_secs(8), Waker::noop()).unwrap_err();
     assert!(matches!(error, MemoryError::Shortage { asked: 50, in_use: 60, limit: 100, .. }));
-    // What can never fit does not wait.
+    // A request that can never fit does not wait.
     Reservation::new(101).poll(&limited, Duration::ZERO, Waker::noop()).unwrap_err();
     drop(held);
 }

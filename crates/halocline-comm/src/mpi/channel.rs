@@ -54,7 +54,7 @@ impl Access {
     }
 }
 
-/// What has arrived from a rank.
+/// An arrival from a rank: a message, or the end of its messages.
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// A message, and the bulk that it announces.

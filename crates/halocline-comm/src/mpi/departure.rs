@@ -5,7 +5,7 @@ use super::Shared;
 use crate::shm::ShmTransport;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What has joined and was not dropped.
+/// Transports that have joined and were not dropped.
 static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 pub(super) fn remember(shared: &Arc<Shared>) {

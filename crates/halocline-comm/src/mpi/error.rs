@@ -115,7 +115,7 @@ pub enum MpiError {
     Malformed {
         /// The sender.
         from: usize,
-        /// What it sent.
+        /// The malformed message.
         what: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! What an MPI transport does once MPI has failed.
+//! The behaviour of an MPI transport after a failure of MPI.
 
 use super::{LOST, MpiError, PRESENT, Shared, runtime};
 use crate::error::CommError;

@@ -1,11 +1,11 @@
-//! What `fuzz/` reaches of the private parsers. Part of no ordinary build.
+//! Entry points of `fuzz/` into the private parsers. Part of no ordinary build.
 
 use super::engine::INTRODUCTION;
 use super::frame::{Assembly, Kind, announce, announced, carried, carry, split};
 use super::node;
 use crate::inbox::Tag;
 
-/// What comes from two ranks: for each MPI message its sender and kind, its length, its bytes.
+/// Messages of two ranks: for each MPI message its sender and kind, its length, its bytes.
 pub fn messages(mut bytes: &[u8]) {
     let mut assembly = Assembly::default();
     while let Some((&[about, len], rest)) = bytes.split_first_chunk() {
@@ -64,7 +64,7 @@ pub fn sent() -> Vec<Vec<u8>> {
     [usize::MAX, 30].map(sent).into_iter().chain([pair]).collect()
 }
 
-/// What the ranks of a node say of themselves: how many may share memory, then their introductions.
+/// The first messages of the ranks of a node: how many may share memory, then their introductions.
 pub fn introductions(bytes: &[u8]) {
     let Some((&most, all)) = bytes.split_first() else { return };
     node::fuzz(all.as_chunks::<INTRODUCTION>().0, most.into());

@@ -1,4 +1,4 @@
-//! What the packets of an operation share.
+//! State that the packets of an operation share.
 
 use super::copy::{Copier, Copiers};
 use super::parts::PART;

@@ -1,4 +1,4 @@
-//! What can go wrong with a packet.
+//! Errors of packets.
 
 use super::header::HeaderError;
 use crate::error::CommError;
@@ -29,7 +29,7 @@ pub enum PacketError {
         from: usize,
         /// Bytes of the payload.
         bytes: u64,
-        /// What the memory resource said.
+        /// The error of the memory resource.
         error: MemoryError,
     },
     /// The receiver has failed.
@@ -49,7 +49,7 @@ pub enum PacketError {
     Malformed {
         /// The sender.
         from: usize,
-        /// What was expected.
+        /// The expected message.
         what: &'static str,
         /// What is wrong with it.
         error: HeaderError,

@@ -1,4 +1,4 @@
-//! What `fuzz/` reaches of the private parsers. Part of no ordinary build.
+//! Entry points of `fuzz/` into the private parsers. Part of no ordinary build.
 
 use super::header::{Header, Reply, samples};
 

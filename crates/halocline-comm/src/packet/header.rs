@@ -41,7 +41,7 @@ pub(super) enum Path {
 /// The header of a packet, without its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// What the operation means by the packet.
+    /// The kind of the packet within its operation.
     pub(super) kind: u8,
     /// The number of the packet, unique between its sender and receiver within the operation.
     pub(super) sequence: u64,
@@ -157,7 +157,7 @@ impl Header {
     }
 }
 
-/// What a receiver tells the sender of a packet.
+/// The reply of a receiver to the sender of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     /// It has memory for the next part of the payload.

@@ -107,7 +107,7 @@ impl Packet {
     }
 }
 
-/// What a look at a packet's state comes to.
+/// The result of one step of a packet's state machine.
 enum Step<State> {
     /// It goes on from this state at once.
     Next(State),
@@ -153,7 +153,7 @@ impl Traffic {
     }
 }
 
-/// What packets belong to: an operation ([`Endpoint::begin`](crate::Endpoint::begin)), and a stream of packets within it. Headers
+/// The tag of packets: an operation ([`Endpoint::begin`](crate::Endpoint::begin)), and a stream of packets within it. Headers
 /// of one channel arrive in the order in which they were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PacketTag {

@@ -81,7 +81,7 @@ impl PacketReceive {
         self.from
     }
 
-    /// What the operation means by the packet.
+    /// The kind of the packet within its operation.
     pub fn kind(&self) -> u8 {
         self.header.kind
     }

@@ -102,7 +102,7 @@ impl PacketSend {
         }
     }
 
-    /// What the operation means by the packet, and words of its own: the receiver gets both.
+    /// Sets the kind of the packet within its operation, and words of the operation. The receiver gets both.
     pub fn with_words(mut self, kind: u8, words: [u64; 4]) -> Self {
         (self.header.kind, self.header.words) = (kind, words);
         self
@@ -156,7 +156,7 @@ impl PacketSend {
         }
     }
 
-    /// Withdraws a packet of which the receiver does not know yet; any other is sent as usual. Poll it until it is over: a
+    /// Cancels a packet whose header was not sent yet; any other is sent as usual. Poll it until it is over: a
     /// device may be writing or copying it.
     pub fn withdraw(&mut self) {
         if !self.is_posted {

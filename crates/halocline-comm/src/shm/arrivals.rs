@@ -6,13 +6,13 @@ use crate::segment::Segment;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// What has come from one peer. The sender numbers its messages; the next one is at the front of the ring or of the socket.
+/// Messages that have arrived from one peer. The sender numbers its messages; the next one is at the front of the ring or of the socket.
 #[derive(Default)]
 pub(super) struct Arrivals {
     ring: OnceLock<Ring>,
     /// Bytes of the ring whose messages were delivered. Changes under the lock.
     read: AtomicU64,
-    /// The number of the next message. Whoever holds the lock delivers.
+    /// The number of the next message. The thread that holds the lock delivers.
     next: Mutex<u64>,
 }
 

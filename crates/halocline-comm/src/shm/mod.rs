@@ -61,7 +61,7 @@ struct Shared {
     control: Control,
     host: Arc<dyn Host>,
     inbox: Arc<Inbox>,
-    /// What has come from each rank.
+    /// The arrived messages of each rank.
     arrivals: Vec<Arrivals>,
     /// [`PeerState`] of each rank as found by the watch thread.
     states: Vec<AtomicU8>,

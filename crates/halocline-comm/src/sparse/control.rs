@@ -9,7 +9,7 @@ use halocline_plan::wire::{Reader, WireError, Writer};
 /// A message about the operation itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Control {
-    /// What the sender of the message names the receiver as, and the device that maps the receiver's memory.
+    /// The role that the sender of the message gives to the receiver, and the device that maps the receiver's memory.
     Hello(Hello),
     /// The sender has failed, or heard that this rank has.
     Abort(Failure),
@@ -21,7 +21,7 @@ pub(super) enum Control {
     Taken(u64),
 }
 
-/// What one rank tells another at the begin.
+/// The first message of a rank to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Hello {
     pub(super) is_destination: bool,

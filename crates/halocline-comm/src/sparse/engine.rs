@@ -13,7 +13,7 @@ use crate::transport::PeerState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a rank waits for.
+/// The subject of waits, for errors.
 const WHAT: &str = "its part of a sparse all-to-all";
 
 pub(super) struct Engine {
@@ -361,7 +361,7 @@ impl Engine {
         sends.for_each(PacketSend::abandon);
     }
 
-    /// What the operation waits for.
+    /// Describes the messages that the operation waits for.
     pub(super) fn missing(&self) -> String {
         let silent = self.peers.iter().filter(|(_, peer)| peer.hello.is_none());
         let mut missing: Vec<String> =

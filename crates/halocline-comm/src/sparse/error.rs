@@ -1,11 +1,11 @@
-//! What can go wrong with a sparse all-to-all.
+//! Errors of a sparse all-to-all.
 
 use crate::error::CommError;
 use crate::packet::{Failure, HeaderError, PacketError};
 use std::fmt;
 use std::time::Duration;
 
-/// What a rank is in a sparse all-to-all.
+/// The role of a rank in a sparse all-to-all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It sends to this rank.
@@ -15,7 +15,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// What the other rank has to name this one as.
+    /// The role of the other rank.
     fn other(self) -> Self {
         match self {
             Self::Source => Self::Destination,
@@ -160,7 +160,7 @@ pub enum SparseError {
 halocline_plan::debug_as_text!(SparseError);
 
 impl SparseError {
-    /// What the other ranks are told about this error of `rank`.
+    /// The message to the other ranks about this error of `rank`.
     pub(super) fn failure(&self, rank: usize) -> Failure {
         match self {
             Self::Aborted { rank, why } => Failure { rank: *rank, why: why.clone(), is_refusal: false },

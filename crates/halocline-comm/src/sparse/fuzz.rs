@@ -1,4 +1,4 @@
-//! What `fuzz/` reaches of the private parser. Part of no ordinary build.
+//! Entry points of `fuzz/` into the private parser. Part of no ordinary build.
 
 use super::control::{Control, samples};
 

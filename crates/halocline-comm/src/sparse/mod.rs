@@ -187,7 +187,7 @@ impl SparseAlltoall {
         &self.shared.destinations
     }
 
-    /// What was sent and received so far.
+    /// Counts of the packets and bytes sent and received so far.
     pub fn statistics(&self) -> SparseStatistics {
         self.shared.statistics()
     }

@@ -20,7 +20,7 @@ const WINDOW: usize = 4;
 /// receiver, where its memory resource does not count them. The last of these packets may exceed it.
 pub(super) const UNTAKEN: u64 = 4 << 20;
 
-/// What a packet counts of [`UNTAKEN`]: its header, its metadata, and a payload that may come without being asked for.
+/// The bytes of a packet that count towards [`UNTAKEN`]: header, metadata, and a payload that is sent without a request.
 pub(super) fn cost(metadata: &[u8], payload: Option<u64>) -> u64 {
     const HEADER: u64 = 64;
     HEADER + metadata.len() as u64 + payload.unwrap_or(0).min(SMALL as u64)
@@ -34,7 +34,7 @@ pub(super) struct Outgoing {
     pub(super) flight: Vec<PacketSend>,
     numbered: u64,
     is_last_queued: bool,
-    /// What the packets count that the receiver has not taken yet.
+    /// Bytes of sent packets that the receiver has not taken yet.
     untaken: u64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Incoming {
     pub(super) window: VecDeque<PacketReceive>,
     begun: u64,
     expected: Option<u64>,
-    /// What the packets count that were taken since the source was told.
+    /// Bytes of packets taken since the last report to the source.
     taken: u64,
 }
 

@@ -21,7 +21,7 @@ const TAG: Tag = Tag { operation: 0x7370_6172_7365_2061, round: Tag::NEWS };
 /// The first and the longest time between two questions.
 pub(super) const ASK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// What the operations of a rank leave behind.
+/// State that outlives the operations of a rank.
 pub(super) struct Registry {
     transport: Weak<dyn Transport>,
     operations: Mutex<Operations>,
@@ -37,7 +37,7 @@ struct Operations {
 }
 
 impl Operations {
-    /// What a rank is told that asks for the operation of this tag and number; nothing if it has not begun here, or goes on.
+    /// Answers a rank that asks for the operation of this tag and number. No answer if the operation has not begun here or goes on.
     fn answer(&self, operation: u64, number: u64) -> Option<Control> {
         (number < self.begun && !self.running.contains(&operation)).then_some(Control::Over)
     }

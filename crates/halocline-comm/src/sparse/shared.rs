@@ -1,5 +1,5 @@
-//! What the threads of a rank share of one operation. Locks, never held across a call of the program: of the
-//! insertions, the engine (one thread at a time drives it), the outcome, and what wakes the progress thread.
+//! The state of one operation that the threads of a rank share. Its locks are never held across a call of the program: one each
+//! for the insertions, the engine (one thread at a time drives it), the outcome, and the waker of the progress thread.
 
 use super::control::Control;
 use super::engine::Engine;
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     inserts: Mutex<Inserts>,
     engine: Mutex<Engine>,
     outcome: Mutex<Outcome>,
-    /// What [`Shared::settle`] has found in the outcome.
+    /// The outcome, once [`Shared::settle`] has read it.
     pub(super) completion: Completion<Result<(), SparseError>>,
     arming: Mutex<Arming>,
     pub(super) registry: Arc<Registry>,
@@ -300,7 +300,7 @@ impl Shared {
         let ended = patience.wait(link, poll, || {}, || self.until_due(), |late| self.late(late));
         self.arm(|arming| arming.waiters -= 1);
         if ended.is_err() {
-            // What came while nothing was armed.
+            // Handles messages that came while nothing was armed.
             self.drive();
             self.demand_if_due();
         }

@@ -114,12 +114,12 @@ impl CudaDriver {
     /// Whether memory of a GPU is accessible to another GPU that has peer access; the context is current.
     pub(super) fn lets_reach(&self, address: Address, bytes: usize, by: u32) -> bool {
         let Ok([pool, is_plain]) = self.attributes(address, [POOL, IS_LEGACY_CAPABLE]) else { return false };
-        let who = Access::of(by);
+        let access = Access::of(by);
         if pool != 0 {
             let mut flags = 0;
             // SAFETY: CUDA has just named `pool` as the pool of `address`, and a pool lives as long as memory of it: the caller
-            // of this method has that memory. CUDA writes one number to `flags` and reads `who`; both live through the call.
-            let result = unsafe { (self.api.pool_access)(&mut flags, pool as usize, &who) };
+            // of this method has that memory. CUDA writes one number to `flags` and reads `access`; both live through the call.
+            let result = unsafe { (self.api.pool_access)(&mut flags, pool as usize, &access) };
             return result == code::SUCCESS && flags == Access::ALL;
         }
         // Each physical memory of virtual memory has its own access rights; other memory has no such
@@ -129,7 +129,7 @@ impl CudaDriver {
             let found = self.attributes(at, [MAPPING_BASE, MAPPING_SIZE]);
             let Some([base, length]) = found.ok().filter(|found| !found.contains(&0)) else { return true };
             let mut flags = 0;
-            let result = (self.api.access)(&mut flags, &who, at);
+            let result = (self.api.access)(&mut flags, &access, at);
             if result != code::SUCCESS || flags != Access::ALL as u64 {
                 return false;
             }

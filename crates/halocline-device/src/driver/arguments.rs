@@ -181,7 +181,7 @@ impl Base {
     /// The most of a table.
     pub const MOST: usize = 64;
 
-    /// What copies of tables are aligned to.
+    /// The alignment of the copies of tables.
     pub const LINE: u64 = 128;
 
     /// The bit of addresses that count from a base, and the first bit of its number.
@@ -209,7 +209,7 @@ impl Base {
         (address & Self::MARK != 0).then(|| (number, address.wrapping_sub(Self::first(number)) as i64))
     }
 
-    /// What a launch adds to addresses that count from base `number` if that lies at `given`.
+    /// The offset that a launch adds to addresses relative to base `number`, which lies at `given`.
     pub(crate) fn added(&self, number: usize, given: Address) -> u64 {
         given.wrapping_sub(self.address(number))
     }
@@ -227,7 +227,7 @@ impl Base {
 pub struct Announced {
     /// The address of the two words.
     pub address: Address,
-    /// What the part sends.
+    /// The word that describes the message that the part sends.
     pub sent: u64,
     /// The address of the word.
     pub differs: Address,
@@ -271,7 +271,7 @@ pub struct TablePart<'a> {
     pub beside: bool,
     /// Whether the part writes or reads a slot. An early part never reads one.
     pub slot: Slot,
-    /// What the receiver announces to a part that has bytes.
+    /// The announcement of the receiver to a part that has bytes.
     pub announced: Option<Announced>,
     /// In a table with bases: the thread blocks of the part before this one execute it, after that. Both wait or raise flags.
     pub follows: bool,

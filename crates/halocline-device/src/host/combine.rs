@@ -7,7 +7,7 @@ use super::steps;
 use halocline_plan::copy::{CopyOp, Indexed, Loop};
 use halocline_plan::{ElementType, ReduceOp};
 
-/// What an operation does with the elements at its two ends.
+/// How an operation combines the elements at its two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Combine {
     op: ReduceOp,
@@ -15,7 +15,7 @@ pub struct Combine {
     source: Source,
 }
 
-/// What becomes of the source.
+/// How an operation changes the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// It stays as it is.

@@ -128,7 +128,7 @@ impl Recorded {
     fn is_joined(&self) -> bool {
         (1..self.streams.len()).all(|branch| {
             let mut joined = std::collections::BTreeSet::from([branch]);
-            // What a stream records after it has joined is joined wherever that is awaited.
+            // A stream that waits for an event recorded after the last work of a joined stream is joined to it.
             let last = self.work.iter().rposition(|(of, op)| *of == branch && !matches!(op, Op::Record(_)));
             let after = &self.work[last.map_or(0, |last| last + 1)..];
             let mut records = std::collections::BTreeSet::new();

@@ -7,8 +7,8 @@ use std::ops::Range;
 /// An operation of a thread or a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// The thread, by its name, or the stream.
-    pub who: String,
+    /// The thread, by its name, or the stream: the task that runs it.
+    pub task: String,
     /// The name of a kernel, or the kind of the operation.
     pub what: &'static str,
     /// Number of the operation, counted over all tasks in order of their start.
@@ -17,7 +17,7 @@ pub struct Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} (operation {})", self.what, self.who, self.number)
+        write!(f, "{} of {} (operation {})", self.what, self.task, self.number)
     }
 }
 
@@ -121,7 +121,7 @@ pub enum Report {
     /// No task can run.
     #[error("deadlock: {}; do in one task what another one waits for", waiting.join("; "))]
     Deadlock {
-        /// What each task waits for.
+        /// The wait of each task.
         waiting: Vec<String>,
     },
     /// The program exceeded the step limit.
@@ -132,7 +132,7 @@ pub enum Report {
     Endless {
         /// The limit.
         steps: u64,
-        /// What each task waits for.
+        /// The wait of each task.
         waiting: Vec<String>,
     },
     /// A foreign thread called the world, so the run could not be replayed.

@@ -81,7 +81,7 @@ pub(super) struct Thread {
     pub(super) handle: Option<std::thread::Thread>,
 }
 
-/// What a thread waits for.
+/// The condition that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
     No,
@@ -239,7 +239,7 @@ impl State {
 
     pub(super) fn operation(&self, op: usize) -> Operation {
         let (actor, what) = self.ops[op];
-        Operation { who: self.actors[actor].0.clone(), what, number: op }
+        Operation { task: self.actors[actor].0.clone(), what, number: op }
     }
 
     /// Records an event.
@@ -413,7 +413,7 @@ impl State {
         self.stopped = true;
     }
 
-    /// What each task waits for.
+    /// Describes the wait of each task.
     fn waiting(&self) -> Vec<String> {
         let threads = self.threads.iter().filter_map(|thread| {
             let what = match thread.waits {

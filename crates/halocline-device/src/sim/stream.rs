@@ -345,7 +345,7 @@ impl State {
         self.options.waiting_blocks.is_none_or(|limit| waiting < limit)
     }
 
-    /// What the current operation of a stream does or waits for.
+    /// Describes the current operation of a stream, or its wait.
     pub(super) fn what_holds(&self, stream: usize) -> Option<String> {
         let head = self.streams[stream].queue.front()?;
         if let Some(other) = self.held_behind(stream).filter(|_| head.begun.is_none()) {

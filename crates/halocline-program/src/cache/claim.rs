@@ -4,11 +4,11 @@
 //!
 //! - To claim, a process makes such a folder under another name and renames it. A rename onto a folder with a file fails, so that one of
 //!   several processes wins, and the claim has its owner's name from the first moment.
-//! - To release, or to break the claim of a process that has ended, a process removes the file *of that name*. Whoever comes late
-//!   removes nothing: the next owner's file has another name. The empty folder counts as free.
+//! - To release, or to break the claim of a process that has ended, a process removes the file *of that name*. A process that comes
+//!   late removes nothing: the next owner's file has another name. The empty folder counts as free.
 //!
-//! Whether a process of this host runs, the kernel knows. A process elsewhere touches its file regularly. It has ended if the file stays as
-//! it is for a while, measured with the clock of the one who looks.
+//! The kernel says whether a process of this host runs. A process elsewhere touches its file regularly. It counts as ended if the file
+//! stays the same for a while, measured by the clock of the observer.
 
 use super::CacheError;
 use super::process::{Life, Process};
@@ -42,7 +42,7 @@ impl Default for Heartbeat {
     }
 }
 
-/// What a waiting process has seen of the owners on other hosts.
+/// Observations of a waiting process about the owners on other hosts.
 #[derive(Debug, Default)]
 pub(super) struct Watch(HashMap<PathBuf, (SystemTime, Instant)>);
 
@@ -149,7 +149,7 @@ fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     }
 }
 
-/// What is gone already need not be removed.
+/// Counts the removal of a missing file as a success.
 pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

@@ -28,13 +28,13 @@ pub struct Record {
     pub key: Hash,
     /// The name of the program.
     pub program: Box<str>,
-    /// What decided the result.
+    /// The inputs that decided the result.
     pub parts: Vec<Part>,
     /// The path of the library in the entry.
     pub library: Box<str>,
     /// All files but the record.
     pub files: Vec<KeptFile>,
-    /// Who built it.
+    /// The process that built it.
     pub built: BuiltBy,
 }
 
@@ -133,7 +133,7 @@ impl Entry {
         self.record.files.iter().map(|file| self.folder.join(&*file.path))
     }
 
-    /// What is known of the entry.
+    /// The record of the entry.
     pub fn record(&self) -> &Record {
         &self.record
     }
@@ -174,7 +174,7 @@ impl Entry {
     }
 }
 
-/// What a cache folder has for a key.
+/// The content of a cache folder for a key.
 pub(super) enum Found {
     Nothing,
     Whole(Entry),

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long an entry of another node may take to appear. Clients of network file systems keep what they know of a folder for up to 60 s.
 const VISIBLE: Duration = Duration::from_secs(90);
 
-/// What a rank tells all others at first.
+/// The first message of a rank to all others.
 #[derive(Serialize, Deserialize)]
 struct Announced {
     key: Hash,
@@ -28,7 +28,7 @@ struct Announced {
     pid: u32,
 }
 
-/// What a rank tells when it has built, or kept what it received.
+/// The message of a rank after it has built the library, or has stored the one that it received.
 #[derive(Clone, Serialize, Deserialize)]
 enum Outcome {
     /// It had nothing to do.
@@ -37,7 +37,7 @@ enum Outcome {
     Failed(Box<str>),
 }
 
-/// All that decides who builds, sends and receives; the same on all ranks.
+/// Decides which ranks build, send and receive; the same on all ranks.
 struct Job {
     ranks: Vec<Announced>,
     /// For each rank the lowest rank that shares its folder.
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Who has the entry of its key in the end.
+    /// The ranks that have the entry of their key in the end.
     fn served(job: &Job, outcomes: &[Outcome]) -> Vec<bool> {
         let mut has: Vec<bool> = (0..job.ranks.len())
             .map(|rank| job.ranks[rank].has || matches!(outcomes[rank], Outcome::Done))

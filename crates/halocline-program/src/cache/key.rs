@@ -1,4 +1,4 @@
-//! What decides the result of a build, as a hash.
+//! The key of a build: a hash of everything that decides its result.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

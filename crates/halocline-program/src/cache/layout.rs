@@ -3,9 +3,9 @@
 //! | path | contains |
 //! | --- | --- |
 //! | `entries/ab/abcd...` | an entry: `entry.json`, the library, other files |
-//! | `claims/abcd...` | who builds an entry ([`super::claim`]) |
+//! | `claims/abcd...` | the process that builds an entry ([`super::claim`]) |
 //! | `builds/PROCESS` | what a build writes: `work` and `tmp` of the caller, `entry` before it is renamed |
-//! | `slots/MACHINE/N` | who uses a build slot of a node |
+//! | `slots/MACHINE/N` | the process that uses a build slot of a node |
 //! | `trash/PROCESS` | entries that are being removed |
 //! | `probes/PROCESS` | files by which ranks find out whether they share the folder |
 

@@ -1,4 +1,4 @@
-//! What keeps a cache folder in order: lists, checks, removal, eviction, and the sweep of what killed builds left.
+//! Maintenance of a cache folder: lists, checks, removal, eviction, and the removal of the remains of killed builds.
 
 use super::claim;
 use super::entry::{Entry, Found};

@@ -30,7 +30,7 @@ pub(super) struct Machine {
     namespace: u64,
 }
 
-/// What is known of a process.
+/// Whether a process runs, as far as this host knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     Runs,
@@ -79,7 +79,7 @@ impl Process {
         }
     }
 
-    /// A process of which nothing is known.
+    /// An unknown process.
     pub(super) fn unknown() -> Self {
         Self {
             pid: 0,
@@ -131,7 +131,7 @@ impl Process {
     }
 }
 
-/// What `/proc/PID/stat` says.
+/// The content of `/proc/PID/stat`.
 struct Stat {
     state: u8,
     start: u64,

@@ -68,7 +68,7 @@ impl Drop for BuildFolder {
     }
 }
 
-/// What a build gives: the library and other files, by their paths in the build folder.
+/// The products of a build: the library and other files, by their paths in the build folder.
 #[derive(Clone, Debug)]
 pub struct Built {
     pub(super) library: PathBuf,
@@ -156,7 +156,7 @@ pub(super) fn place(layout: &Layout, staged: &Path, record: &Record) -> Result<E
             }
             // Another process has removed it.
             Found::Nothing | Found::Damaged(_) if is_ours => break,
-            // What lies there is of no use.
+            // Replaces a damaged entry.
             Found::Damaged(why) if !is_last => {
                 tracing::warn!("replaces the entry {}: {why}", entry.display());
                 layout.discard(&entry)?;

@@ -44,7 +44,7 @@ impl Plan {
     }
 }
 
-/// What is wrong with a signature: with which part, and why.
+/// An error of a signature: the part, and the reason.
 type Fault = (String, String);
 
 fn fault<T>(what: impl Into<String>, why: impl Into<String>) -> Result<T, Fault> {
@@ -184,7 +184,7 @@ impl Compiler<'_> {
         words
     }
 
-    /// What is done with the strides of an array's dimensions, or with their other parts.
+    /// The rules for the strides of an array's dimensions, or for their other parts.
     fn rules(
         &mut self,
         position: usize,

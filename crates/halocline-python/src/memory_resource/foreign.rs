@@ -21,7 +21,7 @@ thread_local! {
     static CALLS: Cell<u32> = const { Cell::new(0) };
     /// Whether this thread runs an allocator.
     static ALLOCATES: Cell<bool> = const { Cell::new(false) };
-    /// What an allocator of this thread raised last.
+    /// The last exception of an allocator of this thread.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
@@ -76,7 +76,7 @@ impl Drop for Allocating {
     }
 }
 
-/// What an allocator raised in this call.
+/// The exception of an allocator in this call.
 pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
@@ -216,7 +216,7 @@ impl Allocator {
     }
 
     fn allocate_in(&self, py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
-        // What was freed since is free for the allocator, too.
+        // Returns memory that was freed since to the allocator.
         drop_deferred(py);
         let (address, memory) = self.call(py, bytes)?;
         let Some(first) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)) else {

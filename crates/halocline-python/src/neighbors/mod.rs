@@ -71,7 +71,7 @@ pub(crate) fn begin(py: Python<'_>, comm: &PyCommunicator, wanted: Wanted) -> Py
     }
 }
 
-/// What comes from both sides, as a tuple.
+/// The packets received from both sides, as a tuple.
 fn tuple<'py>(py: Python<'py>, sides: Sides<Option<Py<PyAny>>>) -> PyResult<Bound<'py, PyTuple>> {
     (sides.left, sides.right).into_pyobject(py)
 }
@@ -81,7 +81,7 @@ fn received(py: Python<'_>, packet: Option<Packet>) -> PyResult<Option<Py<PyAny>
     packet.map(|packet| Ok(PyPacket::received(py, packet)?.into_any())).transpose()
 }
 
-/// What a call of one round sends.
+/// The packets that a call of one round sends.
 fn packets(
     left: Option<&Bound<'_, PyAny>>,
     right: Option<&Bound<'_, PyAny>>,
@@ -90,7 +90,7 @@ fn packets(
     Ok(Sides { left: of(left, "left")?, right: of(right, "right")? })
 }
 
-/// What a round of a session sends to one side.
+/// The packet that a round of a session sends to one side.
 fn turn(given: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Turn> {
     let Some(given) = given else { return Ok(Turn::Nothing) };
     match given.cast::<PyString>() {

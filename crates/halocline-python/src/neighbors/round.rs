@@ -19,7 +19,7 @@ pub(crate) struct PyNeighborRound {
     round: ProcessLocal<Round>,
     memory: Resource,
     left: DepartureRef,
-    /// What came, once a wait has taken it.
+    /// The received packets, once a wait has taken them.
     result: OnceLock<Py<PyTuple>>,
 }
 

@@ -47,7 +47,7 @@ fn turns(py: Python<'_>, sides: Sides<Turn>) -> PyResult<Py<PyTuple>> {
     tuple(py, Sides { left: came(py, sides.left)?, right: came(py, sides.right)? }).map(Bound::unbind)
 }
 
-/// What a round sends.
+/// The packets that a round sends.
 fn sent(left: Option<&Bound<'_, PyAny>>, right: Option<&Bound<'_, PyAny>>) -> PyResult<Sides<Turn>> {
     Ok(Sides { left: turn(left, "left")?, right: turn(right, "right")? })
 }
@@ -64,7 +64,7 @@ impl PyNeighborSession {
         self.id
     }
 
-    /// What waits for its rounds need.
+    /// The state that waits for its rounds need.
     pub(super) fn context(&self) -> (Resource, DepartureRef) {
         (self.memory.clone(), self.session.left())
     }
@@ -111,7 +111,7 @@ impl PyNeighborSession {
         let last = self.last();
         let begin = |session: &mut Option<Session>| match (session, last) {
             (None, _) => Ok(None),
-            // What came in the last round would be lost.
+            // The packets of the last round would be lost.
             (Some(_), Some(last)) if last.is_due() => Err(NeighborError::Busy { id: self.id }),
             (Some(session), _) => begin(session).map(Some),
         };

@@ -19,7 +19,7 @@ use std::task::{Context, Waker};
 
 impl DropMayBlock for Completed {}
 
-/// What came in a round of a session, once a call has taken it from the session.
+/// The packets received in a round of a session, once a call has taken them from the session.
 #[derive(Default)]
 pub(super) struct Outcome {
     /// Where the round was in flight when its call returned.
@@ -66,7 +66,7 @@ impl Outcome {
         self.is_given.load(Ordering::Relaxed)
     }
 
-    /// What was taken, for the program.
+    /// The received packets, for the program.
     pub(super) fn give(&self, py: Python<'_>) -> Option<PyResult<Py<PyTuple>>> {
         let taken = self.taken.get()?;
         self.is_given.store(true, Ordering::Relaxed);

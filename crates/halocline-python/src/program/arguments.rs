@@ -123,7 +123,7 @@ impl Seen {
         }
     }
 
-    /// What keeps its memory besides the array.
+    /// The owner of its memory besides the array.
     pub(super) fn owner(&self) -> Option<&Py<PyAny>> {
         self.owner.as_ref()
     }
@@ -325,7 +325,7 @@ fn number_of_library(object: &Bound<'_, PyAny>, name: Name<'_>) -> PyResult<Scal
             Ok(value) if value.is_instance_of::<PyFloat>() => return number(&value, name),
             Ok(_) => return Err(not_a_number()),
             Err(error) if is_no_conversion(py, &error) => {}
-            // What the object's own code raises.
+            // An exception of the object's own code.
             Err(error) => return Err(error),
         }
     }

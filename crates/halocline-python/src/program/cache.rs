@@ -144,7 +144,7 @@ fn run(py: Python<'_>, builder: &Py<PyAny>, folder: &BuildFolder) -> PyResult<Bu
                 shown_in_message(object)
             ))
         })?;
-        // What is in the folder may be named from the root.
+        // Files in the folder may have absolute paths.
         Ok(path.strip_prefix(folder.path()).map(Path::to_owned).unwrap_or(path))
     };
     let Ok(files) = built.cast::<PyTuple>() else { return Ok(Built::new(path(&built)?)) };

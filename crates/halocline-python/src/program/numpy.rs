@@ -111,7 +111,7 @@ pub(super) fn parts<'a>(array: Borrowed<'a, '_, PyAny>) -> RawArray<'a> {
     }
 }
 
-/// What an array was at one time.
+/// The description of an array at one time.
 pub(super) struct Snapshot {
     address: *mut c_void,
     descr: *const Descr,

@@ -16,7 +16,7 @@ pub(super) struct CallStream {
     kept: Keepalive,
 }
 
-/// What is kept. It is only dropped.
+/// Objects that are kept, and only dropped.
 struct Kept(#[expect(dead_code, reason = "dropped when the stream has passed")] Vec<KeepAlive>);
 
 impl CallStream {

@@ -78,7 +78,7 @@ pub(super) fn check_unchanged(py: Python<'_>, program: &Program, arrays: &[Watch
     )))
 }
 
-/// What a prepared call is made of.
+/// The parts of a prepared call.
 pub(super) struct Prepare<'a> {
     /// The arrays of NumPy at the time of the conversion.
     pub(super) watched: Box<[Watched]>,

@@ -27,11 +27,11 @@ fn tables(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(module.bind(py))
 }
 
-/// What is to come of the windows.
+/// The aggregation of the windows.
 enum Aggregate {
     /// The context itself.
     Context,
-    /// What a function of the program returns for the rows of the context.
+    /// A function of the program, called with the rows of the context.
     Function(Py<PyAny>),
     Statistics(Statistics),
 }
@@ -53,7 +53,7 @@ struct Request {
     of: Local,
 }
 
-/// What this rank needs besides the rows.
+/// The arguments of this rank besides the rows.
 struct Local {
     /// The table of the program: an object of `_tables.py`.
     source: Py<PyAny>,

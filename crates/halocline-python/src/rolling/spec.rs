@@ -127,7 +127,7 @@ impl<'py> ArgumentType<'py> for Names {
     }
 }
 
-/// What `rolling` computes windows over.
+/// The specification of the windows of `rolling`.
 pub(super) struct Spec {
     pub(super) rolling: Rolling,
     /// The groups, then the key.

@@ -153,13 +153,13 @@ fn statistics(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Vec<PyStati
     all.iter().enumerate().map(named).collect()
 }
 
-/// What to compute of each window, and of which columns.
+/// The statistics to compute of each window, and their columns.
 pub(super) struct Statistics {
     pub(super) aggregations: Vec<Aggregation>,
     pub(super) columns: Vec<String>,
 }
 
-/// What is computed of each window.
+/// The statistics of each window.
 pub(super) enum Wanted {
     /// Statistics of all columns but the key and the groups.
     OfAll(Vec<PyStatistic>),

@@ -52,7 +52,7 @@ impl<T: Copy> Stretch<'_, T> {
 #[derive(Debug)]
 pub(crate) struct Block<'a, T, Out> {
     pub(crate) windows: &'a [Range<usize>],
-    /// What [`Kernel::reads`] returned for these windows.
+    /// The result of [`Kernel::reads`] for these windows.
     pub(crate) reads: Range<usize>,
     /// These rows, or more.
     pub(crate) span: &'a Span<'a, T>,

@@ -46,7 +46,7 @@ struct Place {
     between: Option<Between>,
 }
 
-/// What lies between two values.
+/// How a quantile between two values is interpolated.
 #[derive(Debug, Clone, Copy)]
 enum Between {
     Middle,
@@ -180,7 +180,7 @@ mod tests {
         Interpolation::Equiprobable,
     ];
 
-    /// What polars gives for 1, 2, 3, 4, in the order of `ALL`.
+    /// The results of polars for 1, 2, 3, 4, in the order of `ALL`.
     #[test]
     fn quantiles_between_values_are_those_of_polars() {
         for (q, expected) in [

@@ -282,7 +282,7 @@ mod tests {
         (values[301], values[370]) = (Some(f64::MAX), Some(1e300));
         for length in [1, 2, 10] {
             let windows: Vec<_> = (0..=400 - length).map(|row| row..row + length).collect();
-            // The windows are moved in two calls, of which the second one slides where it can.
+            // Two calls move the windows. The second one slides where it can.
             for part in windows.chunks(40) {
                 let sum = |of: &[f64]| Some(of.iter().sum());
                 compare(FloatSum::default(), &values, part, sum, is_close);

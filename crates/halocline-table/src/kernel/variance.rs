@@ -56,7 +56,7 @@ impl Variance {
         self.peak = self.squares.raw();
         let (differences, squares) = (self.differences.value()?, self.squares.value()?);
         let rest = squares - differences * (differences / count as f64);
-        // What a large value has left behind is no centre. Equal values differ from theirs by rounding alone.
+        // The rounding error that a large value has left is no centre. Equal values differ from theirs by rounding alone.
         let rounding = f64::EPSILON * self.centre;
         let is_exact = rest >= (1.0 - FAR) * squares || squares <= 4.0 * count as f64 * rounding * rounding;
         (rest.is_finite() && is_exact).then_some(rest)

@@ -112,7 +112,7 @@ impl Stage {
         begin..begin + bytes.len()
     }
 
-    /// What says behind a chunk which set it is of.
+    /// The address of the note behind a chunk: the number of its set.
     pub(super) fn note(&self, place: &Range<usize>) -> *mut [u8; NOTE] {
         std::ptr::with_exposed_provenance_mut(self.memory.at(place.end) as usize)
     }

@@ -104,7 +104,7 @@ impl State {
         unsafe { self.send_parts(to, Kind::Bulk, split(tag, payload, LONGEST)) }
     }
 
-    /// Sends the MPI messages of a message, the last of which is of kind `last`.
+    /// Sends the MPI messages of a message. The last one is of kind `last`.
     ///
     /// # Safety
     /// The access rule of [`Channel`] holds. `to` is a rank of the communicator.

@@ -65,7 +65,7 @@ impl Report {
              us an exchange in a row, medians of {} blocks, slowest rank; every method checked cell by cell before. Bars in brackets: \
              inline, overlapped; host {}, {}.\n\
              NCCL: packed by one kernel, grouped send and receive, unpacked by one; what stays on the rank is copied by the kernel that \
-             packs or beside it, the faster one counts. In a graph: {} exchanges, of which the time of one is given.\n\
+             packs or beside it, the faster one counts. In a graph: the time of one of {} exchanges.\n\
              host: us of the calls of one exchange behind a kernel of 1 ms, first (later)\n\
              {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}  host: {:>11} {:>11} {:>13} {:>11}  paths\n",
             self.ranks,

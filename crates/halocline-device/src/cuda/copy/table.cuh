@@ -115,7 +115,7 @@ struct Table {
   u32 odd;  // distance of the arrays for odd epochs from those for even epochs, in units of 16 bytes; 0: they are the same
 };
 
-// What a launch adds to addresses, by the number of their base.
+// Offsets that a launch adds to addresses, by the number of their base.
 constexpr u32 BASES = 64;
 struct Bases {
   u64 added[BASES];
@@ -124,5 +124,5 @@ struct Bases {
 static_assert(sizeof(Region) == 128 && sizeof(Item) == 208 && sizeof(Part) == 16, "as on the host");
 static_assert(sizeof(Wait) == 16 && sizeof(Announced) == 32 && sizeof(Table) == 128, "as on the host");
 
-// What a kernel can do beside plain copies.
+// The abilities of a kernel beside plain copies.
 enum Kind { PLAIN, SLOTS, BASED };

@@ -54,7 +54,7 @@ __device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &sour
   target += ((u64)within << region.log_unit) + stored;
 }
 
-// What to add to an address of the table.
+// The offset to add to an address of the table.
 __device__ __forceinline__ u64 added(u64 address, const Bases *bases, const Shared &shared) {
   if ((i64)address >= 0) return 0;
   const u32 number = address >> NUMBER & ANNOUNCED;

@@ -27,7 +27,7 @@ constexpr u32 HEADS = 2, ITEMS = HEADS + WARPS;
 constexpr u32 NUMBER = 48, ANNOUNCED = 127;
 constexpr u64 ANNOUNCED_BASE = (1ull << 15 | ANNOUNCED) << NUMBER | 1ull << (NUMBER - 1);
 
-// What the threads of a block share.
+// Shared memory of the threads of a block.
 struct Shared {
   Item items[ITEMS];
   u64 epoch;

@@ -87,7 +87,7 @@ const _: () = assert!(
         && size_of::<Argument>() == 128
 );
 
-/// What a launch adds to addresses, by the number of their base.
+/// Offsets that a launch adds to addresses, by the number of their base.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cuda) struct Bases(pub(super) [u64; Base::MOST]);

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
-/// What a call gives for one argument of the signature.
+/// The value of a call for one argument of the signature.
 pub(super) struct Leaf {
     pub(super) name: Box<str>,
     pub(super) kind: Kind,

@@ -17,7 +17,7 @@ pub(super) struct Gather {
     dimension: usize,
     /// The lowest and the highest index in the whole table.
     whole: (i64, i64),
-    /// What is added to the elements of the table.
+    /// The offset to add to the elements of the table.
     shift: i64,
     /// The rows that the program uses, and ranges that are empty if it uses none.
     rows: Span,

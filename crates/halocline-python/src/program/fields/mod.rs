@@ -262,7 +262,7 @@ impl PyFieldProgram {
             return Ok(true);
         }
         let leaves = self.parameters.leaves(self.program.name(), call)?;
-        // What is no such number is refused by GT4Py.
+        // GT4Py refuses anything but such a number.
         let is_right = |(position, (leaf, object)): (usize, (&Leaf, &Bound<'_, PyAny>))| match &leaf.kind {
             Kind::Static(value) => self.is_compiled_value(position, object, value.bind(py)).unwrap_or(false),
             _ => true,

@@ -11,7 +11,7 @@ pub(super) struct Parameter {
     tree: Tree,
 }
 
-/// What a parameter consists of.
+/// The structure of a parameter.
 enum Tree {
     /// A field or a scalar. Their order over all parameters is that of the signature.
     Leaf,
@@ -43,7 +43,7 @@ pub(super) struct Parameters {
     out: usize,
 }
 
-/// What a call gives.
+/// The arguments of a call.
 pub(super) struct Call<'a, 'py> {
     pub(super) args: &'a Bound<'py, PyTuple>,
     pub(super) out: Option<&'a Bound<'py, PyAny>>,

@@ -4,7 +4,7 @@ use super::failure;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// What a program uses of its offset provider. It holds the objects, so that no other object gets the identity of one of them.
+/// The offsets that a program uses of its offset provider. It holds the objects, so that no other object gets the identity of one of them.
 pub(super) struct Provider(Box<[Offset]>);
 
 struct Offset {

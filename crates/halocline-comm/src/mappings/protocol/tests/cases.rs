@@ -41,7 +41,7 @@ fn bytes_are_found_in_the_smallest_allocation_that_holds_them_all() {
     for (address, bytes) in [(PAGE - 1, 8), (4 * PAGE, 0), (4 * PAGE - 8, 9), (PAGE, u64::MAX), (0, 1)] {
         assert_eq!(found(protocol, address, bytes), None, "{bytes} bytes at {address}");
     }
-    // What retires is nobody's any more.
+    // A retired memory has no owner any more.
     protocol.retire(id);
     assert_eq!(found(protocol, 2 * PAGE, PAGE), Some((all, false)));
 }
@@ -247,7 +247,7 @@ fn lowering_the_limit_evicts_all_that_is_too_much_oldest_first() {
 fn shrinking_under_load_drains_at_once() {
     let mut sim = Sim::new(2, LIMIT);
     let memories: Vec<_> = (0..64).map(|slice| sim.allocate(0, (1 + 2 * slice) * PAGE, PAGE)).collect();
-    // What was sent when nothing could be kept is not kept, whatever the limit becomes.
+    // An entry that was sent while nothing could be kept is not kept, whatever the limit becomes.
     for (limit, kept) in [(1024, 64), (1, 1), (0, 0), (8, 0), (8, 8)] {
         memories.iter().for_each(|memory| _ = sim.send(0, at(1), memory, 0));
         sim.settle();

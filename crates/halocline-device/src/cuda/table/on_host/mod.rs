@@ -228,7 +228,7 @@ struct Table {
     works: Vec<Work>,
 }
 
-/// What a launch gives.
+/// Arguments of a launch.
 #[derive(Default)]
 struct Given {
     bases: Vec<Address>,
