@@ -5,9 +5,10 @@ use super::gpu::CudaDriver;
 use super::module::Function;
 use super::table::{Argument, Bases, Cut, Kind, THREADS};
 use crate::deferred_free;
-use crate::driver::{Address, Base, Epoch, MOST_COUNTED_BLOCKS, MemorySpace, RawStream, RawTable, TableSpec};
+use crate::driver::{
+    Address, Base, Driver, Epoch, MOST_COUNTED_BLOCKS, MemorySpace, RawStream, RawTable, TableSpec,
+};
 use crate::error::DeviceError;
-use crate::tuning::Tuning;
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,8 @@ pub(super) struct CopyTable {
 impl CopyTable {
     /// Writes a table to the memory of a device, whose context is current.
     pub(super) fn upload(driver: &CudaDriver, works: &[TableSpec<'_>]) -> Result<Self, DeviceError> {
-        let of = (driver.multiprocessors, &Tuning::HOPPER);
+        let tuning = driver.tuning();
+        let of = (driver.multiprocessors, &tuning);
         let cut = |at| Cut::of_work((works, at), of, |address, bytes| driver.reach(address, bytes));
         let cuts = (0..works.len()).map(cut).collect::<Result<Vec<_>, _>>()?;
         let kernels = match cuts[0].kind() {
