@@ -8,7 +8,8 @@ use syn::{Data, DeriveInput, Error, Field, Type, parse_macro_input, spanned::Spa
 /// Implements `halocline::Element` for a plain struct: `#[repr(C)]` or `#[repr(transparent)]`, without type parameters, every
 /// field an `Element` or an array of them, no padding, 1 to 256 bytes. The compiler refuses every other type.
 ///
-/// Peers compare the name and the fields of the struct: fields of different structs are not exchanged with each other.
+/// Peers compare the name and the fields of the struct, and those of structs in it: fields of different structs are not exchanged
+/// with each other.
 #[proc_macro_derive(Element)]
 pub fn derive_element(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -20,13 +21,10 @@ fn implement(input: &DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     check_generics(input)?;
     check_representation(input)?;
     let name = &input.ident;
-    let description = describe(name, &fields);
+    let record = describe(name, &fields);
     let types: Vec<&Type> = fields.iter().map(|field| &field.ty).collect();
-    let elements = types.iter().map(|of| element_of(of));
     Ok(quote! {
         const _: () = {
-            const fn is_element<T: ::halocline::Element>() {}
-            #(is_element::<#elements>();)*
             let fields: usize = 0 #(+ ::core::mem::size_of::<#types>())*;
             let size = ::core::mem::size_of::<#name>();
             ::core::assert!(
@@ -36,13 +34,45 @@ fn implement(input: &DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
             ::core::assert!(size >= 1 && size <= 256, "an element has 1 to 256 bytes");
             ::core::assert!(::core::mem::align_of::<#name>() <= 64, "an element is aligned to at most 64 bytes");
         };
-        // SAFETY: the constant above checks that all fields are elements, for which every byte pattern is valid and which have no
-        // padding, pointer, destructor or interior mutability; that their sizes add up to that of the struct, so that it has no
-        // padding; and its size and alignment.
-        unsafe impl ::halocline::Element for #name {
-            const TYPE: ::halocline::ElementType = ::halocline::ElementType::Opaque(::core::mem::size_of::<#name>() as u16);
-            const RECORD: &'static str = #description;
-        }
+        const _: () = {
+            // The record of a field's type, or the type as it is written if it has none. Refuses types that are no elements.
+            const fn record_of<T: ::halocline::Element>(written: &'static str) -> &'static str {
+                if T::RECORD.is_empty() { written } else { T::RECORD }
+            }
+            const __PARTS: &[&str] = &[#(#record),*];
+            const __LENGTH: usize = {
+                let (mut length, mut part) = (0, 0);
+                while part < __PARTS.len() {
+                    length += __PARTS[part].len();
+                    part += 1;
+                }
+                length
+            };
+            const __BYTES: &[u8; __LENGTH] = &{
+                let (mut bytes, mut length, mut part) = ([0; __LENGTH], 0, 0);
+                while part < __PARTS.len() {
+                    let (text, mut at) = (__PARTS[part].as_bytes(), 0);
+                    while at < text.len() {
+                        bytes[length] = text[at];
+                        length += 1;
+                        at += 1;
+                    }
+                    part += 1;
+                }
+                bytes
+            };
+            // SAFETY: `record_of` checks that all fields are elements, for which every byte pattern is valid and which have no
+            // padding, pointer, destructor or interior mutability. The constant before this one checks that their sizes add up to
+            // that of the struct, so that it has no padding, and its size and alignment.
+            unsafe impl ::halocline::Element for #name {
+                const TYPE: ::halocline::ElementType =
+                    ::halocline::ElementType::Opaque(::core::mem::size_of::<#name>() as u16);
+                const RECORD: &'static str = match ::core::str::from_utf8(__BYTES) {
+                    ::core::result::Result::Ok(record) => record,
+                    ::core::result::Result::Err(_) => ::core::panic!("the names of types and fields are UTF-8"),
+                };
+            }
+        };
     })
 }
 
@@ -93,23 +123,32 @@ fn check_representation(input: &DeriveInput) -> Result<(), Error> {
     }
 }
 
-/// The type whose values a field is made of: `T` of `[T; N]`.
-fn element_of(of: &Type) -> &Type {
-    match of {
-        Type::Array(array) => element_of(&array.elem),
-        other => other,
+/// The parts of the name that peers compare: of the struct, with its fields.
+fn describe(name: &syn::Ident, fields: &[&Field]) -> Vec<proc_macro2::TokenStream> {
+    let mut parts = vec![];
+    for (number, field) in fields.iter().enumerate() {
+        let before = if number == 0 { format!("{name} {{ ") } else { ", ".to_owned() };
+        let field_name = field.ident.as_ref().map_or_else(|| number.to_string(), ToString::to_string);
+        let text = format!("{before}{field_name}: ");
+        parts.push(quote!(#text));
+        describe_type(&field.ty, &mut parts);
     }
+    parts.push(quote!(" }"));
+    parts
 }
 
-/// The name that peers compare: of the struct, with its fields.
-fn describe(name: &syn::Ident, fields: &[&Field]) -> String {
-    let field = |(number, field): (usize, &&Field)| {
-        let name = field.ident.as_ref().map_or_else(|| number.to_string(), ToString::to_string);
-        format!(
-            "{name}: {}",
-            field.ty.to_token_stream().to_string().replace(" ;", ";").replace("[ ", "[").replace(" ]", "]")
-        )
-    };
-    let fields: Vec<String> = fields.iter().enumerate().map(field).collect();
-    format!("{name} {{ {} }}", fields.join(", "))
+/// Appends the parts that describe a type: an array by that of its values and its length.
+fn describe_type(of: &Type, parts: &mut Vec<proc_macro2::TokenStream>) {
+    match of {
+        Type::Array(array) => {
+            parts.push(quote!("["));
+            describe_type(&array.elem, parts);
+            let length = format!("; {}]", array.len.to_token_stream());
+            parts.push(quote!(#length));
+        }
+        other => {
+            let written = other.to_token_stream().to_string();
+            parts.push(quote!(record_of::<#other>(#written)));
+        }
+    }
 }

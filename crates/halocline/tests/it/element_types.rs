@@ -152,3 +152,59 @@ fn structs_of_different_names_are_not_exchanged_with_each_other() {
     let text = outcome.expect_err("the names differ").to_string();
     assert!(text.contains("Celsius { 0: f64 }") && text.contains("Kelvin { 0: f64 }"), "{text}");
 }
+
+/// Two structs of one name. Their nested structs have one name and different fields.
+mod nested {
+    use halocline::Element;
+
+    pub mod celsius {
+        use super::*;
+
+        #[derive(Clone, Copy, Element)]
+        #[repr(C)]
+        pub struct Point {
+            celsius: f64,
+        }
+
+        #[derive(Clone, Copy, Element)]
+        #[repr(C)]
+        pub struct Profile {
+            points: [[Point; 2]; 3],
+            top: Point,
+        }
+    }
+
+    pub mod kelvin {
+        use super::*;
+
+        #[derive(Clone, Copy, Element)]
+        #[repr(C)]
+        pub struct Point {
+            kelvin: f64,
+        }
+
+        #[derive(Clone, Copy, Element)]
+        #[repr(C)]
+        pub struct Profile {
+            points: [[Point; 2]; 3],
+            top: Point,
+        }
+    }
+}
+
+#[test]
+fn structs_whose_nested_structs_differ_are_not_exchanged_with_each_other() {
+    assert_eq!(
+        nested::celsius::Profile::RECORD,
+        "Profile { points: [[Point { celsius: f64 }; 2]; 3], top: Point { celsius: f64 } }"
+    );
+    let outcome = on_ranks(2, |comm| {
+        let pattern = ring(comm)?;
+        let (celsius, kelvin) =
+            (zeros::<nested::celsius::Profile>(comm)?, zeros::<nested::kelvin::Profile>(comm)?);
+        let field: &Field = if comm.rank() == 0 { &celsius } else { &kelvin };
+        HaloExchange::bind(comm, [(&pattern, field)]).map(drop)
+    });
+    let text = outcome.expect_err("the fields of the nested structs differ").to_string();
+    assert!(text.contains("celsius: f64") && text.contains("kelvin: f64"), "{text}");
+}
