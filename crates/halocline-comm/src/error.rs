@@ -43,7 +43,7 @@ pub enum CommError {
     },
     /// The deadline has passed.
     #[error(
-        "rank {waiting} has waited {after:?} for {what}; its deadline has passed: make the same calls on all ranks, \
+        "rank {waiting} has waited {after:?} for {what}; its deadline has passed; make the same calls on all ranks, \
          or raise the deadline"
     )]
     Deadline {

@@ -85,7 +85,7 @@ pub enum SparseError {
         destination: usize,
     },
     /// A wait before the last packet.
-    #[error("the operation waits for its own packets: call `finish` before `wait`, also without packets")]
+    #[error("the operation waits for its own packets; call `finish` before `wait`, also without packets")]
     NotFinished,
     /// Packets were asked for too early.
     #[error("the operation is not complete, it waits for {missing}; call `wait` before `extract`")]
@@ -128,7 +128,7 @@ pub enum SparseError {
     Dropped,
     /// The deadline has passed.
     #[error(
-        "rank {waiting} has waited {after:?} in a sparse all-to-all for {missing}; its deadline has passed: finish \
+        "rank {waiting} has waited {after:?} in a sparse all-to-all for {missing}; its deadline has passed; finish \
          the operation on all ranks, or raise the deadline"
     )]
     Deadline {

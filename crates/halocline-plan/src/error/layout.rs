@@ -9,7 +9,7 @@ use std::ops::Range;
 #[non_exhaustive]
 pub enum LayoutError {
     /// The element is empty or too large.
-    #[error("an element of {0} bytes; elements have 1 to 256 bytes")]
+    #[error("an element of {0} bytes; use elements of 1 to 256 bytes")]
     ElementSize(usize),
     /// The numbers of extents and strides differ.
     #[error("{extents} extents but {strides} strides; give one stride for each extent")]

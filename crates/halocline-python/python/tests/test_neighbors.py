@@ -85,7 +85,7 @@ def test_an_id_is_busy_until_its_round_was_taken():
         line = comm.neighbor_exchange()
         round = line.start(id=4)
         if comm.rank == 0:
-            with pytest.raises(hc.InFlightError, match="^id: operation 4 has a round that was not taken, or a session: wait for it"):
+            with pytest.raises(hc.InFlightError, match="^id: operation 4 has a round that was not taken, or a session; wait for it"):
                 line.start(id=4)
         round.wait()
         line.exchange(id=4)
@@ -163,7 +163,7 @@ def test_a_session_that_is_reopened_after_its_drop_is_told_what_it_waits_for():
             del session
             gc.collect()
             for reopen in (line.session, lambda id: line.exchange(id=id)):
-                with pytest.raises(hc.InFlightError, match="^id: operation 3 has a session that was dropped and is still ending: "):
+                with pytest.raises(hc.InFlightError, match="^id: operation 3 has a session that was dropped and is still ending; "):
                     reopen(3)
             comm.barrier()
         else:

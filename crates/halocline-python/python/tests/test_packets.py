@@ -140,7 +140,7 @@ WRONG = {
     "sent": (
         lambda: COMM.neighbor_exchange().exchange(left=b"x"),
         hc.HaloValueError,
-        "^left: rank 0 of 1 has no neighbour to the left: send nothing there, or make the exchange with periodic=True$",
+        "^left: rank 0 of 1 has no neighbour to the left; send nothing there, or make the exchange with periodic=True$",
     ),
 }
 

@@ -327,7 +327,7 @@ fn other_path(path: LinkPath) -> &'static str {
 
 fn shared(side: Option<Side>) -> &'static str {
     match side {
-        Some(_) => "where cells are received; each cell needs memory of its own",
-        None => "where a halo is received; every halo cell must be received once, by one field",
+        Some(_) => "where cells are received; give each received cell its own memory",
+        None => "where a halo is received; bind each halo cell in one field only",
     }
 }

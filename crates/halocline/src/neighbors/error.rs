@@ -11,7 +11,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum NeighborError {
     /// A packet for a neighbour that does not exist.
-    #[error("rank {rank} of {size} has no neighbour to the {side}: send nothing there, or use a ring")]
+    #[error("rank {rank} of {size} has no neighbour to the {side}; send nothing there, or use a ring")]
     NoNeighbor {
         /// This rank.
         rank: usize,
@@ -22,7 +22,7 @@ pub enum NeighborError {
     },
     /// The last round of the operation is in flight, or its result was not taken, or a session of it goes on.
     #[error(
-        "operation {id} has a round that was not taken, or a session: wait for it, or start one with another id"
+        "operation {id} has a round that was not taken, or a session; wait for it, or start one with another id"
     )]
     Busy {
         /// The operation.
@@ -30,7 +30,7 @@ pub enum NeighborError {
     },
     /// A session of the operation was dropped before its end, and goes on until the neighbours have ended theirs.
     #[error(
-        "operation {id} has a session that was dropped and is still ending: open the next one with another id, or end each session \
+        "operation {id} has a session that was dropped and is still ending; open the next one with another id, or end each session \
          with `Turn::Last` to both sides"
     )]
     Ending {
@@ -44,14 +44,14 @@ pub enum NeighborError {
         id: u32,
     },
     /// The round is in flight.
-    #[error("this round of operation {id} is in flight: wait for it before its result is taken")]
+    #[error("this round of operation {id} is in flight; wait for it before its result is taken")]
     InFlight {
         /// The operation.
         id: u32,
     },
     /// A packet in a session after the last one of this side.
     #[error(
-        "the session of operation {id} has sent its last packet to the {side}: nothing can follow; send nothing \
+        "the session of operation {id} has sent its last packet to the {side}; send nothing \
          there, or open another session"
     )]
     Finished {
@@ -62,7 +62,7 @@ pub enum NeighborError {
     },
     /// More metadata than a packet may have.
     #[error(
-        "the packet to the {side} has {bytes} bytes of metadata, and {most} is the most: send them as its payload"
+        "the packet to the {side} has {bytes} bytes of metadata, and {most} is the most; send them as its payload"
     )]
     Metadata {
         /// Where.
@@ -74,7 +74,7 @@ pub enum NeighborError {
     },
     /// A neighbour has dropped its session before its end, or another rank beyond it has. Other operations go on.
     #[error(
-        "rank {rank} has dropped its session of operation {id} before its end: end it with `Turn::Last` to both sides"
+        "rank {rank} has dropped its session of operation {id} before its end; end it with `Turn::Last` to both sides"
     )]
     SessionDropped {
         /// The neighbour.
@@ -84,7 +84,7 @@ pub enum NeighborError {
     },
     /// A neighbour is in another round, or in a session.
     #[error(
-        "rank {from} sent {found} of operation {id} where rank {rank} expects {expected}: start the same rounds on both"
+        "rank {from} sent {found} of operation {id} where rank {rank} expects {expected}; start the same rounds on both"
     )]
     OutOfStep {
         /// This rank.
@@ -99,7 +99,7 @@ pub enum NeighborError {
         expected: String,
     },
     /// Two neighbours have made different lines.
-    #[error("rank {rank} has made {own}, its neighbour, rank {from}, {other}: make the same on all ranks")]
+    #[error("rank {rank} has made {own}, its neighbour, rank {from}, {other}; make the same on all ranks")]
     Topology {
         /// This rank.
         rank: usize,
@@ -112,7 +112,7 @@ pub enum NeighborError {
     },
     /// A neighbour has dropped its end.
     #[error(
-        "rank {rank} has dropped its neighbour exchange while rank {waiting} waits for operation {id}: start as many rounds on all \
+        "rank {rank} has dropped its neighbour exchange while rank {waiting} waits for operation {id}; start as many rounds on all \
          ranks"
     )]
     Dropped {
@@ -141,7 +141,7 @@ pub enum NeighborError {
     },
     /// The deadline has passed.
     #[error(
-        "rank {waiting} has waited {after:?} in operation {id} for {missing}; its deadline has passed: start the \
+        "rank {waiting} has waited {after:?} in operation {id} for {missing}; its deadline has passed; start the \
          same rounds on all ranks, or raise the deadline"
     )]
     Deadline {

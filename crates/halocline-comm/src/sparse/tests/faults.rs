@@ -282,7 +282,7 @@ fn the_deadline_counts_for_a_waiting_task() {
             woken.recv_timeout(Duration::from_secs(60)).unwrap();
             let Poll::Ready(Err(error)) = poll() else { panic!("the task was woken for nothing") };
             let text = error.to_string();
-            let expected = "rank 0 has waited 100ms in a sparse all-to-all for rank 1 to begin the operation; its deadline has passed: \
+            let expected = "rank 0 has waited 100ms in a sparse all-to-all for rank 1 to begin the operation; its deadline has passed; \
                 finish the operation on all ranks, or raise the deadline";
             assert_eq!(text, expected);
         }
