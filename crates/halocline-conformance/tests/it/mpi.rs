@@ -72,11 +72,9 @@ fn a_program_gives_its_own_communicator(mpi: &Mpi) {
 
 fn one_thread_calls_mpi_under_thread_funneled(mpi: &Mpi) {
     must(mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "funneled", &mpi.library()]);
-    must(mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "funneled", &mpi.library()]);
 }
 
 fn threads_take_turns_where_mpi_takes_one_call_at_a_time(mpi: &Mpi) {
-    must(mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "serialized", &mpi.library()]);
     must(mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "serialized", &mpi.library()]);
 }
 

@@ -82,10 +82,10 @@ const OUTSIDE: [&str; 9] = [
 #[test]
 fn cases_of_the_suite_pass_under_seeds() {
     let inside = |case: &&Case| !OUTSIDE.iter().any(|part| case.name.contains(part));
-    // Other seeds, hence other kinds of schedules, for each.
-    for (case, seed) in cases().iter().filter(inside).zip((0..).step_by(2)) {
+    // Another seed, hence another kind of schedule, for each.
+    for (case, seed) in cases().iter().filter(inside).zip(0..) {
         println!("{}", case.name);
-        explore(seed..seed + 2, &options(), |world| {
+        explore(seed..seed + 1, &options(), |world| {
             run_ranks(world, 2, |comm| (case.run)(&Stage::on_host(comm)))
         });
     }

@@ -51,7 +51,7 @@ class ExchangeFailedError(HaloError):
     """An exchange object has failed on all ranks that it connects; drop it and bind again.
 
     Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where this rank
-    noticed the failure), ``culprit`` (the rank that caused or detected the failure).
+    noticed the failure; ``None`` if it is of no link), ``culprit`` (the rank that caused or detected the failure).
     """
 
     rank: int
