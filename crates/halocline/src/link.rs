@@ -214,6 +214,7 @@ impl Link {
     }
 
     /// Polls the link once, under its claim: does what can be done without waiting. Exchange `epoch` is in flight.
+    #[inline]
     pub(crate) fn serve(
         &self,
         comm: &Communicator,
@@ -261,6 +262,7 @@ impl Link {
     }
 
     /// Looks for the peer's flag, copies, and sets the flag of the peer.
+    #[inline]
     fn carry(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<Polled, CommError> {
         let awaited = match (self.direction, self.path) {
             (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) => self.freed_by(epoch),
@@ -317,6 +319,7 @@ impl Link {
     ///
     /// # Safety
     /// The other side has granted the exchange in flight and leaves its cells alone. No other thread carries this link.
+    #[inline]
     unsafe fn copy(&self, in_flight: &InFlight, part: &Part) {
         let (sources, targets) = match self.direction {
             Direction::Send => (in_flight.bases(), &part.remote[..]),
@@ -328,7 +331,8 @@ impl Link {
         unsafe { host::copy(&part.ops, as_sources(sources), targets) }
     }
 
-    /// Unpacks a message, and frees it.
+    /// Unpacks a message, and frees it. Not part of its caller, which is part of each poll.
+    #[inline(never)]
     fn receive(
         &self,
         comm: &Communicator,
