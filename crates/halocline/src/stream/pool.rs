@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 /// The most internal streams of a rank on a device, besides the one that writes poison.
 const STREAMS: usize = 4;
 
-/// Events that exist before the first exchange. An exchange creates one only if more are in use, which each exchange in flight does, and
-/// each stream that one begins after. (The creation waits for copies to pageable memory of other threads, which may wait for this rank.)
+/// Events that a rank creates for a device at its first bind. Each exchange in flight uses one, and so does each stream that it begins
+/// after. With more in use, a begin creates one: CUDA then waits for copies of other threads to pageable memory, and such a copy may
+/// wait for the exchange of this rank.
 const EVENTS: usize = 16;
 
 /// The least that a rank needs: its internal stream, the stream that writes poison, one of the user's.
@@ -156,6 +157,18 @@ impl OfDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use halocline_device::sim::{Options, explore};
+
+    #[test]
+    fn the_first_exchanges_create_no_event() {
+        explore(0..1, &Options::default(), |world| {
+            let device = world.device(0).expect("a device");
+            let events = &Pool::default().of(&device).expect("streams").events;
+            assert_eq!((events.made(), events.idle()), (EVENTS, EVENTS));
+            let taken: Vec<_> = (0..EVENTS).map(|_| events.take().expect("an event")).collect();
+            assert_eq!((events.made(), taken.len()), (EVENTS, EVENTS));
+        });
+    }
 
     #[test]
     fn ranks_that_share_a_device_have_no_more_streams_than_its_queues() {
