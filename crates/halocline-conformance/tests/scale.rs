@@ -101,7 +101,7 @@ fn ocean() -> Mesh {
 }
 
 #[test]
-#[ignore = "6 million triangles"]
+#[ignore = "6 million triangles; `tools/test --all` runs it"]
 fn the_ocean_refined_five_times_on_four_ranks() {
     let _alone = alone();
     const RANKS: usize = 4;
@@ -254,7 +254,7 @@ fn messages_of_the_directory_are_of_the_order_of_neighbours_and_log_ranks() {
 }
 
 #[test]
-#[ignore = "1,024 ranks"]
+#[ignore = "1,024 ranks; `tools/test --all` runs it"]
 fn messages_of_the_directory_of_many_ranks_are_of_that_order_too() {
     let _alone = alone();
     assert_few_messages(32, 32);
@@ -294,7 +294,7 @@ fn messages_of_a_round_between_neighbours_do_not_grow_with_the_ranks() {
 }
 
 #[test]
-#[ignore = "a payload of over 2 GiB"]
+#[ignore = "a payload of over 2 GiB; `tools/test --all` runs it"]
 fn a_payload_of_over_two_gibibytes_reaches_a_neighbour() {
     let _alone = alone();
     for outcome in on_threads(Communicator::threads(2), |comm| halocline_conformance::large::rank(&comm)) {

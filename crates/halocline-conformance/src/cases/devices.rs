@@ -1,6 +1,6 @@
 //! Fields of any pattern, type and layout in memory of devices, against the oracle.
 
-use super::scheduled::{device_of, paths};
+use super::scheduled::{device_of, is_carried, paths};
 use crate::by_hand;
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
@@ -14,8 +14,8 @@ use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
-    BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, LinkInfo, LinkPath, Ll,
-    PatternLinks, RegularGrid, TestOptions,
+    BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, LinkInfo, Ll, PatternLinks,
+    RegularGrid, TestOptions,
 };
 use halocline_comm::{Endpoint, Tag};
 
@@ -36,11 +36,6 @@ fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<HaloExchang
 fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<HaloExchange, Trouble> {
     let in_chunks = TestOptions { chunk: Some(4096), ..TestOptions::default() };
     Ok(scene.bind(comm, &options.for_tests(in_chunks))?)
-}
-
-/// Whether exchanges of the object can be scheduled: whether something carries its messages on while no call waits.
-fn is_carried(comm: &Stage<'_>, halo: &HaloExchange) -> bool {
-    comm.link().is_driven() || halo.links().all(|link| link.path != LinkPath::Message)
 }
 
 /// Steps that wait on the host and steps in the order of a stream, in turn.

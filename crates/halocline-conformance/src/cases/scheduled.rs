@@ -50,7 +50,12 @@ fn direct(comm: &Stage<'_>) -> bool {
     comm.transport() == "thread"
 }
 
-/// Binds. `None` if nothing carries its messages on while no call waits: scheduling is refused then, and counts as no exchange.
+/// Whether exchanges of the object can be scheduled: whether something carries its messages on while no call waits.
+pub(super) fn is_carried(comm: &Stage<'_>, halo: &HaloExchange) -> bool {
+    comm.link().is_driven() || halo.links().all(|link| link.path != LinkPath::Message)
+}
+
+/// Binds. `None` if its exchanges cannot be scheduled: that is refused, and counts as no exchange.
 pub(super) fn bind(
     comm: &Stage<'_>,
     yard: &Yard,
@@ -58,7 +63,7 @@ pub(super) fn bind(
     options: &BindOptions,
 ) -> Result<Option<HaloExchange>, Trouble> {
     let halo = yard.bind(comm, sets, options)?;
-    if comm.link().is_driven() || halo.links().all(|link| link.path != LinkPath::Message) {
+    if is_carried(comm, &halo) {
         return Ok(Some(halo));
     }
     let refused = halo.schedule_exchange(&[]);
