@@ -537,7 +537,7 @@ halocline_plan::debug_as_text!(Error);
 /// What to do with a field that names no domain, on a rank with these domains.
 pub(crate) fn which_domain(domains: &[u64]) -> &'static str {
     match domains {
-        [] => "bind no field of it here",
+        [] => "give a field only where this rank has a domain",
         _ => "say which one a field belongs to with `Field::on_domain`",
     }
 }

@@ -1,7 +1,7 @@
 //! A distributed field as one array: in the memory of one rank, or in a file.
 
 use crate::agree::agree;
-use crate::error::Error;
+use crate::error::{Error, which_domain};
 use crate::field::{Array, Field};
 use crate::npy;
 use crate::pattern::{Kind, Pattern};
@@ -67,14 +67,6 @@ pub enum GatherError {
 }
 
 halocline_plan::debug_as_text!(GatherError);
-
-/// What to do with a field that names no domain, on a rank with these domains.
-fn which_domain(domains: &[u64]) -> &'static str {
-    match domains {
-        [] => "give no field here",
-        _ => "say which one a field belongs to with `Field::on_domain`",
-    }
-}
 
 impl Pattern {
     /// Copies the owned cells of a distributed field into one array on rank `root`; the other ranks get `None`. Collective: blocks until

@@ -133,7 +133,7 @@ fn a_field_on_a_rank_without_a_domain_is_refused_and_told_so() -> Result<(), Err
     let pattern = Pattern::unstructured(&comm, &[])?;
     let t = Array::<f64>::zeros(&comm, &[4])?;
     let error = HaloExchange::bind(&comm, [(&pattern, &t)]).map(drop).unwrap_err();
-    let told = "pattern 0 has the domains [] on this rank; bind no field of it here";
+    let told = "pattern 0 has the domains [] on this rank; give a field only where this rank has a domain";
     assert_eq!(error.to_string(), told);
     Ok(())
 }
