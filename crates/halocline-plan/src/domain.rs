@@ -222,6 +222,7 @@ mod tests {
         assert_eq!(padded.indices_of(shape, &shape.all_cells())?, [0..3, 2..10, 1..7]);
         Ok(())
     }
+
     #[test]
     fn a_box_that_is_not_of_the_domain_or_leaves_the_array_has_no_indices()
     -> Result<(), Box<dyn std::error::Error>> {

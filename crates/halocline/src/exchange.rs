@@ -223,8 +223,8 @@ impl HaloExchange {
     /// have called it, but not for an exchange in flight. For device fields it makes copy tables, and CUDA may wait for earlier work
     /// of a device: there, all ranks narrow and begin exchanges in the same order.
     ///
-    /// An object of device fields can have twice as many sets as were bound, and always 16. Each call adds as many sets as this handle has,
-    /// until the object is dropped. Beyond the limit it fails with [`Error::TooManySets`].
+    /// An object of device fields can have at most 16 sets, or twice as many as were bound if that is more. Each call adds as many sets
+    /// as this handle has, until the object is dropped. Beyond the limit it fails with [`Error::TooManySets`].
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
         self.narrowed_if(Ok(to))
     }
@@ -360,7 +360,8 @@ impl Pending {
     /// overwritten. Never waits for device fields; blocks for host fields. The stream is of a device that this rank
     /// has device fields on; it need not be one of the exchange's streams.
     ///
-    /// Fails if the exchange has failed. After a later failure the stream continues with an undefined halo, and
+    /// Fails if the exchange has failed, and with [`Error::NotDriven`] if no thread but one in [`Pending::wait`] carries its messages on.
+    /// After a later failure the stream continues with an undefined halo, and
     /// [`Pending::wait`] returns the error.
     pub fn schedule_wait(&self, stream: &Stream) -> Result<(), Error> {
         let Some(scheduled) = &self.scheduled else { return self.bound.wait(self.epoch) };

@@ -331,7 +331,8 @@ impl Link {
         unsafe { host::copy(&part.ops, as_sources(sources), targets) }
     }
 
-    /// Unpacks a message, and frees it. Not part of its caller, which is part of each poll.
+    /// Unpacks a message, and frees it. Not inlined: then the compiler inlines the poll of a link, which takes 3 % off an exchange of
+    /// 8 bytes in shared memory.
     #[inline(never)]
     fn receive(
         &self,

@@ -210,6 +210,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path())?.count(), 1);
         Ok(())
     }
+
     #[test]
     fn an_older_array_that_cannot_be_removed_hinders_no_save() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
