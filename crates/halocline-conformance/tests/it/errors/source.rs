@@ -160,7 +160,7 @@ fn files(folder: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
 }
 
 /// The crates' sources: crate, path, code before its tests, code of its tests.
-fn sources() -> Vec<(String, PathBuf, String, String)> {
+pub fn sources() -> Vec<(String, PathBuf, String, String)> {
     let crates = root().join("crates");
     let mut found = Vec::new();
     files(&crates, &[".rs", ".py", ".snap", ".stderr"], &mut found);
@@ -215,7 +215,7 @@ fn literals(code: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Without the breaks of long string literals.
-fn joined(code: &str) -> String {
+pub fn joined(code: &str) -> String {
     let mut lines = code.split("\\\n");
     let mut whole = lines.next().unwrap_or_default().to_owned();
     for line in lines {
@@ -270,7 +270,7 @@ fn messages_in(krate: &str, code: &str) -> Vec<Message> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("#[error(") {
         let arguments = &code[at + "#[error(".len()..];
-        let end = end_of_arguments(arguments);
+        let end = closing(arguments);
         let (arguments, rest) = (&arguments[..end], &arguments[end + ")]".len()..]);
         // Below it: other attributes, then the variant or the struct.
         let declared = rest
@@ -305,7 +305,7 @@ fn enum_before(code: &str) -> String {
 }
 
 /// Where the parenthesis closes that was open at the beginning.
-fn end_of_arguments(text: &str) -> usize {
+pub fn closing(text: &str) -> usize {
     let (mut depth, mut quoted, mut escaped) = (1, false, false);
     for (at, c) in text.char_indices() {
         match c {
@@ -333,7 +333,7 @@ fn documented(code: &str) -> String {
 }
 
 /// The text of an attribute's arguments for a reader, and its literal pieces.
-fn rendered(arguments: &str) -> (String, Vec<String>) {
+pub fn rendered(arguments: &str) -> (String, Vec<String>) {
     let Some(literal) = arguments.strip_prefix('"') else {
         return ("the message of its source".to_owned(), Vec::new());
     };
