@@ -40,10 +40,10 @@ const MAKERS: &[Maker] = &[
     python("PyAttributeError::new_err(", "AttributeError", ["", ""]),
     python("PyImportError::new_err(", "ImportError", ["", ""]),
     command("CommandError::usage(", "usage", ["", ""]),
-    command("CommandError::Usage(", "usage", ["", ""]),
     command("CommandError::failed(", "failure", ["", ""]),
     command("settings.usage(", "usage", ["", " of program {program}"]),
     command("self.usage(", "usage", ["", " of program {program}"]),
+    command("refuse(", "usage", ["`--window {text}`: ", ""]),
 ];
 
 /// All of them, by crate, exception and text.
@@ -86,7 +86,10 @@ fn in_rust(krate: &str, code: &str, found: &mut Vec<Check>) {
 
 fn push(krate: &'static str, exception: &str, literal: &str, found: &mut Vec<Check>) {
     let (text, pieces) = rendered(literal);
-    found.push(Check { krate, exception: exception.to_owned(), text, pieces });
+    // Without a word of its own it only passes on another text.
+    if pieces.iter().any(|piece| piece.contains(char::is_alphabetic)) {
+        found.push(Check { krate, exception: exception.to_owned(), text, pieces });
+    }
 }
 
 /// The literals that begin an expression: the whole, the text of `format!`, a value of `match` or `if`. Each with what follows it in its

@@ -1,6 +1,7 @@
 //! `docs/errors.md`, the page of all error messages, agrees with the code, and a test names each message.
 
 mod apart;
+mod arguments;
 mod disagreements;
 mod limits;
 mod provoked;
@@ -8,6 +9,7 @@ mod source;
 mod stub_driver;
 mod stub_mpi;
 
+use arguments::{Check, checks, not_quoted};
 use source::{Message, messages, test_code};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,8 +23,8 @@ fn page() -> PathBuf {
 fn written() -> String {
     let mut page = String::from(
         "# Error messages\n\n\
-         This page lists the typed errors of the Rust crates. Python and the command show the same texts. Their own checks of\n\
-         arguments are not listed here.\n\n\
+         This page lists the typed errors of the Rust crates, then the messages of the Python package's own checks and of the\n\
+         command's. Python and the command show the texts of the Rust crates too. A test provokes each message.\n\n\
          A message says what happened, where, and what to do. `{name}` stands for a value, `…` for a composed text. The message of\n\
          a failed exchange contains a text of `Cause`. Numbers of ranks, patterns, fields, sets, axes and dimensions count from 0,\n\
          those of exchanges from 1.\n\n\
@@ -40,11 +42,30 @@ fn written() -> String {
             .unwrap();
             last = Some(container);
         }
-        let cell = |text: &str| text.replace('|', "\\|");
         writeln!(page, "| `{}` | {} | {} |", message.variant, cell(&message.text), cell(&message.meaning))
             .unwrap();
     }
+    write_checks(&mut page);
     page
+}
+
+/// The tables of the checks of Python and the command.
+fn write_checks(page: &mut String) {
+    let checks = checks();
+    for (krate, title, first) in [
+        ("halocline-python", "Checks of the Python package", "exception"),
+        ("halocline-cli", "Checks of the command", "kind"),
+    ] {
+        write!(page, "\n## {title}\n\n| {first} | message |\n| --- | --- |\n").unwrap();
+        for Check { exception, text, .. } in checks.iter().filter(|check| check.krate == krate) {
+            writeln!(page, "| `{exception}` | {} |", cell(text)).unwrap();
+        }
+    }
+}
+
+/// A text as a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace("\\n", " ")
 }
 
 #[test]
@@ -93,6 +114,24 @@ fn a_test_names_or_quotes_each_error_message() {
     assert!(
         unexpected.is_empty() && stale.is_empty(),
         "messages that no test names or quotes:\n{}\nmessages to remove from NOT_NAMED:\n{}",
+        unexpected.join("\n"),
+        stale.join("\n")
+    );
+}
+
+/// Messages of checks that no test quotes, and what it would take to provoke them.
+const NOT_QUOTED: &[(&str, &str)] = &[];
+
+#[test]
+fn a_test_quotes_each_message_of_the_checks_of_python_and_the_command() {
+    let checks = checks();
+    let missing: Vec<&str> = not_quoted(&checks).iter().map(|check| check.text.as_str()).collect();
+    let allowed: Vec<&str> = NOT_QUOTED.iter().map(|(text, _)| *text).collect();
+    let unexpected: Vec<&str> = missing.iter().copied().filter(|text| !allowed.contains(text)).collect();
+    let stale: Vec<&str> = allowed.into_iter().filter(|text| !missing.contains(text)).collect();
+    assert!(
+        unexpected.is_empty() && stale.is_empty(),
+        "messages that no test of their crate quotes:\n{}\nmessages to remove from NOT_QUOTED:\n{}",
         unexpected.join("\n"),
         stale.join("\n")
     );
