@@ -312,6 +312,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_rank_that_panics_is_named() {
+        let error = as_threads(1, |_| -> Result<(), CommandError> { panic!("on purpose") }).unwrap_err();
+        assert_eq!(error.to_string(), "rank 0 panicked; please report this with its output");
+    }
+
+    #[test]
     fn ranks_of_an_mpi_launcher_do_not_start_ranks_of_their_own() {
         for transport in [Transport::Thread, Transport::Shm] {
             for launched in [0, 2] {

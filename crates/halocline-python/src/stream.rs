@@ -1,6 +1,6 @@
 //! Streams of other libraries.
 
-use crate::argument::{Argument, ArgumentType, Get, Refusal, class_of};
+use crate::argument::{Argument, ArgumentType, Get, Refusal, class_of, shown_in_message};
 use crate::array::library_of;
 use crate::error;
 use halocline::device::{RawStream, cuda};
@@ -117,9 +117,12 @@ fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
         return match pair.extract::<(i64, usize)>() {
             Ok((0, handle)) => Ok(handle),
             Ok((version, _)) => Err(Refusal::wrong_type(format!(
-                "__cuda_stream__ has version {version}; only version 0 is supported"
+                "__cuda_stream__ returns version {version}; only version 0 is supported, so return (0, handle)"
             ))),
-            Err(_) => Err(Refusal::wrong_type("__cuda_stream__ must return (0, handle)")),
+            Err(_) => Err(Refusal::wrong_type(format!(
+                "__cuda_stream__ must return (0, handle), not {}",
+                shown_in_message(&pair)
+            ))),
         };
     }
     for attribute in [Attribute::Ptr, Attribute::CudaStream] {

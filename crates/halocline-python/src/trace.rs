@@ -129,7 +129,7 @@ impl Stamped {
     fn with(&self, stamp: impl FnOnce(&mut Stamps, &Stream) -> Result<(), halocline::Error>) -> PyResult<()> {
         match &mut *lock(self.stamps.get()?) {
             Some(stamps) => stamp(stamps, &self.stream).map_err(error::of),
-            None => Err(error::value_error("the trace is over; stamps belong inside its `with` block")),
+            None => Err(error::value_error("the trace is over; make stamps inside its `with` block")),
         }
     }
 

@@ -283,7 +283,7 @@ impl PyGraph {
         let cells = self.0.len();
         if cell >= cells {
             return Err(error::value_error(format!(
-                "cell: there is no cell {cell}; the graph has {cells}, from 0"
+                "cell: there is no cell {cell}; the graph has {cells} cells, which count from 0"
             )));
         }
         to_numpy(py, self.0.neighbours(cell).iter().map(|&cell| cell.into()))

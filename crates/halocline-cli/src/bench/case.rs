@@ -313,6 +313,24 @@ mod tests {
         assert_eq!(blocks(26, 1), [26]);
     }
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: HaloArgs,
+    }
+
+    #[test]
+    fn an_exchange_that_moves_nothing_is_reported() {
+        let line: Line = clap::Parser::parse_from(["halo", "--grid", "4x4"]);
+        let comm = Communicator::single();
+        let case = Case::new(&comm, &line.args).unwrap();
+        let error = case.verify(&comm, "of a test", || Ok(())).unwrap_err().to_string();
+        assert!(
+            error.starts_with("rank 0, link of a test, exchange 1: 20 of 36 values are wrong"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn two_squares_meet_along_two_columns() {
         let domain = square(4, 0, 2);

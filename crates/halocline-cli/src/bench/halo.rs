@@ -22,8 +22,9 @@ pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, CommandError> {
     args.trace.check()?;
     for (is_given, option) in [(args.unbound, "--unbound"), (args.reduce, "--reduce")] {
         if args.device == Kind::Cuda && is_given {
-            let text = format!("`{option}` measures host fields; leave it out, or `--device cuda`");
-            return Err(CommandError::usage(text));
+            return Err(CommandError::usage(format!(
+                "`{option}` measures host fields; leave it out, or `--device cuda`"
+            )));
         }
     }
     args.device.set_environment();

@@ -56,7 +56,9 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, CommandError> {
             1 if !is_launched => return Err(no_launcher(2)),
             given => {
                 let given = plural(given, "rank");
-                return Err(CommandError::usage(format!("{given}; give two, for a latency")));
+                return Err(CommandError::usage(format!(
+                    "a latency is between 2 ranks, but this job has {given}; start 2"
+                )));
             }
         }
         let mut series = vec![measure(comm, args)?];
@@ -132,22 +134,7 @@ impl Subject {
         let pattern = Pattern::unstructured(comm, &[domain])?;
         let field = Array::<u64>::zeros(comm, &[2 * cells as usize])?;
         let halo = HaloExchange::bind(comm, [(&pattern, &field)])?;
-        for exchange in 1..=3u64 {
-            let value = |rank: u64, at: u64| exchange << 48 | rank << 40 | at;
-            field.write()?.iter_mut().zip(0..cells).for_each(|(cell, at)| *cell = value(rank, at));
-            halo.exchange()?.wait()?;
-            let read = field.read()?;
-            let right = |(cell, at): &(&u64, u64)| **cell == value(1 - rank, *at);
-            let wrong = read[cells as usize..].iter().zip(0..).position(|cell| !right(&cell));
-            if let Some(at) = wrong {
-                let cell = (1 - rank) * cells + at as u64;
-                return Err(CommandError::failed(format!(
-                    "rank {rank}, exchange {exchange}: values of the halo are wrong, the first at cell {cell}; please report this with the command"
-                )));
-            }
-            drop(read);
-            comm.barrier()?;
-        }
+        verify(comm, &field, || halo.exchange()?.wait())?;
         Ok(Self { bytes, halo })
     }
 
@@ -183,5 +170,46 @@ impl Subject {
             self.halo.exchange()?.wait()?;
         }
         Ok(start.elapsed().as_nanos() as u64 / self.iterations())
+    }
+}
+
+/// Exchanges changing data a few times, and checks the halo. Collective.
+fn verify(
+    comm: &Communicator,
+    field: &Array<u64>,
+    exchange_all: impl Fn() -> Result<(), Error>,
+) -> Result<(), CommandError> {
+    let (rank, cells) = (comm.rank() as u64, field.read()?.len() as u64 / 2);
+    for exchange in 1..=3u64 {
+        let value = |rank: u64, at: u64| exchange << 48 | rank << 40 | at;
+        field.write()?.iter_mut().zip(0..cells).for_each(|(cell, at)| *cell = value(rank, at));
+        exchange_all()?;
+        let read = field.read()?;
+        let right = |(cell, at): &(&u64, u64)| **cell == value(1 - rank, *at);
+        let wrong = read[cells as usize..].iter().zip(0..).position(|cell| !right(&cell));
+        if let Some(at) = wrong {
+            let cell = (1 - rank) * cells + at as u64;
+            return Err(CommandError::failed(format!(
+                "rank {rank}, exchange {exchange}: values of the halo are wrong, the first at cell {cell}; please report this with the command"
+            )));
+        }
+        drop(read);
+        comm.barrier()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_halo_with_old_values_is_reported() {
+        let comm = Communicator::single();
+        let field = Array::<u64>::zeros(&comm, &[4]).unwrap();
+        let error = verify(&comm, &field, || Ok(())).unwrap_err().to_string();
+        let reason =
+            "rank 0, exchange 1: values of the halo are wrong, the first at cell 2; please report this";
+        assert!(error.starts_with(reason), "{error}");
     }
 }

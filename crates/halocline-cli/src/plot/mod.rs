@@ -165,6 +165,25 @@ mod tests {
         assert!(matches!(check(&[within("none/a.png")]), Err(CommandError::File { .. })));
     }
 
+    struct Broken;
+
+    impl Picture for Broken {
+        fn size(&self) -> (u32, u32) {
+            (8, 8)
+        }
+
+        fn draw<B: DrawingBackend>(&self, _: &Area<B>) -> Drawn<B> {
+            Err(DrawingAreaErrorKind::LayoutError)
+        }
+    }
+
+    #[test]
+    fn a_picture_that_cannot_be_drawn_is_named() {
+        let error = save(Path::new("a.svg"), &Broken).unwrap_err().to_string();
+        assert!(error.starts_with("cannot draw a.svg: "), "{error}");
+        assert!(error.ends_with("; please report this with the command"), "{error}");
+    }
+
     #[test]
     fn steps_are_round() {
         assert_eq!(round_step(3.2), 5.0);

@@ -43,7 +43,7 @@ impl<'a> Settings<'a> {
     }
 
     fn usage(&self, why: String) -> CommandError {
-        CommandError::Usage(format!("{why} of program {}", self.program))
+        CommandError::usage(format!("program {}: {why}", self.program))
     }
 
     fn take(&mut self, name: &str, what: &str) -> Result<Scalar, CommandError> {
@@ -56,25 +56,29 @@ impl<'a> Settings<'a> {
         match self.take(name, what)? {
             Scalar::Int(value) => Ok(value),
             other => {
-                Err(self.usage(format!("`--set {name}={other}` is no integer, and one is needed: {what}")))
+                Err(self.usage(format!("`--set {name}={other}` is no integer; give an integer for {what}")))
             }
         }
     }
 
     fn quantity(&mut self, quantity: &Quantity, what: &str) -> Result<i64, CommandError> {
-        let names = quantity.symbols().map_err(|why| self.usage(format!("{what}: {why},")))?;
+        let names = quantity
+            .symbols()
+            .map_err(|why| self.usage(format!("cannot read {what}: {why}; correct the manifest")))?;
         let mut values = BTreeMap::new();
         for name in names {
             let value = self.integer(&name, what)?;
             values.insert(name, value);
         }
-        quantity.value(&|name| values.get(name).copied()).map_err(|why| self.usage(format!("{what}: {why},")))
+        quantity
+            .value(&|name| values.get(name).copied())
+            .map_err(|why| self.usage(format!("cannot compute {what}: {why}; change the values of `--set`")))
     }
 
     /// Refuses settings that nothing asked for.
     pub(super) fn finish(self) -> Result<(), CommandError> {
         match self.values.keys().find(|name| !self.used.contains(**name)) {
-            Some(name) => Err(self.usage(format!("`--set {name}=...` sets nothing"))),
+            Some(name) => Err(self.usage(format!("`--set {name}=...` sets nothing; leave it out"))),
             None => Ok(()),
         }
     }
@@ -146,8 +150,8 @@ fn span(
         _ => first.checked_add(settings.integer(free, what)?),
     };
     let extent = last.and_then(|last| last.checked_sub(first)).filter(|extent| *extent >= 0);
-    let extent =
-        extent.ok_or_else(|| settings.usage(format!("the settings make a negative number: {what}")))?;
+    let extent = extent
+        .ok_or_else(|| settings.usage(format!("the settings make {what} negative; give larger values")))?;
     Ok(Span { start: first, extent })
 }
 
@@ -155,14 +159,16 @@ impl OwnedArray {
     fn new(array: &ArrayArgument, settings: &mut Settings<'_>) -> Result<Self, CommandError> {
         let name = &array.name;
         if array.device == DeviceKind::Gpu {
-            let why =
-                format!("the benchmark has arrays of the host alone, and `{name}` is an array on a GPU");
-            return Err(settings.usage(why));
+            return Err(settings.usage(format!(
+                "the array `{name}` is on a GPU, and the benchmark has host arrays only; time the program in a script of Python"
+            )));
         }
         let size = array.element.size() as i64;
         let (mut extents, mut strides, mut origin) = (Vec::new(), Vec::new(), Vec::new());
         let (mut row, mut below, mut above) = (1i64, 0i64, 0i64);
-        let too_large = |settings: &Settings<'_>| settings.usage(format!("the array `{name}` is too large,"));
+        let too_large = |settings: &Settings<'_>| {
+            settings.usage(format!("the array `{name}` is too large; give smaller values"))
+        };
         for (at, dimension) in array.dimensions.iter().enumerate().rev() {
             let shown = dimension.name.clone().unwrap_or_else(|| at.to_string());
             let what = format!("the number of indices of dimension {shown} of `{name}`");

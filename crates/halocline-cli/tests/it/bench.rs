@@ -143,6 +143,26 @@ fn invalid_measurements_are_refused_with_the_reason() {
         (&["bench", "halo", "--grid", "9999999999x9999999999"], 2, "more cells than 2^60"),
         (&["bench", "halo", "--grid", "1x1", "--ranks", "5000000000"], 2, "are more than 4294967295 domains"),
         (&["bench", "halo", "--ranks", "0"], 2, "at least one"),
+        (
+            &["bench", "halo", "--device", "cuda", "--unbound"],
+            2,
+            "`--unbound` measures host fields; leave it out",
+        ),
+        (
+            &[
+                "launch",
+                "-n",
+                "3",
+                "--",
+                env!("CARGO_BIN_EXE_halocline"),
+                "bench",
+                "latency",
+                "--transport",
+                "shm",
+            ],
+            2,
+            "a latency is between 2 ranks, but this job has 3 ranks; start 2",
+        ),
     ] {
         let output = halocline(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}");

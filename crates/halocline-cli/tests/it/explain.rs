@@ -132,7 +132,11 @@ fn invalid_explanations_are_refused_with_the_reason() {
         ("--grid 8x8 --ranks 4 --link pull", 2, "--transport"),
         ("--grid 8x8 --ranks 4 --rank 1 --transport thread", 2, "--transport"),
         ("--grid 1000000x1000000 --ranks 2 --transport thread", 2, "are available here"),
-        ("--grid 1000x1000 --ranks 100000 --transport shm", 2, "give 1 to 512"),
+        (
+            "--grid 1000x1000 --ranks 100000 --transport shm",
+            2,
+            "100000 ranks to be started on this machine; give 1 to 512",
+        ),
         ("ocean --ranks 0", 2, "0 ranks"),
         ("ocean --data nowhere", 1, "cannot read nowhere"),
     ] {

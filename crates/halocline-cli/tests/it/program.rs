@@ -96,14 +96,44 @@ fn wrong_settings_of_a_timing_are_errors() {
         (&["n=7", "dt=1"][..], "give `--set t.1=NUMBER`, the number of indices of dimension 1 of `t`"),
         (&["t.1=3", "dt=1"], "give `--set n=NUMBER`, the number of indices of dimension I of `t`"),
         (&["n=7", "t.1=3"], "give `--set dt=NUMBER`, the scalar of type float32"),
-        (&["n=0.5", "t.1=3", "dt=1"], "`--set n=0.5` is no integer"),
-        (&["n=-1", "t.1=3", "dt=1"], "the settings make a negative number"),
+        (
+            &["n=0.5", "t.1=3", "dt=1"],
+            "`--set n=0.5` is no integer; give an integer for the number of indices",
+        ),
+        (
+            &["n=-1", "t.1=3", "dt=1"],
+            "program heat: the settings make the number of indices of dimension I of `t` negative",
+        ),
         (&["n=4611686018427387904", "t.1=3", "dt=1"], "the array `t` is too large"),
-        (&["n=7", "t.1=3", "dt=1", "m=2"], "`--set m=...` sets nothing"),
+        (&["n=7", "t.1=3", "dt=1", "m=2"], "`--set m=...` sets nothing; leave it out"),
         (&["n=7", "t.1=3", "dt=true,"], "is no setting"),
         (&["=7"], "is no setting"),
     ] {
         let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", *setting]).collect();
+        let output = program(folder.path(), &[&["bench", "libheat.so"], &settings[..]].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(message), "{message}: {text}");
+    }
+}
+
+#[test]
+fn arrays_that_a_timing_cannot_make_are_errors() {
+    let folder = folder();
+    for (from, to, message) in [
+        (
+            r#""extent": "n""#,
+            r#""extent": "n*n""#,
+            "cannot compute the number of indices of dimension I of `t`: the expression",
+        ),
+        (r#""extent": "n""#, r#""extent": "n?""#, "cannot read the number of indices of dimension I of `t`"),
+        (
+            r#""access""#,
+            r#""device": "gpu", "access""#,
+            "the array `t` is on a GPU, and the benchmark has host arrays only",
+        ),
+    ] {
+        std::fs::write(folder.path().join("libheat.so.json"), MANIFEST.replace(from, to)).unwrap();
+        let settings = ["--set", "n=4611686018427387904", "--set", "t.1=3", "--set", "dt=1"];
         let output = program(folder.path(), &[&["bench", "libheat.so"], &settings[..]].concat());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && text.contains(message), "{message}: {text}");

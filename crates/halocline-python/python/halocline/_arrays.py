@@ -20,7 +20,7 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
     try:
         dtype = numpy.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
-        raise HaloTypeError(f"dtype: {dtype!r} is no type of elements: {error}") from None
+        raise HaloTypeError(f"dtype: {dtype!r} is no type of elements: {error}; give what numpy.dtype() takes") from None
     if dtype.subdtype is not None:
         base, inner = dtype.subdtype
         raise HaloTypeError(f"dtype: elements of {dtype} are arrays of shape {inner}; give elements of {base} and a shape that ends so")
@@ -31,7 +31,7 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
         )
     if dtype != dtype.newbyteorder("="):
         native = dtype.newbyteorder("=")
-        raise HaloTypeError(f"dtype: elements of {dtype} are not in the byte order of this machine, as those of {native} are")
+        raise HaloTypeError(f"dtype: elements of {dtype} are not in the byte order of this machine; give {native}")
     try:
         # Take at most one extent too many: a sequence may be endless.
         is_list = numpy.iterable(shape) and not isinstance(shape, dict)
@@ -40,7 +40,7 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
     except TypeError:
         raise HaloTypeError(f"shape: a whole number, or one for each axis, is wanted, not {shape!r}") from None
     if len(shape) > MOST_AXES:
-        raise HaloValueError(f"shape: an array has {MOST_AXES} axes at most")
+        raise HaloValueError(f"shape: an array has at most {MOST_AXES} axes, more are given")
     if any(n < 0 for n in shape):
         raise HaloValueError(f"shape: extents are whole numbers from 0, not {shape}")
     size = math.prod(shape) * dtype.itemsize

@@ -181,7 +181,7 @@ def _version_of_compiler(compiler):
     try:
         said = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, text=True, errors="replace", check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ProgramError(f"the compiler {compiler} does not say its version: {error}") from error
+        raise ProgramError(f"the compiler {compiler} does not say its version: {error}; install it, or name another one in DaCe's configuration") from error
     return f"{compiler}\n{said.stdout}"
 
 

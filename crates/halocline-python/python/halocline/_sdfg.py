@@ -115,7 +115,7 @@ def _array(sdfg, name, array, is_written):
     parts = zip(array.shape, array.strides)
     dimensions = [{"extent": quantity(shape, where), "stride": quantity(stride, where)} for shape, stride in parts]
     if any(offset != 0 for offset in getattr(array, "offset", ())):
-        raise HaloTypeError(f"{where} has an offset; arrays without one can be passed")
+        raise HaloTypeError(f"{where} has an offset; give an array without one")
     return {
         "kind": "array",
         "name": name,
@@ -132,7 +132,7 @@ def _type(sdfg, name, descriptor):
 
     of = descriptor.dtype
     if type(of) is not dtypes.typeclass or of.type is None:
-        raise HaloTypeError(f"argument {name} of program {sdfg.name} is of type {of}; numbers can be passed")
+        raise HaloTypeError(f"argument {name} of program {sdfg.name} is of type {of}; give a number or an array of numbers")
     return numpy.dtype(of.type).name
 
 

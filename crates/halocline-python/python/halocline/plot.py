@@ -113,7 +113,7 @@ def partition(points: Any, owners: Partition | Any, *, connectivity: Any = None)
         raise HaloValueError(f"owners of shape {ranks.shape} for {coloured} {what}; give one for each")
     if polygons is not None and polygons.size and not 0 <= polygons.min() <= polygons.max() < len(places):
         raise HaloValueError(
-            f"vertices {polygons.min()} to {polygons.max()} in the connectivity, but {len(places)} points, from 0"
+            f"vertices {polygons.min()} to {polygons.max()} in the connectivity, but {len(places)} points; give positions in the list of points, from 0"
         )
     figure, axes = _figure(f"{coloured:,} cells of {len(np.unique(ranks))} ranks")
     colours = {int(rank): _colour(int(rank)) for rank in np.unique(ranks)}
@@ -184,7 +184,7 @@ def _array(given: Any, what: str, kinds: str) -> Any:
     try:
         array = np.asarray(given)
     except (TypeError, ValueError) as error:
-        raise HaloTypeError(f"{what} are no array: {error}") from None
+        raise HaloTypeError(f"{what} are no array: {error}; give what numpy.asarray() takes") from None
     if array.size and array.dtype.kind not in kinds:
         wanted = "numbers" if "f" in kinds else "whole numbers"
         raise HaloTypeError(f"{what} are {wanted}, not of dtype {array.dtype} and shape {array.shape}")

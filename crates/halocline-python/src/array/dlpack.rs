@@ -157,7 +157,10 @@ fn capsule_of<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>>
             Err(error) => error,
         }
     })?;
-    capsule.cast_into().map_err(|_| error::type_error("__dlpack__ returns no capsule"))
+    capsule.cast_into().map_err(|refused| {
+        let shown = shown_in_message(&refused.into_inner());
+        error::type_error(format!("__dlpack__ must return a capsule, not {shown}"))
+    })
 }
 
 /// The tensor in a capsule, and its flags.
@@ -170,7 +173,9 @@ fn tensor_of<'a>(capsule: &'a Bound<'_, PyCapsule>) -> PyResult<(&'a Tensor, u64
         let Versioned { major, flags, tensor, .. } = unsafe { managed.as_ref() };
         return match major {
             1 => Ok((tensor, *flags)),
-            _ => Err(error::type_error(format!("DLPack version {major} is not supported; version 1 is"))),
+            _ => Err(error::type_error(format!(
+                "DLPack version {major} is not supported; give an array of a library that supports version 1"
+            ))),
         };
     }
     // A consumed capsule has another name.

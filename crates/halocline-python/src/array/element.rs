@@ -156,7 +156,11 @@ fn check_order(order: char, size: usize, as_given: &str) -> PyResult<()> {
 
 /// Byte order, kind and bytes of a type string of the array interface.
 fn parts(typestr: &str) -> PyResult<(char, char, usize)> {
-    let wrong = || error::type_error(format!("{typestr:?} is no type string of the array interface"));
+    let wrong = || {
+        error::type_error(format!(
+            "{typestr:?} is no type string of the array interface; give one such as \"<f8\""
+        ))
+    };
     let mut chars = typestr.chars();
     let (order, kind) = (chars.next().ok_or_else(wrong)?, chars.next().ok_or_else(wrong)?);
     if !matches!(order, '<' | '>' | '=' | '|') {

@@ -1,7 +1,7 @@
 //! `__array_interface__` and `__cuda_array_interface__`, both version 3.
 
 use super::{Described, dlpack, element};
-use crate::argument::{Argument, Get, List};
+use crate::argument::{Argument, Get, List, shown_in_message};
 use crate::error;
 use crate::process_local::ProcessLocal;
 use halocline::device::{Address, MemorySpace, Place, cuda};
@@ -76,16 +76,21 @@ fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
 /// The part that is common to both interfaces, which is all of the host's.
 pub(super) fn host<'py>(array: &Bound<'_, PyAny>, interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let py = interface.py();
-    let interface =
-        interface.cast::<PyDict>().map_err(|_| error::type_error("an array interface is a dict"))?;
+    let interface = interface.cast::<PyDict>().map_err(|_| {
+        error::type_error(format!("the array interface must be a dict, not {}", shown_in_message(interface)))
+    })?;
     let item = |name: &Bound<'py, PyString>| -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
     };
     let wanted = |name: &Bound<'py, PyString>| -> PyResult<Bound<'py, PyAny>> {
-        item(name)?.ok_or_else(|| error::type_error(format!("the array interface has no \"{name}\"")))
+        item(name)?.ok_or_else(|| {
+            error::type_error(format!("the array interface lacks \"{name}\", which version 3 requires"))
+        })
     };
     if item(intern!(py, "mask"))?.is_some() {
-        return Err(error::type_error("an array with a mask is two arrays; exchange them as two fields"));
+        return Err(error::type_error(
+            "the array interface has a \"mask\"; give the data and the mask as two fields",
+        ));
     }
     let extents = Argument::<List<usize>>::from(&wanted(intern!(py, "shape"))?).get("shape")?.0;
     let strides = item(intern!(py, "strides"))?
@@ -101,7 +106,7 @@ pub(super) fn host<'py>(array: &Bound<'_, PyAny>, interface: &Bound<'py, PyAny>)
         _ => element::name(&typestr),
     };
     let (base, is_read_only) = wanted(intern!(py, "data"))?.extract::<(usize, bool)>().map_err(|_| {
-        error::type_error("an array interface without an address (data: a buffer) is not supported")
+        error::type_error("the \"data\" of the array interface must be (address, is_read_only); an interface of a buffer is not supported")
     })?;
     let is_writable = !is_read_only;
     Ok(Described {

@@ -314,7 +314,7 @@ fn watched(given: &Bound<'_, PyAny>, described: Option<&Described>) -> PyResult<
 }
 
 pub(crate) fn null_address() -> PyErr {
-    error::value_error("the array has address 0")
+    error::value_error("the array has address 0; give one whose memory is allocated")
 }
 
 /// Makes the field of a described array. The field keeps the array object alive.

@@ -175,7 +175,9 @@ impl Allocator {
     fn call<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<(usize, Bound<'py, PyAny>)> {
         let object = self.object.object(py)?;
         let number = |given: &Bound<'py, PyAny>, what: &str| match given.extract::<usize>() {
-            Ok(0) => Err(error::value_error("it returned address 0")),
+            Ok(0) => {
+                Err(error::value_error("it returned address 0; raise MemoryError where there is no memory"))
+            }
             Ok(address) => Ok(address),
             Err(_) => Err(error::type_error(format!(
                 "{what}: an address is wanted, not {}",
@@ -220,7 +222,9 @@ impl Allocator {
         drop_deferred(py);
         let (address, memory) = self.call(py, bytes)?;
         let Some(first) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)) else {
-            return Err(error::value_error("it returned address 0"));
+            return Err(error::value_error(
+                "it returned address 0; raise MemoryError where there is no memory",
+            ));
         };
         self.check_place(gpu_of(py, address)?)?;
         let in_use = self.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;

@@ -154,7 +154,9 @@ impl WindowArguments<'_, '_> {
                 Length::Text(text) => window.offset(&text),
                 Length::Rows(rows) => {
                     let rows = i32::try_from(rows).map_err(|_| {
-                        error::value_error(format!("{NAME}: {rows} rows are too many; at most 2**31 - 1"))
+                        error::value_error(format!(
+                            "{NAME}: {rows} rows are too many; give at most 2**31 - 1"
+                        ))
                     })?;
                     window.shifted_rows(rows)
                 }

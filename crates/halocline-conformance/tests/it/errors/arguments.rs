@@ -41,8 +41,8 @@ const MAKERS: &[Maker] = &[
     python("PyImportError::new_err(", "ImportError", ["", ""]),
     command("CommandError::usage(", "usage", ["", ""]),
     command("CommandError::failed(", "failure", ["", ""]),
-    command("settings.usage(", "usage", ["", " of program {program}"]),
-    command("self.usage(", "usage", ["", " of program {program}"]),
+    command("settings.usage(", "usage", ["program {program}: ", ""]),
+    command("self.usage(", "usage", ["program {program}: ", ""]),
     command("refuse(", "usage", ["`--window {text}`: ", ""]),
 ];
 
@@ -122,7 +122,10 @@ fn texts(arguments: &str) -> Vec<String> {
 
 /// Where a literal ends whose quotation mark is before `text`.
 fn closing_quote(text: &str) -> usize {
-    text.match_indices('"').map(|(at, _)| at).find(|&at| !text[..at].ends_with('\\')).expect("a literal's end")
+    text.match_indices('"')
+        .map(|(at, _)| at)
+        .find(|&at| !text[..at].ends_with('\\'))
+        .expect("a literal's end")
 }
 
 /// Where a closing bracket without an opening one is, or the end.

@@ -273,7 +273,7 @@ def _domain(decomposition_info: Any, dim: Any, rank: int) -> unstructured.Domain
     cells = _on_host(decomposition_info.global_index(dim))
     owned = _on_host(decomposition_info.owner_mask(dim)).astype(bool)
     if owned.shape != cells.shape:
-        raise HaloValueError(f"the owner mask on {dim!r} has the shape {owned.shape}, its cells have {cells.shape}")
+        raise HaloValueError(f"the owner mask on {dim!r} has the shape {owned.shape}, its cells have {cells.shape}; both must have the same")
     return unstructured.DomainDescriptor(rank, cells, np.flatnonzero(~owned))
 
 
@@ -289,7 +289,7 @@ def _check_axes(field: Any, axes: Any, dim: Any, at: int) -> None:
             f"field {at} does not say where it begins on {dim!r}, by domain.ranges[0].start, as fields of GT4Py do"
         ) from None
     if not _is(first, 0):
-        raise HaloValueError(f"field {at} begins at {first} on {dim!r}; one that begins at 0 is wanted")
+        raise HaloValueError(f"field {at} begins at {first} on {dim!r}; give one that begins at 0")
 
 
 def _advice(shape: tuple[int, ...], cells: int) -> str:

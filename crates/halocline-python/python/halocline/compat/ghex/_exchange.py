@@ -47,7 +47,7 @@ def placed(field: Field, arch: Architecture | None) -> None:
         raise HaloTypeError("arch: the field is in host memory, not on a GPU; give Architecture.CPU")
     if arch is Architecture.CPU:
         raise HaloTypeError(f"arch: the field is in memory of GPU {field.device}; give Architecture.GPU")
-    raise HaloTypeError(f"arch: {arch!r} is no Architecture")
+    raise HaloTypeError(f"arch: {arch!r} is no Architecture; give Architecture.CPU or Architecture.GPU")
 
 
 class Pattern(PatternBase):
@@ -229,7 +229,7 @@ def _begin(buffers: Any, streams: tuple[Any, ...] = ()) -> CommunicationHandle:
                 fields += buffer._fields
     except (AttributeError, TypeError):
         raise HaloTypeError(
-            f"{buffers!r}: what patterns were applied to is wanted, pattern(field), or a list of such"
+            f"{buffers!r}: results of pattern(field) are wanted, one or a list"
         ) from None
     pendings: list[CommunicationHandle] = []
     if pattern is not None and given:

@@ -56,7 +56,7 @@ CPLUSPLUS = (
 
 def __getattr__(name: str) -> NoReturn:
     if name.startswith(CPLUSPLUS):
-        raise UnsupportedError(f"pyghex.{name}: there are no C++ classes of GHEX here")
+        raise UnsupportedError(f"pyghex.{name}: there are no C++ classes of GHEX here; use halocline.compat.ghex")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -70,7 +70,7 @@ def config() -> dict[str, Any]:
 def print_config(config: dict[str, Any]) -> None:
     """Prints what ``config`` returns."""
     if not isinstance(config, Mapping):
-        raise HaloTypeError(f"what config() returns is wanted, not {config!r}")
+        raise HaloTypeError(f"config: the dict that config() returns is wanted, not {config!r}")
     print("GHEX's configuration:")
     for name, value in config.items():
         print(f"     {name:<16}: {value!s:>10}")

@@ -63,7 +63,7 @@ class DomainDescriptor(CppWrapper):
     def __init__(self, index: int, indices: Any, halo_indices: Any) -> None:
         self._id = whole(index, "the number of a domain")
         if not 0 <= self._id < 1 << 31:
-            raise HaloValueError(f"domain {index}: the number of a domain is from 0 and below 2**31")
+            raise HaloValueError(f"domain {index}: the number of a domain must be from 0 and below 2**31")
         self._cells = _numbers(indices, f"the ids of domain {index}")
         self._halo = _numbers(halo_indices, f"the halo indices of domain {index}")
         if self._halo.size and self._halo.max() >= self._cells.size:
@@ -71,7 +71,7 @@ class DomainDescriptor(CppWrapper):
                 f"domain {index}: halo index {self._halo.max()}, but it has {self._cells.size} cells, from 0"
             )
         if (twice := _first_twice(self._halo)) is not None:
-            raise HaloValueError(f"domain {index}: halo index {twice} is given twice")
+            raise HaloValueError(f"domain {index}: halo index {twice} is given twice; give each once")
         self._is_owned = np.ones(self._cells.size, bool)
         self._is_owned[self._halo] = False
         if (twice := _first_twice(self._cells[self._is_owned])) is not None:
@@ -97,7 +97,7 @@ class DomainDescriptor(CppWrapper):
 
 def _check_domain(domain: Any) -> None:
     if not isinstance(domain, DomainDescriptor):
-        raise HaloTypeError(f"{domain!r} is no domain of an unstructured grid")
+        raise HaloTypeError(f"{domain!r} is no domain of an unstructured grid; give an unstructured.DomainDescriptor")
 
 
 class HaloGenerator(CppWrapper):
@@ -154,7 +154,7 @@ def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[D
 
     def prepare() -> None:
         if not isinstance(halo_gen, HaloGenerator):
-            raise HaloTypeError(f"{halo_gen!r} is no halo generator of an unstructured grid")
+            raise HaloTypeError(f"{halo_gen!r} is no halo generator of an unstructured grid; give an unstructured.HaloGenerator")
         private = _PRIVATE + (context.rank() << _CELL_BITS)
         for domain in listed(domain_range, "domains"):
             _check_domain(domain)

@@ -21,11 +21,11 @@ class CppWrapper:
     """The base of classes that wrap a C++ object in GHEX; here there are no C++ objects."""
 
     def __init__(self, cpp_type_spec: str | tuple[Any, ...], *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedError(f"CppWrapper({cpp_type_spec!r}): there are no C++ objects of GHEX here")
+        raise UnsupportedError(f"CppWrapper({cpp_type_spec!r}): there are no C++ objects of GHEX here; use the object itself")
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "__wrapped__":
-            raise _UnsupportedMember(f"{type(self).__name__} has no __wrapped__: there are no C++ objects of GHEX here")
+            raise _UnsupportedMember(f"{type(self).__name__} has no __wrapped__: there are no C++ objects of GHEX here; use the object itself")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
@@ -36,4 +36,4 @@ def unwrap(arg: Any) -> Any:
 
 def cls_from_cpp_type_spec(cpp_type_spec: str | tuple[Any, ...]) -> NoReturn:
     """Always fails: there are no C++ classes of GHEX here."""
-    raise UnsupportedError(f"cls_from_cpp_type_spec({cpp_type_spec!r}): there are no C++ classes of GHEX here")
+    raise UnsupportedError(f"cls_from_cpp_type_spec({cpp_type_spec!r}): there are no C++ classes of GHEX here; use make_pattern and make_communication_object")

@@ -34,7 +34,7 @@ def _integer(value: Any) -> Any:
     try:
         return operator.index(value)
     except TypeError:
-        raise HaloTypeError(f"{value!r} is no whole number, nor math.inf or -math.inf") from None
+        raise HaloTypeError(f"{value!r} is no coordinate; give a whole number, math.inf or -math.inf") from None
 
 
 def is_integer_like(val: Any) -> bool:
@@ -62,9 +62,9 @@ class Set:
 
     def _same_kind(self, other: object) -> Set:
         if not isinstance(other, Set) or (isinstance(self, IntegerSet) != isinstance(other, IntegerSet)):
-            raise HaloTypeError(f"{self!r} and {other!r} are not sets of the same kind")
+            raise HaloTypeError(f"{self!r} and {other!r} are not sets of the same kind; give two of numbers, or two of points")
         if other._axes != self._axes:
-            raise HaloValueError(f"{self!r} has {self._axes} dimensions, {other!r} has {other._axes}")
+            raise HaloValueError(f"{self!r} has {self._axes} dimensions, {other!r} has {other._axes}; give sets of as many")
         return other
 
     @cached_property
@@ -136,7 +136,7 @@ class Set:
 
     def _contains(self, point: tuple[Any, ...]) -> bool:
         if len(point) != self._axes:
-            raise HaloValueError(f"{point!r} has {len(point)} coordinates, the set has {self._axes} dimensions")
+            raise HaloValueError(f"{point!r} has {len(point)} coordinates, the set has {self._axes} dimensions; give one for each")
         point = tuple(map(_integer, point))
         return any(all(start <= at < stop for at, (start, stop) in zip(point, box)) for box in self._boxes)
 
@@ -177,7 +177,7 @@ class UnionMixin:
             raise HaloValueError("a union is of two sets at least; use union(...)")
         for arg in args:
             if not isinstance(arg, self.primitive_type()) or arg.empty:  # type: ignore[attr-defined]
-                raise HaloValueError(f"{arg!r} is no range or box with points in it; use union(...)")
+                raise HaloValueError(f"{arg!r} is empty, or no range or box; make unions of such with union(...)")
         return _boxes.canonical(box for arg in args for box in arg._boxes)
 
     def __repr__(self) -> str:
@@ -229,7 +229,7 @@ class UnitRange(IntegerSet):
     def __init__(self, start: Any, stop: Any) -> None:
         start, stop = _integer(start), _integer(stop)
         if stop < start:
-            raise HaloValueError(f"a range from {start} to {stop} ends before it begins")
+            raise HaloValueError(f"a range from {start} to {stop} ends before it begins; give an end that is not below the start")
         self._boxes = (((start, stop),),) if start < stop else ()
 
     @property
@@ -250,7 +250,7 @@ class UnitRange(IntegerSet):
         """The member at a position, or the range between two, both counted from the end where negative."""
         if isinstance(index, slice):
             if index.step not in (1, None):
-                raise HaloValueError(f"a slice of a range has steps of 1, not {index.step}")
+                raise HaloValueError(f"a slice of a range has steps of 1, not {index.step}; leave the step out")
 
             def at(position: Any, default: Any) -> Any:
                 if position is None:
@@ -262,7 +262,7 @@ class UnitRange(IntegerSet):
         index = whole(index, "a position")
         member = (self.start if index >= 0 else self.stop) + index
         if member not in self:
-            raise IndexError(f"position {index} of {self!r}")
+            raise IndexError(f"position {index} of {self!r}, which has {self.size} members")
         return member
 
     def __repr__(self) -> str:
@@ -300,7 +300,7 @@ class CartesianSet(Set):
     def from_range(rng: IntegerSet) -> Any:
         """The tuples of one member each."""
         if not isinstance(rng, IntegerSet):
-            raise HaloTypeError(f"{rng!r} is no UnitRange or UnionRange")
+            raise HaloTypeError(f"{rng!r} is no set of numbers; give a UnitRange or a UnionRange")
         return CartesianSet._of(rng._boxes, 1)
 
     @property
@@ -328,7 +328,7 @@ class ProductSet(CartesianSet):
             raise HaloValueError("a product of no ranges; give one for each dimension")
         for arg in args:
             if not isinstance(arg, UnitRange):
-                raise HaloTypeError(f"{arg!r} is no UnitRange")
+                raise HaloTypeError(f"{arg!r} is no range; give a UnitRange for each dimension")
         self.args = args
         self._axes = len(args)
         self._boxes = _boxes.canonical([tuple(arg.as_tuple() for arg in args)])
@@ -350,7 +350,7 @@ class ProductSet(CartesianSet):
         found = tuple(arg[index] for arg, index in zip(self.args, indices))
         are_slices = {isinstance(index, slice) for index in indices}
         if len(are_slices) > 1:
-            raise HaloValueError(f"{indices!r}: positions and slices do not go together")
+            raise HaloValueError(f"{indices!r}: positions and slices do not go together; give only positions, or only slices")
         return ProductSet(*found) if are_slices == {True} else found
 
     def __repr__(self) -> str:
@@ -363,7 +363,7 @@ class UnionCartesian(UnionMixin, CartesianSet):
     def __init__(self, *args: ProductSet, disjoint: bool = False) -> None:
         boxes = self._united(args)
         if len({arg.ndim for arg in args}) > 1:
-            raise HaloValueError(f"boxes of different numbers of dimensions: {args!r}")
+            raise HaloValueError(f"boxes of different numbers of dimensions: {args!r}; give boxes of as many")
         self._boxes, self._axes = boxes, args[0].ndim
 
 
@@ -373,7 +373,7 @@ def union(*args: Any, simplify: bool = True, disjoint: bool = False) -> Any:
         raise HaloValueError("a union of no sets has no kind; give one at least")
     first = args[0]
     if not isinstance(first, Set):
-        raise HaloTypeError(f"{first!r} is no set")
+        raise HaloTypeError(f"{first!r} is no set; give ranges, boxes or unions of them")
     return first._made(box for arg in args for box in first._same_kind(arg)._boxes)
 
 
@@ -384,7 +384,7 @@ class IndexSpace:
         if not isinstance(subset, Mapping):
             raise HaloTypeError(f"the sets of an index space are a dict, not {subset!r}")
         if "definition" not in subset:
-            raise HaloValueError(f"the sets {list(subset)} of an index space lack the one named 'definition'")
+            raise HaloValueError(f"the sets {list(subset)} of an index space lack the one named 'definition'; add it")
         self.subset = subset
 
     @classmethod
@@ -411,7 +411,7 @@ class IndexSpace:
         if mask.ndim != self.ndim:
             axes = {1: mask.args[2:3], 2: mask.args[:2]}.get(self.ndim, ())
             if mask.ndim != 3 or not axes:
-                raise HaloValueError(f"a mask of {mask.ndim} dimensions for an index space of {self.ndim}")
+                raise HaloValueError(f"a mask of {mask.ndim} dimensions for an index space of {self.ndim}; give a box of as many")
             mask = ProductSet(*axes)
         return self.transform(lambda subset: subset.intersect(mask))
 
@@ -428,7 +428,7 @@ class IndexSpace:
 
         def slices(parts: int, length: int) -> list[slice]:
             if parts < 1 or parts > length:
-                raise HaloValueError(f"{length} indices in {parts} parts; 1 to {length} would do")
+                raise HaloValueError(f"{length} indices in {parts} parts; give from 1 to {length} parts")
             cuts = [part * (length // parts) for part in range(parts)] + [length]
             return [slice(*cut) for cut in zip(cuts, cuts[1:])]
 

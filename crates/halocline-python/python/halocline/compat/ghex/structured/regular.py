@@ -35,13 +35,13 @@ def _box(cells: CartesianSet, what: str) -> tuple[tuple[int, ...], tuple[int, ..
     if not isinstance(cells, ProductSet):
         raise HaloTypeError(f"{what} is a ProductSet, not {cells!r}")
     if cells.empty:
-        raise HaloValueError(f"{what} has no cells: {cells!r}")
+        raise HaloValueError(f"{what} has no cells: {cells!r}; leave empty domains out")
     if cells.ndim not in GRIDS:
         raise HaloValueError(f"{what} has {cells.ndim} dimensions; 1 to {len(GRIDS)} are possible")
     try:
         return tuple(operator.index(arg.start) for arg in cells.args), tuple(map(operator.index, cells.shape))
     except TypeError:
-        raise HaloValueError(f"{what} is infinite: {cells!r}") from None
+        raise HaloValueError(f"{what} is infinite: {cells!r}; give ranges that end") from None
 
 
 def _sides(halo: Any) -> list[int]:
@@ -65,7 +65,7 @@ class DomainDescriptor(CppWrapper):
     def __init__(self, id_: int, sub_domain_indices: CartesianSet) -> None:
         self._id = whole(id_, "the number of a domain")
         if self._id < 0:
-            raise HaloValueError(f"domain {id_}: the number of a domain is from 0")
+            raise HaloValueError(f"domain {id_}: the number of a domain cannot be negative; count from 0")
         self._first, self._extents = _box(sub_domain_indices, f"domain {id_}")
 
     def domain_id(self) -> int:
@@ -83,7 +83,7 @@ class DomainDescriptor(CppWrapper):
 
 def _check_domain(domain: Any) -> None:
     if not isinstance(domain, DomainDescriptor):
-        raise HaloTypeError(f"{domain!r} is no domain of a regular grid")
+        raise HaloTypeError(f"{domain!r} is no domain of a regular grid; give a regular.DomainDescriptor")
 
 
 @dataclass
@@ -115,7 +115,7 @@ class HaloGenerator(CppWrapper):
         _check_domain(domain)
         if len(domain._first) != len(self._extents):
             raise HaloValueError(
-                f"a domain of {len(domain._first)} dimensions in a grid of {len(self._extents)} dimensions"
+                f"a domain of {len(domain._first)} dimensions in a grid of {len(self._extents)} dimensions; give a domain of as many"
             )
         inner = ProductSet(*(UnitRange(0, extent) for extent in domain._extents))
         local = inner.extend(*self._halos).without(inner)
@@ -184,7 +184,7 @@ def _check(
             "dimensions; give one for each dimension"
         )
     if any(extent > there for extent, there in zip(extents, shape)):
-        raise HaloValueError(f"an array of shape {shape} is smaller than the extents {extents}")
+        raise HaloValueError(f"an array of shape {shape} is smaller than the extents {extents}; give the extents of the array")
 
 
 def wrap_field(*args: Any) -> FieldDescriptor:
@@ -202,13 +202,13 @@ def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[D
 
     def describe() -> Any:
         if not isinstance(halo_gen, HaloGenerator):
-            raise HaloTypeError(f"{halo_gen!r} is no halo generator of a regular grid")
+            raise HaloTypeError(f"{halo_gen!r} is no halo generator of a regular grid; give a regular.HaloGenerator")
         domains = listed(domain_range, "domains")
         for domain in domains:
             _check_domain(domain)
             if len(domain._first) != len(halo_gen._extents):
                 raise HaloValueError(
-                    f"domain {domain._id} has {len(domain._first)} dimensions, the grid has {len(halo_gen._extents)}"
+                    f"domain {domain._id} has {len(domain._first)} dimensions, the grid has {len(halo_gen._extents)}; make both of as many"
                 )
         grid = [halo_gen._first, halo_gen._extents, halo_gen._halos, halo_gen._periodic]
         return grid, [(domain._id, domain._first, domain._extents) for domain in domains]
@@ -216,7 +216,7 @@ def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[D
     all_grids = context._gather(describe)
     for rank, (grid, _) in enumerate(all_grids):
         if grid != all_grids[0][0]:
-            raise HaloValueError(f"the halo generators of rank 0 and rank {rank} differ: {all_grids[0][0]} and {grid}")
+            raise HaloValueError(f"the halo generators of rank 0 and rank {rank} differ: {all_grids[0][0]} and {grid}; make the same one on all ranks")
     owned = sorted((id_, rank, *box) for rank, (_, domains) in enumerate(all_grids) for id_, *box in domains)
     for (id_, rank, *_), (other, other_rank, *_) in zip(owned, owned[1:]):
         if id_ == other:
