@@ -233,17 +233,11 @@ impl Streams {
         // SAFETY: the program keeps a stream alive while it uses it with the exchange, as the documentation says; the driver refuses
         // a number that is no handle.
         let borrow = |device: &Device| unsafe { device.borrow_stream(RawStream(handle)) }.map(Arc::new);
-        let found = self.devices.iter().map(borrow);
         if handle == 0 {
-            return found.collect::<Result<_, _>>().map_err(error::of);
+            return self.devices.iter().map(borrow).collect::<Result<_, _>>().map_err(error::of);
         }
-        let mut last = None;
-        for stream in found {
-            match stream {
-                Ok(stream) => return Ok(vec![stream]),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.map_or_else(|| error::value_error("there is no device"), error::of))
+        let Some((first, others)) = self.devices.split_first() else { return Ok(Vec::new()) };
+        let found = others.iter().fold(borrow(first), |tried, device| tried.or_else(|_| borrow(device)));
+        Ok(vec![found.map_err(error::of)?])
     }
 }

@@ -7,7 +7,7 @@ use crate::error::CommandError;
 use crate::info::plural;
 use crate::ranks::{self, RankOrigin, RanksArgs, Start, in_job, no_launcher};
 use crate::stats::{median, micros};
-use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
+use halocline::{Array, Communicator, Error, HaloExchange, Pattern, Reduce, UnstructuredDomain};
 use halocline_comm::{Endpoint, Tag};
 use std::time::Instant;
 

@@ -42,8 +42,8 @@ impl<'a> Settings<'a> {
         Self { values, used: BTreeSet::new(), program }
     }
 
-    fn usage(&self, why: String) -> CommandError {
-        CommandError::usage(format!("program {}: {why}", self.program))
+    fn usage(&self, refusal: String) -> CommandError {
+        CommandError::usage(format!("program {}: {refusal}", self.program))
     }
 
     fn take(&mut self, name: &str, what: &str) -> Result<Scalar, CommandError> {
@@ -62,17 +62,18 @@ impl<'a> Settings<'a> {
     }
 
     fn quantity(&mut self, quantity: &Quantity, what: &str) -> Result<i64, CommandError> {
-        let names = quantity
-            .symbols()
-            .map_err(|why| self.usage(format!("cannot read {what}: {why}; correct the manifest")))?;
+        let program = self.program;
+        let refused = |why| {
+            CommandError::usage(format!(
+                "program {program}: cannot compute {what}: {why}; change the values of `--set`"
+            ))
+        };
         let mut values = BTreeMap::new();
-        for name in names {
+        for name in quantity.symbols().map_err(refused)? {
             let value = self.integer(&name, what)?;
             values.insert(name, value);
         }
-        quantity
-            .value(&|name| values.get(name).copied())
-            .map_err(|why| self.usage(format!("cannot compute {what}: {why}; change the values of `--set`")))
+        quantity.value(&|name| values.get(name).copied()).map_err(refused)
     }
 
     /// Refuses settings that nothing asked for.

@@ -123,7 +123,7 @@ impl RollingArgs {
 
     fn window(&self) -> Result<Window, CommandError> {
         let text = &self.window;
-        let refuse = |why: String| CommandError::usage(format!("`--window {text}`: {why}"));
+        let refuse = |refusal: String| CommandError::usage(format!("`--window {text}`: {refusal}"));
         if text.starts_with('-') {
             return Err(refuse("a window has no negative length; give it without the sign".to_owned()));
         }

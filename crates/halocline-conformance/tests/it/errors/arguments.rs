@@ -86,8 +86,9 @@ fn in_rust(krate: &str, code: &str, found: &mut Vec<Check>) {
 
 fn push(krate: &'static str, exception: &str, literal: &str, found: &mut Vec<Check>) {
     let (text, pieces) = rendered(literal);
-    // Without a word of its own it only passes on another text.
-    if pieces.iter().any(|piece| piece.contains(char::is_alphabetic)) {
+    // It passes on a text that is listed where it is made.
+    let is_passed_on = text.ends_with("`{refusal}`") && krate == "halocline-cli";
+    if !is_passed_on && pieces.iter().any(|piece| piece.contains(char::is_alphabetic)) {
         found.push(Check { krate, exception: exception.to_owned(), text, pieces });
     }
 }

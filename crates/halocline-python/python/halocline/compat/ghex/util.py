@@ -36,4 +36,4 @@ def unwrap(arg: Any) -> Any:
 
 def cls_from_cpp_type_spec(cpp_type_spec: str | tuple[Any, ...]) -> NoReturn:
     """Always fails: there are no C++ classes of GHEX here."""
-    raise UnsupportedError(f"cls_from_cpp_type_spec({cpp_type_spec!r}): there are no C++ classes of GHEX here; use make_pattern and make_communication_object")
+    raise UnsupportedError(f"cls_from_cpp_type_spec({cpp_type_spec!r}): there are no C++ classes of GHEX here; use make_pattern")

@@ -178,6 +178,8 @@ class UnionMixin:
         for arg in args:
             if not isinstance(arg, self.primitive_type()) or arg.empty:  # type: ignore[attr-defined]
                 raise HaloValueError(f"{arg!r} is empty, or no range or box; make unions of such with union(...)")
+        if len({arg._axes for arg in args}) > 1:
+            raise HaloValueError(f"boxes of different numbers of dimensions: {args!r}; give boxes of as many")
         return _boxes.canonical(box for arg in args for box in arg._boxes)
 
     def __repr__(self) -> str:
@@ -361,10 +363,7 @@ class UnionCartesian(UnionMixin, CartesianSet):
     """Several boxes."""
 
     def __init__(self, *args: ProductSet, disjoint: bool = False) -> None:
-        boxes = self._united(args)
-        if len({arg.ndim for arg in args}) > 1:
-            raise HaloValueError(f"boxes of different numbers of dimensions: {args!r}; give boxes of as many")
-        self._boxes, self._axes = boxes, args[0].ndim
+        self._boxes, self._axes = self._united(args), args[0].ndim
 
 
 def union(*args: Any, simplify: bool = True, disjoint: bool = False) -> Any:

@@ -1,0 +1,146 @@
+"""The texts of the package's own checks: what is wrong, and what to give instead."""
+
+import ctypes
+import sys
+
+import numpy as np
+import pytest
+
+import halocline as hc
+from halocline import _cache
+
+COMM = hc.run_threads(1, lambda comm: comm)[0]
+
+
+def raises(call, error, text):
+    with pytest.raises(error) as caught:
+        call()
+    assert text in str(caught.value)
+
+
+class Versioned(ctypes.Structure):
+    """The beginning of DLPack's ``DLManagedTensorVersioned``."""
+
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("rest", ctypes.c_uint64 * 16)]
+
+
+class OfDLPack:
+    """An array that only has DLPack's protocol."""
+
+    kept = Versioned(major=2)
+
+    def __init__(self, has_capsule):
+        self.has_capsule = has_capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **options):
+        if not self.has_capsule:
+            return 3
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.kept), b"dltensor_versioned", None)
+
+
+class Interface:
+    """An array that only has the array interface."""
+
+    def __init__(self, interface=None, **changed):
+        self.array = np.zeros(8)
+        self.__array_interface__ = interface or {**self.array.__array_interface__, **changed}
+
+
+class OfJax:
+    __module__ = "jaxlib._jax"
+
+
+ARRAYS = [
+    (OfDLPack(True), hc.HaloTypeError, "DLPack version 2 is not supported; give an array of a library that supports version 1"),
+    (OfDLPack(False), hc.HaloTypeError, "__dlpack__ must return a capsule, not 3"),
+    (Interface(3), hc.HaloTypeError, "the array interface must be a dict, not 3"),
+    (Interface({"shape": ()}), hc.HaloTypeError, 'the array interface lacks "typestr", which version 3 requires'),
+    (Interface(mask=np.zeros(8, bool)), hc.HaloTypeError, 'the array interface has a "mask"; give the data and the mask as two fields'),
+    (Interface(data=b""), hc.HaloTypeError, 'the "data" of the array interface must be (address, is_read_only)'),
+    (Interface(data=(0, False)), hc.HaloValueError, "the array has address 0; give one whose memory is allocated"),
+    (Interface(typestr="?"), hc.HaloTypeError, '"?" is no type string of the array interface; give one such as "<f8"'),
+    (
+        Interface(typestr="|V8", descr=[]),
+        hc.HaloTypeError,
+        'the "descr" of an array interface is a list of tuples (a name, a type, perhaps a shape), not nested too deep: it is empty',
+    ),
+    (OfJax(), hc.HaloTypeError, "arrays of JAX cannot be changed in place; give a NumPy, CuPy or PyTorch array"),
+    (np.zeros(8, "V0"), hc.HaloTypeError, "cannot be exchanged; booleans, numbers and plain bytes of 1 to 256 bytes can"),
+]
+
+
+@pytest.mark.parametrize("array, error, text", ARRAYS, ids=[text for *_, text in ARRAYS])
+def test_arrays(array, error, text):
+    raises(lambda: hc.Field(array), error, text)
+
+
+class OfCuda:
+    def __init__(self, pair):
+        self.pair = pair
+
+    def __cuda_stream__(self):
+        return self.pair
+
+
+def rolling(**options):
+    import pyarrow
+
+    return hc.rolling(pyarrow.table({"t": [1, 2]}), "t", 2, comm=COMM, **options)
+
+
+OTHERS = [
+    (lambda: hc._core._check_stream(OfCuda((7, 0))), hc.HaloTypeError, "stream: __cuda_stream__ returns version 7; only version 0 is supported"),
+    (lambda: hc._core._check_stream(OfCuda(3)), hc.HaloTypeError, "stream: __cuda_stream__ must return (0, handle), not 3"),
+    (lambda: rolling(offset=2**31), hc.HaloValueError, "offset: 2147483648 rows are too many; give at most 2**31 - 1"),
+    (lambda: hc.Graph([0, 1, 2], [1, 0]).neighbours(9), hc.HaloValueError, "cell: there is no cell 9; the graph has 2 cells, which count from 0"),
+    (lambda: hc.run_threads(10**6, print), hc.HaloValueError, "n: 1000000 threads are too many; a group has at most "),
+    (lambda: hc.zeros(3, order="A"), hc.HaloValueError, "order: there is no 'A'; choose 'C' or 'F'"),
+    (lambda: hc.zeros(3, "nothing"), hc.HaloTypeError, "dtype: 'nothing' is no type of elements: "),
+    (lambda: hc.zeros(3, ">f8"), hc.HaloTypeError, "dtype: elements of >f8 are not in the byte order of this machine; give float64"),
+    (lambda: hc.zeros("ab"), hc.HaloTypeError, "shape: a whole number, or one for each axis, is wanted, not 'ab'"),
+    (lambda: hc.zeros([1] * 99), hc.HaloValueError, "shape: an array has at most "),
+    (lambda: hc.zeros(-1), hc.HaloValueError, "shape: extents are whole numbers from 0, not (-1,)"),
+    (
+        lambda: _cache._version_of_compiler("/nowhere/cc"),
+        hc.ProgramError,
+        "the compiler /nowhere/cc does not say its version: ",
+    ),
+]
+
+
+@pytest.mark.parametrize("call, error, text", OTHERS, ids=[text for *_, text in OTHERS])
+def test_other_arguments(call, error, text):
+    raises(call, error, text)
+
+
+def test_host_memory_has_no_interface_of_a_gpu():
+    memory = hc._core.Memory(COMM, 8, None)
+    raises(lambda: memory.__cuda_array_interface__, AttributeError, "the memory is host memory; use numpy.asarray")
+    line = COMM.neighbor_exchange(periodic=True)
+    packet, _ = line.exchange(right=hc.Packet(b"", b"8 bytes."))
+    raises(lambda: packet.payload.__cuda_array_interface__, AttributeError, "the payload is in host memory; use numpy.asarray")
+
+
+def test_tables_without_pyarrow(monkeypatch):
+    from halocline import _tables
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    raises(lambda: _tables.pyarrow_for("a table of Arrow"), hc.HaloTypeError, "table: a table of Arrow needs pyarrow; pip install pyarrow")
+
+
+NUMBERS = [
+    ([["a", "b"]], [0], None, "places are numbers, not of dtype "),
+    ([[0, 0], [1]], [0, 1], None, "places are no array: "),
+]
+
+
+@pytest.mark.parametrize("places, owners, connectivity, text", NUMBERS, ids=[case[-1] for case in NUMBERS])
+def test_pictures(places, owners, connectivity, text):
+    from halocline import plot
+
+    raises(lambda: plot.partition(places, owners, connectivity=connectivity), hc.HaloTypeError, text)
