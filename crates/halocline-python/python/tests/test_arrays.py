@@ -467,3 +467,16 @@ for number in range(5):
     assert hc.Field(OnGpu(number)).device == 1
 """
     assert with_driver(code) == ["begun", "started 0", "context 0", "context 1"]
+
+
+def test_memory_of_a_gpu_has_no_interface_of_the_host(with_driver):
+    code = """
+import halocline as hc
+
+memory = hc._core.Memory(hc.init(), 64, 1)
+try:
+    memory.__array_interface__
+except AttributeError as refused:
+    print(refused)
+"""
+    assert with_driver(code)[-1] == "the memory is on a GPU; use cupy.asarray"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import halocline as hc
-from halocline import program
+from halocline import _sdfg, program
 
 dace = pytest.importorskip("dace", reason="DaCe is not installed")
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="DaCe compiles with cmake, which is not installed")
@@ -269,3 +269,20 @@ def test_a_symbol_that_init_does_not_need_makes_no_state(given, states):
         called(a, A=1, K=k)
     assert a.tolist() == [14] * 3
     assert called.states == states
+
+
+def test_arguments_that_cannot_be_described():
+    def refused(add, text):
+        sdfg = dace.SDFG("odd")
+        add(sdfg)
+        with pytest.raises(hc.HaloTypeError) as caught:
+            _sdfg.manifest(sdfg)
+        assert text in str(caught.value)
+
+    pair = dace.vector(dace.float64, 2)
+    refused(lambda sdfg: sdfg.add_array("a", [3], pair), "argument a of program odd is of type ")
+    refused(lambda sdfg: sdfg.add_array("a", [3], dace.float64, offset=[1]), "argument a of program odd has an offset; give an array without one")
+    refused(lambda sdfg: sdfg.add_stream("s", dace.float64), "argument s of program odd is a Stream of DaCe; arrays and scalars can be passed")
+    with pytest.raises(hc.HaloTypeError, match=r"argument a has the size sqrt\(rows\); sizes are sums, products and int_floor of symbols"):
+        _sdfg.quantity("sqrt(rows)", "argument a")
+    refused(lambda sdfg: sdfg.add_scalar("x", pair), "; give a number or an array of numbers")

@@ -106,6 +106,14 @@ def test_two_threads_at_once_are_refused(alone):
     halo(torch.zeros(8))
 
 
+def test_a_tensor_of_a_gpu_is_not_exchanged_in_place(alone, monkeypatch):
+    """A tensor of another device stands for it."""
+    _, _, halo = alone
+    monkeypatch.setattr(halocline.torch, "checked_field", lambda *_: None)
+    with pytest.raises(hc.HaloTypeError, match=r"fields\[0\]: a tensor of meta cannot be exchanged in place; "):
+        halo.exchange_(torch.zeros(8, device="meta"))
+
+
 # --- ranks that do different things ----------------------------------------------------------------------------------
 
 

@@ -13,7 +13,15 @@ from halocline.compat import ghex, icon4py
 from halocline.compat.ghex import pyghex, unstructured, util
 from halocline.compat.ghex.context import context, make_context, mpi_comm
 from halocline.compat.ghex.structured import regular
-from halocline.compat.ghex.structured.cartesian_sets import IndexSpace, ProductSet, UnionCartesian, UnionRange, UnitRange, union
+from halocline.compat.ghex.structured.cartesian_sets import (
+    CartesianSet,
+    IndexSpace,
+    ProductSet,
+    UnionCartesian,
+    UnionRange,
+    UnitRange,
+    union,
+)
 from halocline.compat.ghex.unstructured import DomainDescriptor
 
 RANGE = UnitRange(0, 4)
@@ -46,6 +54,7 @@ SETS = [
     (lambda: BOX[1], HaloValueError, "1 indices for a box of 2 dimensions; give one for each"),
     (lambda: BOX[1, 0:2], HaloValueError, "positions and slices do not go together; give only positions, or only slices"),
     (lambda: UnionCartesian(BOX, LINE), HaloValueError, "boxes of different numbers of dimensions"),
+    (lambda: CartesianSet.from_range(3), HaloTypeError, "3 is no set of numbers; give a UnitRange or a UnionRange"),
     (lambda: union(), HaloValueError, "a union of no sets has no kind; give one at least"),
     (lambda: union(3), HaloTypeError, "3 is no set; give ranges, boxes or unions of them"),
     (lambda: IndexSpace(3), HaloTypeError, "the sets of an index space are a dict, not 3"),
@@ -67,6 +76,13 @@ def ring(ndim=2):
 
 
 REGULAR = [
+    (
+        lambda: regular.make_field_descriptor(
+            regular.DomainDescriptor(0, BOX), np.zeros((4, 4)), (0, 0), (4, 4), arch=util.Architecture.GPU
+        ),
+        HaloTypeError,
+        "arch: the field is in host memory, not on a GPU; give Architecture.CPU",
+    ),
     (lambda: regular.DomainDescriptor(0, 3), HaloTypeError, "domain 0 is a ProductSet, not 3"),
     (lambda: regular.DomainDescriptor(0, ProductSet(UnitRange(1, 1))), HaloValueError, "domain 0 has no cells: "),
     (lambda: regular.DomainDescriptor(0, ProductSet(*[RANGE] * 9)), HaloValueError, "domain 0 has 9 dimensions; 1 to "),

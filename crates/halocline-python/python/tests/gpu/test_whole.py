@@ -45,7 +45,7 @@ def test_a_trace(together, main_engine, tmp_path_factory):
                 mine.synchronise()
             case.check()
             if steps:
-                with pytest.raises(hc.HaloValueError, match="over"):
+                with pytest.raises(hc.HaloValueError, match="the trace is over; make stamps inside its `with` block"):
                     steps.stamp("begun")
         if comm.rank == 0:
             events = json.loads(Path(path).read_text())["traceEvents"]

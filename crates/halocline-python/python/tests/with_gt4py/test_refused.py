@@ -471,6 +471,9 @@ def test_static_arguments_have_programs_of_their_own():
             call(which=np.array([1, 2]))
         with pytest.raises(VALUE, match=refused):
             call(which=3)
+    text = "static: program choose is compiled for values of which, values of no parameter are given; give those of which"
+    with pytest.raises(VALUE, match=text):
+        program.from_gt4py(choose)
 
 
 def test_the_strides_that_a_program_was_compiled_for_are_checked():
