@@ -93,7 +93,10 @@ fn calls_are_timed_with_arrays_of_the_manifests_sizes() {
 fn wrong_settings_of_a_timing_are_errors() {
     let folder = folder();
     for (settings, message) in [
-        (&["n=7", "dt=1"][..], "give `--set t.1=NUMBER`, the number of indices of dimension 1 of `t`"),
+        (
+            &["n=7", "dt=1"][..],
+            "program heat: give `--set t.1=NUMBER`, the number of indices of dimension 1 of `t`",
+        ),
         (&["t.1=3", "dt=1"], "give `--set n=NUMBER`, the number of indices of dimension I of `t`"),
         (&["n=7", "t.1=3"], "give `--set dt=NUMBER`, the scalar of type float32"),
         (
@@ -104,7 +107,7 @@ fn wrong_settings_of_a_timing_are_errors() {
             &["n=-1", "t.1=3", "dt=1"],
             "program heat: the settings make the number of indices of dimension I of `t` negative",
         ),
-        (&["n=4611686018427387904", "t.1=3", "dt=1"], "the array `t` is too large"),
+        (&["n=4611686018427387904", "t.1=3", "dt=1"], "the array `t` is too large; give smaller values"),
         (&["n=7", "t.1=3", "dt=1", "m=2"], "`--set m=...` sets nothing; leave it out"),
         (&["n=7", "t.1=3", "dt=true,"], "is no setting"),
         (&["=7"], "is no setting"),
@@ -123,7 +126,7 @@ fn arrays_that_a_timing_cannot_make_are_errors() {
         (
             "{}]",
             r#"{"extent": "n*n"}]"#,
-            "cannot compute the number of indices of dimension 1 of `t`: the expression \"n*n\" overflows",
+            "cannot compute the number of indices of dimension 1 of `t`: the expression \"n*n\" overflows 64 bits or divides by 0; change the values of `--set`",
         ),
         (
             r#""access""#,

@@ -27,7 +27,11 @@ fn a_trace_becomes_a_picture_and_what_is_none_is_refused() {
 
     std::fs::write(directory.path().join("no.json"), "{}").unwrap();
     for (args, code, message) in [
-        ("no.json a.png", 1, "no.json is no trace: it has no list `traceEvents`"),
+        (
+            "no.json a.png",
+            1,
+            "no.json is no trace: it has no list `traceEvents`; give a file that `--trace` has written",
+        ),
         ("nowhere.json a.png", 1, "cannot read nowhere.json: "),
         ("t.json a.pdf", 1, ".svg"),
         ("t.json b.png --from 50 --to 60", 2, "the trace has some from 1 to 12 us"),

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import halocline as hc
-from halocline import _cache
+from halocline import _cache, plot
 
 COMM = hc.run_threads(1, lambda comm: comm)[0]
+PATTERN = hc.RegularGrid((6,), periodic=(True,)).decompose(COMM).pattern(1)
 
 
 def raises(call, error, text):
@@ -98,6 +99,19 @@ OTHERS = [
     (lambda: hc._core._check_stream(OfCuda(3)), hc.HaloTypeError, "stream: __cuda_stream__ must return (0, handle), not 3"),
     (lambda: rolling(offset=2**31), hc.HaloValueError, "offset: 2147483648 rows are too many; give at most 2**31 - 1"),
     (lambda: hc.Graph([0, 1, 2], [1, 0]).neighbours(9), hc.HaloValueError, "cell: there is no cell 9; the graph has 2 cells, which count from 0"),
+    (lambda: hc.run_threads(0, print), hc.HaloValueError, "n: a group of 0 threads; it needs at least 1"),
+    (
+        lambda: hc.zeros(3, [("a", "O")]),
+        hc.HaloTypeError,
+        "cannot be exchanged; numbers and plain bytes of 1 to 256 bytes can. Make an array of each member",
+    ),
+    (lambda: hc.zeros(3, ("f8", (2,))), hc.HaloTypeError, "dtype: elements of ('<f8', (2,)) are arrays of shape (2,); give elements of float64"),
+    (lambda: hc.RegularGrid((6,)).decompose(2).pattern(1), hc.HaloValueError, "comm: the grid was decomposed for a number of ranks, not for a"),
+    (
+        lambda: hc.rolling(None, "t", 2, aggregate={"v": 3}),
+        hc.HaloTypeError,
+        "the name of a statistic, a halocline.Statistic or a list of them is wanted, not 3",
+    ),
     (lambda: hc.run_threads(10**6, print), hc.HaloValueError, "n: 1000000 threads are too many; a group has at most "),
     (lambda: hc.zeros(3, order="A"), hc.HaloValueError, "order: there is no 'A'; choose 'C' or 'F'"),
     (lambda: hc.zeros(3, "nothing"), hc.HaloTypeError, "dtype: 'nothing' is no type of elements: "),
@@ -116,6 +130,54 @@ OTHERS = [
 @pytest.mark.parametrize("call, error, text", OTHERS, ids=[text for *_, text in OTHERS])
 def test_other_arguments(call, error, text):
     raises(call, error, text)
+
+
+class NoBytes(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("i", ctypes.c_int), ("p", ctypes.c_void_p)]
+
+
+def read_only():
+    array = np.zeros(8)
+    array.flags.writeable = False
+    return array
+
+
+MORE_ARRAYS = [
+    (np.zeros(8, object), hc.HaloTypeError, "elements that are Python objects cannot be passed on; convert the array"),
+    ((NoBytes * 8)(), hc.HaloTypeError, "bytes that are a union, or a packed record, of ctypes may have addresses"),
+    ((ctypes.c_void_p * 8)(), hc.HaloTypeError, "contain addresses, which mean nothing in another process"),
+    (read_only(), hc.HaloValueError, "the array is read-only; an exchange writes its halo"),
+]
+
+
+@pytest.mark.parametrize("array, error, text", MORE_ARRAYS, ids=[text for *_, text in MORE_ARRAYS])
+def test_elements(array, error, text):
+    raises(lambda: hc.Field(array), error, text)
+
+
+def test_traces_run_once(tmp_path):
+    trace = hc.trace(str(tmp_path / "trace.json"), COMM)
+    halo = hc.HaloExchange(COMM, [(PATTERN, np.zeros(PATTERN.shape))])
+    raises(lambda: trace.on_device(halo, rounds=1), hc.HaloValueError, "this trace has not begun, or is over: `with hc.trace(...) as trace`")
+    with trace:
+        raises(trace.__enter__, hc.HaloValueError, "this trace has begun already; make a new one")
+
+
+def test_one_process_has_one_transport():
+    hc.init("auto")
+    raises(lambda: hc.init("mpi"), hc.HaloValueError, "already and cannot use 'mpi'; ask for '")
+
+
+def test_a_refusal_is_told_to_all_ranks():
+    def rank(comm):
+        what = "rank 1 refused its arguments: a halocline.Pattern is wanted, not 3"
+        pattern = hc.RegularGrid((6,)).decompose(comm).pattern(1)
+        refused = (hc.HaloTypeError, what.split(": ")[1]) if comm.rank else (hc.RefusedElsewhereError, what)
+        raises(lambda: plot.pattern(3 if comm.rank else pattern, comm), *refused)
+
+    hc.run_threads(2, rank)
 
 
 def test_host_memory_has_no_interface_of_a_gpu():
@@ -141,6 +203,4 @@ NUMBERS = [
 
 @pytest.mark.parametrize("places, owners, connectivity, text", NUMBERS, ids=[case[-1] for case in NUMBERS])
 def test_pictures(places, owners, connectivity, text):
-    from halocline import plot
-
     raises(lambda: plot.partition(places, owners, connectivity=connectivity), hc.HaloTypeError, text)

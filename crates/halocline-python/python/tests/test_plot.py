@@ -61,10 +61,10 @@ def test_domains_are_rectangles_where_they_lie(matplotlib):
 def test_only_two_axes_and_places_can_be_drawn(matplotlib):
     def draw(comm):
         pattern = hc.RegularGrid((8, 6)).decompose(comm).pattern(1)
-        with pytest.raises(hc.HaloValueError, match="axes"):
+        with pytest.raises(hc.HaloValueError, match=r"axes \[0, 2\] of a grid of 2 axes; give two different ones, from 0"):
             plot.domains(pattern, comm, axes=(0, 2))
         ids = hc.UnstructuredDomain(comm.rank, [comm.rank], [])
-        with pytest.raises(hc.HaloValueError, match="partition"):
+        with pytest.raises(hc.HaloValueError, match="only domains of a regular grid have places; draw others with partition"):
             plot.domains(hc.Pattern.unstructured(comm, [ids]), comm)
 
     hc.run_threads(2, draw)
@@ -80,10 +80,10 @@ def test_a_partition_is_drawn_by_points_or_polygons(matplotlib):
     assert len(figure.axes[0].collections[0].get_paths()) == 2
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["rank 0", "rank 1"]
     for places, owners, connectivity, text in [
-        ([[0, 0, 0]], [0], None, "two coordinates"),
+        ([[0, 0, 0]], [0], None, r"\(1, 3\); \(n, 2\) is wanted, two coordinates for each point"),
         (points, [0], None, "for 4 points"),
         (points, [0], [[0, 1, 2], [1, 3, 2]], "for 2 polygons"),
-        (points, [0], [[0, 1, 4]], "vertices 0 to 4"),
+        (points, [0], [[0, 1, 4]], "vertices 0 to 4 in the connectivity, but 4 points; give positions"),
     ]:
         with pytest.raises(hc.HaloValueError, match=text):
             plot.partition(places, owners, connectivity=connectivity)

@@ -141,7 +141,7 @@ def test_an_array_that_may_move_is_described_in_each_call(scale):
     call = scale.prepare(a, 2)
     call()
     a.array = np.ones(6)
-    with pytest.raises(hc.HaloValueError, match="argument a of program scale was moved, .* after the call was prepared; prepare it again"):
+    with pytest.raises(hc.HaloValueError, match="argument a of program scale was moved, resized or reshaped after the call was prepared; prepare it again"):
         call()
 
 

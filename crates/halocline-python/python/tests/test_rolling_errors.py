@@ -106,7 +106,7 @@ def test_a_column_that_is_named_twice_is_refused(library, group, aggregate):
         (("t", 5), {"deadline": -1}, hc.HaloValueError, "^deadline: a number of seconds, from 0, is wanted, not -1$"),
         (("t", 5), {"group": 3}, hc.HaloTypeError, "^group: a sequence of strings is wanted, not 3$"),
         (("t", 5), {"aggregate": "average"}, hc.HaloValueError, "^aggregate: there is no 'average'; choose 'sum', 'mean',"),
-        (("t", 5), {"aggregate": ["sum", 3]}, hc.HaloTypeError, r"^aggregate\[1\]: the name of a statistic or .* is wanted, not 3$"),
+        (("t", 5), {"aggregate": ["sum", 3]}, hc.HaloTypeError, r"^aggregate\[1\]: the name of a statistic or a halocline.Statistic is wanted, not 3$"),
         (("t", 5), {"aggregate": {"v": ["sum", "x"]}}, hc.HaloValueError, r"^aggregate\[\"v\"\]\[1\]: there is no 'x'"),
         (("t", 5), {"aggregate": {"v": "quantile"}}, hc.HaloValueError, "^aggregate.*: 'quantile' needs q, from 0 to 1"),
         (("t", 5), {"aggregate": {3: "sum"}}, hc.HaloTypeError, "^aggregate: a str is wanted, not 3$"),

@@ -59,7 +59,7 @@ def test_counts_that_are_refused(alone):
     with pytest.raises(hc.HaloValueError, match="fields: there are none"):
         halo()
     two = halocline.torch.HaloExchange(comm, [pattern, pattern])
-    with pytest.raises(hc.HaloValueError, match="fields: 1 are given for 2 patterns"):
+    with pytest.raises(hc.HaloValueError, match="fields: 1 are given for 2 patterns; give one for each pattern"):
         two(torch.zeros(8))
     with pytest.raises(hc.HaloValueError, match=r"fields\[0\]: this rank has 1 domains of its pattern, and 2 tensors are given"):
         halo([torch.zeros(8), torch.zeros(8)])
@@ -101,7 +101,7 @@ def test_two_threads_at_once_are_refused(alone):
     _, _, halo = alone
     halo(torch.zeros(8))
     (bound,) = halo._bound.values()
-    with bound.lock, pytest.raises(hc.InFlightError, match="another thread"):
+    with bound.lock, pytest.raises(hc.InFlightError, match="another thread exchanges such tensors with this object; wait for it"):
         halo(torch.zeros(8))
     halo(torch.zeros(8))
 

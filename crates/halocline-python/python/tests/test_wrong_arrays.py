@@ -258,7 +258,7 @@ def test_memory_is_not_given_for_elements_that_are_arrays():
 def test_the_class_of_a_stream_is_no_stream():
     comm, pattern = alone()
     halo = hc.HaloExchange(comm, [(pattern, np.zeros(8))])
-    with pytest.raises(hc.HaloTypeError, match="the class halocline.Stream is no stream"):
+    with pytest.raises(hc.HaloTypeError, match="the class halocline.Stream is no stream; give an instance"):
         halo.schedule_exchange(hc.Stream)
 
 

@@ -195,7 +195,7 @@ fn of_format(text: &str) -> String {
 }
 
 /// Bytes of a message that a test must have, and no other message.
-const OWN: usize = 12;
+const OWN: usize = 16;
 
 /// The checks that no test quotes.
 pub fn not_quoted(checks: &[Check]) -> Vec<&Check> {
@@ -228,15 +228,17 @@ fn quoted_in(tests: &str, krate: &str, checks: &[Check]) -> BTreeSet<usize> {
     tests.as_bytes().windows(OWN).filter_map(|window| owner.get(window).copied().flatten()).collect()
 }
 
-/// The tests of a crate, without the breaks of literals and the backslashes of patterns.
+/// The tests of a crate, without comments, the breaks of literals and the backslashes of patterns.
 fn tests_of(krate: &str) -> String {
     let mut whole = String::new();
     for (of, path, _, tests) in sources() {
         // A test of the page's own texts.
         if of == krate && !tests.is_empty() && !path.ends_with("src/error.rs") {
             let mut at_break = false;
-            for line in joined(&tests).lines() {
-                let line = line.trim();
+            for line in joined(&tests).lines().map(str::trim) {
+                if ["#", "//", "\"\"\""].iter().any(|comment| line.starts_with(comment)) {
+                    continue;
+                }
                 let begin = line.strip_prefix(['f', 'r']).unwrap_or(line);
                 match begin.strip_prefix('"').filter(|_| at_break) {
                     Some(more) => {

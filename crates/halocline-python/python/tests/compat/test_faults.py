@@ -177,7 +177,7 @@ def test_an_array_smaller_than_its_extents_is_refused_and_nothing_is_out_of_step
         small = np.zeros(CELLS)
         with pytest.raises(hc.HaloValueError, match=r"\(5,\) is smaller than the extents \(7,\)"):
             regular.make_field_descriptor(line.domain, small, (1,), (CELLS + 2,))
-        with pytest.raises(hc.HaloValueError, match="not within"):
+        with pytest.raises(hc.HaloValueError, match="owns .* cells, which are not within an array of .* from"):
             regular.make_field_descriptor(line.domain, small, (1,), (CELLS,))
         with pytest.raises(hc.HaloValueError, match="give one for each dimension"):
             regular.make_field_descriptor(line.domain, np.zeros((7, 2)), (1, 0), (7, 2))
@@ -368,11 +368,11 @@ def test_other_bad_arguments_are_refused():
     with pytest.raises(hc.HaloTypeError, match="no domain of an unstructured grid"):
         unstructured.make_field_descriptor(box, np.zeros(2))
     for arguments, text in [
-        (([0, 1], [2]), "halo index 2"),
+        (([0, 1], [2]), "domain 0: halo index 2, but it has 2 cells, from 0"),
         (([0, 1], [1, 1]), "given twice"),
         (([0, 0], []), "owns id 0 twice"),
         (([0, -1], []), "range from -1"),
-        (([0.5], []), "float64"),
+        (([0.5], []), "a list of whole numbers, .*float64"),
     ]:
         with pytest.raises(hc.HaloError, match=text):
             unstructured.DomainDescriptor(0, *arguments)
@@ -386,9 +386,10 @@ def test_other_bad_arguments_are_refused():
         ((1, -1), (True, True)),
         ((1, (1, 2, 3)), (True, True)),
     ]:
-        with pytest.raises(hc.HaloValueError):
+        count = f"{len(halos)} widths and {len(periodic)} periodicities for a grid of 2 dimensions; give one of each"
+        with pytest.raises(hc.HaloValueError, match=f"{count}|a width is a number from 0, or a pair"):
             regular.HaloGenerator(whole, halos, periodic)
-    with pytest.raises(NotImplementedError, match="expose_cpp_ptr"):
+    with pytest.raises(NotImplementedError, match="there is no C\\+\\+ object of GHEX behind it that C\\+\\+ could use"):
         ghex.expose_cpp_ptr(domain)
     with pytest.raises(hc.HaloTypeError):
         make_context(3.5)
@@ -406,7 +407,7 @@ def test_what_is_not_a_buffer_of_the_pattern_is_refused():
         with pytest.raises(hc.HaloTypeError, match="the same kind of grid"):
             line.pattern(regular.make_field_descriptor(plane.domain, plane.new(), plane.offsets, plane.extents))
         stranger = regular.DomainDescriptor(77, ProductSet(UnitRange(0, 5)))
-        with pytest.raises(hc.HaloValueError, match="domain 77"):
+        with pytest.raises(hc.HaloValueError, match=r"the pattern has no domain 77 on this rank; it has \["):
             line.pattern(regular.make_field_descriptor(stranger, line.new(), line.offsets, line.extents))
         assert line.communication.exchange([]).is_ready()
 

@@ -147,11 +147,11 @@ def test_bad_arguments_are_refused():
     def rank(comm):
         case = Case(comm, CELL)
         runtime = icon4py.create_exchange(case.info, comm)
-        with pytest.raises(hc.HaloValueError, match="'Vertex'"):
+        with pytest.raises(hc.HaloValueError, match="there are no halos on 'Vertex'; those known are on"):
             runtime.start("Vertex", case.field())
         with pytest.raises(hc.HaloValueError, match="field 1 has 5 cells .* the grid has 8"):
             runtime.start(CELL, case.field(), np.zeros(5))
-        with pytest.raises(hc.HaloTypeError, match=r"a dimension is .* not \[\]"):
+        with pytest.raises(hc.HaloTypeError, match=r"a dimension is what a dict can have as its key, not \[\]"):
             runtime.start([], case.field())
         with pytest.raises(hc.HaloTypeError, match=r"a dimension is .* not \[1\]"):
             icon4py.create_exchange(case.info, comm, [[1]])
@@ -270,13 +270,13 @@ def test_fields_that_are_none_are_errors_of_ours():
             with pytest.raises(hc.HaloTypeError, match="field 1 is no array of one or more axes"):
                 runtime.start(CELL, case.field(), made(shape))
         for ranges in ({}, {"ranges": None}, {"ranges": []}, {"ranges": [nowhere]}, {"ranges": 3}):
-            with pytest.raises(hc.HaloTypeError, match=r"field 1 .*ranges\[0\].start"):
+            with pytest.raises(hc.HaloTypeError, match=r"field 1 does not say where it begins on 'Cell', by domain.ranges\[0\].start"):
                 runtime.start(CELL, case.field(), made(dims=(CELL, "K"), **ranges))
         for dims in (3, object()):
             with pytest.raises(hc.HaloTypeError, match="the dimensions of field 0 are a list"):
                 runtime.start(CELL, made(dims=dims, ranges=[at_0]))
         for dims in (np.array([EDGE, "K"]), np.zeros((2, 2)), np.array([]), [np.zeros(2)], [None]):
-            with pytest.raises(hc.HaloValueError, match="field 0 is on"):
+            with pytest.raises(hc.HaloValueError, match="field 0 is on .*; its first axis is to be 'Cell'"):
                 runtime.start(CELL, made(dims=dims, ranges=[at_0]))
         for start in (None, np.zeros(2), "x"):
             with pytest.raises(hc.HaloValueError, match="field 0 begins at"):

@@ -71,11 +71,12 @@ def test_sets(call, error, text):
     raises(call, error, text)
 
 
-def ring(ndim=2):
-    return regular.HaloGenerator(ProductSet(*[RANGE] * ndim), (1,) * ndim, (True,) * ndim)
+def ring(ndim=2, periodic=True):
+    return regular.HaloGenerator(ProductSet(*[RANGE] * ndim), (1,) * ndim, (True,) * ndim if periodic is True else periodic)
 
 
 REGULAR = [
+    (lambda: ring(2, 3), HaloTypeError, "periodic: True or False is wanted for each dimension, not 3"),
     (
         lambda: regular.make_field_descriptor(
             regular.DomainDescriptor(0, BOX), np.zeros((4, 4)), (0, 0), (4, 4), arch=util.Architecture.GPU
@@ -84,9 +85,9 @@ REGULAR = [
         "arch: the field is in host memory, not on a GPU; give Architecture.CPU",
     ),
     (lambda: regular.DomainDescriptor(0, 3), HaloTypeError, "domain 0 is a ProductSet, not 3"),
-    (lambda: regular.DomainDescriptor(0, ProductSet(UnitRange(1, 1))), HaloValueError, "domain 0 has no cells: "),
+    (lambda: regular.DomainDescriptor(0, ProductSet(UnitRange(1, 1))), HaloValueError, "; leave empty domains out"),
     (lambda: regular.DomainDescriptor(0, ProductSet(*[RANGE] * 9)), HaloValueError, "domain 0 has 9 dimensions; 1 to "),
-    (lambda: regular.DomainDescriptor(0, ProductSet(UnitRange(0, math.inf))), HaloValueError, "is infinite: "),
+    (lambda: regular.DomainDescriptor(0, ProductSet(UnitRange(0, math.inf))), HaloValueError, "; give ranges that end"),
     (lambda: regular.DomainDescriptor(-1, BOX), HaloValueError, "domain -1: the number of a domain cannot be negative; count from 0"),
     (lambda: ring()(3), HaloTypeError, "3 is no domain of a regular grid; give a regular.DomainDescriptor"),
     (
@@ -163,6 +164,11 @@ def test_cpp_objects_of_ghex():
     raises(lambda: pyghex.print_config(3), HaloTypeError, "config: the dict that config() returns is wanted, not 3")
 
 
+def test_ghex_itself_is_imported_already(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ghex", types.ModuleType("ghex"))
+    raises(ghex.install, hc.HaloError, "GHEX itself is imported already; call install() before its first import")
+
+
 def test_mpi4py_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     raises(lambda: mpi_comm(), hc.MpiError, "install it, or give make_context a halocline.Communicator")
@@ -178,6 +184,11 @@ class Info:
         return np.ones(4, bool)
 
 
+class Masked(Info):
+    def owner_mask(self, dim):
+        return np.ones(3, bool)
+
+
 class Field:
     def __init__(self, array, first):
         self.ndarray = array
@@ -189,6 +200,8 @@ def test_fields_and_grids_of_icon4py():
     def rank(comm):
         raises(lambda: icon4py.Exchange(Info(), comm, None), HaloTypeError, "does not say which dimensions it has; give dims=[...]")
         runtime = icon4py.Exchange(Info(), comm, ["Cell"])
+        wrong = "the owner mask on 'Cell' has the shape (3,), its cells have (4,); both must have the same"
+        raises(lambda: icon4py.Exchange(Masked(), comm, ["Cell"]), HaloValueError, wrong)
         late = Field(np.zeros(4), 3)
         raises(lambda: runtime.exchange("Cell", late), HaloValueError, "field 0 begins at 3 on 'Cell'; give one that begins at 0")
         short = Field(np.zeros(2), 0)

@@ -436,7 +436,7 @@ def test_a_parameter_with_the_name_of_the_offset_provider_is_refused():
 def test_only_programs_with_a_dace_backend_are_taken():
     with pytest.raises(TYPE, match="program: a program or field operator of GT4Py is wanted, not int"):
         program.from_gt4py(3)
-    with pytest.raises(TYPE, match="program: heat has no backend"):
+    with pytest.raises(TYPE, match=r"program: heat has no backend; choose one with with_backend\(run_dace_cpu\)"):
         program.from_gt4py(gt4py_program("heat").with_backend(None))
     with pytest.raises(TYPE, match="program: heat has bound arguments"):
         program.from_gt4py(gt4py_program("heat").with_bound_args(dt=0.1))
@@ -444,7 +444,7 @@ def test_only_programs_with_a_dace_backend_are_taken():
 
 def test_another_version_of_gt4py_is_refused(monkeypatch):
     monkeypatch.setattr(_gt4py.importlib.metadata, "version", lambda name: "9.9")
-    with pytest.raises(hc.ProgramError, match="GT4Py 9.9 is installed, .*; install one of 1.1.9"):
+    with pytest.raises(hc.ProgramError, match="GT4Py 9.9 is installed, whose inner interfaces are not known here; install one of 1.1.9"):
         program.from_gt4py(gt4py_program("heat"))
 
 
