@@ -363,22 +363,6 @@ pub(crate) fn entry<'py, T: ArgumentType<'py>>(
     T::of(&entries[at]).map_err(|refusal| refusal.at(at))
 }
 
-/// A sequence of two whole numbers.
-pub(crate) struct Pair(pub(crate) usize, pub(crate) usize);
-
-impl<'py> ArgumentType<'py> for Pair {
-    const PLURAL: &'static str = "pairs of whole numbers";
-
-    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
-        match List::<usize>::of(object)?.0[..] {
-            [one, other] => Ok(Self(one, other)),
-            ref numbers => {
-                Err(Refusal::wrong_value(format!("two numbers are wanted, not {}", numbers.len())))
-            }
-        }
-    }
-}
-
 impl<'py> ArgumentType<'py> for f64 {
     const PLURAL: &'static str = "numbers";
 

@@ -390,7 +390,9 @@ pub(crate) fn init(
 ) -> PyResult<Py<PyCommunicator>> {
     accept!(transport, deadline);
     if ENDED.load(Ordering::Relaxed) {
-        return Err(error::closed("the interpreter has left all groups"));
+        return Err(error::closed(
+            "the interpreter is ending and has left all groups; make communicators before it ends",
+        ));
     }
     let (found, is_child) = found();
     let is_child = is_child || !is_first_process();

@@ -1,8 +1,7 @@
 //! Regular grids, their decompositions, and patterns.
 
 use crate::argument::{
-    Argument, ArgumentType, FilePath, Get, List, Pair, Refusal, accept, choose, entries, entry,
-    shown_in_message,
+    Argument, ArgumentType, FilePath, Get, List, Refusal, accept, choose, entries, entry, shown_in_message,
 };
 use crate::comm::PyCommunicator;
 use crate::domain::PyDomain;
@@ -263,20 +262,21 @@ impl<'py> ArgumentType<'py> for Widths {
         if let Ok(width) = usize::of(object) {
             return Ok(Self(Halo::uniform(width)));
         }
-        let widths = match List::<usize>::of(object) {
-            Ok(widths) => widths.0.into_iter().map(|width| (width, width)).collect(),
-            Err(_) => match List::<Pair>::of(object) {
-                Ok(widths) => widths.0.into_iter().map(|Pair(low, high)| (low, high)).collect::<Vec<_>>(),
-                Err(Refusal::Theirs(error)) => return Err(Refusal::Theirs(error)),
-                Err(_) => {
-                    return Err(Refusal::wrong_value(format!(
-                        "{WANTED} is wanted, not {}",
-                        shown_in_message(object)
-                    )));
-                }
-            },
+        if let Ok(List(widths)) = List::<usize>::of(object) {
+            return Ok(Self(Halo::per_axis(
+                widths.into_iter().map(|width| (width, width)).collect::<Vec<_>>(),
+            )));
+        }
+        let pairs = match List::<List<usize>>::of(object) {
+            Ok(List(pairs)) => pairs,
+            Err(Refusal::Theirs(error)) => return Err(Refusal::Theirs(error)),
+            Err(_) => Vec::new(),
         };
-        Ok(Self(Halo::per_axis(widths)))
+        let pair = |List(pair): List<usize>| <[usize; 2]>::try_from(pair).ok().map(<(usize, usize)>::from);
+        match pairs.into_iter().map(pair).collect::<Option<Vec<_>>>() {
+            Some(widths) if !widths.is_empty() => Ok(Self(Halo::per_axis(widths))),
+            _ => Err(Refusal::wrong_value(format!("{WANTED} is wanted, not {}", shown_in_message(object)))),
+        }
     }
 }
 

@@ -219,10 +219,9 @@ impl KeepAlive {
         Self([weak, Some(object.clone().unbind())])
     }
 
-    /// The object.
-    pub(crate) fn object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let object = self.0[1].as_ref().map(|object| object.bind(py).clone());
-        object.ok_or_else(|| error::value_error("the object was dropped"))
+    /// The object; `None` of Python only during the drop, which calls nothing.
+    pub(crate) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.0[1].as_ref().map_or_else(|| py.None().into_bound(py), |object| object.bind(py).clone())
     }
 
     /// The same without a weak reference.

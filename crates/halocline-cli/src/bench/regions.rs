@@ -187,3 +187,29 @@ fn read<W: Word>(blocks: &[(*mut u8, usize)]) -> u64 {
     }
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halocline::{Communicator, ElementType, Layout, UnstructuredDomain};
+
+    #[test]
+    fn parts_of_different_sizes_have_no_copying_pass() {
+        let errors = std::thread::scope(|scope| {
+            let rank = |comm: Communicator| {
+                // Rank 0 has two cells, and rank 1 sends it the last one of nine.
+                let (own, halo) = if comm.rank() == 0 { (0..1, 9) } else { (1..10, 0) };
+                let own: Vec<u64> = own.collect();
+                let layout = Layout::c_order(ElementType::F64, &[own.len() + 1]).unwrap();
+                let domain = UnstructuredDomain::new(comm.rank() as u64, own, vec![halo]);
+                let pattern = Pattern::unstructured(&comm, &[domain]).unwrap();
+                let field = Field::allocate(&comm, layout).unwrap();
+                Regions::new(&pattern, &[field]).err().map(|error| error.to_string())
+            };
+            let ranks = Communicator::threads(2).into_iter().map(|comm| scope.spawn(move || rank(comm)));
+            ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+        });
+        let refused = "the copying pass would leave the memory of field 0; use a grid with equal parts";
+        assert_eq!(errors, [Some(refused.to_owned()), None]);
+    }
+}

@@ -264,7 +264,10 @@ fn a_time_step_that_makes_no_sense_is_refused_with_its_node() {
             Err(error) => {
                 let text = error.to_string();
                 let is_named = |node: &u64| text.contains(&format!("which layer 4 of node {node} allows"));
-                assert!(corners.iter().any(is_named) && text.contains("u.npy"), "{text}");
+                assert!(
+                    corners.iter().any(is_named) && text.contains("allows; check the velocities (u.npy"),
+                    "{text}"
+                );
             }
             other => panic!("{speed}: {other:?}"),
         }

@@ -375,3 +375,19 @@ pub(super) fn batch(
         ))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::Int64Array;
+    use std::sync::Arc;
+
+    #[test]
+    fn columns_of_different_lengths_are_no_table() {
+        let columns = Columns { by: "t", value: "v", groups: &[] };
+        let array = |rows| Arc::new(Int64Array::from(vec![0; rows])) as ArrayRef;
+        let error = batch(columns, array(1), array(2), Vec::new()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot make a table of \"t\" and \"v\": "), "{error}");
+        assert!(error.ends_with("; please report this with the types of the columns"), "{error}");
+    }
+}

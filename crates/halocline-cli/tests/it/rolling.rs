@@ -168,7 +168,7 @@ fn bad_arguments_are_refused_before_anything_starts() {
         ("--window=-3", "`--window -3`: a window has no negative length"),
         ("--window 4294967296", "`--window 4294967296`: a window has at most 4294967295 rows"),
         ("--group temp", "`--value temp` and `--group temp` name one column"),
-        ("--window 5mo", "is no duration"),
+        ("--window 5mo", "; or give a number of rows, such as 120"),
         ("--window 5d --closed up", "invalid value 'up'"),
         ("--csv a.csv", "--by <COLUMN>"),
         ("--csv a.csv --parquet b --by x --value y", "cannot be used with"),

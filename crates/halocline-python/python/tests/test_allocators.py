@@ -72,7 +72,7 @@ def test_a_garbage_collection_in_an_allocator_drops(what):
 @pytest.mark.parametrize(
     "call, text",
     [
-        ("comm.close()", "cannot close a communicator itself"),
+        ("comm.close()", "an allocator that receives payloads cannot close a communicator itself"),
         ("line.exchange()", "cannot use neighbour exchanges or sparse all-to-alls itself"),
         ("comm.neighbor_exchange()", "cannot make collective calls itself"),
         ("hc.SparseAlltoall(comm, [], sources=[])", "cannot make collective calls itself"),

@@ -480,3 +480,22 @@ except AttributeError as refused:
     print(refused)
 """
     assert with_driver(code)[-1] == "the memory is on a GPU; use cupy.asarray"
+
+
+def test_a_message_of_host_fields_does_not_lie_on_a_gpu(with_driver):
+    code = """
+import numpy as np
+import halocline as hc
+
+class OnGpu:
+    __cuda_array_interface__ = {"shape": (8,), "typestr": "|u1", "data": (1 << 28, False), "version": 3}
+
+comm = hc.init()
+pattern = hc.RegularGrid((6,), periodic=(True,)).decompose(comm).pattern(1)
+halo = hc.HaloExchange(comm, [(pattern, np.zeros(8))])
+try:
+    halo.pack(0, OnGpu())
+except hc.HaloValueError as refused:
+    print(refused)
+"""
+    assert with_driver(code)[-1] == "message: the array is in GPU memory, but the fields are in host memory; give a host array"

@@ -10,6 +10,7 @@ import halocline as hc
 from halocline import _cache, plot
 
 COMM = hc.run_threads(1, lambda comm: comm)[0]
+OF_TWO = hc.run_threads(2, lambda comm: hc.RegularGrid((6,)).decompose(comm).pattern(1))[0]
 PATTERN = hc.RegularGrid((6,), periodic=(True,)).decompose(COMM).pattern(1)
 
 
@@ -19,29 +20,43 @@ def raises(call, error, text):
     assert text in str(caught.value)
 
 
+class Tensor(ctypes.Structure):
+    """DLPack's ``DLTensor`` of no elements."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("rest", ctypes.c_uint64 * 3),
+    ]
+
+
 class Versioned(ctypes.Structure):
     """The beginning of DLPack's ``DLManagedTensorVersioned``."""
 
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("rest", ctypes.c_uint64 * 16)]
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("managed", ctypes.c_void_p * 2), ("flags", ctypes.c_uint64), ("tensor", Tensor)]
 
 
 class OfDLPack:
     """An array that only has DLPack's protocol."""
 
-    kept = Versioned(major=2)
-
-    def __init__(self, has_capsule):
-        self.has_capsule = has_capsule
+    def __init__(self, name=b"dltensor_versioned", major=1, flags=0, **tensor):
+        self.name = name
+        self.kept = Versioned(major=major, flags=flags, tensor=Tensor(**{"device_type": 1, "code": 2, "bits": 64, "lanes": 1, **tensor}))
 
     def __dlpack_device__(self):
         return (1, 0)
 
     def __dlpack__(self, **options):
-        if not self.has_capsule:
+        if self.name is None:
             return 3
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(self.kept), b"dltensor_versioned", None)
+        return new(ctypes.addressof(self.kept), self.name, None)
 
 
 class Interface:
@@ -57,8 +72,12 @@ class OfJax:
 
 
 ARRAYS = [
-    (OfDLPack(True), hc.HaloTypeError, "DLPack version 2 is not supported; give an array of a library that supports version 1"),
-    (OfDLPack(False), hc.HaloTypeError, "__dlpack__ must return a capsule, not 3"),
+    (OfDLPack(major=2), hc.HaloTypeError, "DLPack version 2 is not supported; give an array of a library that supports version 1"),
+    (OfDLPack(b"other"), hc.HaloTypeError, "__dlpack__ returns a capsule that is no tensor, or was consumed: "),
+    (OfDLPack(flags=2), hc.HaloTypeError, "DLPack gives only a copy of the array, which an exchange would write to no effect; give the array itself"),
+    (OfDLPack(device_type=99), hc.HaloTypeError, "memory of DLPack's device type 99 is not supported; the host's and CUDA's is"),
+    (OfDLPack(code=99), hc.HaloTypeError, "DLPack code 99 of 64 bits is no type of elements that can be exchanged"),
+    (OfDLPack(None), hc.HaloTypeError, "__dlpack__ must return a capsule, not 3"),
     (Interface(3), hc.HaloTypeError, "the array interface must be a dict, not 3"),
     (Interface({"shape": ()}), hc.HaloTypeError, 'the array interface lacks "typestr", which version 3 requires'),
     (Interface(mask=np.zeros(8, bool)), hc.HaloTypeError, 'the array interface has a "mask"; give the data and the mask as two fields'),
@@ -99,6 +118,8 @@ OTHERS = [
     (lambda: hc._core._check_stream(OfCuda(3)), hc.HaloTypeError, "stream: __cuda_stream__ must return (0, handle), not 3"),
     (lambda: rolling(offset=2**31), hc.HaloValueError, "offset: 2147483648 rows are too many; give at most 2**31 - 1"),
     (lambda: hc.Graph([0, 1, 2], [1, 0]).neighbours(9), hc.HaloValueError, "cell: there is no cell 9; the graph has 2 cells, which count from 0"),
+    (lambda: COMM.agree(3), hc.HaloTypeError, "error: an exception or None is wanted, not 3"),
+    (lambda: plot.pattern(OF_TWO, COMM), hc.HaloValueError, "the pattern has a rank 1, the communicator 1; give the pattern's own"),
     (lambda: hc.run_threads(0, print), hc.HaloValueError, "n: a group of 0 threads; it needs at least 1"),
     (
         lambda: hc.zeros(3, [("a", "O")]),
@@ -197,7 +218,7 @@ def test_tables_without_pyarrow(monkeypatch):
 
 NUMBERS = [
     ([["a", "b"]], [0], None, "places are numbers, not of dtype "),
-    ([[0, 0], [1]], [0, 1], None, "places are no array: "),
+    ([[0, 0], [1]], [0, 1], None, "; give what numpy.asarray() takes"),
 ]
 
 

@@ -106,6 +106,15 @@ def test_two_threads_at_once_are_refused(alone):
     halo(torch.zeros(8))
 
 
+def test_a_distributed_tensor_is_refused(alone):
+    _, _, halo = alone
+    tensor = torch.zeros(8)
+    # As torch.distributed.tensor.DTensor, which needs a process group.
+    tensor.to_local = lambda: tensor
+    with pytest.raises(hc.HaloTypeError, match=r"fields\[0\]: a distributed tensor of PyTorch is not a field of one rank; give tensor.to_local"):
+        halo(tensor)
+
+
 def test_a_tensor_of_a_gpu_is_not_exchanged_in_place(alone, monkeypatch):
     """A tensor of another device stands for it."""
     _, _, halo = alone

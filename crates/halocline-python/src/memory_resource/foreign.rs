@@ -173,7 +173,7 @@ impl Allocator {
 
     /// The address of new memory, and what holds it.
     fn call<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<(usize, Bound<'py, PyAny>)> {
-        let object = self.object.object(py)?;
+        let object = self.object.object(py);
         let number = |given: &Bound<'py, PyAny>, what: &str| match given.extract::<usize>() {
             Ok(0) => {
                 Err(error::value_error("it returned address 0; raise MemoryError where there is no memory"))

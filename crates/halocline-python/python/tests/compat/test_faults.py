@@ -372,7 +372,7 @@ def test_other_bad_arguments_are_refused():
         (([0, 1], [1, 1]), "given twice"),
         (([0, 0], []), "owns id 0 twice"),
         (([0, -1], []), "range from -1"),
-        (([0.5], []), "a list of whole numbers, .*float64"),
+        (([0.5], []), "the ids of domain 0 are a list of whole numbers, .*float64"),
     ]:
         with pytest.raises(hc.HaloError, match=text):
             unstructured.DomainDescriptor(0, *arguments)

@@ -76,7 +76,7 @@ def ring(ndim=2, periodic=True):
 
 
 REGULAR = [
-    (lambda: ring(2, 3), HaloTypeError, "periodic: True or False is wanted for each dimension, not 3"),
+    (lambda: ring(2, (3, True)), HaloTypeError, "periodic: True or False is wanted for each dimension, not 3"),
     (
         lambda: regular.make_field_descriptor(
             regular.DomainDescriptor(0, BOX), np.zeros((4, 4)), (0, 0), (4, 4), arch=util.Architecture.GPU
@@ -119,6 +119,7 @@ def test_regular_grids(call, error, text):
 
 
 UNSTRUCTURED = [
+    (lambda: DomainDescriptor(0, [[1], [1, 2]], []), HaloTypeError, "the ids of domain 0 are a list of whole numbers: "),
     (lambda: DomainDescriptor(0, [[1]], []), HaloTypeError, "the ids of domain 0 are a list of whole numbers, not of shape (1, 1)"),
     (lambda: DomainDescriptor(0, [-1], []), HaloValueError, "range from -1 to -1; they count from 0 and are below 2**62"),
     (lambda: DomainDescriptor(-1, [1], []), HaloValueError, "domain -1: the number of a domain must be from 0 and below 2**31"),
@@ -146,6 +147,9 @@ def test_patterns_and_contexts():
         domain = regular.DomainDescriptor(0, LINE)
         wanted = "domain 0 has 1 dimensions, the grid has 2; make both of as many"
         raises(lambda: regular.make_pattern(ctx, ring(), [domain]), HaloValueError, wanted)
+        pattern = regular.make_pattern(ctx, ring(1), [domain])
+        wanted = "the pattern has no links for fields of GPUs yet"
+        raises(lambda: pattern._begin_on_device([], []), HaloValueError, wanted)
         core = hc.RegularGrid((4,)).decompose(comm).pattern(1)
         raises(lambda: hc._core._PatternBase(core, "regular", [], []), HaloValueError, "a pattern needs at least one link slot")
 
