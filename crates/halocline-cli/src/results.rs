@@ -20,8 +20,8 @@ impl SaveArgs {
     pub(crate) fn check(&self) -> Result<(), CommandError> {
         match &self.save {
             Some(path) if !path.is_dir() => Err(CommandError::usage(format!(
-                "`--save {0}`, but {0} is no directory; make it first",
-                path.display()
+                "`--save {folder}`, but {folder} is no directory; make it first",
+                folder = path.display()
             ))),
             _ => Ok(()),
         }

@@ -24,7 +24,8 @@ fn written() -> String {
     let mut page = String::from(
         "# Error messages\n\n\
          This page lists the typed errors of the Rust crates, then the messages of the Python package's own checks and of the\n\
-         command's. Python and the command show the texts of the Rust crates too. A test provokes each message.\n\n\
+         command's. Python and the command show the texts of the Rust crates too. Tests name or quote all of them but the two\n\
+         of `NOT_NAMED` in `halocline-conformance`.\n\n\
          A message says what happened, where, and what to do. `{name}` stands for a value, `…` for a composed text. The message of\n\
          a failed exchange contains a text of `Cause`. Numbers of ranks, patterns, fields, sets, axes and dimensions count from 0,\n\
          those of exchanges from 1.\n\n\
