@@ -17,8 +17,8 @@
 //! ```
 //!
 //! A [`Pattern`] says which cells each domain sends and receives. An [`Array`] or [`Field`] is memory with a [`Layout`]. A
-//! [`HaloExchange`] binds them: it checks everything, chooses the fastest path for the bytes and opens mappings, so that an
-//! exchange only copies and sets two flags for each peer.
+//! [`HaloExchange`] binds them: it checks the fields, chooses a path to each peer and opens mappings. An exchange then copies
+//! or sends the cells; it opens no memory.
 //!
 //! | to | use |
 //! | --- | --- |
