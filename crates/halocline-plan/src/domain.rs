@@ -35,9 +35,9 @@ impl DomainShape {
     /// side does not limit them there. Borders that are not periodic count as halo: their cells are the program's to fill.
     /// Empty ranges if there are none.
     ///
-    /// At a side without a halo the cells of the edge are included, although their stencil leaves the array there, as in a pattern
-    /// with `Halo::per_axis([(1, 0)])`. If the stencil reads in that direction, take `width` cells off the range, and compute those
-    /// cells by the rule of the program for its border.
+    /// At a side without a halo, as in a pattern with `Halo::per_axis([(1, 0)])`, the outermost owned cells are included, although
+    /// their stencil would read outside the array. If it reads in that direction, shorten the range by `width` cells, and compute
+    /// those cells with the boundary condition of the program.
     ///
     /// An unstructured domain has no axes to measure a width along: all owned cells if `width` is 0, else none.
     pub fn interior(&self, width: usize) -> LocalBox {

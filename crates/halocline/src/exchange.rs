@@ -21,7 +21,7 @@ use std::sync::Arc;
 ///
 /// In the steady state an exchange allocates nothing. A wait polls for a short time before it sleeps: if the peers arrive in that
 /// time, the exchange makes no system call. The object may be dropped at any time: an exchange in flight completes in the
-/// background, and its memory is held until then.
+/// background, and its memory is held until then. Exchanges that peers begin with it afterwards fail.
 ///
 /// # Fields in memory of devices
 ///
