@@ -194,7 +194,7 @@ impl BindOptions {
     /// exchange different sets. Each is a [`crate::Fault`], which fails the object. While an exchange is in flight, halo cells
     /// hold a fill pattern: NaN for floating-point numbers.
     ///
-    /// It does not check device fields. The bind warns about them, and [`crate::HaloExchange::explain`] says so.
+    /// It checks neither reduces nor device fields. The bind warns about device fields, and [`crate::HaloExchange::explain`] says so.
     pub fn checked(mut self, checked: impl Into<Option<bool>>) -> Self {
         self.checked = checked.into();
         self

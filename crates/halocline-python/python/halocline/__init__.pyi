@@ -1028,7 +1028,8 @@ class PatternLinks:
     def exchange(self, fields: _Bindings, *, wait: bool) -> Pending | None:
         """Exchanges the halos of fields, given as pairs (pattern, array), and blocks until it is over. With ``wait=False`` it only
         starts the exchange. All ranks pass equally many fields of the same patterns, element types and extra dimensions. A new
-        field costs no communication. The fields are kept alive until the exchange is over.
+        field needs no communication, unless it needs a larger buffer than any before. The fields are kept alive until the exchange is
+        over.
         """
     def exchange_async(self, fields: _Bindings) -> Pending:
         """Starts an exchange; ``await`` the result."""
