@@ -467,35 +467,3 @@ for number in range(5):
     assert hc.Field(OnGpu(number)).device == 1
 """
     assert with_driver(code) == ["begun", "started 0", "context 0", "context 1"]
-
-
-def test_memory_of_a_gpu_has_no_interface_of_the_host(with_driver):
-    code = """
-import halocline as hc
-
-memory = hc._core.Memory(hc.init(), 64, 1)
-try:
-    memory.__array_interface__
-except AttributeError as refused:
-    print(refused)
-"""
-    assert with_driver(code)[-1] == "the memory is on a GPU; use cupy.asarray"
-
-
-def test_a_message_of_host_fields_does_not_lie_on_a_gpu(with_driver):
-    code = """
-import numpy as np
-import halocline as hc
-
-class OnGpu:
-    __cuda_array_interface__ = {"shape": (8,), "typestr": "|u1", "data": (1 << 28, False), "version": 3}
-
-comm = hc.init()
-pattern = hc.RegularGrid((6,), periodic=(True,)).decompose(comm).pattern(1)
-halo = hc.HaloExchange(comm, [(pattern, np.zeros(8))])
-try:
-    halo.pack(0, OnGpu())
-except hc.HaloValueError as refused:
-    print(refused)
-"""
-    assert with_driver(code)[-1] == "message: the array is in GPU memory, but the fields are in host memory; give a host array"

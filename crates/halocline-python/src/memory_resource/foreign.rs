@@ -175,9 +175,7 @@ impl Allocator {
     fn call<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<(usize, Bound<'py, PyAny>)> {
         let object = self.object.object(py);
         let number = |given: &Bound<'py, PyAny>, what: &str| match given.extract::<usize>() {
-            Ok(0) => {
-                Err(error::value_error("it returned address 0; raise MemoryError where there is no memory"))
-            }
+            Ok(0) => Err(no_memory()),
             Ok(address) => Ok(address),
             Err(_) => Err(error::type_error(format!(
                 "{what}: an address is wanted, not {}",
@@ -222,9 +220,7 @@ impl Allocator {
         drop_deferred(py);
         let (address, memory) = self.call(py, bytes)?;
         let Some(first) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)) else {
-            return Err(error::value_error(
-                "it returned address 0; raise MemoryError where there is no memory",
-            ));
+            return Err(no_memory());
         };
         self.check_place(gpu_of(py, address)?)?;
         let in_use = self.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -241,6 +237,10 @@ impl Allocator {
         // package says so. Memory from another language counts as initialised.
         Ok(unsafe { Buffer::foreign_mut(first, bytes, held) })
     }
+}
+
+fn no_memory() -> PyErr {
+    error::value_error("it returned address 0; raise MemoryError where there is no memory")
 }
 
 /// The GPU whose memory an address is; none on a machine without one.

@@ -178,7 +178,7 @@ fn adjacent(code: &str) -> String {
     }
 }
 
-/// A format string of Python as one of Rust: a value that is no name becomes `_`, which is shown as a composed text.
+/// A format string of Python as one of Rust: a value that is no name becomes `(composed)`, which the page shows as `…`.
 fn of_format(text: &str) -> String {
     let mut whole = String::new();
     let mut rest = text;
