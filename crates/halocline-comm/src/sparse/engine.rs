@@ -18,7 +18,7 @@ const WHAT: &str = "its part of a sparse all-to-all";
 
 pub(super) struct Engine {
     peers: BTreeMap<usize, Peer>,
-    outgoing: Vec<Outgoing>,
+    pub(super) outgoing: Vec<Outgoing>,
     incoming: Vec<Incoming>,
     gone: BTreeSet<usize>,
     departures: u64,

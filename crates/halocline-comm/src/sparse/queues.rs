@@ -35,7 +35,7 @@ pub(super) struct Outgoing {
     numbered: u64,
     is_last_queued: bool,
     /// Bytes of sent packets that the receiver has not taken yet.
-    untaken: u64,
+    pub(super) untaken: u64,
 }
 
 /// A packet whose header was not sent.

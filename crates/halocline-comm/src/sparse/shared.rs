@@ -171,7 +171,7 @@ impl Shared {
     }
 
     /// Its holder may yield through the host.
-    fn engine(&self) -> MutexGuard<'_, Engine> {
+    pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
         lock_yielding(&self.engine, self.context.comm().link().host())
     }
 

@@ -294,32 +294,38 @@ fn the_deadline_counts_for_a_waiting_task() {
 fn packets_that_nobody_asked_for_are_bounded_until_the_receiver_takes_them() {
     const PACKETS: usize = 1000;
     const BYTES: usize = 16 << 10;
+    let operation = std::sync::OnceLock::new();
+    let barrier = Barrier::new(2);
     on_ranks(2, |comm| {
         let memory = Arc::new(Limited::new(host(&comm), PACKETS * BYTES));
         if comm.rank() == 0 {
             let exchange = SparseAlltoall::new(&comm, &[], &[1], memory).unwrap();
+            operation.set(exchange.shared.tag.operation).unwrap();
             for number in 0..PACKETS {
                 let payload = vec![number as u8; BYTES];
                 exchange.insert(1, Packet::new(vec![number as u8], Some(payload.into()))).unwrap();
             }
-            // All that it sends without the receiver is sent.
-            exchange.is_complete().unwrap();
-            comm.barrier().unwrap();
+            // The progress thread may send them, in which case `is_complete` returns before it has.
+            while exchange.shared.engine().outgoing[0].untaken < queues::UNTAKEN {
+                exchange.is_complete().unwrap();
+                std::thread::yield_now();
+            }
+            barrier.wait();
             return exchange.finish_and_wait().unwrap();
         }
-        let exchange = SparseAlltoall::new(&comm, &[0], &[], memory).unwrap();
-        comm.barrier().unwrap();
-        // Each payload is a message of a tag of its own.
+        barrier.wait();
+        comm.link().poll();
+        // Each payload is a message of a tag of its own. The progress thread takes none of them before this rank begins.
         let tags = std::cell::Cell::new(0u64);
         let inbox = comm.link().inbox();
-        let operation = exchange.shared.tag.operation;
         let none = inbox.find(|tag| {
-            tags.set(tags.get() + u64::from(tag.operation == operation));
+            tags.set(tags.get() + u64::from(Some(&tag.operation) == operation.get()));
             false
         });
         assert!(none.is_none());
         let most = queues::UNTAKEN / BYTES as u64 + 3;
         assert!((most / 2..=most).contains(&tags.get()), "{} payloads lie in the inbox", tags.get());
+        let exchange = SparseAlltoall::new(&comm, &[0], &[], memory).unwrap();
         exchange.finish_and_wait().unwrap();
         let packets = exchange.extract(0).unwrap();
         let is_right = |(number, packet): (usize, &Packet)| {
