@@ -264,9 +264,10 @@ impl BindOptions {
         Ok(check::wanted(self)?)
     }
 
-    /// These options, completed from the environment. Every bind refuses a malformed variable, even one that an option
-    /// overrides or that concerns none of its fields.
+    /// These options, completed from the environment. Every bind refuses a malformed variable and one of an earlier version, even if
+    /// an option overrides it or it concerns none of its fields.
     pub(crate) fn with_environment(&self) -> Result<Self, CommError> {
+        Variable::check_all()?;
         let ll = Ll::from_environment()?;
         let stream_waits = Variable::read("HALOCLINE_STREAM_WAITS").map(Variable::switch).transpose()?;
         Ok(Self {
@@ -348,9 +349,14 @@ mod tests {
     #[test]
     fn a_malformed_variable_is_refused_even_if_an_option_overrides_it() {
         let name = "options::tests::a_malformed_variable_is_refused_even_if_an_option_overrides_it";
-        if is_rerun_with(&[("HALOCLINE_LL", "many")], name) {
-            let error = BindOptions::default().ll(Ll::Never).with_environment().unwrap_err();
-            assert!(error.to_string().contains("HALOCLINE_LL"), "{error}");
+        let refused =
+            [("HALOCLINE_LL", "many"), ("HALOCLINE_CHECK", "maybe"), ("HALOCLINE_COPY_ENGINE", "on")];
+        for variable in refused {
+            if is_rerun_with(&[variable], name) && std::env::var_os(variable.0).is_some() {
+                let options = BindOptions::default().ll(Ll::Never).checked(false);
+                let error = options.with_environment().unwrap_err();
+                assert!(error.to_string().contains(variable.0), "{error}");
+            }
         }
     }
 }
