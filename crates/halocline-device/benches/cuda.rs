@@ -162,7 +162,7 @@ fn layout(cells: usize, halo: usize) -> (CellLayout, usize) {
     let strides = [extent * extent * 8, extent * 8, 8];
     let axes = strides.map(|s| AxisLayout { stride: s as isize, origin: halo as i64, extent }).to_vec();
     let array = (extent * extent * extent * 8).next_multiple_of(256);
-    (CellLayout { element: ElementType::F64, name: None, axes, extra: Vec::new() }, array)
+    (CellLayout { element: ElementType::F64, units: 1, name: None, axes, extra: Vec::new() }, array)
 }
 
 /// Position of a region along each axis.
@@ -312,6 +312,7 @@ fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
         let total = 4 * count;
         let layout = CellLayout {
             element: ElementType::F64,
+            units: 1,
             name: None,
             axes: vec![AxisLayout { stride: 8 * levels as isize, origin: 0, extent: total }],
             extra: if levels == 1 { Vec::new() } else { vec![(levels, 8)] },

@@ -76,6 +76,7 @@ impl Order {
         let axis = |(&cells, &stride)| AxisLayout { stride, origin: 0, extent: cells };
         Some(CellLayout {
             element,
+            units: 1,
             name: None,
             axes: axes.iter().zip(&strides).map(axis).collect(),
             extra: extra

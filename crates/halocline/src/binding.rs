@@ -108,6 +108,74 @@ macro_rules! tuples {
 
 tuples!(A B C D E F G H);
 
+/// This rank's parts of a distributed field, one for each of its domains, as [`Pattern::gather_to`], [`Pattern::save`] and
+/// [`Redistribute::bind`](crate::Redistribute::bind) accept them: an array or a field, or an array, a slice or a `Vec` of them. `()` is no part.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, RegularGrid};
+///
+/// let comm = Communicator::init()?;
+/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 0)?;
+/// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+/// assert_eq!(pattern.gather_to::<f64>(&comm, 0, &t)?.is_some(), comm.rank() == 0);
+/// // A rank with several domains gives a list of fields that say their domains.
+/// let parts = vec![t.on_domain(pattern.domain()?.number())];
+/// pattern.gather_to::<f64>(&comm, 0, &parts)?;
+/// # Ok::<(), halocline::Error>(())
+/// ```
+pub trait Parts {
+    /// The fields.
+    fn parts(&self) -> Vec<&Field>;
+}
+
+impl<F: AsRef<Field>> Parts for [F] {
+    fn parts(&self) -> Vec<&Field> {
+        self.iter().map(F::as_ref).collect()
+    }
+}
+
+impl<F: AsRef<Field>, const N: usize> Parts for [F; N] {
+    fn parts(&self) -> Vec<&Field> {
+        self.as_slice().parts()
+    }
+}
+
+impl<F: AsRef<Field>> Parts for Vec<F> {
+    fn parts(&self) -> Vec<&Field> {
+        self.as_slice().parts()
+    }
+}
+
+impl Parts for Field {
+    fn parts(&self) -> Vec<&Field> {
+        vec![self]
+    }
+}
+
+impl<T: Element> Parts for Array<T> {
+    fn parts(&self) -> Vec<&Field> {
+        vec![self]
+    }
+}
+
+impl<T: Element> Parts for DeviceArray<T> {
+    fn parts(&self) -> Vec<&Field> {
+        vec![self]
+    }
+}
+
+impl<P: Parts + ?Sized> Parts for &P {
+    fn parts(&self) -> Vec<&Field> {
+        (**self).parts()
+    }
+}
+
+impl Parts for () {
+    fn parts(&self) -> Vec<&Field> {
+        Vec::new()
+    }
+}
+
 impl AsRef<Field> for Field {
     fn as_ref(&self) -> &Field {
         self

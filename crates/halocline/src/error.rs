@@ -11,8 +11,8 @@ use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_device::{Address, DeviceError, Place};
 use halocline_plan::{
-    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError, ReduceOp,
-    Side, UnstructuredError,
+    ElementType, Layout, LayoutError, MeshError, NamedElement, PartitionError, PatternError,
+    RedistributeError, ReduceOp, Side, UnstructuredError,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -412,8 +412,8 @@ pub enum Error {
     FileElement {
         /// The format.
         format: &'static str,
-        /// The element type.
-        element: ElementType,
+        /// The elements.
+        element: NamedElement,
         /// What can be done.
         instead: &'static str,
     },
@@ -474,11 +474,11 @@ pub enum Error {
     #[error(
         "an array of {wanted} ({} bytes) cannot have a layout of {} ({} bytes) with shape {:?} and strides {:?} in bytes; give a \
          layout of {wanted} whose strides are multiples of {} bytes",
-        wanted.size(), layout.element(), layout.element().size(), layout.extents(), layout.strides(), wanted.size()
+        wanted.element.size(), layout.named_element(), layout.element().size(), layout.extents(), layout.strides(), wanted.element.size()
     )]
     ArrayElement {
-        /// The array's element type.
-        wanted: ElementType,
+        /// The array's elements.
+        wanted: NamedElement,
         /// The layout asked for.
         layout: Box<Layout>,
     },
@@ -515,7 +515,7 @@ pub enum Error {
         epoch: u64,
     },
     /// An exchange was begun while a guard of one of its arrays is held.
-    #[error("field {field} of the bind is borrowed by a guard; drop it before the exchange")]
+    #[error("field {field} is borrowed by a guard; drop it before the exchange")]
     Borrowed {
         /// Which field, counted in the order of the bind.
         field: usize,

@@ -3,8 +3,8 @@
 mod array;
 mod memory;
 
-pub(crate) use array::layout_of;
 pub use array::{Array, ReadGuard, WriteGuard};
+pub(crate) use array::{element_of, is_element, layout_of};
 pub(crate) use memory::{Blocked, Memory, OnDevice, State};
 
 use crate::error::Error;

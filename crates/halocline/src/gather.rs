@@ -1,8 +1,9 @@
 //! A distributed field as one array: in the memory of one rank, or in a file.
 
 use crate::agree::agree;
+use crate::binding::Parts;
 use crate::error::{Error, which_domain};
-use crate::field::{Array, Field};
+use crate::field::{Array, Field, element_of, is_element};
 use crate::npy;
 use crate::pattern::{Kind, Pattern};
 use crate::redistribute::Redistribute;
@@ -10,7 +11,7 @@ use crate::zarr;
 use halocline_comm::Communicator;
 use halocline_device::{Element, file};
 use halocline_plan::copy::CellLayout;
-use halocline_plan::{ElementType, Halo, Layout, RegularGrid, UnstructuredDomain};
+use halocline_plan::{ElementType, Halo, Layout, NamedElement, RegularGrid, UnstructuredDomain};
 use std::path::{Path, PathBuf};
 
 /// Why fields cannot be gathered.
@@ -20,16 +21,24 @@ use std::path::{Path, PathBuf};
 ///
 /// let comm = Communicator::single();
 /// let pattern = RegularGrid::new((4, 4)).decompose(1)?.pattern(&comm, 1)?;
-/// let error = pattern.gather_to::<f64>(&comm, 0, &[]).expect_err("no field");
-/// assert!(matches!(error, Error::Gather(GatherError::NoField)));
+/// let error = pattern.gather_to::<f64>(&comm, 0, ()).expect_err("no field");
+/// assert!(matches!(error, Error::Gather(GatherError::FieldCount { domain: 0, fields: 0 })));
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatherError {
-    /// No rank gives a field.
-    #[error("no rank has a field to gather; give at least one field on one rank")]
+    /// No rank has a domain, so that there is no field.
+    #[error("no rank has a domain of the pattern, and so no field; gather from a pattern with domains")]
     NoField,
+    /// A domain without a field, or with several.
+    #[error("domain {domain} of this rank has {fields} fields; give one field for each domain of this rank")]
+    FieldCount {
+        /// The domain.
+        domain: u64,
+        /// The fields given for it.
+        fields: usize,
+    },
     /// A field that could be of several domains, or of none.
     #[error("this rank has the domains {domains:?}; {}", which_domain(domains))]
     WhichDomain {
@@ -54,9 +63,9 @@ pub enum GatherError {
         /// Which field, counted in the order given.
         field: usize,
         /// Its elements.
-        found: ElementType,
+        found: NamedElement,
         /// The elements asked for.
-        wanted: ElementType,
+        wanted: NamedElement,
     },
     /// The name of a file does not say its format.
     #[error("{} names no format; save to a name that ends in .npy or .zarr", path.display())]
@@ -72,7 +81,7 @@ impl Pattern {
     /// Copies the owned cells of a distributed field into one array on rank `root`; the other ranks get `None`. Collective: blocks until
     /// all ranks have called it. Rank `root` needs memory for the whole field.
     ///
-    /// `fields` are this rank's parts, one for each of its domains ([`Field::on_domain`] where a rank has several). The array is in C
+    /// `fields` are this rank's [`Parts`], one for each of its domains ([`Field::on_domain`] where a rank has several). The array is in C
     /// order. For a regular grid its dimensions are those of the grid, then the extra ones of the field (levels, components). For
     /// an unstructured pattern its first dimension is the cells by ascending global id.
     ///
@@ -84,7 +93,7 @@ impl Pattern {
     /// let pattern = RegularGrid::new([6, 4]).decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
     /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
     /// t.write()?.fill(3.0);
-    /// if let Some(all) = pattern.gather_to::<f64>(&comm, 0, &[&t])? {
+    /// if let Some(all) = pattern.gather_to::<f64>(&comm, 0, &t)? {
     ///     assert_eq!(all.layout().extents(), [6, 4]);
     ///     assert_eq!(all.read()?.iter().sum::<f64>(), 3.0 * 24.0);
     /// }
@@ -94,10 +103,11 @@ impl Pattern {
         &self,
         comm: &Communicator,
         root: usize,
-        fields: &[&Field],
+        fields: impl Parts,
     ) -> Result<Option<Array<T>>, Error> {
         let comm = &comm.within("gather_to");
-        self.gather(comm, root, fields, Some(T::TYPE)).map(|field| field.map(Array::of_field))
+        self.gather(comm, root, &fields.parts(), Some(&element_of::<T>()))
+            .map(|field| field.map(Array::of_field))
     }
 
     /// As [`Pattern::gather_to`], for elements whose type is known at run time only. The field is in C order, without gaps.
@@ -105,9 +115,9 @@ impl Pattern {
         &self,
         comm: &Communicator,
         root: usize,
-        fields: &[&Field],
+        fields: impl Parts,
     ) -> Result<Option<Field>, Error> {
-        self.gather(&comm.within("gather_to"), root, fields, None)
+        self.gather(&comm.within("gather_to"), root, &fields.parts(), None)
     }
 
     /// Writes the owned cells of a distributed field to a NumPy file (format version 1.0) if the name ends in `.npy`, or to a Zarr
@@ -125,12 +135,13 @@ impl Pattern {
     /// let pattern = RegularGrid::new((6, 4)).decompose(comm.size())?.pattern(&comm, 1)?;
     /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
     /// # let file = std::env::temp_dir().join(format!("halocline-save-{}.npy", std::process::id()));
-    /// pattern.save(&comm, &file, &[&t])?; // t.npy
+    /// pattern.save(&comm, &file, &t)?; // t.npy
     /// # assert!(std::fs::read(&file).is_ok_and(|bytes| bytes.starts_with(b"\x93NUMPY")));
     /// # std::fs::remove_file(&file).expect("the file was written");
     /// # Ok::<(), halocline::Error>(())
     /// ```
-    pub fn save(&self, comm: &Communicator, path: impl AsRef<Path>, fields: &[&Field]) -> Result<(), Error> {
+    pub fn save(&self, comm: &Communicator, path: impl AsRef<Path>, fields: impl Parts) -> Result<(), Error> {
+        let fields = &fields.parts()[..];
         let (comm, path) = (&comm.within("save"), path.as_ref());
         let of_rank_0 = comm.broadcast(0, path.as_os_str().as_encoded_bytes().to_vec())?;
         let is_same = of_rank_0 == path.as_os_str().as_encoded_bytes();
@@ -144,7 +155,7 @@ impl Pattern {
         comm: &Communicator,
         root: usize,
         fields: &[&Field],
-        wanted: Option<ElementType>,
+        wanted: Option<&NamedElement>,
     ) -> Result<Option<Field>, Error> {
         let checked = check(comm, root, fields, wanted).and_then(|()| self.check_fields(fields));
         agree(comm, checked)?;
@@ -153,10 +164,7 @@ impl Pattern {
         let redistribute = self.to_one_domain(comm, root)?;
         let cell = cell_of_all(comm, self.axes(), fields)?;
         // The ranks may have asked for different types.
-        let other = wanted.filter(|wanted| *wanted != cell.element());
-        let other =
-            other.map(|wanted| GatherError::OtherElements { field: 0, found: cell.element(), wanted });
-        agree(comm, other.map_or(Ok(()), Err))?;
+        agree(comm, check_elements(0, &cell, wanted))?;
         let whole = agree(comm, redistribute.whole(comm, root, &cell))?;
         redistribute.moves.bind(comm, fields, &whole.iter().collect::<Vec<_>>())?.exchange()?.wait()?;
         Ok(whole)
@@ -190,11 +198,20 @@ impl Pattern {
         }
     }
 
-    /// Checks that each field fits its domain. The bind of the redistribution would name domains of its sides.
+    /// Checks that each domain has one field, and that each fits. The bind of the redistribution would name domains of its sides.
     fn check_fields(&self, fields: &[&Field]) -> Result<(), Error> {
+        if matches!(self.kind(), Kind::Redistribution) {
+            return Err(Error::OfRedistribution { what: "gathered" });
+        }
         fields.iter().enumerate().try_for_each(|(at, field)| {
             let refused = |error| Error::GatheredField { field: at, error: Box::new(error) };
             self.check_field(field).map_err(refused)
+        })?;
+        self.plan().domains.iter().try_for_each(|&(domain, _)| {
+            match fields.iter().filter(|field| field.domain.unwrap_or(domain) == domain).count() {
+                1 => Ok(()),
+                fields => Err(GatherError::FieldCount { domain, fields }.into()),
+            }
         })
     }
 
@@ -252,14 +269,16 @@ fn check_file(path: &Path, fields: &[&Field]) -> Result<(), Error> {
     match path.extension() {
         Some(ending) if ending == "npy" => Ok(()),
         Some(ending) if ending == "zarr" => {
-            let mut elements = fields.iter().map(|field| field.layout().element());
-            elements.find(|element| !zarr::has(*element)).map_or(Ok(()), |element| Err(not_of_zarr(element)))
+            let mut elements = fields.iter().map(|field| field.layout().named_element());
+            elements
+                .find(|element| !zarr::has(element.element))
+                .map_or(Ok(()), |element| Err(not_of_zarr(element)))
         }
         _ => Err(GatherError::Format { path: path.to_owned() }.into()),
     }
 }
 
-fn not_of_zarr(element: ElementType) -> Error {
+fn not_of_zarr(element: NamedElement) -> Error {
     Error::FileElement { format: "Zarr", element, instead: ".npy" }
 }
 
@@ -270,7 +289,7 @@ fn write(path: &Path, all: &Field) -> Result<(), Error> {
     let written = if path.extension().is_some_and(|extension| extension == "zarr") {
         let chunk = zarr::Chunk::of(element.element, extents);
         let metadata = zarr::metadata(element.element, extents, &chunk);
-        let metadata = metadata.ok_or_else(|| not_of_zarr(element.element))?;
+        let metadata = metadata.ok_or_else(|| not_of_zarr(element))?;
         zarr::write(path, &metadata, &chunk, &bytes.read()?)
     } else {
         file::replace(path, &[&npy::head(&element, extents), &bytes.read()?])
@@ -282,16 +301,23 @@ fn check(
     comm: &Communicator,
     root: usize,
     fields: &[&Field],
-    wanted: Option<ElementType>,
+    wanted: Option<&NamedElement>,
 ) -> Result<(), Error> {
     if root >= comm.size() {
         return Err(halocline_comm::CommError::NoSuchRank { rank: root, size: comm.size() }.into());
     }
-    let other = |(field, given): (usize, &&Field)| {
-        let (found, wanted) = (given.layout().element(), wanted?);
-        (found != wanted).then_some(GatherError::OtherElements { field, found, wanted })
-    };
-    fields.iter().enumerate().find_map(other).map_or(Ok(()), |error| Err(error.into()))
+    let mut fields = fields.iter().enumerate();
+    fields.try_for_each(|(number, field)| check_elements(number, field.layout(), wanted))
+}
+
+fn check_elements(field: usize, layout: &Layout, wanted: Option<&NamedElement>) -> Result<(), Error> {
+    let found = layout.named_element();
+    match wanted {
+        Some(wanted) if !is_element(&found, wanted) => {
+            Err(GatherError::OtherElements { field, found, wanted: wanted.clone() }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What each cell of the field holds, as a layout without the axes of the pattern: as the lowest rank with a field has it. A rank

@@ -74,7 +74,7 @@ mod zarr;
 pub use agree::agree;
 pub use begin::Begin;
 pub use bind::BindError;
-pub use binding::{FieldList, PatternField};
+pub use binding::{FieldList, Parts, PatternField};
 pub use device_array::DeviceArray;
 pub use domain::Domain;
 pub use error::{Cause, Difference, Error, FailedLink, Failure, Fault};

@@ -1,6 +1,7 @@
 //! Moving fields from one distribution of the cells to another.
 
 use crate::agree::agree;
+use crate::binding::Parts;
 use crate::directory::resolve;
 use crate::error::Error;
 use crate::exchange::HaloExchange;
@@ -24,7 +25,7 @@ use halocline_plan::{Decomposition, Halo, Redistribution, Side, UnstructuredDoma
 /// let a = Array::<f64>::zeros(&comm, &[8, 6])?; // one rank: all cells, and with a halo of 1
 /// let b = Array::<f64>::zeros(&comm, &[10, 8])?;
 /// a.write()?.fill(3.0);
-/// redistribute.bind(&comm, &[&a], &[&b])?.exchange()?.wait()?;
+/// redistribute.bind(&comm, &a, &b)?.exchange()?.wait()?;
 /// assert_eq!(b.read()?.iter().sum::<f64>(), 3.0 * 48.0);
 /// # Ok::<(), halocline::Error>(())
 /// ```
@@ -92,7 +93,7 @@ impl Redistribute {
     /// field of that side. Each exchange of the returned object moves all cells: it reads owned cells of
     /// `from` and writes owned cells of `to`, and nothing else. Errors that number the fields of the bind count those of
     /// `from` first, then those of `to`.
-    pub fn bind(&self, comm: &Communicator, from: &[&Field], to: &[&Field]) -> Result<HaloExchange, Error> {
+    pub fn bind(&self, comm: &Communicator, from: impl Parts, to: impl Parts) -> Result<HaloExchange, Error> {
         self.bind_with(comm, from, to, &BindOptions::default())
     }
 
@@ -100,15 +101,15 @@ impl Redistribute {
     pub fn bind_with(
         &self,
         comm: &Communicator,
-        from: &[&Field],
-        to: &[&Field],
+        from: impl Parts,
+        to: impl Parts,
         options: &BindOptions,
     ) -> Result<HaloExchange, Error> {
-        let of_side = |side: Side, fields: &[&Field]| -> Result<Vec<Field>, Error> {
+        let of_side = |side: Side, fields: Vec<&Field>| -> Result<Vec<Field>, Error> {
             fields.iter().map(|field| self.numbered(side, field)).collect()
         };
-        let numbered =
-            of_side(self.from, from).and_then(|from| Ok([from, of_side(self.from.other(), to)?].concat()));
+        let numbered = of_side(self.from, from.parts())
+            .and_then(|from| Ok([from, of_side(self.from.other(), to.parts())?].concat()));
         let numbered = agree(comm, numbered)?;
         let fields: Vec<(&Pattern, &Field)> = numbered.iter().map(|field| (&self.there, field)).collect();
         HaloExchange::bind_with(comm, &fields, options)

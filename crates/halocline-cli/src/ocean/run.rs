@@ -187,5 +187,5 @@ fn plot_surface(
 fn save(path: &Path, array: &Array<f64>) -> Result<(), Error> {
     let comm = Communicator::single();
     let grid = RegularGrid::new(array.layout().extents()).decompose(1)?;
-    grid.pattern(&comm, Halo::uniform(0))?.save(&comm, path, &[array])
+    grid.pattern(&comm, Halo::uniform(0))?.save(&comm, path, array)
 }

@@ -324,7 +324,7 @@ mod tests {
         let transfer =
             Transfer { from: 0, to: 1, source: cells.clone(), target: cells, map: AxisMap::Identity };
         let axis = AxisLayout { stride: size_of::<T>() as isize, origin: 0, extent: 3 };
-        let layout = CellLayout { element, name: None, axes: vec![axis], extra: vec![] };
+        let layout = CellLayout { element, units: 1, name: None, axes: vec![axis], extra: vec![] };
         let op = copy_op(&transfer, (End::Field(0), &layout), (End::Field(0), &layout));
         let (mut source, mut target) = (source, target);
         // SAFETY: the operation moves three elements between the two arrays, which this thread alone knows.

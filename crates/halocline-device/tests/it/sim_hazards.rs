@@ -214,6 +214,7 @@ fn line(source: usize, target: usize, bytes: usize) -> CopyOp {
     let transfer = Transfer { from: 0, to: 0, source: cells(), target: cells(), map: AxisMap::Identity };
     let layout = CellLayout {
         element: ElementType::U8,
+        units: 1,
         name: None,
         axes: vec![AxisLayout { stride: 1, origin: 0, extent: bytes }],
         extra: Vec::new(),

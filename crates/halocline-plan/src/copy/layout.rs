@@ -7,8 +7,10 @@ use std::sync::Arc;
 /// dimensions that every cell carries. Peers exchange this description of their fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellLayout {
-    /// Element type. One of more than 16 bytes becomes a last extra dimension of smaller elements.
+    /// Element type. One of more than 16 bytes becomes a last extra dimension of smaller elements, its units.
     pub element: ElementType,
+    /// Units of an element; 1 if it was not divided.
+    pub units: usize,
     /// Meaning of the elements, if given ([`Layout::named`]).
     pub name: Option<Arc<str>>,
     /// The pattern's axes.
@@ -63,6 +65,7 @@ impl CellLayout {
         let unit = (units, element.size() as isize);
         let this = Self {
             element,
+            units,
             name: layout.named_element().name,
             axes: axes.collect(),
             extra: extra.chain([unit]).filter(|(extent, _)| *extent != 1).collect(),
@@ -124,9 +127,11 @@ impl CellLayout {
         Err(LayoutError::TooSmall(Box::new(small)))
     }
 
-    /// The element type and the name of its meaning.
+    /// The element type, before it was divided into units, and the name of its meaning.
     pub fn named_element(&self) -> NamedElement {
-        NamedElement { element: self.element, name: self.name.clone() }
+        let whole = |size| ElementType::Opaque(size as u16);
+        let element = if self.units == 1 { self.element } else { whole(self.units * self.element.size()) };
+        NamedElement { element, name: self.name.clone() }
     }
 
     /// Bytes of one cell.
@@ -135,7 +140,7 @@ impl CellLayout {
     }
 
     /// Whether all offsets within the layout stay far from the ends of the address space, also for
-    /// a halo as wide as the array.
+    /// a halo as wide as the array, and the last extra dimension has the units.
     pub fn is_sane(&self) -> bool {
         let axes =
             self.axes.iter().map(|a| (a.extent as u128 + u128::from(a.origin.unsigned_abs()), a.stride));
@@ -146,13 +151,20 @@ impl CellLayout {
         });
         let count = dims().try_fold(1u128, |product, (n, _)| product.checked_mul(n.max(1)));
         let limit = 1 << 60;
-        reach.is_some_and(|reach| reach < limit) && count.is_some_and(|count| count < limit)
+        let is_divided = match self.extra.last() {
+            Some(&(extent, _)) if self.units != 1 => {
+                extent == self.units && self.units <= ElementType::MOST / self.element.size()
+            }
+            _ => self.units == 1,
+        };
+        is_divided && reach.is_some_and(|reach| reach < limit) && count.is_some_and(|count| count < limit)
     }
 
     /// Checks that cells of this layout can be exchanged with cells of `other`.
     pub fn check_peer(&self, other: &Self) -> Result<(), LayoutError> {
         let content = |layout: &Self| {
-            let extra: Vec<usize> = layout.extra.iter().map(|(extent, _)| *extent).collect();
+            let dimensions = layout.extra.len() - usize::from(layout.units != 1);
+            let extra: Vec<usize> = layout.extra[..dimensions].iter().map(|(extent, _)| *extent).collect();
             CellContent { element: layout.named_element(), count: extra.iter().product(), extra }
         };
         let (ours, theirs) = (content(self), content(other));

@@ -2,6 +2,7 @@
 
 use crate::NamedElement;
 use crate::layout::nearest_axes;
+use std::fmt;
 use std::ops::Range;
 
 /// An invalid layout, or a layout that does not fit its pattern.
@@ -107,13 +108,12 @@ pub enum LayoutError {
     },
     /// The two ends of a transfer carry different bytes for each cell.
     #[error(
-        "one side has {} x {} for each cell (extra dimensions {:?}), the other {} x {} ({:?}); both sides must bind the same",
-        ours.count, ours.element, ours.extra, theirs.count, theirs.element, theirs.extra
+        "a cell has {ours} here and {theirs} there; bind fields with the same elements and extra dimensions"
     )]
     CellMismatch {
-        /// On this side.
+        /// In the field of this rank.
         ours: Box<CellContent>,
-        /// On the other side.
+        /// In the other field.
         theirs: Box<CellContent>,
     },
 }
@@ -210,4 +210,11 @@ pub struct CellContent {
     pub count: usize,
     /// The extents of the extra dimensions.
     pub extra: Vec<usize>,
+}
+
+impl fmt::Display for CellContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.count, self.element)?;
+        if self.extra.is_empty() { Ok(()) } else { write!(f, " (extra dimensions {:?})", self.extra) }
+    }
 }

@@ -38,6 +38,7 @@ impl Array {
         let axis = |(&extent, &stride)| AxisLayout { stride, origin: 1, extent };
         CellLayout {
             element,
+            units: 1,
             name: None,
             axes: axes.iter().zip(&strides).map(axis).collect(),
             extra: extra.iter().copied().zip(strides[axes.len()..].iter().copied()).collect(),
@@ -140,6 +141,7 @@ fn faces_that_travel_in_turn_do_so_whatever_the_layouts() {
     let (sender, receiver) = (
         CellLayout {
             element,
+            units: 1,
             name: None,
             axes: vec![
                 AxisLayout { stride: 80, origin: 1, extent: 10 },
@@ -149,6 +151,7 @@ fn faces_that_travel_in_turn_do_so_whatever_the_layouts() {
         },
         CellLayout {
             element,
+            units: 1,
             name: None,
             axes: vec![
                 AxisLayout { stride: 8, origin: 1, extent: 10 },
@@ -178,6 +181,7 @@ fn faces_that_travel_in_turn_do_so_whatever_the_layouts() {
 fn as_many_dimensions_as_fit() {
     let layout = |dims: usize| CellLayout {
         element: ElementType::U8,
+        units: 1,
         name: None,
         axes: vec![AxisLayout { stride: 1 << dims, origin: 0, extent: 2 }],
         extra: (0..dims - 1).map(|dim| (2, 1 << dim)).collect(),

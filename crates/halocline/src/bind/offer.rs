@@ -307,6 +307,7 @@ fn read_set(
 
 fn write_cells(w: &mut Writer, cells: &CellLayout) {
     w.u32(cells.element.code().into());
+    w.size(cells.units);
     w.bytes(cells.name.as_deref().unwrap_or_default().as_bytes());
     w.size(cells.axes.len());
     for axis in &cells.axes {
@@ -325,6 +326,7 @@ fn read_cells(r: &mut Reader<'_>) -> Result<CellLayout, WireError> {
     let code = u16::try_from(r.u32()?).ok();
     let element =
         code.and_then(ElementType::from_code).ok_or(WireError::Content("an element type is unknown"))?;
+    let units = r.size()?;
     let name = std::str::from_utf8(r.bytes()?)
         .map_err(|_| WireError::Content("the name of an element type is no text"))?;
     let name = Some(name).filter(|name| !name.is_empty()).map(Arc::from);
@@ -336,7 +338,7 @@ fn read_cells(r: &mut Reader<'_>) -> Result<CellLayout, WireError> {
     for _ in 0..r.count(16)? {
         extra.push((r.size()?, r.u64()? as isize));
     }
-    let cells = CellLayout { element, name, axes, extra };
+    let cells = CellLayout { element, units, name, axes, extra };
     // So that later arithmetic on offsets cannot overflow.
     if cells.is_sane() { Ok(cells) } else { Err(WireError::Content("a layout exceeds the address space")) }
 }

@@ -201,7 +201,7 @@ mod tests {
         let size = element.size() as isize;
         let axis = |stride, extent| AxisLayout { stride, origin: 1, extent };
         let axes = vec![axis(15 * size, 4), axis(3 * size, 5)];
-        (CellLayout { element, name: None, axes, extra: vec![(3, size)] }, 60 * element.size())
+        (CellLayout { element, units: 1, name: None, axes, extra: vec![(3, size)] }, 60 * element.size())
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
         for element in TYPES {
             let size = element.size() as isize;
             let axes = vec![AxisLayout { stride: 2 * size, origin: 0, extent: 10 }];
-            let layout = CellLayout { element, name: None, axes, extra: vec![(2, size)] };
+            let layout = CellLayout { element, units: 1, name: None, axes, extra: vec![(2, size)] };
             let mut memory = vec![7u8; 20 * element.size()];
             let region = Region { cells: &cells, layout: &layout, base: memory.as_mut_ptr() };
             for epoch in 1..5 {

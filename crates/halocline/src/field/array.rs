@@ -5,7 +5,7 @@ use super::memory::{GUARDS, WRITER};
 use crate::error::Error;
 use halocline_comm::Communicator;
 use halocline_device::Element;
-use halocline_plan::Layout;
+use halocline_plan::{Layout, NamedElement};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -48,8 +48,8 @@ impl<T: Element> Array<T> {
     }
 
     /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements; other layouts are
-    /// [`Error::ArrayElement`]. A layout without a name takes that of `T` ([`Element::RECORD`]). Local, in memory as for
-    /// [`Array::zeros`].
+    /// [`Error::ArrayElement`], also those with the name of another struct. A layout without a name takes that of `T`
+    /// ([`Element::RECORD`]). Local, in memory as for [`Array::zeros`].
     pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
         Ok(Self { field: Field::allocate(comm, layout_of::<T>(layout)?)?, element: PhantomData })
     }
@@ -86,11 +86,22 @@ impl<T> Deref for Array<T> {
     }
 }
 
+/// The elements of an array of `T`.
+pub(crate) fn element_of<T: Element>() -> NamedElement {
+    NamedElement { element: T::TYPE, name: Some(T::RECORD).filter(|name| !name.is_empty()).map(Into::into) }
+}
+
+/// Whether elements found are those of an array of `wanted`.
+pub(crate) fn is_element(found: &NamedElement, wanted: &NamedElement) -> bool {
+    found.element == wanted.element && found.fits(wanted)
+}
+
 /// The layout of an array of `T`, if its elements are `T` and its strides whole elements; named as `T`, unless it has a name.
 pub(crate) fn layout_of<T: Element>(layout: Layout) -> Result<Layout, Error> {
-    let size = T::TYPE.size() as isize;
-    if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
-        return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
+    let (wanted, size) = (element_of::<T>(), T::TYPE.size() as isize);
+    let is_whole = layout.strides().iter().all(|stride| stride % size == 0);
+    if !is_whole || !is_element(&layout.named_element(), &wanted) {
+        return Err(Error::ArrayElement { wanted, layout: Box::new(layout) });
     }
     Ok(if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout })
 }

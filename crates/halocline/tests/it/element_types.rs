@@ -208,3 +208,24 @@ fn structs_whose_nested_structs_differ_are_not_exchanged_with_each_other() {
     let text = outcome.expect_err("the fields of the nested structs differ").to_string();
     assert!(text.contains("celsius: f64") && text.contains("kelvin: f64"), "{text}");
 }
+
+#[derive(Clone, Copy, Debug, Element)]
+#[repr(C)]
+struct Spectrum {
+    power: [f64; 32],
+}
+
+#[test]
+fn elements_that_are_copied_in_units_are_named_as_given() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let pattern = ring(comm)?;
+        let (spectra, numbers) = (zeros::<Spectrum>(comm)?, zeros::<f64>(comm)?);
+        let field: &Field = if comm.rank() == 0 { &spectra } else { &numbers };
+        let error = HaloExchange::bind(comm, [(&pattern, field)]).expect_err("a struct and a number");
+        let (spectrum, number) = ("1 x Spectrum { power: [f64; 32] }", "1 x float64");
+        let (here, there) = if comm.rank() == 0 { (spectrum, number) } else { (number, spectrum) };
+        let expected = format!("a cell has {here} here and {there} there;");
+        assert!(error.to_string().contains(&expected), "{error}");
+        Ok(())
+    })
+}

@@ -2,8 +2,8 @@
 
 use crate::on_ranks;
 use halocline::{
-    Array, Communicator, Decomposed, ElementType, Error, Field, GatherError, Halo, Layout, Pattern,
-    Redistribute, RegularGrid, UnstructuredDomain,
+    Array, Communicator, Decomposed, Element, ElementType, Error, Field, GatherError, Halo, Layout,
+    NamedElement, Pattern, Redistribute, RegularGrid, UnstructuredDomain,
 };
 use std::path::Path;
 
@@ -110,7 +110,7 @@ fn wrong_roots_and_elements_are_refused_on_all_ranks() -> Result<(), Error> {
         assert!(error.to_string().contains("field 0 has elements of float64, not float32"), "{error}");
         let error = pattern.gather_to::<f64>(comm, comm.rank(), &[&part]).expect_err("the roots differ");
         assert!(error.to_string().contains("root 0") && error.to_string().contains("root 1"), "{error}");
-        let error = pattern.save(comm, "t.nc", &[&part]).expect_err("there is no such format");
+        let error = pattern.save(comm, "t.nc", &part).expect_err("there is no such format");
         assert!(matches!(error, Error::Gather(GatherError::Format { .. })), "{error}");
         Ok(())
     })
@@ -124,6 +124,17 @@ fn what_cannot_be_gathered_or_saved_is_refused_by_its_type() -> Result<(), Error
     let parts = [part.on_domain(0), part.on_domain(1)];
     let gathered = |fields: &[&Field]| pattern.gather_to::<f64>(&comm, 0, fields).expect_err("refused");
     let error = gathered(&[]);
+    let is_refused = |error: &Error, fields| matches!(error, Error::Gather(GatherError::FieldCount { fields: n, .. }) if *n == fields);
+    assert!(is_refused(&error, 0), "{error}");
+    let error = gathered(&[&parts[0]]);
+    assert_eq!(
+        error.to_string(),
+        "domain 1 of this rank has 0 fields; give one field for each domain of this rank"
+    );
+    let error = gathered(&[&parts[0], &parts[1], &parts[1]]);
+    assert!(is_refused(&error, 2), "{error}");
+    let empty = Pattern::unstructured(&comm, &[])?;
+    let error = empty.gather_to::<f64>(&comm, 0, ()).expect_err("no domain");
     assert!(matches!(error, Error::Gather(GatherError::NoField)), "{error}");
     let of_field_1 = |field: &Field| match gathered(&[&parts[0], field]) {
         Error::GatheredField { field: 1, error } => *error,
@@ -137,12 +148,54 @@ fn what_cannot_be_gathered_or_saved_is_refused_by_its_type() -> Result<(), Error
     let is_refused = matches!(&error, Error::Gather(GatherError::NotOnRank { domain: 9, domains }) if domains[..] == [0, 1]);
     assert!(is_refused, "{error}");
     let error = pattern.gather_to::<f32>(&comm, 0, &[&parts[0], &parts[1]]).expect_err("another type");
-    let (found, wanted) = (ElementType::F64, ElementType::F32);
+    let named = |element| NamedElement { element, name: None };
+    let (found, wanted) = (named(ElementType::F64), named(ElementType::F32));
     let expected = GatherError::OtherElements { field: 0, found, wanted };
     assert_eq!(error.to_string(), expected.to_string());
     let error = pattern.save(&comm, "/dev/null/t.npy", &[&parts[0], &parts[1]]).expect_err("no folder");
     assert!(matches!(&error, Error::Save { path, .. } if path == Path::new("/dev/null/t.npy")), "{error}");
     Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Element)]
+#[repr(C)]
+struct Wind {
+    east: f64,
+    north: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Element)]
+#[repr(C)]
+struct Station {
+    id: u64,
+    height: f64,
+}
+
+#[test]
+fn structs_of_one_size_are_not_taken_for_each_other() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let pattern = RegularGrid::new((4,)).decompose(2)?.pattern(comm, 0)?;
+        let wind = Array::<Wind>::zeros(comm, &[2])?;
+        assert!(pattern.gather_to::<Wind>(comm, 0, &[&wind]).is_ok());
+        let error = pattern.gather_to::<Station>(comm, 0, &[&wind]).expect_err("another struct");
+        let Error::Gather(GatherError::OtherElements { field: 0, .. }) = error else { panic!("{error}") };
+        let expected = "field 0 has elements of Wind { east: f64, north: f64 }, not Station { id: u64, height: f64 }; call \
+            gather_to with that type, or gather_field_to";
+        assert_eq!(error.to_string(), expected);
+        // Each rank has the error of a rank that asks for another one.
+        let error = match comm.rank() {
+            0 => pattern.gather_to::<Wind>(comm, 0, &[&wind]).map(drop),
+            _ => pattern.gather_to::<Station>(comm, 0, &[&wind]).map(drop),
+        };
+        assert!(error.expect_err("another struct on rank 1").to_string().contains("not Station"));
+
+        let error = Array::<Station>::with_layout(comm, wind.layout().clone()).expect_err("another struct");
+        assert!(matches!(error, Error::ArrayElement { .. }), "{error}");
+        let text = error.to_string();
+        let expected = "an array of Station { id: u64, height: f64 } (16 bytes) cannot have a layout of Wind { east: f64, north: f64 }";
+        assert!(text.starts_with(expected), "{text}");
+        Ok(())
+    })
 }
 
 #[test]
@@ -239,13 +292,13 @@ fn elements_without_a_zarr_type_and_redistributions_are_refused_on_all_ranks() -
         let Error::FileElement { format: "Zarr", element: found, instead: ".npy" } = error else {
             panic!("another error: {error}")
         };
-        assert_eq!(found, ElementType::Opaque(12));
+        assert_eq!(found.element, ElementType::Opaque(12));
         pattern.save(comm, folder.path().join("t.npy"), &[&records])?;
 
         let me = comm.rank() as u64;
         let side = |id| [UnstructuredDomain::new(id, vec![me], vec![])];
         let moved = Redistribute::unstructured(comm, &side(me), &side(2 + me))?;
-        let error = moved.pattern().gather_to::<f64>(comm, 0, &[]).expect_err("two sides");
+        let error = moved.pattern().gather_to::<f64>(comm, 0, ()).expect_err("two sides");
         assert!(matches!(error, Error::OfRedistribution { what: "gathered" }), "{error}");
         let error = moved.pattern().narrowed(comm, &Halo::uniform(0)).expect_err("no halo");
         assert!(matches!(error, Error::OfRedistribution { what: "narrowed" }), "{error}");

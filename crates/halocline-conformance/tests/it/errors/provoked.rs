@@ -401,7 +401,7 @@ fn fields_that_are_not_on_a_side_of_a_redistribution_are_refused() -> Result<(),
         (RegularGrid::new([4]).decompose(1)?, RegularGrid::new([4]).domains_per_rank(2).decompose(1)?);
     let moved = Redistribute::regular(&comm, (&one, &none), (&two, &none))?;
     let (whole, half) = (Array::<u64>::zeros(&comm, &[4])?, Array::<u64>::zeros(&comm, &[2])?);
-    let error = moved.bind(&comm, &[&whole.on_domain(7)], &[]).expect_err("domain 7");
+    let error = moved.bind(&comm, whole.on_domain(7), ()).expect_err("domain 7");
     let is_refused =
         matches!(&error, Error::NotOnSide { domain: 7, side: HalfOf::First, domains } if domains[..] == [0]);
     assert!(is_refused, "{error}");

@@ -156,7 +156,7 @@ pub(super) fn op(loops: Vec<halocline_plan::copy::Loop>, cells: Option<Indexed>,
     let whole = || Cells::Box(BoxCells { low: vec![0], extent: vec![1] });
     let transfer = Transfer { from: 0, to: 0, source: whole(), target: whole(), map: AxisMap::Identity };
     let axes = vec![AxisLayout { stride: 1, origin: 0, extent: 1 }];
-    let layout = CellLayout { element: ElementType::U8, name: None, axes, extra: Vec::new() };
+    let layout = CellLayout { element: ElementType::U8, units: 1, name: None, axes, extra: Vec::new() };
     let mut op = copy_op(&transfer, (End::Field(0), &layout), (End::Field(0), &layout));
     (op.loops, op.cells, op.block) = (loops, cells, block);
     op

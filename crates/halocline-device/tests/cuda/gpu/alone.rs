@@ -174,6 +174,7 @@ fn many_cells(rig: &Rig) -> Outcome {
         let order: Vec<u32> = (0..CELLS).map(|at| (at * 777_767 % CELLS) as u32).collect();
         let layout = CellLayout {
             element: ElementType::U64,
+            units: 1,
             name: None,
             axes: vec![AxisLayout { stride: 8 * words as isize, origin: 0, extent: CELLS }],
             extra: if words == 1 { Vec::new() } else { vec![(words, 8)] },

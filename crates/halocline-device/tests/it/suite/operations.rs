@@ -10,7 +10,7 @@ fn transfer(source: Cells, target: Cells) -> Transfer {
 
 fn layout(element: ElementType, axes: &[(isize, usize)]) -> CellLayout {
     let axis = |&(stride, extent)| AxisLayout { stride, origin: 0, extent };
-    CellLayout { element, name: None, axes: axes.iter().map(axis).collect(), extra: Vec::new() }
+    CellLayout { element, units: 1, name: None, axes: axes.iter().map(axis).collect(), extra: Vec::new() }
 }
 
 /// A run of bytes as a copy operation.
