@@ -226,10 +226,9 @@ impl Communicator {
         let (mut departures, mut announced) = (0, false);
         // A mismatch found before this thread went to sleep.
         let failed = Cell::new(None);
+        let mismatch = || call.and_then(|call| call.check(self).err());
         // A rank that has left may have done so because of different calls, which it has reported before.
-        let cause = |error: CommError| {
-            call.and_then(|call| call.check(self).err()).unwrap_or_else(|| self.root_cause(error, what))
-        };
+        let cause = |error: CommError| mismatch().unwrap_or_else(|| self.root_cause(error, what));
         let ended = patience.wait(
             self.link(),
             || {
@@ -251,7 +250,7 @@ impl Communicator {
                 let gone = self.link().check().err().or_else(|| self.departed(from, what))?;
                 Some(poll().and_then(|found| found.ok_or(gone)).map_err(cause))
             },
-            || failed.set(call.and_then(|call| call.check(self).err())),
+            || failed.set(mismatch()),
             || Duration::MAX,
             |late| match late {
                 Late::Announce => {
@@ -264,10 +263,7 @@ impl Communicator {
                     None
                 }
                 Late::Deadline(after) => Some(Err(self.deadline_passed(from, what, after))),
-                Late::Interrupted => {
-                    let what = self.shared.interrupted.get_or_init(|| self.described(what)).clone();
-                    Some(Err(CommError::Interrupted { waiting: self.rank(), what }))
-                }
+                Late::Interrupted => Some(Err(self.interrupted(what))),
             },
         );
         if let (true, Some(call), Some(rank)) = (announced, call, from) {
@@ -291,6 +287,12 @@ impl Communicator {
     fn deadline_passed(&self, from: Option<usize>, what: &str, after: Duration) -> CommError {
         let from = from.map_or(String::new(), |rank| format!(" from {}", self.describe_waits(&[rank])));
         CommError::Deadline { waiting: self.rank(), after, what: format!("{}{from}", self.described(what)) }
+    }
+
+    /// Notes that this wait was interrupted, so that this rank begins no further operation.
+    fn interrupted(&self, what: &str) -> CommError {
+        let what = self.shared.interrupted.get_or_init(|| self.described(what)).clone();
+        CommError::Interrupted { waiting: self.rank(), what }
     }
 
     /// Describes a wait: its subject, and the function of the library that it is a part of.

@@ -85,40 +85,48 @@ impl Patience {
         if let Some(found) = poll() {
             return found;
         }
-        let host = transport.host();
-        let polled = transport.is_polled();
-        let yields = polled || transport.is_oversubscribed();
-        let is_carrying = || !self.spin.is_zero() && transport.is_carrying();
         let mut look = || {
             transport.poll();
-            if is_carrying() {
+            if self.is_carrying(transport) {
                 // MPI moves some of the bytes in each call, and the rest of a look takes as long.
                 (0..CARRIED).for_each(|_| transport.poll());
             }
             poll()
         };
         // A short wait does not read the clock.
-        if let Some(found) = (!self.spin.is_zero()).then(|| spin(host, &mut look)).flatten() {
+        if let Some(found) = (!self.spin.is_zero()).then(|| spin(transport.host(), &mut look)).flatten() {
             return found;
         }
+        self.wait_by_clock(transport, &mut look, &mut before_sleep, &mut until_due, &mut late)
+    }
+
+    /// The part of [`Patience::wait`] that reads the clock: spins until the spin time has passed, yields the core, then sleeps.
+    fn wait_by_clock<T>(
+        &self,
+        transport: &dyn Transport,
+        look: &mut impl FnMut() -> Option<T>,
+        before_sleep: &mut impl FnMut(),
+        until_due: &mut impl FnMut() -> Duration,
+        late: &mut impl FnMut(Late) -> Option<T>,
+    ) -> T {
+        let host = transport.host();
         let start = host.now();
-        let (mut due, mut nap) = (Due::new(self, host), NAP.0);
-        let mut asks_at = if yields { self.spin.max(YIELD) } else { self.spin };
+        let (mut due, mut pace) = (Due::new(self, host), Pace::new(self, transport));
         loop {
             let waited = host.now().saturating_sub(start);
             // With a core for each rank, this thread polls as long as messages in flight move only while somebody does.
-            let spins = waited < self.spin || is_carrying();
-            if let Some(found) = spins.then(|| spin(host, &mut look)).flatten() {
+            let spins = waited < self.spin || self.is_carrying(transport);
+            if let Some(found) = spins.then(|| spin(host, look)).flatten() {
                 return found;
             }
-            if let Some(end) = due.call(host, waited, &mut look, &mut late) {
+            if let Some(end) = due.call(host, waited, look, late) {
                 return end;
             }
-            let most = if spins || yields && waited < YIELD { Duration::ZERO } else { until_due() };
+            let most = if spins || pace.is_yielding(waited) { Duration::ZERO } else { until_due() };
             // What other ranks do for this one need not wait for what is in flight here.
-            if most > ASK_EVERY || waited >= asks_at {
+            if most > ASK_EVERY || waited >= pace.asks_at {
                 before_sleep();
-                asks_at = waited + ASK_EVERY;
+                pace.asks_at = waited + ASK_EVERY;
             }
             let found = if most.is_zero() {
                 match waited < self.spin {
@@ -127,17 +135,55 @@ impl Patience {
                 }
                 look()
             } else {
-                let mut longest = due.next().saturating_sub(waited);
-                if polled {
-                    longest = longest.min(nap);
-                    nap = NAP.1.min(2 * nap);
-                }
-                sleep(transport, longest, &mut look, &mut until_due)
+                let longest = pace.next_sleep(due.next().saturating_sub(waited));
+                sleep(transport, longest, look, until_due)
             };
             if let Some(found) = found {
                 return found;
             }
         }
+    }
+
+    /// Whether this thread polls for messages in flight: it has a core of its own, and they move only while it does.
+    #[inline]
+    fn is_carrying(&self, transport: &dyn Transport) -> bool {
+        !self.spin.is_zero() && transport.is_carrying()
+    }
+}
+
+/// When a wait yields its core, sleeps, and asks other ranks.
+struct Pace {
+    /// Messages arrive only by polling.
+    polled: bool,
+    /// The wait yields its core for [`YIELD`] before it sleeps.
+    yields: bool,
+    /// The time of the next call of `before_sleep`, counted from the start of the wait.
+    asks_at: Duration,
+    /// The longest next sleep, if messages arrive only by polling.
+    nap: Duration,
+}
+
+impl Pace {
+    fn new(patience: &Patience, transport: &dyn Transport) -> Self {
+        let polled = transport.is_polled();
+        let yields = polled || transport.is_oversubscribed();
+        let asks_at = if yields { patience.spin.max(YIELD) } else { patience.spin };
+        Self { polled, yields, asks_at, nap: NAP.0 }
+    }
+
+    #[inline]
+    fn is_yielding(&self, waited: Duration) -> bool {
+        self.yields && waited < YIELD
+    }
+
+    /// Shortens a sleep to the next nap, if messages arrive only by polling. Each nap is twice as long as the one before.
+    fn next_sleep(&mut self, longest: Duration) -> Duration {
+        if !self.polled {
+            return longest;
+        }
+        let sleep = longest.min(self.nap);
+        self.nap = NAP.1.min(2 * self.nap);
+        sleep
     }
 }
 
