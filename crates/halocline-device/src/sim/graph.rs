@@ -1,6 +1,6 @@
 //! Graphs: work that streams under capture were given, and its launches.
 
-use super::driver::SimDriver;
+use super::call::SimDriver;
 use super::report::Report;
 use super::state::State;
 use super::stream::{Op, Record};

@@ -16,6 +16,7 @@
 //! plainest run that still fails; `HALOCLINE_SEED` runs that seed alone.
 
 mod based;
+mod call;
 mod choice;
 mod clock;
 mod current;
@@ -127,7 +128,7 @@ impl World {
         if ordinal >= count {
             return Err(DeviceError::NoDevice { device: ordinal, count });
         }
-        Ok(Device::new(Arc::new(driver::SimDriver::new(self.clone(), ordinal))))
+        Ok(Device::new(Arc::new(call::SimDriver::new(self.clone(), ordinal))))
     }
 
     /// Whether an address belongs to a simulated device of any world. No process has such addresses.
@@ -142,7 +143,7 @@ impl World {
     /// Launches a kernel on a stream of this world. Fails if the stream's device cannot access what the
     /// kernel declares.
     pub fn launch(&self, stream: &Stream, kernel: Kernel) -> Result<(), DeviceError> {
-        driver::SimDriver::new(self.clone(), stream.device().ordinal()).launch_kernel(stream.raw(), kernel)
+        call::SimDriver::new(self.clone(), stream.device().ordinal()).launch_kernel(stream.raw(), kernel)
     }
 
     /// Makes a device fail: its streams stop, and every later call returns the failure.

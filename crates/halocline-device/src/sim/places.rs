@@ -1,6 +1,6 @@
 //! Memory of a simulated device: access checks, allocation, freeing.
 
-use super::driver::{Call, SimDriver};
+use super::call::{Call, SimDriver};
 use super::memory::Spot;
 use super::remote::Mapped;
 use super::report::Report;

@@ -2,7 +2,7 @@
 //! a mapping is another address of the same memory; between processes it is a memfd.
 
 use super::World;
-use super::driver::SimDriver;
+use super::call::SimDriver;
 use super::memory::{Memories, Spot};
 use super::state::State;
 use crate::driver::{Address, Driver, MemorySpace};
