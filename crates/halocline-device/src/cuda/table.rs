@@ -393,19 +393,23 @@ impl Cut {
             }
             return Ok(());
         }
-        // Fields of one pattern share one list.
-        let begin = *listed.entry(Arc::as_ptr(&cells.runs).cast()).or_insert_with(|| {
+        let begin = self.list_cells(&cells.runs, listed);
+        let count = cells.runs.iter().map(|run| u64::from(run.len)).sum();
+        let each = Loop { count, source: from, target: to, cells: Some(begin) };
+        self.add_nest(Nest { loops: around.chain([each]).chain(inner()).collect(), ..nest }, reach)
+    }
+
+    /// Lists the cells of these runs, once for all fields of a pattern, and returns the index of the first.
+    fn list_cells(&mut self, runs: &Arc<[CellRun]>, listed: &mut HashMap<*const CellRun, usize>) -> usize {
+        *listed.entry(Arc::as_ptr(runs).cast()).or_insert_with(|| {
             let begin = self.cells.len();
             let numbers = |run: &CellRun| {
                 let (source, target) = (run.source, run.target);
                 (0..run.len).map(move |cell| [source + cell, target + cell])
             };
-            self.cells.extend(cells.runs.iter().flat_map(numbers));
+            self.cells.extend(runs.iter().flat_map(numbers));
             begin
-        });
-        let count = cells.runs.iter().map(|run| u64::from(run.len)).sum();
-        let each = Loop { count, source: from, target: to, cells: Some(begin) };
-        self.add_nest(Nest { loops: around.chain([each]).chain(inner()).collect(), ..nest }, reach)
+        })
     }
 
     fn add_nest(

@@ -62,18 +62,7 @@ impl State {
                 if let Some(counter) = *counter {
                     *epoch = self.begin_count(actor, number, counter);
                 }
-                let table = works.of(*epoch);
-                for at in 0..table.parts.len() {
-                    let part = self.part_actor(stream, at);
-                    self.join_actor(part, actor);
-                    self.tick(part);
-                    let blocks = table.parts[at].blocks.iter().filter(|_| table.parts[at].early);
-                    for block in blocks {
-                        self.touch(part, number, block.source, block.bytes, Touch::Read);
-                    }
-                    let (stage, left) = (Stage::Starting, Vec::new());
-                    parts.push(Running { actor: part, stage, op: number, left, message: None });
-                }
+                *parts = self.begin_parts((stream, actor), number, works.of(*epoch));
                 if parts.is_empty() {
                     self.end_count(actor, number, *counter, *epoch);
                 }
@@ -93,6 +82,22 @@ impl State {
                 false
             }
         }
+    }
+
+    /// Begins the parts of a launched table, which all follow what the stream has done so far.
+    fn begin_parts(&mut self, (stream, actor): (usize, Actor), number: usize, table: &Table) -> Vec<Running> {
+        let mut begun = Vec::with_capacity(table.parts.len());
+        for (at, part) in table.parts.iter().enumerate() {
+            let actor_of_part = self.part_actor(stream, at);
+            self.join_actor(actor_of_part, actor);
+            self.tick(actor_of_part);
+            for block in part.blocks.iter().filter(|_| part.early) {
+                self.touch(actor_of_part, number, block.source, block.bytes, Touch::Read);
+            }
+            let (stage, left) = (Stage::Starting, Vec::new());
+            begun.push(Running { actor: actor_of_part, stage, op: number, left, message: None });
+        }
+        begun
     }
 
     /// Joins the clock of a record, if it is done.
