@@ -49,14 +49,10 @@ pub(super) fn bind(
     has_host_fields: bool,
 ) -> Result<Arc<Scheduled>, Error> {
     let [offers, operation, addresses, staged, proof] = std::array::from_fn(|_| comm.begin());
-    let devices = devices_of(&sets).inspect(|devices| comm.extension::<Pool>().join(devices));
-    let devices = agree(comm, devices)?;
-    let registry = DeviceRegistry::gather(comm, &devices)?;
-    let is_alone = registry.is_alone(comm.rank()) && comm.extension::<Pool>().is_alone(&devices);
-    let is_alone = is_alone || options.is_alone();
-    let binding = Binding { comm, options, devices, registry, is_alone };
+    let binding = Binding::new(comm, &sets, options)?;
     let mut endpoints = lay_out(&sets, options.link);
-    let preferences = PathPreferences::new(&binding.registry, (&binding.devices, &sets), (options, is_alone));
+    let preferences =
+        PathPreferences::new(&binding.registry, (&binding.devices, &sets), (options, binding.is_alone));
     endpoints.of_peers.iter_mut().for_each(|(_, endpoint)| preferences.enter(endpoint));
     let mut exports = Exports::default();
     let mut opened = binding.open(&sets, &mut endpoints, &mut exports)?;
@@ -97,17 +93,32 @@ pub(super) fn bind(
         segments: own_and_theirs.flat_map(|(own, theirs)| [own, theirs]).chain(held).collect(),
         cut: options.cut(),
     };
-    let scheduled = Arc::new(Scheduled::new(parts, unbound));
+    Ok(register(comm, host, Scheduled::new(parts, unbound)))
+}
+
+/// Makes a device engine known to the memory of its fields, to the object's life and to the progress thread.
+fn register(comm: &Communicator, host: &Bound, scheduled: Scheduled) -> Arc<Scheduled> {
+    let scheduled = Arc::new(scheduled);
     for (memory, _) in scheduled.sets.iter().flat_map(|set| &set.local.memories) {
         memory.add_user(&scheduled);
     }
     let weak = Arc::downgrade(&scheduled);
     host.life.attach(Weak::clone(&weak) as Weak<dyn Engine>);
     comm.register(weak);
-    Ok(scheduled)
+    scheduled
 }
 
-impl Binding<'_> {
+impl<'a> Binding<'a> {
+    /// Agrees on the devices of all ranks. Collective.
+    fn new(comm: &'a Communicator, sets: &[Local], options: &'a BindOptions) -> Result<Self, Error> {
+        let devices = devices_of(sets).inspect(|devices| comm.extension::<Pool>().join(devices));
+        let devices = agree(comm, devices)?;
+        let registry = DeviceRegistry::gather(comm, &devices)?;
+        let is_alone = registry.is_alone(comm.rank()) && comm.extension::<Pool>().is_alone(&devices);
+        let is_alone = is_alone || options.is_alone();
+        Ok(Self { comm, options, devices, registry, is_alone })
+    }
+
     /// Makes peers map the fields, as far as the links need that, then makes the flags and slots of the devices here. Collective.
     fn open(
         &self,

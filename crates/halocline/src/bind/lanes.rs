@@ -176,6 +176,46 @@ pub(super) fn moves(
     lanes().any(|of| of == lane) || (lane == 0 && lanes().next().is_none())
 }
 
+/// This rank's sides of the links, and the stages of messages.
+#[derive(Default)]
+struct Sides {
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Incoming>,
+    stages: Vec<Stage>,
+}
+
+impl Sides {
+    fn new(opened: &Opened, made: &Connected, slots: &Slots, options: &BindOptions) -> Result<Self, Error> {
+        let mut sides = Self::default();
+        let Self { outgoing, incoming, stages } = &mut sides;
+        for (end, remote) in made.ends.iter().zip(&made.remote) {
+            for direction in [Direction::Send, Direction::Receive] {
+                let Some(link) = end.link(made, direction) else { continue };
+                for lane in 0..opened.lanes.len() {
+                    if moves(made, end, (lane, direction), &opened.devices) {
+                        stages.extend(stage(opened, made, slots, (end.peer, link))?);
+                        let staged = (stages.last(), stages.len());
+                        outgoing.push(send(opened, made, (end, remote), (link, lane), staged, options)?);
+                    }
+                }
+                // The peer copies, or this rank unpacks.
+                if (direction == Direction::Send) == (made.links[link].path == LinkPath::Pull)
+                    && !opened.lanes.is_empty()
+                {
+                    stages.extend(stage(opened, made, slots, (end.peer, link))?);
+                    incoming.push(receive(opened, made, (end, remote), (link, stages.len()), options)?);
+                }
+            }
+        }
+        Ok(sides)
+    }
+
+    fn seats(&self, max_sets: usize) -> Vec<Seat> {
+        let of_senders = self.outgoing.iter().map(|out| out.seat(max_sets));
+        of_senders.chain(self.incoming.iter().flat_map(|into| into.seats(max_sets))).collect()
+    }
+}
+
 /// Tables and operations of all lanes. `is_alone`: no other rank uses this rank's devices.
 pub(super) fn join(
     opened: &Opened,
@@ -184,64 +224,55 @@ pub(super) fn join(
     (options, is_alone): (&BindOptions, bool),
 ) -> Result<Joined, Error> {
     let registered = reach_all(opened, made)?;
-    let mut outgoing = Vec::new();
-    let mut incoming = Vec::new();
-    let mut stages: Vec<Stage> = Vec::new();
-    for (end, remote) in made.ends.iter().zip(&made.remote) {
-        for direction in [Direction::Send, Direction::Receive] {
-            let Some(link) = end.link(made, direction) else { continue };
-            for lane in 0..opened.lanes.len() {
-                if moves(made, end, (lane, direction), &opened.devices) {
-                    stages.extend(stage(opened, made, slots, (end.peer, link))?);
-                    let staged = (stages.last(), stages.len());
-                    outgoing.push(send(opened, made, (end, remote), (link, lane), staged, options)?);
-                }
-            }
-            // The peer copies, or this rank unpacks.
-            if (direction == Direction::Send) == (made.links[link].path == LinkPath::Pull)
-                && !opened.lanes.is_empty()
-            {
-                stages.extend(stage(opened, made, slots, (end.peer, link))?);
-                incoming.push(receive(opened, made, (end, remote), (link, stages.len()), options)?);
-            }
-        }
-    }
-    let max_sets = made.max_sets();
-    let of_senders = outgoing.iter().map(|out| out.seat(max_sets));
-    let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(max_sets))).collect();
+    let sides = Sides::new(opened, made, slots, options)?;
     let mut apart = apart(opened, made, options, is_alone);
     let in_one = apart.is_none();
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
-        let status = open.device.allocate_pinned(status(max_sets))?;
-        let making = Making {
-            opened,
-            links: &made.links,
-            number,
-            outgoing: outgoing.iter().filter(|out| out.lane == number).collect(),
-            incoming: incoming.iter().filter(|_| number == 0).collect(),
-            stages: &stages,
-            status: &status,
-            cut: options.cut(),
-            in_one,
-            inline: options.inline,
-        };
-        let scripts = making.scripts(&made.sets)?;
-        let is_one_launch = |script: &Script| script.one_launch.is_some();
-        if in_one && !scripts.iter().all(is_one_launch) {
+        let (lane, all_in_one) = lane(opened, made, &sides, (number, in_one), options)?;
+        if in_one && !all_in_one {
             apart = Some(match open.device.waiting_block_limit() {
                 0 => "kernels of this device have a time limit, or it has one multiprocessor",
                 _ => "its waiting blocks need more multiprocessors than the device has",
             });
         }
-        let by_event = scripts.iter().any(is_one_launch);
-        let (poisoned, scripts) =
-            (BySet::new(max_sets, making.poisoned(&made.sets, &[])), BySet::new(max_sets, scripts));
-        let of = (open.device.clone(), Arc::clone(&open.shared));
-        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, by_event)));
+        lanes.push(lane);
     }
-    let producers = producers(opened, options)?;
+    let (seats, producers) = (sides.seats(made.max_sets()), producers(opened, options)?);
+    let Sides { outgoing, incoming, stages } = sides;
     Ok(Joined { producers, lanes, stages, seats, registered, apart, outgoing, incoming })
+}
+
+/// Tables and operations of one lane, and whether an exchange of each set is one launch. `in_one`: try that.
+fn lane(
+    opened: &Opened,
+    made: &Connected,
+    Sides { outgoing, incoming, stages }: &Sides,
+    (number, in_one): (usize, bool),
+    options: &BindOptions,
+) -> Result<(Lane, bool), Error> {
+    let (open, max_sets) = (&opened.lanes[number], made.max_sets());
+    let status = open.device.allocate_pinned(status(max_sets))?;
+    let making = Making {
+        opened,
+        links: &made.links,
+        number,
+        outgoing: outgoing.iter().filter(|out| out.lane == number).collect(),
+        incoming: incoming.iter().filter(|_| number == 0).collect(),
+        stages,
+        status: &status,
+        cut: options.cut(),
+        in_one,
+        inline: options.inline,
+    };
+    let scripts = making.scripts(&made.sets)?;
+    let is_one_launch = |script: &Script| script.one_launch.is_some();
+    let (all_in_one, by_event) = (scripts.iter().all(is_one_launch), scripts.iter().any(is_one_launch));
+    let poisoned = BySet::new(max_sets, making.poisoned(&made.sets, &[]));
+    let scripts = BySet::new(max_sets, scripts);
+    let of = (open.device.clone(), Arc::clone(&open.shared));
+    let lane = Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, by_event));
+    Ok((lane, all_in_one))
 }
 
 /// Why exchanges cannot be one launch, as far as that is known before there are tables. A kernel that spins takes multiprocessors from the

@@ -82,41 +82,16 @@ pub(crate) fn bind(
     let same = same_terms(comm, options, &[sets as u64], set_count)?;
     let same = same.and_then(|options| if sets == 0 { Err(BindError::NoSets.into()) } else { Ok(options) });
     let options = &agree(comm, same)?;
-    let of_set = |set: usize, error: Error| match given.len() {
-        1 => error,
-        _ => Error::Set { set, error: Box::new(error) },
-    };
-    // Host and device fields get an engine each; both share one life.
-    let of_kind = |on_device: bool| -> Result<Vec<Local>, Error> {
-        let places = given.iter().enumerate().map(|(at, set)| {
-            let is_of_kind = |(_, field): &&(&Pattern, &Field)| field.memory.device.is_some() == on_device;
-            let fields: Vec<(&Pattern, &Field)> = set.iter().filter(is_of_kind).copied().collect();
-            Local::new(comm, &fields).map_err(|error| of_set(at, error))
-        });
-        let sets: Vec<Local> = agree(comm, places.collect())?;
-        for (at, local) in sets.iter().enumerate() {
-            agree(comm, validate::validate(comm, local)?.map_err(|error| of_set(at, error)))?;
-        }
-        Ok(sets)
-    };
     let is_on_device = |(_, field): &(&Pattern, &Field)| field.memory.device.is_some();
     let on_devices = given.iter().any(|set| set.iter().any(is_on_device));
     let on_devices = comm.all_reduce(&[u8::from(on_devices)], Reduce::Max)? != [0];
     if on_devices && sets > MOST_SETS {
         return Err(BindError::TooManySets { sets, most: MOST_SETS }.into());
     }
-    let sets = of_kind(false)?;
-    let on_devices = on_devices.then(|| of_kind(true)).transpose()?;
-    let forced = |path| Preference { path, forced: true };
-    let preference = match options.link {
-        LinkChoice::Auto => {
-            Preference { path: measure::choose(comm, &sets[0], &measure::ALL)?, forced: false }
-        }
-        LinkChoice::Push => forced(LinkPath::Push),
-        LinkChoice::Pull => forced(LinkPath::Pull),
-        LinkChoice::Message => forced(LinkPath::Message),
-        _ => forced(measure::choose(comm, &sets[0], &measure::MAILBOXES)?),
-    };
+    // Host and device fields get an engine each; both share one life.
+    let sets = check_fields(comm, given, false)?;
+    let on_devices = on_devices.then(|| check_fields(comm, given, true)).transpose()?;
+    let preference = prefer(comm, &sets[0], options.link)?;
     let has_host_fields = sets.iter().any(|set| !set.fields.is_empty());
     let engines = Engines { host: on_devices.is_none() || has_host_fields, device: on_devices.is_some() };
     let mut object = build(comm, sets, preference, (options, engines))?;
@@ -131,6 +106,40 @@ pub(crate) fn bind(
     let device_engine = |sets| device::bind(comm, sets, options, bound, has_host_fields);
     object.scheduled = on_devices.map(device_engine).transpose()?;
     Ok(object)
+}
+
+/// Checks the host fields or the device fields of all sets. Collective.
+fn check_fields(
+    comm: &Communicator,
+    given: &[&[(&Pattern, &Field)]],
+    on_device: bool,
+) -> Result<Vec<Local>, Error> {
+    let of_set = |set: usize, error: Error| match given.len() {
+        1 => error,
+        _ => Error::Set { set, error: Box::new(error) },
+    };
+    let places = given.iter().enumerate().map(|(at, set)| {
+        let is_of_kind = |(_, field): &&(&Pattern, &Field)| field.memory.device.is_some() == on_device;
+        let fields: Vec<(&Pattern, &Field)> = set.iter().filter(is_of_kind).copied().collect();
+        Local::new(comm, &fields).map_err(|error| of_set(at, error))
+    });
+    let sets: Vec<Local> = agree(comm, places.collect())?;
+    for (at, local) in sets.iter().enumerate() {
+        agree(comm, validate::validate(comm, local)?.map_err(|error| of_set(at, error)))?;
+    }
+    Ok(sets)
+}
+
+/// The path for all links between host fields: the one that the options ask for, or the fastest for these fields. Collective.
+fn prefer(comm: &Communicator, fields: &Local, choice: LinkChoice) -> Result<Preference, Error> {
+    let forced = |path| Preference { path, forced: true };
+    Ok(match choice {
+        LinkChoice::Auto => Preference { path: measure::choose(comm, fields, &measure::ALL)?, forced: false },
+        LinkChoice::Push => forced(LinkPath::Push),
+        LinkChoice::Pull => forced(LinkPath::Pull),
+        LinkChoice::Message => forced(LinkPath::Message),
+        _ => forced(measure::choose(comm, fields, &measure::MAILBOXES)?),
+    })
 }
 
 /// The copies between the fields of a set and a message from or to a peer.

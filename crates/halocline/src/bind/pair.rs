@@ -24,6 +24,37 @@ struct Chosen {
     reaches_receiver: bool,
 }
 
+/// Why one rank does not reach memory of the other, for each kind of memory.
+struct Obstacles {
+    no_shared_memory: Option<String>,
+    receivers_field: Option<String>,
+    senders_field: Option<String>,
+    device_flags: Option<String>,
+    /// The receiver has a mailbox in device memory for the link.
+    has_device_mailbox: bool,
+}
+
+impl Obstacles {
+    /// Why a link cannot take this path; `None` if it can.
+    fn to(&self, path: LinkPath) -> Option<String> {
+        let no_device_mailbox = || {
+            (!self.has_device_mailbox).then(|| "the receiver has no mailbox on its device for it".to_owned())
+        };
+        let (no_shared_memory, device_flags) =
+            (|| self.no_shared_memory.clone(), || self.device_flags.clone());
+        match path {
+            LinkPath::Push => {
+                no_shared_memory().or_else(|| self.receivers_field.clone()).or_else(device_flags)
+            }
+            LinkPath::Pull => no_shared_memory().or_else(|| self.senders_field.clone()).or_else(device_flags),
+            LinkPath::Ll => no_shared_memory().or_else(device_flags),
+            LinkPath::DeviceMailbox => no_shared_memory().or_else(device_flags).or_else(no_device_mailbox),
+            LinkPath::Mailbox { .. } => no_shared_memory(),
+            LinkPath::Message => None,
+        }
+    }
+}
+
 /// A link, and its part of each set.
 pub(super) struct LinkOfSets {
     pub(super) link: Link,
@@ -120,49 +151,9 @@ impl<'a> Pair<'a> {
         transfer_pairs: &[Vec<TransferPair<'a>>],
         preference: Preference,
     ) -> Result<Chosen, String> {
-        let all = || {
-            self.sets
-                .iter()
-                .zip(transfer_pairs)
-                .flat_map(|(set, transfer_pairs)| transfer_pairs.iter().map(move |j| (set, j)))
-        };
-        let ours = || {
-            let unreached = |(set, transfer_pair): (&PeerView<'a>, &TransferPair<'a>)| {
-                self.exports.reach(self.comm, self.peer, set.local.segment_of(transfer_pair.ours)).err()
-            };
-            all().find_map(unreached)
-        };
-        let theirs =
-            || all().find_map(|(_, transfer_pair)| transfer_pair.theirs.memory.as_ref().err().cloned());
-        // The memory that the peer must reach: the receiver's for a push, the sender's for a pull.
-        let (push, pull) = match direction {
-            Direction::Send => (theirs(), ours()),
-            Direction::Receive => (ours(), theirs()),
-        };
-        let apart = self.segments.is_none().then(|| match ours() {
-            Some(why) => format!("the two ranks share no memory: {why}"),
-            None => "the two ranks share no memory".to_owned(),
-        });
-        let words = || self.on_devices.flatten().map(|why| format!("words of a device: {why}"));
-        let receiver = if direction == Direction::Receive { self.endpoints.0 } else { self.endpoints.1 };
-        let obstacle = |path: LinkPath| match path {
-            LinkPath::Push => {
-                let why = || push.as_ref().map(|why| format!("the receiver's field: {why}"));
-                apart.clone().or_else(why).or_else(words)
-            }
-            LinkPath::Pull => {
-                let why = || pull.as_ref().map(|why| format!("the sender's field: {why}"));
-                apart.clone().or_else(why).or_else(words)
-            }
-            LinkPath::Ll => apart.clone().or_else(words),
-            LinkPath::DeviceMailbox => apart.clone().or_else(words).or_else(|| {
-                (!receiver.on_device).then(|| "the receiver has no mailbox on its device for it".to_owned())
-            }),
-            LinkPath::Mailbox { .. } => apart.clone(),
-            LinkPath::Message => None,
-        };
-        let reaches_receiver = obstacle(LinkPath::Push).is_none();
-        let Some(why) = obstacle(preference.path) else {
+        let obstacles = self.obstacles(direction, transfer_pairs);
+        let reaches_receiver = obstacles.to(LinkPath::Push).is_none();
+        let Some(why) = obstacles.to(preference.path) else {
             return Ok(Chosen { path: preference.path, why: None, reaches_receiver });
         };
         if preference.forced {
@@ -175,8 +166,40 @@ impl<'a> Pair<'a> {
             None => [LinkPath::Push, LinkPath::Pull],
         };
         let mut others = others.into_iter().chain([LinkPath::Mailbox { streaming }, LinkPath::Message]);
-        let next = others.find(|&path| obstacle(path).is_none());
+        let next = others.find(|&path| obstacles.to(path).is_none());
         Ok(Chosen { path: next.unwrap_or(LinkPath::Message), why: Some(why), reaches_receiver })
+    }
+
+    /// What both sides know of the memory that a link would access.
+    fn obstacles(&self, direction: Direction, transfer_pairs: &[Vec<TransferPair<'a>>]) -> Obstacles {
+        let all = || {
+            let of_sets = self.sets.iter().zip(transfer_pairs);
+            of_sets.flat_map(|(set, pairs)| pairs.iter().map(move |pair| (set, pair)))
+        };
+        let ours = || {
+            let unreached = |(set, pair): (&PeerView<'a>, &TransferPair<'a>)| {
+                self.exports.reach(self.comm, self.peer, set.local.segment_of(pair.ours)).err()
+            };
+            all().find_map(unreached)
+        };
+        let theirs = || all().find_map(|(_, pair)| pair.theirs.memory.as_ref().err().cloned());
+        // The memory that the peer must reach: the receiver's for a push, the sender's for a pull.
+        let (receivers_field, senders_field) = match direction {
+            Direction::Send => (theirs(), ours()),
+            Direction::Receive => (ours(), theirs()),
+        };
+        let no_shared_memory = self.segments.is_none().then(|| match ours() {
+            Some(why) => format!("the two ranks share no memory: {why}"),
+            None => "the two ranks share no memory".to_owned(),
+        });
+        let receiver = if direction == Direction::Receive { self.endpoints.0 } else { self.endpoints.1 };
+        Obstacles {
+            no_shared_memory,
+            receivers_field: receivers_field.map(|why| format!("the receiver's field: {why}")),
+            senders_field: senders_field.map(|why| format!("the sender's field: {why}")),
+            device_flags: self.on_devices.flatten().map(|why| format!("words of a device: {why}")),
+            has_device_mailbox: receiver.on_device,
+        }
     }
 
     fn unbound(&self, direction: Direction) -> Result<Link, Error> {

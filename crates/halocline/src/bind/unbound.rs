@@ -3,6 +3,7 @@
 use super::connect::{Buffer, Endpoints, Handshake};
 use super::error::BindError;
 use super::local::{Bindable, Local, Place};
+use super::offer::Offer;
 use super::ops::{Leg, over_link};
 use super::pair::{Pair, parcels_bytes};
 use super::remote::Exports;
@@ -48,35 +49,8 @@ pub(crate) fn links(
     };
     let handshake =
         Handshake { comm, sets: Vec::new(), endpoints, own: own.clone(), operation, of_devices: None };
-    let made = handshake.swap_offers(offers)?.and_then(|theirs| {
-        let mut links = Vec::new();
-        for ((peer, endpoint), offer) in handshake.endpoints.of_peers.into_iter().zip(theirs) {
-            let segments = own.clone().zip(offer.own);
-            if segments.is_none() && !matches!(options.link, LinkChoice::Auto | LinkChoice::Message) {
-                return Err(BindError::NoSharedMemory { peer }.into());
-            }
-            let pair = Pair {
-                comm,
-                peer,
-                endpoints: (endpoint, offer.endpoint),
-                segments,
-                operation,
-                sets: Vec::new(),
-                exports: &Exports::default(),
-                on_devices: None,
-            };
-            let is_used = |direction: &Direction| {
-                patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
-            };
-            let directions = [Direction::Receive, Direction::Send].into_iter().filter(is_used);
-            for mut link in pair.unbound_links(directions)? {
-                link.part = links.len();
-                links.push(link);
-            }
-        }
-        Ok(links)
-    });
-    let links = agree(comm, made)?;
+    let theirs = handshake.swap_offers(offers)?;
+    let links = agree(comm, theirs.and_then(|theirs| connect(handshake, theirs, patterns, options.link)))?;
     let nothing = Arc::new(set(&links, Local::new(comm, &[])?)?);
     let name = Name::new(operation, options.name.as_deref(), std::iter::empty());
     let life = super::life(comm, options, name, Engines::HOST);
@@ -87,6 +61,42 @@ pub(crate) fn links(
         comm.register(weak);
     }
     Ok(bound)
+}
+
+/// Makes the links from the offers of the peers.
+fn connect(
+    handshake: Handshake<'_>,
+    theirs: Vec<Offer>,
+    patterns: &[&Pattern],
+    choice: LinkChoice,
+) -> Result<Vec<Link>, Error> {
+    let Handshake { comm, endpoints, own, operation, .. } = handshake;
+    let mut links = Vec::new();
+    for ((peer, endpoint), offer) in endpoints.of_peers.into_iter().zip(theirs) {
+        let segments = own.clone().zip(offer.own);
+        if segments.is_none() && !matches!(choice, LinkChoice::Auto | LinkChoice::Message) {
+            return Err(BindError::NoSharedMemory { peer }.into());
+        }
+        let pair = Pair {
+            comm,
+            peer,
+            endpoints: (endpoint, offer.endpoint),
+            segments,
+            operation,
+            sets: Vec::new(),
+            exports: &Exports::default(),
+            on_devices: None,
+        };
+        let is_used = |direction: &Direction| {
+            patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
+        };
+        let directions = [Direction::Receive, Direction::Send].into_iter().filter(is_used);
+        for mut link in pair.unbound_links(directions)? {
+            link.part = links.len();
+            links.push(link);
+        }
+    }
+    Ok(links)
 }
 
 /// Refuses what cannot be made, before anything is made.
