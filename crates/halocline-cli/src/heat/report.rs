@@ -92,6 +92,14 @@ impl Report {
         }
     }
 
+    fn phases(&self) -> String {
+        let Micros { begin, interior, wait, rest } = self.phases;
+        format!(
+            "begin {begin:.1}, interior {interior:.1}, wait {wait:.1}, rest {rest:.1} us an exchange{} (medians of the slowest rank)",
+            if self.gpu.is_some() { ", in the host's calls, which queue work" } else { "" }
+        )
+    }
+
     /// The summary.
     pub(super) fn to_text(&self) -> String {
         let LinkCounts { direct, mailbox, message } = self.links;
@@ -136,14 +144,7 @@ impl Report {
                 self.rates.gb_per_second
             ),
         );
-        let Micros { begin, interior, wait, rest } = self.phases;
-        row(
-            "phases",
-            format!(
-                "begin {begin:.1}, interior {interior:.1}, wait {wait:.1}, rest {rest:.1} us an exchange{} (medians of the slowest rank)",
-                if self.gpu.is_some() { ", in the host's calls, which queue work" } else { "" }
-            ),
-        );
+        row("phases", self.phases());
         match &self.figures {
             None => row("alone", "not measured (`--rounds 0`)".to_owned()),
             Some(figures) => {

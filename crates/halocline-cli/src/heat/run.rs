@@ -16,7 +16,7 @@ use crate::options::{self, Switch};
 use crate::stats::slowest_median;
 use crate::table::print_report;
 use crate::{info, progress, ranks};
-use halocline::{Communicator, HaloExchange, Reduce, agree};
+use halocline::{Communicator, HaloExchange, LinkCounts, Reduce, agree};
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 
@@ -113,10 +113,7 @@ fn run_rank<L: Levels>(
     let skipped = ranks::skipped(comm, args.no_check, bytes_to_compare(args, case))?;
     let found = if skipped.is_none() { gather(comm, &heat)? } else { Vec::new() };
     let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
-    let (bytes, received) = heat.bytes();
-    let sums = comm.all_reduce(&[bytes, received], Reduce::Sum)?;
-    let links = ranks::sum_links(comm, halo.links().collect())?;
-    let cpus = ranks::cpus(comm)?.len();
+    let Totals { links, bytes, received, cpus } = Totals::new(comm, &heat, &halo)?;
     drop((halo, heat));
     if comm.rank() != 0 {
         return Ok(0);
@@ -144,8 +141,8 @@ fn run_rank<L: Levels>(
         steps: args.steps,
         overlap: args.overlap == Switch::On,
         links,
-        bytes: sums[0],
-        received: sums[1],
+        bytes,
+        received,
         seconds,
         rates: Rates::new(values, args.dtype.size(), args.steps, seconds),
         phases,
@@ -156,6 +153,30 @@ fn run_rank<L: Levels>(
     // Report the result before an error of the trace.
     traced?;
     Ok(u8::from(!report.verdict.is_good()))
+}
+
+/// Numbers of all ranks together.
+struct Totals {
+    links: LinkCounts,
+    /// Bytes of halo.
+    bytes: u64,
+    /// Bytes of halo from other ranks.
+    received: u64,
+    cpus: usize,
+}
+
+impl Totals {
+    /// Collective.
+    fn new<L: Levels>(
+        comm: &Communicator,
+        heat: &Heat<L>,
+        halo: &HaloExchange,
+    ) -> Result<Self, CommandError> {
+        let (bytes, received) = heat.bytes();
+        let [bytes, received] = comm.all_reduce([bytes, received], Reduce::Sum)?;
+        let links = ranks::sum_links(comm, halo.links().collect())?;
+        Ok(Self { links, bytes, received, cpus: ranks::cpus(comm)?.len() })
+    }
 }
 
 /// Compares the gathered fields with those of one rank.

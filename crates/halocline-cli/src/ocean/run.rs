@@ -18,7 +18,8 @@ use crate::stats::slowest_median;
 use crate::table::print_report;
 use crate::{progress, ranks};
 use halocline::{
-    Array, Communicator, Decomposed, Error, Halo, LinkCounts, Partition, Reduce, RegularGrid, Stream,
+    Array, Communicator, Decomposed, Error, Halo, LinkCounts, MeshDomains, Partition, Reduce, RegularGrid,
+    Stream,
 };
 use halocline_device::file;
 use std::path::Path;
@@ -74,16 +75,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     // The bar measures the steps only.
     bar.reset();
     let tick = || bar.inc(1);
-    let (mut outcome, gpu) = match args.device {
-        Kind::Cpu => (simulate(comm, case, &domains, &domain, args.steps, tick)?, None),
-        Kind::Cuda => {
-            let gpu = Gpu::open(comm)?;
-            let described = gpu.describe();
-            let place = (case, &domains, &domain);
-            let kernels = |stream: &Stream, fields: &Fields| Kernels::load(stream, &domain, fields);
-            (simulate_on(comm, place, args.steps, gpu.stream, kernels, tick)?, Some(described))
-        }
-    };
+    let (mut outcome, gpu) = run_steps(comm, args, (case, &domains, &domain), tick)?;
     bar.finish();
     let nodes = std::mem::take(&mut domain.owned_nodes);
     drop((domain, domains));
@@ -125,6 +117,25 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     plot?;
     traced?;
     Ok(u8::from(!verdict.is_good()))
+}
+
+/// Runs all steps on the device given by `--device`. Returns the description of the GPU, too. Collective.
+fn run_steps(
+    comm: &Communicator,
+    args: &OceanArgs,
+    place: (&Case, &MeshDomains, &Domain),
+    tick: impl FnMut(),
+) -> Result<(Outcome, Option<String>), CommandError> {
+    let (case, domains, domain) = place;
+    match args.device {
+        Kind::Cpu => Ok((simulate(comm, case, domains, domain, args.steps, tick)?, None)),
+        Kind::Cuda => {
+            let gpu = Gpu::open(comm)?;
+            let described = gpu.describe();
+            let kernels = |stream: &Stream, fields: &Fields| Kernels::load(stream, domain, fields);
+            Ok((simulate_on(comm, place, args.steps, gpu.stream, kernels, tick)?, Some(described)))
+        }
+    }
 }
 
 /// Times of the exchanges, over all ranks.

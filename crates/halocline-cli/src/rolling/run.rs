@@ -96,12 +96,7 @@ fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, C
     let (table, threads) = (read?, (ranks::cpus(comm)?.len() / comm.size()).max(1));
     comm.barrier()?;
     let start = Instant::now();
-    let context = match rolling(&table, &args.rolling()?, comm) {
-        // All ranks have the same error; rank 0 says it.
-        Err(error) if comm.rank() > 0 && !matches!(error, TableError::Comm(_)) => return Ok(1),
-        Err(error) => return Err(source.in_file(args.columns(), comm.size(), error)?),
-        Ok(context) => context,
-    };
+    let Some(context) = exchange_rows(comm, &table, &source, args)? else { return Ok(1) };
     let results = context.aggregate(&[args.aggregation()], threads)?;
     let (whole, traffic) = (start.elapsed(), context.traffic());
     let traced = trace.finish(comm)?;
@@ -144,6 +139,21 @@ fn run_rank(comm: &Communicator, args: &RollingArgs, json: bool) -> Result<u8, C
     drawn?;
     traced?;
     Ok(u8::from(!report.verdict.is_good()))
+}
+
+/// Receives the rows of other ranks that the windows of this rank need. `None` if rank 0 says what is wrong. Collective.
+fn exchange_rows(
+    comm: &Communicator,
+    table: &Table,
+    source: &Source,
+    args: &RollingArgs,
+) -> Result<Option<Context>, CommandError> {
+    match rolling(table, &args.rolling()?, comm) {
+        // All ranks have the same error; rank 0 says it.
+        Err(error) if comm.rank() > 0 && !matches!(error, TableError::Comm(_)) => Ok(None),
+        Err(error) => Err(source.in_file(args.columns(), comm.size(), error)?),
+        Ok(context) => Ok(Some(context)),
+    }
 }
 
 /// The times of the slowest rank. Collective.
