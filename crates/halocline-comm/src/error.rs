@@ -4,6 +4,24 @@ use rustix::io::Errno;
 use std::time::Duration;
 
 /// A failure of a transport or of a collective call.
+///
+/// ```
+/// use halocline_comm::{CommError, Communicator};
+/// use std::time::Duration;
+///
+/// // Rank 1 makes no call.
+/// let ranks = Communicator::threads(2);
+/// let comm = ranks[0].with_deadline(Some(Duration::from_millis(1)));
+/// match comm.barrier() {
+///     Err(CommError::Deadline { waiting, after, what }) => {
+///         assert_eq!(waiting, 0);
+///         assert!(after >= Duration::from_millis(1));
+///         assert!(what.contains("rank 1"), "{what}");
+///     }
+///     Err(CommError::Died { rank, .. } | CommError::Left { rank, .. }) => panic!("rank {rank} has ended"),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {

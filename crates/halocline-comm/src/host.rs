@@ -6,6 +6,47 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The services that a wait needs of the machine.
+///
+/// ```
+/// use halocline_comm::{CommError, Communicator, Host, System};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+/// use std::time::Duration;
+///
+/// /// A host for a program that can ask its waits to end, for example after Ctrl-C.
+/// #[derive(Default)]
+/// struct Stoppable {
+///     stop: AtomicBool,
+/// }
+///
+/// impl Host for Stoppable {
+///     fn now(&self) -> Duration {
+///         System.now()
+///     }
+///
+///     fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+///         System.park(word, expected, timeout);
+///     }
+///
+///     fn wake(&self, word: &AtomicU32) {
+///         System.wake(word);
+///     }
+///
+///     fn asks_after(&self) -> Option<Duration> {
+///         Some(Duration::from_millis(1))
+///     }
+///
+///     fn is_interrupted(&self) -> bool {
+///         self.stop.load(Ordering::Relaxed)
+///     }
+/// }
+///
+/// let host = Arc::new(Stoppable::default());
+/// let ranks = Communicator::threads_on(2, host.clone());
+/// host.stop.store(true, Ordering::Relaxed);
+/// // Rank 1 makes no call.
+/// assert!(matches!(ranks[0].barrier(), Err(CommError::Interrupted { waiting: 0, .. })));
+/// ```
 pub trait Host: Send + Sync {
     /// Time since some fixed moment; never goes back.
     fn now(&self) -> Duration;
@@ -65,6 +106,18 @@ pub trait Host: Send + Sync {
 }
 
 /// The machine itself: the monotonic clock and futexes that work across processes.
+///
+/// ```
+/// use halocline_comm::{CommError, Communicator, Host, System};
+/// use std::sync::Arc;
+///
+/// // The host of all communicators that name none.
+/// let comm = Communicator::threads_on(1, Arc::new(System)).remove(0);
+/// let begin = System.now();
+/// comm.barrier()?;
+/// assert!(System.now() >= begin);
+/// # Ok::<(), CommError>(())
+/// ```
 #[cfg(not(loom))]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct System;

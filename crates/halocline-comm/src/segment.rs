@@ -9,6 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// A range of bytes with shared ownership and an identity that is never reused.
 ///
 /// Plain bytes: the protocol above decides which side reads or writes them when. A segment never moves.
+///
+/// ```
+/// use halocline_comm::{CommError, Communicator, SEGMENT_ALIGN};
+///
+/// // Zeroed memory that other ranks of the node can map.
+/// let segment = Communicator::single().allocate(100)?;
+/// assert!(segment.len() >= 100 && segment.base().addr().get() % SEGMENT_ALIGN == 0);
+/// // SAFETY: the segment has at least one byte, and no other rank has received it.
+/// assert_eq!(unsafe { segment.base().read() }, 0);
+/// # Ok::<(), CommError>(())
+/// ```
 pub struct Segment {
     id: u64,
     base: NonNull<u8>,

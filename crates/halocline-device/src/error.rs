@@ -3,6 +3,21 @@
 use crate::Address;
 
 /// Why a call to a device failed.
+///
+/// ```
+/// use halocline_device::{DeviceError, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+///
+/// // Memory of the program that is neither allocated by the device nor pinned.
+/// let values = [0.0_f64; 8];
+/// let first = values.as_ptr().addr() as u64;
+/// let Err(DeviceError::NotReachable { address, .. }) = device.place_of(first) else { panic!("it is not pinned") };
+/// assert_eq!(address, first);
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {

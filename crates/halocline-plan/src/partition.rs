@@ -211,6 +211,13 @@ fn metis_index(what: &'static str, count: usize) -> Result<metis::Idx, Partition
 }
 
 /// An invalid partition or graph.
+///
+/// ```
+/// use halocline_plan::{Partition, PartitionError};
+///
+/// let error = Partition::given(vec![0, 1, 2, 0], 2).expect_err("rank 2 of 2, counted from 0");
+/// assert_eq!(error, PartitionError::Owner { cell: 2, owner: 2, ranks: 2 });
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {

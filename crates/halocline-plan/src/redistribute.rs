@@ -239,6 +239,17 @@ impl Redistribution {
 }
 
 /// Two distributions that do not have the same cells.
+///
+/// ```
+/// use halocline_plan::{Halo, PatternError, RedistributeError, RegularGrid};
+///
+/// let from = RegularGrid::new([8, 8]).decompose(2)?;
+/// let to = RegularGrid::new([8, 8]).decompose(4)?;
+/// let halo = Halo::uniform(1);
+/// let error = from.redistribution_of(0, &halo, &to, &halo).expect_err("2 and 4 ranks");
+/// assert_eq!(error, PatternError::Redistribute(RedistributeError::Ranks { from: 2, to: 4 }));
+/// # Ok::<(), PatternError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedistributeError {

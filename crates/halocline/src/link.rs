@@ -42,6 +42,25 @@ use std::sync::{Arc, OnceLock};
 use take_once::TakeOnce;
 
 /// Whether a link sends or receives.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, Direction, Error, Halo, HaloExchange, RegularGrid};
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     // A halo at the low end alone: data go from rank 0 to rank 1.
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, Halo::per_axis([(1, 0)]))?;
+///     let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+///     let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
+///     let directions: Vec<Direction> = halo.links().map(|link| link.direction).collect();
+///     assert_eq!(directions, [[Direction::Send], [Direction::Receive]][comm.rank()]);
+///     Ok(())
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// This rank's owned cells go to the peer.

@@ -44,6 +44,24 @@ use std::task::Waker;
 use std::time::Duration;
 
 /// The kind of memory that a buffer lies in.
+///
+/// ```
+/// use halocline_comm::Communicator;
+/// use halocline_comm::memory_resource::{Buffer, HostMemory, MemoryError, MemoryKind, MemoryResource};
+///
+/// /// The bytes of a buffer, without a copy where the host can read it.
+/// fn bytes_of(buffer: &Buffer) -> Option<&[u8]> {
+///     match buffer.kind() {
+///         MemoryKind::Host | MemoryKind::Pinned => buffer.bytes(),
+///         MemoryKind::Device => None,
+///     }
+/// }
+///
+/// let memory = HostMemory::of(&Communicator::single());
+/// assert_eq!(memory.kind(), MemoryKind::Host);
+/// assert_eq!(bytes_of(&memory.allocate(8)?).map(<[u8]>::len), Some(8));
+/// # Ok::<(), MemoryError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryKind {
     /// Memory of the host.
@@ -161,6 +179,24 @@ pub struct MemoryStatistics {
 }
 
 /// Why memory was not allocated.
+///
+/// ```
+/// use halocline_comm::Communicator;
+/// use halocline_comm::memory_resource::{HostMemory, Limited, MemoryError, MemoryResource};
+/// use std::sync::Arc;
+///
+/// let memory = Limited::new(Arc::new(HostMemory::of(&Communicator::single())), 1000);
+/// let first = memory.allocate(800)?;
+/// let Err(error) = memory.allocate(300) else { panic!("800 of 1000 bytes are in use") };
+/// let MemoryError::Shortage { asked, in_use, limit, .. } = error else { panic!("{error}") };
+/// assert_eq!((asked, in_use, limit), (300, 800, 1000));
+///
+/// // After a shortage the same request succeeds once enough buffers are dropped.
+/// assert!(error.is_shortage());
+/// drop(first);
+/// memory.allocate(300)?;
+/// # Ok::<(), MemoryError>(())
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {

@@ -7,6 +7,31 @@ use crate::memory_resource::MemoryError;
 use halocline_device::DeviceError;
 
 /// Why a packet was not sent or not received.
+///
+/// ```
+/// use halocline_comm::Communicator;
+/// use halocline_comm::memory_resource::{HostMemory, Limited};
+/// use halocline_comm::packet::{Packet, PacketError};
+/// use halocline_comm::sparse::{SparseAlltoall, SparseError};
+/// use std::sync::Arc;
+///
+/// // Rank 1 has 100 bytes of memory for what it receives.
+/// let rank = |comm: Communicator| -> Result<(), SparseError> {
+///     let memory = Arc::new(Limited::new(Arc::new(HostMemory::of(&comm)), 100));
+///     let (sources, destinations): (&[usize], &[usize]) = if comm.rank() == 0 { (&[], &[1]) } else { (&[0], &[]) };
+///     let exchange = SparseAlltoall::new(&comm, sources, destinations, memory)?;
+///     if comm.rank() == 0 {
+///         exchange.insert(1, Packet::new(Vec::new(), Some(vec![0; 1 << 20].into())))?;
+///     }
+///     exchange.finish_and_wait()
+/// };
+/// let ended: Vec<_> = std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect()
+/// });
+/// let Err(SparseError::Packet(PacketError::Memory { from, bytes, .. })) = &ended[1] else { panic!("{ended:?}") };
+/// assert_eq!((*from, *bytes), (0, 1 << 20));
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {

@@ -6,6 +6,18 @@ use std::fmt;
 use std::time::Duration;
 
 /// The role of a rank in a sparse all-to-all.
+///
+/// ```
+/// use halocline_comm::Communicator;
+/// use halocline_comm::memory_resource::HostMemory;
+/// use halocline_comm::sparse::{Role, SparseAlltoall, SparseError};
+/// use std::sync::Arc;
+///
+/// let comm = Communicator::single();
+/// let memory = Arc::new(HostMemory::of(&comm));
+/// let Err(error) = SparseAlltoall::new(&comm, &[], &[0], memory) else { panic!("rank 0 names itself") };
+/// assert!(matches!(error, SparseError::Itself { rank: 0, role: Role::Destination }));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It sends to this rank.
@@ -34,6 +46,22 @@ impl fmt::Display for Role {
 }
 
 /// Why a sparse all-to-all has failed, or refuses a call.
+///
+/// ```
+/// use halocline_comm::Communicator;
+/// use halocline_comm::memory_resource::HostMemory;
+/// use halocline_comm::packet::Packet;
+/// use halocline_comm::sparse::{SparseAlltoall, SparseError};
+/// use std::sync::Arc;
+///
+/// let comm = Communicator::single();
+/// let exchange = SparseAlltoall::new(&comm, &[], &[], Arc::new(HostMemory::of(&comm)))?;
+/// let Err(error) = exchange.insert(3, Packet::default()) else { panic!("rank 3 is no destination") };
+/// let SparseError::NotNamed { peer, known, .. } = error else { panic!("{error}") };
+/// assert_eq!((peer, known), (3, vec![]));
+/// exchange.finish_and_wait()?;
+/// # Ok::<(), SparseError>(())
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SparseError {

@@ -6,6 +6,14 @@ use std::fmt;
 use std::ops::Range;
 
 /// An invalid layout, or a layout that does not fit its pattern.
+///
+/// ```
+/// use halocline_plan::{ElementType, Layout, LayoutError};
+///
+/// // Rows of 8 elements of 8 bytes, 32 bytes apart.
+/// let error = Layout::strided(ElementType::F64, &[4, 8], &[32, 8]).expect_err("the rows overlap");
+/// assert_eq!(error, LayoutError::Overlap { dim: 0, stride: 32, span: 64 });
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -173,6 +181,20 @@ fn remedy(extents: &[usize], needed: &[usize], named: Option<&[usize]>, guess: O
 }
 
 /// An array that, with the given origin, is smaller than the pattern needs.
+///
+/// ```
+/// use halocline_plan::{DomainShape, ElementType, Layout, LayoutError, TooSmall};
+///
+/// // 8 owned cells with a halo of 1 on both sides.
+/// let domain = DomainShape::Regular { first: vec![0], owned: vec![8], halo: vec![(1, 1)] };
+/// let layout = Layout::c_order(ElementType::F64, &[10])?.with_origin(&[4]);
+/// let Err(LayoutError::TooSmall(error)) = layout.cells_held(&domain) else { panic!("4 + 8 cells") };
+/// let TooSmall { axis, first, last, needed, needed_origin, .. } = *error;
+/// // The owned cells are at the indices 4 to 11. An array of 13 cells holds them and the halo behind them.
+/// assert_eq!((axis, first, last), (0, 4, 11));
+/// assert_eq!((needed, needed_origin), (vec![13], vec![4]));
+/// # Ok::<(), LayoutError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the array has ({}) cells along the pattern's axes (dimensions {dims:?}) and its first owned cell at ({}), so that the pattern \
@@ -202,6 +224,20 @@ pub struct TooSmall {
 }
 
 /// The content of each cell of a field.
+///
+/// ```
+/// use halocline_plan::copy::CellLayout;
+/// use halocline_plan::{CellContent, DomainShape, ElementType, Layout, LayoutError};
+///
+/// // Fields of two and three levels for each cell, as a bind compares those of two ranks.
+/// let domain = DomainShape::Regular { first: vec![0], owned: vec![8], halo: vec![(1, 1)] };
+/// let field = |levels| CellLayout::new(&Layout::c_order(ElementType::F64, &[10, levels])?, &domain);
+/// let Err(LayoutError::CellMismatch { ours, theirs }) = field(2)?.check_peer(&field(3)?) else { panic!("2 and 3") };
+/// let CellContent { element, count, extra } = *ours;
+/// assert_eq!((element.element, count, extra), (ElementType::F64, 2, vec![2]));
+/// assert_eq!(theirs.count, 3);
+/// # Ok::<(), LayoutError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellContent {
     /// Element type and name.

@@ -1,6 +1,14 @@
 //! Errors of grids, decompositions, halos and patterns.
 
 /// An invalid grid, decomposition, halo or set of transfers.
+///
+/// ```
+/// use halocline_plan::{PatternError, RegularGrid};
+///
+/// let Err(error) = RegularGrid::new([3, 3]).decompose(7) else { panic!("7 is prime, no axis has 7 cells") };
+/// let PatternError::NoFactors { domains, fitting, .. } = &error else { panic!("{error}") };
+/// assert_eq!((*domains, &fitting[..]), (7, &[6, 9][..]));
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {

@@ -1,6 +1,14 @@
 //! Errors of meshes, their parts and their partitions.
 
 /// An invalid mesh, or a partition that does not match it.
+///
+/// ```
+/// use halocline_plan::{Mesh, MeshError};
+///
+/// // Two triangles with vertices counted from 1.
+/// let error = Mesh::new(4, 3, vec![1, 2, 3, 2, 3, 4]).expect_err("vertex 4 of 4, counted from 0");
+/// assert_eq!(error, MeshError::Vertex { element: 1, position: 2, vertex: 4, vertices: 4 });
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {

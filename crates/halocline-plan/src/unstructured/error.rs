@@ -3,6 +3,16 @@
 use crate::wire::WireError;
 
 /// Invalid domains, on one rank or between ranks.
+///
+/// ```
+/// use halocline_plan::directory::Directory;
+/// use halocline_plan::{UnstructuredDomain, UnstructuredError};
+///
+/// // Domain 0 of the only rank lists cell 20 of its halo twice: as local cells 2 and 3.
+/// let domain = UnstructuredDomain::new(0, vec![10, 11], vec![20, 20]);
+/// let error = Directory::new(0, 1, &[domain]).expect_err("cell 20 twice");
+/// assert_eq!(error, UnstructuredError::HaloTwice { domain: 0, id: 20, first: 2, second: 3 });
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnstructuredError {

@@ -3,6 +3,7 @@
 mod bisection;
 mod check;
 mod directory_messages;
+mod layout_errors;
 mod mesh;
 mod mesh_halos;
 mod narrow;

@@ -123,6 +123,27 @@ pub enum Cause {
 }
 
 /// A violation that checked mode detects.
+///
+/// ```
+/// use halocline::{Array, BindOptions, Cause, Communicator, Decomposed, Error, Fault, HaloExchange, RegularGrid};
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///     let (old, new) = (Array::<f64>::zeros(&comm, &[6])?, Array::<f64>::zeros(&comm, &[6])?);
+///     let options = BindOptions::default().checked(true);
+///     let halo = HaloExchange::bind_alternatives(&comm, &[[(&pattern, &*old)], [(&pattern, &*new)]], &options)?;
+///     // Rank 0 exchanges the old time level, rank 1 the new one.
+///     let exchanged = halo.begin().set(comm.rank()).start()?.wait();
+///     let Err(Error::Failed(failure)) = exchanged else { panic!("the sets differ") };
+///     assert_eq!(failure.cause, Cause::Check(Fault::OtherSet));
+///     Ok(comm.barrier()?)
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -165,6 +186,25 @@ impl fmt::Display for Fault {
 }
 
 /// How fields that two ranks give to one exchange differ.
+///
+/// ```
+/// use halocline::{Array, Cause, Communicator, Decomposed, Difference, Error, PatternLinks, RegularGrid};
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///     let links = PatternLinks::new(&comm, &[&pattern])?;
+///     // Rank 0 gives a field of 2 levels for each cell, rank 1 one of 3.
+///     let t = Array::<f64>::zeros(&comm, &[6, 2 + comm.rank()])?;
+///     let Err(Error::Failed(failure)) = links.exchange(&[(&pattern, &t)])?.wait() else { panic!("2 and 3 levels") };
+///     assert_eq!(failure.cause, Cause::Fields(Difference::Extents { field: 0 }));
+///     Ok(comm.barrier()?)
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {

@@ -3,6 +3,25 @@
 use std::fmt;
 
 /// How the bytes of a link travel.
+///
+/// ```
+/// use halocline::{Array, BindOptions, Communicator, Decomposed, Error, HaloExchange, LinkChoice, LinkPath, RegularGrid};
+///
+/// let rank = |comm: Communicator| -> Result<(), Error> {
+///     let pattern = RegularGrid::new([8]).decompose(2)?.pattern(&comm, 1)?;
+///     let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
+///     let options = BindOptions::default().link(LinkChoice::Message);
+///     let halo = HaloExchange::bind_with(&comm, [(&pattern, &t)], &options)?;
+///     assert!(halo.links().all(|link| link.path == LinkPath::Message));
+///     assert_eq!(LinkPath::Message.to_string(), "message");
+///     Ok(())
+/// };
+/// std::thread::scope(|threads| {
+///     let ranks = Communicator::threads(2).into_iter().map(|comm| threads.spawn(move || rank(comm)));
+///     ranks.collect::<Vec<_>>().into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkPath {

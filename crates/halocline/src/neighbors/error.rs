@@ -7,6 +7,19 @@ use std::time::Duration;
 
 /// Why a round has failed, or a call is refused. A failure of a round is final for its [`NeighborExchange`](super::NeighborExchange):
 /// each later call returns it, and it reaches all ranks of the line.
+///
+/// ```
+/// use halocline::neighbors::{NeighborError, NeighborExchange, Side, Sides};
+/// use halocline::{Communicator, HostMemory, Packet};
+/// use std::sync::Arc;
+///
+/// let comm = Communicator::single();
+/// let line = NeighborExchange::line(&comm, Arc::new(HostMemory::of(&comm)))?;
+/// let packets = Sides { left: None, right: Some(Packet::default()) };
+/// let Err(error) = line.exchange(0, packets) else { panic!("a line of one rank") };
+/// assert!(matches!(error, NeighborError::NoNeighbor { rank: 0, size: 1, side: Side::Right }));
+/// # Ok::<(), NeighborError>(())
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum NeighborError {
