@@ -5,8 +5,8 @@
 use halocline::BindOptions;
 use halocline::device::sim::{Kernel, Options, Span, Timeline, Word, World, record};
 use halocline::device::{MemorySpace, Priority};
+use halocline_conformance::device_fixtures::{DeviceFixture, Kernels, devices};
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Kernels, Yard, devices};
 use std::sync::{Mutex, PoisonError};
 
 /// Handles of simulated streams count from here.
@@ -24,17 +24,17 @@ fn play(seed: u64) -> (Timeline, [String; 2]) {
     let run = record(seed, &Options { devices: 1, ..options() }, |world: &World| {
         run_ranks(world, 2, |comm| {
             let device = &devices(world, 1)?[0];
-            let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+            let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+            let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
             let stream = device.stream(Priority::Normal)?;
             let name = format!("stream {} of device 0", stream.raw().0 - STREAMS);
             streams.lock().unwrap_or_else(PoisonError::into_inner)[comm.rank()] = name;
             for step in 1..=2 {
-                yard.produce(world, &[0], &stream, step)?;
+                fixture.produce(world, &[0], &stream, step)?;
                 let pending = halo.schedule_exchange(&[&stream])?;
-                world.read_owned(&yard.pieces[0][0], &stream)?;
+                world.read_owned(&fixture.pieces[0][0], &stream)?;
                 pending.schedule_wait(&stream)?;
-                yard.consume(world, &[0], &stream, step)?;
+                fixture.consume(world, &[0], &stream, step)?;
                 world.launch(&stream, Kernel::new("-"))?;
             }
             Ok(stream.synchronise()?)

@@ -4,10 +4,10 @@
 //! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`).
 
 use halocline::{BindOptions, Communicator, Cut, HaloExchange, Stream, TestOptions};
+use halocline_conformance::device_fixtures::DeviceFixture;
 use halocline_conformance::gpus::meter::{Meter, Method};
 use halocline_conformance::gpus::rows::cube;
 use halocline_conformance::gpus::{Gpu, skipped};
-use halocline_conformance::yard::Yard;
 use halocline_conformance::{Outcome, Trouble};
 use std::process::ExitCode;
 
@@ -57,7 +57,7 @@ fn all(comm: &Communicator) -> Outcome {
     ));
     say(format!("{:<56} {:>9} {:>7}  host", "case", "us", "empties"));
     for (cells, width, fields) in SIZES {
-        let yard = yard(&meter, (cells, width, fields))?;
+        let fixture = fixture(&meter, (cells, width, fields))?;
         let modes = [(false, false), (true, false), (false, true), (true, true)];
         for (number, (inline, stream_waits)) in (0..).zip(modes) {
             // On one GPU, too, where ranks that share it would have streams wait: few blocks of two ranks find room beside each other.
@@ -67,12 +67,12 @@ fn all(comm: &Communicator) -> Outcome {
                 .inline(inline)
                 .stream_waits(stream_waits)
                 .for_tests(TestOptions { alone, cut, ..TestOptions::default() });
-            let halo = bind(&meter, &yard, &options)?;
+            let halo = bind(&meter, &fixture, &options)?;
             if number == 0 && (width, fields) == (1, 1) {
                 say(halo.explain());
             }
             let method = Method::exchange(halo);
-            meter.check(&yard, &method, number)?;
+            meter.check(&fixture, &method, number)?;
             let (steady, [first, later]) = (meter.steady(&method)?, meter.host(&method)?);
             let how = [", inline", ""][usize::from(!inline)];
             let waits = [", waits of streams", ""][usize::from(!stream_waits)];
@@ -84,20 +84,20 @@ fn all(comm: &Communicator) -> Outcome {
     SIZES.into_iter().try_for_each(|size| overlap(&meter, size, say))
 }
 
-fn yard(meter: &Meter<'_>, (cells, width, fields): Size) -> Result<Yard, Trouble> {
+fn fixture(meter: &Meter<'_>, (cells, width, fields): Size) -> Result<DeviceFixture, Trouble> {
     cube(meter.comm, meter.gpu.device(), (cells, width), fields)
 }
 
-fn bind(meter: &Meter<'_>, yard: &Yard, options: &BindOptions) -> Result<HaloExchange, Trouble> {
-    let fields: Vec<usize> = (0..yard.pieces.len()).collect();
-    Ok(yard.bind(meter.comm, &[&fields[..]], options)?)
+fn bind(meter: &Meter<'_>, fixture: &DeviceFixture, options: &BindOptions) -> Result<HaloExchange, Trouble> {
+    let fields: Vec<usize> = (0..fixture.pieces.len()).collect();
+    Ok(fixture.bind(meter.comm, &[&fields[..]], options)?)
 }
 
 /// An exchange beside interior kernels of many short blocks, one bound by arithmetic and one by memory, of about 2.5 times its time.
 fn overlap(meter: &Meter<'_>, size: Size, say: impl Fn(String)) -> Outcome {
     let Meter { comm, gpu, .. } = meter;
-    let yard = yard(meter, size)?;
-    let exchange = meter.steady(&Method::exchange(bind(meter, &yard, &BindOptions::default())?))?;
+    let fixture = fixture(meter, size)?;
+    let exchange = meter.steady(&Method::exchange(bind(meter, &fixture, &BindOptions::default())?))?;
     let wanted = exchange * 2.5;
     let bytes = 1 << 30;
     let (x, y) = (gpu.device().allocate(bytes)?, gpu.device().allocate(bytes)?);
@@ -115,7 +115,7 @@ fn overlap(meter: &Meter<'_>, size: Size, say: impl Fn(String)) -> Outcome {
             }?)
         };
         let alone = meter.steady(&Method::other(interior))?;
-        let halo = bind(meter, &yard, &BindOptions::default())?;
+        let halo = bind(meter, &fixture, &BindOptions::default())?;
         let both = meter.steady(&Method::exchange(halo).beside(interior))?;
         let (cells, width, fields) = size;
         say(format!(

@@ -1,6 +1,6 @@
 //! Measures a bind of device fields between two processes beside the mapping calls that it needs, made by hand.
 
-use crate::yard::{Rig, Yard};
+use crate::device_fixtures::{DeviceFixture, Rig};
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::{Memory, Priority};
 use halocline::{BindOptions, Communicator, Device, HaloExchange, LinkPath};
@@ -32,9 +32,9 @@ pub fn rank<R: Rig>(comm: &Communicator, device: &Device, edge: usize, repeats: 
     let provider = device.driver().provider()?.ok_or_else(|| Trouble::new("memory that others can map"))?;
     let costs = Costs { comm, device, provider, mappings: Mappings::of(comm), edge };
     // Modules are loaded, and devices given access to each other, only once.
-    let yard = costs.yard(1)?;
-    let (first, bound) = costs.timed(|| costs.bind(&yard))?;
-    drop((bound, yard));
+    let fixture = costs.fixture(1)?;
+    let (first, bound) = costs.timed(|| costs.bind(&fixture))?;
+    drop((bound, fixture));
     costs.say(&format!("the first bind of the processes, with all that is loaded for it: {first:.0} us"));
     costs.say(
         "fields | opens | raw opens us | bind cold us | bar (1.5 x raw + 5 ms) us |        | opens | bind warm us",
@@ -91,32 +91,32 @@ impl Costs<'_> {
         Ok((times.fold(own, f64::max), made))
     }
 
-    fn yard(&self, fields: u64) -> Result<Yard, Trouble> {
-        Yard::new(self.comm, &[2 * self.edge, self.edge, self.edge], (1, 1, fields), |_| self.device)
+    fn fixture(&self, fields: u64) -> Result<DeviceFixture, Trouble> {
+        DeviceFixture::new(self.comm, &[2 * self.edge, self.edge, self.edge], (1, 1, fields), |_| self.device)
     }
 
-    fn bind(&self, yard: &Yard) -> Result<HaloExchange, Trouble> {
-        let fields: Vec<usize> = (0..yard.pieces.len()).collect();
-        Ok(yard.bind(self.comm, &[&fields], &BindOptions::default())?)
+    fn bind(&self, fixture: &DeviceFixture) -> Result<HaloExchange, Trouble> {
+        let fields: Vec<usize> = (0..fixture.pieces.len()).collect();
+        Ok(fixture.bind(self.comm, &[&fields], &BindOptions::default())?)
     }
 
     /// A cold bind and a warm one, then the opens of the cold one by hand.
     fn row<R: Rig>(&self, fields: u64) -> Result<Row, Trouble> {
-        let (rig, yard) = (R::get()?, self.yard(fields)?);
-        let all: Vec<usize> = (0..yard.pieces.len()).collect();
+        let (rig, fixture) = (R::get()?, self.fixture(fields)?);
+        let all: Vec<usize> = (0..fixture.pieces.len()).collect();
         let stream = self.device.stream(Priority::Normal)?;
         let (mut times, mut opens) = ([0.0; 3], [0; 2]);
         for at in 0..2 {
             let before = self.mappings.stats();
-            let (time, halo) = self.timed(|| self.bind(&yard))?;
+            let (time, halo) = self.timed(|| self.bind(&fixture))?;
             (times[1 + at], opens[at]) = (time, self.mappings.stats().opens - before.opens);
             let is_direct =
                 halo.links().all(|link| matches!(link.path, LinkPath::Push | LinkPath::Pull | LinkPath::Ll));
             ensure!(is_direct, "not all memory is mapped:\n{}", halo.explain());
             let step = 1 + at as u64;
-            yard.produce(rig, &all, &stream, step)?;
+            fixture.produce(rig, &all, &stream, step)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-            yard.consume(rig, &all, &stream, step)?;
+            fixture.consume(rig, &all, &stream, step)?;
             stream.synchronise()?;
             halo.wait()?;
             rig.check()?;
@@ -124,8 +124,8 @@ impl Costs<'_> {
         }
         ensure!(opens[0] >= fields, "{} opens of {fields} fields and words", opens[0]);
         ensure!(opens[1] + fields <= opens[0], "fields are opened again: {opens:?}");
-        let bytes = yard.pieces[0][0].array().len() * size_of::<u64>();
-        drop(yard);
+        let bytes = fixture.pieces[0][0].array().len() * size_of::<u64>();
+        drop(fixture);
         // Of words the library allocates little.
         let lengths = (0..opens[0]).map(|at| if at < fields { bytes } else { 4096 });
         let memories = lengths.map(|bytes| self.device.allocate(bytes)).collect::<Result<Vec<_>, _>>()?;

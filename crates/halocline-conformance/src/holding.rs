@@ -7,8 +7,8 @@
 //! - Streams share as many hardware queues as CUDA gives a process.
 //! - A read of a device flag may return nothing ([`silence`]).
 
+use crate::device_fixtures::{self, Kernels, Piece, Rig};
 use crate::ring::DeviceMemory;
-use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::sim::{Live, Options};
 use halocline::device::{
@@ -379,7 +379,7 @@ impl Rig for Held {
                 ..Options::default()
             };
             let live = World::live(seed, &options).ok()?;
-            let inner = yard::devices(live.world(), 2).ok()?;
+            let inner = device_fixtures::devices(live.world(), 2).ok()?;
             let shared = Arc::new(Shared::default());
             *shared.streams() = inner.iter().map(|device| (device.clone(), BTreeSet::from([0]))).collect();
             let device = |inner: Device| {

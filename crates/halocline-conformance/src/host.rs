@@ -2,7 +2,7 @@
 //!
 //! It loads the library named in its arguments, so this crate builds without MPI.
 
-use crate::scene::{Grid, by};
+use crate::fixtures::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail, run_all};
 use halocline::{Array, CommError, Communicator, Error, HaloExchange, LinkChoice, LinkPath};
 use halocline_comm::mpi::MpiError;

@@ -8,6 +8,8 @@
 pub mod bind_costs;
 pub mod by_hand;
 mod cases;
+pub mod device_fixtures;
+pub mod fixtures;
 pub mod form;
 pub mod gpus;
 pub mod holding;
@@ -19,21 +21,19 @@ pub mod numbers;
 pub mod payloads;
 pub mod processes;
 pub mod programs;
+pub mod random_kills;
 pub mod raw_mpi;
 pub mod ring;
 mod run;
-pub mod scene;
 pub mod seen;
 pub mod simulated;
 pub mod stage;
 pub mod steady;
-pub mod storm;
 pub mod subject;
 pub mod tampered;
 pub mod trouble;
 pub mod victim;
 pub mod watchdog;
-pub mod yard;
 
 pub use run::{run_all, run_cases, run_fields_on_devices, says_times};
 pub use trouble::Trouble;
@@ -72,6 +72,6 @@ pub fn cases_of_fields() -> Vec<Case> {
 }
 
 /// The cases of what fields in memory of devices alone have, on those of a rig.
-pub fn device_cases<R: yard::Rig>() -> Vec<Case> {
+pub fn device_cases<R: device_fixtures::Rig>() -> Vec<Case> {
     cases::on_devices::<R>()
 }

@@ -14,11 +14,12 @@
 //! | `gpus ...` | the suite on GPUs |
 
 use halocline::Communicator;
+use halocline_conformance::device_fixtures::Rig;
 use halocline_conformance::simulated::Simulation;
 use halocline_conformance::watchdog::LIMIT;
-use halocline_conformance::yard::Rig;
 use halocline_conformance::{
-    Outcome, bind_costs, gpus, host, large, run_all, run_fields_on_devices, seen, steady, storm, victim,
+    Outcome, bind_costs, gpus, host, large, random_kills, run_all, run_fields_on_devices, seen, steady,
+    victim,
 };
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         ["host", scenario, library] => host::main(scenario, library),
         ["victim", scenario, seed] => victim::main(scenario, seed),
         ["storm", transport @ ("shm" | "mpi"), what @ ("halos" | "packets"), kills, ref seed @ ..] => {
-            storm::main(transport, what, kills, seed.first().copied())
+            random_kills::main(transport, what, kills, seed.first().copied())
         }
         ["gpus", ref rest @ ..] => gpus::program::main(rest),
         ["large"] => ended(Communicator::init().map_err(Into::into).and_then(|comm| large::rank(&comm))),

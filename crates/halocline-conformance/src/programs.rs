@@ -1,8 +1,8 @@
 //! Random programs of scheduled exchanges. A seed determines patterns, ranks, devices, streams and the order of calls.
 
+use crate::device_fixtures::{DeviceFixture, Kernels};
+use crate::fixtures::choices;
 use crate::numbers::Numbers;
-use crate::scene::choices;
-use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
 use halocline::{
@@ -119,13 +119,12 @@ impl Streams {
 impl Program {
     /// Steps of all objects in turn, with whatever is allowed between, on one device or more. Collective.
     pub fn run(&self, on: &impl Kernels, all: &[Device], comm: &Communicator) -> Outcome {
-        let scene = self;
         let mut common = Numbers::new(self.seed ^ 0xc0);
         let mut own = Numbers::new(self.seed ^ (comm.rank() as u64 + 1) << 32);
         let all = &all[..self.devices.min(all.len())];
-        let places: Vec<usize> = (0..scene.domains).map(|_| own.below(all.len())).collect();
-        let shape = (scene.domains, scene.width, 2);
-        let yard = Yard::new(comm, &scene.extents, shape, |domain| &all[places[domain]])?;
+        let places: Vec<usize> = (0..self.domains).map(|_| own.below(all.len())).collect();
+        let shape = (self.domains, self.width, 2);
+        let fixture = DeviceFixture::new(comm, &self.extents, shape, |domain| &all[places[domain]])?;
         let mut streams = Streams { streams: Vec::new(), events: Vec::new(), touched: Vec::new() };
         for _ in 0..1 + own.below(3) {
             let device = &all[places[own.below(places.len())]];
@@ -133,16 +132,16 @@ impl Program {
             streams.events.push(device.events());
         }
         // Ranks that share no memory have messages alone.
-        let link = match scene.link {
-            LinkChoice::Mailbox if comm.transport() == "thread" && scene.seed % 2 == 1 => {
+        let link = match self.link {
+            LinkChoice::Mailbox if comm.transport() == "thread" && self.seed % 2 == 1 => {
                 LinkChoice::DeviceMailbox
             }
             link if choices(comm).contains(&link) => link,
             _ => LinkChoice::Message,
         };
-        let (inline, ll) = (scene.inline, scene.ll);
-        let alone = scene.crowds && !(self.seed + comm.rank() as u64).is_multiple_of(3);
-        let (chunk, deadline) = (Some(scene.chunk), scene.deadline);
+        let (inline, ll) = (self.inline, self.ll);
+        let alone = self.crowds && !(self.seed + comm.rank() as u64).is_multiple_of(3);
+        let (chunk, deadline) = (Some(self.chunk), self.deadline);
         let options = BindOptions::default()
             .link(link)
             .inline(inline)
@@ -150,24 +149,24 @@ impl Program {
             .ll(ll)
             .for_tests(TestOptions { chunk, alone, ..TestOptions::default() });
         let mut objects: Vec<HaloExchange> = Vec::new();
-        for sets in &scene.objects {
+        for sets in &self.objects {
             let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();
-            objects.push(yard.bind(comm, &sets, &options)?);
+            objects.push(fixture.bind(comm, &sets, &options)?);
         }
         // Narrowed to all of the halo, so that whatever exchanges them fills as much.
         let mut narrowed: Vec<HaloExchange> = Vec::new();
         if self.narrows {
             for halo in &objects {
-                narrowed.push(halo.narrowed(&Halo::uniform(scene.width))?);
+                narrowed.push(halo.narrowed(&Halo::uniform(self.width))?);
             }
         }
-        for step in 1..=scene.steps {
-            for (at, (halo, sets)) in objects.iter().zip(&scene.objects).enumerate() {
+        for step in 1..=self.steps {
+            for (at, (halo, sets)) in objects.iter().zip(&self.objects).enumerate() {
                 let set = common.below(sets.len());
                 let narrow = narrowed.get(at).filter(|_| common.one_in(2));
                 exchange(
                     on,
-                    (comm, &yard, narrow.unwrap_or(halo)),
+                    (comm, &fixture, narrow.unwrap_or(halo)),
                     (set, &sets[set]),
                     step,
                     &mut streams,
@@ -186,7 +185,7 @@ impl Program {
 
 fn exchange(
     on: &impl Kernels,
-    (comm, yard, halo): (&Communicator, &Yard, &HaloExchange),
+    (comm, fixture, halo): (&Communicator, &DeviceFixture, &HaloExchange),
     (set, fields): (usize, &[usize]),
     step: u64,
     streams: &mut Streams,
@@ -195,7 +194,7 @@ fn exchange(
     // Producers: one stream, or two that share the fields' domains.
     let first = streams.next(own)?;
     let second = if own.one_in(3) { streams.next(own)? } else { first };
-    for (at, piece) in yard.pieces(fields).enumerate() {
+    for (at, piece) in fixture.pieces(fields).enumerate() {
         on.produce(piece, &streams.streams[if at % 2 == 0 { first } else { second }], step)?;
     }
     let given = [&streams.streams[first], &streams.streams[second]];
@@ -217,7 +216,7 @@ fn exchange(
     streams.touch(second);
     if first == second && own.one_in(2) {
         // Beside the exchange, unless that runs on this very stream.
-        yard.pieces(fields).try_for_each(|piece| on.read_owned(piece, &streams.streams[first]))?;
+        fixture.pieces(fields).try_for_each(|piece| on.read_owned(piece, &streams.streams[first]))?;
     }
     let last = own.below(streams.streams.len());
     // It reads what those have written, besides the halo.
@@ -253,7 +252,7 @@ fn exchange(
             pendings.into_iter().for_each(std::mem::forget);
         }
     }
-    yard.consume(on, fields, &streams.streams[last], step)?;
+    fixture.consume(on, fields, &streams.streams[last], step)?;
     streams.touch(last);
     Ok(())
 }

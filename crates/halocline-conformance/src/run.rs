@@ -1,8 +1,8 @@
 //! Runs cases on the ranks of a communicator.
 
+use crate::device_fixtures::Rig;
 use crate::stage::Stage;
 use crate::watchdog::{LIMIT, Watchdog};
-use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble};
 use halocline::{Communicator, Device, Reduce};
 use halocline_device::Variable;

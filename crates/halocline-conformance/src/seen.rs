@@ -1,7 +1,7 @@
 //! Ranks as processes that see different devices (`CUDA_VISIBLE_DEVICES`): which peers' devices each recognises, and which paths it takes.
 
 use crate::cases::device_of;
-use crate::yard::{Rig, Yard};
+use crate::device_fixtures::{DeviceFixture, Rig};
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::Connection;
 use halocline::device::Priority;
@@ -31,16 +31,16 @@ pub fn rank<R: Rig>() -> Outcome {
         let how = connection.map_or_else(|| "not seen here".to_owned(), |how| format!("{how:?}"));
         println!("rank {rank}: rank {peer} has {theirs}, {how}");
     }
-    let yard = Yard::new(&comm, &[12 * comm.size(), 10, 9], (1, 1, 2), |_| device)?;
+    let fixture = DeviceFixture::new(&comm, &[12 * comm.size(), 10, 9], (1, 1, 2), |_| device)?;
     let stream = device.stream(Priority::Normal)?;
     // Pull reads memory of a GPU that may not be visible to this process.
     let links = [LinkChoice::Auto, LinkChoice::Auto, LinkChoice::Pull];
     for (inline, link) in [false, true, false].into_iter().zip(links) {
-        let halo = yard.bind(&comm, &[&[0, 1]], &BindOptions::default().inline(inline).link(link))?;
+        let halo = fixture.bind(&comm, &[&[0, 1]], &BindOptions::default().inline(inline).link(link))?;
         for step in 1..=50 {
-            yard.produce(rig, &[0, 1], &stream, step)?;
+            fixture.produce(rig, &[0, 1], &stream, step)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-            yard.consume(rig, &[0, 1], &stream, step)?;
+            fixture.consume(rig, &[0, 1], &stream, step)?;
         }
         stream.synchronise()?;
         halo.wait()?;

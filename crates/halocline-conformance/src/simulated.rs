@@ -1,9 +1,9 @@
 //! Ranks under the scheduler of a simulated world. Rank code, progress threads and streams take turns, one at a time, so a seed
 //! replays exactly.
 
+use crate::device_fixtures::{self, Kernels, Piece, Rig};
 use crate::ring::DeviceMemory;
 use crate::subject::forget_streams;
-use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::{Communicator, Device, DeviceError, Stream};
 use halocline_comm::mappings::{Kind, Refusal};
@@ -127,7 +127,7 @@ impl Rig for Simulation {
             Options { devices: 2, depth: 1024, ordered_threads: true, exports: true, ..Options::default() };
         let make = || {
             let live = World::live(std::process::id().into(), &options).ok()?;
-            let devices = yard::devices(live.world(), 2).ok()?;
+            let devices = device_fixtures::devices(live.world(), 2).ok()?;
             Some(Self { live, devices })
         };
         THIS.get_or_init(make).as_ref().ok_or_else(|| Trouble::new("no thread for the simulated devices"))

@@ -1,7 +1,7 @@
 //! The ranks that run a case, and the memory in which its fields lie.
 
 use crate::Trouble;
-use crate::scene;
+use crate::fixtures;
 use crate::subject::{Home, foreign, stream_of};
 use halocline::{
     Array, Communicator, Device, DeviceArray, Element, Error, Field, Layout, LinkChoice, Stream,
@@ -63,7 +63,7 @@ impl<'a> Stage<'a> {
 
     /// All link choices; those that these ranks cannot take for such fields are replaced by others.
     pub fn choices(&self) -> [LinkChoice; 5] {
-        let known = scene::choices(self);
+        let known = fixtures::choices(self);
         match self.device {
             None => known,
             // The topics `devices` and `scheduled` cover pull. Processes cannot always access each other's devices.

@@ -3,7 +3,7 @@
 //!
 //! Covers the paths that reach the peer's memory. Messages make system calls or allocations by their nature.
 
-use crate::scene::{Grid, by};
+use crate::fixtures::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail};
 use halocline::{
     Array, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern, PatternLinks, Pending, ReduceOp,

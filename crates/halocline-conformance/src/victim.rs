@@ -1,10 +1,10 @@
-//! The ranks of [`crate::storm`] and `tests/it/faults.rs`: one is killed or stopped from outside; the others must end by
+//! The ranks of [`crate::random_kills`] and `tests/it/faults.rs`: one is killed or stopped from outside; the others must end by
 //! themselves and name it.
 
 mod packets;
 
+use crate::fixtures::{Cloud, DomainForm, Fixture, Grid, by, choices, pattern_of};
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, DomainForm, Grid, Scene, by, choices, pattern_of};
 use crate::trouble::Trouble;
 use crate::{ensure, fail};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
@@ -193,18 +193,18 @@ impl Play {
     }
 
     /// A bound object on a ring with a random path, after a few steps of all ranks.
-    fn begun(&self) -> Result<(Scene, HaloExchange), Trouble> {
+    fn begun(&self) -> Result<(Fixture, HaloExchange), Trouble> {
         let mut numbers = Numbers::new(self.seed ^ 1);
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 40], &[true, true], 1)?;
-        let mut scene = Scene::simple(&crate::stage::Stage::on_host(&self.comm), &grid)?;
-        let halo = scene.bind(&self.comm, &by(choices(&self.comm)[numbers.below(5)]))?;
-        scene.steps(&halo, numbers.below(6))?;
-        Ok((scene, halo))
+        let mut fixture = Fixture::simple(&crate::stage::Stage::on_host(&self.comm), &grid)?;
+        let halo = fixture.bind(&self.comm, &by(choices(&self.comm)[numbers.below(5)]))?;
+        fixture.steps(&halo, numbers.below(6))?;
+        Ok((fixture, halo))
     }
 
     /// The victim dies between two exchanges.
     fn between(&self) -> Result<Result<(), Error>, Trouble> {
-        let (_scene, halo) = self.begun()?;
+        let (_fixture, halo) = self.begun()?;
         if let Err(error) = self.together() {
             return Ok(Err(error));
         }
@@ -225,8 +225,8 @@ impl Play {
     }
 
     fn begin_and(&self, dies: impl FnOnce()) -> Result<Result<(), Error>, Trouble> {
-        let (mut scene, halo) = self.begun()?;
-        scene.next();
+        let (mut fixture, halo) = self.begun()?;
+        fixture.next();
         if let Err(error) = self.together() {
             return Ok(Err(error));
         }
@@ -272,7 +272,7 @@ impl Play {
 
     /// Endless exchanges; the victim dies anywhere.
     fn free(&self) -> Result<Result<(), Error>, Trouble> {
-        let (_scene, halo) = self.begun()?;
+        let (_fixture, halo) = self.begun()?;
         Ok(self.together().and_then(|()| {
             self.say_here();
             self.forever(&halo)

@@ -1,9 +1,9 @@
 //! Several sets of fields bound together; each exchange names one.
 
 use super::fixture::{Line, in_flight, still_works};
+use crate::fixtures::{Fixture, Grid, by, ring_neighbours};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Grid, Scene, by, ring_neighbours};
 use crate::stage::{Cells, Stage};
 use crate::subject::Subject;
 use crate::{Case, Outcome, Trouble, ensure, fail};
@@ -24,16 +24,16 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "alternatives::narrowing_that_is_refused", run: narrowing_refused },
 ];
 
-/// Binds scenes as alternatives. Collective.
-fn bind(comm: &Stage<'_>, scenes: &[Scene], link: LinkChoice) -> Result<HaloExchange, Error> {
-    let fields: Vec<_> = scenes.iter().map(Scene::fields).collect();
+/// Binds fixtures as alternatives. Collective.
+fn bind(comm: &Stage<'_>, fixtures: &[Fixture], link: LinkChoice) -> Result<HaloExchange, Error> {
+    let fields: Vec<_> = fixtures.iter().map(Fixture::fields).collect();
     let sets: Vec<&[(&Pattern, &Field)]> = fields.iter().map(Vec::as_slice).collect();
     HaloExchange::bind_alternatives(comm, &sets, &by(link))
 }
 
 /// One step of one of the sets.
-fn step(scene: &mut Scene, halo: &HaloExchange, set: usize) -> Outcome {
-    scene.step_of(halo, set).map_err(|trouble| Trouble::new(format!("set {set}: {trouble}")))
+fn step(fixture: &mut Fixture, halo: &HaloExchange, set: usize) -> Outcome {
+    fixture.step_of(halo, set).map_err(|trouble| Trouble::new(format!("set {set}: {trouble}")))
 }
 
 fn swap(comm: &Stage<'_>) -> Outcome {
@@ -41,16 +41,16 @@ fn swap(comm: &Stage<'_>) -> Outcome {
     for link in comm.paths() {
         let pattern = grid.pattern(comm)?;
         let kind = Kind::plain(ElementType::F64);
-        let mut scenes = Vec::new();
+        let mut fixtures = Vec::new();
         for number in 0..3 {
             let subjects =
                 grid.subjects(comm, &pattern, number, (&kind, comm.home()), |_| Form::default())?;
-            scenes.push(Scene::of(pattern.clone(), subjects));
+            fixtures.push(Fixture::of(pattern.clone(), subjects));
         }
-        let halo = bind(comm, &scenes, link)?;
+        let halo = bind(comm, &fixtures, link)?;
         ensure!(halo.sets() == 3, "{} sets of 3", halo.sets());
         for turn in 0..30 {
-            step(&mut scenes[turn % 3], &halo, turn % 3)?;
+            step(&mut fixtures[turn % 3], &halo, turn % 3)?;
         }
     }
     Ok(())
@@ -65,24 +65,24 @@ fn other_fields(comm: &Stage<'_>) -> Outcome {
         Grid::new(ranks, &[5, 2 * ranks, 3], &[false, true, false], 1)?,
     ];
     for (round, link) in comm.paths().into_iter().enumerate() {
-        let mut scenes = vec![Scene::default()];
+        let mut fixtures = vec![Fixture::default()];
         for (at, grid) in grids.iter().enumerate() {
-            let mut scene = Scene::default();
+            let mut fixture = Fixture::default();
             let pattern = grid.pattern(comm)?;
             for number in 0..=at as u64 {
                 let kind = Kind { element: ElementType::F32, extra: vec![at + 1] };
                 let home =
                     if round % 2 == 1 && link == LinkChoice::Message { comm.foreign() } else { comm.home() };
                 let form = |domain: u64| forms[(domain as usize + at + round) % forms.len()].clone();
-                scene.add(&pattern, grid.subjects(comm, &pattern, number, (&kind, home), form)?);
+                fixture.add(&pattern, grid.subjects(comm, &pattern, number, (&kind, home), form)?);
             }
-            scenes.push(scene);
+            fixtures.push(fixture);
         }
-        let halo = bind(comm, &scenes, link)?;
+        let halo = bind(comm, &fixtures, link)?;
         let mut numbers = Numbers::new(round as u64);
         for _ in 0..25 {
-            let set = numbers.below(scenes.len());
-            step(&mut scenes[set], &halo, set)?;
+            let set = numbers.below(fixtures.len());
+            step(&mut fixtures[set], &halo, set)?;
         }
     }
     Ok(())
@@ -91,13 +91,13 @@ fn other_fields(comm: &Stage<'_>) -> Outcome {
 fn untouched(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 4], &[true, true], 1)?;
     for link in comm.paths() {
-        let mut scenes = vec![Scene::simple(comm, &grid)?, Scene::simple(comm, &grid)?];
-        let halo = bind(comm, &scenes, link)?;
+        let mut fixtures = vec![Fixture::simple(comm, &grid)?, Fixture::simple(comm, &grid)?];
+        let halo = bind(comm, &fixtures, link)?;
         for turn in 0..6 {
-            scenes.iter_mut().for_each(Scene::next);
+            fixtures.iter_mut().for_each(Fixture::next);
             halo.begin().set(turn % 2).start()?.wait()?;
-            scenes[turn % 2].check()?;
-            scenes[1 - turn % 2].subjects().try_for_each(Subject::check_untouched)?;
+            fixtures[turn % 2].check()?;
+            fixtures[1 - turn % 2].subjects().try_for_each(Subject::check_untouched)?;
         }
     }
     Ok(())

@@ -2,14 +2,14 @@
 
 use super::scheduled::{device_of, is_carried, paths};
 use crate::by_hand;
+use crate::device_fixtures::Rig;
+use crate::fixtures::{Cloud, DomainForm, Fixture, Grid, by, pattern_of, ring, ring_neighbours, subjects_of};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
 use crate::programs::Program;
-use crate::scene::{Cloud, DomainForm, Grid, Scene, by, pattern_of, ring, ring_neighbours, subjects_of};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::watchdog::note;
-use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
@@ -29,29 +29,29 @@ pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     ]
 }
 
-fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<HaloExchange, Trouble> {
-    bind_with(comm, scene, by(link))
+fn bind(comm: &Stage<'_>, fixture: &Fixture, link: LinkChoice) -> Result<HaloExchange, Trouble> {
+    bind_with(comm, fixture, by(link))
 }
 
-fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<HaloExchange, Trouble> {
+fn bind_with(comm: &Stage<'_>, fixture: &Fixture, options: BindOptions) -> Result<HaloExchange, Trouble> {
     let in_chunks = TestOptions { chunk: Some(4096), ..TestOptions::default() };
-    Ok(scene.bind(comm, &options.for_tests(in_chunks))?)
+    Ok(fixture.bind(comm, &options.for_tests(in_chunks))?)
 }
 
 /// Steps that wait on the host and steps in the order of a stream, in turn.
-fn steps<R: Rig>(rig: &R, comm: &Stage<'_>, scene: &mut Scene, halo: &HaloExchange) -> Outcome {
-    scene.steps(halo, 2)?;
+fn steps<R: Rig>(rig: &R, comm: &Stage<'_>, fixture: &mut Fixture, halo: &HaloExchange) -> Outcome {
+    fixture.steps(halo, 2)?;
     if !is_carried(comm, halo) {
         return Ok(());
     }
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     for _ in 0..2 {
-        scene.next();
+        fixture.next();
         rig.delay(&stream)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
         rig.delay(&stream)?;
         stream.synchronise()?;
-        scene.check()?;
+        fixture.check()?;
         // No rank overwrites cells that its peer may still read.
         comm.barrier()?;
     }
@@ -63,15 +63,15 @@ fn element_sizes<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let home = Home::Device(device_of(rig, comm.rank()));
     let grid = Grid::new(comm.size(), &[2 * comm.size() + 1, 5], &[true, false], 2)?;
     let pattern = grid.pattern(comm)?;
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     for size in (1..=16).chain([24, 37, 100, 256]) {
         let kind = Kind::with_extra(ElementType::Opaque(size), &[1 + usize::from(size) % 3]);
         let form = |domain: u64| Form::all()[(domain as usize + usize::from(size)) % 6].clone();
-        scene.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
+        fixture.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
     }
     for link in paths(comm) {
-        let halo = bind(comm, &scene, link)?;
-        steps(rig, comm, &mut scene, &halo)?;
+        let halo = bind(comm, &fixture, link)?;
+        steps(rig, comm, &mut fixture, &halo)?;
     }
     Ok(())
 }
@@ -102,11 +102,11 @@ fn kind(numbers: &mut Numbers) -> Kind {
     Kind { element, extra }
 }
 
-/// A group of fields of one pattern, which lie where `home` says: in each scene. Their domains have layouts of so many forms.
+/// A group of fields of one pattern, which lie where `home` says: in each fixture. Their domains have layouts of so many forms.
 pub(super) fn group<const N: usize>(
     comm: &Stage<'_>,
     (numbers, forms): (&mut Numbers, usize),
-    scenes: &mut [Scene; N],
+    fixtures: &mut [Fixture; N],
     home: impl Fn(&mut Numbers) -> [Home; N],
 ) -> Outcome {
     let ranks = comm.size();
@@ -130,8 +130,8 @@ pub(super) fn group<const N: usize>(
         let pattern = pattern_of(comm, &pieces)?;
         for (number, (kind, home, forms)) in (0..).zip(&fields) {
             let form = |domain| form_of(forms, domain);
-            for (scene, home) in scenes.iter_mut().zip(home) {
-                scene.add(&pattern, subjects_of(comm, &pieces, number, (kind, *home), form)?);
+            for (fixture, home) in fixtures.iter_mut().zip(home) {
+                fixture.add(&pattern, subjects_of(comm, &pieces, number, (kind, *home), form)?);
             }
         }
         return Ok(());
@@ -147,8 +147,8 @@ pub(super) fn group<const N: usize>(
     let pattern = grid.pattern(comm)?;
     for (number, (kind, home, forms)) in (0..).zip(&fields) {
         let form = |domain| form_of(forms, domain);
-        for (scene, home) in scenes.iter_mut().zip(home) {
-            scene.add(&pattern, grid.subjects(comm, &pattern, number, (kind, *home), form)?);
+        for (fixture, home) in fixtures.iter_mut().zip(home) {
+            fixture.add(&pattern, grid.subjects(comm, &pattern, number, (kind, *home), form)?);
         }
     }
     Ok(())
@@ -159,19 +159,19 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     for seed in chosen(0..R::SEEDS) {
         note(comm.rank(), format!("random fields, HALOCLINE_SEED={seed}"));
         let mut numbers = Numbers::new(seed);
-        let mut scenes = [Scene::default()];
+        let mut fixtures = [Fixture::default()];
         let device = Home::Device(device_of(rig, comm.rank()));
         for _ in 0..1 + numbers.below(2) {
             let home = |numbers: &mut Numbers| [if numbers.one_in(5) { Home::Own } else { device }];
-            group(comm, (&mut numbers, 3), &mut scenes, home)?;
+            group(comm, (&mut numbers, 3), &mut fixtures, home)?;
         }
-        let [mut scene] = scenes;
+        let [mut fixture] = fixtures;
         let paths = paths(comm);
         let link = paths[numbers.below(paths.len())];
         let ll = [Ll::Auto, Ll::UpTo(256), Ll::UpTo(1 << 20)][numbers.below(3)];
         let options = by(link).ll(ll);
-        let halo = bind_with(comm, &scene, options)?;
-        let ended = steps(rig, comm, &mut scene, &halo);
+        let halo = bind_with(comm, &fixture, options)?;
+        let ended = steps(rig, comm, &mut fixture, &halo);
         ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {ll:?}: {trouble}")))?;
     }
     Ok(())
@@ -183,14 +183,14 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let stream = device.stream(Priority::Normal)?;
     for seed in chosen(0..R::SEEDS) {
         note(comm.rank(), format!("messages by hand, HALOCLINE_SEED={seed}"));
-        let mut scenes = [Scene::default(), Scene::default()];
+        let mut fixtures = [Fixture::default(), Fixture::default()];
         let mut numbers = Numbers::new(seed);
         for _ in 0..1 + numbers.below(2) {
-            group(comm, (&mut numbers, 3), &mut scenes, |_| [Home::Own, Home::Device(device)])?;
+            group(comm, (&mut numbers, 3), &mut fixtures, |_| [Home::Own, Home::Device(device)])?;
         }
         let paths = paths(comm);
         let link = paths[seed as usize % paths.len()];
-        let [on_host, on_device] = &mut scenes;
+        let [on_host, on_device] = &mut fixtures;
         let there = bind(comm, on_device, link)?;
         let here = on_host.bind(comm, &by(LinkChoice::Auto))?;
         let tag = Tag { operation: comm.begin(), round: 0 };
@@ -212,7 +212,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
         }
         // What stays within a rank is no message.
         if !on_host.stays_within(comm)? {
-            scenes.iter().try_for_each(Scene::check)?;
+            fixtures.iter().try_for_each(Fixture::check)?;
         }
     }
     Ok(())
@@ -237,13 +237,13 @@ fn of_host_alone<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let (kind, grid) = (Kind::plain(ElementType::F64), ring(comm)?);
     let pattern = grid.pattern(comm)?;
     let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Device(device)), |_| Form::default())?;
-    let mut scene = Scene::of(pattern.clone(), subjects);
-    match PatternLinks::new(comm, &[&pattern])?.exchange(&scene.fields()) {
+    let mut fixture = Fixture::of(pattern.clone(), subjects);
+    match PatternLinks::new(comm, &[&pattern])?.exchange(&fixture.fields()) {
         Err(Error::NotOnHost { field: 0, .. }) => {}
         other => fail!("given to links for host fields: {other:?}"),
     }
     let options = by(LinkChoice::Auto).checked(true);
-    let halo = bind_with(comm, &scene, options)?;
+    let halo = bind_with(comm, &fixture, options)?;
     let said = halo.explain();
     ensure!(said.contains("checked mode does not look at them"), "{said}");
     for peer in ring_neighbours(comm.rank(), comm.size()) {
@@ -256,7 +256,7 @@ fn of_host_alone<R: Rig>(comm: &Stage<'_>) -> Outcome {
         }
     }
     // None of it was an exchange.
-    scene.steps(&halo, 1)?;
+    fixture.steps(&halo, 1)?;
     ensure!(halo.pending().is_some_and(|pending| pending.epoch() == 1), "{:?}", halo.pending());
     comm.barrier()?;
     Ok(())

@@ -1,7 +1,7 @@
 //! Exchanges that never complete: deadlines, peers that drop their object, and how the failure reaches all ranks.
 
 use super::fixture::{Line, Words, failure, is_deadline, is_sticky, reclaimed, still_works, until_failure};
-use crate::scene::{Grid, ring_neighbours};
+use crate::fixtures::{Grid, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{Array, BindOptions, Cause, Error, Field, HaloExchange, LinkChoice, Pattern, RegularGrid};

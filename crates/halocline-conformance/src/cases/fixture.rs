@@ -1,7 +1,7 @@
 //! Shared by several topics: a typed ring of cells, small messages between ranks, and a check that a communicator still works.
 
+use crate::fixtures::{Grid, by};
 use crate::numbers::mix;
-use crate::scene::{Grid, by};
 use crate::stage::{Cells, Stage};
 use crate::{Outcome, Trouble, ensure, fail};
 use halocline::{

@@ -1,8 +1,8 @@
 //! Exchanges in flight: polled, waited for in any order, dropped.
 
 use super::fixture::{Line, Words, in_flight, poll};
+use crate::fixtures::{Fixture, Grid, by, ring, ring_neighbours};
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, Scene, by, ring, ring_neighbours};
 use crate::stage::Stage;
 use crate::subject::Subject;
 use crate::{Case, Outcome, ensure, fail};
@@ -31,23 +31,23 @@ pub(crate) const OF_HOST: &[Case] = &[
 
 fn many_objects(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
-    let mut scenes = Vec::new();
+    let mut fixtures = Vec::new();
     for link in comm.paths().into_iter().chain(comm.paths()) {
-        let scene = Scene::simple(comm, &grid)?;
-        let halo = scene.bind(comm, &by(link))?;
-        scenes.push((scene, halo));
+        let fixture = Fixture::simple(comm, &grid)?;
+        let halo = fixture.bind(comm, &by(link))?;
+        fixtures.push((fixture, halo));
     }
     for turn in 0..6 {
         let mut flying: Vec<Pending> = Vec::new();
-        for (scene, halo) in &mut scenes {
-            scene.next();
+        for (fixture, halo) in &mut fixtures {
+            fixture.next();
             flying.push(halo.exchange()?);
         }
         if turn % 2 == 0 {
             flying.reverse();
         }
         flying.iter().try_for_each(Pending::wait)?;
-        scenes.iter().try_for_each(|(scene, _)| scene.check())?;
+        fixtures.iter().try_for_each(|(fixture, _)| fixture.check())?;
     }
     Ok(())
 }
@@ -243,15 +243,15 @@ fn sender_ahead(comm: &Stage<'_>) -> Outcome {
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let grid = Grid::cut(decomposition, &[false], &[(1, 0)]);
     for link in comm.paths() {
-        let mut scene = Scene::simple(comm, &grid)?;
-        let halo = scene.bind(comm, &by(link))?;
+        let mut fixture = Fixture::simple(comm, &grid)?;
+        let halo = fixture.bind(comm, &by(link))?;
         let words = Words::new(comm);
         let mut begun = 0;
         if comm.rank() == 0 {
             // As far as it goes without the receiver.
             while begun < STEPS {
                 begun += 1;
-                scene.next();
+                fixture.next();
                 let pending = halo.exchange()?;
                 if !pending.is_ready()? {
                     break;
@@ -264,10 +264,10 @@ fn sender_ahead(comm: &Stage<'_>) -> Outcome {
                 words.hear(1, begun)?;
             }
             halo.wait()?;
-            scene.steps(&halo, (STEPS - begun) as usize)?;
+            fixture.steps(&halo, (STEPS - begun) as usize)?;
         } else {
             for step in 1..=STEPS {
-                scene.steps(&halo, 1)?;
+                fixture.steps(&halo, 1)?;
                 if comm.rank() == 1 {
                     words.say(0, step)?;
                 }
@@ -281,14 +281,14 @@ fn sender_ahead(comm: &Stage<'_>) -> Outcome {
 fn owned_cells(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 6], &[true, true], 1)?;
     for link in comm.paths() {
-        let mut scene = Scene::simple(comm, &grid)?;
-        let halo = scene.bind(comm, &by(link))?;
+        let mut fixture = Fixture::simple(comm, &grid)?;
+        let halo = fixture.bind(comm, &by(link))?;
         for _ in 0..5 {
-            scene.next();
+            fixture.next();
             let pending = halo.exchange()?;
-            scene.subjects().try_for_each(Subject::check_owned)?;
+            fixture.subjects().try_for_each(Subject::check_owned)?;
             pending.wait()?;
-            scene.check()?;
+            fixture.check()?;
         }
     }
     Ok(())
@@ -299,13 +299,13 @@ fn bound_twice(comm: &Stage<'_>) -> Outcome {
     let pattern = grid.pattern(comm)?;
     let kind = Kind::plain(ElementType::F64);
     let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| Form::default())?;
-    let mut scene = Scene::of(pattern, subjects);
+    let mut fixture = Fixture::of(pattern, subjects);
     let mut objects = Vec::new();
     for link in comm.paths() {
-        objects.push(scene.bind(comm, &by(link))?);
+        objects.push(fixture.bind(comm, &by(link))?);
     }
     for turn in 0..10 {
-        scene.steps(&objects[turn % objects.len()], 1)?;
+        fixture.steps(&objects[turn % objects.len()], 1)?;
     }
     Ok(())
 }

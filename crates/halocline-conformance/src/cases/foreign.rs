@@ -1,7 +1,7 @@
 //! Memory that the library does not own.
 
+use crate::fixtures::{Fixture, Grid, by, ring, ring_neighbours, shares_memory};
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, Scene, by, ring, ring_neighbours, shares_memory};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure};
@@ -22,7 +22,7 @@ pub(crate) fn is_reached(comm: &Stage<'_>) -> Result<bool, Trouble> {
     Ok(comm.link().reach((comm.rank() + 1) % comm.size(), &segment).is_ok())
 }
 
-fn scene(comm: &Stage<'_>, grid: &Grid, home: Home, number: u64) -> Result<Scene, Trouble> {
+fn fixture(comm: &Stage<'_>, grid: &Grid, home: Home, number: u64) -> Result<Fixture, Trouble> {
     let pattern = grid.pattern(comm)?;
     let kind = Kind::with_extra(ElementType::F64, &[2]);
     let subjects = grid.subjects(comm, &pattern, number, (&kind, home), |domain| match domain % 3 {
@@ -30,15 +30,15 @@ fn scene(comm: &Stage<'_>, grid: &Grid, home: Home, number: u64) -> Result<Scene
         1 => Form::negative(),
         _ => Form::shuffled(),
     })?;
-    Ok(Scene::of(pattern, subjects))
+    Ok(Fixture::of(pattern, subjects))
 }
 
 fn best_way(comm: &Stage<'_>) -> Outcome {
-    let mut scene = scene(comm, &ring(comm)?, Home::Foreign, 0)?;
+    let mut fixture = fixture(comm, &ring(comm)?, Home::Foreign, 0)?;
     let links = 2 * ring_neighbours(comm.rank(), comm.size()).len();
     let reached = is_reached(comm)?;
     for link in [0, 3, 4].map(|at| comm.choices()[at]) {
-        let halo = scene.bind(comm, &by(link))?;
+        let halo = fixture.bind(comm, &by(link))?;
         let counts: LinkCounts = halo.links().collect();
         match link {
             LinkChoice::Message => ensure!(counts.message == links, "{counts:?}"),
@@ -53,7 +53,7 @@ fn best_way(comm: &Stage<'_>) -> Outcome {
             "{link:?}: why is there no better way?\n{}",
             halo.explain()
         );
-        scene.steps(&halo, 5)?;
+        fixture.steps(&halo, 5)?;
     }
     Ok(())
 }
@@ -61,10 +61,10 @@ fn best_way(comm: &Stage<'_>) -> Outcome {
 fn some_ranks(comm: &Stage<'_>) -> Outcome {
     // By Auto, what the one side cannot reach the other one still may.
     let home = if comm.rank().is_multiple_of(2) { comm.home() } else { Home::Foreign };
-    let mut scene = scene(comm, &ring(comm)?, home, 0)?;
+    let mut fixture = fixture(comm, &ring(comm)?, home, 0)?;
     for link in [0, 3, 4].map(|at| comm.choices()[at]) {
-        let halo = scene.bind(comm, &by(link))?;
-        scene.steps(&halo, 3)?;
+        let halo = fixture.bind(comm, &by(link))?;
+        fixture.steps(&halo, 3)?;
         let counts: LinkCounts = halo.links().collect();
         let reached = is_reached(comm)? || comm.size() % 2 == 1;
         let two_homes = link == LinkChoice::Auto && !reached && comm.size() > 1;
@@ -78,16 +78,16 @@ fn mixed(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
     let pattern = grid.pattern(comm)?;
     let kind = Kind::plain(ElementType::F32);
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     for (number, home) in [(0, comm.home()), (1, Home::Foreign), (2, comm.home())] {
         let subjects = grid.subjects(comm, &pattern, number, (&kind, home), |_| Form::default())?;
-        scene.add(&pattern, subjects);
+        fixture.add(&pattern, subjects);
     }
     for link in comm.paths() {
         let impossible = matches!(link, LinkChoice::Push | LinkChoice::Pull) && !is_reached(comm)?;
         if !impossible {
-            let halo = scene.bind(comm, &by(link))?;
-            scene.steps(&halo, 3)?;
+            let halo = fixture.bind(comm, &by(link))?;
+            fixture.steps(&halo, 3)?;
         }
     }
     Ok(())
@@ -95,12 +95,12 @@ fn mixed(comm: &Stage<'_>) -> Outcome {
 
 fn outlives(comm: &Stage<'_>) -> Outcome {
     let grid = ring(comm)?;
-    let mut scene = scene(comm, &grid, Home::Foreign, 0)?;
-    let halo = scene.bind(comm, &by(LinkChoice::Auto))?;
-    scene.steps(&halo, 2)?;
+    let mut fixture = fixture(comm, &grid, Home::Foreign, 0)?;
+    let halo = fixture.bind(comm, &by(LinkChoice::Auto))?;
+    fixture.steps(&halo, 2)?;
     // The user's handles go while an exchange is in flight; the object holds the memory.
     let pending = halo.exchange()?;
-    drop(scene);
+    drop(fixture);
     pending.wait()?;
     halo.exchange()?.wait()?;
     Ok(())

@@ -3,13 +3,13 @@
 use super::devices::group;
 use super::fixture::failure;
 use super::scheduled::device_of;
+use crate::device_fixtures::Rig;
+use crate::fixtures::{Fixture, Grid, by, ring, ring_neighbours};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Grid, Scene, by, ring, ring_neighbours};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::watchdog::note;
-use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
@@ -49,20 +49,20 @@ fn links<R: Rig>(
 /// Steps that wait on the host and steps in the order of a stream, in turn.
 fn steps(
     comm: &Stage<'_>,
-    scene: &mut Scene,
+    fixture: &mut Fixture,
     links: &PatternLinks,
     stream: &Stream,
     count: usize,
 ) -> Outcome {
     for step in 0..count {
-        scene.next();
-        let fields = scene.fields();
+        fixture.next();
+        let fields = fixture.fields();
         match step % 2 {
             0 => links.schedule_exchange(&fields, &[stream])?.wait()?,
             _ => links.schedule_exchange(&fields, &[stream])?.schedule_wait(stream)?,
         }
         stream.synchronise()?;
-        scene.check()?;
+        fixture.check()?;
         // No rank overwrites cells that its peer may still read.
         comm.barrier()?;
     }
@@ -73,27 +73,27 @@ fn plane(comm: &Stage<'_>) -> Result<Grid, Trouble> {
     Grid::new(comm.size(), &[2 * comm.size() + 1, comm.size() + 5], &[true, false], 2)
 }
 
-/// A scene of device fields of one kind, each in a form of its own.
-fn scene<R: Rig>(
+/// A fixture of device fields of one kind, each in a form of its own.
+fn fixture<R: Rig>(
     rig: &'static R,
     comm: &Stage<'_>,
     (grid, pattern): (&Grid, &Pattern),
     (count, kind): (u64, &Kind),
-) -> Result<Scene, Trouble> {
-    let mut scene = Scene::default();
+) -> Result<Fixture, Trouble> {
+    let mut fixture = Fixture::default();
     for number in 0..count {
         let home = Home::Device(device_of(rig, comm.rank()));
         let form = |_| Form::all()[number as usize % 6].clone();
-        scene.add(pattern, grid.subjects(comm, pattern, number, (kind, home), form)?);
+        fixture.add(pattern, grid.subjects(comm, pattern, number, (kind, home), form)?);
     }
-    Ok(scene)
+    Ok(fixture)
 }
 
 fn same_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let (rig, grid) = (R::get()?, plane(comm)?);
     let pattern = grid.pattern(comm)?;
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
-    let mut fields = scene(rig, comm, (&grid, &pattern), (3, &Kind::plain(ElementType::F64)))?;
+    let mut fields = fixture(rig, comm, (&grid, &pattern), (3, &Kind::plain(ElementType::F64)))?;
     for (inline, stream_waits) in [(false, false), (true, false), (false, true)] {
         let options = by(LinkChoice::Auto).inline(inline).stream_waits(stream_waits);
         let Some(links) = links(rig, comm, &[&pattern], &options)? else { return Ok(()) };
@@ -116,7 +116,7 @@ fn new_arrays<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let kind = Kind::with_extra(ElementType::F32, &[3]);
     let mut kept = Vec::new();
     for turn in 0..6 {
-        let mut fields = scene(rig, comm, (&grid, &pattern), (2, &kind))?;
+        let mut fields = fixture(rig, comm, (&grid, &pattern), (2, &kind))?;
         fields.go_to(10 * turn + 1);
         steps(comm, &mut fields, &links, &stream, 2)?;
         // Some are dropped, so that others get their addresses.
@@ -131,17 +131,18 @@ fn growth<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let pattern = grid.pattern(comm)?;
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     let Some(links) = links(rig, comm, &[&pattern], &by(LinkChoice::Auto))? else { return Ok(()) };
-    let mut scenes = Vec::new();
+    let mut fixtures = Vec::new();
     for count in [0, 1, 30, 2, 64] {
         let kind = Kind::with_extra(ElementType::F64, &[3]);
-        scenes.push(scene(rig, comm, (&grid, &pattern), (count, &kind))?);
+        fixtures.push(fixture(rig, comm, (&grid, &pattern), (count, &kind))?);
     }
     // Messages of more than a megabyte, which the same thread blocks pack and unpack.
-    let mut large = scene(rig, comm, (&grid, &pattern), (3, &Kind::with_extra(ElementType::C128, &[1250])))?;
+    let mut large =
+        fixture(rig, comm, (&grid, &pattern), (3, &Kind::with_extra(ElementType::C128, &[1250])))?;
     for step in 0..3 {
-        for scene in &mut scenes {
-            scene.go_to(7 * step + 1);
-            steps(comm, scene, &links, &stream, 1)?;
+        for fixture in &mut fixtures {
+            fixture.go_to(7 * step + 1);
+            steps(comm, fixture, &links, &stream, 1)?;
         }
         if step == 1 {
             steps(comm, &mut large, &links, &stream, 1)?;
@@ -157,17 +158,17 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     for seed in chosen(0..R::SEEDS) {
         note(comm.rank(), format!("given fields, HALOCLINE_SEED={seed}"));
         let mut numbers = Numbers::new(seed);
-        let mut scenes = [Scene::default()];
+        let mut fixtures = [Fixture::default()];
         for _ in 0..1 + numbers.below(2) {
             let home = |_: &mut Numbers| [Home::Device(device)];
-            group(comm, (&mut numbers, 1), &mut scenes, home)?;
+            group(comm, (&mut numbers, 1), &mut fixtures, home)?;
         }
-        let [mut scene] = scenes;
-        let patterns: Vec<Pattern> = scene.fields().iter().map(|(pattern, _)| (*pattern).clone()).collect();
+        let [mut fixture] = fixtures;
+        let patterns: Vec<Pattern> = fixture.fields().iter().map(|(pattern, _)| (*pattern).clone()).collect();
         let patterns: Vec<&Pattern> = patterns.iter().collect();
         let options = by(LinkChoice::Auto).inline(numbers.one_in(2)).stream_waits(numbers.one_in(3));
         let Some(links) = links(rig, comm, &patterns, &options)? else { return Ok(()) };
-        let ended = steps(comm, &mut scene, &links, &stream, 3);
+        let ended = steps(comm, &mut fixture, &links, &stream, 3);
         ended.map_err(|trouble| Trouble::new(format!("seed {seed}: {trouble}")))?;
     }
     Ok(())
@@ -180,20 +181,22 @@ fn many_in_flight<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     let Some(links) = links(rig, comm, &[&pattern], &by(LinkChoice::Auto))? else { return Ok(()) };
     let kinds = [Kind::plain(ElementType::F64), Kind::with_extra(ElementType::I32, &[2])];
-    let scenes: Vec<Scene> =
-        kinds.iter().map(|kind| scene(rig, comm, (&grid, &pattern), (1, kind))).collect::<Result<_, _>>()?;
-    let mut scenes = scenes;
-    scenes.iter_mut().for_each(|scene| scene.go_to(3));
+    let fixtures: Vec<Fixture> = kinds
+        .iter()
+        .map(|kind| fixture(rig, comm, (&grid, &pattern), (1, kind)))
+        .collect::<Result<_, _>>()?;
+    let mut fixtures = fixtures;
+    fixtures.iter_mut().for_each(|fixture| fixture.go_to(3));
     comm.barrier()?;
     let mut last = None;
     for turn in 0..20 {
-        let pending = links.schedule_exchange(&scenes[turn % 2].fields(), &[&stream])?;
+        let pending = links.schedule_exchange(&fixtures[turn % 2].fields(), &[&stream])?;
         pending.schedule_wait(&stream)?;
         last = Some(pending);
     }
     last.map_or(Ok(()), |pending| pending.wait())?;
     stream.synchronise()?;
-    scenes.iter().try_for_each(Scene::check)?;
+    fixtures.iter().try_for_each(Fixture::check)?;
     Ok(comm.barrier()?)
 }
 
@@ -202,7 +205,7 @@ fn shared<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let pattern = grid.pattern(comm)?;
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     let Some(links) = links(rig, comm, &[&pattern], &by(LinkChoice::Auto))? else { return Ok(()) };
-    let mut fields = scene(rig, comm, (&grid, &pattern), (1, &Kind::plain(ElementType::F64)))?;
+    let mut fields = fixture(rig, comm, (&grid, &pattern), (1, &Kind::plain(ElementType::F64)))?;
     let halo = fields.bind(comm, &by(LinkChoice::Auto))?;
     for _ in 0..5 {
         fields.next();
@@ -283,7 +286,7 @@ fn refused<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let (pattern, other) = (grid.pattern(comm)?, grid.pattern(comm)?);
     let Some(links) = links(rig, comm, &[&pattern], &by(LinkChoice::Auto))? else { return Ok(()) };
     let stream = device.stream(Priority::Normal)?;
-    let mut fields = scene(rig, comm, (&grid, &pattern), (1, &Kind::plain(ElementType::F64)))?;
+    let mut fields = fixture(rig, comm, (&grid, &pattern), (1, &Kind::plain(ElementType::F64)))?;
     steps(comm, &mut fields, &links, &stream, 1)?;
     let field = fields.fields()[0].1.clone();
     match links.schedule_exchange(&vec![(&pattern, &field); 65], &[&stream]) {
@@ -326,7 +329,7 @@ fn dropped<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     for turn in 0..4 {
         let Some(links) = links(rig, comm, &[&pattern], &by(LinkChoice::Auto))? else { return Ok(()) };
-        let mut fields = scene(rig, comm, (&grid, &pattern), (1, &Kind::plain(ElementType::F64)))?;
+        let mut fields = fixture(rig, comm, (&grid, &pattern), (1, &Kind::plain(ElementType::F64)))?;
         fields.go_to(turn + 1);
         let pending = links.schedule_exchange(&fields.fields(), &[&stream])?;
         if turn % 2 == 0 {

@@ -1,8 +1,8 @@
 //! Element types and layouts, alone and mixed.
 
+use crate::fixtures::{Cloud, DomainForm, Fixture, Grid, by, pattern_of, ring, subjects_of};
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
-use crate::scene::{Cloud, DomainForm, Grid, Scene, by, pattern_of, ring, subjects_of};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
 use halocline::{Bool, Element, ElementType, HaloExchange, Layout, LinkChoice};
@@ -24,9 +24,9 @@ fn on_ring(comm: &Stage<'_>, kind: &Kind, link: LinkChoice, form: impl Fn(u64) -
     let grid = ring(comm)?;
     let pattern = grid.pattern(comm)?;
     let subjects = grid.subjects(comm, &pattern, 0, (kind, comm.home()), form)?;
-    let mut scene = Scene::of(pattern, subjects);
-    let halo = scene.bind(comm, &by(link))?;
-    scene.steps(&halo, 2)
+    let mut fixture = Fixture::of(pattern, subjects);
+    let halo = fixture.bind(comm, &by(link))?;
+    fixture.steps(&halo, 2)
 }
 
 fn element_sizes(comm: &Stage<'_>) -> Outcome {
@@ -74,7 +74,7 @@ fn strides(comm: &Stage<'_>) -> Outcome {
     for form in Form::all() {
         let kind = Kind::plain(ElementType::F32);
         let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| form.clone())?;
-        Scene::of(pattern.clone(), subjects).every_way(comm, 2)?;
+        Fixture::of(pattern.clone(), subjects).every_way(comm, 2)?;
     }
     Ok(())
 }
@@ -87,9 +87,9 @@ fn extra_dimensions(comm: &Stage<'_>) -> Outcome {
         {
             let kind = Kind::with_extra(ElementType::U16, extra);
             let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| form.clone())?;
-            let mut scene = Scene::of(pattern.clone(), subjects);
-            let halo = scene.bind(comm, &by(comm.choices()[1 + (at + other) % 4]))?;
-            scene.steps(&halo, 2)?;
+            let mut fixture = Fixture::of(pattern.clone(), subjects);
+            let halo = fixture.bind(comm, &by(comm.choices()[1 + (at + other) % 4]))?;
+            fixture.steps(&halo, 2)?;
         }
     }
     Ok(())
@@ -108,7 +108,7 @@ fn one_each(comm: &Stage<'_>) -> Outcome {
         let kind = Kind::with_extra(ElementType::F64, &[2, 2]);
         let subjects =
             grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |domain| form_of(domain, turn))?;
-        Scene::of(pattern.clone(), subjects).every_way(comm, 2)?;
+        Fixture::of(pattern.clone(), subjects).every_way(comm, 2)?;
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ fn unstructured(comm: &Stage<'_>) -> Outcome {
         let kind = Kind::with_extra(ElementType::F32, extra);
         let form = |domain| form_of(domain / 1001, turn);
         let subjects = subjects_of(comm, &pieces, 0, (&kind, comm.home()), form)?;
-        Scene::of(pattern.clone(), subjects).every_way(comm, 2)?;
+        Fixture::of(pattern.clone(), subjects).every_way(comm, 2)?;
     }
     Ok(())
 }
@@ -140,19 +140,19 @@ fn mixed(comm: &Stage<'_>) -> Outcome {
     };
     let pieces = cloud.pieces(comm.rank(), comm.size());
     let (regular, other) = (grid.pattern(comm)?, pattern_of(comm, &pieces)?);
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     let mut numbers = Numbers::new(31);
     for (number, element) in (0..).zip(TYPES) {
         let kind = Kind::with_extra(element, &[1 + numbers.below(3)]);
         let form = |domain| form_of(domain, number);
         let what = (&kind, comm.home());
         if number % 3 == 2 {
-            scene.add(&other, subjects_of(comm, &pieces, number, what, form)?);
+            fixture.add(&other, subjects_of(comm, &pieces, number, what, form)?);
         } else {
-            scene.add(&regular, grid.subjects(comm, &regular, number, what, form)?);
+            fixture.add(&regular, grid.subjects(comm, &regular, number, what, form)?);
         }
     }
-    scene.every_way(comm, 2)
+    fixture.every_way(comm, 2)
 }
 
 fn typed(comm: &Stage<'_>) -> Outcome {

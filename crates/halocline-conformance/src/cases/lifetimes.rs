@@ -1,7 +1,7 @@
 //! Objects dropped at any time, also in flight, and what happens to their memory.
 
 use super::fixture::{Line, Words, poll, still_works};
-use crate::scene::{Grid, Scene, by, ring};
+use crate::fixtures::{Fixture, Grid, by, ring};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{ElementType, Error, HaloExchange, Layout, PatternLinks, Reduce};
@@ -30,16 +30,16 @@ fn unused(comm: &Stage<'_>) -> Outcome {
 }
 
 fn dropped_in_flight(comm: &Stage<'_>) -> Outcome {
-    let mut lasting = Scene::simple(comm, &ring(comm)?)?;
+    let mut lasting = Fixture::simple(comm, &ring(comm)?)?;
     let lasting_halo = lasting.bind(comm, &by(comm.choices()[0]))?;
     for turn in 0..10 {
-        let mut scene =
-            Scene::simple(comm, &Grid::new(comm.size(), &[3 * comm.size(), 8], &[true, false], 2)?)?;
-        let halo = scene.bind(comm, &by(comm.choices()[turn % 5]))?;
-        scene.steps(&halo, turn % 3)?;
+        let mut fixture =
+            Fixture::simple(comm, &Grid::new(comm.size(), &[3 * comm.size(), 8], &[true, false], 2)?)?;
+        let halo = fixture.bind(comm, &by(comm.choices()[turn % 5]))?;
+        fixture.steps(&halo, turn % 3)?;
         lasting.next();
         let going_on = lasting_halo.exchange()?;
-        scene.next();
+        fixture.next();
         let pending = halo.exchange()?;
         match turn % 3 {
             0 => drop(pending),
@@ -48,7 +48,7 @@ fn dropped_in_flight(comm: &Stage<'_>) -> Outcome {
                 pending.is_ready()?;
             }
         }
-        drop((halo, scene));
+        drop((halo, fixture));
         going_on.wait()?;
         lasting.check()?;
     }

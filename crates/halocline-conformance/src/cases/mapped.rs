@@ -1,9 +1,9 @@
 //! Device memory of every kind, mapped by ranks of other processes.
 
 use super::scheduled::device_of;
+use crate::device_fixtures::Rig;
 use crate::ring::{DeviceMemory, Ring};
 use crate::stage::Stage;
-use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{BindOptions, Direction, HaloExchange, LinkInfo, LinkPath, Ll};
 use halocline_comm::Endpoint;

@@ -2,9 +2,9 @@
 
 use super::fixture::still_works;
 use super::unstructured::rectangle;
+use crate::fixtures::{Fixture, Piece, pattern_of, subjects_of};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Piece, Scene, pattern_of, subjects_of};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{ElementType, Error, Mesh, MeshHalos, Partition, Shared, agree};
@@ -27,14 +27,14 @@ fn every_way(comm: &Stage<'_>, parts: &[MeshHalos<'_>]) -> Outcome {
         let here = halos.edges()?;
         edges.push(Piece::of_mesh(here.domain(), here.owned()));
     }
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     let kinds = [(ElementType::F64, 3), (ElementType::F32, 2), (ElementType::I16, 1)];
     for ((number, pieces), (element, levels)) in (0..).zip([elements, vertices, edges]).zip(kinds) {
         let kind = Kind::with_extra(element, &[levels]);
         let pattern = pattern_of(comm, &pieces)?;
-        scene.add(&pattern, subjects_of(comm, &pieces, number, (&kind, comm.home()), |_| Form::default())?);
+        fixture.add(&pattern, subjects_of(comm, &pieces, number, (&kind, comm.home()), |_| Form::default())?);
     }
-    scene.every_way(comm, 2)
+    fixture.every_way(comm, 2)
 }
 
 fn of_part(comm: &Stage<'_>, mesh: &Mesh, partition: &Partition, depth: usize, shared: Shared) -> Outcome {

@@ -39,8 +39,8 @@ mod unstructured;
 pub(crate) use scheduled::{device_of, paths as scheduled_ways};
 
 use crate::Case;
+use crate::device_fixtures::Rig;
 use crate::simulated::Simulation;
-use crate::yard::Rig;
 
 /// The cases of each topic, simple things first.
 pub(crate) const BY_TOPIC: &[&[Case]] = &[

@@ -1,7 +1,7 @@
 //! Guards of owned cells while an exchange is in flight. A guard is refused by the same rules however far the exchange has come.
 
 use super::fixture::{Line, poll};
-use crate::scene::{Grid, by, ring};
+use crate::fixtures::{Grid, by, ring};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{

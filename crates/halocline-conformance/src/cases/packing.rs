@@ -3,7 +3,7 @@
 
 use super::fixture::{Line, Words, in_flight};
 use crate::by_hand::{self, Buffer};
-use crate::scene::{Grid, Scene, by, ring_neighbours};
+use crate::fixtures::{Fixture, Grid, by, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{Direction, Error, Field, Halo, HaloExchange, Pattern};
@@ -23,11 +23,11 @@ pub(crate) const OF_HOST: &[Case] =
 fn in_turn(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[4 * comm.size(), 6], &[false, false], 2)?;
     for link in comm.paths() {
-        let mut scene = Scene::simple(comm, &grid)?;
-        let halo = scene.bind(comm, &by(link))?;
+        let mut fixture = Fixture::simple(comm, &grid)?;
+        let halo = fixture.bind(comm, &by(link))?;
         for _ in 0..5 {
-            scene.packed_step(comm, &halo)?;
-            scene.steps(&halo, 1)?;
+            fixture.packed_step(comm, &halo)?;
+            fixture.steps(&halo, 1)?;
         }
         // What was packed has taken no epoch.
         ensure!(halo.exchange()?.epoch() == 6, "messages have taken epochs");

@@ -1,9 +1,9 @@
 //! Cells that move from one decomposition or partition to another.
 
 use super::fixture::still_works;
+use crate::fixtures::{Grid, Piece, by, subjects_of};
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
-use crate::scene::{Grid, Piece, by, subjects_of};
 use crate::stage::Stage;
 use crate::subject::{Role, Subject};
 use crate::{Case, Outcome, Trouble, ensure, fail};

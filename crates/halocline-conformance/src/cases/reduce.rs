@@ -1,8 +1,8 @@
 //! The reverse of an exchange.
 
 use super::futures::block_on;
+use crate::fixtures::{Cloud, DomainForm, Grid, Piece, by, pattern_of};
 use crate::numbers::{Numbers, mix};
-use crate::scene::{Cloud, DomainForm, Grid, Piece, by, pattern_of};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{

@@ -2,8 +2,8 @@
 
 use super::fixture::{Line, still_works};
 use super::foreign::is_reached;
+use crate::fixtures::{Grid, by, ring, ring_neighbours, shares_memory};
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, by, ring, ring_neighbours, shares_memory};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};

@@ -1,7 +1,7 @@
 //! Invalid domains and decompositions: an error on every rank, never a hang.
 
 use super::fixture::still_works;
-use crate::scene::ring;
+use crate::fixtures::ring;
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{Decomposed, Error, Halo, Pattern, PatternError, RegularGrid, UnstructuredDomain};

@@ -2,7 +2,7 @@
 
 use super::fixture::{Line, failure, in_flight, still_works};
 use super::reduce::ring;
-use crate::scene::Grid;
+use crate::fixtures::Grid;
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{

@@ -1,7 +1,7 @@
 //! Exchanges on regular grids: every path, dimension, width, border and decomposition.
 
+use crate::fixtures::{Fixture, Grid, by, ring, shares_memory};
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, Scene, by, ring, shares_memory};
 use crate::stage::Stage;
 use crate::subject::Role;
 use crate::{Case, Outcome, Trouble, ensure, fail};
@@ -26,18 +26,18 @@ pub(crate) const CASES: &[Case] = &[
 
 /// A few steps by every way.
 fn every_way(comm: &Stage<'_>, grid: &Grid) -> Outcome {
-    Scene::simple(comm, grid)?.every_way(comm, 3)
+    Fixture::simple(comm, grid)?.every_way(comm, 3)
 }
 
 fn paths(comm: &Stage<'_>) -> Outcome {
-    let mut scene = Scene::simple(comm, &ring(comm)?)?;
+    let mut fixture = Fixture::simple(comm, &ring(comm)?)?;
     let peers = match comm.size() {
         1 => 0,
         2 => 1,
         _ => 2,
     };
     for link in comm.paths() {
-        let halo = scene.bind(comm, &by(link))?;
+        let halo = fixture.bind(comm, &by(link))?;
         let counts: LinkCounts = halo.links().collect();
         let expected = match link {
             LinkChoice::Message => (0, 0, 2 * peers),
@@ -53,16 +53,16 @@ fn paths(comm: &Stage<'_>) -> Outcome {
             comm.is_on_device() == text.contains("fields on devices"),
             "where do its fields lie?\n{text}"
         );
-        for peer in crate::scene::ring_neighbours(comm.rank(), comm.size()) {
+        for peer in crate::fixtures::ring_neighbours(comm.rank(), comm.size()) {
             let named =
                 text.contains(&format!("to rank {peer}")) && text.contains(&format!("from rank {peer}"));
             ensure!(named, "{link:?}: the explanation does not name rank {peer}:\n{text}");
         }
-        scene.steps(&halo, 5)?;
+        fixture.steps(&halo, 5)?;
     }
     if !shares_memory(comm) {
         for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::DeviceMailbox, LinkChoice::Mailbox] {
-            ensure!(scene.bind(comm, &by(link)).is_err(), "{link:?} without shared memory");
+            ensure!(fixture.bind(comm, &by(link)).is_err(), "{link:?} without shared memory");
         }
     }
     Ok(())
@@ -139,16 +139,16 @@ fn staggered(comm: &Stage<'_>) -> Outcome {
     {
         let grid = RegularGrid::new([3 * comm.size() + 1, 4 * domains + 1]).periodic(periodic);
         let cells = grid.domains_per_rank(domains).decompose(comm.size())?;
-        let mut scene = Scene::default();
+        let mut fixture = Fixture::default();
         for (number, axes) in (0..).zip([[false, false], [true, false], [false, true], [true, true]]) {
             let points = Grid::cut(cells.staggered(axes)?, &periodic, &[(1, 2), (2, 1)]);
             let pattern = points.pattern(comm)?;
             let kind = Kind::plain(ElementType::F64);
             let subjects =
                 points.subjects(comm, &pattern, number, (&kind, comm.home()), |_| Form::default())?;
-            scene.add(&pattern, subjects);
+            fixture.add(&pattern, subjects);
         }
-        scene.every_way(comm, 2)?;
+        fixture.every_way(comm, 2)?;
     }
     Ok(())
 }
@@ -162,9 +162,9 @@ fn faces(comm: &Stage<'_>) -> Outcome {
     let mut filled = Vec::new();
     for neighbours in [Neighbours::Faces, Neighbours::FacesAndEdges, Neighbours::All] {
         let grid = Grid { neighbours, ..Grid::cut(decomposition.clone(), &periodic, &[(1, 1); 3]) };
-        let mut scene = Scene::simple(comm, &grid)?;
-        filled.push(scene.halo_cells());
-        scene.every_way(comm, 2)?;
+        let mut fixture = Fixture::simple(comm, &grid)?;
+        filled.push(fixture.halo_cells());
+        fixture.every_way(comm, 2)?;
     }
     ensure!(filled[0] < filled[1] && filled[1] < filled[2], "faces, edges, corners fill {filled:?} cells");
     Ok(())
@@ -180,10 +180,10 @@ fn boxes(comm: &Stage<'_>) -> Outcome {
     let periodic = [false, true];
     let grid = RegularGrid::new([2 * holders + 3, 5]).periodic(periodic);
     let grid = Grid::cut(grid.decompose_boxes(list, comm.size())?, &periodic, &[(1, 2), (2, 1)]);
-    let mut scene = Scene::simple(comm, &grid)?;
-    let fields = scene.subjects().count();
+    let mut fixture = Fixture::simple(comm, &grid)?;
+    let fields = fixture.subjects().count();
     ensure!((fields == 0) == (comm.rank() >= holders), "{fields} domains on rank {}", comm.rank());
-    scene.every_way(comm, 3)
+    fixture.every_way(comm, 3)
 }
 
 fn measured(comm: &Stage<'_>) -> Outcome {
@@ -194,23 +194,23 @@ fn measured(comm: &Stage<'_>) -> Outcome {
         .decompose_into([comm.size(), 1, 1], comm.size())?;
     let grid = Grid::cut(decomposition, &periodic, &[(1, 1), (1, 1), (1, 1)]);
     let pattern = grid.pattern(comm)?;
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     for number in 0..2 {
         let kind = Kind::with_extra(ElementType::F32, &[2]);
         let subjects = grid.subjects(comm, &pattern, number, (&kind, comm.home()), |_| Form::default())?;
-        scene.add(&pattern, subjects);
+        fixture.add(&pattern, subjects);
     }
-    let halo = scene.bind(comm, &by(LinkChoice::Auto))?;
-    scene.steps(&halo, 4)
+    let halo = fixture.bind(comm, &by(LinkChoice::Auto))?;
+    fixture.steps(&halo, 4)
 }
 
 fn many_steps(comm: &Stage<'_>) -> Outcome {
     for link in comm.paths().into_iter().skip(1) {
-        let mut scene = Scene::simple(comm, &ring(comm)?)?;
-        let halo = scene.bind(comm, &by(link))?;
+        let mut fixture = Fixture::simple(comm, &ring(comm)?)?;
+        let halo = fixture.bind(comm, &by(link))?;
         // Few enough where ranks share cores, and each step costs several switches.
         let few = comm.size() > 2 || comm.is_on_device();
-        scene.steps(&halo, if few { 100 } else { 1000 })?;
+        fixture.steps(&halo, if few { 100 } else { 1000 })?;
     }
     Ok(())
 }
@@ -219,27 +219,27 @@ fn one_way(comm: &Stage<'_>) -> Outcome {
     // Only downwards: rank 0 never receives, the last rank never sends, links have no way back.
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let grid = Grid::cut(decomposition, &[false], &[(2, 0)]);
-    let mut scene = Scene::simple(comm, &grid)?;
-    let links = scene
+    let mut fixture = Fixture::simple(comm, &grid)?;
+    let links = fixture
         .bind(comm, &by(LinkChoice::Message))?
         .links()
         .filter(|link| link.path == LinkPath::Message)
         .count();
     let expected = usize::from(comm.rank() > 0) + usize::from(comm.rank() + 1 < comm.size());
     ensure!(links == expected, "{links} links instead of {expected}");
-    scene.every_way(comm, 50)
+    fixture.every_way(comm, 50)
 }
 
 fn nothing(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 3], &[true, true], 0)?;
-    let mut scene = Scene::simple(comm, &grid)?;
-    let idle = scene.subjects().all(|subject| subject.count(Role::Halo) == 0);
+    let mut fixture = Fixture::simple(comm, &grid)?;
+    let idle = fixture.subjects().all(|subject| subject.count(Role::Halo) == 0);
     ensure!(idle, "a halo of width 0 has cells");
     for link in comm.paths() {
-        let halo = scene.bind(comm, &by(link))?;
+        let halo = fixture.bind(comm, &by(link))?;
         let counts: LinkCounts = halo.links().collect();
         ensure!(counts.direct + counts.mailbox + counts.message == 0, "{link:?}: {counts:?} for no cells");
-        scene.steps(&halo, 3).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
+        fixture.steps(&halo, 3).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
     }
     Ok(())
 }

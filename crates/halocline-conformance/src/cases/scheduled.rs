@@ -1,10 +1,10 @@
 //! Scheduled exchanges of device fields, for threads and processes.
 
 use super::fixture::poll;
+use crate::device_fixtures::{DeviceFixture, Rig, until_failure};
+use crate::fixtures::{by, choices};
 use crate::instant::Instant;
-use crate::scene::{by, choices};
 use crate::stage::Stage;
-use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::device::{Priority, Variable};
 use halocline::{
@@ -58,11 +58,11 @@ pub(super) fn is_carried(comm: &Stage<'_>, halo: &HaloExchange) -> bool {
 /// Binds. `None` if its exchanges cannot be scheduled: that is refused, and counts as no exchange.
 pub(super) fn bind(
     comm: &Stage<'_>,
-    yard: &Yard,
+    fixture: &DeviceFixture,
     sets: &[&[usize]],
     options: &BindOptions,
 ) -> Result<Option<HaloExchange>, Trouble> {
-    let halo = yard.bind(comm, sets, options)?;
+    let halo = fixture.bind(comm, sets, options)?;
     if is_carried(comm, &halo) {
         return Ok(Some(halo));
     }
@@ -75,33 +75,33 @@ pub(super) fn bind(
 
 fn step<R: Rig>(
     rig: &R,
-    yard: &Yard,
+    fixture: &DeviceFixture,
     stream: &Stream,
     halo: &HaloExchange,
     step: u64,
 ) -> Result<Pending, Trouble> {
-    yard.produce(rig, &[0], stream, step)?;
+    fixture.produce(rig, &[0], stream, step)?;
     let pending = halo.schedule_exchange(&[stream])?;
     pending.schedule_wait(stream)?;
-    yard.consume(rig, &[0], stream, step)?;
+    fixture.consume(rig, &[0], stream, step)?;
     Ok(pending)
 }
 
 fn every_path_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
-    let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
     for link in paths(comm) {
         for inline in [false, true] {
             // Ranks may find other chunks worth a message: two of them take the larger.
             let chunk = Some(16 << (comm.rank() % 2));
             let options = by(link).inline(inline).for_tests(TestOptions { chunk, ..TestOptions::default() });
-            let Some(halo) = bind(comm, &yard, &[&[0]], &options)? else { continue };
+            let Some(halo) = bind(comm, &fixture, &[&[0]], &options)? else { continue };
             crate::watchdog::note(comm.rank(), format!("{link:?}, inline {inline}"));
             let stream = device.stream(Priority::Normal)?;
             let mut last = None;
             for number in 1..=5 {
-                last = Some(step(rig, &yard, &stream, &halo, number)?);
+                last = Some(step(rig, &fixture, &stream, &halo, number)?);
             }
             last.map_or(Ok(()), |pending| pending.wait())?;
             stream.synchronise()?;
@@ -114,12 +114,12 @@ fn every_path_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
 fn several_in_flight<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, 0);
-    let yard = Yard::new(comm, &[4 * comm.size()], (1, 2, 2), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[4 * comm.size()], (1, 2, 2), |_| device)?;
     for link in paths(comm) {
-        let Some(halo) = bind(comm, &yard, &[&[0], &[1]], &by(link))? else { continue };
+        let Some(halo) = bind(comm, &fixture, &[&[0], &[1]], &by(link))? else { continue };
         let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
         for number in 1..=3 {
-            yard.produce(rig, &[0, 1], &streams[0], number)?;
+            fixture.produce(rig, &[0, 1], &streams[0], number)?;
             let first = halo.schedule_exchange(&[&streams[0]])?;
             let second = halo.begin().set(1).after(&[&streams[0]]).schedule()?;
             let third = halo.schedule_exchange(&[&streams[0]])?;
@@ -128,7 +128,7 @@ fn several_in_flight<R: Rig>(comm: &Stage<'_>) -> Outcome {
             }
             third.wait()?;
             ensure!(first.is_ready()? && second.is_ready()?, "exchanges before one that is over are not");
-            yard.consume(rig, &[0, 1], &streams[1], number)?;
+            fixture.consume(rig, &[0, 1], &streams[1], number)?;
             streams[1].synchronise()?;
         }
         comm.barrier()?;
@@ -139,12 +139,12 @@ fn several_in_flight<R: Rig>(comm: &Stage<'_>) -> Outcome {
 fn several_domains_and_devices<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let place = |domain: usize| device_of(rig, domain + comm.rank());
-    let yard = Yard::new(comm, &[4 * comm.size(), 4], (2, 1, 1), place)?;
+    let fixture = DeviceFixture::new(comm, &[4 * comm.size(), 4], (2, 1, 1), place)?;
     for link in paths(comm) {
-        let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
+        let Some(halo) = bind(comm, &fixture, &[&[0]], &by(link))? else { continue };
         let stream = place(0).stream(Priority::Normal)?;
         for number in 1..=3 {
-            let _ = step(rig, &yard, &stream, &halo, number)?;
+            let _ = step(rig, &fixture, &stream, &halo, number)?;
         }
         halo.wait()?;
         stream.synchronise()?;
@@ -157,8 +157,8 @@ fn several_domains_and_devices<R: Rig>(comm: &Stage<'_>) -> Outcome {
 fn explain_names_the_memory_of_messages<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
-    let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
-    let Some(halo) = bind(comm, &yard, &[&[0]], &by(LinkChoice::Message))? else { return Ok(()) };
+    let fixture = DeviceFixture::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
+    let Some(halo) = bind(comm, &fixture, &[&[0]], &by(LinkChoice::Message))? else { return Ok(()) };
     let said = halo.explain();
     let chosen =
         Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto).map_err(CommError::from)?;
@@ -191,8 +191,8 @@ fn memory_that_comes_wrong(comm: &Stage<'_>) -> Outcome {
         (Instant::with_decoy(1 << 12), "came wrong from memory of the device"),
         (Instant::to_be_flushed(), "would have to be flushed"),
     ] {
-        let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| &device)?;
-        let halo = yard.bind(comm, &[&[0]], &by(LinkChoice::Message))?;
+        let fixture = DeviceFixture::new(comm, &[3 * comm.size()], (1, 1, 1), |_| &device)?;
+        let halo = fixture.bind(comm, &[&[0]], &by(LinkChoice::Message))?;
         let said = halo.explain();
         ensure!(
             said.contains("staged through the host") && !said.contains("memory of the devices, messages"),
@@ -210,11 +210,11 @@ fn a_peer_that_drops_its_object<R: Rig>(comm: &Stage<'_>) -> Outcome {
     }
     let rig = R::get()?;
     let device = device_of(rig, 0);
-    let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
     for link in paths(comm) {
-        let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
+        let Some(halo) = bind(comm, &fixture, &[&[0]], &by(link))? else { continue };
         let stream = device.stream(Priority::Normal)?;
-        step(rig, &yard, &stream, &halo, 1)?.wait()?;
+        step(rig, &fixture, &stream, &halo, 1)?.wait()?;
         // A failure takes an exchange with it that is not over yet.
         comm.barrier()?;
         if comm.rank() == 0 {

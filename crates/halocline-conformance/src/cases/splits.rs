@@ -1,7 +1,7 @@
 //! Communicators of a subset of ranks.
 
+use crate::fixtures::{Fixture, ring};
 use crate::numbers::mix;
-use crate::scene::{Scene, ring};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::comm::mappings::Mappings;
@@ -114,14 +114,14 @@ fn nested(comm: &Stage<'_>) -> Outcome {
 fn exchange(comm: &Stage<'_>) -> Outcome {
     let split = reversed(comm)?;
     let stage = comm.of(&split);
-    Scene::simple(&stage, &ring(&split)?)?.every_way(&stage, 3)
+    Fixture::simple(&stage, &ring(&split)?)?.every_way(&stage, 3)
 }
 
 fn beside_the_parent(comm: &Stage<'_>) -> Outcome {
     let half = comm.split(Some(comm.rank() % 2), 0)?.expect("every rank has a color");
     let stage = comm.of(&half);
-    let mut whole = Scene::simple(comm, &ring(comm)?)?;
-    let mut part = Scene::simple(&stage, &ring(&half)?)?;
+    let mut whole = Fixture::simple(comm, &ring(comm)?)?;
+    let mut part = Fixture::simple(&stage, &ring(&half)?)?;
     let of_whole = whole.bind(comm, &Default::default())?;
     let of_part = part.bind(&half, &Default::default())?;
     for _ in 0..5 {

@@ -1,7 +1,7 @@
 //! Several threads of one rank.
 
 use super::fixture::{Line, poll};
-use crate::scene::{Grid, Scene, by};
+use crate::fixtures::{Fixture, Grid, by};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::Error;
@@ -35,9 +35,9 @@ fn own_objects(comm: &Stage<'_>) -> Outcome {
         let comm = &comm.of(&duplicates[thread]);
         let grid = Grid::new(comm.size(), &[2 * comm.size() + thread, 4], &[true, true], 1)?;
         for turn in 0..3 {
-            let mut scene = Scene::simple(comm, &grid)?;
-            let halo = scene.bind(comm, &by(comm.choices()[(thread + turn) % 5]))?;
-            scene.steps(&halo, 10)?;
+            let mut fixture = Fixture::simple(comm, &grid)?;
+            let halo = fixture.bind(comm, &by(comm.choices()[(thread + turn) % 5]))?;
+            fixture.steps(&halo, 10)?;
             comm.barrier()?;
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! The unbound form: fields given to each exchange, over links of the patterns.
 
 use super::fixture::{Line, Words, failure, in_flight, still_works};
+use crate::fixtures::{Cloud, DomainForm, Fixture, Grid, by, pattern_of, ring, ring_neighbours, subjects_of};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, DomainForm, Grid, Scene, by, pattern_of, ring, ring_neighbours, subjects_of};
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
@@ -36,21 +36,21 @@ fn paths(comm: &Stage<'_>) -> [LinkChoice; 3] {
     [auto, mailbox, message]
 }
 
-/// A scene of fields of one kind on a grid, in forms by domain.
-fn scene(
+/// A fixture of fields of one kind on a grid, in forms by domain.
+fn fixture(
     comm: &Stage<'_>,
     grid: &Grid,
     pattern: &Pattern,
     (count, kind): (u64, &Kind),
     form: impl Fn(u64, u64) -> Form,
-) -> Result<Scene, Trouble> {
-    let mut scene = Scene::default();
+) -> Result<Fixture, Trouble> {
+    let mut fixture = Fixture::default();
     for number in 0..count {
         let home = if number % 3 == 2 { Home::Foreign } else { comm.home() };
         let subjects = grid.subjects(comm, pattern, number, (kind, home), |domain| form(number, domain))?;
-        scene.add(pattern, subjects);
+        fixture.add(pattern, subjects);
     }
-    Ok(scene)
+    Ok(fixture)
 }
 
 fn plane(comm: &Stage<'_>) -> Result<Grid, Trouble> {
@@ -67,9 +67,9 @@ fn same_fields(comm: &Stage<'_>) -> Outcome {
     for link in paths(comm) {
         let pattern = grid.pattern(comm)?;
         let kind = Kind::plain(ElementType::F64);
-        let mut scene = scene(comm, &grid, &pattern, (2, &kind), |_, _| Form::default())?;
+        let mut fixture = fixture(comm, &grid, &pattern, (2, &kind), |_, _| Form::default())?;
         let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
-        scene.unbound_steps(&links, 20)?;
+        fixture.unbound_steps(&links, 20)?;
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ fn other_layouts(comm: &Stage<'_>) -> Outcome {
         for extra in [&[][..], &[3], &[2, 2]] {
             let kind = Kind::with_extra(ElementType::F32, extra);
             let form = |number: u64, domain: u64| any_form(number + 3 * domain + turn);
-            scene(comm, &grid, &pattern, (3, &kind), form)?.unbound_steps(&links, 3)?;
+            fixture(comm, &grid, &pattern, (3, &kind), form)?.unbound_steps(&links, 3)?;
         }
     }
     Ok(())
@@ -95,15 +95,15 @@ fn new_on_one(comm: &Stage<'_>) -> Outcome {
     let kind = Kind::with_extra(ElementType::I32, &[2]);
     for link in paths(comm) {
         let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
-        let mut usual = scene(comm, &grid, &pattern, (1, &kind), |_, _| Form::default())?;
+        let mut usual = fixture(comm, &grid, &pattern, (1, &kind), |_, _| Form::default())?;
         usual.unbound_steps(&links, 2)?;
         for turn in 0..12 {
-            let mut new = scene(comm, &grid, &pattern, (1, &kind), |_, domain| any_form(turn + domain))?;
+            let mut new = fixture(comm, &grid, &pattern, (1, &kind), |_, domain| any_form(turn + domain))?;
             // The same step of the same fields on all ranks.
-            let scene = if turn as usize % comm.size() == comm.rank() { &mut new } else { &mut usual };
-            scene.go_to(100 + turn);
-            links.exchange(&scene.fields())?.wait()?;
-            scene.check()?;
+            let fixture = if turn as usize % comm.size() == comm.rank() { &mut new } else { &mut usual };
+            fixture.go_to(100 + turn);
+            links.exchange(&fixture.fields())?.wait()?;
+            fixture.check()?;
         }
     }
     Ok(())
@@ -114,19 +114,19 @@ fn growth(comm: &Stage<'_>) -> Outcome {
     let pattern = grid.pattern(comm)?;
     for link in paths(comm) {
         let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
-        let mut scenes = Vec::new();
+        let mut fixtures = Vec::new();
         for count in [0, 1, 30, 2, 100] {
             let kind = Kind::with_extra(ElementType::F64, &[3]);
-            scenes.push(scene(comm, &grid, &pattern, (count, &kind), |_, _| Form::default())?);
-            let last = scenes.len() - 1;
-            scenes[last].unbound_steps(&links, 3)?;
+            fixtures.push(fixture(comm, &grid, &pattern, (count, &kind), |_, _| Form::default())?);
+            let last = fixtures.len() - 1;
+            fixtures[last].unbound_steps(&links, 3)?;
         }
         // A buffer that holds it all has come, and was taken up.
         let grown = links.links().collect::<LinkCounts>().mailbox == 0 || !links.explain().contains(" 4096 ");
         ensure!(grown, "what did not fit goes as messages still:\n{}", links.explain());
         let mut numbers = Numbers::new(9);
         for _ in 0..20 {
-            scenes[numbers.below(5)].unbound_steps(&links, 1)?;
+            fixtures[numbers.below(5)].unbound_steps(&links, 1)?;
         }
     }
     Ok(())
@@ -136,15 +136,15 @@ fn forgetting(comm: &Stage<'_>) -> Outcome {
     let grid = ring(comm)?;
     let pattern = grid.pattern(comm)?;
     let links = PatternLinks::new(comm, &[&pattern])?;
-    let mut scenes = Vec::new();
+    let mut fixtures = Vec::new();
     for extra in 0..PatternLinks::REMEMBERED + 5 {
         let kind = Kind::with_extra(ElementType::U16, &[extra + 1]);
-        scenes.push(scene(comm, &grid, &pattern, (1, &kind), |_, _| Form::default())?);
+        fixtures.push(fixture(comm, &grid, &pattern, (1, &kind), |_, _| Form::default())?);
     }
     for _ in 0..3 {
-        scenes.iter_mut().try_for_each(|scene| scene.unbound_steps(&links, 1))?;
+        fixtures.iter_mut().try_for_each(|fixture| fixture.unbound_steps(&links, 1))?;
     }
-    scenes.iter_mut().rev().try_for_each(|scene| scene.unbound_steps(&links, 2))
+    fixtures.iter_mut().rev().try_for_each(|fixture| fixture.unbound_steps(&links, 2))
 }
 
 fn several_patterns(comm: &Stage<'_>) -> Outcome {
@@ -165,9 +165,9 @@ fn several_patterns(comm: &Stage<'_>) -> Outcome {
         patterns.rotate_left(comm.rank() % 2);
         let links = PatternLinks::new_with(comm, &patterns, &by(link))?;
         let kind = Kind::with_extra(ElementType::F32, &[2]);
-        let mut both = scene(comm, &grid, &of_grid, (2, &kind), |_, domain| any_form(domain))?;
+        let mut both = fixture(comm, &grid, &of_grid, (2, &kind), |_, domain| any_form(domain))?;
         both.add(&of_cloud, subjects_of(comm, &pieces, 7, (&kind, comm.home()), any_form)?);
-        let mut cloud_alone = Scene::of(
+        let mut cloud_alone = Fixture::of(
             of_cloud.clone(),
             subjects_of(comm, &pieces, 1, (&Kind::plain(ElementType::I64), Home::Foreign), any_form)?,
         );

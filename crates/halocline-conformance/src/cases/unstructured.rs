@@ -1,8 +1,8 @@
 //! Exchanges between unstructured domains: by ids, by owners, by a mesh.
 
+use crate::fixtures::{Cloud, DomainForm, Fixture, Piece, pattern_of, subjects_of};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, DomainForm, Piece, Scene, pattern_of, subjects_of};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{ElementType, Mesh, MeshDomains, Partition, UnstructuredDomain};
@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = &[
 fn every_way(comm: &Stage<'_>, pieces: &[Piece], kind: &Kind) -> Outcome {
     let pattern = pattern_of(comm, pieces)?;
     let subjects = subjects_of(comm, pieces, 0, (kind, comm.home()), |_| Form::default())?;
-    Scene::of(pattern, subjects).every_way(comm, 3)
+    Fixture::of(pattern, subjects).every_way(comm, 3)
 }
 
 fn cloud(comm: &Stage<'_>, form: DomainForm, domains_per_rank: usize) -> Outcome {
@@ -73,15 +73,15 @@ fn mesh_case(comm: &Stage<'_>, domains: &MeshDomains) -> Outcome {
     let (node_pattern, triangle_pattern) = (pattern_of(comm, &nodes)?, pattern_of(comm, &triangles)?);
     let (levels, vectors) =
         (Kind::with_extra(ElementType::F64, &[4]), Kind::with_extra(ElementType::F32, &[2]));
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     let on_nodes = |number| subjects_of(comm, &nodes, number, (&levels, comm.home()), |_| Form::default());
-    scene.add(&node_pattern, on_nodes(0)?);
-    scene.add(
+    fixture.add(&node_pattern, on_nodes(0)?);
+    fixture.add(
         &triangle_pattern,
         subjects_of(comm, &triangles, 1, (&vectors, comm.home()), |_| Form::fortran())?,
     );
-    scene.add(&node_pattern, on_nodes(2)?);
-    scene.every_way(comm, 3)
+    fixture.add(&node_pattern, on_nodes(2)?);
+    fixture.every_way(comm, 3)
 }
 
 fn mesh_by_vertex(comm: &Stage<'_>) -> Outcome {

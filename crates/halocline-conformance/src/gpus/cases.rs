@@ -3,9 +3,9 @@
 use super::Gpus;
 use super::raw::Raw;
 use crate::cases::{device_of, scheduled_ways};
-use crate::scene::by;
+use crate::device_fixtures::{DeviceFixture, Rig, until_failure};
+use crate::fixtures::by;
 use crate::stage::Stage;
-use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::{Address, Priority, RawStream};
 use halocline::{
@@ -42,7 +42,7 @@ fn begin(comm: &Stage<'_>, halo: &HaloExchange, stream: &Stream) -> Result<haloc
 fn many_exchanges(comm: &Stage<'_>) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
-    let yard = Yard::new(comm, &[12 * comm.size(), 10, 9], (1, 1, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[12 * comm.size(), 10, 9], (1, 1, 1), |_| device)?;
     for (at, link) in scheduled_ways(comm).into_iter().enumerate() {
         for inline in [false, true] {
             let count = match (at, inline, takes_turns(comm, rig)) {
@@ -50,13 +50,13 @@ fn many_exchanges(comm: &Stage<'_>) -> Outcome {
                 (_, _, false) => 3_000,
                 (_, _, true) => 200,
             };
-            let halo = yard.bind(comm, &[&[0]], &by(link).inline(inline))?;
+            let halo = fixture.bind(comm, &[&[0]], &by(link).inline(inline))?;
             let stream = device.stream(Priority::Normal)?;
             let start = std::time::Instant::now();
             for step in 1..=count {
-                yard.pieces(&[0]).try_for_each(|piece| rig.produce_at_once(piece, &stream, step))?;
+                fixture.pieces(&[0]).try_for_each(|piece| rig.produce_at_once(piece, &stream, step))?;
                 begin(comm, &halo, &stream)?.schedule_wait(&stream)?;
-                yard.pieces(&[0]).try_for_each(|piece| rig.consume_at_once(piece, &stream, step))?;
+                fixture.pieces(&[0]).try_for_each(|piece| rig.consume_at_once(piece, &stream, step))?;
             }
             stream.synchronise()?;
             rig.check()?;
@@ -79,18 +79,18 @@ fn many_streams(comm: &Stage<'_>) -> Outcome {
     for round in 0..4 {
         let mut objects = Vec::new();
         for at in 0..OBJECTS {
-            let yard = Yard::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &options)?;
+            let fixture = DeviceFixture::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;
+            let halo = fixture.bind(comm, &[&[0]], &options)?;
             // Others would shift the queues of those that come later.
             let passing = (0..(comm.rank() + at * round) % 5).map(|_| device.stream(Priority::Normal));
             passing.collect::<Result<Vec<_>, _>>()?;
-            objects.push((yard, halo, device.stream(Priority::Normal)?));
+            objects.push((fixture, halo, device.stream(Priority::Normal)?));
         }
         for step in 1..=10 {
-            for (yard, halo, stream) in &objects {
-                yard.produce(rig, &[0], stream, step)?;
+            for (fixture, halo, stream) in &objects {
+                fixture.produce(rig, &[0], stream, step)?;
                 halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;
-                yard.consume(rig, &[0], stream, step)?;
+                fixture.consume(rig, &[0], stream, step)?;
             }
         }
         for (_, halo, stream) in &objects {
@@ -129,16 +129,16 @@ fn other_streams(comm: &Stage<'_>) -> Outcome {
         // The default stream, where it is not that of another rank, too.
         streams.push(0);
     }
-    let yard = Yard::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;
     for inline in [false, true] {
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         for &raw in &streams {
             // SAFETY: CUDA's stream is destroyed below, after the borrowed one is dropped.
             let stream = unsafe { device.borrow_stream(RawStream(raw)) }?;
             for step in 1..=5 {
-                yard.produce(rig, &[0], &stream, step)?;
+                fixture.produce(rig, &[0], &stream, step)?;
                 halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-                yard.consume(rig, &[0], &stream, step)?;
+                fixture.consume(rig, &[0], &stream, step)?;
             }
             stream.synchronise()?;
             rig.check()?;
@@ -223,7 +223,7 @@ fn freed(comm: &Stage<'_>) -> Outcome {
 fn no_memory(comm: &Stage<'_>) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
-    let yard = Yard::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;
     comm.barrier()?;
     let mut eaten = Vec::new();
     if comm.rank() == 0 {
@@ -237,7 +237,7 @@ fn no_memory(comm: &Stage<'_>) -> Outcome {
         }
     }
     comm.barrier()?;
-    match yard.bind(comm, &[&[0]], &BindOptions::default()) {
+    match fixture.bind(comm, &[&[0]], &BindOptions::default()) {
         Err(Error::Device(DeviceError::OutOfMemory { .. })) => {}
         Err(Error::Elsewhere { message, .. }) if message.contains("out of memory") => {}
         Err(other) => fail!("instead of no memory: {other}"),
@@ -246,11 +246,11 @@ fn no_memory(comm: &Stage<'_>) -> Outcome {
     drop(eaten);
     comm.barrier()?;
     // No harm was done.
-    let halo = yard.bind(comm, &[&[0]], &by(LinkChoice::Auto))?;
+    let halo = fixture.bind(comm, &[&[0]], &by(LinkChoice::Auto))?;
     let stream = device.stream(Priority::Normal)?;
-    yard.produce(rig, &[0], &stream, 1)?;
+    fixture.produce(rig, &[0], &stream, 1)?;
     halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-    yard.consume(rig, &[0], &stream, 1)?;
+    fixture.consume(rig, &[0], &stream, 1)?;
     stream.synchronise()?;
     rig.check()
 }

@@ -1,11 +1,11 @@
-// Kernels of the suite on GPUs: they fill and check the fields of a yard.
+// Kernels of the suite on GPUs: they fill and check fields in device memory.
 
 typedef unsigned long long u64;
 typedef long long i64;
 
 constexpr int AXES = 3;
 
-// Where the cells of an array lie, and which of the global grid they are; `Shape` of yard.rs.
+// Where the cells of an array lie, and which of the global grid they are; `Shape` of `device_fixtures.rs`.
 struct Shape {
   u64 base, axes;
   u64 extents[AXES], low[AXES], owned[AXES];

@@ -3,9 +3,9 @@
 use super::Gpus;
 use super::kinds::{Foreign, PIECE, Sort, free};
 use super::raw::Raw;
+use crate::device_fixtures::Rig;
 use crate::processes::Ranks;
 use crate::ring::{DeviceMemory, Ring};
-use crate::yard::Rig;
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::{Address, Priority, cuda};
 use halocline::{BindOptions, Communicator, Device, LinkChoice};

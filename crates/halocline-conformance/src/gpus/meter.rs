@@ -1,7 +1,7 @@
-//! Measures exchanges of a yard's fields on GPUs: first checks every cell, then times them.
+//! Measures exchanges of a fixture's fields on GPUs: first checks every cell, then times them.
 
 use super::{Gpu, Gpus};
-use crate::yard::{Rig, Yard};
+use crate::device_fixtures::{DeviceFixture, Rig};
 use crate::{Outcome, Trouble};
 use halocline::device::Priority;
 use halocline::{Communicator, HaloExchange, Pending, Reduce, Stream};
@@ -132,9 +132,9 @@ impl<'a> Meter<'a> {
     }
 
     /// Exchanges new data of all fields a few times, and compares every cell with what its owner wrote. `number`: which method of the
-    /// same yard it is, so that what others have moved is found. Collective.
-    pub fn check(&self, yard: &Yard, method: &Method<'_>, number: u64) -> Outcome {
-        let pieces = || yard.pieces.iter().flatten();
+    /// same fixture it is, so that what others have moved is found. Collective.
+    pub fn check(&self, fixture: &DeviceFixture, method: &Method<'_>, number: u64) -> Outcome {
+        let pieces = || fixture.pieces.iter().flatten();
         for step in STEPS * number..STEPS * (number + 1) {
             self.rig.delay(&self.stream)?;
             pieces().try_for_each(|piece| self.rig.produce_at_once(piece, &self.stream, step))?;

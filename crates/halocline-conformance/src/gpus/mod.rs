@@ -13,8 +13,8 @@ mod raw;
 pub mod rows;
 mod victim;
 
+use crate::device_fixtures::{Kernels, Piece, Rig, Shape};
 use crate::ring::DeviceMemory;
-use crate::yard::{Kernels, Piece, Rig, Shape};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
 use halocline::device::{Address, Driver, Memory, Variable};

@@ -4,8 +4,8 @@ use super::Gpus;
 use super::kinds::PIECE;
 use super::mapped::settled;
 use super::raw::Raw;
+use crate::device_fixtures::{DeviceFixture, Rig, until_failure};
 use crate::processes::Ranks;
-use crate::yard::{Rig, Yard, until_failure};
 use crate::{Outcome, ensure, fail};
 use halocline::device::Priority;
 use halocline::{BindOptions, Cause, Communicator, Error, HaloExchange, Stream};
@@ -57,33 +57,33 @@ pub(super) fn rank(scenario: &str) -> Outcome {
     let comm = Communicator::init()?;
     let rig = Gpus::get()?;
     let gpu = rig.of_rank(comm.rank());
-    let yard = Yard::new(&comm, &[12, 40], (1, 1, 1), |_| gpu.device())?;
-    let halo = yard.bind(&comm, &[&[0]], &BindOptions::default())?;
+    let fixture = DeviceFixture::new(&comm, &[12, 40], (1, 1, 1), |_| gpu.device())?;
+    let halo = fixture.bind(&comm, &[&[0]], &BindOptions::default())?;
     let stream = gpu.device().stream(Priority::Normal)?;
     for step in 1..=5 {
-        exchange(rig, &yard, &halo, &stream, step)?;
+        exchange(rig, &fixture, &halo, &stream, step)?;
     }
     halo.wait()?;
     match (comm.rank(), scenario) {
         (0, _) => {
             for step in 6..=20 {
-                exchange(rig, &yard, &halo, &stream, step)?;
+                exchange(rig, &fixture, &halo, &stream, step)?;
             }
             say(IN_FLIGHT)?;
             let cause = if scenario == "killed" { Cause::Died } else { Cause::Device };
             survive(&comm, rig, halo, &stream, cause)
         }
         (_, "killed") => {
-            exchange(rig, &yard, &halo, &stream, 6)?;
+            exchange(rig, &fixture, &halo, &stream, 6)?;
             // What it has promised for the next one comes too late.
             gpu.delay(&stream, 60_000_000_000)?;
-            exchange(rig, &yard, &halo, &stream, 7)?;
+            exchange(rig, &fixture, &halo, &stream, 7)?;
             say(IN_FLIGHT)?;
             stream.synchronise()?;
             fail!("this rank was not killed")
         }
         _ => {
-            exchange(rig, &yard, &halo, &stream, 6)?;
+            exchange(rig, &fixture, &halo, &stream, 6)?;
             say(IN_FLIGHT)?;
             gpu.fault(&stream)?;
             let failed = loop {
@@ -100,12 +100,12 @@ pub(super) fn rank(scenario: &str) -> Outcome {
     }
 }
 
-fn exchange(rig: &Gpus, yard: &Yard, halo: &HaloExchange, stream: &Stream, step: u64) -> Outcome {
-    rig.produce_at_once(&yard.pieces[0][0], stream, step)?;
+fn exchange(rig: &Gpus, fixture: &DeviceFixture, halo: &HaloExchange, stream: &Stream, step: u64) -> Outcome {
+    rig.produce_at_once(&fixture.pieces[0][0], stream, step)?;
     halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;
     // Halos are not checked after a failure.
     if step <= 5 {
-        rig.consume_at_once(&yard.pieces[0][0], stream, step)?;
+        rig.consume_at_once(&fixture.pieces[0][0], stream, step)?;
     }
     Ok(())
 }
@@ -134,13 +134,13 @@ fn survive(comm: &Communicator, rig: &Gpus, halo: HaloExchange, stream: &Stream,
 fn usable(rig: &Gpus) -> Outcome {
     let comm = Communicator::single();
     let device = rig.of_rank(0).device();
-    let yard = Yard::new(&comm, &[40, 30], (2, 1, 1), |_| device)?;
-    let halo = yard.bind(&comm, &[&[0]], &BindOptions::default())?;
+    let fixture = DeviceFixture::new(&comm, &[40, 30], (2, 1, 1), |_| device)?;
+    let halo = fixture.bind(&comm, &[&[0]], &BindOptions::default())?;
     let stream = device.stream(Priority::Normal)?;
     for step in 1..=20 {
-        yard.produce(rig, &[0], &stream, step)?;
+        fixture.produce(rig, &[0], &stream, step)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-        yard.consume(rig, &[0], &stream, step)?;
+        fixture.consume(rig, &[0], &stream, step)?;
     }
     stream.synchronise()?;
     rig.check()

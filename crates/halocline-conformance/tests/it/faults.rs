@@ -2,7 +2,7 @@
 //! kills ranks. A failure prints its seed; `HALOCLINE_SEED` sets it.
 
 use halocline_conformance::processes::{End, Ranks};
-use halocline_conformance::storm::left_of;
+use halocline_conformance::random_kills::left_of;
 use halocline_conformance::victim::{HERE, LATE, NAMED, RECLAIMED, victim_of};
 use halocline_device::Variable;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -6,9 +6,9 @@ use halocline::device::sim::{Options, World, explore, run};
 use halocline::{
     BindOptions, Cause, Communicator, Cut, Difference, Error, Field, Pattern, PatternLinks, TestOptions,
 };
+use halocline_conformance::device_fixtures::devices;
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
-use halocline_conformance::yard::devices;
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::sync::atomic::Ordering;
 

@@ -5,8 +5,8 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
 use halocline::{BindOptions, Cause, Communicator, Cut, Error, LinkChoice, Ll, Stream, TestOptions};
 use halocline_comm::Endpoint;
+use halocline_conformance::device_fixtures::{DeviceFixture, devices};
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices};
 use halocline_conformance::{Outcome, ensure, fail};
 use std::time::Duration;
 
@@ -70,21 +70,21 @@ fn begin(
     world: &World,
     comm: &Communicator,
     setting: Setting,
-) -> Result<(Stream, Yard), halocline_conformance::Trouble> {
+) -> Result<(Stream, DeviceFixture), halocline_conformance::Trouble> {
     let devices = devices(world, 2)?;
     let device = &devices[if setting.apart { comm.rank() } else { 0 }];
-    let yard = Yard::new(comm, &[6], (1, 1, 2), |_| device)?;
-    Ok((device.stream(Priority::Normal)?, yard))
+    let fixture = DeviceFixture::new(comm, &[6], (1, 1, 2), |_| device)?;
+    Ok((device.stream(Priority::Normal)?, fixture))
 }
 
 /// Producer, exchange, consumer on one stream, four times.
 fn steps(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
-    let (stream, yard) = begin(world, comm, setting)?;
-    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
     for step in 1..=4 {
-        yard.produce(world, &[0], &stream, step)?;
+        fixture.produce(world, &[0], &stream, step)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-        yard.consume(world, &[0], &stream, step)?;
+        fixture.consume(world, &[0], &stream, step)?;
     }
     Ok(stream.synchronise()?)
 }
@@ -123,13 +123,13 @@ fn stale_counter_values() {
 fn one_way(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let devices = devices(world, 2)?;
     let device = &devices[if setting.apart { comm.rank() } else { 0 }];
-    let yard = Yard::one_way(comm, 6, 1, device)?;
+    let fixture = DeviceFixture::one_way(comm, 6, 1, device)?;
     let stream = device.stream(Priority::Normal)?;
-    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
     for step in 1..=5 {
-        yard.produce(world, &[0], &stream, step)?;
+        fixture.produce(world, &[0], &stream, step)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-        yard.consume(world, &[0], &stream, step)?;
+        fixture.consume(world, &[0], &stream, step)?;
     }
     Ok(stream.synchronise()?)
 }
@@ -168,14 +168,14 @@ fn a_staging_buffer_reused() {
 
 /// Owned cells are overwritten right after the wait; the halo is not read before the last step.
 fn overwriting(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
-    let (stream, yard) = begin(world, comm, setting)?;
-    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
     for step in 1..=4 {
-        yard.produce(world, &[0], &stream, step)?;
+        fixture.produce(world, &[0], &stream, step)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
     }
     halo.wait()?;
-    yard.consume(world, &[0], &stream, 4)?;
+    fixture.consume(world, &[0], &stream, 4)?;
     Ok(stream.synchronise()?)
 }
 
@@ -186,16 +186,16 @@ fn owned_cells_overwritten_before_they_were_sent() {
 
 /// Two exchanges of alternative sets in flight; the wait for the first comes after the second was begun.
 fn two_in_flight(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
-    let (stream, yard) = begin(world, comm, setting)?;
-    let halo = yard.bind(comm, &[&[0], &[1]], &bound(setting))?;
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let halo = fixture.bind(comm, &[&[0], &[1]], &bound(setting))?;
     for step in 1..=3 {
-        yard.produce(world, &[0, 1], &stream, step)?;
+        fixture.produce(world, &[0, 1], &stream, step)?;
         let first = halo.schedule_exchange(&[&stream])?;
         let second = halo.begin().set(1).after(&[&stream]).schedule()?;
         first.schedule_wait(&stream)?;
-        yard.consume(world, &[0], &stream, step)?;
+        fixture.consume(world, &[0], &stream, step)?;
         second.schedule_wait(&stream)?;
-        yard.consume(world, &[1], &stream, step)?;
+        fixture.consume(world, &[1], &stream, step)?;
     }
     Ok(stream.synchronise()?)
 }
@@ -207,15 +207,16 @@ fn an_event_reused_while_pending() {
 
 /// Two objects, whose exchanges are begun one after the other and waited for together.
 fn two_objects(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
-    let (stream, yard) = begin(world, comm, setting)?;
-    let objects = [yard.bind(comm, &[&[0]], &bound(setting))?, yard.bind(comm, &[&[1]], &bound(setting))?];
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let objects =
+        [fixture.bind(comm, &[&[0]], &bound(setting))?, fixture.bind(comm, &[&[1]], &bound(setting))?];
     for step in 1..=3 {
-        yard.produce(world, &[0, 1], &stream, step)?;
+        fixture.produce(world, &[0, 1], &stream, step)?;
         for halo in &objects {
             let _ = halo.schedule_exchange(&[&stream])?;
         }
         objects.iter().try_for_each(|halo| halo.schedule_wait(&stream))?;
-        yard.consume(world, &[0, 1], &stream, step)?;
+        fixture.consume(world, &[0, 1], &stream, step)?;
     }
     Ok(stream.synchronise()?)
 }
@@ -227,13 +228,13 @@ fn a_grant_not_set_before_a_wait() {
 
 /// The object goes while its last exchange is in flight.
 fn dropped(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
-    let (stream, yard) = begin(world, comm, setting)?;
-    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
-    yard.produce(world, &[0], &stream, 1)?;
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
+    fixture.produce(world, &[0], &stream, 1)?;
     let pending = halo.schedule_exchange(&[&stream])?;
     pending.schedule_wait(&stream)?;
     drop((pending, halo));
-    yard.consume(world, &[0], &stream, 1)?;
+    fixture.consume(world, &[0], &stream, 1)?;
     Ok(stream.synchronise()?)
 }
 
@@ -244,9 +245,9 @@ fn drop_in_flight() {
 
 /// One rank gives two exchanges to its streams, the other one alone, and late.
 fn alone(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
-    let (stream, yard) = begin(world, comm, setting)?;
+    let (stream, fixture) = begin(world, comm, setting)?;
     let deadline = Some(Duration::from_micros(if comm.rank() == 0 { 400 } else { 1_000_000 }));
-    let halo = yard.bind(comm, &[&[0]], &bound(setting).deadline(deadline))?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting).deadline(deadline))?;
     let count = if comm.rank() == 0 { 2 } else { 1 };
     for _ in 0..count {
         if comm.rank() == 1 {
@@ -279,13 +280,13 @@ fn poison_lost() {
 /// The device of one rank fails in the midst of an exchange.
 fn lost(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let setting = Setting { apart: true, ..setting };
-    let (stream, yard) = begin(world, comm, setting)?;
-    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
     let exchange = |step: u64| -> Result<(), Error> {
         // A released peer may overwrite cells that a failed exchange pulls: their values are not delivered.
         if setting.link != LinkChoice::Pull || step == 1 {
             // A device that has failed refuses.
-            let _ = yard.produce(world, &[0], &stream, step);
+            let _ = fixture.produce(world, &[0], &stream, step);
         }
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)
     };

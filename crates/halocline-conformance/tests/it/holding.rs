@@ -3,8 +3,8 @@
 
 use halocline::Communicator;
 use halocline::device::{Memory, Priority, ValueOp};
+use halocline_conformance::device_fixtures::Rig;
 use halocline_conformance::holding::Held;
-use halocline_conformance::yard::Rig;
 use halocline_conformance::{Outcome, device_cases, run_cases, run_fields_on_devices};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};

@@ -5,8 +5,8 @@ use halocline::{
     LinkChoice, Pattern, PatternLinks, Pending, RegularGrid, UnstructuredDomain,
 };
 use halocline_comm::{Endpoint, Tag};
+use halocline_conformance::fixtures::CHOICES;
 use halocline_conformance::numbers::Numbers;
-use halocline_conformance::scene::CHOICES;
 use halocline_conformance::watchdog::{LIMIT, Watchdog};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 

@@ -5,9 +5,9 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
 use halocline::{BindOptions, Cause, Communicator, Device, Error, HaloExchange, LinkPath, Ll, TestOptions};
 use halocline_comm::Endpoint;
+use halocline_conformance::device_fixtures::{DeviceFixture, devices, until_failure};
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
-use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, ensure, fail};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,16 +84,16 @@ fn small_messages_use_the_ll_protocol_if_both_sides_want_it() {
 #[test]
 fn steps_are_right_for_every_grouping_of_ranks_into_launches() {
     under_seeds(|world, comm, device, options| {
-        let yard = Yard::new(comm, &[6, 3], (1, 1, 3), |_| device)?;
-        let halo = yard.bind(comm, &[&[0], &[1, 2]], options)?;
+        let fixture = DeviceFixture::new(comm, &[6, 3], (1, 1, 3), |_| device)?;
+        let halo = fixture.bind(comm, &[&[0], &[1, 2]], options)?;
         ensure!(all_are(&halo, LinkPath::Ll), "{}", halo.explain());
         ensure!(halo.explain().contains("in one launch\n") == options.tests().alone, "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         for step in 1..=6 {
             let (set, fields) = if step % 3 == 0 { (1, &[1, 2][..]) } else { (0, &[0][..]) };
-            yard.produce(world, fields, &stream, step)?;
+            fixture.produce(world, fields, &stream, step)?;
             halo.begin().set(set).after(&[&stream]).schedule()?.schedule_wait(&stream)?;
-            yard.consume(world, fields, &stream, step)?;
+            fixture.consume(world, fields, &stream, step)?;
         }
         Ok(stream.synchronise()?)
     });
@@ -102,12 +102,12 @@ fn steps_are_right_for_every_grouping_of_ranks_into_launches() {
 #[test]
 fn a_sender_runs_at_most_two_exchanges_ahead_of_a_late_receiver() {
     under_seeds(|world, comm, device, options| {
-        let yard = Yard::one_way(comm, 6, 1, device)?;
+        let fixture = DeviceFixture::one_way(comm, 6, 1, device)?;
         let deadline = Some(Duration::from_millis(100));
-        let halo = yard.bind(comm, &[&[0]], &options.clone().deadline(deadline))?;
+        let halo = fixture.bind(comm, &[&[0]], &options.clone().deadline(deadline))?;
         let stream = device.stream(Priority::Normal)?;
         if comm.rank() == 0 {
-            yard.produce(world, &[0], &stream, 1)?;
+            fixture.produce(world, &[0], &stream, 1)?;
             let failed = until_failure(&halo, &stream)?;
             ensure!(matches!(failed.cause, Cause::Deadline(_)), "it failed by {failed}");
             ensure!(failed.culprit == 1 && failed.epoch == 3, "it failed by {failed}");
@@ -121,13 +121,13 @@ fn a_sender_runs_at_most_two_exchanges_ahead_of_a_late_receiver() {
 fn a_receiver_without_data_fails_and_keeps_its_halo() {
     for drops in [false, true] {
         under_seeds(|world, comm, device, options| {
-            let yard = Yard::one_way(comm, 6, 1, device)?;
+            let fixture = DeviceFixture::one_way(comm, 6, 1, device)?;
             let deadline = (!drops).then_some(Duration::from_millis(100));
-            let halo = yard.bind(comm, &[&[0]], &options.clone().deadline(deadline))?;
+            let halo = fixture.bind(comm, &[&[0]], &options.clone().deadline(deadline))?;
             let stream = device.stream(Priority::Normal)?;
-            yard.produce(world, &[0], &stream, 1)?;
+            fixture.produce(world, &[0], &stream, 1)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-            yard.consume(world, &[0], &stream, 1)?;
+            fixture.consume(world, &[0], &stream, 1)?;
             stream.synchronise()?;
             comm.barrier()?;
             if comm.rank() == 0 {
@@ -148,7 +148,7 @@ fn a_receiver_without_data_fails_and_keeps_its_halo() {
             while !halo.reclaim() {
                 comm.link().host().yield_now();
             }
-            yard.consume(world, &[0], &stream, 1)?;
+            fixture.consume(world, &[0], &stream, 1)?;
             stream.synchronise()?;
             Ok(comm.barrier()?)
         });
@@ -161,12 +161,12 @@ fn a_failed_device_of_a_sender_fails_its_receivers() {
     explore(0..60, &limited(), |world| {
         run_ranks(world, 2, |comm| {
             let device = &devices(world, 2)?[comm.rank()];
-            let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &options_of(true))?;
+            let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+            let halo = fixture.bind(comm, &[&[0]], &options_of(true))?;
             let stream = device.stream(Priority::Normal)?;
             let begin = |step: u64| -> Result<(), Error> {
                 // A device that has failed refuses.
-                let _ = yard.produce(world, &[0], &stream, step);
+                let _ = fixture.produce(world, &[0], &stream, step);
                 halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)
             };
             let begun = (1..=2).try_for_each(|step| {

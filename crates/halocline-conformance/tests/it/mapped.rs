@@ -10,10 +10,10 @@ use halocline::{
 };
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Mappings, Refusal, Target};
+use halocline_conformance::device_fixtures::{DeviceFixture, devices, until_failure};
 use halocline_conformance::programs::Program;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
-use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::ops::Range;
 use std::sync::Arc;
@@ -274,9 +274,9 @@ fn another_process_writes_to_a_rank_with_several_devices() {
         };
         places[0].enable_peer(&places[1])?;
         places[1].enable_peer(&places[0])?;
-        let yard = Yard::new(comm, &[9, 4], (2, 1, 1), |domain| &places[domain])?;
+        let fixture = DeviceFixture::new(comm, &[9, 4], (2, 1, 1), |domain| &places[domain])?;
         let inline = world.seed().is_multiple_of(2);
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         for (written, path) in paths(&halo, comm) {
             let is_right =
                 if written == 1 { path == LinkPath::Push } else { matches!(path, LinkPath::Mailbox { .. }) };
@@ -285,9 +285,9 @@ fn another_process_writes_to_a_rank_with_several_devices() {
         ensure!(halo.explain().contains("from several devices"), "{}", halo.explain());
         let stream = places[0].stream(Priority::Normal)?;
         for step in 1..=4 {
-            yard.produce(world, &[0], &stream, step)?;
+            fixture.produce(world, &[0], &stream, step)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-            yard.consume(world, &[0], &stream, step)?;
+            fixture.consume(world, &[0], &stream, step)?;
         }
         halo.wait()?;
         stream.synchronise()?;

@@ -9,8 +9,8 @@ use halocline::{
 };
 use halocline_comm::Endpoint;
 use halocline_conformance::by_hand::Buffer;
+use halocline_conformance::device_fixtures::{DeviceFixture, devices, until_failure};
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::mem::discriminant;
 use std::sync::atomic::AtomicU32;
@@ -66,8 +66,8 @@ fn buffers(
 /// Kernels on one stream, messages on another, and what carries them from rank to rank on a third.
 fn steps(world: &World, comm: &Communicator, left: Left) -> Outcome {
     let device = &devices(world, 2)?[comm.rank()];
-    let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-    let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+    let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+    let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
     let stream = || device.stream(Priority::Normal);
     let (kernels, messages, carrier) = (stream()?, stream()?, stream()?);
     let out = buffers(&halo, &messages, Direction::Send)?;
@@ -75,7 +75,7 @@ fn steps(world: &World, comm: &Communicator, left: Left) -> Outcome {
     let tie = |of: Left, first: &Stream, then: &Stream| if left == of { Ok(()) } else { follow(first, then) };
     for step in 1..=3 {
         let tag = halocline_comm::Tag { operation: comm.begin(), round: 0 };
-        yard.produce(world, &[0], &kernels, step)?;
+        fixture.produce(world, &[0], &kernels, step)?;
         tie(Left::Producer, &kernels, &messages)?;
         for (peer, buffer) in &out {
             // SAFETY: the buffer lives until the streams are through. The order of the streams is what is tried, and
@@ -92,7 +92,7 @@ fn steps(world: &World, comm: &Communicator, left: Left) -> Outcome {
             unsafe { halo.unpack_on(*peer, buffer.address(), buffer.bytes(), &messages) }?;
         }
         tie(Left::Consumer, &messages, &kernels)?;
-        yard.consume(world, &[0], &kernels, step)?;
+        fixture.consume(world, &[0], &kernels, step)?;
         // The next message is written where this one lies.
         messages.synchronise()?;
     }
@@ -128,13 +128,13 @@ fn exchanges_and_packed_messages_alternate_on_one_stream() {
     ] {
         under_seeds(|world, comm| {
             let device = &devices(world, 2)?[comm.rank()];
-            let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
+            let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+            let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
             let stream = device.stream(Priority::Normal)?;
             let (out, into) =
                 (buffers(&halo, &stream, Direction::Send)?, buffers(&halo, &stream, Direction::Receive)?);
             for step in 1..=3 {
-                yard.produce(world, &[0], &stream, 2 * step)?;
+                fixture.produce(world, &[0], &stream, 2 * step)?;
                 let pending = halo.schedule_exchange(&[&stream])?;
                 // Both read owned cells: the exchange may be in flight still.
                 for (peer, buffer) in &out {
@@ -142,7 +142,7 @@ fn exchanges_and_packed_messages_alternate_on_one_stream() {
                     unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
                 }
                 pending.schedule_wait(&stream)?;
-                yard.consume(world, &[0], &stream, 2 * step)?;
+                fixture.consume(world, &[0], &stream, 2 * step)?;
                 let tag = halocline_comm::Tag { operation: comm.begin(), round: 0 };
                 for (peer, buffer) in &out {
                     comm.send(*peer, tag, buffer.read(&stream)?)?;
@@ -153,7 +153,7 @@ fn exchanges_and_packed_messages_alternate_on_one_stream() {
                     // SAFETY: the buffer is used by this stream alone, and outlives it.
                     unsafe { halo.unpack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
                 }
-                yard.consume(world, &[0], &stream, 2 * step)?;
+                fixture.consume(world, &[0], &stream, 2 * step)?;
                 stream.synchronise()?;
             }
             ensure!(halo.pending().is_some_and(|last| last.epoch() == 3), "messages have taken epochs");
@@ -166,15 +166,15 @@ fn exchanges_and_packed_messages_alternate_on_one_stream() {
 fn the_object_and_its_fields_are_dropped_while_a_message_is_packed() {
     under_seeds(|world, comm| {
         let device = &devices(world, 2)?[comm.rank()];
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
         let stream = device.stream(Priority::Normal)?;
         let buffers = buffers(&halo, &stream, Direction::Send)?;
         for (peer, buffer) in &buffers {
             // SAFETY: the buffer outlives the work on it, and nothing else uses it.
             unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
         }
-        drop((halo, yard));
+        drop((halo, fixture));
         Ok(stream.synchronise()?)
     });
 }
@@ -184,11 +184,11 @@ fn the_object_and_its_fields_are_dropped_while_a_message_is_packed() {
 fn one_rank_drops_its_object_while_a_message_is_packed() {
     under_seeds(|world, comm| {
         let device = &devices(world, 2)?[comm.rank()];
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
         let stream = device.stream(Priority::Normal)?;
         let buffers = buffers(&halo, &stream, Direction::Send)?;
-        yard.produce(world, &[0], &stream, 1)?;
+        fixture.produce(world, &[0], &stream, 1)?;
         if comm.rank() == 0 {
             let word = device.allocate_pinned(8)?;
             // SAFETY: the word outlives the wait, and is raised by the host alone.
@@ -218,12 +218,12 @@ fn one_rank_drops_its_object_while_a_message_is_packed() {
 fn the_object_fails_while_a_message_is_packed() {
     under_seeds(|world, comm| {
         let device = &devices(world, 2)?[comm.rank()];
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
         let deadline = Some(Duration::from_micros(if comm.rank() == 0 { 400 } else { 1_000_000 }));
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().deadline(deadline))?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().deadline(deadline))?;
         let (kernels, messages) = (device.stream(Priority::Normal)?, device.stream(Priority::Normal)?);
         let buffers = buffers(&halo, &messages, Direction::Send)?;
-        yard.produce(world, &[0], &kernels, 1)?;
+        fixture.produce(world, &[0], &kernels, 1)?;
         if comm.rank() == 0 {
             // It reads what the message is packed from; the other rank does not come.
             let pending = halo.schedule_exchange(&[&kernels])?;
@@ -240,7 +240,7 @@ fn the_object_fails_while_a_message_is_packed() {
         while halo.pending().is_some() && !halo.reclaim() {
             comm.link().host().yield_now();
         }
-        yard.produce(world, &[0], &kernels, 2)?;
+        fixture.produce(world, &[0], &kernels, 2)?;
         kernels.synchronise()?;
         Ok(messages.synchronise()?)
     });
@@ -251,14 +251,14 @@ fn the_object_fails_while_a_message_is_packed() {
 fn many_buffers_in_turn_on_two_streams() {
     under_seeds(|world, comm| {
         let device = &devices(world, 2)?[comm.rank()];
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
         let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
         let peer = 1 - comm.rank();
         let bytes = halo.message_bytes(peer, Direction::Send)?;
         let buffer = |at| Buffer::new(device, bytes, at % 2 == 0);
         let buffers: Vec<Buffer> = (0..7).map(buffer).collect::<Result<_, _>>()?;
-        yard.produce(world, &[0], &streams[0], 1)?;
+        fixture.produce(world, &[0], &streams[0], 1)?;
         streams[0].synchronise()?;
         for turn in 0..15 {
             let buffer = &buffers[if turn < 4 { 0 } else { turn % 7 }];
@@ -280,14 +280,14 @@ fn many_buffers_in_turn_on_two_streams() {
 fn fields_of_a_rank_on_two_devices() {
     under_seeds(|world, comm| {
         let devices = devices(world, 2)?;
-        let yard = Yard::new(comm, &[8], (2, 1, 1), |domain| &devices[domain])?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let fixture = DeviceFixture::new(comm, &[8], (2, 1, 1), |domain| &devices[domain])?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
         let peer = 1 - comm.rank();
         let bytes = halo.message_bytes(peer, Direction::Send)?;
         let mut packed = Vec::new();
         for device in &devices {
             let stream = device.stream(Priority::Normal)?;
-            yard.produce(world, &[0], &stream, 1)?;
+            fixture.produce(world, &[0], &stream, 1)?;
             let buffer = Buffer::new(device, bytes, false)?;
             // SAFETY: the buffer outlives the work on it, and nothing else uses it.
             unsafe { halo.pack_on(peer, buffer.address(), bytes, &stream) }?;
@@ -319,8 +319,8 @@ fn invalid_calls_are_refused() {
     let program = |world: &World, comm: &Communicator| -> Outcome {
         let devices = [world.device(0)?, world.device(1)?, world.device(2)?];
         let device = &devices[0];
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
         let (stream, peer) = (device.stream(Priority::Normal)?, 1 - comm.rank());
         let bytes = halo.message_bytes(peer, Direction::Send)?;
         let own: Memory = device.allocate(bytes)?;
@@ -363,7 +363,7 @@ fn invalid_calls_are_refused() {
             other => fail!("fields of the host: {other}"),
         }
         let fields: [(&Pattern, &Field); 2] =
-            [(&pattern, &array), (&yard.pattern, yard.pieces[0][0].field())];
+            [(&pattern, &array), (&fixture.pattern, fixture.pieces[0][0].field())];
         let mixed = HaloExchange::bind(comm, fields)?;
         match refused(&mixed, whole, peer, &stream)? {
             Error::OfDevices { .. } => {}

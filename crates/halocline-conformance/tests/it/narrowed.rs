@@ -7,8 +7,8 @@ use halocline::{
     Ll, Pattern, RegularGrid, Stream,
 };
 use halocline_comm::Endpoint;
+use halocline_conformance::device_fixtures::{DeviceFixture, Numbers, devices, until_failure};
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Numbers, Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn under_seeds(program: impl Fn(&World, &Communicator, Choice) -> Outcome + Sync
 
 /// A line with closed ends on two ranks, whose domains have a halo at both.
 struct Line {
-    yard: Yard,
+    fixture: DeviceFixture,
     stream: Stream,
     wide: HaloExchange,
 }
@@ -42,15 +42,15 @@ impl Line {
         let device = &devices(world, 2)?[comm.rank()];
         let pattern = RegularGrid::new([6]).decompose(2)?.pattern(comm, Halo::uniform(1))?;
         let numbers = Numbers::Grid { extents: &[6], periodic: &[false], margin: 0 };
-        let yard = Yard::of(pattern, numbers, 1, |_| device)?;
-        let wide = yard.bind(comm, &[&[0]], options)?;
-        Ok(Self { yard, stream: device.stream(Priority::Normal)?, wide })
+        let fixture = DeviceFixture::of(pattern, numbers, 1, |_| device)?;
+        let wide = fixture.bind(comm, &[&[0]], options)?;
+        Ok(Self { fixture, stream: device.stream(Priority::Normal)?, wide })
     }
 
     fn step(&self, world: &World, halo: &HaloExchange, step: u64) -> Outcome {
-        self.yard.produce(world, &[0], &self.stream, step)?;
+        self.fixture.produce(world, &[0], &self.stream, step)?;
         halo.schedule_exchange(&[&self.stream])?.schedule_wait(&self.stream)?;
-        self.yard.consume(world, &[0], &self.stream, step)
+        self.fixture.consume(world, &[0], &self.stream, step)
     }
 }
 
@@ -71,7 +71,7 @@ fn ranks_that_mix_the_wide_and_the_narrow_object_fail() {
         let failure = until_failure(if comm.rank() == 0 { &narrow } else { &line.wide }, &line.stream)?;
         ensure!(failure.cause == Cause::Check(Fault::OtherSet) && failure.epoch >= 4, "{failure}");
         // What was not given to the exchange is as it was.
-        line.yard.consume(world, &[0], &line.stream, 3)?;
+        line.fixture.consume(world, &[0], &line.stream, 3)?;
         while !narrow.reclaim() {
             comm.link().host().yield_now();
         }
@@ -127,13 +127,13 @@ fn the_wide_object_is_dropped_while_a_narrow_exchange_is_in_flight() {
     under_seeds(|world, comm, link| {
         let line = Line::new(world, comm, &by(link))?;
         let narrow = line.wide.narrowed(&Halo::uniform(1))?;
-        let Line { yard, stream, wide } = line;
-        yard.produce(world, &[0], &stream, 1)?;
+        let Line { fixture, stream, wide } = line;
+        fixture.produce(world, &[0], &stream, 1)?;
         let pending = narrow.schedule_exchange(&[&stream])?;
         drop(wide);
         pending.schedule_wait(&stream)?;
         drop((narrow, pending));
-        yard.consume(world, &[0], &stream, 1)?;
+        fixture.consume(world, &[0], &stream, 1)?;
         stream.synchronise()?;
         Ok(comm.barrier()?)
     });
@@ -143,10 +143,10 @@ fn the_wide_object_is_dropped_while_a_narrow_exchange_is_in_flight() {
 #[test]
 fn host_and_device_fields_of_one_object() {
     under_seeds(|world, comm, link| {
-        let Line { yard, stream, .. } = Line::new(world, comm, &by(link))?;
+        let Line { fixture, stream, .. } = Line::new(world, comm, &by(link))?;
         let array = Array::<u64>::zeros(comm, &[5])?;
         let fields: [(&Pattern, &Field); 2] =
-            [(&yard.pattern, &array), (&yard.pattern, yard.pieces[0][0].field())];
+            [(&fixture.pattern, &array), (&fixture.pattern, fixture.pieces[0][0].field())];
         let wide = HaloExchange::bind_with(comm, fields, &by(link))?;
         let (same, nothing) = (wide.narrowed(&Halo::uniform(1))?, wide.narrowed(&Halo::uniform(0))?);
         // Owned cells hold the step and the rank; the halo at the end that is not closed is the other rank's.
@@ -155,12 +155,12 @@ fn host_and_device_fields_of_one_object() {
         for (step, exchanged) in (1..).zip([&wide, &same, &nothing, &same, &wide, &nothing]) {
             let of = |rank: usize| 10 * step + rank as u64;
             array.write()?[1..4].fill(of(comm.rank()));
-            yard.produce(world, &[0], &stream, step)?;
+            fixture.produce(world, &[0], &stream, step)?;
             let pending = exchanged.schedule_exchange(&[&stream])?;
             ensure!(pending.epoch() == step, "exchanges of all handles count together, {pending:?}");
             pending.schedule_wait(&stream)?;
             if !std::ptr::eq(exchanged, &nothing) {
-                yard.consume(world, &[0], &stream, step)?;
+                fixture.consume(world, &[0], &stream, step)?;
                 last = of(1 - comm.rank());
             }
             stream.synchronise()?;

@@ -4,9 +4,9 @@
 use halocline::device::Priority;
 use halocline::device::sim::{Options, Report, World, explore, run};
 use halocline::{BindOptions, Communicator, Cut, HaloExchange, TestOptions};
+use halocline_conformance::device_fixtures::{DeviceFixture, devices};
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices};
 use halocline_conformance::{Outcome, Trouble, ensure};
 
 /// Parts of one exchange that wait: one sends to the other rank, one receives.
@@ -37,7 +37,7 @@ fn play(world: &World, shape: Shape) {
 
 fn rank(world: &World, comm: &Communicator, shape: Shape) -> Outcome {
     let device = &devices(world, 2)?[comm.rank()];
-    let yard = Yard::new(comm, &[6], (1, 1, shape.objects as u64), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[6], (1, 1, shape.objects as u64), |_| device)?;
     let streams = (0..shape.streams).map(|_| device.stream(Priority::Normal));
     let streams = streams.collect::<Result<Vec<_>, _>>()?;
     let (mut common, mut own) =
@@ -46,7 +46,7 @@ fn rank(world: &World, comm: &Communicator, shape: Shape) -> Outcome {
     let options = BindOptions::default().inline(shape.inline);
     let options = options.for_tests(TestOptions { cut: shape.cut, ..TestOptions::default() });
     let bind = |object: usize| -> Result<HaloExchange, Trouble> {
-        let halo = yard.bind(comm, &[&[object]], &options)?;
+        let halo = fixture.bind(comm, &[&[object]], &options)?;
         ensure!(halo.explain().contains("each exchange in one launch"), "{}", halo.explain());
         Ok(halo)
     };
@@ -61,7 +61,7 @@ fn rank(world: &World, comm: &Communicator, shape: Shape) -> Outcome {
             }
             let Some(halo) = &bound[object] else { continue };
             let stream = &streams[stream_of[object]];
-            yard.produce(world, &[object], stream, step)?;
+            fixture.produce(world, &[object], stream, step)?;
             in_flight.push((object, stream, halo.schedule_exchange(&[stream])?));
             if shape.drops && common.one_in(4) {
                 bound[object] = None;
@@ -69,7 +69,7 @@ fn rank(world: &World, comm: &Communicator, shape: Shape) -> Outcome {
         }
         for (object, stream, pending) in in_flight {
             pending.schedule_wait(stream)?;
-            yard.consume(world, &[object], stream, step)?;
+            fixture.consume(world, &[object], stream, step)?;
         }
     }
     Ok(streams.iter().try_for_each(|stream| stream.synchronise())?)
@@ -124,15 +124,15 @@ fn an_object_that_exceeds_the_device_by_itself_waits_on_streams() {
     explore(0..20, &limited(BLOCKS - 1), |world| {
         run_ranks(world, 2, |comm| {
             let device = &devices(world, 2)?[comm.rank()];
-            let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+            let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+            let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
             let why = "not in one: its waiting blocks need more multiprocessors than the device has";
             ensure!(halo.explain().contains(why), "{}", halo.explain());
             let stream = device.stream(Priority::Normal)?;
             for step in 1..=3 {
-                yard.produce(world, &[0], &stream, step)?;
+                fixture.produce(world, &[0], &stream, step)?;
                 halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-                yard.consume(world, &[0], &stream, step)?;
+                fixture.consume(world, &[0], &stream, step)?;
             }
             Ok(stream.synchronise()?)
         });

@@ -4,8 +4,8 @@
 use halocline::device::sim::{Kernel, Options, Run, World, explore, run};
 use halocline::device::{Address, Priority, RawStream};
 use halocline::{Communicator, Decomposed, Device, DeviceArray, HaloExchange, RegularGrid, Stream};
+use halocline_conformance::device_fixtures::devices;
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::devices;
 use halocline_conformance::{Outcome, ensure};
 use halocline_program::{ArrayView, Device as Place, Given, Program, RawArray, ScalarType, Signature};
 use std::cell::RefCell;

@@ -3,9 +3,9 @@
 use halocline::Communicator;
 use halocline::device::sim::{Options, World, explore, run};
 use halocline_conformance::Outcome;
+use halocline_conformance::device_fixtures::devices;
 use halocline_conformance::programs::Program;
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::devices;
 
 /// As many as CUDA gives a process at most.
 const QUEUES: u32 = 32;

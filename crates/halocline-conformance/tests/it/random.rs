@@ -5,9 +5,9 @@ use halocline::{
     Communicator, Decomposition, ElementType, HaloExchange, LinkChoice, Mesh, Neighbours, Partition, Reduce,
     RegularGrid, UnstructuredDomain,
 };
+use halocline_conformance::fixtures::{CHOICES, Fixture, Grid, Piece, by, pattern_of, subjects_of};
 use halocline_conformance::form::{Form, Kind};
 use halocline_conformance::numbers::mix;
-use halocline_conformance::scene::{CHOICES, Grid, Piece, Scene, by, pattern_of, subjects_of};
 use halocline_conformance::subject::{Home, Role};
 use halocline_conformance::watchdog::{LIMIT, Watchdog};
 use halocline_conformance::{Outcome, Trouble, ensure};
@@ -62,41 +62,41 @@ impl Fields {
         self.forms[((domain + 3 * number) % self.forms.len() as u64) as usize].clone()
     }
 
-    /// Adds all fields to a scene, by a function that makes the subjects of one.
+    /// Adds all fields to a fixture, by a function that makes the subjects of one.
     fn exchange(
         &self,
         comm: &Communicator,
-        add: impl Fn(&mut Scene, u64, (&Kind, Home), &dyn Fn(u64) -> Form) -> Outcome,
+        add: impl Fn(&mut Fixture, u64, (&Kind, Home), &dyn Fn(u64) -> Form) -> Outcome,
     ) -> Outcome {
-        let mut scene = Scene::default();
+        let mut fixture = Fixture::default();
         for (number, (kind, foreign)) in (0..).zip(&self.kinds) {
             let home = if *foreign { Home::Foreign } else { Home::Own };
-            add(&mut scene, number, (kind, home), &|domain| self.form(number, domain))?;
+            add(&mut fixture, number, (kind, home), &|domain| self.form(number, domain))?;
         }
-        let halo = scene.bind(comm, &by(self.link))?;
-        scene.steps(&halo, self.steps)?;
-        if !scene.stays_within(comm)? {
-            scene.packed_step(comm, &halo)?;
+        let halo = fixture.bind(comm, &by(self.link))?;
+        fixture.steps(&halo, self.steps)?;
+        if !fixture.stays_within(comm)? {
+            fixture.packed_step(comm, &halo)?;
         }
-        self.among_alternatives(comm, &mut scene)?;
+        self.among_alternatives(comm, &mut fixture)?;
         let unbound =
             if matches!(self.link, LinkChoice::Message) { LinkChoice::Message } else { LinkChoice::Auto };
-        let links = scene.links(comm, &by(unbound))?;
-        scene.unbound_steps(&links, self.steps)?;
-        scene.steps(&halo, 1)
+        let links = fixture.links(comm, &by(unbound))?;
+        fixture.unbound_steps(&links, self.steps)?;
+        fixture.steps(&halo, 1)
     }
 
     /// The same fields, and fewer, as sets of one object.
-    fn among_alternatives(&self, comm: &Communicator, scene: &mut Scene) -> Outcome {
+    fn among_alternatives(&self, comm: &Communicator, fixture: &mut Fixture) -> Outcome {
         let halo = {
-            let fields = scene.fields();
+            let fields = fixture.fields();
             HaloExchange::bind_alternatives(comm, &[&fields[..0], &fields, &fields], &by(self.link))?
         };
         for step in 0..2 * self.steps {
             halo.begin().set(0).start()?.wait()?;
-            scene.next();
+            fixture.next();
             halo.begin().set(1 + step % 2).start()?.wait()?;
-            scene.check()?;
+            fixture.check()?;
         }
         Ok(())
     }
@@ -223,13 +223,13 @@ impl GridCase {
 
 fn run_grid(comm: &Communicator, grid: &Grid, fields: &Fields) -> Outcome {
     let pattern = grid.pattern(comm)?;
-    fields.exchange(comm, |scene, number, what, form| {
+    fields.exchange(comm, |fixture, number, what, form| {
         let subjects = grid.subjects(comm, &pattern, number, what, form)?;
         let owned: usize = subjects.iter().map(|subject| subject.count(Role::Owned)).sum();
         let all = comm.all_reduce(&[owned as u64], Reduce::Sum)?;
         let cells: usize = grid.decomposition.extents().iter().product();
         ensure!(all == [cells as u64], "{all:?} cells are owned, the grid has {cells}");
-        scene.add(&pattern, subjects);
+        fixture.add(&pattern, subjects);
         Ok(())
     })
 }
@@ -308,10 +308,10 @@ fn run_pieces(comm: &Communicator, kinds: &[Vec<Piece>], fields: &Fields) -> Out
     for pieces in kinds {
         patterns.push(pattern_of(comm, pieces)?);
     }
-    fields.exchange(comm, |scene, number, what, form| {
+    fields.exchange(comm, |fixture, number, what, form| {
         // The fields take turns with the kinds of cells.
         let at = number as usize % kinds.len();
-        scene.add(&patterns[at], subjects_of(comm, &kinds[at], number, what, form)?);
+        fixture.add(&patterns[at], subjects_of(comm, &kinds[at], number, what, form)?);
         Ok(())
     })
 }

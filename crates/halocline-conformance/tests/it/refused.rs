@@ -7,8 +7,8 @@ use halocline::{
     Fault, Field, Halo, HaloExchange, Layout, LinkChoice, LinkCounts, Ll, Pattern, PatternLinks, RegularGrid,
     TestOptions, UnstructuredDomain,
 };
+use halocline_conformance::device_fixtures::{DeviceFixture, devices, until_failure};
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, ensure, fail};
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ fn under_seeds(ranks: usize, program: impl Fn(&World, &Communicator) -> Outcome 
 fn a_stream_of_another_device() {
     under_seeds(2, |world, comm| {
         let devices = devices(world, 2)?;
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &devices[0])?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| &devices[0])?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
         let (own, other) = (devices[0].stream(Priority::Normal)?, devices[1].stream(Priority::Normal)?);
         for step in 1..=2 {
-            yard.produce(world, &[0], &own, step)?;
+            fixture.produce(world, &[0], &own, step)?;
             match halo.schedule_exchange(&[&own, &other]) {
                 Err(Error::StreamDevice { stream: 1, device: 1, devices }) if devices == [0] => {}
                 other => fail!("instead of a refusal: {other:?}"),
@@ -39,10 +39,10 @@ fn a_stream_of_another_device() {
                 other => fail!("instead of a refusal: {other:?}"),
             }
             pending.schedule_wait(&own)?;
-            yard.consume(world, &[0], &own, step)?;
+            fixture.consume(world, &[0], &own, step)?;
         }
         let options = BindOptions::default().streams(vec![Arc::new(other)]);
-        ensure!(yard.bind(comm, &[&[0]], &options).is_err(), "a producer of another device is bound");
+        ensure!(fixture.bind(comm, &[&[0]], &options).is_err(), "a producer of another device is bound");
         Ok(own.synchronise()?)
     });
 }
@@ -51,27 +51,27 @@ fn a_stream_of_another_device() {
 fn of_two_worlds(one: &World, two: &World) -> Outcome {
     let comm = Communicator::single();
     let (mine, other) = (one.device(0)?, two.device(0)?);
-    let yard = Yard::new(&comm, &[6], (1, 1, 1), |_| &mine)?;
-    let halo = yard.bind(&comm, &[&[0]], &BindOptions::default())?;
+    let fixture = DeviceFixture::new(&comm, &[6], (1, 1, 1), |_| &mine)?;
+    let halo = fixture.bind(&comm, &[&[0]], &BindOptions::default())?;
     let (own, stranger) = (mine.stream(Priority::Normal)?, other.stream(Priority::Normal)?);
     match halo.schedule_exchange(&[&stranger]) {
         Err(Error::StreamDevice { .. }) => {}
         other => fail!("instead of a refusal: {other:?}"),
     }
-    yard.produce(one, &[0], &own, 1)?;
+    fixture.produce(one, &[0], &own, 1)?;
     halo.schedule_exchange(&[&own])?.schedule_wait(&own)?;
-    yard.consume(one, &[0], &own, 1)?;
+    fixture.consume(one, &[0], &own, 1)?;
     own.synchronise()?;
     let event = mine.events().take()?;
     let refused = [stranger.wait(&event), stranger.record(&event), mine.enable_peer(&other)];
     let is_refused = |refused| matches!(refused, Err(DeviceError::OtherMachine { .. }));
     ensure!(refused.into_iter().all(is_refused), "a device takes what is of another machine");
     // One of the same communicator on the other's devices.
-    let yard = Yard::new(&comm, &[6], (1, 1, 1), |_| &other)?;
-    let halo = yard.bind(&comm, &[&[0]], &BindOptions::default())?;
-    yard.produce(two, &[0], &stranger, 1)?;
+    let fixture = DeviceFixture::new(&comm, &[6], (1, 1, 1), |_| &other)?;
+    let halo = fixture.bind(&comm, &[&[0]], &BindOptions::default())?;
+    fixture.produce(two, &[0], &stranger, 1)?;
     halo.schedule_exchange(&[&stranger])?.schedule_wait(&stranger)?;
-    yard.consume(two, &[0], &stranger, 1)?;
+    fixture.consume(two, &[0], &stranger, 1)?;
     Ok(stranger.synchronise()?)
 }
 
@@ -168,10 +168,10 @@ fn a_field_without_cells_may_be_anywhere() {
 fn sixty_five_exchanges_in_flight() {
     under_seeds(2, |world, comm| {
         let device = &devices(world, 1)?[0];
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
         let (stream, gate) = (device.stream(Priority::Normal)?, device.allocate_pinned(8)?);
-        yard.produce(world, &[0], &stream, 1)?;
+        fixture.produce(world, &[0], &stream, 1)?;
         // SAFETY: the word lives until the stream is through.
         unsafe { stream.values(&[ValueOp::Wait { address: gate.at(0), at_least: 1 }]) }?;
         for epoch in 1..=64 {
@@ -188,7 +188,7 @@ fn sixty_five_exchanges_in_flight() {
         unsafe { gate.store(0, 1) };
         halo.wait()?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-        yard.consume(world, &[0], &stream, 1)?;
+        fixture.consume(world, &[0], &stream, 1)?;
         Ok(stream.synchronise()?)
     });
 }
@@ -197,13 +197,13 @@ fn sixty_five_exchanges_in_flight() {
 fn host_and_device_fields_in_one_object() {
     under_seeds(2, |world, comm| {
         let device = &devices(world, 1)?[0];
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
         let on_host = Array::<u64>::zeros(comm, &[5])?;
-        let on_device = yard.pieces[0][0].field();
+        let on_device = fixture.pieces[0][0].field();
         // In any order.
         let fields: [(&Pattern, &Field); 2] = match comm.rank() {
-            0 => [(&yard.pattern, &on_host), (&yard.pattern, on_device)],
-            _ => [(&yard.pattern, on_device), (&yard.pattern, &on_host)],
+            0 => [(&fixture.pattern, &on_host), (&fixture.pattern, on_device)],
+            _ => [(&fixture.pattern, on_device), (&fixture.pattern, &on_host)],
         };
         let halo = HaloExchange::bind(comm, fields)?;
         let stream = device.stream(Priority::Normal)?;
@@ -214,11 +214,11 @@ fn host_and_device_fields_in_one_object() {
                 on_host.write()?[at + 1] = cell(step, first + at as u64);
                 Ok(())
             })?;
-            yard.produce(world, &[0], &stream, step)?;
+            fixture.produce(world, &[0], &stream, step)?;
             let pending = halo.schedule_exchange(&[&stream])?;
             // A second one while host fields are in flight is refused, or the first was over.
             pending.schedule_wait(&stream)?;
-            yard.consume(world, &[0], &stream, step)?;
+            fixture.consume(world, &[0], &stream, step)?;
             let halos = (on_host.read()?[0], on_host.read()?[4]);
             ensure!(halos == (cell(step, first + 5), cell(step, first + 3)), "step {step}: {halos:?}");
             if step == 2 {
@@ -259,17 +259,17 @@ fn a_field_on_the_host_here_and_on_a_device_there() {
 fn different_sets(
     world: &World,
     comm: &Communicator,
-    (device, yard): (&Device, &Yard),
+    (device, fixture): (&Device, &DeviceFixture),
     options: &BindOptions,
 ) -> Outcome {
     let stream = device.stream(Priority::Normal)?;
-    let halo = yard.bind(comm, &[&[0], &[1]], options)?;
+    let halo = fixture.bind(comm, &[&[0], &[1]], options)?;
     for step in 1..=2 {
-        yard.produce(world, &[0, 1], &stream, step)?;
+        fixture.produce(world, &[0, 1], &stream, step)?;
         for set in 0..2 {
             halo.begin().set(set).after(&[&stream]).schedule()?.schedule_wait(&stream)?;
         }
-        yard.consume(world, &[0, 1], &stream, step)?;
+        fixture.consume(world, &[0, 1], &stream, step)?;
     }
     halo.wait()?;
     let (given, kept) = (comm.rank() % 2, 1 - comm.rank() % 2);
@@ -277,17 +277,17 @@ fn different_sets(
     ensure!(failure.cause == Cause::Check(Fault::OtherSet), "{failure}");
     ensure!(failure.epoch >= 5, "{failure}");
     // What was not given to the exchange is as it was.
-    yard.consume(world, &[kept], &stream, 2)?;
+    fixture.consume(world, &[kept], &stream, 2)?;
     Ok(stream.synchronise()?)
 }
 
 /// The sender exchanges set 1, then set 0, the receiver set 0 twice.
 fn swapped_sets(world: &World, comm: &Communicator, options: &BindOptions) -> Outcome {
     let device = &devices(world, 1)?[0];
-    let yard = Yard::one_way(comm, 6, 2, device)?;
+    let fixture = DeviceFixture::one_way(comm, 6, 2, device)?;
     let stream = device.stream(Priority::Normal)?;
-    let halo = yard.bind(comm, &[&[0], &[1]], options)?;
-    yard.produce(world, &[0, 1], &stream, 1)?;
+    let halo = fixture.bind(comm, &[&[0], &[1]], options)?;
+    fixture.produce(world, &[0, 1], &stream, 1)?;
     let begin = |set: usize| match halo.begin().set(set).after(&[&stream]).schedule() {
         Ok(pending) => Ok(Some(pending)),
         Err(Error::Failed(_)) => Ok(None),
@@ -326,11 +326,11 @@ fn ranks_that_exchange_different_sets() {
         for (apart, one_way) in [(false, false), (true, false), (false, true), (true, true)] {
             under_seeds(2, |world, comm| {
                 let device = &devices(world, 2)?[if apart { comm.rank() } else { 0 }];
-                let yard = match one_way {
-                    false => Yard::new(comm, &[6], (1, 1, 2), |_| device)?,
-                    true => Yard::one_way(comm, 6, 2, device)?,
+                let fixture = match one_way {
+                    false => DeviceFixture::new(comm, &[6], (1, 1, 2), |_| device)?,
+                    true => DeviceFixture::one_way(comm, 6, 2, device)?,
                 };
-                different_sets(world, comm, (device, &yard), &options)
+                different_sets(world, comm, (device, &fixture), &options)
             });
         }
     }
@@ -348,8 +348,8 @@ fn ranks_without_peer_access_use_a_mailbox_and_explain_it() {
     for (peers, ranks) in [(0, 2), (1, 2), (2, 3)] {
         without_access(peers, ranks, |world, comm| {
             let device = world.device(comm.rank() as u32)?;
-            let yard = Yard::new(comm, &[3 * ranks], (1, 1, 1), |_| &device)?;
-            let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+            let fixture = DeviceFixture::new(comm, &[3 * ranks], (1, 1, 1), |_| &device)?;
+            let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
             let text = halo.explain();
             let alone = |rank: usize| rank as u32 >= peers;
             let near = (0..ranks)
@@ -362,9 +362,9 @@ fn ranks_without_peer_access_use_a_mailbox_and_explain_it() {
             ensure!(text.matches("staged through the host, a buffer").count() == links - near, "{text}");
             let stream = device.stream(Priority::Normal)?;
             for step in 1..=3 {
-                yard.produce(world, &[0], &stream, step)?;
+                fixture.produce(world, &[0], &stream, step)?;
                 halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-                yard.consume(world, &[0], &stream, step)?;
+                fixture.consume(world, &[0], &stream, step)?;
             }
             Ok(stream.synchronise()?)
         });
@@ -375,9 +375,9 @@ fn ranks_without_peer_access_use_a_mailbox_and_explain_it() {
 fn direct_links_between_devices_that_do_not_reach_each_other() {
     without_access(1, 2, |world, comm| {
         let device = world.device(comm.rank() as u32)?;
-        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &device)?;
+        let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| &device)?;
         let options = BindOptions::default().link(LinkChoice::Push);
-        match yard.bind(comm, &[&[0]], &options) {
+        match fixture.bind(comm, &[&[0]], &options) {
             Err(Error::Bind(BindError::Path { reason, .. })) => {
                 ensure!(reason.contains("has no access to the memory of device"), "{reason}");
             }
@@ -391,8 +391,9 @@ fn direct_links_between_devices_that_do_not_reach_each_other() {
 fn one_rank_on_devices_that_do_not_reach_each_other() {
     without_access(2, 2, |world, comm| {
         let devices = (0..3).map(|number| world.device(number)).collect::<Result<Vec<_>, _>>()?;
-        let yard = Yard::new(comm, &[12], (2, 1, 1), |domain| &devices[2 * domain * comm.rank()])?;
-        match (comm.rank(), yard.bind(comm, &[&[0]], &BindOptions::default())) {
+        let fixture =
+            DeviceFixture::new(comm, &[12], (2, 1, 1), |domain| &devices[2 * domain * comm.rank()])?;
+        match (comm.rank(), fixture.bind(comm, &[&[0]], &BindOptions::default())) {
             (1, Err(Error::NotPeers { device: 0, peer: 2 })) => {}
             (0, Err(Error::Elsewhere { rank: 1, message })) => {
                 ensure!(message.contains("devices 0 and 2"), "{message}")
@@ -412,8 +413,8 @@ fn staging_is_not_silent() {
     ] {
         under_seeds(2, |world, comm| {
             let device = &devices(world, 1)?[0];
-            let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
+            let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+            let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
             let text = halo.explain();
             ensure!(text.matches(says).count() == 2, "{link:?}: {text}");
             Ok(())

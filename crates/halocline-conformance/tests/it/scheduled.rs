@@ -5,9 +5,9 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore, find};
 use halocline::{BindOptions, Cause, Communicator, Error, Exchanging, LinkChoice};
 use halocline_comm::Endpoint;
+use halocline_conformance::device_fixtures::{DeviceFixture, devices, until_failure};
 use halocline_conformance::programs::Program;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
-use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -68,19 +68,19 @@ fn block_on(world: &World, mut future: Exchanging) -> Result<u32, Error> {
 
 fn awaited_by_tasks(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 2)?[comm.rank() % 2];
-    let yard = Yard::new(comm, &[2 * comm.size() + 1], (1, 1, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[2 * comm.size() + 1], (1, 1, 1), |_| device)?;
     let stream = Arc::new(device.stream(Priority::Normal)?);
     let options = BindOptions::default().link(link).streams(vec![Arc::clone(&stream)]);
-    let halo = yard.bind(comm, &[&[0]], &options)?;
+    let halo = fixture.bind(comm, &[&[0]], &options)?;
     for step in 1..=3 {
-        yard.produce(world, &[0], &stream, step)?;
+        fixture.produce(world, &[0], &stream, step)?;
         // Polled once and then dropped: no task is woken for it.
         let mut forgotten = halo.begin().into_future();
         let _ = Pin::new(&mut forgotten).poll(&mut Context::from_waker(Waker::noop()));
         drop(forgotten);
         let polls = block_on(world, halo.begin().into_future())?;
         ensure!(polls <= 2, "a task was polled {polls} times for one exchange");
-        yard.consume(world, &[0], &stream, step)?;
+        fixture.consume(world, &[0], &stream, step)?;
     }
     stream.synchronise()?;
     comm.barrier()?;
@@ -110,12 +110,12 @@ fn tasks_sleep_until_their_exchange_is_over() {
 /// The receiver begins nothing: the sender gets as far as there is room for what it sends, and no further.
 fn sent_to_nobody(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 1)?[0];
-    let yard = Yard::one_way(comm, 6, 1, device)?;
+    let fixture = DeviceFixture::one_way(comm, 6, 1, device)?;
     let deadline = Some(Duration::from_secs(1));
-    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link).deadline(deadline))?;
+    let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().link(link).deadline(deadline))?;
     let stream = device.stream(Priority::Normal)?;
     if comm.rank() == 0 {
-        yard.produce(world, &[0], &stream, 1)?;
+        fixture.produce(world, &[0], &stream, 1)?;
         let failed = until_failure(&halo, &stream)?;
         ensure!(matches!(failed.cause, Cause::Deadline(_)) && failed.culprit == 1, "it failed by {failed}");
         ensure!(failed.epoch <= 5, "it ran ahead: {failed}");
@@ -134,12 +134,12 @@ fn a_sender_does_not_run_ahead_of_its_receiver() {
 /// One rank drops its object after a step; the others exchange until they fail.
 fn dropped_by_one(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 1)?[0];
-    let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
-    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
+    let fixture = DeviceFixture::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
+    let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
     let stream = device.stream(Priority::Normal)?;
-    yard.produce(world, &[0], &stream, 1)?;
+    fixture.produce(world, &[0], &stream, 1)?;
     halo.schedule_exchange(&[&stream])?.wait()?;
-    yard.consume(world, &[0], &stream, 1)?;
+    fixture.consume(world, &[0], &stream, 1)?;
     comm.barrier()?;
     if comm.rank() == 0 {
         drop(halo);
@@ -190,9 +190,9 @@ fn all_peers_fail_when_one_drops_its_object_whose_memory_they_have_mapped() {
 /// ranks. Returns how many have failed.
 fn crossed(world: &World, comm: &Communicator, inline: bool, is_crossed: bool) -> Result<usize, Trouble> {
     let device = &devices(world, 2)?[comm.rank()];
-    let yard = Yard::new(comm, &[6], (1, 1, 2), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[6], (1, 1, 2), |_| device)?;
     let options = BindOptions::default().inline(inline).deadline(Duration::from_secs(1));
-    let objects = [yard.bind(comm, &[&[0]], &options)?, yard.bind(comm, &[&[1]], &options)?];
+    let objects = [fixture.bind(comm, &[&[0]], &options)?, fixture.bind(comm, &[&[1]], &options)?];
     let mut order = [0, 1];
     if is_crossed && comm.rank() == 1 {
         order.reverse();
@@ -202,7 +202,7 @@ fn crossed(world: &World, comm: &Communicator, inline: bool, is_crossed: bool) -
     let mut pending = Vec::new();
     for (field, own) in order.into_iter().zip(&streams) {
         let stream = if inline { own } else { &streams[0] };
-        yard.produce(world, &[field], stream, 1)?;
+        fixture.produce(world, &[field], stream, 1)?;
         match objects[field].schedule_exchange(&[stream]) {
             Ok(begun) => pending.push((begun, stream)),
             Err(Error::Failed(_)) => failed += 1,

@@ -2,9 +2,9 @@
 //! one seed only.
 
 use halocline::{Array, BindOptions, Communicator, Decomposed, Halo, HaloExchange, LinkChoice, RegularGrid};
+use halocline_conformance::device_fixtures::devices;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::stage::Stage;
-use halocline_conformance::yard::devices;
 use halocline_conformance::{Case, Outcome, cases, cases_of_fields, ensure};
 use halocline_device::sim::{Options, World, explore, run};
 

@@ -4,8 +4,8 @@ use halocline::device::sim::{Options, World, explore};
 use halocline::device::{Priority, RawStream};
 use halocline::{BindOptions, Cause, Communicator, Error, LinkChoice, Stream, TestOptions};
 use halocline_comm::Endpoint;
+use halocline_conformance::device_fixtures::{DeviceFixture, Kernels, devices};
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_late};
-use halocline_conformance::yard::{Kernels, Yard, devices};
 use halocline_conformance::{Outcome, ensure, fail};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn limited(devices: u32) -> Options {
 /// The producers that are bound, which are the default streams of both devices if none is named.
 fn bound_producers(world: &World, comm: &Communicator, inline: bool, named: bool) -> Outcome {
     let devices = devices(world, 2)?;
-    let yard = Yard::new(comm, &[4 * comm.size(), 3], (2, 1, 1), |domain| &devices[domain])?;
+    let fixture = DeviceFixture::new(comm, &[4 * comm.size(), 3], (2, 1, 1), |domain| &devices[domain])?;
     let stream = |device: &halocline::Device| match named {
         true => device.stream(Priority::Normal),
         // SAFETY: 0 is the default stream of the device, which lives as long as the device.
@@ -26,8 +26,8 @@ fn bound_producers(world: &World, comm: &Communicator, inline: bool, named: bool
     let streams: Vec<Arc<Stream>> =
         devices.iter().map(|device| stream(device).map(Arc::new)).collect::<Result<_, _>>()?;
     let bound = if named { streams.clone() } else { Vec::new() };
-    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline).streams(bound))?;
-    let of_stream = |at: usize| yard.pieces[0].iter().skip(at).step_by(2).zip([&streams[at]]);
+    let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().inline(inline).streams(bound))?;
+    let of_stream = |at: usize| fixture.pieces[0].iter().skip(at).step_by(2).zip([&streams[at]]);
     for step in 1..=3 {
         for (piece, stream) in (0..2).flat_map(of_stream) {
             world.produce(piece, stream, step)?;
@@ -60,14 +60,14 @@ fn exchanges_come_after_the_producers_that_are_bound() {
 /// Exchange by exchange on another stream, which nothing but the exchanges orders.
 fn on_streams_in_turn(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 2)?[comm.rank() % 2];
-    let yard = Yard::new(comm, &[2 * comm.size() + 1], (1, 1, 2), |_| device)?;
-    let halo = yard.bind(comm, &[&[0], &[1]], &BindOptions::default().inline(true).link(link))?;
+    let fixture = DeviceFixture::new(comm, &[2 * comm.size() + 1], (1, 1, 2), |_| device)?;
+    let halo = fixture.bind(comm, &[&[0], &[1]], &BindOptions::default().inline(true).link(link))?;
     let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
     for step in 1..=3 {
         for (set, stream) in streams.iter().enumerate() {
-            yard.produce(world, &[set], stream, step)?;
+            fixture.produce(world, &[set], stream, step)?;
             halo.begin().set(set).after(&[stream]).schedule()?.schedule_wait(stream)?;
-            yard.consume(world, &[set], stream, step)?;
+            fixture.consume(world, &[set], stream, step)?;
         }
     }
     Ok(streams.iter().try_for_each(Stream::synchronise)?)
@@ -86,8 +86,8 @@ fn inline_exchanges_on_several_streams_follow_each_other() {
 fn one_device_fails(world: &World, comm: &Communicator, inline: bool, link: LinkChoice) -> Outcome {
     let devices = devices(world, 3)?;
     let place = |domain| &devices[if comm.rank() == 0 { domain } else { 2 }];
-    let yard = Yard::new(comm, &[8], (2, 1, 1), place)?;
-    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline).link(link))?;
+    let fixture = DeviceFixture::new(comm, &[8], (2, 1, 1), place)?;
+    let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().inline(inline).link(link))?;
     if comm.rank() == 0 {
         let streams = [devices[0].stream(Priority::Normal)?, devices[1].stream(Priority::Normal)?];
         let given = [&streams[0], &streams[1]];
@@ -125,9 +125,9 @@ fn one_of_several_devices_of_a_rank_fails() {
 /// The peer fails the object while exchanges are begun, one after the other.
 fn fails_while_begun(world: &World, comm: &Communicator, inline: bool) -> Outcome {
     let device = &devices(world, 1)?[0];
-    let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
     let deadline = (comm.rank() == 0).then(|| Duration::from_micros(300));
-    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline).deadline(deadline))?;
+    let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().inline(inline).deadline(deadline))?;
     if comm.rank() == 0 {
         let stream = device.stream(Priority::Normal)?;
         loop {
@@ -160,14 +160,14 @@ fn a_failure_while_exchanges_are_begun() {
 /// A peer that does not come, where a message has many chunks: all that streams wait for is released.
 fn waits_for_chunks(world: &World, comm: &Communicator) -> Outcome {
     let device = &devices(world, 1)?[0];
-    let yard = Yard::new(comm, &[8, 4], (1, 2, 1), |_| device)?;
+    let fixture = DeviceFixture::new(comm, &[8, 4], (1, 2, 1), |_| device)?;
     let (link, chunk) = (LinkChoice::Message, Some(8));
     let deadline = (comm.rank() == 0).then(|| Duration::from_micros(300));
     let options = BindOptions::default()
         .link(link)
         .deadline(deadline)
         .for_tests(TestOptions { chunk, ..TestOptions::default() });
-    let halo = yard.bind(comm, &[&[0]], &options)?;
+    let halo = fixture.bind(comm, &[&[0]], &options)?;
     if comm.rank() == 0 {
         let stream = device.stream(Priority::Normal)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
@@ -188,9 +188,9 @@ fn a_late_peer_with_many_chunks() {
 /// Sets that leave a staged link nothing to do, more of them than the host remembers.
 fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
     let device = &devices(world, 1)?[0];
-    let yard = Yard::one_way(comm, 6, 1, device)?;
+    let fixture = DeviceFixture::one_way(comm, 6, 1, device)?;
     let options = BindOptions::default().link(LinkChoice::Message);
-    let halo = yard.bind(comm, &[&[0][..], &[][..]], &options)?;
+    let halo = fixture.bind(comm, &[&[0][..], &[][..]], &options)?;
     let stream = device.stream(Priority::Normal)?;
     let exchange = |set| -> Outcome {
         loop {
@@ -202,9 +202,9 @@ fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
         }
     };
     for round in 1..=2u64 {
-        yard.produce(world, &[0], &stream, round)?;
+        fixture.produce(world, &[0], &stream, round)?;
         exchange(0)?;
-        yard.consume(world, &[0], &stream, round)?;
+        fixture.consume(world, &[0], &stream, round)?;
         stream.synchronise()?;
         (0..140).try_for_each(|_| exchange(1))?;
     }
@@ -223,10 +223,10 @@ fn a_progress_thread_that_comes_late() {
 /// The peer drops its object after an exchange in which all took part; this rank has begun another.
 fn dropped_after_one(world: &World, comm: &Communicator) -> Outcome {
     let device = &devices(world, 2)?[comm.rank()];
-    let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-    let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+    let fixture = DeviceFixture::new(comm, &[6], (1, 1, 1), |_| device)?;
+    let halo = fixture.bind(comm, &[&[0]], &BindOptions::default())?;
     let stream = device.stream(Priority::Normal)?;
-    yard.produce(world, &[0], &stream, 1)?;
+    fixture.produce(world, &[0], &stream, 1)?;
     let first = halo.schedule_exchange(&[&stream])?;
     if comm.rank() == 0 {
         let second = halo.schedule_exchange(&[&stream])?;

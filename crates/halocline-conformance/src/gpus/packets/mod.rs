@@ -5,8 +5,8 @@ mod times;
 mod values;
 
 use super::{Gpu, Gpus};
+use crate::device_fixtures::Rig;
 use crate::payloads::Payloads;
-use crate::yard::Rig;
 use crate::{Outcome, Trouble, ensure};
 use halocline::Communicator;
 use halocline_comm::mappings::{DeviceId, Mappings};

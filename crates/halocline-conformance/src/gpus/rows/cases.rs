@@ -1,8 +1,8 @@
 //! The exchanges that are measured: fields of 8-byte elements on a grid that is split along its slowest axis.
 
 use crate::Trouble;
+use crate::device_fixtures::{DeviceFixture, Numbers};
 use crate::numbers::Numbers as Random;
-use crate::yard::{Numbers, Yard};
 use halocline::{Communicator, Decomposed, Device, Halo, Pattern, RegularGrid, UnstructuredDomain};
 
 /// One row of the table.
@@ -53,14 +53,19 @@ impl Case {
     }
 
     /// Fields of this rank, zeroed. Collective.
-    pub(super) fn yard(&self, comm: &Communicator, device: &Device) -> Result<Yard, Trouble> {
-        self.shape.yard(comm, device, self.fields)
+    pub(super) fn fixture(&self, comm: &Communicator, device: &Device) -> Result<DeviceFixture, Trouble> {
+        self.shape.fixture(comm, device, self.fields)
     }
 }
 
 impl Shape {
     /// Fields of this rank, zeroed. Collective.
-    pub(super) fn yard(self, comm: &Communicator, device: &Device, fields: u64) -> Result<Yard, Trouble> {
+    pub(super) fn fixture(
+        self,
+        comm: &Communicator,
+        device: &Device,
+        fields: u64,
+    ) -> Result<DeviceFixture, Trouble> {
         match self {
             Self::Cube { cells, width } => cube(comm, device, (cells, width), fields),
             Self::Faces { cells, width } => {
@@ -73,7 +78,7 @@ impl Shape {
                 let domain = UnstructuredDomain::new(comm.rank() as u64, mine.to_vec(), others.to_vec());
                 let pattern = Pattern::unstructured(comm, &[domain])?;
                 let numbers = Numbers::List { ids: &ids, cells: comm.size() * owned, levels };
-                Yard::of(pattern, numbers, fields, |_| device)
+                DeviceFixture::of(pattern, numbers, fields, |_| device)
             }
         }
     }
@@ -86,7 +91,7 @@ pub fn cube(
     device: &Device,
     (cells, width): (usize, usize),
     fields: u64,
-) -> Result<Yard, Trouble> {
+) -> Result<DeviceFixture, Trouble> {
     slabs(comm, device, cells, Halo::uniform(width), ([true; 3], 0), fields)
 }
 
@@ -98,19 +103,24 @@ fn slabs(
     halo: Halo,
     (periodic, margin): ([bool; 3], usize),
     fields: u64,
-) -> Result<Yard, Trouble> {
+) -> Result<DeviceFixture, Trouble> {
     let extents = [cells * comm.size(), cells, cells];
     let grid = RegularGrid::new(extents).periodic(periodic);
     let pattern = grid.decompose_into([comm.size(), 1, 1], comm.size())?.pattern(comm, halo)?;
-    Yard::of(pattern, Numbers::Grid { extents: &extents, periodic: &periodic, margin }, fields, |_| device)
+    DeviceFixture::of(
+        pattern,
+        Numbers::Grid { extents: &extents, periodic: &periodic, margin },
+        fields,
+        |_| device,
+    )
 }
 
 /// A line of cells, so many a rank, of which each needs all of its neighbours': so many elements cross each way.
-pub(super) fn line(comm: &Communicator, device: &Device, cells: usize) -> Result<Yard, Trouble> {
+pub(super) fn line(comm: &Communicator, device: &Device, cells: usize) -> Result<DeviceFixture, Trouble> {
     let extents = [cells * comm.size()];
     let pattern = RegularGrid::new(extents).decompose(comm.size())?.pattern(comm, Halo::uniform(cells))?;
     let numbers = Numbers::Grid { extents: &extents, periodic: &[false], margin: 0 };
-    Yard::of(pattern, numbers, 1, |_| device)
+    DeviceFixture::of(pattern, numbers, 1, |_| device)
 }
 
 /// The numbers of a rank's cells: those that it owns, then those that it needs, which lie anywhere among those of the next and

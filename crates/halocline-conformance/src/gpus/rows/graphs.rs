@@ -4,11 +4,11 @@
 use super::cases::{CASES, cube, line};
 use super::rival::Packed;
 use super::{Bench, IN_GRAPH};
+use crate::device_fixtures::{DeviceFixture, Rig};
 use crate::gpus::Gpus;
 use crate::gpus::capture::{Graph, Mode};
 use crate::gpus::meter::Method;
 use crate::numbers::Numbers;
-use crate::yard::{Rig, Yard};
 use crate::{Outcome, Trouble, ensure, fail};
 use halocline::{BindOptions, Error, HaloExchange};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(super) fn run(bench: &Bench<'_>, only: Option<&str>) -> Outcome {
         say(bench.in_graphs(name, &line(comm, device, words)?)?);
     }
     for case in CASES.iter().filter(|case| only.is_none_or(|only| case.name.contains(only))) {
-        say(bench.in_graphs(case.name, &case.yard(comm, device)?)?);
+        say(bench.in_graphs(case.name, &case.fixture(comm, device)?)?);
     }
     for inline in [true, false] {
         say(bench.often(inline, LAUNCHES[usize::from(only.is_some())])?);
@@ -50,17 +50,17 @@ pub(super) fn run(bench: &Bench<'_>, only: Option<&str>) -> Outcome {
 
 impl Bench<'_> {
     /// A row of the table.
-    fn in_graphs(&self, name: &str, yard: &Yard) -> Result<String, Trouble> {
-        let fields: Vec<usize> = (0..yard.pieces.len()).collect();
+    fn in_graphs(&self, name: &str, fixture: &DeviceFixture) -> Result<String, Trouble> {
+        let fields: Vec<usize> = (0..fixture.pieces.len()).collect();
         let (mut text, mut count) = (format!("{name:34}"), 0);
         let mut tried = |method: &Method<'_>| -> Result<f64, Trouble> {
             count += 1;
-            self.meter.check(yard, method, count)?;
+            self.meter.check(fixture, method, count)?;
             self.meter.steady(method)
         };
         for inline in [true, false] {
             let options = BindOptions::default().inline(inline);
-            let bind = || yard.bind(self.meter.comm, &[&fields[..]], &options);
+            let bind = || fixture.bind(self.meter.comm, &[&fields[..]], &options);
             let eager = Method::exchange(bind()?);
             let halo = bind()?;
             let graph = self.graph(&halo, IN_GRAPH)?;
@@ -69,14 +69,14 @@ impl Bench<'_> {
             text += &times.map(|time| format!(" {time:8.2}")).concat();
         }
         if let Ok(nccl) = &self.nccl {
-            let packed = Packed::new(yard, self.meter.gpu.device())?;
+            let packed = Packed::new(fixture, self.meter.gpu.device())?;
             let (messages, stream) = (packed.messages(), &self.meter.stream);
             let give = |stream: &_| match packed.in_place() {
                 Some(messages) => nccl.exchange(messages, stream),
                 None => packed.exchange(stream, None, |stream| nccl.exchange(&messages, stream)),
             };
             tried(&Method::other(give))?;
-            // SAFETY: the yard outlives the launches: `steady` waits for them.
+            // SAFETY: the fixture outlives the launches: `steady` waits for them.
             let graph = unsafe {
                 self.graphs.capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))
             }?;
@@ -97,12 +97,12 @@ impl Bench<'_> {
     /// New data, a graph of one exchange, a look at every cell; very often.
     fn often(&self, inline: bool, launches: u64) -> Result<String, Trouble> {
         let (comm, stream, gpus) = (self.meter.comm, &self.meter.stream, Gpus::get()?);
-        let yard = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
+        let fixture = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         let graph = self.graph(&halo, 1)?;
         let begin = Instant::now();
         for step in 1..=launches {
-            let piece = &yard.pieces[0][0];
+            let piece = &fixture.pieces[0][0];
             gpus.produce_at_once(piece, stream, step)?;
             graph.launch(stream)?;
             gpus.consume_at_once(piece, stream, step)?;
@@ -118,11 +118,11 @@ impl Bench<'_> {
     /// The same by calls, and by graphs of one exchange and of two, as each rank likes.
     fn mixed(&self, inline: bool, exchanges: u64) -> Result<String, Trouble> {
         let (comm, stream, gpus) = (self.meter.comm, &self.meter.stream, Gpus::get()?);
-        let yard = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
-        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
+        let fixture = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
+        let halo = fixture.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         let graphs = [self.graph(&halo, 1)?, self.graph(&halo, 2)?];
         let mut own = Numbers::new(77 + comm.rank() as u64);
-        let (piece, mut by_graph) = (&yard.pieces[0][0], 0);
+        let (piece, mut by_graph) = (&fixture.pieces[0][0], 0);
         for step in (2..=exchanges).step_by(2) {
             // Two exchanges of the same data.
             gpus.produce_at_once(piece, stream, step)?;
@@ -154,10 +154,10 @@ impl Bench<'_> {
     /// The last rank does not launch its graph: a deadline ends that of the first one, and the next call says so.
     fn alone(&self) -> Result<String, Trouble> {
         let (comm, stream) = (self.meter.comm, &self.meter.stream);
-        let yard = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
+        let fixture = cube(comm, self.meter.gpu.device(), (24, 1), 1)?;
         let deadline = Duration::from_millis(500);
         let options = BindOptions::default().deadline(Some(deadline));
-        let halo = yard.bind(comm, &[&[0]], &options)?;
+        let halo = fixture.bind(comm, &[&[0]], &options)?;
         let graph = self.graph(&halo, 3)?;
         let mut captured = None;
         let give = || {

@@ -13,7 +13,7 @@ mod tests;
 
 use super::capture::{Graphs, Mode};
 use super::meter::{Meter, Method};
-use crate::yard::Yard;
+use crate::device_fixtures::DeviceFixture;
 use crate::{Outcome, Trouble, ensure};
 pub use cases::cube;
 use cases::{CASES, Case};
@@ -142,10 +142,10 @@ impl<'a> Bench<'a> {
     /// One row of the table.
     fn row(&self, case: &Case, remote: &Remote) -> Result<Row, Trouble> {
         let Meter { comm, gpu, .. } = self.meter;
-        let yard = case.yard(comm, gpu.device())?;
-        let packed = Packed::new(&yard, gpu.device())?;
+        let fixture = case.fixture(comm, gpu.device())?;
+        let packed = Packed::new(&fixture, gpu.device())?;
         let (mut us, mut host) = ([None; 4], [None; 4]);
-        let paths = self.methods(&yard, &packed, |number, method| {
+        let paths = self.methods(&fixture, &packed, |number, method| {
             let time = self.meter.steady(method)?;
             if us[number].is_none_or(|best| time < best) {
                 us[number] = Some(time);
@@ -161,10 +161,10 @@ impl<'a> Bench<'a> {
     /// One size of a message.
     fn size(&self, bytes: usize, remote: &Remote) -> Result<Size, Trouble> {
         let Meter { comm, gpu, .. } = self.meter;
-        let yard = cases::line(comm, gpu.device(), bytes / 8)?;
-        let packed = Packed::new(&yard, gpu.device())?;
+        let fixture = cases::line(comm, gpu.device(), bytes / 8)?;
+        let packed = Packed::new(&fixture, gpu.device())?;
         let mut us = [None; 4];
-        let paths = self.methods(&yard, &packed, |number, method| {
+        let paths = self.methods(&fixture, &packed, |number, method| {
             us[number] = Some(self.meter.steady(method)?);
             Ok(())
         })?;
@@ -177,20 +177,20 @@ impl<'a> Bench<'a> {
     /// many launches.
     fn methods(
         &self,
-        yard: &Yard,
+        fixture: &DeviceFixture,
         packed: &Packed,
         mut each: impl FnMut(usize, &Method<'_>) -> Outcome,
     ) -> Result<String, Trouble> {
-        let fields: Vec<usize> = (0..yard.pieces.len()).collect();
+        let fields: Vec<usize> = (0..fixture.pieces.len()).collect();
         let (mut count, mut ours) = (0, BTreeSet::new());
         let mut tried = |number: usize, method: &Method<'_>| -> Outcome {
             count += 1;
-            self.meter.check(yard, method, count)?;
+            self.meter.check(fixture, method, count)?;
             each(number, method)
         };
         for (number, inline) in [true, false].into_iter().enumerate() {
             let options = BindOptions::default().inline(inline);
-            let halo = yard.bind(self.meter.comm, &[&fields[..]], &options)?;
+            let halo = fixture.bind(self.meter.comm, &[&fields[..]], &options)?;
             ours.extend(halo.links().map(|link| link.path.to_string()));
             let text = halo.explain();
             let launches = text.lines().find(|line| line.starts_with("fields on devices"));
@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
                 };
                 tried(2, &Method::other(give))?;
                 // Whatever NCCL sets up for these peers it has by now.
-                // SAFETY: the yard and its messages outlive the launches: `steady` waits for them.
+                // SAFETY: the fixture and its messages outlive the launches: `steady` waits for them.
                 let graph = unsafe {
                     self.graphs
                         .capture(stream, Mode::Relaxed, || (0..IN_GRAPH).try_for_each(|_| give(stream)))

@@ -1,8 +1,8 @@
 //! Exchanges of several objects in turn, each with a field of its own, on one stream: the time of one exchange by the number of objects.
 
 use super::cases::cube;
+use crate::device_fixtures::DeviceFixture;
 use crate::gpus::meter::{Meter, Method};
-use crate::yard::Yard;
 use crate::{Outcome, Trouble};
 use halocline::BindOptions;
 
@@ -21,10 +21,11 @@ pub(super) fn run(meter: &Meter<'_>) -> Outcome {
     say(format!("us an exchange of 128^3 cells, halo 1, {} ranks, objects in turn", comm.size()));
     say("objects   inline     host  overlapped     host  launches".to_owned());
     let most = OBJECTS.into_iter().max().unwrap_or(1);
-    let yards = (0..most).map(|_| cube(comm, gpu.device(), CUBE, 1)).collect::<Result<Vec<_>, Trouble>>()?;
+    let fixtures =
+        (0..most).map(|_| cube(comm, gpu.device(), CUBE, 1)).collect::<Result<Vec<_>, Trouble>>()?;
     for objects in OBJECTS {
-        let inline = times(meter, &yards[..objects], true)?;
-        let overlapped = times(meter, &yards[..objects], false)?;
+        let inline = times(meter, &fixtures[..objects], true)?;
+        let overlapped = times(meter, &fixtures[..objects], false)?;
         say(format!(
             "{objects:7} {:8.2} {:8.2} {:11.2} {:8.2}  {}, {}",
             inline.device,
@@ -46,9 +47,9 @@ struct Times {
     launches: String,
 }
 
-fn times(meter: &Meter<'_>, yards: &[Yard], inline: bool) -> Result<Times, Trouble> {
+fn times(meter: &Meter<'_>, fixtures: &[DeviceFixture], inline: bool) -> Result<Times, Trouble> {
     let options = BindOptions::default().inline(inline);
-    let halos = yards.iter().map(|yard| yard.bind(meter.comm, &[&[0]], &options));
+    let halos = fixtures.iter().map(|fixture| fixture.bind(meter.comm, &[&[0]], &options));
     let halos = halos.collect::<Result<Vec<_>, halocline::Error>>()?;
     let single = halos.iter().filter(|halo| halo.explain().contains("in one launch")).count();
     let launches = format!("{single} of {} in one launch", halos.len());

@@ -1,7 +1,7 @@
 //! The same exchange written by hand: one kernel packs, NCCL sends, one kernel unpacks.
 
 use super::nccl::Message;
-use crate::yard::{Piece, Yard};
+use crate::device_fixtures::{DeviceFixture, Piece};
 use crate::{Outcome, Trouble};
 use halocline::device::{Address, CopyTable, Device, Event, Memory, Priority, Stream, TablePart, TableSpec};
 use halocline::plan::Transfer;
@@ -17,7 +17,7 @@ pub(super) struct Packed {
     local: Option<[CopyTable; 2]>,
     unpack: CopyTable,
     /// For each peer its rank, and where the bytes lie within the buffers: first byte and number.
-    peers: Vec<Parcel>,
+    peers: Vec<PeerBytes>,
     /// Messages from owned cells straight into the halo, if each is one block at both ends and nothing else is to be copied.
     in_place: Option<Vec<Message>>,
     out: Memory,
@@ -27,17 +27,17 @@ pub(super) struct Packed {
 }
 
 /// What goes to one peer, and what comes from it: first byte in the buffer, and number of bytes.
-struct Parcel {
+struct PeerBytes {
     peer: usize,
     out: (usize, usize),
     into: (usize, usize),
 }
 
 impl Packed {
-    /// For all fields of a yard that has one domain on each rank, of the same layout on all.
-    pub(super) fn new(yard: &Yard, device: &Device) -> Result<Self, Trouble> {
-        let plan = yard.pattern.plan();
-        let fields: Vec<&Piece> = yard.pieces.iter().flatten().collect();
+    /// For all fields of a fixture that has one domain on each rank, of the same layout on all.
+    pub(super) fn new(fixture: &DeviceFixture, device: &Device) -> Result<Self, Trouble> {
+        let plan = fixture.pattern.plan();
+        let fields: Vec<&Piece> = fixture.pieces.iter().flatten().collect();
         let layout = match fields.first() {
             Some(piece) => CellLayout::new(piece.field().layout(), &plan.domains[0].1)?,
             None => return Err(Trouble::new("no fields")),
@@ -48,7 +48,7 @@ impl Packed {
         let (mut sent, mut received, mut bytes) = (0usize, 0usize, [0; 2]);
         let mut peers = Vec::new();
         for peer in &plan.peers {
-            let mut parcel = Parcel { peer: peer.rank, out: (sent, 0), into: (received, 0) };
+            let mut region = PeerBytes { peer: peer.rank, out: (sent, 0), into: (received, 0) };
             for field in 0..fields.len() {
                 for transfer in &peer.sends {
                     let to = (End::Message(out, sent), &layout);
@@ -64,9 +64,9 @@ impl Packed {
                     unpack.push(op);
                 }
             }
-            parcel.out.1 = sent - parcel.out.0;
-            parcel.into.1 = received - parcel.into.0;
-            peers.push(parcel);
+            region.out.1 = sent - region.out.0;
+            region.into.1 = received - region.into.0;
+            peers.push(region);
         }
         for field in 0..fields.len() {
             local.extend(within(&plan.local, (End::Field(field), &layout)));
@@ -92,8 +92,8 @@ impl Packed {
         let in_place = whole && pack.iter().chain(&unpack).all(|op| op.blocks() == 1);
         let in_place = in_place.then(|| {
             let ends = peers.iter().zip(pack.iter().zip(&unpack));
-            let message = |(parcel, (pack, unpack)): (&Parcel, (&CopyOp, &CopyOp))| Message {
-                peer: parcel.peer,
+            let message = |(region, (pack, unpack)): (&PeerBytes, (&CopyOp, &CopyOp))| Message {
+                peer: region.peer,
                 out: block(pack, pack.source, pack.source_offset),
                 into: block(unpack, unpack.target, unpack.target_offset),
             };
@@ -146,9 +146,9 @@ impl Packed {
     /// What goes to the peers and comes from them.
     pub(super) fn messages(&self) -> Vec<Message> {
         let of = |memory: &Memory, (first, bytes): (usize, usize)| (memory.at(first), bytes);
-        let message = |parcel: &Parcel| {
-            let (out, into) = (of(&self.out, parcel.out), of(&self.into, parcel.into));
-            Message { peer: parcel.peer, out, into }
+        let message = |region: &PeerBytes| {
+            let (out, into) = (of(&self.out, region.out), of(&self.into, region.into));
+            Message { peer: region.peer, out, into }
         };
         self.peers.iter().map(message).collect()
     }
@@ -191,7 +191,7 @@ impl Beside {
 }
 
 fn launch(table: &CopyTable, stream: &Stream) -> Outcome {
-    // SAFETY: the fields and buffers of the table are held by whoever has it and its yard, until the stream is through; packing
+    // SAFETY: the fields and buffers of the table are held by whoever has it and its fixture, until the stream is through; packing
     // reads owned cells, unpacking and copying write halo cells, which nothing else uses in the order of the stream.
     Ok(unsafe { stream.launch(table, 1) }?)
 }

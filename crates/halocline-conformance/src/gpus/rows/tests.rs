@@ -3,8 +3,8 @@
 use super::cases::{self, Shape};
 use super::nccl::Message;
 use super::rival::{Beside, Packed};
+use crate::device_fixtures::{DeviceFixture, devices};
 use crate::simulated::{options, run_ranks};
-use crate::yard::{Yard, devices};
 use crate::{Outcome, ensure};
 use halocline::device::sim::{Options, World, explore};
 use halocline::device::{Address, Priority, Stream};
@@ -16,18 +16,18 @@ const SHAPES: [Shape; 3] = [
     Shape::Listed { owned: 20, halo: 6, levels: 3 },
 ];
 
-fn on_all(ranks: usize, what: impl Fn(&World, &Communicator, &Yard, &Stream) -> Outcome + Sync) {
+fn on_all(ranks: usize, what: impl Fn(&World, &Communicator, &DeviceFixture, &Stream) -> Outcome + Sync) {
     for shape in SHAPES.map(Some).into_iter().chain([None]) {
         let options = Options { devices: ranks as u32, ..options() };
         explore(0..4, &options, |world| {
             let all = devices(world, ranks as u32).expect("as many as there are");
             run_ranks(world, ranks, |comm| {
                 let device = &all[comm.rank()];
-                let yard = match shape {
-                    Some(shape) => shape.yard(comm, device, 2)?,
+                let fixture = match shape {
+                    Some(shape) => shape.fixture(comm, device, 2)?,
                     None => cases::line(comm, device, 7)?,
                 };
-                what(world, comm, &yard, &device.stream(Priority::Normal)?)
+                what(world, comm, &fixture, &device.stream(Priority::Normal)?)
             });
         });
     }
@@ -35,13 +35,13 @@ fn on_all(ranks: usize, what: impl Fn(&World, &Communicator, &Yard, &Stream) -> 
 
 #[test]
 fn the_cases_are_exchanged_right() {
-    on_all(2, |world, comm, yard, stream| {
-        let fields: Vec<usize> = (0..yard.pieces.len()).collect();
-        let halo = yard.bind(comm, &[&fields[..]], &BindOptions::default().inline(true))?;
+    on_all(2, |world, comm, fixture, stream| {
+        let fields: Vec<usize> = (0..fixture.pieces.len()).collect();
+        let halo = fixture.bind(comm, &[&fields[..]], &BindOptions::default().inline(true))?;
         for step in 1..=2 {
-            yard.produce(world, &fields, stream, step)?;
+            fixture.produce(world, &fields, stream, step)?;
             halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;
-            yard.consume(world, &fields, stream, step)?;
+            fixture.consume(world, &fields, stream, step)?;
         }
         stream.synchronise()?;
         Ok(comm.barrier()?)
@@ -51,21 +51,21 @@ fn the_cases_are_exchanged_right() {
 #[test]
 fn packed_messages_fill_the_same_halos() {
     for ranks in [2, 3] {
-        on_all(ranks, |world, comm, yard, stream| {
-            let fields: Vec<usize> = (0..yard.pieces.len()).collect();
-            let packed = Packed::new(yard, stream.device())?;
+        on_all(ranks, |world, comm, fixture, stream| {
+            let fields: Vec<usize> = (0..fixture.pieces.len()).collect();
+            let packed = Packed::new(fixture, stream.device())?;
             // Of the cases that of a line alone; ranks in its middle have two blocks.
-            ensure!(packed.in_place().is_some() == (yard.pieces.len() == 1), "what needs no packing");
+            ensure!(packed.in_place().is_some() == (fixture.pieces.len() == 1), "what needs no packing");
             let besides = [None, Some(Beside::new(stream.device())?)];
             for (step, beside) in (1..).zip(besides.iter().cycle().take(4)) {
-                yard.produce(world, &fields, stream, step)?;
+                fixture.produce(world, &fields, stream, step)?;
                 match packed.in_place() {
                     Some(messages) if step % 2 == 0 => carry(comm, messages, stream)?,
                     _ => packed.exchange(stream, beside.as_ref(), |stream| {
                         carry(comm, &packed.messages(), stream)
                     })?,
                 }
-                yard.consume(world, &fields, stream, step)?;
+                fixture.consume(world, &fields, stream, step)?;
                 stream.synchronise()?;
                 comm.barrier()?;
             }

@@ -6,8 +6,8 @@ use halocline::{
     BindOptions, Communicator, Cut, Decomposed, Device, DeviceArray, Error, Field, HaloExchange, Pattern,
     RegularGrid, Stream, TestOptions,
 };
+use halocline_conformance::device_fixtures::devices;
 use halocline_conformance::numbers::mix;
-use halocline_conformance::yard::devices;
 use halocline_conformance::{Outcome, Trouble};
 use std::ops::Range;
 use std::sync::Arc;

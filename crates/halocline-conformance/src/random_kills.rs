@@ -1,4 +1,4 @@
-//! The kill storm: kills ranks at random points of many jobs. Every survivor must end soon, with an error that names the dead
+//! Kills ranks at random points of many jobs. Every survivor must end soon, with an error that names the dead
 //! rank, and leave nothing behind.
 //!
 //! `tools/kill-storm` runs it. A seed determines everything random; it is printed.
@@ -21,9 +21,9 @@ const QUICKLY: Duration = Duration::from_secs(20);
 
 /// Where the victim dies: its scenario, a description, and the longest delay of the kill after the victim has reported that it is
 /// there. In `life` it does not report: the delay counts from the start of its process.
-type Scene = (&'static str, &'static str, Duration);
+type Scenario = (&'static str, &'static str, Duration);
 
-const HALOS: [Scene; 7] = [
+const HALOS: [Scenario; 7] = [
     ("life", "anywhere, from its start", Duration::from_millis(150)),
     ("pattern", "in collective calls", Duration::from_millis(10)),
     ("bind", "while binding", Duration::from_millis(60)),
@@ -33,7 +33,7 @@ const HALOS: [Scene; 7] = [
     ("between", "between two exchanges", Duration::ZERO),
 ];
 
-const PACKETS: [Scene; 8] = [
+const PACKETS: [Scenario; 8] = [
     ("rounds", "in rounds between neighbours", Duration::from_millis(3)),
     ("rounds-before", "before it starts a round", Duration::ZERO),
     ("rounds-within", "in a round, its packets sent", Duration::ZERO),
@@ -44,8 +44,8 @@ const PACKETS: [Scene; 8] = [
     ("rolling", "while rows of windows travel", Duration::from_millis(5)),
 ];
 
-/// The scenes of halo exchanges or of packets.
-fn scenes(what: &str) -> &'static [Scene] {
+/// The scenarios of halo exchanges or of packets.
+fn scenarios(what: &str) -> &'static [Scenario] {
     match what {
         "packets" => &PACKETS,
         _ => &HALOS,
@@ -71,9 +71,9 @@ pub fn main(transport: &str, what: &str, kills: &str, seed: Option<&str>) -> Exi
         let strike = match transport {
             "mpi" => {
                 let launcher = &launchers[turn as usize % launchers.len()];
-                under_mpirun(&program, launcher, scenes(what), turn, seed)
+                under_mpirun(&program, launcher, scenarios(what), turn, seed)
             }
-            _ => over_shm(&program, scenes(what), seed),
+            _ => over_shm(&program, scenarios(what), seed),
         };
         strike.wrongs.iter().for_each(|wrong| println!("WRONG: {wrong}, seed {seed}\n{}", strike.output));
         tally.add(strike);
@@ -135,16 +135,18 @@ impl Strike {
 }
 
 /// Kills one of a few ranks of a job in a scenario and waits for the others to end.
-fn over_shm(program: &Path, scenes: &[Scene], seed: u64) -> Strike {
+fn over_shm(program: &Path, scenarios: &[Scenario], seed: u64) -> Strike {
     let mut numbers = Numbers::new(seed ^ 2);
     let size = 2 + numbers.below(4);
-    let (scene, kind, later) = scenes[numbers.below(scenes.len())];
+    let (scenario, kind, later) = scenarios[numbers.below(scenarios.len())];
     let victim = victim_of(seed, size);
     let mut strike = Strike { kind: kind.to_owned(), ..Strike::default() };
-    let mut ranks = Ranks::start(program, size, &["victim", scene, &seed.to_string()]);
+    let mut ranks = Ranks::start(program, size, &["victim", scenario, &seed.to_string()]);
     let token = ranks.token();
-    if scene != "life" && !ranks.await_line([victim], HERE, QUICKLY) {
-        strike.wrongs.push(format!("{scene}: the victim, rank {victim} of {size}, did not reach its place"));
+    if scenario != "life" && !ranks.await_line([victim], HERE, QUICKLY) {
+        strike
+            .wrongs
+            .push(format!("{scenario}: the victim, rank {victim} of {size}, did not reach its place"));
     }
     std::thread::sleep(later * numbers.below(1000) as u32 / 1000);
     let killed = now();
@@ -156,15 +158,15 @@ fn over_shm(program: &Path, scenes: &[Scene], seed: u64) -> Strike {
         ends.iter().flat_map(|end| end.output.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
     strike.read(&lines, victim, killed);
     if let Err(errno) = kill {
-        strike.wrongs.push(format!("{scene}: rank {victim} of {size} cannot be killed: {errno}"));
+        strike.wrongs.push(format!("{scenario}: rank {victim} of {size} cannot be killed: {errno}"));
     }
     if !in_time {
         strike.hung = 1;
-        strike.wrongs.push(format!("{scene}: of {size} ranks some still run after {QUICKLY:?}"));
+        strike.wrongs.push(format!("{scenario}: of {size} ranks some still run after {QUICKLY:?}"));
     }
     for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != victim) {
         if end.status.code() != Some(NAMED.into()) {
-            strike.wrongs.push(format!("{scene}: rank {rank} of {size} ended with {}", end.status));
+            strike.wrongs.push(format!("{scenario}: rank {rank} of {size} ended with {}", end.status));
         }
     }
     strike.left = left_of(&token);
@@ -172,7 +174,7 @@ fn over_shm(program: &Path, scenes: &[Scene], seed: u64) -> Strike {
 }
 
 /// Kills one of three ranks under an MPI launcher. Every other time the launcher lets the others live.
-fn under_mpirun(program: &Path, mpi: &Mpi, scenes: &[Scene], turn: u64, seed: u64) -> Strike {
+fn under_mpirun(program: &Path, mpi: &Mpi, scenarios: &[Scenario], turn: u64, seed: u64) -> Strike {
     const RANKS: usize = 3;
     let before = shared_files();
     let mut numbers = Numbers::new(seed ^ 2);
@@ -181,25 +183,26 @@ fn under_mpirun(program: &Path, mpi: &Mpi, scenes: &[Scene], turn: u64, seed: u6
     // Ranks connected by MPI alone do not detect a death, and a wait inside MPI cannot be ended. So survivors share
     // memory with the victim, which has joined.
     let nodes = if lets_live { 1 } else { 3 };
-    let scenes: Vec<&Scene> = scenes.iter().filter(|(scene, ..)| !lets_live || *scene != "life").collect();
-    let &(scene, _, later) = scenes[numbers.below(scenes.len())];
+    let scenarios: Vec<&Scenario> =
+        scenarios.iter().filter(|(scenario, ..)| !lets_live || *scenario != "life").collect();
+    let &(scenario, _, later) = scenarios[numbers.below(scenarios.len())];
     // Ranks connected by MPI alone map no memory.
-    let nodes = if scene == "mappings" { 1 } else { nodes };
+    let nodes = if scenario == "mappings" { 1 } else { nodes };
     let node =
         [("HALOCLINE_NODE_AWARE", "on"), ("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_NODE_RANKS", "2")]
             [numbers.below(nodes)];
     let victim = victim_of(seed, RANKS);
     let kind = format!("{}, {}", mpi.name(), if lets_live { "others let live" } else { "others ended" });
     let mut strike = Strike { kind, ..Strike::default() };
-    let about = format!("{mpi:?}, {scene}, {node:?}, rank {victim}");
+    let about = format!("{mpi:?}, {scenario}, {node:?}, rank {victim}");
     let mark = format!("{}-{turn}", std::process::id());
-    let arguments = ["victim", scene, &seed.to_string()];
+    let arguments = ["victim", scenario, &seed.to_string()];
     let mut command = mpi.command(RANKS, &[node, (MARK, &mark)], program, &arguments);
     let mut job = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the launcher starts");
     let lines = lines_of(&mut job);
     let mut said: Vec<String> = Vec::new();
     let until = Instant::now() + QUICKLY;
-    while scene != "life" && !said.iter().any(|line| line.contains(HERE)) {
+    while scenario != "life" && !said.iter().any(|line| line.contains(HERE)) {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => said.push(line),
             Err(_) => {

@@ -1,4 +1,4 @@
-//! Scenes: a pattern, its fields under test, and the steps that every case takes with them.
+//! Fixtures: a pattern, its fields under test, and the steps that every case takes with them.
 
 use crate::by_hand;
 use crate::form::{Form, Kind};
@@ -301,13 +301,13 @@ pub fn subjects_of(
 
 /// Patterns with their fields.
 #[derive(Default)]
-pub struct Scene {
+pub struct Fixture {
     groups: Vec<(Pattern, Vec<Subject>)>,
     step: u64,
 }
 
-impl Scene {
-    /// A scene of one group of fields.
+impl Fixture {
+    /// A fixture of one group of fields.
     pub fn of(pattern: Pattern, subjects: Vec<Subject>) -> Self {
         Self { groups: vec![(pattern, subjects)], step: 0 }
     }
@@ -330,7 +330,7 @@ impl Scene {
         self.groups.iter().flat_map(|(_, subjects)| subjects)
     }
 
-    /// Number of halo cells that exchanges of this scene fill here.
+    /// Number of halo cells that exchanges of this fixture fill here.
     pub fn halo_cells(&self) -> usize {
         self.subjects().map(|subject| subject.count(Role::Halo)).sum()
     }
@@ -392,7 +392,7 @@ impl Scene {
         self.subjects().find_map(Subject::stream)
     }
 
-    /// As [`Scene::steps`], but sends packed messages without the library's exchange. Only for scenes without transfers within a rank.
+    /// As [`Fixture::steps`], but sends packed messages without the library's exchange. Only for fixtures without transfers within a rank.
     /// Collective.
     pub fn packed_step(&mut self, comm: &Communicator, halo: &HaloExchange) -> Outcome {
         let operation = comm.begin();
@@ -426,7 +426,7 @@ impl Scene {
         PatternLinks::new_with(comm, &patterns, options)
     }
 
-    /// As [`Scene::steps`], giving the fields to each exchange.
+    /// As [`Fixture::steps`], giving the fields to each exchange.
     pub fn unbound_steps(&mut self, links: &PatternLinks, count: usize) -> Outcome {
         for _ in 0..count {
             self.next();

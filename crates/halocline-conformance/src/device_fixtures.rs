@@ -1,6 +1,6 @@
 //! Fields in device memory, and the kernels that fill and check them.
 //!
-//! A kind of device is a [`Rig`]: its devices, and [`Kernels`] for the fields of a [`Yard`].
+//! A kind of device is a [`Rig`]: its devices, and [`Kernels`] for the fields of a [`DeviceFixture`].
 
 use crate::numbers::mix;
 use crate::ring::DeviceMemory;
@@ -14,7 +14,7 @@ use halocline::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The kernels of a kind of device for the fields of a [`Yard`].
+/// The kernels of a kind of device for the fields of a [`DeviceFixture`].
 pub trait Kernels {
     /// Writes the owned cells of a step.
     fn produce(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError>;
@@ -298,14 +298,14 @@ impl Kernels for World {
 }
 
 /// A grid with the pieces of one rank.
-pub struct Yard {
+pub struct DeviceFixture {
     /// The pattern.
     pub pattern: Pattern,
     /// The pieces: for each field, one for each domain.
     pub pieces: Vec<Vec<Piece>>,
 }
 
-impl Yard {
+impl DeviceFixture {
     /// A periodic grid with `fields` fields, of which each rank owns so many domains; `place` gives the device of a domain,
     /// counted within its rank. Collective.
     pub fn new<'a>(
