@@ -166,7 +166,7 @@ impl Pattern {
         // The ranks may have asked for different types.
         agree(comm, check_elements(0, &cell, wanted))?;
         let whole = agree(comm, redistribute.whole(comm, root, &cell))?;
-        redistribute.moves.bind(comm, fields, &whole.iter().collect::<Vec<_>>())?.exchange()?.wait()?;
+        redistribute.moves.bind(comm, fields, whole.iter().collect::<Vec<_>>())?.exchange()?.wait()?;
         Ok(whole)
     }
 

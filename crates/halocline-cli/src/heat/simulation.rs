@@ -172,7 +172,7 @@ impl<L: Levels> Heat<L> {
         let mut to = part.write()?;
         self.levels.read(self.now, field, |cells| to.copy_from_slice(cells))?;
         drop(to);
-        let whole = self.pattern.gather_to(comm, 0, &[&part])?;
+        let whole = self.pattern.gather_to(comm, 0, &part)?;
         Ok(whole.map(|whole| whole.read().map(|cells| cells.to_vec())).transpose()?)
     }
 

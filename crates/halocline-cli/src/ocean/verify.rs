@@ -69,5 +69,5 @@ pub fn gather(
     let part = Array::zeros(comm, &[nodes.len(), layers])?;
     part.write()?.copy_from_slice(owned);
     let domain = UnstructuredDomain::new(comm.rank() as u64, nodes.to_vec(), Vec::new());
-    Ok(Pattern::unstructured(comm, &[domain])?.gather_to(comm, 0, &[&part])?)
+    Ok(Pattern::unstructured(comm, &[domain])?.gather_to(comm, 0, &part)?)
 }
