@@ -138,12 +138,12 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
 pub(crate) fn unbound(bound: &Bound) -> String {
     let transport = bound.life.comm.transport();
     let rows = bound.links.iter().map(|link| {
-        let room = match &link.parcels {
-            Some(parcels) if link.path != LinkPath::Message => parcels.capacity().to_string(),
+        let capacity = match &link.unbound_slots {
+            Some(unbound_slots) if link.path != LinkPath::Message => unbound_slots.capacity().to_string(),
             _ => "-".to_owned(),
         };
         let why = link.why.clone().unwrap_or_else(|| "the fields are not bound".to_owned());
-        vec![name(link), link.path.to_string(), through(link, transport), room, why]
+        vec![name(link), link.path.to_string(), through(link, transport), capacity, why]
     });
     head(bound) + &align(&["link", "path", "through", "bytes per slot", "why not better"], rows.collect())
 }
@@ -154,11 +154,17 @@ pub(crate) fn unbound_on_device(halo: &HaloExchange) -> String {
     let Some(scheduled) = &halo.scheduled else { return head(bound) };
     let slots = scheduled.unbound.as_ref().map(Unbound::capacities).unwrap_or_default();
     let rows = scheduled.links.iter().enumerate().map(|(at, link)| {
-        let (room, mapped) = slots.get(at).copied().flatten().unzip();
-        let room = room.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let (capacity, mapped) = slots.get(at).copied().flatten().unzip();
+        let capacity = capacity.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         let mapped = mapped.flatten().map_or_else(String::new, |kind| format!(", mapped by {kind}"));
         let through = format!("memory of the devices, a buffer of the receiver{mapped}");
-        vec![name(link), "announced slot".to_owned(), through, room, "the fields are not bound".to_owned()]
+        vec![
+            name(link),
+            "announced slot".to_owned(),
+            through,
+            capacity,
+            "the fields are not bound".to_owned(),
+        ]
     });
     align(&["link", "path", "through", "bytes per slot", "why not better"], rows.collect())
 }

@@ -12,17 +12,17 @@
 //! A flag also carries its subject, the index of the field set and the operation: no side touches memory of a set that the other has
 //! not granted. In a reduce the bytes travel from the receiver to the sender ([`reduce`]).
 
-mod parcel;
 mod path;
 mod reduce;
 mod signals;
 mod subject;
 mod take_once;
+mod unbound;
 
-pub(crate) use parcel::{LABELS, LinkMemory, Parcels, Record, describe, prefix};
 pub use path::LinkPath;
 pub(crate) use signals::{Counters, MOST_SETS, Signals};
 pub(crate) use subject::Subject;
+pub(crate) use unbound::{HEADERS, LinkMemory, Record, UnboundSlots, describe, prefix};
 
 use crate::check::{ReceiveCheck, Verdict};
 use crate::error::{Cause, FailedLink, Failure};
@@ -130,18 +130,18 @@ pub(crate) struct Link {
     /// How the peer departed, if it has.
     gone: OnceLock<Cause>,
     /// In the unbound form, instead of a mailbox.
-    pub(crate) parcels: Option<Box<Parcels>>,
+    pub(crate) unbound_slots: Option<Box<UnboundSlots>>,
     /// In checked mode, of a link that receives.
     pub(crate) check: Option<ReceiveCheck>,
     /// The report of a peer that exchanges another set, or elements of another type.
     clashes: OnceLock<String>,
 }
 
-// SAFETY: the pointers of the mailbox, the flags and the labels lead into segments that `theirs` and the bound
+// SAFETY: the pointers of the mailbox, the flags and the headers lead into segments that `theirs` and the bound
 // object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: flags are atomic, and only the
 // holder of the claim uses the mailbox.
 unsafe impl Send for Link {}
-// SAFETY: the pointers of the mailbox, the flags and the labels lead into segments that `theirs` and the bound
+// SAFETY: the pointers of the mailbox, the flags and the headers lead into segments that `theirs` and the bound
 // object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: flags are atomic, and only the
 // holder of the claim uses the mailbox.
 unsafe impl Sync for Link {}
@@ -182,7 +182,7 @@ impl Link {
             quiet: TakeOnce::default(),
             closed: OnceLock::new(),
             gone: OnceLock::new(),
-            parcels: None,
+            unbound_slots: None,
             check: None,
             clashes: OnceLock::new(),
         }
@@ -194,8 +194,8 @@ impl Link {
     }
 
     /// The same link for the unbound form.
-    pub(crate) fn with_parcels(self, parcels: Parcels) -> Self {
-        Self { parcels: Some(Box::new(parcels)), ..self }
+    pub(crate) fn with_unbound_slots(self, unbound_slots: UnboundSlots) -> Self {
+        Self { unbound_slots: Some(Box::new(unbound_slots)), ..self }
     }
 
     /// Whether this side's part of `epoch` is done.
@@ -215,13 +215,13 @@ impl Link {
         self.gone.get().copied()
     }
 
-    /// Grants the epoch to the peer if the peer copies, and makes room for a parcel.
+    /// Grants the epoch to the peer if the peer copies, and makes slots that hold the payload.
     #[inline]
     pub(crate) fn start(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) {
-        if let (Some(parcels), Direction::Receive) = (&self.parcels, self.direction) {
+        if let (Some(unbound_slots), Direction::Receive) = (&self.unbound_slots, self.direction) {
             let part = in_flight.part(self.part);
             let before = part.unbound.as_ref().map_or(0, |unbound| unbound.prefix());
-            parcels.grow(comm, self.peer, before + part.bytes);
+            unbound_slots.grow(comm, self.peer, before + part.bytes);
         }
         if let (
             (Direction::Send, LinkPath::Pull) | (Direction::Receive, LinkPath::Push),
@@ -300,8 +300,8 @@ impl Link {
             return Ok(Polled::Lost(self.differs(comm, subject, theirs), comm.rank()));
         }
         let part = in_flight.part(self.part);
-        if let Some(parcels) = &self.parcels {
-            return self.serve_parcel(comm, epoch, message, (in_flight, part), parcels);
+        if let Some(unbound_slots) = &self.unbound_slots {
+            return self.serve_unbound(comm, epoch, message, (in_flight, part), unbound_slots);
         }
         match (self.direction, self.path) {
             (Direction::Send, LinkPath::Push) | (Direction::Receive, LinkPath::Pull) => {
@@ -455,7 +455,7 @@ impl Link {
         trace::pack(comm, self, epoch, part.bytes)
             .in_scope(|| pack(in_flight, part, message.as_mut_ptr(), false));
         debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);
-        // SAFETY: there is room for so many bytes, and packing has written each of them: the operations of a message
+        // SAFETY: there is space for so many bytes, and packing has written each of them: the operations of a message
         // fill it without gaps (`PeerView::part`).
         unsafe { message.set_len(part.bytes) };
         message.extend_from_slice(&subject);
@@ -490,7 +490,7 @@ impl Link {
 fn pack(in_flight: &InFlight, part: &Part, message: *mut u8, streaming: bool) {
     let sources = as_sources(in_flight.bases());
     // SAFETY: bind has checked the operations against the fields, whose memory the exchange in flight holds and whose owned cells
-    // no thread writes until the wait. The caller promises that the message has room for all operations, that no other thread
+    // no thread writes until the wait. The caller promises that the message has space for all operations, that no other thread
     // uses it, and its alignment.
     unsafe {
         if streaming {

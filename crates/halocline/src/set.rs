@@ -100,11 +100,11 @@ pub(crate) struct UnboundPart {
     pub(crate) records: Vec<Record>,
     /// The same, encoded.
     pub(crate) described: Box<[u8]>,
-    /// How to unpack the parcels of the last senders' layouts, the latest last.
+    /// How to unpack the payloads of the last senders' layouts, the latest last.
     readings: Mutex<Vec<Reading>>,
 }
 
-/// The copies that unpack parcels of this description.
+/// The copies that unpack payloads of this description.
 struct Reading {
     described: Box<[u8]>,
     ops: Vec<CopyOp>,
@@ -118,12 +118,12 @@ impl UnboundPart {
         Self { described: describe(&records), records, readings: Mutex::default() }
     }
 
-    /// The offset of the bytes in a parcel.
+    /// The offset of the bytes in a payload.
     pub(crate) fn prefix(&self) -> usize {
         prefix(self.records.len())
     }
 
-    /// Calls `with` with the copies that unpack parcels of this description; `make` makes them the first time.
+    /// Calls `with` with the copies that unpack payloads of this description; `make` makes them the first time.
     pub(crate) fn with_reading<T>(
         &self,
         described: &[u8],

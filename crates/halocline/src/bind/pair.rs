@@ -8,7 +8,7 @@ use super::remote::Exports;
 use crate::error::Error;
 use crate::explain::LinkInfo;
 use crate::link::{
-    Counters, Direction, LABELS, Link, LinkMemory, LinkPath, Mailbox, Parcels, SLOTS, Signals,
+    Counters, Direction, HEADERS, Link, LinkMemory, LinkPath, Mailbox, SLOTS, Signals, UnboundSlots,
 };
 use crate::set::Part;
 use halocline_comm::{Communicator, Counter, Endpoint, Segment};
@@ -210,20 +210,20 @@ impl<'a> Pair<'a> {
                 Link::new(LinkInfo { peer, direction, path }, operation, Signals::Messages { operation });
             link.why =
                 (self.comm.link().bell(peer).is_none()).then(|| "the two ranks share no memory".to_owned());
-            return Ok(link.with_parcels(Parcels::new(operation, None)));
+            return Ok(link.with_unbound_slots(UnboundSlots::new(operation, None)));
         };
         let Receiver { segment, endpoint } = self.receiver(direction)?;
         let capacity = endpoint.capacity;
-        let labels = parcels_bytes(capacity)
+        let headers = unbound_bytes(capacity)
             .filter(|_| capacity.is_multiple_of(MESSAGE_ALIGN))
             .and_then(|bytes| within(segment, endpoint.mailbox, bytes, MESSAGE_ALIGN))
             .ok_or(BindError::OutsideMemory { peer, what: "slots" })?;
-        let slots = labels.map_addr(|labels| labels.saturating_add(LABELS));
-        let memory = LinkMemory { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
+        let slots = headers.map_addr(|headers| headers.saturating_add(HEADERS));
+        let memory = LinkMemory { headers: headers.cast(), slots, capacity, segment: Arc::clone(segment) };
         let path = LinkPath::Mailbox { streaming: false };
         let mut link = Link::new(LinkInfo { peer, direction, path }, operation, self.signals(direction)?);
         link.theirs = Some(Arc::clone(theirs));
-        Ok(link.with_parcels(Parcels::new(operation, Some(memory))))
+        Ok(link.with_unbound_slots(UnboundSlots::new(operation, Some(memory))))
     }
 
     /// The segments of this rank and the peer.
@@ -294,9 +294,9 @@ fn make_mutual(links: Vec<&mut Link>) {
     }
 }
 
-/// Bytes of labels and slots.
-pub(super) fn parcels_bytes(capacity: usize) -> Option<usize> {
-    capacity.checked_mul(SLOTS as usize)?.checked_add(LABELS)
+/// Bytes of headers and slots.
+pub(super) fn unbound_bytes(capacity: usize) -> Option<usize> {
+    capacity.checked_mul(SLOTS as usize)?.checked_add(HEADERS)
 }
 
 /// An aligned range of a segment.

@@ -5,7 +5,7 @@ use super::error::BindError;
 use super::local::{Bindable, Local, Place};
 use super::offer::Offer;
 use super::ops::{Leg, over_link};
-use super::pair::{Pair, parcels_bytes};
+use super::pair::{Pair, unbound_bytes};
 use super::remote::Exports;
 use crate::agree::agree;
 use crate::bound::Bound;
@@ -41,7 +41,7 @@ pub(crate) fn links(
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
     let peers = patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect();
     // Labels and the first slots.
-    let bytes = parcels_bytes(FIRST).unwrap_or(0);
+    let bytes = unbound_bytes(FIRST).unwrap_or(0);
     let endpoints = Endpoints::lay_out(&peers, |_| Buffer { capacity: FIRST, bytes });
     let own = match options.link {
         LinkChoice::Message => None,

@@ -172,7 +172,7 @@ impl Link {
             &Signals::Messages { operation } => {
                 let mut message = buffers::take(bytes + subject.to_bytes().len() + Communicator::SPARE);
                 pack(message.as_mut_ptr());
-                // SAFETY: there is room for so many bytes, and packing has written each of them: the operations of a message
+                // SAFETY: there is space for so many bytes, and packing has written each of them: the operations of a message
                 // fill it without gaps (`PeerView::reverse`).
                 unsafe { message.set_len(bytes) };
                 message.extend_from_slice(&subject.to_bytes());
@@ -217,7 +217,7 @@ fn pack_halo(in_flight: &InFlight, part: usize, message: *mut u8) {
     let (ops, bases) = (reverse.packs(part), in_flight.bases());
     // SAFETY: `PeerView::reverse` has checked the operations against the fields, whose memory the exchange in flight holds and
     // whose halo cells no other thread or peer accesses until the wait. The message, a slot of the link's mailbox or a new
-    // buffer, has room for all operations, and this thread alone uses it: it holds the link's claim, and the peer has read what
+    // buffer, has space for all operations, and this thread alone uses it: it holds the link's claim, and the peer has read what
     // the slot held before.
     unsafe {
         if keeps_halo {

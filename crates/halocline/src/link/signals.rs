@@ -295,10 +295,10 @@ impl Link {
 
     /// Discards this link's messages in the inbox.
     pub(crate) fn forget(&self, comm: &Communicator) {
-        let operation = match (&self.signals, &self.parcels) {
+        let operation = match (&self.signals, &self.unbound_slots) {
             (Signals::Messages { operation }, _) => *operation,
-            // Parcels that were too large for a slot, and announcements of larger slots.
-            (Signals::Counters(_), Some(parcels)) => parcels.operation(),
+            // Payloads that were too large for a slot, and announcements of larger slots.
+            (Signals::Counters(_), Some(unbound_slots)) => unbound_slots.operation(),
             (Signals::Counters(_), None) => return,
         };
         comm.link().inbox().forget(operation);

@@ -1,15 +1,15 @@
-//! The unbound form of a link. Neither side knows the other's fields beforehand: a parcel describes its fields, and a parcel that
-//! is larger than the receiver's slots travels as a message.
+//! The unbound form of a link. Neither side knows the other's fields beforehand: a payload begins with records that
+//! describe its fields. A payload that is larger than the receiver's slots travels as a message.
 //!
 //! | what | where | written by |
 //! | --- | --- | --- |
-//! | a label for each slot | a fixed place at the receiver | the sender, before it signals |
+//! | a header for each slot | a fixed place at the receiver | the sender, before it signals |
 //! | slots, of growing capacity | segments of the receiver, by generation | the sender |
-//! | a parcel: records of the fields, then the bytes | a slot, or a message | the sender |
+//! | a payload: records of the fields, then the bytes | a slot, or a message | the sender |
 //!
-//! A receiver that expects more than its slots hold makes larger ones and posts them. A sender looks for them only if its parcel
+//! A receiver that expects more than its slots hold makes larger ones and posts them. A sender looks for them only if its payload
 //! is too large, and sends messages until they arrive. So neither side waits for the other to grow, and sides that disagree do
-//! not hang: the label always fits.
+//! not hang: the header always fits.
 
 use super::{Direction, Link, Polled, SLOTS};
 use crate::bind::unbound;
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// The round of messages that bring new slots: no epoch, no acknowledgement, no notice.
 const GROWN: u64 = 1 << 62;
 
-/// The description of one field of a parcel.
+/// The description of one field of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) pattern: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Record {
     /// The code of the element type, above it the digest of its name.
     element: u64,
     extents: u64,
-    /// The order of its bytes in the parcel; 0 in a record that a receiver expects.
+    /// The order of its bytes in the payload; 0 in a record that a receiver expects.
     pub(crate) order: u64,
     /// The beginning of the element type's name, for error messages.
     name: [u64; NAME],
@@ -153,29 +153,29 @@ pub(crate) fn describe(records: &[Record]) -> Box<[u8]> {
     records.iter().flat_map(|record| record.words()).flat_map(u64::to_le_bytes).collect()
 }
 
-/// Where the bytes of a parcel begin.
+/// Where the bytes of a payload begin.
 pub(crate) fn prefix(records: usize) -> usize {
     (records * RECORD).next_multiple_of(MESSAGE_ALIGN)
 }
 
-/// The header of a parcel: beside its slot, or at the front of its message.
+/// The header of a payload: beside its slot, or at the front of its message.
 #[repr(C, align(64))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Label {
-    /// Records of the parcel, and bytes after them.
+pub(crate) struct Header {
+    /// Records of the payload, and bytes after them.
     records: u64,
     bytes: u64,
-    /// The generation of the slots that hold the parcel; 0 if it travels as a message.
+    /// The generation of the slots that hold the payload; 0 if it travels as a message.
     generation: u64,
 }
 
-/// Bytes of the labels of a link.
-pub(crate) const LABELS: usize = SLOTS as usize * size_of::<Label>();
+/// Bytes of the headers of a link.
+pub(crate) const HEADERS: usize = SLOTS as usize * size_of::<Header>();
 
-/// The slots and labels of a link in the unbound form.
-pub(crate) struct Parcels {
-    /// [`SLOTS`] labels; none if the ranks share no memory.
-    labels: Option<NonNull<Label>>,
+/// The slots and headers of a link in the unbound form.
+pub(crate) struct UnboundSlots {
+    /// [`SLOTS`] headers; none if the ranks share no memory.
+    headers: Option<NonNull<Header>>,
     /// The operation of messages.
     operation: u64,
     /// Bytes that the newest slots hold.
@@ -203,18 +203,18 @@ impl Slots {
     }
 }
 
-/// The labels and the first slots of a link, in the receiver's segment.
+/// The headers and the first slots of a link, in the receiver's segment.
 pub(crate) struct LinkMemory {
-    pub(crate) labels: NonNull<Label>,
+    pub(crate) headers: NonNull<Header>,
     pub(crate) slots: NonNull<u8>,
     /// A multiple of [`MESSAGE_ALIGN`].
     pub(crate) capacity: usize,
     pub(crate) segment: Arc<Segment>,
 }
 
-impl Parcels {
+impl UnboundSlots {
     pub(crate) fn new(operation: u64, memory: Option<LinkMemory>) -> Self {
-        let labels = memory.as_ref().map(|memory| memory.labels);
+        let headers = memory.as_ref().map(|memory| memory.headers);
         let capacity = AtomicUsize::new(memory.as_ref().map_or(0, |memory| memory.capacity));
         let first = memory.map(|LinkMemory { slots: base, capacity, segment, .. }| Slots {
             generation: 1,
@@ -222,7 +222,7 @@ impl Parcels {
             capacity,
             segment,
         });
-        Self { labels, operation, capacity, slots: Mutex::new(first.into_iter().collect()) }
+        Self { headers, operation, capacity, slots: Mutex::new(first.into_iter().collect()) }
     }
 
     /// The operation of this link's messages.
@@ -235,15 +235,15 @@ impl Parcels {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    fn label(&self, epoch: u64) -> Option<NonNull<Label>> {
-        let offset = (epoch % SLOTS) as usize * size_of::<Label>();
-        self.labels.map(|labels| labels.map_addr(|first| first.saturating_add(offset)))
+    fn header(&self, epoch: u64) -> Option<NonNull<Header>> {
+        let offset = (epoch % SLOTS) as usize * size_of::<Header>();
+        self.headers.map(|headers| headers.map_addr(|first| first.saturating_add(offset)))
     }
 
-    /// The receiver expects a parcel of `bytes`: makes slots that hold it, if the present ones do not. If there is no memory for
-    /// them, parcels go on arriving as messages.
+    /// The receiver expects a payload of `bytes`: makes slots that hold it, if the present ones do not. If there is no memory for
+    /// them, payloads go on arriving as messages.
     pub(super) fn grow(&self, comm: &Communicator, peer: usize, bytes: usize) {
-        if self.labels.is_none() || bytes <= self.capacity() {
+        if self.headers.is_none() || bytes <= self.capacity() {
             return;
         }
         let capacity = bytes.next_power_of_two();
@@ -278,7 +278,7 @@ impl Parcels {
         peer: usize,
         bytes: usize,
     ) -> Option<MutexGuard<'_, Vec<Slots>>> {
-        self.labels?;
+        self.headers?;
         let mut slots = lock(&self.slots);
         if bytes > self.capacity() {
             let tag = Tag { operation: self.operation, round: GROWN };
@@ -308,7 +308,7 @@ impl Parcels {
     }
 }
 
-/// The result of a look for a parcel.
+/// The result of a poll for a payload.
 enum Received {
     Unpacked,
     NotYet,
@@ -317,23 +317,24 @@ enum Received {
 
 impl Link {
     /// Polls a link of the unbound form, once the flag that it waits for is set.
-    pub(super) fn serve_parcel(
+    pub(super) fn serve_unbound(
         &self,
         comm: &Communicator,
         epoch: u64,
         message: Option<Vec<u8>>,
         (in_flight, part): (&InFlight, &Part),
-        parcels: &Parcels,
+        unbound_slots: &UnboundSlots,
     ) -> Result<Polled, CommError> {
         // All sets of an object have the form of its links.
         let Some(unbound) = &part.unbound else { return Ok(Polled::Lost(Cause::Malformed, comm.rank())) };
         match self.direction {
             Direction::Send => {
-                self.send_parcel(comm, epoch, (in_flight, part), (parcels, unbound))?;
+                self.send_payload(comm, epoch, (in_flight, part), (unbound_slots, unbound))?;
                 self.set_flag(comm, epoch, in_flight.subject());
             }
             Direction::Receive => {
-                match self.receive_parcel(comm, epoch, message, (in_flight, part), (parcels, unbound)) {
+                match self.receive_payload(comm, epoch, message, (in_flight, part), (unbound_slots, unbound))
+                {
                     Received::Unpacked => self.acknowledge(comm, epoch, in_flight.subject())?,
                     Received::NotYet => return Ok(Polled::Waits),
                     Received::Lost(cause, culprit) => return Ok(Polled::Lost(cause, culprit)),
@@ -343,118 +344,118 @@ impl Link {
         Ok(Polled::Done)
     }
 
-    /// Packs a parcel into its slot or sends it, with its label. The slot is free.
-    fn send_parcel(
+    /// Packs a payload into its slot or sends it, with its header. The slot is free.
+    fn send_payload(
         &self,
         comm: &Communicator,
         epoch: u64,
         (in_flight, part): (&InFlight, &Part),
-        (parcels, unbound): (&Parcels, &UnboundPart),
+        (unbound_slots, unbound): (&UnboundSlots, &UnboundPart),
     ) -> Result<(), CommError> {
         let before = unbound.prefix();
         let (records, bytes) = (unbound.records.len() as u64, part.bytes as u64);
-        let put = |parcel: *mut u8| {
-            // SAFETY: the parcel is a slot or a message of the caller's, initialised (both are zeroed at first), with
-            // room for records and bytes. The sender alone uses a slot until it signals.
-            let described = unsafe { std::slice::from_raw_parts_mut(parcel, unbound.described.len()) };
+        let put = |payload: *mut u8| {
+            // SAFETY: the payload is a slot or a message of the caller's, initialised (both are zeroed at first), with
+            // space for records and bytes. The sender alone uses a slot until it signals.
+            let described = unsafe { std::slice::from_raw_parts_mut(payload, unbound.described.len()) };
             // Unchanged records are not written again: they stay in the receiver's cache.
             if *described != *unbound.described {
                 described.copy_from_slice(&unbound.described);
             }
             trace::pack(comm, self, epoch, part.bytes)
-                .in_scope(|| super::pack(in_flight, part, parcel.wrapping_add(before), false));
+                .in_scope(|| super::pack(in_flight, part, payload.wrapping_add(before), false));
         };
-        let mut label = Label { records, bytes, generation: 0 };
-        let slots = parcels.slots_for(comm, self.peer, before + part.bytes);
+        let mut header = Header { records, bytes, generation: 0 };
+        let slots = unbound_slots.slots_for(comm, self.peer, before + part.bytes);
         match slots.as_deref().and_then(|slots| slots.last()) {
             Some(slots) => {
-                label.generation = slots.generation;
+                header.generation = slots.generation;
                 put(slots.slot(epoch));
             }
             None => {
-                let head = if parcels.labels.is_some() { 0 } else { size_of::<Label>() };
+                let head = if unbound_slots.headers.is_some() { 0 } else { size_of::<Header>() };
                 let mut message = vec![0; head + before + part.bytes];
                 put(message[head..].as_mut_ptr());
-                let words = [label.records, label.bytes].map(u64::to_le_bytes).concat();
+                let words = [header.records, header.bytes].map(u64::to_le_bytes).concat();
                 message[..head].iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
-                let tag = Tag { operation: parcels.operation, round: epoch };
+                let tag = Tag { operation: unbound_slots.operation, round: epoch };
                 trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))?;
             }
         }
-        if let Some(place) = parcels.label(epoch) {
-            // SAFETY: the label lies in the receiver's segment, aligned, and is initialised (zeroed at first). The
+        if let Some(place) = unbound_slots.header(epoch) {
+            // SAFETY: the header lies in the receiver's segment, aligned, and is initialised (zeroed at first). The
             // sender alone uses it until it signals: the receiver has finished with that of two epochs ago.
-            if unsafe { place.read() } != label {
-                // SAFETY: the label lies in the receiver's segment, aligned. The sender alone uses it until it signals:
+            if unsafe { place.read() } != header {
+                // SAFETY: the header lies in the receiver's segment, aligned. The sender alone uses it until it signals:
                 // the receiver has finished with that of two epochs ago.
-                unsafe { place.write(label) };
+                unsafe { place.write(header) };
             }
         }
         Ok(())
     }
 
-    /// Unpacks the parcel of an epoch: `message`, if the ranks share no memory.
-    fn receive_parcel(
+    /// Unpacks the payload of an epoch: `message`, if the ranks share no memory.
+    fn receive_payload(
         &self,
         comm: &Communicator,
         epoch: u64,
         message: Option<Vec<u8>>,
         (in_flight, part): (&InFlight, &Part),
-        (parcels, unbound): (&Parcels, &UnboundPart),
+        (unbound_slots, unbound): (&UnboundSlots, &UnboundPart),
     ) -> Received {
         let malformed = Received::Lost(Cause::Malformed, self.peer);
-        let Some(place) = parcels.label(epoch) else {
-            let Some((label, parcel)) =
-                message.as_deref().and_then(|m| m.split_at_checked(size_of::<Label>()))
+        let Some(place) = unbound_slots.header(epoch) else {
+            let Some((header, payload)) =
+                message.as_deref().and_then(|m| m.split_at_checked(size_of::<Header>()))
             else {
                 return malformed;
             };
-            let word = |at: usize| label.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
-            let label = Label { records: word(0), bytes: word(1), generation: 0 };
-            return self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), unbound);
+            let word = |at: usize| header.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+            let header = Header { records: word(0), bytes: word(1), generation: 0 };
+            return self.unpack_payload(comm, epoch, (header, payload), (in_flight, part), unbound);
         };
-        // SAFETY: the label lies in this side's segment, aligned; it consists of numbers. The sender has signalled, and
+        // SAFETY: the header lies in this side's segment, aligned; it consists of numbers. The sender has signalled, and
         // leaves it alone until this side has.
-        let label = unsafe { place.read() };
-        if label.generation == 0 {
-            let tag = Tag { operation: parcels.operation, round: epoch };
+        let header = unsafe { place.read() };
+        if header.generation == 0 {
+            let tag = Tag { operation: unbound_slots.operation, round: epoch };
             return match comm.link().inbox().take(tag, Some(self.peer)) {
                 Some(message) => {
-                    self.unpack_parcel(comm, epoch, (label, &message.payload), (in_flight, part), unbound)
+                    self.unpack_payload(comm, epoch, (header, &message.payload), (in_flight, part), unbound)
                 }
                 None => Received::NotYet,
             };
         }
-        let mut slots = lock(&parcels.slots);
+        let mut slots = lock(&unbound_slots.slots);
         // The sender never goes back to an older one.
-        slots.retain(|slots| slots.generation >= label.generation);
-        let Some(slots) = slots.first().filter(|slots| slots.generation == label.generation) else {
+        slots.retain(|slots| slots.generation >= header.generation);
+        let Some(slots) = slots.first().filter(|slots| slots.generation == header.generation) else {
             return malformed;
         };
         // SAFETY: a slot has `capacity` bytes in `segment`, as `slots_for` and `grow` check, initialised (zeroed at first). The
         // sender leaves them alone until this side signals.
-        let parcel = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
-        self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), unbound)
+        let payload = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
+        self.unpack_payload(comm, epoch, (header, payload), (in_flight, part), unbound)
     }
 
-    fn unpack_parcel(
+    fn unpack_payload(
         &self,
         comm: &Communicator,
         epoch: u64,
-        (label, parcel): (Label, &[u8]),
+        (header, payload): (Header, &[u8]),
         (in_flight, part): (&InFlight, &Part),
         unbound: &UnboundPart,
     ) -> Received {
         let lost = |cause| Received::Lost(cause, self.peer);
-        let described = usize::try_from(label.records).ok().and_then(|count| count.checked_mul(RECORD));
-        let Some((described, _)) = described.and_then(|bytes| parcel.split_at_checked(bytes)) else {
+        let described = usize::try_from(header.records).ok().and_then(|count| count.checked_mul(RECORD));
+        let Some((described, _)) = described.and_then(|bytes| payload.split_at_checked(bytes)) else {
             return lost(Cause::Malformed);
         };
         let read = |ops: &[CopyOp]| {
             let (before, bytes) = (unbound.prefix(), part.bytes);
-            let whole = label.bytes == bytes as u64 && parcel.len() >= before + bytes;
+            let whole = header.bytes == bytes as u64 && payload.len() >= before + bytes;
             if whole {
-                let message = parcel[before..].as_ptr();
+                let message = payload[before..].as_ptr();
                 trace::unpack(comm, self, epoch, bytes).in_scope(|| {
                     // SAFETY: `unbound::operations` has made the operations for this part of the set in flight, from a
                     // pattern and layouts that were checked; they read `part.bytes` bytes, which the message has behind
