@@ -35,7 +35,7 @@ class Case:
         return self.levels > 0
 
     def arguments(self) -> list[str]:
-        """The case as `halocline bench halo` is told it."""
+        """The case as arguments of `halocline bench halo`."""
         if self.is_mesh:
             place = ["--mesh", "square", "--cells", str(SQUARE), "--levels", str(self.levels)]
         else:

@@ -236,7 +236,7 @@ def _children_s() -> float:
 
 def _end(process: subprocess.Popen) -> str:
     """Ends it and its ranks, and returns what it had to say."""
-    # mpirun and halocline end their ranks when told to.
+    # mpirun and halocline end their ranks on a signal.
     process.terminate()
     try:
         return process.communicate(timeout=10)[1]

@@ -113,7 +113,7 @@ def _mesh_numbers(case: Case, rank: int) -> np.ndarray:
 
 
 class Harness:
-    """harness.c, told where the fields are."""
+    """harness.c with the addresses of the fields."""
 
     def __init__(self, library: str, comm: MPI.Comm, local: Local) -> None:
         # PyDLL, not CDLL: nothing else wants the interpreter, and giving it up would take time within the unit.
@@ -124,7 +124,7 @@ class Harness:
             getattr(self.c, name).restype = ctypes.c_size_t
         self.c.ping_ns.restype = ctypes.c_double
         if local.case.fields > self.c.max_fields() or local.case.units > self.c.max_block():
-            raise SystemExit("harness.c has no room for so many fields or units")
+            raise SystemExit("harness.c has no space for so many fields or units")
         size = self.c.shared_bytes() + LINE if comm.rank == 0 else 0
         self.window = MPI.Win.Allocate_shared(size, 1, comm=comm)
         memory, _ = self.window.Shared_query(0)

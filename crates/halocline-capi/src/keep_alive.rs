@@ -1,4 +1,4 @@
-//! Memory of the program that the library holds: the program is told when no one needs it any more.
+//! Memory of the program that the library holds: a callback notifies the program when it is no longer needed.
 
 use crate::call::callback;
 use std::ffi::c_void;
@@ -27,7 +27,7 @@ impl KeepAlive {
         Self { release, context, armed: AtomicBool::new(false) }
     }
 
-    /// The call has succeeded: the program is told when the memory is not needed any more.
+    /// The call has succeeded: the program is notified when the memory is no longer needed.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Release);
     }

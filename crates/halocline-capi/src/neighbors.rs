@@ -27,10 +27,10 @@ pub(crate) fn of_neighbor(error: NeighborError) -> Refusal {
     Refusal::new(status, error.to_string())
 }
 
-/// A function of the program that is told the outcome of an operation.
+/// A callback of the program that receives the outcome of an operation.
 pub(crate) type Done = Option<unsafe extern "C" fn(*mut c_void, Status, *const c_char)>;
 
-/// Tells a function of the program an outcome.
+/// Calls a callback of the program with an outcome.
 ///
 /// # Safety
 /// The result may be called once, by any thread: `done` may be called with `context` then.

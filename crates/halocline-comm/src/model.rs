@@ -159,7 +159,7 @@ fn a_halo_is_combined_in_place_before_it_is_written_again() {
     });
 }
 
-/// A ring with room for two records: no record is read before it is whole, none is overwritten before it was read, and a receiver
+/// A ring that holds two records: no record is read before it is whole, none is overwritten before it was read, and a receiver
 /// that sleeps is woken.
 #[test]
 fn a_ring_hands_over_each_record_once() {

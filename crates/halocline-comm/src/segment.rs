@@ -234,7 +234,7 @@ mod tests {
         assert!(import(SEGMENT_ALIGN).is_none());
         let (announced, found) = (SEGMENT_ALIGN + 1, SEGMENT_ALIGN as u64);
         let error = import(announced);
-        let is_refused = |error: &CommError| matches!(error, CommError::BadSegment { announced: told, found: there } if (*told, *there) == (announced, found));
+        let is_refused = |error: &CommError| matches!(error, CommError::BadSegment { announced: expected, found: actual } if (*expected, *actual) == (announced, found));
         assert!(error.as_ref().is_some_and(is_refused), "{error:?}");
     }
 }

@@ -52,7 +52,7 @@ const CARRIED: u32 = 3;
 /// this long before it sleeps.
 const YIELD: Duration = Duration::from_micros(500);
 /// The first and the longest sleep between two polls, if messages arrive only by polling.
-const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+const SLEEP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 impl Patience {
     /// The values for this machine: a peer on a core of its own answers within the spin; if ranks share
@@ -160,7 +160,7 @@ struct Pace {
     /// The time of the next call of `before_sleep`, counted from the start of the wait.
     asks_at: Duration,
     /// The longest next sleep, if messages arrive only by polling.
-    nap: Duration,
+    longest_sleep: Duration,
 }
 
 impl Pace {
@@ -168,7 +168,7 @@ impl Pace {
         let polled = transport.is_polled();
         let yields = polled || transport.is_oversubscribed();
         let asks_at = if yields { patience.spin.max(YIELD) } else { patience.spin };
-        Self { polled, yields, asks_at, nap: NAP.0 }
+        Self { polled, yields, asks_at, longest_sleep: SLEEP.0 }
     }
 
     #[inline]
@@ -176,13 +176,13 @@ impl Pace {
         self.yields && waited < YIELD
     }
 
-    /// Shortens a sleep to the next nap, if messages arrive only by polling. Each nap is twice as long as the one before.
+    /// Shortens a sleep to `longest_sleep`, if messages arrive only by polling. Each sleep may be twice as long as the one before.
     fn next_sleep(&mut self, longest: Duration) -> Duration {
         if !self.polled {
             return longest;
         }
-        let sleep = longest.min(self.nap);
-        self.nap = NAP.1.min(2 * self.nap);
+        let sleep = longest.min(self.longest_sleep);
+        self.longest_sleep = SLEEP.1.min(2 * self.longest_sleep);
         sleep
     }
 }
@@ -312,10 +312,10 @@ mod tests {
         let comm = Communicator::single();
         let link = comm.link();
         let patience = Patience { spin: Duration::ZERO, deadline: None, is_interruptible: false };
-        let asked = |sleep: Duration, looks: u32| {
+        let asked = |interval: Duration, looks: u32| {
             let (looked, asked) = (Cell::new(0), Cell::new(0));
             let poll = || (looked.replace(looked.get() + 1) == looks).then_some(());
-            patience.wait(link, poll, || asked.set(asked.get() + 1), || sleep, |_| None);
+            patience.wait(link, poll, || asked.set(asked.get() + 1), || interval, |_| None);
             asked.get()
         };
         // Two looks for each sleep, after the first one.

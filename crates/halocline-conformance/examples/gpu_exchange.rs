@@ -60,7 +60,7 @@ fn all(comm: &Communicator) -> Outcome {
         let fixture = fixture(&meter, (cells, width, fields))?;
         let modes = [(false, false), (true, false), (false, true), (true, true)];
         for (number, (inline, stream_waits)) in (0..).zip(modes) {
-            // On one GPU, too, where ranks that share it would have streams wait: few blocks of two ranks find room beside each other.
+            // On one GPU, too, where ranks that share it would have streams wait: few blocks of two ranks fit beside each other.
             // There both ranks have one SM budget, and a rank must not wait for a launch of the other, which waits for its own.
             let (alone, cut) = (true, Some(Cut::Chain));
             let options = BindOptions::default()

@@ -118,7 +118,7 @@ fn slower(comm: &Communicator, seconds: f64) -> Result<f64> {
 fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(String) + Copy) -> Result<()> {
     let device = gpu.device();
     let pinned = [device.allocate_pinned(BYTES)?, device.allocate_pinned(BYTES)?];
-    let far = [device.allocate(BYTES)?, device.allocate(BYTES)?];
+    let on_device = [device.allocate(BYTES)?, device.allocate(BYTES)?];
     let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
     let copy = |stream: &Stream, target: &Memory, source: &Memory| -> Result<()> {
         // SAFETY: both live until the stream is done, and nothing else uses them.
@@ -130,10 +130,10 @@ fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(Stri
             Ok(streams[0].synchronise()?)
         })
     };
-    let (down, up) = (one(&pinned[0], &far[0])?, one(&far[1], &pinned[1])?);
+    let (down, up) = (one(&pinned[0], &on_device[0])?, one(&on_device[1], &pinned[1])?);
     let both = timed(comm, || {
-        copy(&streams[0], &pinned[0], &far[0])?;
-        copy(&streams[1], &far[1], &pinned[1])?;
+        copy(&streams[0], &pinned[0], &on_device[0])?;
+        copy(&streams[1], &on_device[1], &pinned[1])?;
         Ok(streams.iter().try_for_each(Stream::synchronise)?)
     })?;
     let both = slower(comm, both)?;
@@ -164,7 +164,7 @@ fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(Stri
         least = least.max(best);
     }
     // Nothing of them stays while exchanges are measured.
-    drop((pinned, far));
+    drop((pinned, on_device));
     let cells = BYTES / size_of::<u64>();
     let grid = RegularGrid::new([2 * cells]);
     let pattern = grid.decompose(2)?.pattern(comm, Halo::uniform(cells))?;

@@ -66,7 +66,7 @@ pub struct Piece {
     located: OnceLock<Located>,
 }
 
-/// Cells one by one, for those who write and read them one by one.
+/// Addresses of the cells, for kernels that access them one by one.
 struct Located {
     /// Owned cells: address and bytes of each row.
     rows: Vec<(u64, usize)>,
@@ -123,7 +123,7 @@ pub struct Shape {
     pub ids: u64,
 }
 
-/// Axes that a [`Shape`] has room for.
+/// The most axes of a [`Shape`].
 pub const AXES: usize = 3;
 
 /// What a cell holds after a step.
@@ -143,7 +143,7 @@ impl Shape {
         match (domain, numbers) {
             (DomainShape::Regular { first, owned, halo }, Numbers::Grid { extents, periodic, margin }) => {
                 if owned.len() > AXES {
-                    fail!("{} axes, there is room for {AXES}", owned.len());
+                    fail!("{} axes, the most are {AXES}", owned.len());
                 }
                 for axis in 0..owned.len() {
                     put(axis, halo[axis].0.max(margin), owned[axis], halo[axis].1.max(margin));

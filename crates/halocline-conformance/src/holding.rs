@@ -262,7 +262,7 @@ unsafe impl Driver for Holding {
         // SAFETY: the caller promises that the stream lives; the event was created just now.
         unsafe { self.of().record(done, stream) }?;
         if let Some(before) = last.insert(source_device, done) {
-            // SAFETY: the event was created here and has just been taken out of `last`. Streams that wait for it were told so before.
+            // SAFETY: the event was created here and has just been taken out of `last`. Streams that wait for it were given the wait before.
             unsafe { self.of().destroy_event(before) };
         }
         Ok(())

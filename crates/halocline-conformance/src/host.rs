@@ -220,7 +220,7 @@ fn given(mpi: &Mpi) -> Outcome {
     mpi.finalize()
 }
 
-/// Below MPI_THREAD_MULTIPLE the thread that initialised MPI does everything, others are told so.
+/// Below MPI_THREAD_MULTIPLE the thread that initialised MPI does everything; calls of other threads are refused.
 fn funneled(mpi: &Mpi) -> Outcome {
     let comm = mpi.communicator()?;
     run_all(&comm, "regular")?;

@@ -16,7 +16,7 @@ pub struct Mpi {
     pub library: Option<PathBuf>,
     /// Whether it is Open MPI's.
     pub is_open_mpi: bool,
-    /// Whether it is told to let the other ranks live when one has died.
+    /// Whether its options let the other ranks live when one has died.
     pub lets_live: bool,
 }
 

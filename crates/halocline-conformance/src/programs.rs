@@ -79,7 +79,7 @@ impl Program {
         Self { deadline, ..self }
     }
 
-    /// The same, in which any rank may have exchanges in one launch: for devices that have room for all of them.
+    /// The same, in which any rank may have exchanges in one launch: for devices that run all of their blocks at once.
     pub fn crowding(self) -> Self {
         Self { crowds: true, ..self }
     }

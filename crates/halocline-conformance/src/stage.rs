@@ -116,7 +116,7 @@ impl<'a> Stage<'a> {
         let span = layout.span();
         let memory = Arc::new(device.allocate(span.len().max(1))?);
         let (base, held) = (memory.at(0).wrapping_add_signed(-(span.start as i64)), Arc::downgrade(&memory));
-        // SAFETY: the memory has room for the layout around its base, and is kept.
+        // SAFETY: the memory has space for the layout around its base, and is kept.
         let field = unsafe { Field::from_device(device, base, layout.clone(), memory) }?;
         Ok((field, held))
     }

@@ -311,7 +311,7 @@ fn on_device(
     let memory = Arc::new(device.allocate(lead as usize + bytes.max(1))?);
     let first = memory.at(0) + lead;
     let base = first.wrapping_add_signed(-(layout.span().start as i64));
-    // SAFETY: the memory has room for the layout around its base, and is kept; exchanges of the suite begin and end
+    // SAFETY: the memory has space for the layout around its base, and is kept; exchanges of the suite begin and end
     // between its own copies.
     let field = unsafe { Field::from_device(device, base, layout.clone(), memory) }?;
     let (stream, pinned) = (stream_of(device)?, device.allocate_pinned(bytes.max(1))?);

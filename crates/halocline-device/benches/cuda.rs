@@ -343,13 +343,13 @@ fn peer(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let [here, there] = rig.devices();
     let stream = here.stream(Priority::Highest)?;
     for bytes in [64 << 10, 1 << 20, 64 << 20] {
-        let (near, far) = (here.allocate(bytes)?, there.allocate(bytes)?);
-        let push = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], near.at(0), far.at(0))?;
-        let pull = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], far.at(0), near.at(0))?;
+        let (local, remote) = (here.allocate(bytes)?, there.allocate(bytes)?);
+        let push = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], local.at(0), remote.at(0))?;
+        let pull = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], remote.at(0), local.at(0))?;
         // SAFETY: the memory and the tables live until the stream is synchronised.
         let times = unsafe {
             [
-                ("cuMemcpyAsync", steady(&stream, 64, |_| stream.copy(far.at(0), near.at(0), bytes))?),
+                ("cuMemcpyAsync", steady(&stream, 64, |_| stream.copy(remote.at(0), local.at(0), bytes))?),
                 ("pushed by a table", steady(&stream, 64, |_| stream.launch(&push, 1))?),
                 ("pulled by a table", steady(&stream, 64, |_| stream.launch(&pull, 1))?),
             ]

@@ -7,7 +7,6 @@
 //!
 //! One rank passes through these states, in step with all others. Each transition takes the
 //! messages sent to this rank in the previous step, and returns those to send:
-//! step before sent to this rank, and returns those to send:
 //!
 //! | state | transition | what its messages are |
 //! | --- | --- | --- |

@@ -65,7 +65,7 @@ struct Ffi {
     pointers: Vec<*mut c_void>,
 }
 
-/// Room for libffi's `ffi_cif`.
+/// Space for libffi's `ffi_cif`.
 #[repr(C, align(16))]
 struct Cif([u64; 16]);
 
@@ -95,7 +95,7 @@ impl Ffi {
         let mut cif = Box::new(Cif([0; 16]));
         // The default ABI is 2 on x86-64 (FFI_UNIX64) and 1 on AArch64 (FFI_SYSV).
         let abi = if cfg!(target_arch = "x86_64") { 2 } else { 1 };
-        // SAFETY: `cif` has room, and `types` lives as long as it.
+        // SAFETY: `cif` has the size of an `ffi_cif`, and `types` lives as long as it.
         let status = unsafe { prepare(&mut *cif, abi, words.len() as u32, void, types.as_ptr()) };
         let mut values = words.to_vec();
         let pointers = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();

@@ -29,7 +29,7 @@ pub fn manifest(bytes: &[u8]) {
 pub fn library(bytes: &[u8]) {
     let file = memfd_create("library", MemfdFlags::CLOEXEC).expect("memory for a file");
     let mut file = std::fs::File::from(file);
-    file.write_all(bytes).expect("room for it");
+    file.write_all(bytes).expect("space for it");
     let _ = elf::check(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())));
 }
 

@@ -151,8 +151,8 @@ impl Program {
 
     #[inline]
     pub(crate) fn jump(&self, words: &[u64]) -> Result<(), ProgramError> {
-        // SAFETY: the plan placed the words for the function's parameters and checked them; whoever loaded the program vouches for
-        // the rest. The words of the frame come first.
+        // SAFETY: the plan placed the words for the function's parameters and checked them; the caller that loaded the program
+        // vouches for the rest. The words of the frame come first.
         let result = unsafe { stub::jump(words.as_ptr(), self.plan.stack_words(), self.function) };
         match (self.signature.returns, result as c_int) {
             (Returns::Nothing, _) | (_, 0) => Ok(()),

@@ -91,7 +91,7 @@ impl<L: Links> Exchange<'_, L> {
         if !matches!(error, TableError::Comm(_)) {
             for &to in ranks {
                 let header = Header::Abort(error.clone());
-                // The error itself is what the program learns; a peer that cannot be told finds out that this rank has left.
+                // The error itself is what the program learns; a peer that cannot be notified detects that this rank has left.
                 let _ = self.send(Outgoing { to, header, batches: Vec::new() });
             }
         }

@@ -130,7 +130,7 @@ impl<T: Element> DeviceArray<T> {
             // SAFETY: nobody else knows the pinned memory, which lives until the stream is through.
             unsafe { stream.copy(staged.at(0), self.at(from), piece) }?;
             stream.synchronise()?;
-            // SAFETY: nobody writes the pinned memory any more; there is room for so many bytes.
+            // SAFETY: nobody writes the pinned memory any more; both have so many bytes.
             unsafe {
                 let to = elements.as_mut_ptr().cast::<u8>().add(from);
                 staged.bytes(0..piece).as_ptr().copy_to_nonoverlapping(to, piece);
@@ -143,7 +143,7 @@ impl<T: Element> DeviceArray<T> {
 
     /// Guards it for copies in the order of a stream: no exchange of it is in flight, and none can begin.
     fn hold(&self, stream: &Stream, writes: bool) -> Result<Held<'_>, Error> {
-        // An exchange that the stream was told to wait for is over then.
+        // An exchange that the stream waits for is over then.
         stream.synchronise()?;
         let memory = &self.field.memory;
         let held = Held { state: &memory.state, add: memory.state.guard_copy(writes)? };

@@ -223,7 +223,7 @@ impl HaloExchange {
     /// have called it, but not for an exchange in flight. For device fields it makes copy tables, and CUDA may wait for earlier work
     /// of a device: there, all ranks narrow and begin exchanges in the same order.
     ///
-    /// An object of device fields has room for 16 sets, and for more if more than 8 were bound: for twice as many at least. Each call
+    /// An object of device fields has space for 16 sets, and for more if more than 8 were bound: for twice as many at least. Each call
     /// adds as many sets as this handle has, until the object is dropped. Beyond the limit it fails with [`Error::TooManySets`].
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
         self.narrowed_if(Ok(to))

@@ -187,7 +187,7 @@ mod tests {
         assert!(!overlap.is_usual());
     }
 
-    /// Through the whole object: its halo is right whoever copies, and its memory comes back however it ends.
+    /// Through the whole object: its halo is right, whichever thread copies, and its memory comes back however it ends.
     #[test]
     fn large_exchanges_of_a_user_who_computes_are_handed_on() {
         let comm = Communicator::single();

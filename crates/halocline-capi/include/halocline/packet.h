@@ -114,7 +114,7 @@ halocline_status halocline_resource_describe(halocline_resource resource, halocl
 /* Frees a resource; received packets keep their memory. */
 halocline_status halocline_resource_free(halocline_resource *resource);
 
-/* Told the outcome of an operation, once: `status`, and the message of an error ("" for HALOCLINE_OK), valid during the call. The
+/* Receives the outcome of an operation, once: `status`, and the message of an error ("" for HALOCLINE_OK), valid during the call. The
  * thread that finds the outcome calls it, which may be one of the library; at once if the operation is complete already. It must
  * not block or throw, and must not call this library. */
 typedef void (*halocline_done)(void *context, halocline_status status, const char *message);

@@ -1,5 +1,5 @@
 /* Exchanges in flight: many at once, polled, waited for twice, refused, freed; and the failures that end them. */
-#include "scene.h"
+#include "fixture.h"
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -14,29 +14,29 @@ static halocline_decomposition row_of(size_t size, halocline_grid *grid) {
   return blocks;
 }
 
-static scene row_scene(halocline_comm comm, size_t size) {
+static fixture row_fixture(halocline_comm comm, size_t size) {
   halocline_grid grid;
   halocline_decomposition blocks = row_of(size, &grid);
   halocline_halo halo = HALOCLINE_HALO_INIT;
   halo.width = 1;
-  scene made = make_scene(comm, blocks, &grid, &halo);
+  fixture made = make_fixture(comm, blocks, &grid, &halo);
   OK(halocline_decomposition_free(&blocks));
   return made;
 }
 
 static void many_objects_in_another_order_on_each_rank(halocline_comm comm, size_t rank, size_t size) {
   enum { OBJECTS = 3 };
-  scene scenes[OBJECTS];
+  fixture fixtures[OBJECTS];
   halocline_halo_exchange halos[OBJECTS];
   for (size_t at = 0; at < OBJECTS; at++) {
-    scenes[at] = row_scene(comm, size);
+    fixtures[at] = row_fixture(comm, size);
     halocline_bind_options options = by_path(PATHS[at % PATH_COUNT]);
-    halos[at] = bind_scene(comm, &scenes[at], &options);
+    halos[at] = bind_fixture(comm, &fixtures[at], &options);
   }
   for (int phase = 1; phase < 10; phase++) {
     halocline_pending pending[OBJECTS];
     for (size_t at = 0; at < OBJECTS; at++) {
-      fill_scene(&scenes[at], phase);
+      fill_fixture(&fixtures[at], phase);
     }
     for (size_t at = 0; at < OBJECTS; at++) {
       size_t which = (at * (1 + rank % 2) + rank) % OBJECTS;
@@ -44,22 +44,22 @@ static void many_objects_in_another_order_on_each_rank(halocline_comm comm, size
     }
     for (size_t at = OBJECTS; at-- > 0;) {
       OK(halocline_wait(pending[at]));
-      TRUE(wrong_cells(&scenes[at], phase) == 0);
+      TRUE(wrong_cells(&fixtures[at], phase) == 0);
     }
   }
   for (size_t at = 0; at < OBJECTS; at++) {
     OK(halocline_halo_exchange_free(&halos[at]));
-    free_scene(&scenes[at]);
+    free_fixture(&fixtures[at]);
   }
 }
 
 static void polled_and_waited_for_twice(halocline_comm comm, size_t size) {
   for (size_t path = 0; path < PATH_COUNT; path++) {
-    scene of = row_scene(comm, size);
+    fixture of = row_fixture(comm, size);
     halocline_bind_options options = by_path(PATHS[path]);
-    halocline_halo_exchange halo = bind_scene(comm, &of, &options);
+    halocline_halo_exchange halo = bind_fixture(comm, &of, &options);
     halocline_pending first, second;
-    fill_scene(&of, 1);
+    fill_fixture(&of, 1);
     OK(halocline_exchange(halo, &first));
     int32_t ready = 0;
     while (!ready) {
@@ -67,7 +67,7 @@ static void polled_and_waited_for_twice(halocline_comm comm, size_t size) {
     }
     TRUE(wrong_cells(&of, 1) == 0);
     OK(halocline_wait(first));
-    fill_scene(&of, 2);
+    fill_fixture(&of, 2);
     OK(halocline_exchange(halo, &second));
     TRUE(first.epoch == 1 && second.epoch == 2);
     /* The first is over; this says nothing of the second. */
@@ -76,7 +76,7 @@ static void polled_and_waited_for_twice(halocline_comm comm, size_t size) {
     TRUE(wrong_cells(&of, 2) == 0);
     OK(halocline_wait(second));
     OK(halocline_halo_exchange_free(&halo));
-    free_scene(&of);
+    free_fixture(&of);
   }
 }
 
@@ -85,11 +85,11 @@ static void a_second_begin_is_refused(halocline_comm comm, size_t rank, size_t s
   if (size == 1) {
     return;
   }
-  scene of = row_scene(comm, size);
-  halocline_halo_exchange halo = bind_scene(comm, &of, NULL), other = bind_scene(comm, &of, NULL);
+  fixture of = row_fixture(comm, size);
+  halocline_halo_exchange halo = bind_fixture(comm, &of, NULL), other = bind_fixture(comm, &of, NULL);
   const int is_neighbour = rank == 1 || rank == size - 1;
   halocline_pending pending;
-  fill_scene(&of, 1);
+  fill_fixture(&of, 1);
   if (rank != 0) {
     OK(halocline_exchange(halo, &pending));
     if (is_neighbour) {
@@ -108,19 +108,19 @@ static void a_second_begin_is_refused(halocline_comm comm, size_t rank, size_t s
   OK(halocline_wait(pending));
   TRUE(wrong_cells(&of, 1) == 0);
   /* Nothing is in flight: the other object has its turn. */
-  fill_scene(&of, 2);
+  fill_fixture(&of, 2);
   OK(halocline_exchange_and_wait(other));
   TRUE(wrong_cells(&of, 2) == 0);
   OK(halocline_halo_exchange_free(&other));
   OK(halocline_halo_exchange_free(&halo));
-  free_scene(&of);
+  free_fixture(&of);
 }
 
 static void let_go(void *context) { atomic_store((_Atomic int *)context, 1); }
 
 static void an_object_freed_in_flight_completes(halocline_comm comm, size_t size) {
   for (size_t path = 0; path < PATH_COUNT; path++) {
-    scene of = row_scene(comm, size);
+    fixture of = row_fixture(comm, size);
     OK(halocline_field_free(&of.fields[0]));
     double cells[6];
     _Atomic int released = 0;
@@ -130,8 +130,8 @@ static void an_object_freed_in_flight_completes(halocline_comm comm, size_t size
     layout.dimensions = 1, layout.extents = of.domains[0].extents, layout.element = HALOCLINE_F64;
     OK(halocline_field_create(&memory, &layout, &of.fields[0]));
     halocline_bind_options options = by_path(PATHS[path]);
-    halocline_halo_exchange halo = bind_scene(comm, &of, &options);
-    fill_scene(&of, 1);
+    halocline_halo_exchange halo = bind_fixture(comm, &of, &options);
+    fill_fixture(&of, 1);
     halocline_pending pending;
     OK(halocline_exchange(halo, &pending));
     OK(halocline_halo_exchange_free(&halo));
@@ -145,7 +145,7 @@ static void an_object_freed_in_flight_completes(halocline_comm comm, size_t size
     memory.release = NULL;
     OK(halocline_field_create(&memory, &layout, &of.fields[0]));
     TRUE(wrong_cells(&of, 1) == 0);
-    free_scene(&of);
+    free_fixture(&of);
   }
 }
 
@@ -154,10 +154,10 @@ static void a_deadline_ends_the_object_on_all_ranks(halocline_comm comm, size_t 
     return;
   }
   for (size_t path = 0; path < PATH_COUNT; path++) {
-    scene of = row_scene(comm, size);
+    fixture of = row_fixture(comm, size);
     halocline_bind_options options = by_path(PATHS[path]);
     options.deadline = rank == 1 ? 0.4 : 0, options.name = "late";
-    halocline_halo_exchange halo = bind_scene(comm, &of, &options);
+    halocline_halo_exchange halo = bind_fixture(comm, &of, &options);
     OK(halocline_exchange_and_wait(halo));
     OK(halocline_comm_barrier(comm));
     halocline_status status = HALOCLINE_OK;
@@ -186,12 +186,12 @@ static void a_deadline_ends_the_object_on_all_ranks(halocline_comm comm, size_t 
     }
     OK(halocline_halo_exchange_free(&halo));
     /* Another object of the same fields works. */
-    halo = bind_scene(comm, &of, NULL);
-    fill_scene(&of, 3);
+    halo = bind_fixture(comm, &of, NULL);
+    fill_fixture(&of, 3);
     OK(halocline_exchange_and_wait(halo));
     TRUE(wrong_cells(&of, 3) == 0);
     OK(halocline_halo_exchange_free(&halo));
-    free_scene(&of);
+    free_fixture(&of);
   }
 }
 
@@ -199,8 +199,8 @@ static void a_peer_that_frees_its_object_is_an_error(halocline_comm comm, size_t
   if (size == 1) {
     return;
   }
-  scene of = row_scene(comm, size);
-  halocline_halo_exchange halo = bind_scene(comm, &of, NULL);
+  fixture of = row_fixture(comm, size);
+  halocline_halo_exchange halo = bind_fixture(comm, &of, NULL);
   OK(halocline_exchange_and_wait(halo));
   if (rank == 0) {
     OK(halocline_halo_exchange_free(&halo));
@@ -211,14 +211,14 @@ static void a_peer_that_frees_its_object_is_an_error(halocline_comm comm, size_t
   }
   TRUE(rank == 0 || (status == HALOCLINE_ERROR_FAILED && strstr(halocline_error_message(), "rank 0") != NULL));
   OK(halocline_halo_exchange_free(&halo));
-  free_scene(&of);
+  free_fixture(&of);
 }
 
 /* Handles of one of two sets: one exchange is in flight over both. */
 static void alternatives_share_their_links(halocline_comm comm, size_t size) {
-  scene scenes[2] = {row_scene(comm, size), row_scene(comm, size)};
+  fixture fixtures[2] = {row_fixture(comm, size), row_fixture(comm, size)};
   /* Both sets on one pattern. */
-  halocline_binding sets[2] = {{scenes[0].pattern, scenes[0].fields[0]}, {scenes[0].pattern, scenes[1].fields[0]}};
+  halocline_binding sets[2] = {{fixtures[0].pattern, fixtures[0].fields[0]}, {fixtures[0].pattern, fixtures[1].fields[0]}};
   halocline_halo_exchange halo, alone[2], none;
   OK(halocline_bind_alternatives(comm, sets, 1, 2, NULL, &halo));
   for (size_t set = 0; set < 2; set++) {
@@ -227,24 +227,24 @@ static void alternatives_share_their_links(halocline_comm comm, size_t size) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "set 2", halocline_alternative(halo, 2, &none));
   for (int phase = 1; phase < 5; phase++) {
     const size_t set = (size_t)phase % 2;
-    fill_scene(&scenes[set], phase);
+    fill_fixture(&fixtures[set], phase);
     OK(halocline_exchange_and_wait(alone[set]));
-    TRUE(wrong_cells(&scenes[set], phase) == 0);
-    fill_scene(&scenes[1 - set], phase + 5);
+    TRUE(wrong_cells(&fixtures[set], phase) == 0);
+    fill_fixture(&fixtures[1 - set], phase + 5);
     halocline_pending pending;
     OK(halocline_exchange_set(halo, 1 - set, &pending));
     TRUE(pending.epoch == (uint64_t)phase * 2);
     OK(halocline_wait(pending));
-    TRUE(wrong_cells(&scenes[1 - set], phase + 5) == 0);
+    TRUE(wrong_cells(&fixtures[1 - set], phase + 5) == 0);
   }
   OK(halocline_halo_exchange_free(&halo));
   /* The handles hold what they share. */
-  fill_scene(&scenes[1], 9);
+  fill_fixture(&fixtures[1], 9);
   OK(halocline_exchange_and_wait(alone[1]));
-  TRUE(wrong_cells(&scenes[1], 9) == 0);
+  TRUE(wrong_cells(&fixtures[1], 9) == 0);
   for (size_t set = 0; set < 2; set++) {
     OK(halocline_halo_exchange_free(&alone[set]));
-    free_scene(&scenes[set]);
+    free_fixture(&fixtures[set]);
   }
 }
 
@@ -252,11 +252,11 @@ static void alternatives_share_their_links(halocline_comm comm, size_t size) {
 static void an_object_holds_what_it_needs(halocline_comm comm, size_t rank, size_t size) {
   halocline_comm own;
   OK(halocline_comm_duplicate(comm, &own));
-  scene of = row_scene(own, size);
-  halocline_halo_exchange halo = bind_scene(own, &of, NULL);
+  fixture of = row_fixture(own, size);
+  halocline_halo_exchange halo = bind_fixture(own, &of, NULL);
   void *base;
   OK(halocline_field_base(of.fields[0], &base));
-  free_scene(&of);
+  free_fixture(&of);
   OK(halocline_comm_free(&own));
   double *cells = base;
   for (int step = 1; step < 5; step++) {

@@ -49,21 +49,21 @@ static void on_a_ring(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_neighbors_ranks(ring, &ranks[0], &ranks[1]));
   TRUE(ranks[0] == (size > 1 ? (int64_t)on_left : -1) && ranks[1] == (size > 1 ? (int64_t)on_right : -1));
 
-  _Atomic int released = 0, told = 0;
+  _Atomic int released = 0, calls = 0;
   halocline_packet to_left = packet_of("to the left", own, BYTES), to_right = packet_of("to the right", own, BYTES);
   to_left.release = to_right.release = count, to_left.context = to_right.context = (void *)&released;
   halocline_round round;
   halocline_received from_left, from_right;
   OK(halocline_neighbors_start(ring, 7, &to_left, &to_right, &round));
-  OK(halocline_round_on_completion(round, done, (void *)&told));
+  OK(halocline_round_on_completion(round, done, (void *)&calls));
   OK(halocline_round_wait(round, &from_left, &from_right));
   int32_t complete = 0;
   OK(halocline_round_is_complete(round, &complete));
   TRUE(complete == 1);
-  while (atomic_load(&told) == 0) {
+  while (atomic_load(&calls) == 0) {
     sched_yield();
   }
-  TRUE(atomic_load(&told) == 1);
+  TRUE(atomic_load(&calls) == 1);
   halocline_resource_statistics statistics = HALOCLINE_RESOURCE_STATISTICS_INIT;
   OK(halocline_resource_describe(limited, &statistics));
   /* A rank alone gets the memory that it has sent. */
@@ -146,9 +146,9 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
     OK(halocline_sparse_finish(operation));
     OK(halocline_sparse_wait(operation));
   }
-  _Atomic int told = 0;
-  OK(halocline_sparse_on_completion(operation, done, (void *)&told));
-  TRUE(atomic_load(&told) == 1);
+  _Atomic int calls = 0;
+  OK(halocline_sparse_on_completion(operation, done, (void *)&calls));
+  TRUE(atomic_load(&calls) == 1);
   int32_t complete;
   OK(halocline_sparse_is_complete(operation, &complete));
   TRUE(complete == 1);

@@ -1,5 +1,5 @@
 /* Arguments of one rank that do not fit those of the others: an error on all ranks, and the communicator works on. */
-#include "scene.h"
+#include "fixture.h"
 
 /* The call is refused on this rank: by itself with one of the texts, or because another rank was refused. */
 #define REFUSED_SOMEWHERE(text, call)                                                                                        \
@@ -37,7 +37,7 @@ static void binds(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_decompose(&grid, size, &blocks));
   halocline_halo width = HALOCLINE_HALO_INIT;
   width.width = 1;
-  scene of = make_scene(comm, blocks, &grid, &width), other = make_scene(comm, blocks, &grid, &width);
+  fixture of = make_fixture(comm, blocks, &grid, &width), other = make_fixture(comm, blocks, &grid, &width);
   halocline_halo_exchange halo;
   halocline_binding bindings[2] = {{of.pattern, of.fields[0]}, {of.pattern, other.fields[0]}};
   const int is_odd = rank == 0;
@@ -85,13 +85,13 @@ static void binds(halocline_comm comm, size_t rank, size_t size) {
   TRUE(strstr(halocline_error_message(), "freed") != NULL);
   still_works(comm);
   /* What fits is bound after all of them. */
-  halo = bind_scene(comm, &of, NULL);
-  fill_scene(&of, 1);
+  halo = bind_fixture(comm, &of, NULL);
+  fill_fixture(&of, 1);
   OK(halocline_exchange_and_wait(halo));
   TRUE(wrong_cells(&of, 1) == 0);
   OK(halocline_halo_exchange_free(&halo));
-  free_scene(&other);
-  free_scene(&of);
+  free_fixture(&other);
+  free_fixture(&of);
   OK(halocline_decomposition_free(&blocks));
 }
 

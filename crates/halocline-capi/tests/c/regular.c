@@ -1,20 +1,20 @@
 /* Regular grids: every path, dimension, width, border and decomposition. */
-#include "scene.h"
+#include "fixture.h"
 
 /* Exchanges over every path, each three times. */
 static void exchanges(halocline_comm comm, halocline_decomposition blocks, const halocline_grid *grid,
                       const halocline_halo *halo) {
   for (size_t path = 0; path < PATH_COUNT; path++) {
-    scene of = make_scene(comm, blocks, grid, halo);
+    fixture of = make_fixture(comm, blocks, grid, halo);
     halocline_bind_options options = by_path(PATHS[path]);
-    halocline_halo_exchange bound = bind_scene(comm, &of, &options);
+    halocline_halo_exchange bound = bind_fixture(comm, &of, &options);
     for (int phase = 1; phase < 4; phase++) {
-      fill_scene(&of, phase);
+      fill_fixture(&of, phase);
       OK(halocline_exchange_and_wait(bound));
       TRUE(wrong_cells(&of, phase) == 0);
     }
     OK(halocline_halo_exchange_free(&bound));
-    free_scene(&of);
+    free_fixture(&of);
   }
 }
 
@@ -180,20 +180,20 @@ static void redistribution(halocline_comm comm, size_t size) {
   OK(halocline_decompose_into(&grid, along_y, size, &to));
   halocline_halo narrow = HALOCLINE_HALO_INIT, wide = HALOCLINE_HALO_INIT;
   narrow.width = 1, wide.width = 2;
-  scene before = make_scene(comm, from, &grid, &narrow), after = make_scene(comm, to, &grid, &wide);
+  fixture before = make_fixture(comm, from, &grid, &narrow), after = make_fixture(comm, to, &grid, &wide);
   halocline_redistribute move, back;
   OK(halocline_redistribute_regular(comm, from, &narrow, to, &wide, &move));
   OK(halocline_redistribute_back(move, &back));
-  halocline_halo_exchange there, returned, halo = bind_scene(comm, &after, NULL), first_halo = bind_scene(comm, &before, NULL);
+  halocline_halo_exchange there, returned, halo = bind_fixture(comm, &after, NULL), first_halo = bind_fixture(comm, &before, NULL);
   OK(halocline_redistribute_bind(comm, move, before.fields, 1, after.fields, 1, NULL, &there));
   OK(halocline_redistribute_bind(comm, back, after.fields, 1, before.fields, 1, NULL, &returned));
   for (int phase = 1; phase < 4; phase++) {
-    fill_scene(&before, phase);
-    fill_scene(&after, phase + 10);
+    fill_fixture(&before, phase);
+    fill_fixture(&after, phase + 10);
     OK(halocline_exchange_and_wait(there));
     OK(halocline_exchange_and_wait(halo));
     TRUE(wrong_cells(&after, phase) == 0);
-    fill_scene(&before, phase + 20);
+    fill_fixture(&before, phase + 20);
     OK(halocline_exchange_and_wait(returned));
     OK(halocline_exchange_and_wait(first_halo));
     TRUE(wrong_cells(&before, phase) == 0);
@@ -204,8 +204,8 @@ static void redistribution(halocline_comm comm, size_t size) {
   OK(halocline_halo_exchange_free(&there));
   OK(halocline_redistribute_free(&back));
   OK(halocline_redistribute_free(&move));
-  free_scene(&after);
-  free_scene(&before);
+  free_fixture(&after);
+  free_fixture(&before);
   OK(halocline_decomposition_free(&to));
   OK(halocline_decomposition_free(&from));
 }
@@ -219,8 +219,8 @@ static void saved(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_decompose(&grid, size, &blocks));
   halocline_halo width = HALOCLINE_HALO_INIT;
   width.width = 1;
-  scene of = make_scene(comm, blocks, &grid, &width);
-  fill_scene(&of, 3);
+  fixture of = make_fixture(comm, blocks, &grid, &width);
+  fill_fixture(&of, 3);
   char folder[] = "/tmp/halocline-saved-XXXXXX", path[64];
   if (rank == 0) {
     TRUE(mkdtemp(folder) != NULL);
@@ -241,7 +241,7 @@ static void saved(halocline_comm comm, size_t rank, size_t size) {
     TRUE(fgetc(file) == EOF && fclose(file) == 0 && remove(path) == 0 && remove(folder) == 0);
   }
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "", halocline_save(of.pattern, "t.txt", of.fields, of.count));
-  free_scene(&of);
+  free_fixture(&of);
   OK(halocline_decomposition_free(&blocks));
 }
 

@@ -1,5 +1,5 @@
 /* Several threads of one rank. */
-#include "scene.h"
+#include "fixture.h"
 
 enum { THREADS = 3 };
 
@@ -21,8 +21,8 @@ static void on_threads(void *(*work)(void *), task *tasks, size_t count) {
   }
 }
 
-/* The extents stay as long as the scene. */
-static scene scene_of(halocline_comm comm, size_t size, const size_t *extents) {
+/* The extents stay as long as the fixture. */
+static fixture fixture_of(halocline_comm comm, size_t size, const size_t *extents) {
   static const int32_t periodic[2] = {1, 1};
   halocline_grid grid = HALOCLINE_GRID_INIT;
   grid.axes = 2, grid.extents = extents, grid.periodic = periodic;
@@ -30,7 +30,7 @@ static scene scene_of(halocline_comm comm, size_t size, const size_t *extents) {
   OK(halocline_decompose(&grid, size, &blocks));
   halocline_halo width = HALOCLINE_HALO_INIT;
   width.width = 1;
-  scene made = make_scene(comm, blocks, &grid, &width);
+  fixture made = make_fixture(comm, blocks, &grid, &width);
   OK(halocline_decomposition_free(&blocks));
   return made;
 }
@@ -39,17 +39,17 @@ static void *with_objects_of_its_own(void *given) {
   const task *own = given;
   for (size_t turn = 0; turn < PATH_COUNT; turn++) {
     const size_t extents[2] = {2 * own->size + own->number, 4};
-    scene of = scene_of(own->comm, own->size, extents);
+    fixture of = fixture_of(own->comm, own->size, extents);
     halocline_bind_options options = by_path(PATHS[(turn + own->number) % PATH_COUNT]);
-    halocline_halo_exchange halo = bind_scene(own->comm, &of, &options);
+    halocline_halo_exchange halo = bind_fixture(own->comm, &of, &options);
     for (int phase = 1; phase < 10; phase++) {
-      fill_scene(&of, phase);
+      fill_fixture(&of, phase);
       OK(halocline_exchange_and_wait(halo));
       TRUE(wrong_cells(&of, phase) == 0);
     }
     OK(halocline_comm_barrier(own->comm));
     OK(halocline_halo_exchange_free(&halo));
-    free_scene(&of);
+    free_fixture(&of);
   }
   return NULL;
 }
@@ -85,11 +85,11 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   on_threads(with_objects_of_its_own, tasks, THREADS);
 
   const size_t extents[2] = {2 * size, 4};
-  scene of = scene_of(comm, size, extents);
-  halocline_halo_exchange halo = bind_scene(comm, &of, NULL);
+  fixture of = fixture_of(comm, size, extents);
+  halocline_halo_exchange halo = bind_fixture(comm, &of, NULL);
   for (int phase = 1; phase < 10; phase++) {
     /* One exchange, for which one thread waits, or all. */
-    fill_scene(&of, phase);
+    fill_fixture(&of, phase);
     halocline_pending pending;
     OK(halocline_exchange(halo, &pending));
     for (size_t at = 0; at < THREADS; at++) {
@@ -99,7 +99,7 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
     TRUE(wrong_cells(&of, phase) == 0);
   }
   /* Threads begin exchanges of one object: one is in flight at a time. */
-  fill_scene(&of, 20);
+  fill_fixture(&of, 20);
   for (size_t at = 0; at < THREADS; at++) {
     tasks[at].halo = halo;
   }
@@ -110,7 +110,7 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   TRUE(last.epoch == 9 + THREADS * 20 + 1);
   OK(halocline_wait(last));
   OK(halocline_halo_exchange_free(&halo));
-  free_scene(&of);
+  free_fixture(&of);
   for (size_t at = 0; at < THREADS; at++) {
     OK(halocline_comm_free(&tasks[at].comm));
   }

@@ -11,7 +11,7 @@ const LEFT: i32 = 90;
 const RIGHT: i32 = SIZE.0 as i32 - 40;
 const TOP: i32 = 118;
 const BOTTOM: i32 = SIZE.1 as i32 - 78;
-/// Room for the names of lines.
+/// Space for the names of lines, in pixels.
 const LEGEND: i32 = 210;
 
 /// Colours of lines that stand beside each other.

@@ -81,7 +81,7 @@ impl Axis {
         let length = self.last - self.first;
         match self.unit {
             Unit::Integer => {
-                // Numbers of many digits need more room.
+                // Numbers of many digits need more space.
                 let count =
                     if self.last.abs().max(self.first.abs()) < 1_000_000_000_000 { count } else { count / 2 };
                 let step = round_step(length as f64 / count as f64).max(1.0) as i128;

@@ -190,14 +190,14 @@ pub(super) fn read(
 ) -> Result<Table, CommandError> {
     let head = Head::read(source, columns)?;
     let mut records = Records::of(source, &head, part)?;
-    let (mut batches, mut rows, mut told) = (Vec::new(), Rows::new(&head), 0);
+    let (mut batches, mut rows, mut reported) = (Vec::new(), Rows::new(&head), 0);
     loop {
         let done = records.done();
         let next = records.next(source)?;
         if next.is_none() || rows.keys.len() == BATCH {
             batches.push(std::mem::replace(&mut rows, Rows::new(&head)).into_batch(&head, columns)?);
-            tick(done - told);
-            told = done;
+            tick(done - reported);
+            reported = done;
         }
         let Some((record, at)) = next else { break };
         if let Err(wrong) = rows.push(record, &head) {

@@ -95,7 +95,7 @@ impl Source {
         }
     }
 
-    /// Reads a part. The value is converted to `f64`. `tick` is told of each bit of the extent that is done.
+    /// Reads a part. The value is converted to `f64`. `tick` receives each part of the extent that is done.
     pub(super) fn read(
         &self,
         columns: Columns<'_>,

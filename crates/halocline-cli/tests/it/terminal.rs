@@ -15,7 +15,7 @@ fn start_in_terminal(script: &str) -> (Child, File) {
     rustix::pty::unlockpt(&terminal).unwrap();
     let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
     let end = || File::options().read(true).write(true).open(&name).unwrap();
-    // A terminal shows `^C` amid what ranks print, and then drops what was printed and not read, unless it is told not to.
+    // A terminal shows `^C` amid what ranks print, and then drops what was printed and not read, unless its modes forbid it.
     let mut modes = rustix::termios::tcgetattr(end()).unwrap();
     modes.local_modes -= LocalModes::ECHO;
     modes.local_modes |= LocalModes::NOFLSH;

@@ -70,7 +70,7 @@ fn every_rank_and_phase_of_an_ocean_is_on_one_timeline() {
                 assert!(count > 2 * STEPS, "{args}: rank {wanted} has {count} exchanges ({over})");
             }
         }
-        // Data move in one way or another, and whoever moves them says to or from whom and how many.
+        // Each event that moves data names the other rank and the number of bytes.
         let moves: Vec<&Value> = of("X")
             .filter(|event| ["copy", "pack", "unpack"].iter().any(|name| event["name"] == *name))
             .collect();

@@ -15,8 +15,8 @@
 //!     let memory = comm.allocate(1 << 20)?;
 //!     let address = memory.base().as_ptr().expose_provenance() as u64;
 //!     let pinned = mappings.map(Target { rank: peer, device: DeviceId::HOST }, address + 64, 4096)?;
-//!     let told = comm.all_gather(&pinned.token().to_le_bytes())?;
-//!     let token = u64::from_le_bytes(told[peer][..].try_into().expect("8 bytes"));
+//!     let tokens = comm.all_gather(&pinned.token().to_le_bytes())?;
+//!     let token = u64::from_le_bytes(tokens[peer][..].try_into().expect("8 bytes"));
 //!     let mapping = mappings.resolve(peer, token, 64, 4096)?;
 //!     assert_ne!(mapping.address(), address + 64);
 //!     drop(mapping);

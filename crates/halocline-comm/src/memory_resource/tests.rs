@@ -85,7 +85,7 @@ fn the_bytes_of_foreign_memory_are_read_only_and_its_owner_is_dropped_with_the_b
     assert_eq!(Arc::strong_count(&owner), 1);
 }
 
-/// Allocates once it is told to.
+/// Allocates once `may_allocate` is set.
 struct Postponing {
     memory: HostMemory,
     may_allocate: std::sync::atomic::AtomicBool,

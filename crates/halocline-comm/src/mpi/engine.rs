@@ -144,8 +144,8 @@ impl<A: Abi> Engine<A> {
                 Into::Bytes(buffer, _) => buffer.as_mut_ptr(),
                 Into::Posted(receive) => receive.first(),
             };
-            // SAFETY: the caller promises that MPI is up. `into` has room for `bytes` bytes: `buffers::take` made it,
-            // or the place and the room behind it are as long. `receives` keeps it, and nothing uses it, until the
+            // SAFETY: the caller promises that MPI is up. `into` has space for `bytes` bytes: `buffers::take` made it,
+            // or the place and the space behind it are as long. `receives` keeps it, and nothing uses it, until the
             // request is done.
             let request = unsafe { self.api.receive(&mut matched, first)? };
             let malformed = MpiError::Malformed { from: source, what: "a message with an unknown tag" };
@@ -195,7 +195,7 @@ impl<A: Abi> Wire for Engine<A> {
             Payload::Borrowed(place) => place.first().as_ptr(),
         };
         // SAFETY: the caller promises that MPI is up, that the communicator has rank `from`, and that MPI takes this
-        // kind of memory. `into` has room for `len` bytes: it was made so, or `Bulk::post_receive` has compared the length.
+        // kind of memory. `into` has space for `len` bytes: it was made so, or `Bulk::post_receive` has compared the length.
         // `bulks` keeps it, and nothing uses it, until the request is done.
         let request = unsafe { self.api.receive_of(self.bulk_comm, (from, number as c_int), (first, len))? };
         self.bulks.push(Sent { request, bytes: into });

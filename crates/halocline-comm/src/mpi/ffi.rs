@@ -358,7 +358,7 @@ impl<A: Abi> Api<A> {
     pub(super) unsafe fn next(&self, comm: A::Handle) -> Result<Option<Matched<A::Handle>>, MpiError> {
         let (mut flag, mut message, mut status) = (0, self.handles.message_null, Status::default());
         // SAFETY: the caller promises that MPI is up and `comm` a communicator of it. MPI writes a flag, a handle and a
-        // status, and `Status` has room for that of any interface.
+        // status, and `Status` has space for that of any interface.
         let code = unsafe {
             let any = (A::ANY_SOURCE, A::ANY_TAG);
             (self.functions.improbe)(any.0, any.1, comm, &mut flag, &mut message, &mut status)
@@ -404,7 +404,7 @@ impl<A: Abi> Api<A> {
     pub(super) unsafe fn is_done(&self, request: &mut A::Handle) -> Result<bool, MpiError> {
         let (mut flag, mut status) = (0, Status::default());
         // SAFETY: the caller promises that MPI is up and the request one that was not done before. MPI writes a flag
-        // and a status, and `Status` has room for that of any interface.
+        // and a status, and `Status` has space for that of any interface.
         self.check("MPI_Test", unsafe { (self.functions.test)(request, &mut flag, &mut status) })?;
         Ok(flag != 0)
     }
@@ -435,10 +435,10 @@ impl<A: Abi> Api<A> {
             return Ok(());
         }
         let (mut text, mut len) = ([0u8; TEXT], 0);
-        // SAFETY: MPI writes at most `MPI_MAX_ERROR_STRING` characters to `text`, which has room for those of every
+        // SAFETY: MPI writes at most `MPI_MAX_ERROR_STRING` characters to `text`, which has space for those of every
         // library, and one number to `len`. The library itself gave the code.
-        let told = unsafe { (self.functions.error_string)(code, text.as_mut_ptr().cast(), &mut len) };
-        let text = if told == 0 { line(&text, len) } else { "no reason given".to_owned() };
+        let found = unsafe { (self.functions.error_string)(code, text.as_mut_ptr().cast(), &mut len) };
+        let text = if found == 0 { line(&text, len) } else { "no reason given".to_owned() };
         Err(MpiError::Call { call, code, text })
     }
 }
@@ -456,7 +456,7 @@ pub(super) fn version_of(library: &Library) -> Result<String, Unusable> {
 fn version(get: GetLibraryVersion) -> String {
     let (mut text, mut len) = ([0u8; TEXT], 0);
     // SAFETY: MPI allows this call at any time. It writes at most `MPI_MAX_LIBRARY_VERSION_STRING` characters to
-    // `text`, which has room for those of every library, and one number to `len`.
+    // `text`, which has space for those of every library, and one number to `len`.
     let code = unsafe { get(text.as_mut_ptr().cast(), &mut len) };
     if code == 0 { line(&text, len) } else { format!("unknown (error {code})") }
 }

@@ -109,7 +109,7 @@ pub(super) fn longest(bytes: usize) -> usize {
     if bytes <= 4 * PROMPT { PROMPT } else { LONGEST }
 }
 
-/// The MPI messages of a message, in order, none longer than `longest`, which has room for a trailer.
+/// The MPI messages of a message, in order, none longer than `longest`, which has space for a trailer.
 pub(super) fn split(tag: Tag, payload: Vec<u8>, longest: usize) -> impl Iterator<Item = (Kind, Vec<u8>)> {
     let trailer = trailer(tag, payload.len());
     let mut rest = Some(payload);

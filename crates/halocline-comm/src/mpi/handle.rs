@@ -79,7 +79,7 @@ pub(super) unsafe fn number<A: Abi>(
             return Err("the library has no communicator at that address");
         }
     }
-    // SAFETY: the caller promises that MPI is up; the handle is one of a communicator, as far as that can be told.
+    // SAFETY: the caller promises that MPI is up; the handle is one of a communicator, as far as MPI can check that.
     match unsafe { api.joins_two_groups(handle) } {
         Ok(false) => Ok(A::number_of(handle)),
         Ok(true) => Err(

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A waiting thread yields its core for this long before it sleeps.
 const YIELD: Duration = Duration::from_micros(500);
 /// The first and the longest sleep between two polls.
-const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+const SLEEP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 /// Pending duplications, by the communicator.
 pub(super) struct Joining<A: Abi>(Mutex<Vec<(A::Handle, Duplicates<A>)>>);
@@ -93,7 +93,7 @@ impl<A: Abi> Duplicates<A> {
                 Begun { duplicate, request }
             }
         };
-        let (start, mut nap) = (host.now(), NAP.0);
+        let (start, mut interval) = (host.now(), SLEEP.0);
         let asks_after = host.asks_after().unwrap_or(Duration::MAX);
         let (mut ask_at, mut warn_at) = (asks_after, WARN_AFTER);
         loop {
@@ -125,8 +125,8 @@ impl<A: Abi> Duplicates<A> {
             if waited < YIELD {
                 host.yield_now();
             } else {
-                host.park(&AtomicU32::new(0), 0, Some(nap));
-                nap = NAP.1.min(2 * nap);
+                host.park(&AtomicU32::new(0), 0, Some(interval));
+                interval = SLEEP.1.min(2 * interval);
             }
         }
         let _kept_up = keep_up(api)?;

@@ -158,8 +158,8 @@ mod tests {
     #[test]
     #[ignore = "the other test runs it, in a process of its own"]
     fn be_the_stranger() {
-        let Ok(told) = std::env::var(TOKEN) else { return };
-        let (token, from) = told.split_once(' ').unwrap();
+        let Ok(value) = std::env::var(TOKEN) else { return };
+        let (token, from) = value.split_once(' ').unwrap();
         let token = u128::from_str_radix(token, 16).unwrap().to_be_bytes();
         let error = take(&token, Pid::from_raw(from.parse().unwrap()).unwrap()).unwrap_err();
         assert!(matches!(error, CommError::System { errno: Errno::BADF | Errno::CONNRESET, .. }), "{error}");

@@ -378,8 +378,8 @@ mod tests {
             environment.insert(CONTROL_FD.into(), fd.to_string().into());
             let error = join_with(&environment).unwrap_err();
             let is_named = |error: &JobError| {
-                matches!(error, JobError::Inherited { variable: CONTROL_FD, fd: named, why: told, .. }
-                    if *named == fd && told.contains(why))
+                matches!(error, JobError::Inherited { variable: CONTROL_FD, fd: named, why: reason, .. }
+                    if *named == fd && reason.contains(why))
             };
             assert!(is_named(&error), "{error}");
         };

@@ -108,7 +108,7 @@ impl Ring {
         self.head().cursors.written() != at
     }
 
-    /// Writes a message at `at`, which moves on; false if there is no room.
+    /// Writes a message at `at`, which moves on; false if there is no space.
     pub(super) fn push(&self, at: &mut u64, sequence: u64, tag: Tag, payload: &[u8]) -> bool {
         let len = payload.len() as u64;
         let record = Record { sequence, operation: tag.operation, round: tag.round, len };
@@ -234,7 +234,7 @@ mod tests {
                 let fits = len + HEADER <= LONGEST;
                 if !push(&mut written) && fits {
                     drain(&mut unread);
-                    prop_assert!(push(&mut written), "an empty ring has room");
+                    prop_assert!(push(&mut written), "an empty ring has space");
                 }
                 if fits {
                     unread.push_back((number, len));

@@ -368,8 +368,8 @@ mod tests {
             let bytes = frame::encode(0, tag(1), &announced(says), &[]);
             outgoing.queue.push_back(Unsent { bytes, sent: 0, segments: vec![segment.clone(); brings] });
             assert!(matches!(outgoing.flush(), Flushed::All));
-            let told = read(&mut incoming).unwrap_err();
-            assert_eq!(told, format!("{says} segments announced, {brings} came"));
+            let error = read(&mut incoming).unwrap_err();
+            assert_eq!(error, format!("{says} segments announced, {brings} came"));
         }
     }
 

@@ -45,7 +45,7 @@ struct Peer {
     hello: Option<Hello>,
     /// Its device, as far as is known: that of its last operation until its hello comes.
     device: Option<Option<DeviceId>>,
-    /// It was told that this rank waits for its hello.
+    /// It was notified that this rank waits for its hello.
     is_asked: bool,
 }
 

@@ -96,7 +96,7 @@ pub(super) fn checked(
     }
 }
 
-/// Ends an operation that this rank cannot begin. It does not know which ranks name it, and may leave at once: all of them are told, and
+/// Ends an operation that this rank cannot begin. It does not know which ranks name it, and may leave at once: it notifies all of them, and
 /// those that do not name it discard the message.
 fn give_up(comm: &Communicator, tag: PacketTag, registry: &Registry, error: &SparseError) {
     let abort = Control::Abort(error.failure(comm.rank()));

@@ -194,13 +194,13 @@ fn between(comm: &Stage<'_>) -> Outcome {
         words.tell_all(0, 0)?;
         if let Some(stream) = line.array.stream().filter(|_| comm.size() > 1 && comm.rank() > 0) {
             // Every wait of a stream learns of the failure, also one for an exchange that is over.
-            let told = loop {
+            let found = loop {
                 match halo.schedule_wait(stream) {
                     Ok(()) => comm.link().host().yield_now(),
                     ended => break failure(ended)?,
                 }
             };
-            ensure!(told.epoch == 4, "{link:?}: {told}");
+            ensure!(found.epoch == 4, "{link:?}: {found}");
         }
         last.map_or(Ok(()), |last| last.wait())?;
         if comm.size() > 1 {
@@ -229,7 +229,7 @@ fn race(comm: &Stage<'_>) -> Outcome {
             &BindOptions::default().link(link).deadline(deadline),
         )?;
         // Rank 0 gives up at some moment, or drops its object after a while; the others go on until
-        // they are told.
+        // their exchange fails.
         let most = if comm.rank() == 0 || comm.size() == 1 { turn } else { usize::MAX };
         let mut ended = Ok(());
         for _ in 0..most {

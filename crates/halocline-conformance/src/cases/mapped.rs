@@ -147,7 +147,7 @@ fn limits<R: Rig>(comm: &Stage<'_>) -> Outcome {
         lasting.check(step)?;
         passing.step(&other, step)?;
         let stats = mappings.stats();
-        ensure!(stats.entries <= stats.pinned + entries, "{stats:?} with room for {entries}");
+        ensure!(stats.entries <= stats.pinned + entries, "{stats:?} with space for {entries}");
         comm.barrier()?;
     }
     halo.wait()?;
@@ -171,7 +171,7 @@ fn freed<R: Rig>(comm: &Stage<'_>) -> Outcome {
         ring.step(&halo, round)?;
         comm.barrier()?;
     }
-    // What other cases have left goes when there is no room for it.
+    // What other cases have left goes when there is no space for it.
     nothing_more(comm, &mappings, before)?;
     rig.check()
 }

@@ -161,7 +161,7 @@ fn allocated_again(comm: &Stage<'_>) -> Outcome {
 
 fn released(comm: &Stage<'_>) -> Outcome {
     let mappings = Mappings::of(comm);
-    // What other cases have left is unmapped: there is no room for it.
+    // What other cases have left is unmapped: there is no space for it.
     let usual = mappings.limit();
     mappings.set_limit(0);
     comm.wait_for(None, "memory to be unmapped", || Ok((mappings.stats().bytes_held == 0).then_some(())))?;

@@ -241,7 +241,7 @@ fn levels_first(comm: &Stage<'_>) -> Outcome {
     larger_along_named_axes(comm, &pattern)
 }
 
-/// An array with room for a halo of 2 on the odd rank, whose axes alone are named, is refused.
+/// An array with space for a halo of 2 on the odd rank, whose axes alone are named, is refused.
 fn larger_along_named_axes(comm: &Stage<'_>, pattern: &Pattern) -> Outcome {
     let is_odd = comm.rank() == odd(comm);
     let extents: &[usize] = if is_odd { &[3, 12, 12] } else { &[3, 10, 10] };

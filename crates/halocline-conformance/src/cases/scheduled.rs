@@ -164,15 +164,17 @@ fn explain_names_the_memory_of_messages<R: Rig>(comm: &Stage<'_>) -> Outcome {
         Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto).map_err(CommError::from)?;
     let is_apart = |&peer: &usize| comm.link().bell(peer).is_none();
     let apart = (0..comm.size()).filter(|&peer| peer != comm.rank()).filter(is_apart).count();
-    let (far, staged) =
+    let (direct, staged) =
         (said.contains("memory of the devices, messages"), said.contains("staged through the host"));
     match (apart, chosen) {
-        _ if comm.size() == 1 => ensure!(!far && !staged, "{said}"),
-        (0, _) => ensure!(staged && !far && said.contains("lie in memory of the host"), "{said}"),
-        (_, Some(true)) => ensure!(far, "{said}"),
-        (_, Some(false)) => ensure!(staged && !far && said.contains("HALOCLINE_MPI_DEVICE is off"), "{said}"),
+        _ if comm.size() == 1 => ensure!(!direct && !staged, "{said}"),
+        (0, _) => ensure!(staged && !direct && said.contains("lie in memory of the host"), "{said}"),
+        (_, Some(true)) => ensure!(direct, "{said}"),
+        (_, Some(false)) => {
+            ensure!(staged && !direct && said.contains("HALOCLINE_MPI_DEVICE is off"), "{said}")
+        }
         // What it says of itself, and, where it says yes, what came of it.
-        _ => ensure!(far || (staged && said.contains("device")), "{said}"),
+        _ => ensure!(direct || (staged && said.contains("device")), "{said}"),
     }
     comm.barrier()?;
     Ok(())

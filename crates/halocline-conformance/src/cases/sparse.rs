@@ -205,7 +205,7 @@ fn round_beside(comm: &Communicator, stage: &Stage<'_>) -> Result<(), String> {
     line.exchange(0, Sides::default()).map(drop).map_err(|error| error.to_string())
 }
 
-/// Each rank is told what two ranks do.
+/// The error of each rank names what two ranks do.
 fn expect_named(stage: &Stage<'_>, found: Result<(), String>) -> Outcome {
     stage.barrier()?;
     match (stage.size(), found) {

@@ -341,7 +341,7 @@ fn disagreement(comm: &Stage<'_>) -> Outcome {
 
 fn other_names(comm: &Stage<'_>) -> Outcome {
     const NAMES: [&str; 2] = ["datetime64[s]", "[('first', '<i4'), ('a name that has no room', '<f4')]"];
-    // As much of the second as a record has room for.
+    // As much of the second as a record holds.
     let shown = [NAMES[0], "[('first', '<i4'), ('a name t..."];
     let odd = comm.size() - 1;
     for link in paths(comm) {

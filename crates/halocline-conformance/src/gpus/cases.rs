@@ -29,7 +29,7 @@ fn takes_turns(comm: &Stage<'_>, rig: &Gpus) -> bool {
     comm.transport() != "thread" && comm.size() > rig.devices().len()
 }
 
-/// Begins an exchange as soon as there is room for one more.
+/// Begins an exchange as soon as fewer than the limit are in flight.
 fn begin(comm: &Stage<'_>, halo: &HaloExchange, stream: &Stream) -> Result<halocline::Pending, Trouble> {
     loop {
         match halo.schedule_exchange(&[stream]) {

@@ -22,7 +22,7 @@ fn fields(device: &Device, allocations: usize, each: usize) -> Result<Vec<Field>
         let memory = Arc::new(device.allocate(32 * each)?);
         for at in 0..each {
             let base = memory.at(32 * at);
-            // SAFETY: the memory has room for it, and is kept.
+            // SAFETY: the memory has space for it, and is kept.
             let field = unsafe { Field::from_device(device, base, layout.clone(), Arc::clone(&memory) as _) };
             fields.push(field?);
         }
@@ -165,7 +165,7 @@ fn virtual_memory_is_queried_once_per_physical_allocation() {
         let second = (memory.at(0) / PIECE + 1) * PIECE;
         (0..pieces as u64 - 1).for_each(|piece| driver.lay(second + piece * PIECE, 1001 + piece));
         let layout = Layout::c_order(halocline::ElementType::U64, &[cells])?;
-        // SAFETY: the memory has room for it, and is kept.
+        // SAFETY: the memory has space for it, and is kept.
         let field = unsafe { Field::from_device(&device, memory.at(0), layout, Arc::clone(&memory) as _) }?;
         let halo = HaloExchange::bind(&comm, [(&pattern, &field)])?;
         let stream = device.stream(Priority::Normal)?;

@@ -65,7 +65,7 @@ fn beside_an_exchange(world: &World, comm: &Communicator, link: LinkChoice) -> O
             part.halo.exchange()?
         }
     };
-    // What a stream was told to wait for is over once the array is copied in its order.
+    // An exchange that a stream waits for is over once the array is copied in its order.
     pending.schedule_wait(stream)?;
     let cells = part.array.read(stream)?;
     let (own, theirs) = (value(comm.rank()), value(1 - comm.rank()));

@@ -144,8 +144,8 @@ fn a_rank_killed_while_others_exchange_packets_with_it_is_named() {
 }
 
 fn stop_for_a_while(scenario: &str, seed: u64) {
-    // Where one is only late, whoever waits for those that wait for it is late, too, and may be blamed by those
-    // further away: so few that all are its neighbours.
+    // Where one is only late, a rank that waits for its neighbours is late, too, and ranks further away may
+    // blame that one. With so few ranks all are its neighbours.
     let play = Play::start(scenario, seed, 2 + seed as usize / 2 % 2);
     play.await_victim();
     if scenario == "stopped-anywhere" {

@@ -61,13 +61,13 @@ fn small_messages_use_the_ll_protocol_if_both_sides_want_it() {
             );
             let waits = bind([700, 700], comm.rank() == 1)?;
             let why = ["no LL protocol: the peer takes none", "no LL protocol: streams wait here"];
-            let told = waits.explain();
-            ensure!(all_are(&waits, LinkPath::Push) && told.contains(why[comm.rank()]), "{told}");
+            let text = waits.explain();
+            ensure!(all_are(&waits, LinkPath::Push) && text.contains(why[comm.rank()]), "{text}");
             let halo = bind([640, 700], false)?;
             let text = halo.explain();
             ensure!(all_are(&halo, LinkPath::Ll), "{text}");
-            for told in ["each exchange in one launch", "mapped by simulation, for messages of up to 640 B"] {
-                ensure!(text.contains(told), "{told}: {text}");
+            for part in ["each exchange in one launch", "mapped by simulation, for messages of up to 640 B"] {
+                ensure!(text.contains(part), "{part}: {text}");
             }
             comm.barrier()?;
             let calls = world.mapping_calls();

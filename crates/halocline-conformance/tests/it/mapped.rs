@@ -66,8 +66,8 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
         ensure!(paths(&halo, comm).iter().all(|(_, path)| *path == LinkPath::Push), "{}", halo.explain());
         ensure!(halo.explain().contains("mapped by simulation"), "{}", halo.explain());
         // Its field and its words.
-        let told = "mappings of this rank so far: 0 hits, 2 opens, 0 evictions, 0 staged;";
-        ensure!(halo.explain().contains(told), "{}", halo.explain());
+        let text = "mappings of this rank so far: 0 hits, 2 opens, 0 evictions, 0 staged;";
+        ensure!(halo.explain().contains(text), "{}", halo.explain());
         comm.barrier()?;
         let (calls, stats) = (world.mapping_calls(), Mappings::of(comm).stats());
         comm.barrier()?;
@@ -112,8 +112,8 @@ fn requested_pull_links_read_the_other_process() {
         let pulled = ring.bind(comm, &BindOptions::default().inline(inline).link(LinkChoice::Pull))?;
         let text = pulled.explain();
         ensure!(paths(&pulled, comm).iter().all(|(_, path)| *path == LinkPath::Pull), "{text}");
-        for told in ["not in one: links are pulled", "mapped by simulation"] {
-            ensure!(text.contains(told), "{told}: {text}");
+        for part in ["not in one: links are pulled", "mapped by simulation"] {
+            ensure!(text.contains(part), "{part}: {text}");
         }
         comm.barrier()?;
         let calls = world.mapping_calls();
@@ -180,7 +180,7 @@ fn memory_that_the_peer_cannot_open_uses_a_device_mailbox() {
     }
 }
 
-/// A message that the receiver's device has no room for twice more goes through memory of the host.
+/// A message that does not fit into the receiver's device twice more goes through memory of the host.
 #[test]
 fn without_memory_for_a_device_mailbox_a_host_mailbox_is_used() {
     play(0..20, 2, |world, device, comm| {
@@ -201,8 +201,8 @@ fn without_memory_for_a_device_mailbox_a_host_mailbox_is_used() {
         comm.barrier()?;
         let link = LinkChoice::DeviceMailbox;
         let forced = ring.bind(comm, &BindOptions::default().link(link));
-        let told = forced.err().map(|error| error.to_string()).unwrap_or_default();
-        ensure!(told.contains("memory") || told.contains("bytes"), "{told}");
+        let text = forced.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(text.contains("memory") || text.contains("bytes"), "{text}");
         Ok(comm.barrier()?)
     });
 }
@@ -225,8 +225,8 @@ fn without_flags_on_the_other_device_a_host_mailbox_is_used() {
             let ring = ring(comm, device)?;
             let bound = ring.bind(comm, &BindOptions::default().link(link));
             if link != LinkChoice::Auto {
-                let told = bound.err().map(|error| error.to_string()).unwrap_or_default();
-                ensure!(told.contains(&why.to_string()), "{link:?}: {told}");
+                let text = bound.err().map(|error| error.to_string()).unwrap_or_default();
+                ensure!(text.contains(&why.to_string()), "{link:?}: {text}");
                 continue;
             }
             let halo = bound?;
@@ -311,7 +311,7 @@ fn limits_change_while_exchanges_are_in_flight() {
             lasting.check(step)?;
             passing.step(&other, step)?;
             let stats = mappings.stats();
-            ensure!(stats.entries <= stats.pinned + entries, "{stats:?} with room for {entries}");
+            ensure!(stats.entries <= stats.pinned + entries, "{stats:?} with space for {entries}");
         }
         halo.wait()?;
         Ok(comm.barrier()?)

@@ -346,8 +346,8 @@ fn invalid_calls_are_refused() {
             Error::Device(DeviceError::NotReachable { bytes: found, .. }) if found == bytes => {}
             other => fail!("memory of the host that is not pinned: {other}"),
         }
-        let far = devices[2].allocate(bytes)?;
-        match refused(&halo, (far.at(0), bytes), peer, &stream)? {
+        let remote = devices[2].allocate(bytes)?;
+        match refused(&halo, (remote.at(0), bytes), peer, &stream)? {
             Error::Device(DeviceError::NoPeerAccess { device: 0, peer: 2 }) => {}
             other => fail!("memory of a device that is out of reach: {other}"),
         }

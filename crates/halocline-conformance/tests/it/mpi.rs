@@ -59,9 +59,9 @@ fn mpi_gets_no_device_memory_unless_enabled(mpi: &Mpi) {
     let wish = [("HALOCLINE_MPI_DEVICE", "perhaps")];
     let mut runs = (0..5).map(|_| mpi.run(2, &wish, Path::new(RANK), &["suite", "collectives"]));
     let output = runs.find(|output| !said(output).trim().is_empty()).expect("five runs print nothing");
-    let told = said(&output);
+    let text = said(&output);
     let expected = "HALOCLINE_MPI_DEVICE is \"perhaps\", it should be auto, on or off";
-    assert!(!output.status.success() && told.contains(expected), "{told}");
+    assert!(!output.status.success() && text.contains(expected), "{text}");
 }
 
 fn a_program_gives_its_own_communicator(mpi: &Mpi) {
@@ -141,16 +141,16 @@ fn errors_name_a_wrong_library_and_two_libraries() {
 
     let library = open.library();
     let output = mpich.run(2, &[("HALOCLINE_MPI", &library)], Path::new(RANK), &["suite", "none"]);
-    let told = said(&output);
-    assert!(!output.status.success() && told.contains("2 ranks were started, but libmpi.so.40"), "{told}");
+    let text = said(&output);
+    assert!(!output.status.success() && text.contains("2 ranks were started, but libmpi.so.40"), "{text}");
 
     // The other way round, the library would end the process.
     for mpich in all.iter().filter(|mpi| !mpi.is_open_mpi) {
         let library = mpich.library();
         let output = open.run(2, &[("HALOCLINE_MPI", &library)], Path::new(RANK), &["suite", "none"]);
-        let told = said(&output);
+        let text = said(&output);
         let expected = format!("2 ranks were started, but {library}");
-        assert!(!output.status.success() && told.contains(&expected) && told.contains("PMIx"), "{told}");
+        assert!(!output.status.success() && text.contains(&expected) && text.contains("PMIx"), "{text}");
     }
 }
 
@@ -172,8 +172,8 @@ fn a_library_that_the_program_loaded_is_found_under_any_name() {
     must(&mpi, 2, &[("LD_PRELOAD", &preload)], &["suite", "collectives"]);
     // It is this one: another one is refused.
     let environment = [("LD_PRELOAD", preload.as_str()), ("HALOCLINE_MPI", "libmpi.so.40")];
-    let told = said(&mpi.run(2, &environment, Path::new(RANK), &["suite", "collectives"]));
-    assert!(told.contains(&format!("two MPI libraries: {preload} and libmpi.so.40")), "{told}");
+    let text = said(&mpi.run(2, &environment, Path::new(RANK), &["suite", "collectives"]));
+    assert!(text.contains(&format!("two MPI libraries: {preload} and libmpi.so.40")), "{text}");
 }
 
 /// As where srun says nothing to the library.
@@ -186,7 +186,7 @@ fn an_srun_task_without_pmi_gets_advice() {
     // Else Open MPI looks for Slurm's own directories.
     task.env("OMPI_MCA_ess", "singleton").env("SLURM_STEP_ID", "0").env("SLURM_PROCID", "1");
     let output = task.env("SLURM_STEP_NUM_TASKS", "3").output().expect("the program starts");
-    let told = said(&output);
-    let named = told.contains("3 ranks were started, but") && told.contains("srun --mpi=");
-    assert!(!output.status.success() && named, "{told}");
+    let text = said(&output);
+    let named = text.contains("3 ranks were started, but") && text.contains("srun --mpi=");
+    assert!(!output.status.success() && named, "{text}");
 }

@@ -127,8 +127,8 @@ fn a_field_whose_memory_moved() {
         // No peer may write there any more: the object has failed.
         match halo.schedule_exchange(&[&stream]) {
             Err(Error::Failed(failure)) => {
-                let told = failure.to_string().contains("field 0");
-                ensure!(failure.cause == Cause::Device && told, "it failed by {failure}");
+                let names_field = failure.to_string().contains("field 0");
+                ensure!(failure.cause == Cause::Device && names_field, "it failed by {failure}");
             }
             other => fail!("instead of a failure: {other:?}"),
         }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 fn limited() -> Options {
-    // Queues as deep as those of CUDA: ranks whose hosts wait for room in theirs may wait for each other.
+    // Queues as deep as those of CUDA: ranks whose hosts wait for space in theirs may wait for each other.
     Options { devices: 3, depth: 1024, steps: 2_000_000, ..options() }
 }
 
@@ -107,7 +107,7 @@ fn tasks_sleep_until_their_exchange_is_over() {
     }
 }
 
-/// The receiver begins nothing: the sender gets as far as there is room for what it sends, and no further.
+/// The receiver begins nothing: the sender goes on until the space for its messages is used up.
 fn sent_to_nobody(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 1)?[0];
     let fixture = DeviceFixture::one_way(comm, 6, 1, device)?;

@@ -197,15 +197,15 @@ fn flags_slots_and_mailboxes_outside_their_memory_are_refused() {
         ((LinkChoice::Auto, Ll::UpTo(1 << 10)), "offers slots outside its memory"),
         ((LinkChoice::DeviceMailbox, Ll::Never), "offers a mailbox outside its memory"),
     ];
-    for (choice, told) in cases {
+    for (choice, expected) in cases {
         let mut found = 0;
         for word in 0..64 {
             let ended = binds_on_devices(choice, word);
-            let refused = ended.iter().flatten().any(|error| error.to_string().contains(told));
+            let refused = ended.iter().flatten().any(|error| error.to_string().contains(expected));
             found += usize::from(refused);
             // The rank that detects it notifies all others.
             assert!(!refused || ended.iter().all(Option::is_some), "{choice:?}, word {word}: {ended:?}");
         }
-        assert!(found > 0, "{choice:?}: nothing was noticed of {told:?}");
+        assert!(found > 0, "{choice:?}: nothing was noticed of {expected:?}");
     }
 }

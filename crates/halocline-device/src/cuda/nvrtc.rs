@@ -159,7 +159,7 @@ impl Compiler {
         functions.check(results[0])?;
         functions.check(results[1])?;
         let mut architectures = vec![0; count.max(0) as usize];
-        // SAFETY: NVRTC writes as many numbers as it has just said to have, and `architectures` has room for them.
+        // SAFETY: NVRTC writes as many numbers as it has just said to have, and `architectures` has space for them.
         functions.check(unsafe { (functions.architectures)(architectures.as_mut_ptr()) })?;
         let architectures = architectures.into_iter().filter_map(|arch| u32::try_from(arch).ok()).collect();
         Ok(Self { functions, path: path.to_owned(), version: (major, minor), architectures })

@@ -240,7 +240,7 @@ impl CudaMemory {
         }
         let [pool] = self.ask(allocation.base, [POOL]).ok_or(Refusal::BadHandle)?;
         let (mut fd, mut data): (c_int, _) = (-1, [0u8; 64]);
-        // SAFETY: `pool` is what CUDA has just told to be the pool of the allocation, and a pool lives as long as
+        // SAFETY: `pool` is what CUDA has just returned as the pool of the allocation, and a pool lives as long as
         // memory of it. CUDA writes one descriptor to `fd`: that is what a handle of the type `POSIX` is.
         let exported = unsafe { (self.api().export_pool)((&raw mut fd).cast(), pool as usize, POSIX, 0) };
         if exported != code::SUCCESS {

@@ -122,7 +122,7 @@ impl Streamer {
     /// Free bytes in the stage: at least `wanted`, or nearly the whole stage if that is less.
     fn free_bytes(&mut self, wanted: usize) -> usize {
         if STAGE - self.filled < wanted {
-            // SAFETY: the caller of `new` promised that `out` is aligned and has room for all that was put.
+            // SAFETY: the caller of `new` promised that `out` is aligned and has space for all that was put.
             unsafe { self.write_lines() };
         }
         STAGE - self.filled

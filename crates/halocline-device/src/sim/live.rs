@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const HOST: usize = 0;
 
 /// Pause of a stream that waits for another process, and of idle devices.
-const NAP: Duration = Duration::from_micros(20);
+const SLEEP: Duration = Duration::from_micros(20);
 const IDLE: Duration = Duration::from_millis(1);
 
 /// A world with its thread, which ends when this is dropped.
@@ -47,7 +47,7 @@ impl World {
                     drop(state);
                     match (stepped, idle) {
                         (true, _) => std::thread::yield_now(),
-                        (false, false) => std::thread::sleep(NAP),
+                        (false, false) => std::thread::sleep(SLEEP),
                         (false, true) => std::thread::sleep(IDLE),
                     }
                 }
@@ -69,7 +69,7 @@ impl World {
         while !state.is_met(what) {
             if !state.step_any() {
                 drop(state);
-                std::thread::sleep(NAP);
+                std::thread::sleep(SLEEP);
                 state = self.lock();
             }
         }

@@ -24,7 +24,7 @@ impl Case {
             let to = target.bytes.as_mut_ptr().wrapping_add(target.base);
             let mut message = self.message();
             let wire = message.as_mut_ptr().cast::<u8>();
-            // SAFETY: the operations come from layouts and cells within these arrays. The message has room for all
+            // SAFETY: the operations come from layouts and cells within these arrays. The message has space for all
             // cells, rounded up to its alignment. No two of the memories overlap.
             unsafe {
                 match streaming {
@@ -208,7 +208,7 @@ fn two_faces_in_one_operation_move_as_in_two() {
                 let mut target = vec![0u8; *len];
                 let mut lines = vec![Line([0; 64]); direct.bytes().div_ceil(64)];
                 let wire = lines.as_mut_ptr().cast::<u8>();
-                // SAFETY: both arrays have the extents that the operations were made for. The message has room for all
+                // SAFETY: both arrays have the extents that the operations were made for. The message has space for all
                 // bytes, rounded up to its alignment. No two of the memories overlap.
                 unsafe {
                     match streaming {

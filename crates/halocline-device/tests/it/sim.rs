@@ -269,29 +269,29 @@ fn bad_calls_are_refused_by_name() {
         let queried = unsafe { device.driver().query_event(RawEvent(12)) };
         assert_eq!(queried.err(), Some(DeviceError::NoEvent { event: 12 }));
 
-        let (near, far) = (device.allocate(64)?, other.allocate(64)?);
+        let (local, remote) = (device.allocate(64)?, other.allocate(64)?);
         let on_stack = [0u8; 16];
         let host = on_stack.as_ptr().expose_provenance() as u64;
         // SAFETY: the device refuses all of these, so that nothing is accessed.
         unsafe {
             let word = |address| device_error(one.values(&[ValueOp::Write { address, value: 1 }]));
-            assert_eq!(word(far.at(0)), DeviceError::NoPeerAccess { device: 0, peer: 1 });
-            assert_eq!(word(near.at(4)), DeviceError::Misaligned { address: near.at(4) });
+            assert_eq!(word(remote.at(0)), DeviceError::NoPeerAccess { device: 0, peer: 1 });
+            assert_eq!(word(local.at(4)), DeviceError::Misaligned { address: local.at(4) });
             assert_eq!(word(host), DeviceError::NotReachable { address: host, bytes: 8 });
             let beyond =
-                DeviceError::OutOfBounds { address: near.at(8), bytes: 64, base: near.at(0), len: 64 };
-            assert_eq!(device_error(one.copy(near.at(0), near.at(8), 64)), beyond);
+                DeviceError::OutOfBounds { address: local.at(8), bytes: 64, base: local.at(0), len: 64 };
+            assert_eq!(device_error(one.copy(local.at(0), local.at(8), 64)), beyond);
         }
         device.enable_peer(&other)?;
         // SAFETY: the stream is synchronised before the memory goes.
-        unsafe { one.values(&[ValueOp::Write { address: far.at(0), value: 1 }]) }?;
+        unsafe { one.values(&[ValueOp::Write { address: remote.at(0), value: 1 }]) }?;
         one.synchronise()?;
-        let place = device.place_of(far.at(63))?;
-        assert_eq!((place, place.space), (far.place(), MemorySpace::Device(1)));
-        world.keep_from_peers(far.at(0))?;
+        let place = device.place_of(remote.at(63))?;
+        assert_eq!((place, place.space), (remote.place(), MemorySpace::Device(1)));
+        world.keep_from_peers(remote.at(0))?;
         // SAFETY: the device refuses it, so that nothing is accessed.
-        let kept = unsafe { one.values(&[ValueOp::Write { address: far.at(8), value: 1 }]) };
-        assert_eq!(device_error(kept), DeviceError::NotShared { device: 0, peer: 1, address: far.at(8) });
+        let kept = unsafe { one.values(&[ValueOp::Write { address: remote.at(8), value: 1 }]) };
+        assert_eq!(device_error(kept), DeviceError::NotShared { device: 0, peer: 1, address: remote.at(8) });
         Ok(())
     });
     assert!(run.reports.is_empty(), "{:?}", run.reports);

@@ -1,6 +1,6 @@
 //! Halos of a partitioned mesh, any number of elements deep.
 
-use super::shape::FAR;
+use super::shape::UNSET;
 use super::{Elements, Mesh, MeshError, Shared};
 use crate::partition::Partition;
 use crate::unstructured::UnstructuredDomain;
@@ -151,8 +151,8 @@ impl<'a> MeshHalos<'a> {
         let element = |at: usize| (distances[at], owners[at], source.element(at));
         let elements = Local::new(part, depth, mesh.elements.len(), element);
         let vertices = {
-            let mut nearest = vec![FAR; mesh.vertices];
-            let mut lowest = vec![FAR; mesh.vertices];
+            let mut nearest = vec![UNSET; mesh.vertices];
+            let mut lowest = vec![UNSET; mesh.vertices];
             for (at, corners) in mesh.elements.iter().enumerate() {
                 for vertex in corners.iter().map(|&vertex| vertex as usize) {
                     nearest[vertex] = nearest[vertex].min(distances[at]);
@@ -160,14 +160,14 @@ impl<'a> MeshHalos<'a> {
                 }
             }
             // Vertices of no element.
-            let lonely = |at: usize| lowest[at] == FAR;
+            let lonely = |at: usize| lowest[at] == UNSET;
             let vertex = |at: usize| match lonely(at) {
-                true => (if part == 0 { 0 } else { FAR }, 0, source.vertex(at)),
+                true => (if part == 0 { 0 } else { UNSET }, 0, source.vertex(at)),
                 false => (nearest[at], lowest[at], source.vertex(at)),
             };
             Local::new(part, depth, mesh.vertices, vertex)
         };
-        let mut names = vec![FAR; mesh.vertices];
+        let mut names = vec![UNSET; mesh.vertices];
         (0..).zip(&vertices.cells).for_each(|(local, &vertex)| names[vertex as usize] = local);
         let connectivity = mesh.elements.renumbered(elements.cells.iter().map(|&at| at as usize), &names);
         let element_domain = elements.domain(part, |at| source.element(at));
@@ -217,11 +217,11 @@ impl<'a> MeshHalos<'a> {
     /// Errors: a vertex whose global number is 2^32 or more, or more edges than 32-bit indices count.
     pub fn edges(&self) -> Result<MeshEdges, MeshError> {
         let (mesh, source) = (self.source.mesh, self.source);
-        let mut names = vec![FAR; mesh.vertices];
+        let mut names = vec![UNSET; mesh.vertices];
         (0..).zip(&self.vertices.cells).for_each(|(local, &vertex)| names[vertex as usize] = local);
         let mut all: Vec<([u32; 2], u32, u32)> = Vec::new();
         for at in 0..mesh.elements.len() {
-            let here = mesh.edges_of(at).filter(|ends| ends.iter().all(|&end| names[end as usize] != FAR));
+            let here = mesh.edges_of(at).filter(|ends| ends.iter().all(|&end| names[end as usize] != UNSET));
             all.extend(here.map(|ends| (ends, self.distances[at], self.owners[at])));
         }
         if u32::try_from(all.len()).is_err() {
@@ -236,7 +236,7 @@ impl<'a> MeshHalos<'a> {
             }
             same
         });
-        all.retain(|(_, distance, _)| *distance != FAR);
+        all.retain(|(_, distance, _)| *distance != UNSET);
         let global = |end: u32| source.vertex(end as usize);
         let ends = |at: usize| {
             let [a, b] = all[at].0;
@@ -286,10 +286,10 @@ struct Local {
 }
 
 impl Local {
-    /// Selects among `count` cells; `of` returns the depth ([`FAR`] if not local), owner and global number
+    /// Selects among `count` cells; `of` returns the depth ([`UNSET`] if not local), owner and global number
     /// of a cell.
     fn new(part: usize, depth: usize, count: usize, of: impl Fn(usize) -> (u32, u32, u64)) -> Self {
-        let near = (0..count as u32).filter(|&at| of(at as usize).0 != FAR);
+        let near = (0..count as u32).filter(|&at| of(at as usize).0 != UNSET);
         let (mut cells, mut halo): (Vec<u32>, Vec<u32>) =
             near.partition(|&at| of(at as usize).1 as usize == part);
         cells.sort_unstable_by_key(|&at| of(at as usize).2);

@@ -1,7 +1,7 @@
 //! A part of a mesh that is too large to be stored on every rank.
 
 use super::halos::Source;
-use super::shape::FAR;
+use super::shape::UNSET;
 use super::{Mesh, MeshError, MeshHalos, Shared};
 use crate::partition::Partition;
 
@@ -115,7 +115,7 @@ impl Mesh {
         let owned: Vec<bool> = partition.owners().iter().map(|&owner| owner == part).collect();
         let steps = (depth.saturating_add(1)).div_ceil(segments);
         let (distances, _) = self.distances(&owned, steps.min(self.elements.len()), Shared::Vertex)?;
-        let here = (0..self.elements.len()).filter(|&element| distances[element] != FAR);
+        let here = (0..self.elements.len()).filter(|&element| distances[element] != UNSET);
 
         let mut refinement = Refinement::new(self, segments as u64);
         let mut owners = Vec::new();
@@ -140,7 +140,7 @@ struct Refinement {
     corners: u64,
     /// Edges of the coarse mesh: their ends, ascending.
     edges: Vec<[u32; 2]>,
-    /// The first local vertex on each edge, and the local vertex at each corner; [`FAR`] if not added yet.
+    /// The first local vertex on each edge, and the local vertex at each corner; [`UNSET`] if not added yet.
     on_edges: Vec<u32>,
     at_corners: Vec<u32>,
     /// Global numbers of the local vertices and elements.
@@ -158,8 +158,8 @@ impl Refinement {
         Self {
             segments,
             corners: mesh.vertices as u64,
-            on_edges: vec![FAR; edges.len()],
-            at_corners: vec![FAR; mesh.vertices],
+            on_edges: vec![UNSET; edges.len()],
+            at_corners: vec![UNSET; mesh.vertices],
             edges,
             vertices: Vec::new(),
             elements: Vec::new(),
@@ -177,7 +177,7 @@ impl Refinement {
 
     fn corner(&mut self, vertex: u32) -> u32 {
         let at = &mut self.at_corners[vertex as usize];
-        if *at == FAR {
+        if *at == UNSET {
             *at = Self::append(&mut self.vertices, vertex.into()..u64::from(vertex) + 1);
         }
         *at
@@ -190,7 +190,7 @@ impl Refinement {
         // The edge exists: it belongs to a triangle of the mesh.
         let edge = self.edges.partition_point(|ends| *ends < [a.min(b), a.max(b)]);
         let at = &mut self.on_edges[edge];
-        if *at == FAR {
+        if *at == UNSET {
             let first = self.corners + edge as u64 * inner;
             *at = Self::append(&mut self.vertices, first..first + inner);
         }

@@ -84,7 +84,7 @@ impl Mesh {
         })
     }
 
-    /// The distance of each element from those in `first`, in steps to neighbours, up to `depth`; [`FAR`]
+    /// The distance of each element from those in `first`, in steps to neighbours, up to `depth`; [`UNSET`]
     /// if farther. Also returns the largest distance at which there is an element.
     pub(super) fn distances(
         &self,
@@ -102,12 +102,12 @@ impl Mesh {
     }
 }
 
-/// The distance of elements beyond the depth requested.
-pub(super) const FAR: u32 = u32::MAX;
+/// No distance or index: elements beyond the depth requested, and what is not local.
+pub(super) const UNSET: u32 = u32::MAX;
 
 /// As [`Mesh::distances`], for elements that are neighbours if they have one of `things` in common.
 fn distances(rows: &Elements, things: usize, first: &[bool], depth: usize) -> (Vec<u32>, usize) {
-    let mut distance: Vec<u32> = first.iter().map(|&first| if first { 0 } else { FAR }).collect();
+    let mut distance: Vec<u32> = first.iter().map(|&first| if first { 0 } else { UNSET }).collect();
     let mut reached = vec![false; things];
     let reach = |elements: &mut dyn Iterator<Item = usize>, reached: &mut [bool]| {
         for element in elements {
@@ -118,7 +118,7 @@ fn distances(rows: &Elements, things: usize, first: &[bool], depth: usize) -> (V
     let mut ends = 0;
     for step in 1..=depth {
         let is_next = |&element: &usize| {
-            distance[element] == FAR && rows.get(element).iter().any(|&thing| reached[thing as usize])
+            distance[element] == UNSET && rows.get(element).iter().any(|&thing| reached[thing as usize])
         };
         let next: Vec<usize> = (0..first.len()).filter(is_next).collect();
         if next.is_empty() {

@@ -131,8 +131,9 @@ impl Cache {
         own: &Result<Option<Entry>, CacheError>,
     ) -> Result<Vec<Outcome>, CacheError> {
         let builder = job.builder(key.hash).filter(|&builder| builder != comm.rank());
-        let told = if job.builder(key.hash) == Some(comm.rank()) { outcome(own) } else { Outcome::Nothing };
-        gather(comm, &told).map_err(|error| match (error, builder) {
+        let announced =
+            if job.builder(key.hash) == Some(comm.rank()) { outcome(own) } else { Outcome::Nothing };
+        gather(comm, &announced).map_err(|error| match (error, builder) {
             (CommError::Deadline { after, .. }, Some(builder)) => {
                 let Announced { host, pid, .. } = &job.ranks[builder];
                 let (program, host) = (key.program.clone(), host.clone());

@@ -43,7 +43,7 @@ impl BuildFolder {
         &self.work
     }
 
-    /// A command of the build, in its folder. It sees no GPU: what it builds for is told to it, not found out. Its temporary files lie beside
+    /// A command of the build, in its folder. It sees no GPU: its target is an argument, not detected. Its temporary files lie beside
     /// the build folder and are removed with it.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);

@@ -73,7 +73,7 @@ struct Parameter {
 }
 
 /// Everything that a case needs.
-struct Scene {
+struct Generated {
     code: String,
     manifest: String,
     parameters: Vec<Parameter>,
@@ -82,7 +82,7 @@ struct Scene {
 const PROLOGUE: &str = "#include <stdint.h>\n#include <string.h>\nunsigned char seen[65536];\nint state;\n";
 
 /// What `cases` pass, shuffled by `order`, and the program that writes it down.
-fn scene(cases: &[Case], order: &[usize], has_state: bool) -> Scene {
+fn generate(cases: &[Case], order: &[usize], has_state: bool) -> Generated {
     let (mut arguments, mut symbols, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
     for (at, case) in cases.iter().enumerate() {
         // Flattened tuples have such names.
@@ -133,7 +133,7 @@ fn scene(cases: &[Case], order: &[usize], has_state: bool) -> Scene {
         symbols.join(", "),
         names.join(", ")
     );
-    Scene { code: code(&parameters, has_state), manifest, parameters }
+    Generated { code: code(&parameters, has_state), manifest, parameters }
 }
 
 fn code(parameters: &[Parameter], has_state: bool) -> String {
@@ -212,9 +212,9 @@ fn call(program: &Program, cases: &[Case], is_prepared: bool) {
     }
 }
 
-fn compare(built: &Built, scene: &Scene) {
+fn compare(built: &Built, generated: &Generated) {
     let seen = built.global("seen", 65536);
-    for (at, parameter) in scene.parameters.iter().enumerate() {
+    for (at, parameter) in generated.parameters.iter().enumerate() {
         let got = &seen[at * 8..][..parameter.expected.len()];
         let is_nan = match parameter.c.as_str() {
             "float" => f32::from_le_bytes(parameter.expected[..].try_into().unwrap()).is_nan(),
@@ -232,11 +232,11 @@ fn compare(built: &Built, scene: &Scene) {
 }
 
 fn check(cases: &[Case], order: &[usize], has_state: bool, is_prepared: bool) {
-    let scene = scene(cases, order, has_state);
-    let built = build(&scene.code);
-    let program = built.load(&scene.manifest).unwrap();
+    let generated = generate(cases, order, has_state);
+    let built = build(&generated.code);
+    let program = built.load(&generated.manifest).unwrap();
     call(&program, cases, is_prepared);
-    compare(&built, &scene);
+    compare(&built, &generated);
     assert_eq!(program.states(), usize::from(has_state));
 }
 

@@ -2,7 +2,7 @@
 
 The temperature of a FESOM model is carried by its currents on 5,839 triangles and 47 layers: alone, under ``halocline launch`` or under
 an MPI launcher, ``python ocean.py --steps 40 --save temperature.npy``. Each number is computed by the same operations in the same order as
-there, so that the results are equal, whoever computes them and on however many ranks.
+there, so that the results are equal in each language and on any number of ranks.
 """
 
 from __future__ import annotations

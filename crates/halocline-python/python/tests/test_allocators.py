@@ -8,7 +8,7 @@ PROGRAM = """
     import ctypes, gc
     gc.disable()
     dropped, said = [], []
-    class Told:
+    class Finalized:
         def __del__(self):
             dropped.append(True)
     class Resource:
@@ -16,7 +16,7 @@ PROGRAM = """
             self.garbage, self.within, self.blocks = [], lambda: None, {{}}
         def allocate(self, size):
             if self.garbage:
-                cycle = [self.garbage, Told()]
+                cycle = [self.garbage, Finalized()]
                 cycle.append(cycle)
                 self.garbage = []
                 del cycle

@@ -347,16 +347,16 @@ def test_memory_is_not_given_for_elements_that_cannot_be_exchanged():
     assert hc.empty(3, [("a", "i2"), ("b", "S3")]).dtype.itemsize == 5
 
 
-class Told:
+class FromInterface:
     """An array as its interface says."""
 
-    def __init__(self, array, **told):
+    def __init__(self, array, **overrides):
         self.array = array
-        self.__array_interface__ = {**array.__array_interface__, "strides": None, **told}
+        self.__array_interface__ = {**array.__array_interface__, "strides": None, **overrides}
 
 
 @pytest.mark.parametrize(
-    "told, error, text",
+    "overrides, error, text",
     [
         ({"shape": (8, -8)}, hc.HaloValueError, "shape"),
         ({"shape": 8}, hc.HaloTypeError, "shape"),
@@ -367,11 +367,11 @@ class Told:
         ({"typestr": "<i99999999999999999999"}, hc.HaloTypeError, "i99"),
     ],
 )
-def test_an_interface_that_lies(told, error, text):
+def test_an_interface_that_lies(overrides, error, text):
     array = np.zeros(8, "i8")
     for use in (hc.Field, lambda array: hc.UnstructuredDomain(0, array, [])):
         with pytest.raises(error, match=text):
-            use(Told(array, **told))
+            use(FromInterface(array, **overrides))
 
 
 def test_sizes_beyond_memory():
@@ -387,7 +387,7 @@ def test_sizes_beyond_memory():
 
 @pytest.mark.parametrize("form", ["array", "view", "field", "subclass"])
 def test_a_bound_array_is_not_resized(alone, form):
-    """Not even where NumPy is told not to look at references: its memory would be freed under the exchange."""
+    """Not even where NumPy does not check references: its memory would be freed under the exchange."""
     comm, pattern = alone
     array = np.zeros(pattern.shape)
     if form == "subclass":
@@ -413,7 +413,7 @@ def test_an_array_in_another_shape_is_the_same(alone):
 
 def test_another_array_that_moves_is_found_in_checked_mode(alone):
     comm, pattern = alone
-    one = Told(np.zeros(8))
+    one = FromInterface(np.zeros(8))
     halo = hc.HaloExchange(comm, [(pattern, one)], checked=True)
     halo.exchange()
     other = np.zeros(8)
@@ -434,7 +434,7 @@ def test_memory_that_was_given_back_is_not_known(alone):
     comm, pattern = alone
     memory = (ctypes.c_double * 8)()
 
-    class Lies(Told):
+    class Lies(FromInterface):
         pass
 
     gone = Lies(np.frombuffer(memory))

@@ -342,9 +342,9 @@ def test_a_rank_that_returns():
             halo.exchange()
         with pytest.raises(hc.CommunicatorError, match="rank 0 has left"):
             comm.with_deadline(20.0).barrier()
-        return "told"
+        return "notified"
 
-    assert hc.run_threads(2, run) == ["gone", "told"]
+    assert hc.run_threads(2, run) == ["gone", "notified"]
 
 
 def test_threads_beyond_number():
@@ -400,7 +400,7 @@ def test_collectives():
 
 
 def test_calls_from_several_threads_are_right_or_refused():
-    """Threads of one rank begin an exchange of the same object at once: one does, the others are told so; data is right."""
+    """Threads of one rank begin an exchange of the same object at once: one does, the others raise an error; data is right."""
     threads = 4
 
     def run(comm):

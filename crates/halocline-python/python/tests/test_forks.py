@@ -39,14 +39,14 @@ def test_a_forked_child_is_told_and_harms_nobody():
             ranks.clear()
             # What is made here works here.
             hc.run_threads(2, lambda comm: bound(comm).exchange())
-            print("told", flush=True)
+            print("notified", flush=True)
             raise SystemExit(0)
         _, status = os.wait()
         assert status == 0, status
         made[1].exchange()
         pending.wait()
         """,
-        says="told",
+        says="notified",
     )
 
 

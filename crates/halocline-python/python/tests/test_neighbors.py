@@ -401,9 +401,9 @@ def test_a_forked_child_is_told():
             os._exit(0)
         assert os.wait()[1] == 0
         assert bytes(round.wait()[0].payload) == b"x"
-        print("told")
+        print("notified")
         """,
-        says="told",
+        says="notified",
     )
 
 

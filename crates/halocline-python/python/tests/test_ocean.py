@@ -27,8 +27,8 @@ def folder(tmp_path_factory):
 def truth(folder):
     """What the command computes, on two ranks, and has compared with one."""
     file = folder / "truth.npy"
-    told = run("-m", "halocline", "run", "ocean", "--steps", STEPS, "--ranks", 2, "--no-plot", "--json", "--save", file)
-    assert '"max_abs_diff":0.0,' in told
+    output = run("-m", "halocline", "run", "ocean", "--steps", STEPS, "--ranks", 2, "--no-plot", "--json", "--save", file)
+    assert '"max_abs_diff":0.0,' in output
     return np.load(file)
 
 
@@ -36,8 +36,8 @@ def truth(folder):
 def test_the_ocean_by_numpy_is_that_of_the_command(folder, truth, ranks):
     file = folder / f"of_{ranks}.npy"
     launch = ["-m", "halocline", "launch", "-n", ranks, "--no-prefix", "--", sys.executable] if ranks > 1 else []
-    told = run(*launch, EXAMPLE, "--steps", STEPS, "--save", file)
-    assert f"{STEPS} steps by {ranks} ranks on the host" in told
+    output = run(*launch, EXAMPLE, "--steps", STEPS, "--save", file)
+    assert f"{STEPS} steps by {ranks} ranks on the host" in output
     mine = np.load(file)
     assert mine.shape == truth.shape == (3140, 47) and mine.dtype == truth.dtype
     assert mine.tobytes() == truth.tobytes(), np.abs(mine - truth).max()

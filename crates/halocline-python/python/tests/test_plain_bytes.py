@@ -45,7 +45,7 @@ def test_plain_bytes_that_mean_something_else_fail_an_unbound_exchange(ours, the
         return str(caught.value)
 
     texts = hc.run_threads(2, run)
-    # Whoever was told first knows no more than that.
+    # The rank whose error is reported first knows no more than that.
     assert any(one in text and other in text for text in texts), texts
 
 
@@ -57,26 +57,26 @@ def test_plain_bytes_by_another_protocol_are_the_same():
     turned = np.dtype({"names": ["b", "a"], "formats": ["f4", "i4"], "offsets": [4, 0]})
     titled = np.dtype([(("the first", "a"), "i4"), ("b", "f4")])
 
-    class Told:
+    class FromArray:
         def __init__(self, array):
             self.array = array
             self.__array_interface__ = array.__array_interface__
 
     cases = [
         (record, memoryview),
-        (record, Told),
+        (record, FromArray),
         (record, lambda array: array.view(np.recarray)),
         (packed, memoryview),
-        (packed, Told),
+        (packed, FromArray),
         (packed, lambda array: array.view(turned)),
         (packed, lambda array: array.view(titled)),
-        (packed, lambda array: Told(array.view(titled))),
+        (packed, lambda array: FromArray(array.view(titled))),
         (packed, lambda array: array.view((np.record, turned))),
-        (parts, Told),
+        (parts, FromArray),
         (parts, memoryview),
-        ("M8[ms]", Told),
+        ("M8[ms]", FromArray),
         ("g", memoryview),
-        ("g", Told),
+        ("g", FromArray),
         ("S7", memoryview),
         ("U3", memoryview),
     ]

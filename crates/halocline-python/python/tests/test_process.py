@@ -233,8 +233,8 @@ def test_the_command(tmp_path):
 def test_what_the_environment_says(tmp_path):
     wrong = run("hc.init()", env={**os.environ, "HALOCLINE_LOG": "loud and=clear"})
     assert wrong.returncode == 1 and "HaloValueError" in wrong.stderr and "HALOCLINE_LOG" in wrong.stderr
-    told = run("bound(hc.init()).exchange()", env={**os.environ, "HALOCLINE_LOG": "halocline=trace"})
-    assert told.returncode == 0 and "exchange" in told.stderr, told.stderr
+    done = run("bound(hc.init()).exchange()", env={**os.environ, "HALOCLINE_LOG": "halocline=trace"})
+    assert done.returncode == 0 and "exchange" in done.stderr, done.stderr
     checked = run(
         """
         comm = hc.init()
@@ -301,8 +301,8 @@ def test_a_long_wait_is_told_on_standard_error(waits, said):
     )
     limit = threading.Timer(60, process.kill)
     limit.start()
-    told = process.stderr.readline()
+    line = process.stderr.readline()
     out, _ = process.communicate("go\n")
     limit.cancel()
-    assert "WARN rank 0 has waited 3" in told and said in told, told
+    assert "WARN rank 0 has waited 3" in line and said in line, line
     assert (out, process.returncode) == ("done\n", 0)

@@ -80,6 +80,6 @@ def test_a_rank_that_is_killed_is_named_by_the_others():
     """
     done = launch(3, "-c", textwrap.dedent(body))
     assert done.returncode != 0
-    told = sorted(line for line in done.stdout.splitlines())
+    lines = sorted(line for line in done.stdout.splitlines())
     # The launcher may end a rank before it has said so.
-    assert all(line[0] in "01" and "rank 2" in line for line in told), done
+    assert all(line[0] in "01" and "rank 2" in line for line in lines), done

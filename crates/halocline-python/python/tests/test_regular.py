@@ -151,13 +151,13 @@ def test_levels_first_need_their_axes_named(levels, checked):
 def test_extents_that_are_not_those_of_the_domain_are_refused():
     comm = hc.init("thread")
     pattern = ten_by_ten(comm)
-    told = lambda *shape: refusals(comm, pattern, np.zeros(shape))  # noqa: E731
-    assert "(30, 10, 10), the domain's with its halo (10, 10): axes 1 and 2 fit" in told(30, 10, 10)
-    assert "axes 1 and 2 fit" in told(5, 10, 10)
-    assert "axes 0 and 2 fit" in told(10, 3, 10)
-    assert "for spare cells along axes 0 and 1 pass `halocline.Field(array, padded=True)`" in told(12, 11)
-    assert "(8, 8), the domain's with its halo (10, 10): no axes fit; allocate the domain's shape" in told(8, 8)
-    assert "no axes fit" in told(100)
+    refusal = lambda *shape: refusals(comm, pattern, np.zeros(shape))  # noqa: E731
+    assert "(30, 10, 10), the domain's with its halo (10, 10): axes 1 and 2 fit" in refusal(30, 10, 10)
+    assert "axes 1 and 2 fit" in refusal(5, 10, 10)
+    assert "axes 0 and 2 fit" in refusal(10, 3, 10)
+    assert "for spare cells along axes 0 and 1 pass `halocline.Field(array, padded=True)`" in refusal(12, 11)
+    assert "(8, 8), the domain's with its halo (10, 10): no axes fit; allocate the domain's shape" in refusal(8, 8)
+    assert "no axes fit" in refusal(100)
     for field in [hc.Field(np.zeros((12, 11)), padded=True), hc.Field(np.zeros((12, 11)), origin=(2, 1))]:
         hc.HaloExchange(comm, [(pattern, field)]).exchange()
     small = hc.Field(np.zeros((12, 9)), padded=True)

@@ -130,7 +130,7 @@ def test_ctrl_c_in_a_forked_child(forks):
 
 
 def test_collective_calls_after_an_interrupted_bind_say_so():
-    """The other ranks took them for parts of the bind, and told of malformed messages."""
+    """The other ranks took them for parts of the bind, and reported malformed messages."""
     ends_well(
         """
         import os, signal, threading
@@ -160,10 +160,10 @@ def test_collective_calls_after_an_interrupted_bind_say_so():
 
 
 def test_ctrl_c_ends_init_while_another_thread_joins(tmp_path):
-    os.mkfifo(tmp_path / "told")
+    os.mkfifo(tmp_path / "interrupted")
     program = f"""
         import os, signal, threading
-        told = {str(tmp_path / 'told')!r}
+        interrupted = {str(tmp_path / 'interrupted')!r}
         if os.environ["HALOCLINE_RANK"] == "0":
             other = threading.Thread(target=hc.init)
             other.start()
@@ -173,10 +173,10 @@ def test_ctrl_c_ends_init_while_another_thread_joins(tmp_path):
                 hc.init()
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
-            open(told, "w").close()
+            open(interrupted, "w").close()
             other.join()
         else:
-            open(told).close()  # joins once rank 0 was interrupted
+            open(interrupted).close()  # joins once rank 0 was interrupted
         hc.init().barrier()
     """
     launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
@@ -193,7 +193,7 @@ def test_init_in_a_signal_handler_during_init(tmp_path):
             try:
                 hc.init()
             except hc.HaloValueError as error:
-                print("told", flush=True)
+                print("refused", flush=True)
             open(handled, "w").close()
         signal.signal(signal.SIGALRM, again)
         if os.environ["HALOCLINE_RANK"] == "0":
@@ -204,7 +204,7 @@ def test_init_in_a_signal_handler_during_init(tmp_path):
     """
     launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
     done = subprocess.run([*launch, *script(program)], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "told\n"), (done.stdout, done.stderr)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), (done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("waits", ["halo.exchange()", "asyncio.run(wait())", "comm.barrier()"])

@@ -185,7 +185,7 @@ def test_signals_at_any_moment_leave_no_thread():
                 raise Alarm
 
         # Within a callback of a weak reference Python lets nothing through, and tells this.
-        sys.unraisablehook = lambda told: None if told.exc_type is Alarm else sys.__unraisablehook__(told)
+        sys.unraisablehook = lambda raised: None if raised.exc_type is Alarm else sys.__unraisablehook__(raised)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGALRM, ring)
         threads, is_armed, alarms = [], False, 0

@@ -242,11 +242,11 @@ def test_what_is_no_error_of_an_array_is_left_alone():
 
 @pytest.mark.parametrize("typestr", ["éf8", "xf8", "!f8", "ff8", " f8", "", "<", "f8"])
 def test_a_type_string_of_no_byte_order_is_refused(typestr):
-    class Told:
+    class FromInterface:
         __array_interface__ = {**np.zeros(8).__array_interface__, "typestr": typestr}
 
     with pytest.raises(hc.HaloTypeError, match="type string"):
-        hc.Field(Told())
+        hc.Field(FromInterface())
 
 
 def test_memory_is_not_given_for_elements_that_are_arrays():
@@ -266,8 +266,8 @@ OF_GPU = """
 import halocline as hc
 
 class OfGpu:
-    def __init__(self, shape, address, **told):
-        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f8", "data": (address, False), "version": 3, **told}
+    def __init__(self, shape, address, **overrides):
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f8", "data": (address, False), "version": 3, **overrides}
 
 class OnDevice(OfGpu):
     def __dlpack_device__(self):
@@ -292,13 +292,13 @@ assert hc.Field(OfGpu((0,), 0)).shape == (0,)
 
 def test_an_array_of_a_gpu_without_an_address(with_driver):
     code = """
-for error, told in [(hc.HaloValueError, {}), (hc.HaloTypeError, {"data": b"12345678"}), (hc.HaloTypeError, {"data": None})]:
+for error, overrides in [(hc.HaloValueError, {}), (hc.HaloTypeError, {"data": b"12345678"}), (hc.HaloTypeError, {"data": None})]:
     try:
-        hc.Field(OfGpu((4,), 0, **told))
+        hc.Field(OfGpu((4,), 0, **overrides))
     except error as refused:
         assert "address" in str(refused) or "data" in str(refused), refused
     else:
-        raise AssertionError(told)
+        raise AssertionError(overrides)
 """
     assert with_driver(OF_GPU + code) == []
 

@@ -101,7 +101,7 @@ fn kind_of(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
         members.push((offset, name, dtype));
     }
     members.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-    let (mut told, mut end) = (Vec::new(), 0);
+    let (mut described, mut end) = (Vec::new(), 0);
     for (offset, name, dtype) in members {
         let size: usize = dtype.getattr(intern!(py, "itemsize"))?.extract()?;
         let (kind, shape) = match dtype.getattr(intern!(py, "subdtype"))? {
@@ -109,14 +109,14 @@ fn kind_of(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
             parts => (kind_of(&parts.get_item(0)?)?, parts.get_item(1)?.extract::<Vec<usize>>()?),
         };
         if offset != end {
-            told.push(format!("at {offset}"));
+            described.push(format!("at {offset}"));
         }
         let quote = if kind.starts_with('[') { "" } else { "'" };
         let shape = if shape.is_empty() { String::new() } else { format!(", {shape:?}") };
-        told.push(format!("('{name}', {quote}{kind}{quote}{shape})"));
+        described.push(format!("('{name}', {quote}{kind}{quote}{shape})"));
         end = offset + size;
     }
-    Ok(format!("[{}]", told.join(", ")))
+    Ok(format!("[{}]", described.join(", ")))
 }
 
 /// The dtype of a record whose members are listed as in `descr` of an array interface.

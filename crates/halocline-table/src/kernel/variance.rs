@@ -25,7 +25,7 @@ pub(crate) struct Variance {
 }
 
 /// The part of the sum of squares beyond which the centre moves.
-const FAR: f64 = 0.999;
+const OFF_CENTRE: f64 = 0.999;
 /// The part of the largest sum of squares below which a result has lost digits.
 const FALLEN: f64 = 1e-18;
 
@@ -43,9 +43,9 @@ impl Variance {
     /// The sum of the squared differences from the mean, unless an intermediate sum exceeds the type or is inexact.
     fn sum_of_squares(&mut self, count: usize, window: &Stretch<'_, f64>) -> Option<f64> {
         let (differences, squares) = (self.differences.value()?, self.squares.value()?);
-        let far = differences * (differences / count as f64);
-        if far <= FAR * squares && squares - far >= FALLEN * self.peak {
-            return Some(squares - far);
+        let offset = differences * (differences / count as f64);
+        if offset <= OFF_CENTRE * squares && squares - offset >= FALLEN * self.peak {
+            return Some(squares - offset);
         }
         self.begin(self.centre + differences / count as f64);
         for value in window.values() {
@@ -58,7 +58,8 @@ impl Variance {
         let rest = squares - differences * (differences / count as f64);
         // The rounding error that a large value has left is no centre. Equal values differ from theirs by rounding alone.
         let rounding = f64::EPSILON * self.centre;
-        let is_exact = rest >= (1.0 - FAR) * squares || squares <= 4.0 * count as f64 * rounding * rounding;
+        let is_exact =
+            rest >= (1.0 - OFF_CENTRE) * squares || squares <= 4.0 * count as f64 * rounding * rounding;
         (rest.is_finite() && is_exact).then_some(rest)
     }
 

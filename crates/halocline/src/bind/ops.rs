@@ -70,12 +70,12 @@ impl<'a> Leg<'a> {
     }
 }
 
-/// The operations of all legs that have bytes, each with the index of its (first) leg. `far` returns the index
+/// The operations of all legs that have bytes, each with the index of its (first) leg. `remote` returns the index
 /// of the peer's field; for `None` the bytes lie in a message, in the order of the legs.
 pub(super) fn over_link<'a>(
     direction: Direction,
     legs: &[Leg<'a>],
-    mut far: impl FnMut(usize) -> Option<usize>,
+    mut remote: impl FnMut(usize) -> Option<usize>,
 ) -> Vec<(usize, CopyOp)> {
     let of_two = |first: &Leg<'a>, second: &Leg<'a>, ends: (End, End)| {
         let (sender, receiver) = first.layouts(direction);
@@ -101,10 +101,10 @@ pub(super) fn over_link<'a>(
         if leg.bytes() == 0 {
             continue;
         }
-        let near = End::Field(leg.index);
-        let far = far(first).map_or(End::Message(0, begin), End::Field);
+        let local = End::Field(leg.index);
+        let remote = remote(first).map_or(End::Message(0, begin), End::Field);
         begin += leg.bytes() * if second.is_some() { 2 } else { 1 };
-        let ends = if direction == Direction::Send { (near, far) } else { (far, near) };
+        let ends = if direction == Direction::Send { (local, remote) } else { (remote, local) };
         let (sender, receiver) = leg.layouts(direction);
         let op = second
             .and_then(|second| of_two(leg, &legs[second], ends))

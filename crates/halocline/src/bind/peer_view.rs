@@ -143,9 +143,9 @@ impl<'a> PeerView<'a> {
         let pairs = self.transfer_pairs(direction)?;
         let views: Vec<Leg<'_>> = pairs.iter().map(TransferPair::leg).collect();
         let is_in_place = in_place.is_some();
-        let far = |at: usize| in_place.as_deref_mut().map(|bases| pairs[at].base_among(bases));
+        let remote = |at: usize| in_place.as_deref_mut().map(|bases| pairs[at].base_among(bases));
         let mut legs = Vec::new();
-        for (at, op) in over_link(direction, &views, far) {
+        for (at, op) in over_link(direction, &views, remote) {
             let pair = &pairs[at];
             self.check_reach(direction, pair, &op, is_in_place)?;
             let (field, order) = (pair.index, CombineOrder::new(pair.index, pair.transfer));
@@ -163,10 +163,10 @@ impl<'a> PeerView<'a> {
         direct: bool,
     ) -> Result<(), Error> {
         let (reads, writes) = op.reach();
-        let (near, far) = if direction == Direction::Send { (reads, writes) } else { (writes, reads) };
-        let here = holds(self.local.segment_of(transfer_pair.ours), transfer_pair.ours.offset, &near);
+        let (local, remote) = if direction == Direction::Send { (reads, writes) } else { (writes, reads) };
+        let here = holds(self.local.segment_of(transfer_pair.ours), transfer_pair.ours.offset, &local);
         let there = match &transfer_pair.theirs.memory {
-            Ok((segment, offset)) if direct => holds(segment, *offset, &far),
+            Ok((segment, offset)) if direct => holds(segment, *offset, &remote),
             _ => true,
         };
         if here && there {

@@ -121,16 +121,16 @@ impl Making<'_> {
         let raised: Vec<Address> = [self.status.at(begun(set.number))].into_iter().chain(ready).collect();
         let mut script = Script { given, over, raised: raised.len(), ..Script::default() };
         let waits = self.outgoing.iter().map(|out| match out.stage {
-            Some(stage) => Cue::Told(self.stages[stage].sent(), out.lag),
+            Some(stage) => Cue::WaitHost(self.stages[stage].sent(), out.lag),
             None => out.ready.wait(set.number, out.lag),
         });
         if self.in_one {
             script.raised = 0;
         } else {
             script.before = raised.iter().copied().map(Cue::Write).chain(waits).collect();
-            let is_told = |cue: &Cue| matches!(cue, Cue::Told(..));
+            let waits_for_host = |cue: &Cue| matches!(cue, Cue::WaitHost(..));
             script.is_raised_by_table =
-                raised.len() == 1 && script.before[raised.len()..].iter().all(is_told);
+                raised.len() == 1 && script.before[raised.len()..].iter().all(waits_for_host);
         }
         let first = if self.in_one || script.is_raised_by_table { &raised[..] } else { &[] };
         let parities = 0..if packs || unpacks { SLOTS as usize } else { 1 };
@@ -199,7 +199,7 @@ impl Making<'_> {
         for into in &self.incoming {
             let step = self.unpacks(set, into).into_iter().nth(number).unwrap_or_default();
             let staged = into.stage.map(|stage| {
-                step.into_iter().map(move |(chunk, _)| Cue::Told(self.stages[stage].raised(chunk), 0))
+                step.into_iter().map(move |(chunk, _)| Cue::WaitHost(self.stages[stage].raised(chunk), 0))
             });
             let staged = staged.into_iter().flatten();
             let direct = into.words.iter().filter(|_| number == 0);
@@ -390,7 +390,7 @@ impl Making<'_> {
         let (given, over) = self.ties();
         let ties = given.into_iter().chain(over).filter_map(|cue| match cue {
             Cue::Wait([word, _], _) => Some(word),
-            Cue::Write(_) | Cue::Set(..) | Cue::Told(..) => None,
+            Cue::Write(_) | Cue::Set(..) | Cue::WaitHost(..) => None,
         });
         [guard].into_iter().chain(ready).chain(arrived).chain(staged).chain(ties).collect()
     }

@@ -57,10 +57,10 @@ fn learned_between_exchanges(begin: [&dyn Fn() -> Result<Pending, Error>; 2], le
         std::thread::yield_now();
     }
     assert!(late.wait().is_ok() && late.is_ready().unwrap());
-    let told = failure(begin[1]());
-    assert!(matches!(told.cause, Cause::Deadline(None)), "{told}");
-    assert_eq!((told.epoch, told.rank), (2, 1), "{told}");
-    let text = told.to_string();
+    let failed = failure(begin[1]());
+    assert!(matches!(failed.cause, Cause::Deadline(None)), "{failed}");
+    assert_eq!((failed.epoch, failed.rank), (2, 1), "{failed}");
+    let text = failed.to_string();
     assert!(text.contains("exchange 2 failed") && text.contains("exchange 1 is complete"), "{text}");
 }
 
@@ -101,9 +101,12 @@ fn a_failure_before_the_first_exchange_is_the_first_ones() {
     while late.bound().outcome(u64::MAX).is_none() {
         std::thread::yield_now();
     }
-    let told = failure(late.exchange());
-    assert_eq!(told.epoch, 1, "{told}");
-    assert!(told.to_string().ends_with("; the halo is undefined; drop the object and bind again"), "{told}");
+    let failed = failure(late.exchange());
+    assert_eq!(failed.epoch, 1, "{failed}");
+    assert!(
+        failed.to_string().ends_with("; the halo is undefined; drop the object and bind again"),
+        "{failed}"
+    );
 }
 
 /// A closed line of three ranks with one cell each, on links whose reduces are combined in place or, by messages, not.

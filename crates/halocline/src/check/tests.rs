@@ -118,8 +118,8 @@ fn a_halo_cell_that_was_not_written_is_named() {
         let found = "1 of the 1 halo cells [-1..0] of field 0 of domain 1 (pattern 0 of the bind) were not \
                      written from domain 0 of rank 0; the first is [-1]";
         assert!(text.contains("exchange 4 failed") && text.contains(found), "{link:?}: {text}");
-        let told = failures[0].to_string();
-        assert!(told.contains("rank 1 has found that halo cells were not written"), "{told}");
+        let text = failures[0].to_string();
+        assert!(text.contains("rank 1 has found that halo cells were not written"), "{text}");
     }
 }
 
@@ -140,13 +140,13 @@ fn bytes_that_changed_under_way_are_named() {
     }
 }
 
-/// What is found of sabotage on rank 1, which that rank says of `cells`; rank 0 is told.
+/// What is found of sabotage on rank 1, which that rank says of `cells`; rank 0 learns of it.
 fn is_named(failures: &[Arc<Failure>], fault: Fault, cells: &[&str]) {
     for failure in failures {
         assert_eq!((failure.cause, failure.culprit), (Cause::Check(fault), 1), "{failure}");
     }
-    let told = format!("rank 1 has found that {fault}");
-    assert!(failures[0].to_string().contains(&told), "{}", failures[0]);
+    let text = format!("rank 1 has found that {fault}");
+    assert!(failures[0].to_string().contains(&text), "{}", failures[0]);
     let text = failures[1].to_string();
     for part in cells {
         assert!(text.contains(part), "{part:?} is not in {text}");
@@ -175,7 +175,7 @@ fn cells_written_before_the_wait_are_named_although_all_bytes_have_gone() {
             }
             let ended = pending.wait();
             if comm.rank() == 0 {
-                // It stays so for those who wait again.
+                // Later waits return the same.
                 assert_eq!(*until_failure(|| pending.wait()), *until_failure(|| ring.step()));
             }
             // The other rank has not begun another exchange, and keeps its object until here.

@@ -136,7 +136,7 @@ impl<T: Element> Deref for ReadGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
+        // SAFETY: the segment has space for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
         // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is counted in the memory's
         // `State`, which admits no writing guard and no exchange meanwhile.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
@@ -180,7 +180,7 @@ impl<T: Element> Deref for WriteGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
+        // SAFETY: the segment has space for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
         // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
         // `State`, which admits no other guard and no exchange meanwhile.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
@@ -190,7 +190,7 @@ impl<T: Element> Deref for WriteGuard<'_, T> {
 impl<T: Element> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
+        // SAFETY: the segment has space for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
         // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
         // `State`, which admits no other guard and no exchange meanwhile, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) }

@@ -72,7 +72,7 @@ pub(super) struct Peer {
     pub(super) is_closed: bool,
     /// It has failed, and reads no memory of this rank any more.
     pub(super) has_ended: bool,
-    /// It was told that this rank waits for it to begin.
+    /// It was notified that this rank waits for it to begin.
     pub(super) is_asked: bool,
 }
 

@@ -186,7 +186,7 @@ pub enum NeighborError {
 halocline_plan::debug_as_text!(NeighborError);
 
 impl NeighborError {
-    /// What the other ranks are told about this error of `rank`.
+    /// What this rank reports to the others of this error of `rank`.
     pub(super) fn failure(&self, rank: usize) -> Failure {
         match self {
             Self::Aborted { rank, why } => Failure { rank: *rank, why: why.clone(), is_refusal: false },

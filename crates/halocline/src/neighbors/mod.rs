@@ -208,7 +208,7 @@ impl NeighborExchange {
     }
 
     /// The ranks as a ring, otherwise as [`NeighborExchange::line`]. A rank alone is its own neighbour on both sides: what it sends
-    /// to the left comes from the right. Of two ranks each is the other's neighbour on both sides, told apart.
+    /// to the left comes from the right. Of two ranks each is the other's neighbour on both sides; the sides stay distinct.
     pub fn ring(comm: &Communicator, resource: Arc<dyn MemoryResource>) -> Result<Self, NeighborError> {
         Self::new(comm, Topology::Ring, resource)
     }

@@ -43,7 +43,7 @@ impl Scheduled {
         // Under the lock of `begin`: see `is_in_flight_with`.
         self.check_guards(work)?;
         let epoch = self.epoch() + 1;
-        self.make_room(epoch)?;
+        self.limit_in_flight(epoch)?;
         // Before the epoch: staged links look it up as soon as they see that.
         self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(work.set(), Ordering::Release);
         self.hold(epoch, work);
@@ -197,7 +197,7 @@ impl Scheduled {
         Ok(())
     }
 
-    fn make_room(&self, epoch: u64) -> Result<(), Error> {
+    fn limit_in_flight(&self, epoch: u64) -> Result<(), Error> {
         let is_full = |completed: u64| epoch - 1 - completed >= IN_FLIGHT;
         if is_full(self.completed()) && is_full(self.look()) {
             let oldest = self.completed() + 1;

@@ -246,15 +246,16 @@ impl Scheduled {
     /// Fails the object if [`Scheduled::differs`]; returns whether it does.
     pub(super) fn look_at_announcements(&self) -> bool {
         let Some(unbound) = &self.unbound else { return false };
-        let Some((lane, told)) = self.lanes.iter().find_map(|lane| Some((lane, lane.differing()?))) else {
+        let Some((lane, announced)) = self.lanes.iter().find_map(|lane| Some((lane, lane.differing()?)))
+        else {
             return false;
         };
         let mut given: Vec<Arc<Given>> =
             lock(&unbound.in_flight).iter().map(|(_, given)| Arc::clone(given)).collect();
         given.extend(lock(&unbound.captured).iter().filter_map(Weak::upgrade));
         let mut sent = given.iter().flat_map(|given| &given.layouts.sent);
-        let sent = sent.find(|sent| sent.announced == told);
-        let word = |at: usize| lane.peek(told + 8 * (1 + at) as Address).unwrap_or(0);
+        let sent = sent.find(|sent| sent.announced == announced);
+        let word = |at: usize| lane.peek(announced + 8 * (1 + at) as Address).unwrap_or(0);
         let difference = sent.map_or(Difference::Fields, |sent| sent.differs(word));
         let link = sent.and_then(|sent| self.links.get(sent.link));
         let link = link.or_else(|| self.links.iter().find(|link| link.direction == Direction::Send));

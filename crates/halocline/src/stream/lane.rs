@@ -90,7 +90,7 @@ pub(crate) enum Cue {
     /// Waits until the flag, that of even or odd epochs, is at most so many epochs behind.
     Wait([Address; SLOTS as usize], u64),
     /// The same for a flag in pinned memory that this rank's host sets, and may have set already.
-    Told(Address, u64),
+    WaitHost(Address, u64),
 }
 
 /// The offset in [`Lane::words`] of the counter of epochs. The guard is at 0.
@@ -233,7 +233,7 @@ impl Lane {
         self.counts.load(Ordering::Acquire)
     }
 
-    /// Lets launches have their epochs from the counter from now on; all before, up to `epoch`, were told theirs. Waits for the stream
+    /// Lets launches have their epochs from the counter from now on; all before, up to `epoch`, got theirs as arguments. Waits for the stream
     /// that writes poison, which waits for nothing.
     pub(crate) fn count(&self, epoch: u64) -> Result<(), DeviceError> {
         if self.is_counting() {
@@ -311,8 +311,8 @@ impl Lane {
 
     /// Whether the host sees that the wait is over already.
     fn is_reached(&self, cue: Cue, epoch: u64) -> bool {
-        let Cue::Told(word, lag) = cue else { return false };
-        // SAFETY: `Cue::Told` has a word of this object in pinned memory, which it holds. Streams, tables and atomic
+        let Cue::WaitHost(word, lag) = cue else { return false };
+        // SAFETY: `Cue::WaitHost` has a word of this object in pinned memory, which it holds. Streams, tables and atomic
         // operations alone write it.
         unsafe { self.device.driver().load(word) >= epoch.saturating_sub(lag) }
     }
@@ -447,7 +447,7 @@ impl Cue {
                 let address = of_parity[(epoch % SLOTS) as usize];
                 ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) }
             }
-            Cue::Told(address, lag) => ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) },
+            Cue::WaitHost(address, lag) => ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) },
         }
     }
 }

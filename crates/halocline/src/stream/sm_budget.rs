@@ -49,7 +49,7 @@ impl SmBudget {
     ) -> Result<Reserved<'_>, DeviceError> {
         let mut streams = lock_yielding(&self.streams, host);
         let wait = |last: &Event| if chains { stream.wait(last) } else { Ok(()) };
-        let blocks = streams.make_room(self.limit, (id, blocks), Event::query, wait)?;
+        let blocks = streams.free_budget(self.limit, (id, blocks), Event::query, wait)?;
         Ok(Reserved { streams, id, blocks })
     }
 }
@@ -91,9 +91,9 @@ impl<E> Default for Reservations<E> {
 const SPARE: usize = 64;
 
 impl<E> Reservations<E> {
-    /// Makes room for a launch that needs `blocks` on a stream. If they exceed the limit, first forgets launches that are over, then
+    /// Frees budget for a launch that needs `blocks` on a stream. If they exceed the limit, first forgets launches that are over, then
     /// lets the stream wait for those that were issued longest ago. Returns the blocks to reserve.
-    fn make_room<X>(
+    fn free_budget<X>(
         &mut self,
         limit: u32,
         (stream, blocks): (Option<u64>, u32),
@@ -152,7 +152,7 @@ mod tests {
             waits.borrow_mut().push(last);
             Ok::<(), Infallible>(())
         };
-        let Ok(blocks) = reservations.make_room(10, (stream, blocks), |last| Ok(over.contains(last)), wait);
+        let Ok(blocks) = reservations.free_budget(10, (stream, blocks), |last| Ok(over.contains(last)), wait);
         reservations.add(Reservation { stream, blocks, last: number });
         waits.into_inner()
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_that_are_over_make_room_without_a_wait() {
+    fn launches_that_are_over_free_budget_without_a_wait() {
         let mut all = Reservations::default();
         launch(&mut all, (Some(1), 6), (0, &[]));
         assert!(launch(&mut all, (Some(2), 6), (1, &[0])).is_empty());
@@ -232,7 +232,7 @@ mod tests {
         let mut all = Reservations::default();
         let capacity = all.0.capacity();
         for number in 0..4 * capacity as u32 {
-            let Ok(blocks) = all.make_room(
+            let Ok(blocks) = all.free_budget(
                 u32::MAX,
                 (Some(u64::from(number)), 1),
                 |_| Ok::<_, Infallible>(true),

@@ -29,7 +29,7 @@ pub(crate) struct Stage {
     pub(crate) sends: bool,
     pub(crate) memory: Arc<Memory>,
     /// The slots, if MPI accesses them in device memory.
-    pub(crate) far: Option<Arc<Memory>>,
+    pub(crate) remote: Option<Arc<Memory>>,
     /// Bytes of a slot.
     pub(crate) capacity: usize,
     /// For each set, its messages.
@@ -77,14 +77,14 @@ impl Stage {
 
     pub(crate) fn new(
         (link, peer, sends): (usize, usize, bool),
-        (memory, far): (Memory, Option<Arc<Memory>>),
+        (memory, remote): (Memory, Option<Arc<Memory>>),
         capacity: usize,
         sets: BySet<Staged>,
     ) -> Self {
         let first = || (AtomicU64::new(1), AtomicUsize::new(0));
         let (at, asked) = (first(), first());
         let (memory, given, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
-        Self { link, peer, sends, memory, far, capacity, sets, at, given, asked, lent }
+        Self { link, peer, sends, memory, remote, capacity, sets, at, given, asked, lent }
     }
 
     /// `packed`, or `staged`, of a chunk.
@@ -98,11 +98,11 @@ impl Stage {
 
     /// The address of the message that contains a chunk.
     pub(crate) fn slot(&self, parity: usize, chunk: usize) -> Address {
-        self.far.as_ref().unwrap_or(&self.memory).at(self.offset(parity as u64, chunk))
+        self.remote.as_ref().unwrap_or(&self.memory).at(self.offset(parity as u64, chunk))
     }
 
     fn offset(&self, epoch: u64, chunk: usize) -> usize {
-        let first = if self.far.is_some() { 0 } else { SLOT };
+        let first = if self.remote.is_some() { 0 } else { SLOT };
         first + offset(self.capacity, epoch, chunk)
     }
 
@@ -136,16 +136,16 @@ impl Stage {
     }
 
     /// A chunk in memory of the device for the transport; not where no library finds it.
-    pub(super) fn lend_far(
+    pub(super) fn lend_remote(
         &self,
-        far: &Arc<Memory>,
+        remote: &Arc<Memory>,
         epoch: u64,
         chunk: usize,
         place: Range<usize>,
     ) -> Option<Borrowed> {
-        let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(far));
-        let first = far.handed_over(place.clone(), !self.sends)?;
-        // SAFETY: `far` has the bytes, and `Borrowed` holds it. They may be memory of a device: the callers give them to
+        let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(remote));
+        let first = remote.handed_over(place.clone(), !self.sends)?;
+        // SAFETY: `remote` has the bytes, and `Borrowed` holds it. They may be memory of a device: the callers give them to
         // `post_bulk` or `Bulk::post_receive` alone. Until they are given back streams leave them alone, which wait for `sent`
         // or for the word of the chunk.
         Some(unsafe { Borrowed::new(first, place.len(), out, owner as _) })

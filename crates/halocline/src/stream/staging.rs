@@ -131,7 +131,8 @@ impl Staging {
 impl Scheduled {
     /// Whether a link's messages travel from device memory to device memory, without host memory.
     pub(crate) fn is_far(&self, link: &Link) -> bool {
-        let of = |stage: &Stage| stage.far.is_some() && std::ptr::eq(&raw const self.links[stage.link], link);
+        let of =
+            |stage: &Stage| stage.remote.is_some() && std::ptr::eq(&raw const self.links[stage.link], link);
         self.staging.as_ref().is_some_and(|staging| staging.stages.iter().any(of))
     }
 
@@ -179,8 +180,8 @@ impl Scheduled {
                     return Ok(None);
                 }
                 let place = stage.place(now, at, range);
-                if let Some(far) = &stage.far {
-                    let Some(lent) = stage.lend_far(far, now, at, place) else {
+                if let Some(remote) = &stage.remote {
+                    let Some(lent) = stage.lend_remote(remote, now, at, place) else {
                         return Ok(Some(Cause::Malformed));
                     };
                     let note = (set as u64).to_le_bytes().to_vec();
@@ -214,7 +215,7 @@ impl Scheduled {
     }
 
     /// Receives announced chunks in their slots, in order, as the slots become free.
-    fn ask_for_chunks(&self, staging: &Staging, stage: &Stage, far: &Arc<Memory>) -> Result<(), Cause> {
+    fn ask_for_chunks(&self, staging: &Staging, stage: &Stage, remote: &Arc<Memory>) -> Result<(), Cause> {
         let (epoch, chunk) = &stage.asked;
         loop {
             let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
@@ -235,7 +236,8 @@ impl Scheduled {
                 return Err(self.links[stage.link].clash(&self.comm, set, theirs));
             }
             let bulk = announced.bulk.ok_or(Cause::Malformed)?;
-            let place = stage.lend_far(far, now, at, stage.place(now, at, range)).ok_or(Cause::Malformed)?;
+            let place =
+                stage.lend_remote(remote, now, at, stage.place(now, at, range)).ok_or(Cause::Malformed)?;
             bulk.post_receive(place).map_err(|_| Cause::Malformed)?;
             staging.moved(self);
             chunk.store(at + 1, Ordering::Relaxed);
@@ -258,7 +260,7 @@ impl Scheduled {
                 return;
             }
             for (at, range) in stage.sets[self.set_of(next)].chunks.iter().enumerate() {
-                if stage.far.is_some() {
+                if stage.remote.is_some() {
                     break;
                 }
                 let tag = staging.tag(next, at);
@@ -278,8 +280,8 @@ impl Scheduled {
         let (epoch, chunk) = &stage.at;
         loop {
             self.await_chunks(staging, stage);
-            if let Some(far) = &stage.far
-                && let Err(cause) = self.ask_for_chunks(staging, stage, far)
+            if let Some(remote) = &stage.remote
+                && let Err(cause) = self.ask_for_chunks(staging, stage, remote)
             {
                 return Ok(Some(cause));
             }
@@ -296,7 +298,7 @@ impl Scheduled {
                 epoch.store(now + 1, Ordering::Release);
                 continue;
             };
-            let is_there = match stage.far {
+            let is_there = match stage.remote {
                 Some(_) => Ok(self.stage_received(staging, stage, (now, at))),
                 None => self.stage_message(staging, stage, (now, at), range),
             };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A thread's sleep between two looks, at first and at last: no device rings a bell.
-const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 impl Scheduled {
     /// The last exchange that is over, asked of the streams.
@@ -97,13 +97,13 @@ impl Scheduled {
             self.carry_on();
             self.outcome(epoch)
         };
-        let nap = Cell::new(NAP.0);
-        let next_nap = || nap.replace(NAP.1.min(2 * nap.get()));
+        let sleep = Cell::new(SLEEP.0);
+        let next_sleep = || sleep.replace(SLEEP.1.min(2 * sleep.get()));
         patience.wait(
             self.comm.link(),
             look,
             || self.serve(),
-            next_nap,
+            next_sleep,
             |late| match late {
                 Late::Interrupted => Some(Err(self.life().interrupted(epoch))),
                 Late::Announce | Late::Warn { .. } | Late::Deadline(_) => None,
@@ -113,8 +113,8 @@ impl Scheduled {
 
     /// When the next look is due, of tasks that wait.
     pub(super) fn next_look(&self, now: Duration) -> Option<Duration> {
-        let nap = (now.saturating_sub(self.life().last_task_came()) / 4).clamp(NAP.0, NAP.1);
-        self.life().has_tasks().then(|| now + nap)
+        let sleep = (now.saturating_sub(self.life().last_task_came()) / 4).clamp(SLEEP.0, SLEEP.1);
+        self.life().has_tasks().then(|| now + sleep)
     }
 
     /// Orders later work of the stream after exchange `epoch`. Never waits. Fails with [`Error::NotDriven`] if only a wait on the host

@@ -162,7 +162,7 @@ fn poll_to_sleep(future: &mut Exchanging, alarm: &Arc<Alarm>) -> Poll<Result<(),
     }
 }
 
-/// The one whom the others wait for begins only when told.
+/// The rank that the others wait for begins only when the test lets it.
 fn two_ends(options: &BindOptions) -> [Ring; 2] {
     let ends = on_ranks(2, |comm| Ring::new(comm, options));
     ends.try_into().unwrap_or_else(|_| unreachable!("two ranks"))
@@ -392,9 +392,9 @@ fn a_deadline_ends_a_task_that_sleeps() {
             other => panic!("{link:?}: {other:?}"),
         }
         assert!(begun.elapsed() >= DEADLINE);
-        // The other side is told; what had been sent to it before may still arrive.
-        let told = (0..5).any(|_| block_on(late.halo.begin().into_future()).is_err());
-        assert!(told, "{link:?}: the other side goes on");
+        // The other side is notified; what had been sent to it before may still arrive.
+        let has_failed = (0..5).any(|_| block_on(late.halo.begin().into_future()).is_err());
+        assert!(has_failed, "{link:?}: the other side goes on");
     }
 }
 

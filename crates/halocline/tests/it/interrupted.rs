@@ -99,7 +99,7 @@ fn interrupt(host: &Interruptible, comm: &Communicator) {
     host.0.store(false, Ordering::Relaxed);
 }
 
-/// The other ranks took them for calls that the interrupted one belongs to, and told of malformed messages.
+/// The other ranks took them for calls that the interrupted one belongs to, and reported malformed messages.
 #[test]
 fn collective_calls_after_an_interrupted_one_are_refused() -> Result<(), Error> {
     let host = Arc::new(Interruptible::default());

@@ -1,4 +1,4 @@
-//! Waits that take long, on a clock that the test moves: people are told who waits in what, and for whom.
+//! Waits that take long, on a clock that the test moves: warnings name the waiting rank, the call and the rank that it waits for.
 
 use halocline::comm::{Host, System};
 use halocline::device::sim::{Options, World};
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::yield_now;
 use std::time::Duration;
 
-/// A machine whose time passes as the test says, and which keeps what people are told.
+/// A machine whose time passes as the test says, and which keeps the warnings.
 #[derive(Default)]
 struct Clock {
     now: AtomicU64,
     looks: AtomicU64,
-    told: Mutex<Vec<(String, bool)>>,
+    warnings: Mutex<Vec<(String, bool)>>,
 }
 
 impl Host for Clock {
@@ -37,7 +37,7 @@ impl Host for Clock {
     }
 
     fn tell_late(&self, text: &str, again: bool) {
-        self.told.lock().unwrap().push((text.to_owned(), again));
+        self.warnings.lock().unwrap().push((text.to_owned(), again));
     }
 }
 
@@ -53,9 +53,9 @@ impl Clock {
         }
     }
 
-    fn has_told(&self, parts: &[&str]) -> bool {
-        let told = self.told.lock().unwrap();
-        told.iter().any(|(text, _)| parts.iter().all(|part| text.contains(part)))
+    fn has_warned(&self, parts: &[&str]) -> bool {
+        let warnings = self.warnings.lock().unwrap();
+        warnings.iter().any(|(text, _)| parts.iter().all(|part| text.contains(part)))
     }
 }
 
@@ -79,10 +79,10 @@ fn bound(comm: &Communicator, name: &str) -> Result<(Array<f64>, HaloExchange), 
     bound_to(comm, (name, AT_LAST), || Array::zeros(comm, &[4]))
 }
 
-/// Two ranks at work, while time passes until `is_told`; then until both are through.
+/// Two ranks at work, while time passes until `is_reported`; then until both are through.
 fn two_ranks<T: Send>(
     work: impl Fn(&Communicator) -> T + Sync,
-    is_told: impl Fn(&Clock) -> bool,
+    is_reported: impl Fn(&Clock) -> bool,
     over: &AtomicBool,
 ) -> Vec<T> {
     let clock = Arc::new(Clock::default());
@@ -90,13 +90,13 @@ fn two_ranks<T: Send>(
         let work = &work;
         let ranks = Communicator::threads_on(2, Arc::clone(&clock) as _);
         let ranks: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(move || work(&comm))).collect();
-        clock.until(|| is_told(&clock) || ranks.iter().all(|rank| rank.is_finished()));
-        assert!(is_told(&clock), "{:?}", clock.told.lock().unwrap());
-        // What each wait is told first is told on standard error, where nobody listens otherwise.
-        let told = clock.told.lock().unwrap().clone();
+        clock.until(|| is_reported(&clock) || ranks.iter().all(|rank| rank.is_finished()));
+        assert!(is_reported(&clock), "{:?}", clock.warnings.lock().unwrap());
+        // The first warning of each wait goes to standard error if the program has no subscriber.
+        let warnings = clock.warnings.lock().unwrap().clone();
         let first =
-            |rank: usize| told.iter().find(|(text, _)| text.contains(&format!("rank {rank} has waited")));
-        assert!((0..2).filter_map(first).all(|(_, again)| !again), "{told:?}");
+            |rank: usize| warnings.iter().find(|(text, _)| text.contains(&format!("rank {rank} has waited")));
+        assert!((0..2).filter_map(first).all(|(_, again)| !again), "{warnings:?}");
         over.store(true, Ordering::SeqCst);
         clock.until(|| ranks.iter().all(|rank| rank.is_finished()));
         ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
@@ -111,10 +111,10 @@ fn exchanges_in_opposite_orders_are_told_on_both_ranks() {
             objects[comm.rank()].1.exchange()?.wait()
         },
         |clock| {
-            clock.has_told(&[
+            clock.has_warned(&[
                 "rank 0 has waited 3",
                 " in exchange 1 of \"t\" for rank 1 (which waits in exchange 1 of \"u\")",
-            ]) && clock.has_told(&[
+            ]) && clock.has_warned(&[
                 "rank 1 has",
                 " in exchange 1 of \"u\" for rank 0 (which waits in exchange 1 of \"t\")",
             ])
@@ -135,10 +135,10 @@ fn exchanges_in_opposite_orders_are_told_at_a_deadline() {
         },
         |clock| {
             // The first one to give up; then the other one may learn that it has gone.
-            clock.has_told(&[
+            clock.has_warned(&[
                 "rank 0 has waited 2",
                 " in exchange 1 of \"t\" for rank 1 (which waits in exchange 1 of \"u\")",
-            ]) || clock.has_told(&[
+            ]) || clock.has_warned(&[
                 "rank 1 has waited 2",
                 " in exchange 1 of \"u\" for rank 0 (which waits in exchange 1 of \"t\")",
             ])
@@ -150,7 +150,7 @@ fn exchanges_in_opposite_orders_are_told_at_a_deadline() {
 }
 
 #[test]
-fn an_exchange_beside_a_collective_call_is_told_on_both_ranks() {
+fn an_exchange_beside_a_collective_call_is_reported_on_both_ranks() {
     let ended = two_ranks(
         |comm| {
             let (_array, halo) = bound(comm, "t")?;
@@ -160,8 +160,8 @@ fn an_exchange_beside_a_collective_call_is_told_on_both_ranks() {
             }
         },
         |clock| {
-            clock.has_told(&["rank 0 has", " in exchange 1 of \"t\" for rank 1 (which waits in barrier)"])
-                && clock.has_told(&[
+            clock.has_warned(&["rank 0 has", " in exchange 1 of \"t\" for rank 1 (which waits in barrier)"])
+                && clock.has_warned(&[
                     "rank 1 has",
                     " for a barrier from rank 0 (which waits in exchange 1 of \"t\")",
                 ])
@@ -175,7 +175,7 @@ fn an_exchange_beside_a_collective_call_is_told_on_both_ranks() {
     );
 }
 
-/// Rank 1 comes to the exchange once rank 0 was told to be late.
+/// Rank 1 comes to the exchange once rank 0 has warned.
 fn comes_late(
     comm: &Communicator,
     halo: &HaloExchange,
@@ -192,14 +192,14 @@ fn comes_late(
 }
 
 #[test]
-fn a_task_that_waits_for_a_late_rank_is_told() {
+fn a_task_that_waits_for_a_late_rank_is_reported() {
     let over = AtomicBool::default();
     let ended = two_ranks(
         |comm| {
             let (_array, halo) = bound(comm, "t")?;
             comes_late(comm, &halo, &over, || smol::block_on(halo.begin().into_future()))
         },
-        |clock| clock.has_told(&["rank 0 has waited 3", " in exchange 1 of \"t\" for rank 1"]),
+        |clock| clock.has_warned(&["rank 0 has waited 3", " in exchange 1 of \"t\" for rank 1"]),
         &over,
     );
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
@@ -219,7 +219,7 @@ fn a_loop_on_is_ready_warns_about_a_late_rank() {
                 Ok(())
             })
         },
-        |clock| clock.has_told(&["rank 0 has waited 3", " in exchange 1 of \"t\" for rank 1"]),
+        |clock| clock.has_warned(&["rank 0 has waited 3", " in exchange 1 of \"t\" for rank 1"]),
         &over,
     );
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
@@ -237,7 +237,7 @@ fn streams_that_wait_for_a_late_rank_are_told() {
             comes_late(comm, &halo, &over, || halo.exchange()?.wait())
         },
         |clock| {
-            clock.has_told(&["the streams of rank 0 have waited 3", " in exchange 1 of \"t\" for rank 1"])
+            clock.has_warned(&["the streams of rank 0 have waited 3", " in exchange 1 of \"t\" for rank 1"])
         },
         &over,
     );

@@ -133,8 +133,9 @@ fn a_field_on_a_rank_without_a_domain_is_refused_and_told_so() -> Result<(), Err
     let pattern = Pattern::unstructured(&comm, &[])?;
     let t = Array::<f64>::zeros(&comm, &[4])?;
     let error = HaloExchange::bind(&comm, [(&pattern, &t)]).map(drop).unwrap_err();
-    let told = "pattern 0 has the domains [] on this rank; give a field only where this rank has a domain";
-    assert_eq!(error.to_string(), told);
+    let expected =
+        "pattern 0 has the domains [] on this rank; give a field only where this rank has a domain";
+    assert_eq!(error.to_string(), expected);
     Ok(())
 }
 
@@ -148,9 +149,9 @@ fn the_domain_of_a_pattern_is_refused_unless_there_is_one() -> Result<(), Error>
     assert_eq!(of(&[7])?.domain()?.number(), 7);
     for numbers in [&[][..], &[3, 5]] {
         let error = of(numbers)?.domain().map(drop).unwrap_err();
-        let told =
+        let expected =
             format!("the pattern has the domains {numbers:?} on this rank, not one; use `Pattern::domains`");
-        assert_eq!(error.to_string(), told);
+        assert_eq!(error.to_string(), expected);
         assert!(matches!(error, Error::NotOneDomain { .. }));
     }
     Ok(())

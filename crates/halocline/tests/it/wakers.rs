@@ -21,7 +21,7 @@ impl Wake for Inline {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let ended = self.halo.exchange().and_then(|pending| pending.wait());
-        // Whoever asked may have gone.
+        // The receiver may be gone.
         let _ = self.ended.send(ended);
     }
 }

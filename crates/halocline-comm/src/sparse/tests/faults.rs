@@ -6,7 +6,7 @@ use crate::{CommError, Endpoint};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Whoever finds it out, both ranks are named.
+/// The error names both ranks, on whichever rank it occurs.
 #[test]
 fn sets_that_contradict_each_other_are_found_out() {
     struct Sets(&'static [usize], &'static [usize]);

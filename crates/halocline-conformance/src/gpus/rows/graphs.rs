@@ -189,7 +189,7 @@ impl Bench<'_> {
             graph.launch(stream)?;
             stream.synchronise()?;
         } else {
-            // Told by rank 0.
+            // Rank 0 ends it.
             loop {
                 match captured.schedule_wait(stream) {
                     Err(Error::Failed(_)) => break,

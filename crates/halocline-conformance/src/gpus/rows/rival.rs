@@ -191,7 +191,7 @@ impl Beside {
 }
 
 fn launch(table: &CopyTable, stream: &Stream) -> Outcome {
-    // SAFETY: the fields and buffers of the table are held by whoever has it and its fixture, until the stream is through; packing
+    // SAFETY: the caller keeps the fields and buffers of the table until the stream is through; packing
     // reads owned cells, unpacking and copying write halo cells, which nothing else uses in the order of the stream.
     Ok(unsafe { stream.launch(table, 1) }?)
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-/// Rank 1 differs from rank 0: its error, of which rank 0 is told.
+/// Rank 1 differs from rank 0: its error, after a check that rank 0 names it.
 fn of_rank_1(errors: Vec<Option<Error>>) -> BindError {
     match <[_; 2]>::try_from(errors) {
         Ok([Some(Error::Elsewhere { rank: 1, .. }), Some(Error::Bind(error))]) => error,

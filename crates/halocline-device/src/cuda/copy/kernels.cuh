@@ -40,9 +40,9 @@ __device__ void do_bare(const Table &table, u64 epoch) {
         const Part part = of_epoch(table.parts, table, epoch)[first + nth * THREADS + threadIdx.x];
         bool reached = true, well = true;
         for (u32 at = 0; at < part.waits && reached; at++) {
-          const i64 far = beyond(of_epoch(table.waits, table, epoch)[part.wait + at], epoch);
-          reached = far >= 0;
-          well &= far < POISON || table.guard == nullptr;
+          const i64 ahead = beyond(of_epoch(table.waits, table, epoch)[part.wait + at], epoch);
+          reached = ahead >= 0;
+          well &= ahead < POISON || table.guard == nullptr;
         }
         if (!reached) continue;
         open &= ~(1u << nth);

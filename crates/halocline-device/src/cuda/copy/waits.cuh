@@ -52,13 +52,13 @@ template <Kind KIND> __device__ __forceinline__ bool may_store(const Table &tabl
     bool well = is_well(table);
     for (u32 at = threadIdx.x; at < item.waits; at += LANES) {
       const Wait wait = at == 0 ? item.awaited : of_epoch(table.waits, table, epoch)[item.wait + at];
-      i64 far = beyond(wait, epoch);
-      for (u32 looks = 0; far < 0 && well; looks++) {
+      i64 ahead = beyond(wait, epoch);
+      for (u32 looks = 0; ahead < 0 && well; looks++) {
         pause(looks);
-        far = beyond(wait, epoch);
+        ahead = beyond(wait, epoch);
         if (looks % LANES == LANES - 1) well = is_well(table);
       }
-      well &= far < POISON || table.guard == nullptr;
+      well &= ahead < POISON || table.guard == nullptr;
     }
     well = __all_sync(~0u, well);
     if (threadIdx.x == 0) {

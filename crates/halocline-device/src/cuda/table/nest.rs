@@ -130,7 +130,11 @@ impl Nest {
             return None;
         }
         let reach = |low: bool| {
-            self.loops.iter().map(|l| (l.count as i64 - 1) * l.source).filter(|&far| (far < 0) == low).sum()
+            self.loops
+                .iter()
+                .map(|l| (l.count as i64 - 1) * l.source)
+                .filter(|&offset| (offset < 0) == low)
+                .sum()
         };
         let first = (self.source - head).wrapping_add_signed(reach(true));
         let end = (self.source + block + tail).wrapping_add_signed(reach(false));
@@ -146,8 +150,8 @@ impl Nest {
         if self.unit() < WIDEST || self.block < WORTH_SPARING || has_cells {
             return 0;
         }
-        let far = self.loops.iter().fold(self.block, |all, l| all | l.target as u64);
-        let late = match (far % LINE, self.target % LINE) {
+        let strides = self.loops.iter().fold(self.block, |all, l| all | l.target as u64);
+        let late = match (strides % LINE, self.target % LINE) {
             (0, 0) => return 0,
             _ if self.loops.iter().all(|l| (l.target as u64).is_multiple_of(LINE)) => self.target % LINE,
             _ => LINE - WIDEST,

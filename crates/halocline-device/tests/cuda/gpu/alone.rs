@@ -18,7 +18,7 @@ type Program = fn(&Rig) -> Outcome;
 pub const TESTS: &[(&str, Program)] = &[
     ("10,000 epochs of two ranks without the host waiting", many_epochs),
     ("a table is whole when its upload returns", uploads),
-    ("more than 2^31 bytes and 65,535 blocks", far),
+    ("more than 2^31 bytes and 65,535 blocks", large),
     ("more than 524,280 listed cells", many_cells),
     ("a GPU full of another kernel still does what is waited for", full),
     ("no memory is a refusal, and no harm", no_memory),
@@ -127,20 +127,20 @@ fn uploads(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-fn far(rig: &Rig) -> Outcome {
+fn large(rig: &Rig) -> Outcome {
     const BYTES: usize = 9 << 30;
     let [device, _] = rig.devices();
     let stream = device.stream(Priority::Normal)?;
-    let (near, far) = (device.allocate(BYTES)?, device.allocate(BYTES)?);
-    let ends = ([near.at(0)], [far.at(0)]);
+    let (source, target) = (device.allocate(BYTES)?, device.allocate(BYTES)?);
+    let ends = ([source.at(0)], [target.at(0)]);
     let check = |op: CopyOp, value: u64| -> Outcome {
         let ops = [op];
         let parts = [TablePart { ops: &ops, ..TablePart::default() }];
         let table = device.upload(&table(&parts, &ends))?;
-        rig.fill(&stream, &near, value)?;
+        rig.fill(&stream, &source, value)?;
         // SAFETY: the stream is synchronised before the table goes, and nothing else uses the memory meanwhile.
         unsafe { stream.launch(&table, 1) }?;
-        rig.check(&stream, &far, value)?;
+        rig.check(&stream, &target, value)?;
         stream.synchronise()
     };
     // One block; rows of 24 bytes; columns, that is, the same bytes permuted.
@@ -154,10 +154,10 @@ fn far(rig: &Rig) -> Outcome {
         TablePart { ops: &halves[1..], ..TablePart::default() },
     ];
     let table = device.upload(&table(&parts, &ends))?;
-    rig.fill(&stream, &near, 3)?;
+    rig.fill(&stream, &source, 3)?;
     // SAFETY: the stream is synchronised before the table goes, and nothing else uses the memory meanwhile.
     unsafe { stream.launch(&table, 1) }?;
-    rig.check(&stream, &far, 3)?;
+    rig.check(&stream, &target, 3)?;
     stream.synchronise()
 }
 
@@ -323,7 +323,7 @@ fn pools(rig: &Rig) -> Outcome {
     raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
     let pooled = raw.made("cuMemAllocAsync", BYTES, stream.raw().0);
     let managed = raw.made("cuMemAllocManaged", BYTES, 1);
-    let near = device.allocate(BYTES)?;
+    let source = device.allocate(BYTES)?;
     let ops = [line(0, 0, BYTES)];
     let parts = [TablePart { ops: &ops, ..TablePart::default() }];
     for (memory, value) in [(pooled, 1), (managed, 2)] {
@@ -333,17 +333,17 @@ fn pools(rig: &Rig) -> Outcome {
             place.base <= memory && place.base + place.bytes as u64 >= memory + BYTES as u64,
             "{place:?}"
         );
-        let there = device.upload(&table(&parts, &([near.at(0)], [memory])))?;
-        let back = device.upload(&table(&parts, &([memory], [near.at(0)])))?;
-        rig.fill(&stream, &near, value)?;
+        let there = device.upload(&table(&parts, &([source.at(0)], [memory])))?;
+        let back = device.upload(&table(&parts, &([memory], [source.at(0)])))?;
+        rig.fill(&stream, &source, value)?;
         // SAFETY: the stream is synchronised before the memory and the tables go, and nothing else uses the memory
         // meanwhile.
         unsafe {
             stream.launch(&there, 1)?;
-            rig.fill(&stream, &near, 0)?;
+            rig.fill(&stream, &source, 0)?;
             stream.launch(&back, 1)?;
         }
-        rig.check(&stream, &near, value)?;
+        rig.check(&stream, &source, value)?;
         stream.synchronise()?;
     }
     let before = device.place_of(pooled as Address)?;

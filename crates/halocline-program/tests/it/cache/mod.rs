@@ -4,9 +4,9 @@ mod cold;
 mod contents;
 mod disks;
 mod each_call;
+mod random_kills;
 mod ranks;
 mod slots;
-mod storm;
 
 use halocline_program::cache::{BuildFolder, BuildOptions, Built, Cache, CacheError, Entry, Key};
 use halocline_program::{Program, ProgramError};

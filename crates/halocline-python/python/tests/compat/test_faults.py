@@ -123,7 +123,7 @@ def test_what_is_dropped_before_the_wait_is_kept_alive():
 def test_an_exchange_waits_for_one_of_the_same_array_that_nobody_holds_any_more():
     waits = threading.Event()
 
-    def told(begin_later):
+    def signalling(begin_later):
         def begin(*of):
             waits.set()
             return begin_later(*of)
@@ -136,7 +136,7 @@ def test_an_exchange_waits_for_one_of_the_same_array_that_nobody_holds_any_more(
         array = first.new()
         if comm.rank == 1:
             assert waits.wait(20)
-        second.pattern._begin_later = told(second.pattern._begin_later)
+        second.pattern._begin_later = signalling(second.pattern._begin_later)
         first.communication.exchange([first.buffer(array)])
         if comm.rank == 0:
             first = None

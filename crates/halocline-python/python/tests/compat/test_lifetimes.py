@@ -115,10 +115,10 @@ def test_a_forked_child_is_told():
         assert status == 0, status
         handle.wait()
         line.check(array)
-        print("told")
+        print("notified")
     """
     folder = __file__.rpartition("/")[0]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), folder], capture_output=True, text=True, timeout=60
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "told\n", ""), (done.stdout, done.stderr)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "notified\n", ""), (done.stdout, done.stderr)

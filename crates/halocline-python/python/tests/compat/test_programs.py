@@ -109,9 +109,9 @@ def test_the_command_that_runs_a_program(tmp_path, arguments, code, said):
     (tmp_path / "says.py").write_text("import sys, ghex; print(sys.argv, ghex.__name__)")
     command = [sys.executable, "-m", "halocline.compat.ghex", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    told, other = (done.stderr, done.stdout) if code else (done.stdout, done.stderr)
+    text, other = (done.stderr, done.stdout) if code else (done.stdout, done.stderr)
     assert (done.returncode, other) == (code, ""), done
-    assert re.search(said, told.strip()) and (code == 1 or "Traceback" not in told), told
+    assert re.search(said, text.strip()) and (code == 1 or "Traceback" not in text), text
 
 
 def test_the_configuration_tells_of_gpus_once_asked(with_driver):

@@ -65,10 +65,10 @@ def of_job(job, rank):
         result = rank(in_step(job.duplicate()))
     except Exception as raised:
         error = raised
-    told = job.with_deadline(30).all_gather(str(error or "").encode())
+    texts = job.with_deadline(30).all_gather(str(error or "").encode())
     if error is not None:
         raise error
-    for number, text in enumerate(told):
+    for number, text in enumerate(texts):
         assert not text, f"rank {number}: {text.decode()}"
     return result
 

@@ -96,7 +96,7 @@ def test_memory_of_every_allocator_of_cupy(together, cupy_engine, number):
 
 @pytest.mark.parametrize("is_of_the_driver", [True, False])
 def test_memory_that_is_freed_and_given_again(together, cupy_engine, is_of_the_driver):
-    """An address may come again, and mean other memory: what peers have mapped is told by more than that."""
+    """An address may come again, and mean other memory: peers identify what they have mapped by more than that."""
 
     def rank(comm):
         mine = cupy_engine(comm.rank)

@@ -65,8 +65,8 @@ def test_every_kind_of_stream_orders_an_exchange(together, engine, inline, strea
                 case = Case(comm, mine, number)
                 halo = case.bind(inline=inline, stream_waits=stream_waits, name=name)
                 # Only streams of devices wait; exchanges of the host's arrays say nothing of it.
-                told = "not in one: `stream_waits`" in halo.explain()
-                assert told == (stream_waits and engine is not libraries.OnHost)
+                is_refused = "not in one: `stream_waits`" in halo.explain()
+                assert is_refused == (stream_waits and engine is not libraries.OnHost)
                 if inline and name == "per thread":
                     continue
                 with mine.on(stream):
@@ -92,8 +92,8 @@ def test_an_option_wins_over_the_environment(together, engine, monkeypatch):
         with engine(comm.rank).here():
             case = Case(comm, engine(comm.rank), 0)
             for chosen in (None, False):
-                told = "not in one: `stream_waits`" in case.bind(stream_waits=chosen).explain()
-                assert told == (chosen is None and engine is not libraries.OnHost)
+                is_refused = "not in one: `stream_waits`" in case.bind(stream_waits=chosen).explain()
+                assert is_refused == (chosen is None and engine is not libraries.OnHost)
 
     together(rank)
 
@@ -224,8 +224,8 @@ def test_small_messages_use_the_ll_protocol_where_that_is_asked_for(together, cu
             case = Case(comm, mine)
             is_direct = re.search(r"^from rank \d+ +direct", case.bind(ll="never").explain(), re.MULTILINE) is not None
             halo = case.bind(ll=ll)
-            told = halo.explain()
-            assert ("LL" in told) == (is_direct and ll != "never"), told
+            text = halo.explain()
+            assert ("LL" in text) == (is_direct and ll != "never"), text
             stream, given = list(mine.streams().values())[-1]
             with mine.on(stream):
                 for count in range(ROUNDS):
@@ -301,9 +301,9 @@ def test_messages_by_hand_are_packed_and_unpacked_in_the_order_of_a_stream(toget
                         same.pack(peer, message)
                         assert packed == bytes(message)
                     # What every rank has for this one.
-                    told = comm.all_gather(packed)
+                    gathered = comm.all_gather(packed)
                     if peer == comm.rank:
-                        arrived = told
+                        arrived = gathered
                 with mine.on(stream):
                     for peer in receives:
                         mine.copy(into[peer], mine.array(np.frombuffer(arrived[peer], "uint8")))

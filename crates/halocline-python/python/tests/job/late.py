@@ -9,11 +9,11 @@ from mpi4py import MPI
 import halocline as hc
 
 world = MPI.COMM_WORLD
-told = []
+interrupts = []
 
 
 def interrupt(*_):
-    told.append(time.monotonic())
+    interrupts.append(time.monotonic())
     raise KeyboardInterrupt
 
 
@@ -39,7 +39,7 @@ for first, join in ((given, given), (found, given), (given, found)):
         try:
             (first if rounds == 0 else join)()
         except KeyboardInterrupt:
-            took = time.monotonic() - told.pop()
+            took = time.monotonic() - interrupts.pop()
         else:
             raise SystemExit("a join without the other rank has ended")
         if took > 1:

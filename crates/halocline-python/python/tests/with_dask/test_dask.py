@@ -18,21 +18,21 @@ WORKERS = 3
 
 @pytest.fixture
 def client(tmp_path):
-    told = tmp_path / "scheduler.json"
+    scheduler_file = tmp_path / "scheduler.json"
     python = [sys.executable, "-m"]
-    quiet = ["--no-dashboard", "--scheduler-file", str(told)]
+    quiet = ["--no-dashboard", "--scheduler-file", str(scheduler_file)]
     # The workers find the functions of this file.
     options = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}}
     scheduler = subprocess.Popen([*python, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", *quiet], **options)
     try:
         until = time.monotonic() + 60
-        while not told.exists() and time.monotonic() < until:
+        while not scheduler_file.exists() and time.monotonic() < until:
             assert scheduler.poll() is None
             time.sleep(0.05)
         worker = [*python, "distributed.cli.dask_worker", "--no-nanny", "--nthreads", "2", *quiet]
         launcher = subprocess.Popen([*python, "halocline", "launch", "-n", str(WORKERS), "--no-prefix", "--", *worker], **options)
         try:
-            with distributed.Client(scheduler_file=str(told), timeout=60) as client:
+            with distributed.Client(scheduler_file=str(scheduler_file), timeout=60) as client:
                 client.wait_for_workers(WORKERS, timeout=60)
                 yield client
                 client.shutdown()

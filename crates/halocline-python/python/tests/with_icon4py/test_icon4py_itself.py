@@ -209,7 +209,7 @@ def test_operators_of_icon4py_compute_what_they_compute_on_one_rank(grid, runtim
 
 
 def test_reductions_are_still_those_of_icon4py(process):
-    # Their owner masks are told apart by the number of cells, edges and vertices, which are to differ.
+    # The numbers of cells, edges and vertices identify the owner masks, so they must differ.
     class Info:
         def owner_mask(self, dim):
             return np.arange(3 + DIMS.index(dim)) > 0

@@ -380,7 +380,7 @@ pieces_of_order! {
         "blockIdx.x == 0 ? (1ull << BLOCKS) - (gridDim.x - 1) : 1ull"
         => "blockIdx.x == 0 ? 1ull << BLOCKS : 0ull",
     the_look_for_poison_of_parts_that_copy:
-        "      well &= far < POISON || table.guard == nullptr;\n    }\n    well ="
+        "      well &= ahead < POISON || table.guard == nullptr;\n    }\n    well ="
         => "    }\n    well =",
     the_wait_of_early_parts:
         "item.early && !may_store<KIND>(table, item, epoch, shared)"
@@ -395,7 +395,7 @@ pieces_of_order! {
         "return number == ANNOUNCED ? shared.announced : bases->added[number];"
         => "return bases->added[number % BASES];",
     the_wait_of_parts_that_copy_nothing:
-        "reached = far >= 0;"
+        "reached = ahead >= 0;"
         => "reached = true;",
     the_end_of_the_count:
         "    table.done[head.part] = 0;"

@@ -109,7 +109,7 @@ enum Words {
 
 /// Random parts, whose sources and targets have memory of their own, each beside bytes that must not be
 /// touched.
-struct Scene {
+struct Fixture {
     sources: Vec<Arena>,
     targets: Vec<Arena>,
     words: Arena,
@@ -118,7 +118,7 @@ struct Scene {
     waiting: usize,
 }
 
-impl Scene {
+impl Fixture {
     fn new(numbers: &mut Numbers, most: usize, guarded: bool) -> Self {
         let (mut sources, mut targets, mut drafts) = (Vec::new(), Vec::new(), Vec::new());
         let waiting = 1 + numbers.below(4);
@@ -242,8 +242,8 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let mut numbers = Numbers::new(seed);
     let words = [Words::Raised, Words::Raised, Words::Guarded, Words::Poisoned][numbers.below(4)];
     let guarded = words != Words::Raised || numbers.one_in(2);
-    let scene = Scene::new(&mut numbers, most, guarded);
-    let Scene { table, waiting, .. } = &scene;
+    let fixture = Fixture::new(&mut numbers, most, guarded);
+    let Fixture { table, waiting, .. } = &fixture;
     let launches = 1 + numbers.below(4);
     let streams = 1 + numbers.below(3) as u32;
     let max_blocks = table.waiting * launches as u32 + 1 + numbers.below(3) as u32;
@@ -260,7 +260,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         ops.push((stream as u32, Op::Launch(0, epoch, launch, None)));
     }
     // A stream for each flag, in steps.
-    let raised = |word: usize| scene.words.at(8 + 8 * word);
+    let raised = |word: usize| fixture.words.at(8 + 8 * word);
     for word in (0..*waiting).filter(|_| words != Words::Poisoned) {
         for value in [1 + numbers.below(EPOCHS as usize) as u64, EPOCHS] {
             ops.push((streams + word as u32, Op::Busy(1)));
@@ -270,14 +270,14 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let ender = streams + *waiting as u32;
     if words != Words::Raised {
         ops.push((ender, Op::Busy(1)));
-        ops.push((ender, Op::Write(scene.words.at(0), 1)));
+        ops.push((ender, Op::Write(fixture.words.at(0), 1)));
         // The library rewrites poison repeatedly, because a flag may be raised after it. Here the raising
         // streams write it.
         let poisoner = |word: usize| if words == Words::Poisoned { ender } else { streams + word as u32 };
         ops.extend((0..*waiting).map(|word| (poisoner(word), Op::Write(raised(word), 1 << 62))));
     }
-    let before: Vec<Vec<u8>> = scene.targets.iter().map(Arena::get).collect();
-    let expected = scene.copied(|draft| draft.expected != Some(false));
+    let before: Vec<Vec<u8>> = fixture.targets.iter().map(Arena::get).collect();
+    let expected = fixture.copied(|draft| draft.expected != Some(false));
     let program = Program {
         tables: std::slice::from_ref(table),
         max_blocks: vec![max_blocks],
@@ -285,8 +285,8 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         ops,
     };
     program.run(machine, seed, &mut |_| Ok(()))?;
-    for (at, draft) in scene.drafts.iter().enumerate() {
-        let found = scene.targets[draft.target].get();
+    for (at, draft) in fixture.drafts.iter().enumerate() {
+        let found = fixture.targets[draft.target].get();
         let is_refused = draft.expected == Some(false);
         let is_held = words == Words::Poisoned && !draft.waits.is_empty() || is_refused;
         let right = match words {
@@ -301,14 +301,14 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
             return Err(format!("part {at}: what it has copied is wrong"));
         }
         let first = 1 + waiting + 3 * at;
-        let is_raised = (first..first + draft.raises).any(|word| scene.words.word(word) != 0);
+        let is_raised = (first..first + draft.raises).any(|word| fixture.words.word(word) != 0);
         if is_raised && is_held {
             return Err(format!("part {at} has raised a word, although it was poisoned, or not expected"));
         }
-        let [address, differs] = [0, 2].map(|word| 1 + waiting + 3 * scene.drafts.len() + word);
-        let said = scene.words.word(differs);
-        if words == Words::Raised && (said != 0) != scene.drafts.iter().any(|d| d.expected == Some(false))
-            || said != 0 && said != scene.words.at(8 * address)
+        let [address, differs] = [0, 2].map(|word| 1 + waiting + 3 * fixture.drafts.len() + word);
+        let said = fixture.words.word(differs);
+        if words == Words::Raised && (said != 0) != fixture.drafts.iter().any(|d| d.expected == Some(false))
+            || said != 0 && said != fixture.words.at(8 * address)
         {
             return Err(format!("{said:#x} says whether a message was expected"));
         }

@@ -1,6 +1,6 @@
 /* A regular grid over all ranks with a field of doubles on each domain, and what each cell holds after an exchange. */
-#ifndef SCENE_H
-#define SCENE_H
+#ifndef FIXTURE_H
+#define FIXTURE_H
 
 #include "ranks.h"
 
@@ -15,16 +15,16 @@ typedef struct {
   halocline_domain domains[MOST_DOMAINS];
   /* Fields of the domains. */
   halocline_field fields[MOST_DOMAINS];
-} scene;
+} fixture;
 
 /* The paths that all host memory of one node has. */
 static const int32_t PATHS[] = {HALOCLINE_LINK_AUTO, HALOCLINE_LINK_MAILBOX, HALOCLINE_LINK_MESSAGE};
 enum { PATH_COUNT = sizeof PATHS / sizeof *PATHS };
 
 /* The pattern of a decomposition, and fields of its domains with this layout in memory of the library. `layout` gives what is not C order. */
-static scene make_scene(halocline_comm comm, halocline_decomposition blocks, const halocline_grid *grid,
+static fixture make_fixture(halocline_comm comm, halocline_decomposition blocks, const halocline_grid *grid,
                         const halocline_halo *halo) {
-  scene made = {.grid = *grid, .neighbours = halo->neighbours};
+  fixture made = {.grid = *grid, .neighbours = halo->neighbours};
   OK(halocline_pattern_regular(comm, blocks, halo, &made.pattern));
   OK(halocline_pattern_domains(made.pattern, &made.count));
   TRUE(made.count <= MOST_DOMAINS);
@@ -41,7 +41,7 @@ static scene make_scene(halocline_comm comm, halocline_decomposition blocks, con
   return made;
 }
 
-static void free_scene(scene *made) {
+static void free_fixture(fixture *made) {
   for (size_t at = 0; at < made->count; at++) {
     OK(halocline_field_free(&made->fields[at]));
   }
@@ -49,7 +49,7 @@ static void free_scene(scene *made) {
 }
 
 /* Binds the fields of all domains. */
-static halocline_halo_exchange bind_scene(halocline_comm comm, const scene *of, const halocline_bind_options *options) {
+static halocline_halo_exchange bind_fixture(halocline_comm comm, const fixture *of, const halocline_bind_options *options) {
   halocline_binding bindings[MOST_DOMAINS];
   for (size_t at = 0; at < of->count; at++) {
     bindings[at] = (halocline_binding){of->pattern, of->fields[at]};
@@ -70,7 +70,7 @@ static const double EMPTY = -1.0;
 
 /* Calls `visit` with each cell of the fields: its address, how many axes it is outside the owned cells, and its value or EMPTY if it
  * is outside the grid. */
-static size_t each_cell(const scene *of, int phase, size_t (*visit)(double *cell, size_t outside, double value, const scene *of)) {
+static size_t each_cell(const fixture *of, int phase, size_t (*visit)(double *cell, size_t outside, double value, const fixture *of)) {
   size_t sum = 0;
   for (size_t at = 0; at < of->count; at++) {
     const halocline_domain *domain = &of->domains[at];
@@ -106,21 +106,21 @@ static size_t each_cell(const scene *of, int phase, size_t (*visit)(double *cell
   return sum;
 }
 
-static size_t fill_cell(double *cell, size_t outside, double value, const scene *of) {
+static size_t fill_cell(double *cell, size_t outside, double value, const fixture *of) {
   (void)of;
   *cell = outside == 0 ? value : EMPTY;
   return 0;
 }
 
-static size_t is_wrong(double *cell, size_t outside, double value, const scene *of) {
+static size_t is_wrong(double *cell, size_t outside, double value, const fixture *of) {
   const size_t filled[] = {HALOCLINE_AXES, 1, 2};
   return *cell != (outside <= filled[of->neighbours] ? value : EMPTY);
 }
 
 /* Owned cells get the values of a phase above 0, halo cells none. */
-static void fill_scene(const scene *of, int phase) { each_cell(of, phase, fill_cell); }
+static void fill_fixture(const fixture *of, int phase) { each_cell(of, phase, fill_cell); }
 
 /* Number of cells that have not what the exchange of a phase leaves. */
-static size_t wrong_cells(const scene *of, int phase) { return each_cell(of, phase, is_wrong); }
+static size_t wrong_cells(const fixture *of, int phase) { return each_cell(of, phase, is_wrong); }
 
 #endif
