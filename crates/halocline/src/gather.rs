@@ -11,7 +11,9 @@ use crate::zarr;
 use halocline_comm::Communicator;
 use halocline_device::{Element, file};
 use halocline_plan::copy::CellLayout;
-use halocline_plan::{ElementType, Halo, Layout, NamedElement, RegularGrid, UnstructuredDomain};
+use halocline_plan::{
+    CellContent, ElementType, Halo, Layout, LayoutError, NamedElement, RegularGrid, UnstructuredDomain,
+};
 use std::path::{Path, PathBuf};
 
 /// Why fields cannot be gathered.
@@ -54,6 +56,23 @@ pub enum GatherError {
         domain: u64,
         /// The domains of this rank.
         domains: Vec<u64>,
+    },
+    /// Fields whose cells hold different elements, or different numbers of them.
+    #[error(
+        "field {field} of rank {rank} has {found} for each cell, a field of rank {of} has {first}; give fields with the same \
+         elements and extra dimensions"
+    )]
+    CellsDiffer {
+        /// The rank of a field that differs.
+        rank: usize,
+        /// Which field of that rank, counted in the order given.
+        field: usize,
+        /// What its cells hold.
+        found: Box<CellContent>,
+        /// The rank of the field that it was compared with.
+        of: usize,
+        /// What the cells of that field hold.
+        first: Box<CellContent>,
     },
     /// A field has other elements than the caller of [`Pattern::gather_to`] asks for.
     #[error(
@@ -320,33 +339,71 @@ fn check_elements(field: usize, layout: &Layout, wanted: Option<&NamedElement>) 
     }
 }
 
-/// What each cell of the field holds, as a layout without the axes of the pattern: as the lowest rank with a field has it. A rank
-/// without a domain has no field of its own to ask.
+/// What each cell of the field holds, the same in all fields of all ranks. A rank without a domain has no field to ask.
 fn cell_of_all(comm: &Communicator, axes: usize, fields: &[&Field]) -> Result<Layout, Error> {
-    let mine = fields.first().map(|field| field.layout());
-    let mine = agree(comm, mine.map(|layout| Ok::<_, Error>((layout, layout.axes(axes)?))).transpose())?;
-    let message = mine.map_or(Vec::new(), |(layout, axes)| {
-        let extents = layout.extra(&axes).into_iter().map(|dim| layout.extents()[dim] as u64);
-        let numbers = std::iter::once(u64::from(layout.element().code())).chain(extents);
-        let name = layout.named_element().name;
-        let mut message: Vec<u8> = (name.as_ref().map_or(0, |name| name.len()) as u64).to_le_bytes().to_vec();
-        message.extend(name.iter().flat_map(|name| name.bytes()));
-        message.extend(numbers.flat_map(u64::to_le_bytes));
-        message
-    });
-    let all = comm.all_gather(&message)?;
-    let message = all.iter().find(|message| !message.is_empty());
-    let cell = message.and_then(|message| parse(message)).ok_or(GatherError::NoField)?;
-    let (element, extents, name) = cell;
-    Ok(Layout::c_order(element, &extents)?.named(&name))
+    let mine = agree(comm, cell_of_rank(comm.rank(), axes, fields))?;
+    let all = comm.all_gather(&mine.as_ref().map_or(Vec::new(), encode))?;
+    let cells = all.iter().enumerate().filter_map(|(rank, message)| Some((rank, decode(message)?)));
+    let cells: Vec<(usize, CellContent)> = cells.collect();
+    let named = cells.iter().find(|(_, cell)| cell.element.name.is_some());
+    let (of, first) = named.or(cells.first()).ok_or(GatherError::NoField)?;
+    for (rank, cell) in &cells {
+        check_same((*rank, 0), cell, (*of, first))?;
+    }
+    let CellContent { element, extra, .. } = first;
+    Ok(Layout::c_order(element.element, extra)?.named(element.name.as_deref().unwrap_or_default()))
 }
 
-/// What [`cell_of_all`] has written.
-fn parse(message: &[u8]) -> Option<(ElementType, Vec<usize>, String)> {
+/// What each cell of this rank's fields holds, with a name if one of them has it; `None` without a field.
+fn cell_of_rank(rank: usize, axes: usize, fields: &[&Field]) -> Result<Option<CellContent>, Error> {
+    let cell_of = |field: &&Field| {
+        let layout = field.layout();
+        let extra = layout.extra(&layout.axes(axes)?);
+        let extra: Vec<usize> = extra.into_iter().map(|dim| layout.extents()[dim]).collect();
+        Ok(CellContent { element: layout.named_element(), count: extra.iter().product(), extra })
+    };
+    let cells = fields.iter().map(cell_of).collect::<Result<Vec<_>, LayoutError>>()?;
+    let named = cells.iter().find(|cell| cell.element.name.is_some());
+    let Some(first) = named.or(cells.first()) else { return Ok(None) };
+    for (number, cell) in cells.iter().enumerate() {
+        check_same((rank, number), cell, (rank, first))?;
+    }
+    Ok(Some(first.clone()))
+}
+
+/// Compares what a cell holds in a field of rank `rank` with a field of rank `of`.
+fn check_same(
+    (rank, field): (usize, usize),
+    cell: &CellContent,
+    (of, first): (usize, &CellContent),
+) -> Result<(), GatherError> {
+    // As in a bind, dimensions of extent 1 do not count.
+    let dimensions =
+        |cell: &CellContent| cell.extra.iter().copied().filter(|extent| *extent != 1).collect::<Vec<_>>();
+    if cell.element.fits(&first.element) && dimensions(cell) == dimensions(first) {
+        return Ok(());
+    }
+    let (found, first) = (Box::new(cell.clone()), Box::new(first.clone()));
+    Err(GatherError::CellsDiffer { rank, field, found, of, first })
+}
+
+fn encode(cell: &CellContent) -> Vec<u8> {
+    let name = cell.element.name.as_deref().unwrap_or_default();
+    let numbers = std::iter::once(u64::from(cell.element.element.code()));
+    let numbers = numbers.chain(cell.extra.iter().map(|&extent| extent as u64));
+    let mut message = (name.len() as u64).to_le_bytes().to_vec();
+    message.extend(name.bytes());
+    message.extend(numbers.flat_map(u64::to_le_bytes));
+    message
+}
+
+/// What [`encode`] has written; `None` for the empty message of a rank without a field.
+fn decode(message: &[u8]) -> Option<CellContent> {
     let (length, rest) = message.split_first_chunk()?;
     let (name, numbers) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
-    let (element, extents) = numbers.as_chunks().0.split_first()?;
+    let (element, extra) = numbers.as_chunks().0.split_first()?;
     let element = ElementType::from_code(u64::from_le_bytes(*element).try_into().ok()?)?;
-    let extents = extents.iter().map(|&extent| u64::from_le_bytes(extent) as usize).collect();
-    Some((element, extents, String::from_utf8(name.to_vec()).ok()?))
+    let name = Some(std::str::from_utf8(name).ok()?).filter(|name| !name.is_empty()).map(Into::into);
+    let extra: Vec<usize> = extra.iter().map(|&extent| u64::from_le_bytes(extent) as usize).collect();
+    Some(CellContent { element: NamedElement { element, name }, count: extra.iter().product(), extra })
 }

@@ -157,6 +157,40 @@ fn what_cannot_be_gathered_or_saved_is_refused_by_its_type() -> Result<(), Error
     Ok(())
 }
 
+#[test]
+fn fields_with_other_levels_or_elements_are_named_on_all_ranks() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let pattern = RegularGrid::new([8]).domains_per_rank(2).decompose(2)?.pattern(comm, 0)?;
+        let numbers: Vec<u64> = pattern.domains().map(|domain| domain.number()).collect();
+        let of_levels = |levels: [usize; 2]| -> Result<Vec<Field>, Error> {
+            let parts = levels.iter().zip(&numbers);
+            parts.map(|(&levels, &id)| Ok(Array::<f64>::zeros(comm, &[2, levels])?.on_domain(id))).collect()
+        };
+        let refused = |levels| -> Result<Error, Error> {
+            Ok(pattern.gather_to::<f64>(comm, 0, of_levels(levels)?).expect_err("they differ"))
+        };
+        // A rank's own fields differ: rank 1 finds it.
+        let text = refused(if comm.rank() == 0 { [3, 3] } else { [3, 2] })?.to_string();
+        let expected = "field 1 of rank 1 has 2 x float64 (extra dimensions [2]) for each cell, a field of rank 1 has 3 x float64 (extra \
+            dimensions [3]); give fields with the same elements and extra dimensions";
+        assert!(text.contains(expected), "{text}");
+        // Those of two ranks differ.
+        let error = refused(if comm.rank() == 0 { [3, 3] } else { [4, 4] })?;
+        let is_refused =
+            matches!(error, Error::Gather(GatherError::CellsDiffer { rank: 1, field: 0, of: 0, .. }));
+        assert!(is_refused, "{error}");
+        let text = error.to_string();
+        let expected = "field 0 of rank 1 has 4 x float64 (extra dimensions [4]) for each cell, a field of rank 0 has 3 x float64";
+        assert!(text.contains(expected), "{text}");
+        assert!(pattern.gather_to::<f64>(comm, 0, of_levels([3, 3])?).is_ok());
+        // An extra dimension of extent 1 changes nothing.
+        let flat = Array::<f64>::zeros(comm, &[2])?.on_domain(numbers[0]);
+        let deep = Array::<f64>::zeros(comm, &[2, 1])?.on_domain(numbers[1]);
+        assert!(pattern.gather_to::<f64>(comm, 0, [flat, deep]).is_ok());
+        Ok(())
+    })
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Element)]
 #[repr(C)]
 struct Wind {
