@@ -139,14 +139,6 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
-    /// Host fields and fields of a device in one exchange of the unbound form.
-    #[error(
-        "field {field} lies in host memory, others in memory of a device; exchange them in calls of their own"
-    )]
-    Mixed {
-        /// The first host field, counted in the order given.
-        field: usize,
-    },
     /// A field in memory of another device than that of the links.
     #[error(
         "field {field} lies in memory of device {device}, and these links are for fields of device {links}; make links for device \

@@ -201,7 +201,7 @@ impl HaloExchange {
     }
 
     pub(crate) fn pending_of(&self, epoch: u64) -> Pending {
-        Pending { bound: Arc::clone(self.bound()), epoch, scheduled: self.scheduled.clone() }
+        Pending { bound: Arc::clone(self.bound()), epoch, scheduled: self.scheduled.clone(), host: None }
     }
 
     #[inline]
@@ -328,6 +328,8 @@ pub struct Pending {
     pub(crate) epoch: u64,
     /// The device fields, if the object has any.
     pub(crate) scheduled: Option<Arc<Scheduled>>,
+    /// The host fields of a call that had fields of a device, too, in the unbound form: an exchange of its own.
+    pub(crate) host: Option<Box<Pending>>,
 }
 
 impl Pending {
@@ -343,7 +345,12 @@ impl Pending {
         self.check_begun()?;
         let _span = trace::wait(&self.bound.life.comm, &self.bound.life.name, self.epoch);
         self.bound.wait(self.epoch)?;
+        self.wait_for_host()?;
         scheduled.wait(self.epoch)
+    }
+
+    fn wait_for_host(&self) -> Result<(), Error> {
+        self.host.as_ref().map_or(Ok(()), |host| host.wait())
     }
 
     /// As [`Pending::wait`] for host fields, but returns `None` after so many polls of less than a microsecond each: for a caller
@@ -369,13 +376,15 @@ impl Pending {
         if !is_captured(self.epoch) {
             self.bound.wait(self.epoch)?;
         }
+        self.wait_for_host()?;
         scheduled.schedule_wait(self.epoch, stream)
     }
 
     /// Whether [`Pending::wait`] would return at once. Makes progress, never blocks.
     pub fn is_ready(&self) -> Result<bool, Error> {
         self.check_begun()?;
-        let host = self.bound.is_ready(self.epoch)?;
+        let host = self.bound.is_ready(self.epoch)?
+            && self.host.as_ref().map_or(Ok(true), |host| host.is_ready())?;
         Ok(self.scheduled.as_ref().map_or(Ok(true), |scheduled| scheduled.is_ready(self.epoch))? && host)
     }
 
@@ -398,8 +407,9 @@ impl Pending {
     /// Drops it. If it is the last handle of the object, the end of the object may wait: drop the returned value where that is fine.
     #[doc(hidden)]
     pub fn let_go(self) -> Option<impl Send> {
-        let ends = (Arc::into_inner(self.bound), self.scheduled.and_then(Arc::into_inner));
-        (ends.0.is_some() || ends.1.is_some()).then_some(ends)
+        let host = self.host.and_then(|host| Arc::into_inner(host.bound));
+        let ends = (Arc::into_inner(self.bound), self.scheduled.and_then(Arc::into_inner), host);
+        (ends.0.is_some() || ends.1.is_some() || ends.2.is_some()).then_some(ends)
     }
 }
 

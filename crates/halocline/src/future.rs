@@ -11,7 +11,7 @@ use halocline_comm::{Endpoint, Serve, Ticket};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 /// One exchange in flight, as a future: made from [`crate::HaloExchange::begin`] or a [`Pending`] by `.await` or `into_future`.
@@ -46,6 +46,8 @@ use std::time::Duration;
 pub struct Exchanging {
     begun: Result<Pending, Error>,
     waiting: Waiting,
+    /// For [`Pending::host`].
+    waiting_for_host: Waiting,
 }
 
 /// What a task knows of its own waiting.
@@ -61,7 +63,7 @@ impl Exchanging {
     pub(crate) fn new(begun: Result<Pending, Error>) -> Self {
         // No host waits for a captured exchange.
         let begun = begun.and_then(|pending| pending.check_begun().map(|()| pending));
-        Self { begun, waiting: Waiting::default() }
+        Self { begun, waiting: Waiting::default(), waiting_for_host: Waiting::default() }
     }
 }
 
@@ -69,17 +71,15 @@ impl Future for Exchanging {
     type Output = Result<(), Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { begun, waiting } = self.get_mut();
-        match begun {
-            Ok(pending) => {
-                let outcome = pending.poll(waiting, context.waker());
-                if outcome.is_ready() {
-                    pending.bound.life.leave(&mut waiting.ticket);
-                }
-                outcome
-            }
-            Err(error) => Poll::Ready(Err(error.clone())),
+        let Self { begun, waiting, waiting_for_host } = self.get_mut();
+        let pending = match begun {
+            Ok(pending) => pending,
+            Err(error) => return Poll::Ready(Err(error.clone())),
+        };
+        if let Some(host) = &pending.host {
+            ready!(host.poll_to_end(waiting_for_host, context.waker()))?;
         }
+        pending.poll_to_end(waiting, context.waker())
     }
 }
 
@@ -87,6 +87,9 @@ impl Drop for Exchanging {
     fn drop(&mut self) {
         if let Ok(pending) = &self.begun {
             pending.bound.life.leave(&mut self.waiting.ticket);
+            if let Some(host) = &pending.host {
+                host.bound.life.leave(&mut self.waiting_for_host.ticket);
+            }
         }
     }
 }
@@ -122,6 +125,15 @@ impl Pending {
         if let Some(scheduled) = &self.scheduled {
             scheduled.serve();
         }
+    }
+
+    /// As [`Pending::poll`]. At the end the task is woken no more.
+    fn poll_to_end(&self, waiting: &mut Waiting, waker: &Waker) -> Poll<Result<(), Error>> {
+        let outcome = self.poll(waiting, waker);
+        if outcome.is_ready() {
+            self.bound.life.leave(&mut waiting.ticket);
+        }
+        outcome
     }
 
     fn poll(&self, waiting: &mut Waiting, waker: &Waker) -> Poll<Result<(), Error>> {

@@ -85,6 +85,9 @@ impl Pending {
     /// # }
     /// ```
     pub fn owned<'a, T: Element>(&self, array: &'a Array<T>) -> Result<OwnedGuard<'a, T>, Error> {
+        if let Some(host) = &self.host {
+            return host.owned(array);
+        }
         let epoch = self.epoch;
         let exchanged = self.bound.while_held(epoch, |in_flight| {
             if in_flight.reduction().is_some() {

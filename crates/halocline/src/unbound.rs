@@ -135,14 +135,16 @@ impl PatternLinks {
 
     /// As [`PatternLinks::exchange`], in the order of streams: fields of the device are read and written after all work that these
     /// streams were given before. The host waits for no peer and no device, except where fields of new layouts need larger slots than any
-    /// before: then for the progress threads of the processes that have to map them. An exchange of host fields starts at once; they need a
-    /// call of their own, on all ranks.
+    /// before: then for the progress threads of the processes that have to map them. An exchange of host fields starts at once, also
+    /// beside fields of the device; [`Pending::schedule_wait`] blocks until it is complete. Host fields and fields of the device are
+    /// numbered separately, in matching and in errors.
     ///
     /// A field of the device needs the layout of its peers, up to
     /// distances: an exchange whose fields differ in number, element type, extra dimensions or order of dimensions fails at both ranks
     /// with [`crate::Cause::Fields`].
     ///
-    /// Streams can be under capture: the graph then keeps the fields, and each launch of it exchanges them.
+    /// Streams can be under capture: the graph then keeps the fields, and each launch of it exchanges them. With host fields among them the
+    /// call fails with [`Error::NotCapturable`].
     pub fn schedule_exchange(
         &self,
         fields: &[(&Pattern, &Field)],
@@ -157,21 +159,35 @@ impl PatternLinks {
         let Some(on_device) = self.on_device.as_ref().filter(|_| count > 0) else {
             return self.begin_host(fields);
         };
-        match fields.iter().position(|field| !is_on_device(&field)) {
-            None => on_device.begin(fields, streams),
-            Some(field) => Err(Error::Mixed { field }),
+        if count == fields.len() {
+            return on_device.begin(on_device.prepare(fields)?, streams);
         }
+        let (device_fields, host_fields): (Vec<_>, Vec<_>) =
+            fields.iter().copied().partition(|field| is_on_device(&field));
+        on_device.refuse_capture(streams)?;
+        // All fields are checked before anything is sent.
+        let (work, set) = (on_device.prepare(&device_fields)?, self.known_set(&host_fields)?);
+        let host = Some(Box::new(self.begin_set(&set, &host_fields)?));
+        Ok(Pending { host, ..on_device.begin(work, streams)? })
     }
 
     fn begin_host(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
+        self.begin_set(&self.known_set(fields)?, fields)
+    }
+
+    /// The set of these fields: that of the last call, if they are the same.
+    fn known_set(&self, fields: &[(&Pattern, &Field)]) -> Result<Arc<Set>, Error> {
         // Most programs exchange the same fields again.
         let set = lock(&self.known)
             .last()
             .filter(|known| known.is_last(fields))
             .map(|known| Arc::clone(&known.set));
-        let set = set.map_or_else(|| self.set_of(fields), Ok)?;
-        let epoch = self.bound().begin(&set, fields)?;
-        Ok(Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None })
+        set.map_or_else(|| self.set_of(fields), Ok)
+    }
+
+    fn begin_set(&self, set: &Arc<Set>, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
+        let epoch = self.bound().begin(set, fields)?;
+        Ok(Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None, host: None })
     }
 
     pub(crate) fn bound(&self) -> &Arc<Bound> {
@@ -215,7 +231,7 @@ impl PatternLinks {
     /// As [`HaloExchange::pending_at`](crate::HaloExchange::pending_at).
     pub fn pending_at(&self, epoch: u64) -> Option<Pending> {
         let is_begun = (1..=self.bound().epoch()).contains(&epoch);
-        is_begun.then(|| Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None })
+        is_begun.then(|| Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None, host: None })
     }
 
     /// The exchange of fields of the device with the number that [`Pending::epoch`] has returned.

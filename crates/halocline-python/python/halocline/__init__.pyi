@@ -1001,7 +1001,7 @@ class PatternLinks:
 
     Options as for ``HaloExchange``; ``link`` is ``auto``, ``mailbox`` or ``message``.
 
-    With ``device``, the number of a GPU, also for fields there, 64 a call; host fields need a call of their own. All ranks give a GPU each.
+    With ``device``, the number of a GPU, also for fields there, 64 a call, and for host fields beside them. All ranks give a GPU each.
     The bytes go through memory of the receiver's GPU, which the sender's GPU has to reach: of this process, or of another one of the node.
     Otherwise all ranks refuse: with ``UnreachableError`` where a GPU is out of reach, with ``RefusedElsewhereError`` elsewhere.
     """

@@ -47,15 +47,30 @@ impl OnDevice {
         Ok(Self { device: device.clone(), patterns, halo, known: Mutex::default() })
     }
 
+    /// All ranks have a device, and each has a device engine.
+    fn scheduled(&self) -> Result<&Arc<Scheduled>, Error> {
+        self.halo.scheduled.as_ref().ok_or(Error::NotDriven)
+    }
+
+    /// Fails if the streams, or those of the bind, are under capture: a graph holds no host fields.
+    pub(super) fn refuse_capture(&self, streams: Option<&[&Stream]>) -> Result<(), Error> {
+        let scheduled = self.scheduled()?;
+        let capture = match streams {
+            Some(streams) => scheduled.capture_of(streams.iter().copied())?,
+            None => scheduled.capture_of(scheduled.producers.iter().map(|stream| &**stream))?,
+        };
+        let why = "it has fields in host memory, too";
+        capture.map_or(Ok(()), |_| Err(Error::NotCapturable { why }))
+    }
+
+    /// Checks fields, and finds or makes their copy tables.
+    pub(super) fn prepare(&self, fields: &[(&Pattern, &Field)]) -> Result<Arc<Given>, Error> {
+        Ok(Arc::new(self.given(self.scheduled()?, fields)?))
+    }
+
     /// Begins an exchange of fields, after the streams or after those of the bind.
-    pub(super) fn begin(
-        &self,
-        fields: &[(&Pattern, &Field)],
-        streams: Option<&[&Stream]>,
-    ) -> Result<Pending, Error> {
-        // All ranks have a device, and each has a device engine.
-        let Some(scheduled) = &self.halo.scheduled else { return Ok(self.halo.pending_of(0)) };
-        let given = Arc::new(self.given(scheduled, fields)?);
+    pub(super) fn begin(&self, given: Arc<Given>, streams: Option<&[&Stream]>) -> Result<Pending, Error> {
+        let scheduled = self.scheduled()?;
         for (memory, _) in &given.memories {
             memory.add_user_once(scheduled);
         }
