@@ -29,7 +29,7 @@ fn a_launcher_without_descriptors_says_what_it_cannot_do() {
 
 #[test]
 fn threads_that_cannot_be_started_are_named() {
-    // No address space has space for a stack of 2^47 bytes.
+    // No address space holds a stack of 2^47 bytes.
     let without_threads = "export RUST_MIN_STACK=140737488355328";
     let said = refused(without_threads, "launch -n 1 -- true");
     assert!(said.contains("cannot start the thread that prints"), "{said}");

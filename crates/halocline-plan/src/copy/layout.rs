@@ -153,7 +153,9 @@ impl CellLayout {
         let limit = 1 << 60;
         let is_divided = match self.extra.last() {
             Some(&(extent, _)) if self.units != 1 => {
-                extent == self.units && self.units <= ElementType::MOST / self.element.size()
+                extent == self.units
+                    && self.units > 0
+                    && self.units <= ElementType::MOST / self.element.size()
             }
             _ => self.units == 1,
         };

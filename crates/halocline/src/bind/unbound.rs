@@ -40,7 +40,7 @@ pub(crate) fn links(
     agree(comm, possible(comm, patterns, options.link))?;
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
     let peers = patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect();
-    // Labels and the first slots.
+    // Headers and the first slots.
     let bytes = unbound_bytes(FIRST).unwrap_or(0);
     let endpoints = Endpoints::lay_out(&peers, |_| Buffer { capacity: FIRST, bytes });
     let own = match options.link {

@@ -87,7 +87,7 @@ impl Staging {
         self.moved.store(now.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Whether the next message is likely to follow at once: a thread that naps between messages would be late for each.
+    /// Whether the next message is likely to follow at once: a thread that sleeps between messages would be late for each.
     pub(super) fn is_busy(&self, now: Duration) -> bool {
         now.saturating_sub(Duration::from_nanos(self.moved.load(Ordering::Relaxed))) < BUSY
     }
