@@ -1,4 +1,4 @@
-//! A global array as a Zarr version 3 array, which zarr-python and xarray read
+//! A global array as a Zarr version 3 array, which zarr-python reads
 //! (<https://zarr-specs.readthedocs.io/en/latest/v3/core/>): a directory of metadata and chunks without compression.
 //!
 //! This is a header and the elements in C order. The crate `zarrs` would bring its stores, codecs and some hundred crates.
