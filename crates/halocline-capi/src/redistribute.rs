@@ -144,7 +144,7 @@ unsafe extern "C" fn halocline_save(
             Ok((path, unsafe { fields(given, count, "fields") }?))
         })();
         collective(&pattern.comm, "save", parsed, |comm, (path, fields)| {
-            Ok(pattern.pattern.save(comm, path, &fields.iter().collect::<Vec<_>>())?)
+            Ok(pattern.pattern.save(comm, path, fields.iter().collect::<Vec<_>>())?)
         })
     })
 }

@@ -420,7 +420,7 @@ impl PyPattern {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let prepared = root.get("root").and_then(|root| Ok((root, gather::parts(fields)?)));
         let gathered = collective(py, &self.comm, "gather_to", prepared, |comm, (root, fields)| {
-            self.pattern.gather_field_to(comm, root, &fields.iter().collect::<Vec<_>>())
+            self.pattern.gather_field_to(comm, root, fields.iter().collect::<Vec<_>>())
         });
         drop_deferred(py);
         gathered?.map(|field| gather::to_numpy(py, field)).transpose()
@@ -430,7 +430,7 @@ impl PyPattern {
     fn save(&self, py: Python<'_>, path: Argument<FilePath>, fields: &Bound<'_, PyAny>) -> PyResult<()> {
         let prepared = path.get("path").and_then(|path| Ok((path.0, gather::parts(fields)?)));
         let saved = collective(py, &self.comm, "save", prepared, |comm, (path, fields)| {
-            self.pattern.save(comm, path, &fields.iter().collect::<Vec<_>>())
+            self.pattern.save(comm, path, fields.iter().collect::<Vec<_>>())
         });
         drop_deferred(py);
         saved

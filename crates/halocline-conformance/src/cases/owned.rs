@@ -330,7 +330,7 @@ fn redistribution(comm: &Stage<'_>) -> Outcome {
     let path = Redistribute::regular(comm, (&rows, &Halo::uniform(0)), (&columns, &Halo::uniform(0)))?;
     let shape = |side: usize| path.pattern().plan().domains[side].1.extents();
     let (from, to) = (Array::<u64>::zeros(comm, &shape(0))?, Array::<u64>::zeros(comm, &shape(1))?);
-    let halo = path.bind(comm, &[&from], &[&to])?;
+    let halo = path.bind(comm, [&from], [&to])?;
     number(&from, 3)?;
     let pending = halo.exchange()?;
     shows(&from, &pending, 3, &(0..shape(0).iter().product()).collect())?;

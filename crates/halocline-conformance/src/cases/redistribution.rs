@@ -202,10 +202,10 @@ fn other_domains(comm: &Stage<'_>) -> Outcome {
         (&from, [&low.on_domain(first), &high.on_domain(first + 2 * comm.size() as u64)], "not on this rank"),
         (&from.on_domain(1 + comm.rank() as u64), good, "not on this rank"),
     ] {
-        let Err(error) = path.bind(comm, &[from], &to) else { fail!("{says} is not said") };
+        let Err(error) = path.bind(comm, [from], to) else { fail!("{says} is not said") };
         ensure!(error.to_string().contains(says), "{error}");
         still_works(comm)?;
     }
-    path.bind(comm, &[&from], &good)?.exchange()?.wait()?;
+    path.bind(comm, [&from], good)?.exchange()?.wait()?;
     Ok(())
 }

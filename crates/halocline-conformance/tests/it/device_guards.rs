@@ -130,7 +130,7 @@ fn of_two_objects(world: &World, comm: &Communicator, link: LinkChoice) -> Outco
     source.write(stream, &[10 + comm.rank() as u64; OWNED])?;
     let (bare, with_halo) = (Halo::uniform(0), Halo::uniform(1));
     let moved = Redistribute::regular(comm, (&decomposed, &bare), (&decomposed, &with_halo))?;
-    let moved = moved.bind_with(comm, &[&source], &[&part.array], &options)?;
+    let moved = moved.bind_with(comm, [&source], [&part.array], &options)?;
     let pending = [part.halo.exchange()?, moved.exchange()?, other.exchange()?];
     pending[2].wait()?;
     let (own, theirs) = (10 + comm.rank() as u64, 11 - comm.rank() as u64);

@@ -313,7 +313,7 @@ fn domains_of_a_redistribution_are_called_as_their_user_does() {
             let (from, to) = (domain(10, me), domain(20, 1 - me));
             let redistribute = Redistribute::unstructured(comm, &from, &to).unwrap();
             let [from, to] = [(); 2].map(|()| Array::<f64>::zeros(comm, &[1]).unwrap());
-            let halo = redistribute.bind_with(comm, &[&from], &[&to], &checked(link, "t")).unwrap();
+            let halo = redistribute.bind_with(comm, [&from], [&to], &checked(link, "t")).unwrap();
             (from, halo)
         };
         for (sabotage, fault, said) in WRONGS {

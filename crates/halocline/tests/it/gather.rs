@@ -152,7 +152,7 @@ fn what_cannot_be_gathered_or_saved_is_refused_by_its_type() -> Result<(), Error
     let (found, wanted) = (named(ElementType::F64), named(ElementType::F32));
     let expected = GatherError::OtherElements { field: 0, found, wanted };
     assert_eq!(error.to_string(), expected.to_string());
-    let error = pattern.save(&comm, "/dev/null/t.npy", &[&parts[0], &parts[1]]).expect_err("no folder");
+    let error = pattern.save(&comm, "/dev/null/t.npy", [&parts[0], &parts[1]]).expect_err("no folder");
     assert!(matches!(&error, Error::Save { path, .. } if path == Path::new("/dev/null/t.npy")), "{error}");
     Ok(())
 }
@@ -271,7 +271,7 @@ fn a_saved_field_is_a_file_of_numpy_and_an_error_leaves_the_older_one() -> Resul
     on_ranks(3, |comm| {
         let pattern = grid(comm)?;
         let part = part(comm, &pattern)?;
-        pattern.save(comm, &path, &[&part])?;
+        pattern.save(comm, &path, [&part])?;
         let bytes = std::fs::read(&path).expect("the file is there");
         let (head, elements) = bytes.split_at(bytes.len() - 7 * 5 * 3 * 8);
         assert!(
@@ -282,9 +282,9 @@ fn a_saved_field_is_a_file_of_numpy_and_an_error_leaves_the_older_one() -> Resul
             elements.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
         assert_eq!(elements, expected());
         // Two fields for one domain: refused before anything is written.
-        pattern.save(comm, &path, &[&part, &part]).expect_err("two fields of one domain");
+        pattern.save(comm, &path, [&part, &part]).expect_err("two fields of one domain");
         assert_eq!(std::fs::read(&path).expect("the file is there"), bytes);
-        let error = pattern.save(comm, folder.path().join("no/such/t.npy"), &[&part]).expect_err("no folder");
+        let error = pattern.save(comm, folder.path().join("no/such/t.npy"), [&part]).expect_err("no folder");
         assert!(error.to_string().contains("no/such/t.npy"), "{error}");
         Ok(())
     })
@@ -298,15 +298,14 @@ fn a_field_saved_as_zarr_is_its_metadata_and_its_chunk() -> Result<(), Error> {
         let pattern = grid(comm)?;
         let part = part(comm, &pattern)?;
         // The second replaces the first.
-        pattern.save(comm, &path, &[&part])?;
-        pattern.save(comm, &path, &[&part])?;
+        pattern.save(comm, &path, [&part])?;
+        pattern.save(comm, &path, [&part])?;
         let metadata = std::fs::read_to_string(path.join("zarr.json")).expect("the metadata is there");
         assert!(metadata.contains("\"shape\": [7, 5, 3]") && metadata.contains("\"float64\""), "{metadata}");
         let chunk = std::fs::read(path.join("c/0/0/0")).expect("the chunk is there");
         let elements: Vec<f64> = chunk.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
         assert_eq!(elements, expected());
-        let error =
-            pattern.save(comm, folder.path().join("no/such/t.zarr"), &[&part]).expect_err("no folder");
+        let error = pattern.save(comm, folder.path().join("no/such/t.zarr"), [&part]).expect_err("no folder");
         assert!(error.to_string().contains("no/such/t.zarr"), "{error}");
         Ok(())
     })?;
@@ -321,13 +320,13 @@ fn elements_without_a_zarr_type_and_redistributions_are_refused_on_all_ranks() -
         let pattern = RegularGrid::new((4,)).decompose(2)?.pattern(comm, 0)?;
         let layout = Layout::c_order(ElementType::Opaque(12), &[2])?;
         let records = Field::allocate(comm, layout)?;
-        let error = pattern.save(comm, folder.path().join("t.zarr"), &[&records]).expect_err("no such type");
+        let error = pattern.save(comm, folder.path().join("t.zarr"), [&records]).expect_err("no such type");
         // Each rank with a field finds it: before the gather.
         let Error::FileElement { format: "Zarr", element: found, instead: ".npy" } = error else {
             panic!("another error: {error}")
         };
         assert_eq!(found.element, ElementType::Opaque(12));
-        pattern.save(comm, folder.path().join("t.npy"), &[&records])?;
+        pattern.save(comm, folder.path().join("t.npy"), [&records])?;
 
         let me = comm.rank() as u64;
         let side = |id| [UnstructuredDomain::new(id, vec![me], vec![])];
@@ -347,7 +346,7 @@ fn different_paths_are_refused_on_all_ranks() -> Result<(), Error> {
         let pattern = grid(comm)?;
         let part = part(comm, &pattern)?;
         let path = folder.path().join(["t.npy", "t.zarr"][comm.rank()]);
-        let error = pattern.save(comm, path, &[&part]).expect_err("the paths differ");
+        let error = pattern.save(comm, path, [&part]).expect_err("the paths differ");
         match comm.rank() {
             0 => assert!(matches!(error, Error::Elsewhere { rank: 1, .. }), "{error}"),
             _ => assert!(matches!(error, Error::Differs { rank: 1, what: "path" }), "{error}"),

@@ -164,23 +164,23 @@ fn errors_of_redistributions() {
     let cases: [(usize, Wrong); 8] = [
         (2, |comm| {
             let (wide, narrow) = (Array::<f64>::zeros(comm, &[1])?, Array::<f32>::zeros(comm, &[1])?);
-            turn(comm)?.bind(comm, &[&wide], &[&narrow]).map(drop)
+            turn(comm)?.bind(comm, [&wide], [&narrow]).map(drop)
         }),
         (1, |comm| {
             let (wide, narrow) = (Array::<f64>::zeros(comm, &[1])?, Array::<f32>::zeros(comm, &[1])?);
-            turn(comm)?.back().bind(comm, &[&wide], &[&narrow]).map(drop)
+            turn(comm)?.back().bind(comm, [&wide], [&narrow]).map(drop)
         }),
         (1, |comm| {
             let array = Array::<f64>::zeros(comm, &[1])?;
-            turn(comm)?.bind(comm, &[&array], &[&array, &array]).map(drop)
+            turn(comm)?.bind(comm, [&array], [&array, &array]).map(drop)
         }),
         (2, |comm| {
             let (long, none) = (Array::<f64>::zeros(comm, &[1])?, Array::<f64>::zeros(comm, &[0])?);
-            turn(comm)?.bind(comm, &[&long], &[&none]).map(drop)
+            turn(comm)?.bind(comm, [&long], [&none]).map(drop)
         }),
         (1, |comm| {
             let array = Array::<f64>::zeros(comm, &[1])?;
-            turn(comm)?.bind(comm, &[&array], &[&array]).map(drop)
+            turn(comm)?.bind(comm, [&array], [&array]).map(drop)
         }),
         (1, |comm| turn(comm)?.pattern().narrowed(comm, &Halo::uniform(0)).map(drop)),
         (2, |comm| {

@@ -214,7 +214,7 @@ fn a_view_of_cells_that_the_exchange_in_flight_writes_is_refused() -> Result<(),
     let none = Halo::uniform(0);
     let (from, to) = (Array::<f32>::zeros(&comm, &[5, 6])?, Array::<f32>::zeros(&comm, &[5, 6])?);
     let moves = Redistribute::regular(&comm, (&grid, &none), (&grid, &none))?;
-    let halo = moves.bind(&comm, &[&from], &[&to])?;
+    let halo = moves.bind(&comm, [&from], [&to])?;
     let pending = halo.exchange()?;
     assert_eq!(pending.owned(&from)?.view::<Ix2>(&whole.domain()?)?.len(), 30);
     assert!(matches!(pending.owned(&to)?.view::<Ix2>(&whole.domain()?), Err(Error::NotOwned { domain: 0 })));

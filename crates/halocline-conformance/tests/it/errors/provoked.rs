@@ -405,7 +405,7 @@ fn fields_that_are_not_on_a_side_of_a_redistribution_are_refused() -> Result<(),
     let is_refused =
         matches!(&error, Error::NotOnSide { domain: 7, side: HalfOf::First, domains } if domains[..] == [0]);
     assert!(is_refused, "{error}");
-    let error = moved.bind(&comm, &[&whole], &[&half]).expect_err("two domains");
+    let error = moved.bind(&comm, [&whole], [&half]).expect_err("two domains");
     let is_refused =
         matches!(&error, Error::WhichDomain { side: HalfOf::Second, domains } if domains[..] == [0, 1]);
     assert!(is_refused, "{error}");
