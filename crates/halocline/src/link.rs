@@ -12,6 +12,7 @@
 //! A flag also carries its subject, the index of the field set and the operation: no side touches memory of a set that the other has
 //! not granted. In a reduce the bytes travel from the receiver to the sender ([`reduce`]).
 
+mod copies;
 mod path;
 mod reduce;
 mod signals;
@@ -19,6 +20,7 @@ mod subject;
 mod take_once;
 mod unbound;
 
+pub(crate) use copies::as_sources;
 pub use path::LinkPath;
 pub(crate) use signals::{Counters, MOST_SETS, Signals};
 pub(crate) use subject::Subject;
@@ -30,6 +32,7 @@ use crate::explain::LinkInfo;
 use crate::lifecycle::Lifecycle;
 use crate::set::{InFlight, Part};
 use crate::trace;
+use copies::{pack, unpack};
 use halocline_comm::mappings::Kind;
 use halocline_comm::{Claim, CommError, Communicator, Endpoint, PeerState, Segment, Tag, buffers};
 use halocline_device::host;
@@ -483,34 +486,4 @@ impl Link {
         );
         !written_or_read || !matches!(self.look(comm, epoch), Looked::Below)
     }
-}
-
-/// Packs a part into a message. The caller alone holds the message's [`Part::bytes`] (for streaming rounded up to
-/// [`host::MESSAGE_ALIGN`], and aligned to it).
-fn pack(in_flight: &InFlight, part: &Part, message: *mut u8, streaming: bool) {
-    let sources = as_sources(in_flight.bases());
-    // SAFETY: bind has checked the operations against the fields, whose memory the exchange in flight holds and whose owned cells
-    // no thread writes until the wait. The caller promises that the message has space for all operations, that no other thread
-    // uses it, and its alignment.
-    unsafe {
-        if streaming {
-            host::pack_streaming(&part.ops, sources, message);
-        } else {
-            host::copy(&part.ops, sources, &[message]);
-        }
-    }
-}
-
-/// Unpacks a message of [`Part::bytes`].
-fn unpack(in_flight: &InFlight, part: &Part, message: *const u8) {
-    // SAFETY: bind has checked the operations against the fields, whose memory the exchange in flight holds and whose halo cells
-    // no other thread uses until the wait. The caller promises that the message has as many bytes as the operations read, and
-    // that it does not change any more.
-    unsafe { host::copy(&part.ops, &[message], in_flight.bases()) };
-}
-
-/// The same addresses, for reading.
-pub(crate) fn as_sources(bases: &[*mut u8]) -> &[*const u8] {
-    // SAFETY: `*mut u8` and `*const u8` have one layout, and a slice of the one has the length of the other.
-    unsafe { std::slice::from_raw_parts(bases.as_ptr().cast(), bases.len()) }
 }

@@ -157,7 +157,7 @@ impl PatternLinks {
         let is_on_device = |(_, field): &&(&Pattern, &Field)| field.memory.device.is_some();
         let count = fields.iter().filter(is_on_device).count();
         let Some(on_device) = self.on_device.as_ref().filter(|_| count > 0) else {
-            return self.begin_host(fields);
+            return self.begin_set(&self.known_set(fields)?, fields);
         };
         if count == fields.len() {
             return on_device.begin(on_device.prepare(fields)?, streams);
@@ -169,10 +169,6 @@ impl PatternLinks {
         let (work, set) = (on_device.prepare(&device_fields)?, self.known_set(&host_fields)?);
         let host = Some(Box::new(self.begin_set(&set, &host_fields)?));
         Ok(Pending { host, ..on_device.begin(work, streams)? })
-    }
-
-    fn begin_host(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
-        self.begin_set(&self.known_set(fields)?, fields)
     }
 
     /// The set of these fields: that of the last call, if they are the same.
