@@ -441,8 +441,8 @@ pub enum Error {
     },
     /// Owned cells were requested of an array that is no field of the exchange, or not the only field in its memory.
     #[error(
-        "this array is not a field of exchange {epoch}, or shares its memory with other fields of it; pass an array that was itself \
-         bound or given to the exchange, not one of which a view was"
+        "this array is not a field of exchange {epoch}, or shares its memory with other fields of it; pass the array that was \
+         bound or given to the exchange, not one that a bound view is of"
     )]
     NotExchanged {
         /// The exchange.
@@ -514,9 +514,9 @@ pub enum Error {
     },
     /// An exchange was begun while another object's exchange of the same host array is in flight, or after one of the same device array
     /// has failed and a peer may still write to it.
-    #[error("field {field} of the bind is in flight in an exchange of another object; wait for that first")]
+    #[error("field {field} is in flight in an exchange of another object; wait for that exchange first")]
     Shared {
-        /// Which field, counted in the order of the bind.
+        /// Which field, counted in the order given.
         field: usize,
     },
     /// The object has failed, here and at all ranks that it connects.

@@ -14,6 +14,7 @@ use halocline_plan::copy::CellLayout;
 use halocline_plan::{
     CellContent, ElementType, Halo, Layout, LayoutError, NamedElement, RegularGrid, UnstructuredDomain,
 };
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Why fields cannot be gathered.
@@ -92,6 +93,12 @@ pub enum GatherError {
         /// The path given.
         path: PathBuf,
     },
+    /// A Zarr array was to replace something else.
+    #[error("{} exists and is no Zarr array of version 3; remove it, or save elsewhere", path.display())]
+    NotAnArray {
+        /// The path given.
+        path: PathBuf,
+    },
 }
 
 halocline_plan::debug_as_text!(GatherError);
@@ -145,7 +152,8 @@ impl Pattern {
     /// error leaves the older file as it was. All ranks give the same path.
     ///
     /// Fails on all ranks as [`Pattern::gather_to`] does, with [`Error::Differs`] if ranks give different paths, with
-    /// [`Error::FileElement`] if the format lacks the element type, and with [`Error::Save`] if the file cannot be written.
+    /// [`Error::FileElement`] if the format lacks the element type, with [`GatherError::NotAnArray`] if the path
+    /// has something else than an array of Zarr, and with [`Error::Save`] if the file cannot be written.
     ///
     /// ```
     /// use halocline::{Array, Communicator, Decomposed, RegularGrid};
@@ -305,7 +313,8 @@ fn write(path: &Path, all: &Field) -> Result<(), Error> {
     let bytes = all.layout().span().len();
     let bytes = Array::<u8>::of_field(all.view(all.base(), Layout::c_order(ElementType::U8, &[bytes])?)?);
     let (element, extents) = (all.layout().named_element(), all.layout().extents());
-    let written = if path.extension().is_some_and(|extension| extension == "zarr") {
+    let is_zarr = path.extension().is_some_and(|extension| extension == "zarr");
+    let written = if is_zarr {
         let chunk = zarr::Chunk::of(element.element, extents);
         let metadata = zarr::metadata(element.element, extents, &chunk);
         let metadata = metadata.ok_or_else(|| not_of_zarr(element))?;
@@ -313,7 +322,11 @@ fn write(path: &Path, all: &Field) -> Result<(), Error> {
     } else {
         file::replace(path, &[&npy::head(&element, extents), &bytes.read()?])
     };
-    written.map_err(|error| Error::Save { path: path.to_owned(), reason: error.to_string() })
+    let path = path.to_owned();
+    written.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists if is_zarr => GatherError::NotAnArray { path }.into(),
+        _ => Error::Save { path, reason: error.to_string() },
+    })
 }
 
 fn check(

@@ -4,6 +4,7 @@
 //! This is a header and the elements in C order. The crate `zarrs` would bring its stores, codecs and some hundred crates.
 
 use halocline_plan::ElementType;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -12,15 +13,14 @@ use std::path::{Path, PathBuf};
 const CHUNK: usize = 64 << 20;
 
 /// Writes the array. It replaces an older one once it is complete; an error leaves that as it was. Anything but a Zarr array is not
-/// replaced, and a symbolic link is followed.
+/// replaced: that is an error of the kind `AlreadyExists`. A symbolic link is followed.
 pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8]) -> io::Result<()> {
     let path = match fs::canonicalize(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
         found => found?,
     };
     if path.exists() && !is_array(&path) {
-        let text = "there is something else than a Zarr array; remove it, or save elsewhere";
-        return Err(io::Error::new(ErrorKind::AlreadyExists, text));
+        return Err(ErrorKind::AlreadyExists.into());
     }
     let write = |aside: &Path| {
         for (number, piece) in elements.chunks(chunk.bytes).enumerate() {
@@ -40,9 +40,8 @@ pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8])
 
 /// Whether a directory holds a Zarr array of version 3. A group holds the arrays of others.
 fn is_array(path: &Path) -> bool {
-    let metadata = fs::read_to_string(path.join("zarr.json")).unwrap_or_default();
-    let plain: String = metadata.split_whitespace().collect();
-    plain.contains("\"node_type\":\"array\"")
+    let metadata = fs::read(path.join("zarr.json")).unwrap_or_default();
+    serde_json::from_slice(&metadata).is_ok_and(|metadata: Value| metadata["node_type"] == "array")
 }
 
 /// Chunks of whole rows of the first axis.
@@ -69,14 +68,18 @@ pub(crate) fn has(element: ElementType) -> bool {
 /// The metadata, unless Zarr has no such element type.
 pub(crate) fn metadata(element: ElementType, extents: &[usize], chunk: &Chunk) -> Option<String> {
     let (data_type, zero) = zarr_type(element)?;
-    Some(format!(
-        "{{\"zarr_format\": 3, \"node_type\": \"array\", \"shape\": {extents:?}, \"data_type\": \"{data_type}\", \
-         \"chunk_grid\": {{\"name\": \"regular\", \"configuration\": {{\"chunk_shape\": {:?}}}}}, \
-         \"chunk_key_encoding\": {{\"name\": \"default\", \"configuration\": {{\"separator\": \"/\"}}}}, \
-         \"codecs\": [{{\"name\": \"bytes\", \"configuration\": {{\"endian\": \"little\"}}}}], \
-         \"fill_value\": {zero}, \"attributes\": {{}}}}\n",
-        chunk.extents
-    ))
+    let metadata = json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": extents,
+        "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk.extents}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "fill_value": zero,
+        "attributes": {},
+    });
+    Some(metadata.to_string())
 }
 
 /// Makes a directory by `write`, beside the old one, which it then replaces and removes by `remove`. An error leaves the old one as
@@ -133,22 +136,22 @@ fn make_beside(path: &Path) -> io::Result<(usize, PathBuf)> {
 }
 
 /// The type as Zarr spells it, and its zero.
-fn zarr_type(element: ElementType) -> Option<(&'static str, &'static str)> {
+fn zarr_type(element: ElementType) -> Option<(&'static str, Value)> {
     Some(match element {
-        ElementType::Bool => ("bool", "false"),
-        ElementType::I8 => ("int8", "0"),
-        ElementType::U8 => ("uint8", "0"),
-        ElementType::I16 => ("int16", "0"),
-        ElementType::U16 => ("uint16", "0"),
-        ElementType::F16 => ("float16", "0.0"),
-        ElementType::I32 => ("int32", "0"),
-        ElementType::U32 => ("uint32", "0"),
-        ElementType::F32 => ("float32", "0.0"),
-        ElementType::I64 => ("int64", "0"),
-        ElementType::U64 => ("uint64", "0"),
-        ElementType::F64 => ("float64", "0.0"),
-        ElementType::C64 => ("complex64", "[0.0, 0.0]"),
-        ElementType::C128 => ("complex128", "[0.0, 0.0]"),
+        ElementType::Bool => ("bool", Value::from(false)),
+        ElementType::I8 => ("int8", 0.into()),
+        ElementType::U8 => ("uint8", 0.into()),
+        ElementType::I16 => ("int16", 0.into()),
+        ElementType::U16 => ("uint16", 0.into()),
+        ElementType::F16 => ("float16", 0.0.into()),
+        ElementType::I32 => ("int32", 0.into()),
+        ElementType::U32 => ("uint32", 0.into()),
+        ElementType::F32 => ("float32", 0.0.into()),
+        ElementType::I64 => ("int64", 0.into()),
+        ElementType::U64 => ("uint64", 0.into()),
+        ElementType::F64 => ("float64", 0.0.into()),
+        ElementType::C64 => ("complex64", json!([0.0, 0.0])),
+        ElementType::C128 => ("complex128", json!([0.0, 0.0])),
         _ => return None,
     })
 }
@@ -187,8 +190,13 @@ mod tests {
         let (group, file) = (folder.path().join("group.zarr"), folder.path().join("file.zarr"));
         fs::create_dir(&group)?;
         fs::write(group.join("zarr.json"), "{\"zarr_format\": 3, \"node_type\": \"group\"}")?;
+        // zarr-python copies the metadata of a group's arrays into that of the group.
+        let consolidated = folder.path().join("consolidated.zarr");
+        fs::create_dir(&consolidated)?;
+        let arrays = "\"consolidated_metadata\": {\"metadata\": {\"t\": {\"node_type\": \"array\"}}}";
+        fs::write(consolidated.join("zarr.json"), format!("{{{arrays}, \"node_type\": \"group\"}}"))?;
         fs::write(&file, "text")?;
-        for other in [&group, &file, &folder.path().to_owned()] {
+        for other in [&group, &consolidated, &file, &folder.path().to_owned()] {
             let refused = save(other, 3).expect_err("it is no array");
             assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
         }

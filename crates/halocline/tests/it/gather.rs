@@ -117,6 +117,24 @@ fn wrong_roots_and_elements_are_refused_on_all_ranks() -> Result<(), Error> {
 }
 
 #[test]
+fn a_zarr_array_replaces_nothing_but_an_array_of_zarr() -> Result<(), Error> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    on_ranks(2, |comm| {
+        let pattern = grid(comm)?;
+        let part = part(comm, &pattern)?;
+        let file = folder.path().join("t.zarr");
+        if comm.rank() == 0 {
+            std::fs::write(&file, "text").expect("a file is written");
+        }
+        let error = pattern.save(comm, &file, &part).expect_err("a file is there");
+        let is_named = matches!(error, Error::Gather(GatherError::NotAnArray { .. }));
+        assert_eq!(is_named, comm.rank() == 0, "{error}");
+        assert_eq!(std::fs::read(&file).expect("it is there still"), b"text");
+        Ok(())
+    })
+}
+
+#[test]
 fn what_cannot_be_gathered_or_saved_is_refused_by_its_type() -> Result<(), Error> {
     let comm = Communicator::single();
     let pattern = RegularGrid::new([6]).domains_per_rank(2).decompose(1)?.pattern(&comm, Halo::uniform(0))?;
