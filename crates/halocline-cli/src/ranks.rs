@@ -53,7 +53,10 @@ pub(crate) fn no_launcher(ranks: usize) -> CommandError {
 
 /// Whether this process is a rank of a job of `halocline launch`.
 pub(crate) fn in_job() -> bool {
-    Variable::read("HALOCLINE_RANK").is_some()
+    // Joining the job reports which of them are missing or malformed.
+    ["HALOCLINE_JOB", "HALOCLINE_RANK", "HALOCLINE_SIZE"]
+        .into_iter()
+        .any(|name| Variable::read(name).is_some())
 }
 
 /// How the ranks of a case start.

@@ -33,6 +33,9 @@ pub(crate) struct TraceArgs {
     exchanges: u32,
 }
 
+/// The most threads in a picture: of 300 MB, if each is of another rank.
+const MOST_LANES: usize = 1000;
+
 /// Runs `halocline plot trace`.
 pub(crate) fn run(args: &TraceArgs) -> Result<(), CommandError> {
     plot::check([&args.picture])?;
@@ -57,6 +60,14 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), CommandError> {
         let (first, last) = timeline.extent();
         return Err(CommandError::usage(format!(
             "no spans from {from} to {to} us; the trace has some from {first:.0} to {last:.0} us"
+        )));
+    }
+    let lanes = shown.lanes.len();
+    if lanes > MOST_LANES {
+        return Err(CommandError::failed(format!(
+            "{} has {lanes} threads with spans from {from} to {to} us, and a picture shows up to {MOST_LANES}; give a shorter time with \
+             `--from` and `--to`, or a trace of fewer ranks",
+            args.trace.display()
         )));
     }
     plot::save(&args.picture, &picture::Sheet { timeline: &shown, from, to })

@@ -60,7 +60,10 @@ impl Timeline {
             match event["ph"].as_str() {
                 Some("X") => {
                     let begin = time("ts")?;
-                    let end = begin + time("dur")?.max(0.0);
+                    let end = begin + time("dur")?;
+                    if !(begin..=f64::MAX).contains(&end) {
+                        return Err(format!("an event has a wrong `dur`: {event}"));
+                    }
                     lanes.entry((rank, thread)).or_default().push(Span {
                         name: name(),
                         begin,
@@ -213,6 +216,8 @@ mod tests {
             ("[]", "no list `traceEvents`"),
             ("{\"traceEvents\": []}", "no spans"),
             ("{\"traceEvents\": [{\"ph\": \"X\", \"ts\": 1}]}", "no number `dur`"),
+            ("{\"traceEvents\": [{\"ph\": \"X\", \"ts\": 1e308, \"dur\": 1e308}]}", "a wrong `dur`"),
+            ("{\"traceEvents\": [{\"ph\": \"X\", \"ts\": 1, \"dur\": -1}]}", "a wrong `dur`"),
             ("{\"traceEvents\": [7]}", "no spans"),
         ] {
             let error = Timeline::read(text).unwrap_err();

@@ -26,6 +26,8 @@ fn a_trace_becomes_a_picture_and_what_is_none_is_refused() {
     }
 
     std::fs::write(directory.path().join("no.json"), "{}").unwrap();
+    let many: Vec<_> = (0..2000).map(|rank| span(rank, "wait", 1.0)).collect();
+    std::fs::write(directory.path().join("many.json"), json!({"traceEvents": many}).to_string()).unwrap();
     for (args, code, message) in [
         (
             "no.json a.png",
@@ -34,6 +36,7 @@ fn a_trace_becomes_a_picture_and_what_is_none_is_refused() {
         ),
         ("nowhere.json a.png", 1, "cannot read nowhere.json: "),
         ("t.json a.pdf", 1, ".svg"),
+        ("many.json b.png", 1, "many.json has 2000 threads with spans from 1 to 6 us"),
         ("t.json b.png --from 50 --to 60", 2, "the trace has some from 1 to 12 us"),
         ("t.json b.png --from 5 --to 5", 2, "give an end after its start"),
         ("t.json b.png --from nan --to 5", 2, "give an end after its start"),

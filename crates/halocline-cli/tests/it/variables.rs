@@ -61,6 +61,19 @@ fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
 }
 
 #[test]
+fn a_part_of_the_variables_of_a_job_is_refused() {
+    for (name, value) in [("HALOCLINE_SIZE", "2"), ("HALOCLINE_JOB", "a")] {
+        let output = halocline("run heat --grid 8x8x8 --ranks 1 --steps 1 --rounds 0", &[(name, value)]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            stderr.contains("is not set, but other HALOCLINE variables of a job are"),
+            "{name}={value}: {stderr}"
+        );
+        assert!(!output.status.success());
+    }
+}
+
+#[test]
 fn every_word_for_yes_and_for_no_is_taken() {
     for word in ["1", "on", "yes", "TRUE", "0", "off", "no", "false"] {
         let output = run(&[("HALOCLINE_CHECK", word)]);
