@@ -155,6 +155,7 @@ impl Communicator {
     }
 
     /// As [`Communicator::init_by_name`], with waits on a clock and futexes of the caller.
+    #[doc(hidden)]
     pub fn init_on(name: &str, host: Arc<dyn Host>) -> Result<Self, CommError> {
         Variable::check_all()?;
         // Joining MPI refuses the library itself, with the reason of the loader.
@@ -206,6 +207,7 @@ impl Communicator {
     /// # Safety
     /// `handle` is an intra-communicator of the MPI library that the process has loaded, and MPI is not finalised
     /// during the call.
+    #[doc(hidden)]
     pub unsafe fn from_mpi_on(
         handle: usize,
         node_aware: Option<bool>,
@@ -221,6 +223,7 @@ impl Communicator {
     }
 
     /// As [`Communicator::threads`], with waits on a clock and futexes of the caller.
+    #[doc(hidden)]
     pub fn threads_on(size: usize, host: Arc<dyn Host>) -> Vec<Self> {
         Self::over_threads(ThreadTransport::group(size, host, None))
     }
@@ -298,6 +301,7 @@ impl Communicator {
     /// # Errors
     /// [`CommError::Memory`] or [`CommError::OutOfMemory`] if there is no memory; [`CommError::ShortSegment`] if the transport
     /// returns less.
+    #[doc(hidden)]
     pub fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
         let segment = self.link().allocate(bytes)?;
         match segment.len() {

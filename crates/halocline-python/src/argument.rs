@@ -393,10 +393,13 @@ impl<'py> ArgumentType<'py> for Numbers {
                 || entry.hasattr("__float__").unwrap_or(false) && !entry.hasattr("__index__").unwrap_or(true)
         };
         // A range may be longer than any memory: only what has become a list is looked through.
-        let Ok(List(numbers)) = List::of(object) else { return Err(refusal) };
         let has_float =
-            object.try_iter().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_float)));
-        if has_float { Ok(Self::Floats(numbers)) } else { Err(refusal) }
+            || object.try_iter().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_float)));
+        match (List::of(object), refusal) {
+            (Ok(List(numbers)), _) if has_float() => Ok(Self::Floats(numbers)),
+            (Err(no_number), Refusal::Ours { is_value: false, .. }) => Err(no_number),
+            (_, refusal) => Err(refusal),
+        }
     }
 }
 

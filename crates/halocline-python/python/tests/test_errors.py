@@ -217,6 +217,13 @@ def test_arguments_of_collectives_of_the_communicator():
     ]:
         with pytest.raises(error):
             call()
+    for values, message in [
+        (3.5, r"^values: a sequence of numbers is wanted, not 3\.5"),
+        ([3.5, 1j], r"^values\[1\]: a number is wanted, not complex$"),
+        ([-1], r"^values\[0\]: a whole number from 0 is wanted, not -1$"),
+    ]:
+        with pytest.raises(hc.HaloError, match=message):
+            comm.all_reduce(values)
     assert comm.all_reduce([1]) == [1]
 
 
