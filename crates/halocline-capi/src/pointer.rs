@@ -210,7 +210,7 @@ pub(crate) fn store_text(
     length: OutPtr<'_, usize>,
 ) -> Result<(), Refusal> {
     let characters: Vec<c_char> =
-        text.bytes().filter(|&byte| byte != 0).chain([0]).map(u8::cast_signed).collect();
+        text.bytes().filter(|&byte| byte != 0).chain([0]).map(|byte| c_char::from_ne_bytes([byte])).collect();
     store(&characters, array, length, "the text")
 }
 

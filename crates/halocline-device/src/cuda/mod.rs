@@ -64,7 +64,7 @@ fn name_of(api: &api::Api, device: i32) -> String {
     let mut name = [0 as c_char; 256];
     // SAFETY: CUDA writes at most `name.len() - 1` characters, a zero at the end included, into `name`.
     let result = unsafe { (api.device_name)(name.as_mut_ptr(), name.len() as i32 - 1, device) };
-    let bytes: Vec<u8> = name.iter().map(|&c| c.cast_unsigned()).take_while(|&byte| byte != 0).collect();
+    let bytes: Vec<u8> = name.iter().flat_map(|c| c.to_ne_bytes()).take_while(|&byte| byte != 0).collect();
     if result == 0 { String::from_utf8_lossy(&bytes).into_owned() } else { api.text(result) }
 }
 
