@@ -1,4 +1,4 @@
-//! Calls whose arguments were checked before, made again without checking them.
+//! Calls whose arguments were checked before, made again without checking them: for the Python interface alone.
 
 use crate::Program;
 use crate::arguments::Given;
@@ -36,6 +36,7 @@ impl Words<'_> {
 
 impl Program {
     /// Checks the arguments of a call.
+    #[doc(hidden)]
     pub fn check(&self, given: &[Given<'_>]) -> Result<CheckedCall, ProgramError> {
         let mut words = vec![0; self.plan.words].into_boxed_slice();
         self.plan.bind(given, &mut None, &mut words)?;
@@ -43,6 +44,7 @@ impl Program {
     }
 
     /// Whether an argument is a scalar on which nothing else depends: no bound, no symbol, no state.
+    #[doc(hidden)]
     pub fn is_independent(&self, position: usize) -> bool {
         let argument = self.plan.arguments.get(position);
         argument.is_some_and(|argument| {
@@ -54,6 +56,7 @@ impl Program {
     }
 
     /// The C value of a number for a scalar argument, `None` for another argument. Fails if the type of the argument cannot hold the number.
+    #[doc(hidden)]
     pub fn encoded(&self, position: usize, value: Scalar) -> Result<Option<u64>, ProgramError> {
         let Some(argument) = self.plan.arguments.get(position) else { return Ok(None) };
         match argument.kind {
@@ -67,6 +70,7 @@ impl Program {
     ///
     /// # Safety
     /// The call was checked by this program, and its arrays have the memory, extents and strides that they had then.
+    #[doc(hidden)]
     #[inline]
     pub unsafe fn call_checked<R>(
         &self,

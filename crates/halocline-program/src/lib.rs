@@ -117,6 +117,7 @@ mod state;
 mod stub;
 
 pub use arguments::{ArrayView, Device, Element, Given, RawArray};
+#[doc(hidden)]
 pub use checked::{CheckedCall, Words};
 pub use error::ProgramError;
 pub use on_stream::{Keepalive, OnStream};
