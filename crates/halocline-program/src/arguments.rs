@@ -7,6 +7,21 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// Where memory is.
+///
+/// ```
+/// use halocline_program::{Device, RawArray, ScalarType};
+///
+/// let mut values = [0.0f64; 6];
+/// let array = RawArray {
+///     address: values.as_mut_ptr().cast(),
+///     element: ScalarType::Float64,
+///     extents: &[2, 3],
+///     strides: &[24, 8],
+///     device: Device::Host,
+///     is_writable: true,
+/// };
+/// assert_eq!(array.device.to_string(), "memory of the host");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// In memory of the host.
@@ -25,6 +40,19 @@ impl fmt::Display for Device {
 }
 
 /// Memory, element type, extents and strides of an array that is given to a call. It borrows the memory and describes it.
+///
+/// ```
+/// use halocline_program::ArrayView;
+///
+/// let mut values = vec![0.0f64; 20 * 30];
+/// // Extents in elements, strides in bytes.
+/// let t = ArrayView::contiguous(&mut values, &[20, 30], &[240, 8]).ok_or("not the size of the array")?;
+/// // The index of the first element is (-1, 0): one row of halo cells.
+/// let t = t.with_origin(&[-1, 0]);
+/// // Extents and strides have to fit the slice.
+/// assert!(ArrayView::contiguous(&mut [0.0f64; 5], &[20, 30], &[240, 8]).is_none());
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ArrayView<'a> {
     pub(crate) address: *mut c_void,
@@ -38,6 +66,23 @@ pub struct ArrayView<'a> {
 }
 
 /// The parts of an [`ArrayView`] over raw memory.
+///
+/// ```
+/// use halocline_program::{ArrayView, Device, RawArray, ScalarType};
+///
+/// let mut values = [1.0f64, 2.0, 3.0, 4.0, 5.0, 6.0];
+/// // Every second element.
+/// let raw = RawArray {
+///     address: values.as_mut_ptr().cast(),
+///     element: ScalarType::Float64,
+///     extents: &[3],
+///     strides: &[16],
+///     device: Device::Host,
+///     is_writable: true,
+/// };
+/// // SAFETY: the 3 elements are in `values`, which nothing else accesses while the view exists.
+/// let view = unsafe { ArrayView::from_raw(raw) };
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RawArray<'a> {
     /// The address of the element whose indices are all the first.
@@ -58,6 +103,22 @@ pub struct RawArray<'a> {
 ///
 /// # Safety
 /// Every bit pattern that a program may write for `TYPE` is a valid value.
+///
+/// ```
+/// use halocline_program::{ArrayView, Element, ScalarType};
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(transparent)]
+/// struct Kelvin(f64);
+///
+/// // SAFETY: `Kelvin` has the layout of `f64`, which has no invalid value.
+/// unsafe impl Element for Kelvin {
+///     const TYPE: ScalarType = ScalarType::Float64;
+/// }
+///
+/// let mut t = [Kelvin(273.15); 4];
+/// assert!(ArrayView::contiguous(&mut t, &[4], &[]).is_some());
+/// ```
 pub unsafe trait Element: Copy {
     /// The type of the elements.
     const TYPE: ScalarType;
@@ -132,6 +193,17 @@ impl<'a> ArrayView<'a> {
 }
 
 /// The value of one argument.
+///
+/// ```
+/// use halocline_program::{ArrayView, Given, Scalar};
+///
+/// let mut t = [0.0f64; 4];
+/// let t = ArrayView::contiguous(&mut t, &[4], &[]).ok_or("not the size of the array")?;
+/// // The arguments of a call: an array, a number, and an optional argument that is left out.
+/// let given: [Given<'_>; 3] = [t.into(), 0.1.into(), Given::Absent];
+/// assert!(matches!(given, [Given::Array(_), Given::Scalar(Scalar::Float(0.1)), Given::Absent]));
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Given<'a> {
     /// An array; without dimensions also for a scalar.

@@ -6,6 +6,15 @@ use std::path::PathBuf;
 
 /// Why a program cannot be loaded or called. All but [`ProgramError::Status`], [`ProgramError::LastError`] and
 /// [`ProgramError::Stream`] come before the program is entered.
+///
+/// ```
+/// use halocline_program::{Program, ProgramError};
+///
+/// // SAFETY: there is no such library.
+/// let refused = unsafe { Program::load("/no/libheat.so") };
+/// let Err(ProgramError::ManifestRead { path, .. }) = refused else { panic!("there is a manifest") };
+/// assert_eq!(path.to_str(), Some("/no/libheat.so.json"));
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what the fields are")]

@@ -14,9 +14,45 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The owner of the memory of arrays.
+///
+/// ```
+/// use halocline_device::{Priority, sim};
+/// use halocline_program::{Keepalive, OnStream};
+/// use std::sync::Arc;
+///
+/// // A simulated device; `halocline_device::cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default())?;
+/// let stream = world.world().device(0)?.stream(Priority::Normal)?;
+/// let owner: Keepalive = Arc::new(vec![0.0f64; 8]);
+/// let on = OnStream::of(&stream).keeping(Arc::clone(&owner));
+/// assert_eq!(Arc::strong_count(&owner), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Keepalive = Arc<dyn Any + Send + Sync>;
 
 /// The stream of a call, and what is kept until the stream has passed the call.
+///
+/// ```
+/// use halocline_device::{Priority, sim};
+/// use halocline_program::{ArrayView, OnStream, Program};
+/// use std::sync::Arc;
+///
+/// # let folder = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/libraries.rs"));
+/// # let library = folder.path().join("libscale_on.so");
+/// // A simulated device; `halocline_device::cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default())?;
+/// let stream = world.world().device(0)?.stream(Priority::Normal)?;
+/// // SAFETY: the library was built with the manifest beside it.
+/// let program = unsafe { Program::load(&library) }?;
+/// let mut a = [1.0, 2.0];
+/// let view = ArrayView::contiguous(&mut a, &[2], &[]).ok_or("not the size of the array")?;
+/// let owner = Arc::new("an object that the call needs");
+/// // SAFETY: nothing else accesses the array before the stream has passed the call.
+/// unsafe { program.call_on(OnStream::of(&stream).keeping(owner), &[view.into(), 0.5.into()]) }?;
+/// stream.synchronise()?;
+/// assert_eq!(a, [0.5, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct OnStream<'a> {
     stream: &'a Stream,

@@ -10,16 +10,25 @@ use halocline_device::Stream;
 
 /// A call that is ready: it borrows the arrays, and calls the program as often as is wanted. Each thread prepares, or clones, its own.
 ///
-///     # use halocline_program::{Given, Prepared, Program, ProgramError};
-///     fn steps(program: &Program, given: &[Given<'_>], times: &[f64]) -> Result<(), ProgramError> {
-///         let mut call = program.prepare(given)?;
-///         let time = program.position("time")?;
-///         for now in times {
-///             call.set(time, *now)?;
-///             call.call()?;
-///         }
-///         Ok(())
-///     }
+/// ```
+/// use halocline_program::{ArrayView, Program};
+///
+/// # let folder = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/libraries.rs"));
+/// # let library = folder.path().join("libscale.so");
+/// // In C: void scale(double *a, int n, double factor)
+/// // SAFETY: the library was built with the manifest beside it.
+/// let program = unsafe { Program::load(&library) }?;
+/// let mut a = [1.0, 2.0];
+/// let view = ArrayView::contiguous(&mut a, &[2], &[]).ok_or("not the size of the array")?;
+/// let mut call = program.prepare(&[view.into(), 1.0.into()])?;
+/// let factor = program.position("factor")?;
+/// for value in [3.0, 0.5] {
+///     call.set(factor, value)?;
+///     call.call()?;
+/// }
+/// assert_eq!(a, [1.5, 3.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Prepared<'a> {
     program: &'a Program,

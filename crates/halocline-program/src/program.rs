@@ -16,6 +16,22 @@ use std::sync::Arc;
 /// A compiled program that can be called. Several of one library have states of their own and share nothing else.
 ///
 /// Threads may call at the same time: each call has its own frame, and a state that no other call uses.
+///
+/// ```
+/// use halocline_program::{ArrayView, Program};
+///
+/// # let folder = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/libraries.rs"));
+/// # let library = folder.path().join("libscale.so");
+/// // In C: void scale(double *a, int n, double factor)
+/// // SAFETY: the library was built with the manifest beside it.
+/// let program = unsafe { Program::load(&library) }?;
+/// let mut a = [1.0, 2.0];
+/// let view = ArrayView::contiguous(&mut a, &[2], &[]).ok_or("not the size of the array")?;
+/// // `n` follows from the extent of the array.
+/// program.call(&[view.into(), 0.5.into()])?;
+/// assert_eq!(a, [0.5, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Program {
     signature: Signature,

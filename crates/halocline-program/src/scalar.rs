@@ -5,6 +5,15 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The type of an array's elements or of a scalar.
+///
+/// ```
+/// use halocline_program::ScalarType;
+///
+/// assert_eq!(ScalarType::Float32.size(), 4);
+/// // The strides in bytes of an array of 2 x 3 elements.
+/// assert_eq!(*ScalarType::Float32.c_order(&[2, 3]), [12, 4]);
+/// assert_eq!(ScalarType::Int8.integer_range(), Some((-128, 127)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names say it")]
@@ -135,6 +144,14 @@ impl fmt::Display for ScalarType {
 
 /// A number as it is given to a call. It need not have the type of the C argument: the call converts it if that changes no
 /// integer.
+///
+/// ```
+/// use halocline_program::Scalar;
+///
+/// assert_eq!(Scalar::from(3), Scalar::Int(3));
+/// assert_eq!(Scalar::from(3u8), Scalar::UInt(3));
+/// assert_eq!(Scalar::from(0.5f32), Scalar::Float(0.5));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// `true` or `false`; 1 or 0 as a number.

@@ -10,6 +10,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The parameters of a compiled program. [The crate's page](crate#the-manifest) documents the fields by an example.
+///
+/// ```
+/// use halocline_program::{ScalarType, Signature};
+///
+/// // Of the C function void scale(double *a, int n, double factor).
+/// let manifest = r#"{"format": 1, "program": "scale", "interface": "c",
+///     "arguments": [
+///         {"kind": "array", "name": "a", "type": "float64", "dimensions": [{"extent": "n", "stride": 1}]},
+///         {"kind": "scalar", "name": "factor", "type": "float64"}],
+///     "symbols": [{"name": "n", "type": "int32"}],
+///     "parameters": ["a", "n", "factor"]}"#;
+/// let signature = Signature::from_json(manifest.as_bytes(), "libscale.so.json".as_ref())?;
+/// assert_eq!(signature.symbols[0].scalar, ScalarType::Int32);
+/// # Ok::<(), halocline_program::ProgramError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
@@ -53,6 +68,15 @@ pub struct Signature {
 pub const FORMAT: u32 = 1;
 
 /// The interface of a library.
+///
+/// ```
+/// use halocline_program::signature::{Interface, Signature};
+///
+/// let manifest = br#"{"format": 1, "program": "heat", "arguments": [], "parameters": []}"#;
+/// let signature = Signature::from_json(manifest, "libheat.so.json".as_ref())?;
+/// assert_eq!(signature.interface, Interface::DaCe);
+/// # Ok::<(), halocline_program::ProgramError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interface {
@@ -64,6 +88,15 @@ pub enum Interface {
 }
 
 /// The GPU streams of a program's work.
+///
+/// ```
+/// use halocline_program::{Signature, Streams};
+///
+/// let manifest = br#"{"format": 1, "program": "heat", "arguments": [], "parameters": [], "streams": "internal"}"#;
+/// let signature = Signature::from_json(manifest, "libheat.so.json".as_ref())?;
+/// assert_eq!(signature.streams, Some(Streams::Internal));
+/// # Ok::<(), halocline_program::ProgramError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Streams {
@@ -78,6 +111,15 @@ pub enum Streams {
 }
 
 /// The return type of the C function.
+///
+/// ```
+/// use halocline_program::signature::{Returns, Signature};
+///
+/// let manifest = br#"{"format": 1, "program": "heat", "interface": "c", "returns": "status", "arguments": [], "parameters": []}"#;
+/// let signature = Signature::from_json(manifest, "libheat.so.json".as_ref())?;
+/// assert_eq!(signature.returns, Returns::Status);
+/// # Ok::<(), halocline_program::ProgramError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Returns {
@@ -89,6 +131,14 @@ pub enum Returns {
 }
 
 /// An integer symbol.
+///
+/// ```
+/// use halocline_program::{ScalarType, signature::Symbol};
+///
+/// let symbol: Symbol = serde_json::from_str(r#"{"name": "n", "type": "int32"}"#)?;
+/// assert_eq!(symbol, Symbol { name: "n".into(), scalar: ScalarType::Int32 });
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Symbol {
@@ -100,6 +150,15 @@ pub struct Symbol {
 }
 
 /// The argument at one position.
+///
+/// ```
+/// use halocline_program::signature::Argument;
+///
+/// let argument: Argument = serde_json::from_str(r#"{"kind": "scalar", "name": "dt", "type": "float64"}"#)?;
+/// assert_eq!(argument.name(), "dt");
+/// assert!(matches!(argument, Argument::Scalar(_)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Argument {
@@ -120,6 +179,16 @@ impl Argument {
 }
 
 /// An array, passed by its address.
+///
+/// ```
+/// use halocline_program::signature::{Access, ArrayArgument, DeviceKind};
+///
+/// let text = r#"{"name": "t", "type": "float64", "device": "gpu", "dimensions": [{"extent": "n"}]}"#;
+/// let array: ArrayArgument = serde_json::from_str(text)?;
+/// assert_eq!(array.dimensions.len(), 1);
+/// assert_eq!((array.device, array.access), (DeviceKind::Gpu, Access::Write));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayArgument {
@@ -142,6 +211,18 @@ pub struct ArrayArgument {
 }
 
 /// Indices of an array that the program accesses: in each dimension from `first` to before `end`, or nothing where that is not known.
+///
+/// ```
+/// use halocline_program::signature::{AccessedIndices, Quantity};
+///
+/// // A loop from 0 to n accesses the indices 1 to n + 1 of the first dimension.
+/// let text = r#"{"indices": [[1, "n + 1"], null], "over": [[0, "n"]]}"#;
+/// let accessed: AccessedIndices = serde_json::from_str(text)?;
+/// let [first, end] = accessed.indices[0].as_ref().expect("known indices");
+/// assert_eq!(*first, Quantity::Constant(1));
+/// assert_eq!(end.value(&|_| Some(8)), Ok(9));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessedIndices {
@@ -153,6 +234,15 @@ pub struct AccessedIndices {
 }
 
 /// A number, passed by value.
+///
+/// ```
+/// use halocline_program::{ScalarType, signature::ScalarArgument};
+///
+/// let text = r#"{"name": "n", "type": "int32", "optional": true}"#;
+/// let scalar: ScalarArgument = serde_json::from_str(text)?;
+/// assert_eq!(scalar, ScalarArgument { name: "n".into(), scalar: ScalarType::Int32, optional: true });
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScalarArgument {
@@ -167,6 +257,15 @@ pub struct ScalarArgument {
 }
 
 /// Where an array's memory is.
+///
+/// ```
+/// use halocline_program::signature::{ArrayArgument, DeviceKind};
+///
+/// let text = r#"{"name": "t", "type": "float64", "device": "gpu", "dimensions": []}"#;
+/// let array: ArrayArgument = serde_json::from_str(text)?;
+/// assert_eq!(array.device, DeviceKind::Gpu);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
@@ -178,6 +277,15 @@ pub enum DeviceKind {
 }
 
 /// Whether the program writes an array.
+///
+/// ```
+/// use halocline_program::signature::{Access, ArrayArgument};
+///
+/// let text = r#"{"name": "t", "type": "float64", "access": "read", "dimensions": []}"#;
+/// let array: ArrayArgument = serde_json::from_str(text)?;
+/// assert_eq!(array.access, Access::Read);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
@@ -190,6 +298,16 @@ pub enum Access {
 
 /// One dimension of an array. Each part that is given is checked in each call; a part that is the name of a symbol without a
 /// value gives the symbol its value.
+///
+/// ```
+/// use halocline_program::signature::{Dimension, Quantity};
+///
+/// // The array has 2 indices more than the program's n, and a stride that the symbol m gets.
+/// let dimension: Dimension = serde_json::from_str(r#"{"name": "I", "extent": "n + 2", "stride": "m"}"#)?;
+/// assert_eq!(dimension.extent, Some(Quantity::Expression("n + 2".into())));
+/// assert_eq!(dimension.covers, None);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dimension {
@@ -214,6 +332,15 @@ pub struct Dimension {
 }
 
 /// An integer, or an expression of symbols: `"n"`, `"n + 1"`, `"2*n*m"`, `"n // 2"`.
+///
+/// ```
+/// use halocline_program::signature::Quantity;
+///
+/// let quantity = Quantity::Expression("2*n + 1".into());
+/// assert!(quantity.symbols()?.contains("n"));
+/// assert_eq!(quantity.value(&|name| (name == "n").then_some(8))?, 17);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[allow(missing_docs, reason = "said above")]

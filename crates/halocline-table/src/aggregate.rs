@@ -16,6 +16,26 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// A statistic of a window: of the values that are not null, as in polars.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Aggregation, Rolling, Statistic, Table, Window, rolling};
+///
+/// let batch = record_batch!(("row", Int64, [0, 1, 2]), ("level", Float64, [2.0, 3.0, 7.0]))?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let context = rolling(&table, &Rolling::new("row", Window::rows_around(1, 0)), &Communicator::single())?;
+///
+/// let largest = Aggregation::new("level", Statistic::Max).min_samples(1);
+/// let variance = Aggregation::new("level", Statistic::Var { ddof: 1 });
+/// let result = context.aggregate(&[largest, variance], 1)?;
+/// let expected = record_batch!(
+///     ("level_max", Float64, [2.0, 3.0, 7.0]),
+///     ("level_var", Float64, [None, Some(0.5), Some(8.0)])
+/// )?;
+/// assert_eq!(result, expected);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Statistic {
@@ -70,6 +90,22 @@ impl fmt::Display for Statistic {
 }
 
 /// A statistic of a column.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Aggregation, Rolling, Statistic, Table, Window, rolling};
+///
+/// let batch = record_batch!(("time", Int64, [0, 1, 9]), ("level", Float64, [2.0, 3.0, 7.0]))?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let context = rolling(&table, &Rolling::new("time", Window::period("5i")?), &Communicator::single())?;
+///
+/// // Windows with fewer than two values give null.
+/// let mean = Aggregation::new("level", Statistic::Mean).min_samples(2).named("smooth");
+/// let result = context.aggregate(&[mean], 1)?;
+/// assert_eq!(result, record_batch!(("smooth", Float64, [None, Some(2.5), None]))?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aggregation {
     pub(crate) column: String,

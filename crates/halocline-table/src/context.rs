@@ -53,6 +53,28 @@ pub fn rolling(table: &Table, spec: &Rolling, comm: &Communicator) -> Result<Con
 
 /// Rows of a table in order: rows of ranks before this one, its own, rows of ranks after it. The rows of other ranks are those
 /// that a window of an own row reaches; they belong to the group of the own rows that they adjoin.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Rolling, Table, Window, rolling};
+///
+/// // Two ranks as threads: rank 0 has the times 0 and 1, rank 1 the times 2 and 3.
+/// let run = |comm: Communicator| {
+///     let first = 2 * comm.rank() as i64;
+///     let batch = record_batch!(("time", Int64, [first, first + 1])).expect("columns of one length");
+///     let table = Table::new(batch.schema(), vec![batch])?;
+///     rolling(&table, &Rolling::new("time", Window::period("2i")?), &comm)
+/// };
+/// let ranks = Communicator::threads(2).into_iter().map(|comm| std::thread::spawn(move || run(comm)));
+/// let ranks: Vec<_> = ranks.collect();
+/// let contexts: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Result<_, _>>()?;
+///
+/// // Rank 1 has one row of rank 0 before its own rows.
+/// assert_eq!(contexts[1].own_rows(), 1..3);
+/// assert_eq!(contexts[1].windows().collect::<Vec<_>>(), [0..2, 1..3]);
+/// # Ok::<(), halocline_table::TableError>(())
+/// ```
 #[derive(Debug)]
 pub struct Context {
     schema: SchemaRef,

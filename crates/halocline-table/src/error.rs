@@ -5,6 +5,19 @@ use serde::{Deserialize, Serialize};
 
 /// Why a rolling window over a table fails. An error of the table or of the window is the same on all ranks: it names the rank
 /// and its row, counted from 0 in the table of that rank.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Rolling, Table, TableError, Window, rolling};
+///
+/// let batch = record_batch!(("time", Int64, [0, 2, 1]))?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let window = Rolling::new("time", Window::period("2i")?);
+/// let Err(error) = rolling(&table, &window, &Communicator::single()) else { panic!("it is not sorted") };
+/// assert!(matches!(error, TableError::Unsorted { rank: 0, row: 2, before_row: 1, .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum TableError {

@@ -12,6 +12,20 @@ use crate::table::Sorted;
 use std::time::Duration;
 
 /// Counts of an exchange of rows on this rank.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Rolling, Table, Window, rolling};
+///
+/// let batch = record_batch!(("time", Int64, [0, 1, 2]))?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let context = rolling(&table, &Rolling::new("time", Window::period("2i")?), &Communicator::single())?;
+/// // The only rank has all rows.
+/// let traffic = context.traffic();
+/// assert_eq!((traffic.rows_received, traffic.messages_sent), (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Whether rows went from neighbour to neighbour, or straight to the ranks that need them.

@@ -7,6 +7,22 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 /// Which ends of a window belong to it.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Closed, Rolling, Table, Window, rolling};
+///
+/// let batch = record_batch!(("time", Int64, [0, 1, 2]))?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let windows = |closed| {
+///     let window = Rolling::new("time", Window::period("2i")?.closed(closed));
+///     rolling(&table, &window, &Communicator::single()).map(|context| context.windows().collect::<Vec<_>>())
+/// };
+/// assert_eq!(windows(Closed::Right)?, [0..1, 0..2, 1..3]);
+/// assert_eq!(windows(Closed::Both)?, [0..1, 0..2, 0..3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Closed {
     /// The earlier end only.
@@ -42,6 +58,19 @@ impl fmt::Display for Closed {
 }
 
 /// How rows travel between ranks. The result does not depend on it.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Rolling, Route, Table, Window, rolling};
+///
+/// let batch = record_batch!(("time", Int64, [0, 1, 2]))?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let window = Rolling::new("time", Window::period("2i")?).route(Route::Relay);
+/// let context = rolling(&table, &window, &Communicator::single())?;
+/// assert!(context.traffic().is_relayed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Route {
     /// The cheaper one: direct. The ends of all ranks are known before rows travel, so ranks need not ask, and each row goes once to
@@ -68,6 +97,24 @@ impl Route {
 }
 
 /// A rolling window over a table: the same on all ranks.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Rolling, Table, Window, rolling};
+///
+/// let batch = record_batch!(
+///     ("station", Utf8, ["A", "A", "B"]),
+///     ("time", Int64, [0, 1, 1]),
+///     ("level", Float64, [2.0, 3.0, 7.0])
+/// )?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let window = Rolling::new("time", Window::period("5i")?).group_by(["station"]).columns(["level"]);
+/// let context = rolling(&table, &window, &Communicator::single())?;
+/// // The window of the last row has no row of the other station.
+/// assert_eq!(context.windows().collect::<Vec<_>>(), [0..1, 0..2, 2..3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rolling {
     pub(crate) by: String,

@@ -17,6 +17,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The rows of one rank as Arrow record batches, which may be slices. Nothing is copied.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_table::{Table, TableError};
+///
+/// let batch = record_batch!(("time", Int64, [0, 1, 4]), ("level", Float64, [2.0, 3.0, 7.0]))?;
+/// let table = Table::new(batch.schema(), vec![batch.clone(), batch.slice(0, 1)])?;
+/// assert_eq!(table.rows(), 4);
+///
+/// let other = record_batch!(("time", Int32, [5]))?;
+/// let refused = Table::new(batch.schema(), vec![batch, other]);
+/// assert!(matches!(refused, Err(TableError::Batches { batch: 1, .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Table {
     schema: SchemaRef,

@@ -12,6 +12,19 @@ use std::fmt;
 /// A span of the key is as in polars: the window of a row with key `t` begins at `t - period` (or `t + offset`), ends `period`
 /// later, and has all rows whose key lies in it, also equal keys in later rows. A number of rows is as in polars and pandas.
 /// Windows end at the ends of the table and of the group.
+///
+/// ```
+/// use halocline_table::{Closed, TableError, Window};
+///
+/// let hour = Window::period("1h")?; // up to the row's key
+/// let day = Window::around("12h", "12h")?.closed(Closed::Both);
+/// let days = Window::period("7i")?; // of an integer key
+/// let rows = Window::rows(5)?.centered();
+///
+/// assert_eq!(hour, Window::period("1h")?);
+/// assert!(matches!(Window::period("90"), Err(TableError::Duration { .. }))); // no unit
+/// # Ok::<(), TableError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     text: String,

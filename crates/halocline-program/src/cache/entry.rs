@@ -19,6 +19,17 @@ const USE_INTERVAL: Duration = Duration::from_secs(60);
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
 /// The record of an entry, which is in `entry.json`.
+///
+/// ```
+/// use halocline_program::cache::Record;
+///
+/// # let (_folder, _, entry) = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/cache.rs"));
+/// // `entry` is what `Cache::get_or_build` has returned.
+/// let record: &Record = entry.record();
+/// assert_eq!((&*record.program, &*record.library), ("heat", "libheat.so"));
+/// assert_eq!(record.built.pid, std::process::id());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -39,6 +50,17 @@ pub struct Record {
 }
 
 /// A file of an entry.
+///
+/// ```
+/// use halocline_program::cache::KeptFile;
+///
+/// # let (_folder, _, entry) = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/cache.rs"));
+/// // `entry` is what `Cache::get_or_build` has returned.
+/// let library: &KeptFile = &entry.record().files[0];
+/// assert_eq!(&*library.path, "libheat.so");
+/// assert_eq!(library.bytes, std::fs::metadata(entry.library())?.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptFile {
@@ -51,6 +73,17 @@ pub struct KeptFile {
 }
 
 /// The build of an entry, for people.
+///
+/// ```
+/// use halocline_program::cache::BuiltBy;
+///
+/// # let (_folder, _, entry) = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/cache.rs"));
+/// // `entry` is what `Cache::get_or_build` has returned.
+/// let built: &BuiltBy = &entry.record().built;
+/// assert_eq!(built.pid, std::process::id());
+/// println!("built on {} in {} s", built.host, built.seconds);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BuiltBy {
@@ -110,6 +143,21 @@ pub(super) fn is_relative(path: &Path) -> bool {
 
 /// A program of the cache, whole. Its files do not change. They can be removed only by [`super::Cache::clear`], or by
 /// [`super::Cache::evict`] when no process has got the entry for ten minutes.
+///
+/// ```
+/// use halocline_program::cache::{BuildFolder, BuildOptions, Built, Cache, Key};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let cache = Cache::at(folder.path());
+/// let build = |folder: &BuildFolder| -> std::io::Result<Built> {
+///     std::fs::write(folder.path().join("libheat.so"), "from a compiler")?;
+///     Ok(Built::new("libheat.so"))
+/// };
+/// let entry = cache.get_or_build(&Key::of("heat").finish(), &BuildOptions::default(), build)?;
+/// assert_eq!(entry.library(), entry.folder().join("libheat.so"));
+/// assert_eq!(entry.bytes(), 15);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Entry {
     folder: PathBuf,

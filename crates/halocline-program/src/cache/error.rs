@@ -7,6 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Why a program cannot be built, kept or found in the cache.
+///
+/// ```
+/// use halocline_program::cache::{BuildFolder, BuildOptions, Built, Cache, CacheError, Key};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let fails = |_: &BuildFolder| Err::<Built, _>("heat.c:1: a type is unknown");
+/// let built = Cache::at(folder.path()).get_or_build(&Key::of("heat").finish(), &BuildOptions::default(), fails);
+/// let Err(CacheError::Build { program, source }) = built else { panic!("the build fails") };
+/// assert_eq!(&*program, "heat");
+/// assert_eq!(source.to_string(), "heat.c:1: a type is unknown");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what the fields are")]

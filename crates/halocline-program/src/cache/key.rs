@@ -26,6 +26,16 @@ pub struct Key {
 }
 
 /// One thing that decides the result.
+///
+/// ```
+/// use halocline_program::cache::Part;
+///
+/// # let (_folder, _, entry) = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/cache.rs"));
+/// // `entry` is what `Cache::get_or_build` has returned.
+/// let flags: &Part = &entry.record().parts[0];
+/// assert_eq!(&*flags.name, "flags");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
@@ -36,6 +46,14 @@ pub struct Part {
 }
 
 /// A BLAKE3 hash, 64 hexadecimal digits as text.
+///
+/// ```
+/// use halocline_program::cache::{Hash, Key};
+///
+/// let hash = Key::of("heat").part("flags", "-O3").finish().hash();
+/// assert_eq!(Hash::from_hex(&hash.to_string()), Some(hash));
+/// assert_eq!(Hash::from_hex("no hash"), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hash(pub(super) [u8; 32]);
 
@@ -97,6 +115,16 @@ impl Key {
 }
 
 /// A key whose parts are being added. Their order counts.
+///
+/// ```
+/// use halocline_program::cache::{Key, KeyBuilder};
+///
+/// let mut key: KeyBuilder = Key::of("heat");
+/// for flag in ["-O3", "-fPIC"] {
+///     key = key.part("flag", flag);
+/// }
+/// assert_eq!(key.finish(), Key::of("heat").part("flag", "-O3").part("flag", "-fPIC").finish());
+/// ```
 #[derive(Clone, Debug)]
 pub struct KeyBuilder {
     hasher: blake3::Hasher,

@@ -17,6 +17,16 @@ const IN_USE: Duration = Duration::from_secs(600);
 const FOREIGN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// An entry that is not loaded.
+///
+/// ```
+/// # let (_folder, cache, entry) = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/cache.rs"));
+/// // `entry` is what `Cache::get_or_build` has returned. Its library is lost.
+/// std::fs::remove_file(entry.library())?;
+/// let damaged = cache.list()?.damaged;
+/// assert_eq!(damaged[0].folder, entry.folder());
+/// assert_eq!(damaged[0].why, "libheat.so is missing");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damaged {
@@ -27,6 +37,15 @@ pub struct Damaged {
 }
 
 /// All that a cache folder contains.
+///
+/// ```
+/// # let (_folder, cache, _) = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/cache.rs"));
+/// // `cache` has one program.
+/// let contents = cache.list()?;
+/// assert_eq!(&*contents.entries[0].record().program, "heat");
+/// assert!(contents.damaged.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Contents {
@@ -37,6 +56,18 @@ pub struct Contents {
 }
 
 /// Which entries [`Cache::clear`] removes.
+///
+/// ```
+/// use halocline_program::cache::Filter;
+/// use std::time::Duration;
+///
+/// # let (_folder, cache, _) = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/cache.rs"));
+/// // `cache` has one program, which was just built.
+/// let old = Filter::all().program("heat").unused_for(Duration::from_secs(30 * 24 * 3600));
+/// assert_eq!(cache.clear(&old)?.entries.len(), 0);
+/// assert_eq!(cache.clear(&Filter::all())?.entries.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Filter {

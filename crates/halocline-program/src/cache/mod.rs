@@ -64,6 +64,23 @@ use std::time::Instant;
 use wait::{Ended, Wait};
 
 /// A folder of compiled programs.
+///
+/// ```
+/// use halocline_program::cache::{BuildFolder, BuildOptions, Built, Cache, Key};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let cache = Cache::at(folder.path()).limit(Some(1 << 30)); // `Cache::of_user()?`: the folder of this user
+/// let key = Key::of("heat").part("flags", "-O3").finish();
+/// assert!(cache.get(&key)?.is_none());
+///
+/// let build = |folder: &BuildFolder| -> std::io::Result<Built> {
+///     std::fs::write(folder.path().join("libheat.so"), "from a compiler")?;
+///     Ok(Built::new("libheat.so"))
+/// };
+/// let entry = cache.get_or_build(&key, &BuildOptions::default(), build)?;
+/// assert_eq!(cache.get(&key)?.map(|found| found.library()), Some(entry.library()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cache {
     layout: Layout,

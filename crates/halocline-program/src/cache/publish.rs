@@ -14,6 +14,22 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The folder of a build. It is empty at first and private to the build. It is removed when the build is over.
+///
+/// ```
+/// use halocline_program::cache::{BuildFolder, BuildOptions, Built, Cache, Key};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let compile = |folder: &BuildFolder| -> std::io::Result<Built> {
+///     std::fs::write(folder.path().join("heat.c"), "void heat(double *t) { t[0] = 1.0; }")?;
+///     let status = folder.command("cc").args(["-shared", "-fPIC", "heat.c", "-o", "libheat.so"]).status()?;
+///     assert!(status.success());
+///     Ok(Built::new("libheat.so"))
+/// };
+/// let key = Key::of("heat").part("source", "heat.c").finish();
+/// let entry = Cache::at(folder.path()).get_or_build(&key, &BuildOptions::default(), compile)?;
+/// assert!(entry.library().is_file());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct BuildFolder {
     /// The process that has made it.
@@ -69,6 +85,21 @@ impl Drop for BuildFolder {
 }
 
 /// The products of a build: the library and other files, by their paths in the build folder.
+///
+/// ```
+/// use halocline_program::cache::{BuildFolder, BuildOptions, Built, Cache, Key};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let build = |folder: &BuildFolder| -> std::io::Result<Built> {
+///     std::fs::write(folder.path().join("libheat.so"), "from a compiler")?;
+///     std::fs::write(folder.path().join("libheat.so.json"), "the manifest")?;
+///     Ok(Built::new("libheat.so").with("libheat.so.json"))
+/// };
+/// let key = Key::of("heat").finish();
+/// let entry = Cache::at(folder.path()).get_or_build(&key, &BuildOptions::default(), build)?;
+/// assert_eq!(entry.files().count(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Built {
     pub(super) library: PathBuf,

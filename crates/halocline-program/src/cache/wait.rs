@@ -5,6 +5,18 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// How a build waits.
+///
+/// ```
+/// use halocline_program::cache::BuildOptions;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::time::Duration;
+///
+/// static STOPPED: AtomicBool = AtomicBool::new(false); // a signal handler sets it
+/// let options = BuildOptions::default()
+///     .timeout(Duration::from_secs(600))
+///     .jobs(4)
+///     .interrupted(&|| STOPPED.load(Ordering::Relaxed));
+/// ```
 #[derive(Clone)]
 pub struct BuildOptions<'a> {
     pub(super) timeout: Duration,

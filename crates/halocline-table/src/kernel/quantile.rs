@@ -6,6 +6,21 @@ use std::fmt;
 use std::ops::Range;
 
 /// Which value a quantile is that lies between two.
+///
+/// ```
+/// use arrow_array::record_batch;
+/// use halocline_comm::Communicator;
+/// use halocline_table::{Aggregation, Interpolation, Rolling, Statistic, Table, Window, rolling};
+///
+/// let batch = record_batch!(("row", Int64, [0, 1]), ("level", Float64, [2.0, 3.0]))?;
+/// let table = Table::new(batch.schema(), vec![batch])?;
+/// let context = rolling(&table, &Rolling::new("row", Window::rows(2)?), &Communicator::single())?;
+///
+/// let median = Statistic::Quantile { q: 0.5, interpolation: Interpolation::Midpoint };
+/// let result = context.aggregate(&[Aggregation::new("level", median).named("median")], 1)?;
+/// assert_eq!(result, record_batch!(("median", Float64, [None, Some(2.5)]))?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Interpolation {
     /// The nearer one; the higher one in the middle. The default, as in polars.
