@@ -8,6 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Events of one device. The pool grows on demand; in the steady state taking and returning an event
 /// allocates nothing. Clones refer to the same pool.
+///
+/// ```
+/// use halocline_device::sim;
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let events = world.world().device(0)?.events();
+/// drop(events.take()?);
+/// // The event has returned to the pool, which gives it again.
+/// let event = events.take()?;
+/// assert_eq!((events.made(), events.idle()), (1, 0));
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Clone)]
 pub struct EventPool(Arc<Shared>);
 
@@ -100,6 +113,22 @@ impl Drop for Shared {
 /// A point in the work of a stream, returned to its pool when its last clone is dropped. It may be dropped
 /// as soon as the last call that uses it has returned: a stream waits for the record at the time of that
 /// call. Clones refer to the same event; cloning allocates nothing.
+///
+/// ```
+/// use halocline_device::{Priority, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+/// let stream = device.stream(Priority::Normal)?;
+///
+/// let event = device.events().take()?;
+/// stream.record(&event)?;
+/// stream.synchronise()?;
+/// // All work before the event is done.
+/// assert!(event.query()?);
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 pub struct Event {
     pool: Arc<Shared>,
     pooled: Arc<Pooled>,

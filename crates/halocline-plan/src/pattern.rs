@@ -3,6 +3,13 @@
 use std::sync::Arc;
 
 /// A run of consecutive cells.
+///
+/// ```
+/// use halocline_plan::{Cells, Run};
+///
+/// let Cells::Runs(runs) = Cells::from_indices([4, 5, 9]) else { panic!("cells by their indices are runs") };
+/// assert_eq!(*runs, [Run { start: 4, len: 2 }, Run { start: 9, len: 1 }]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Run {
     /// First local cell index.
@@ -13,6 +20,17 @@ pub struct Run {
 
 /// A box of cells of a regular domain. Coordinates are relative to the domain's first owned cell,
 /// so halo cells at the low side have negative coordinates.
+///
+/// ```
+/// use halocline_plan::{BoxCells, Cells, Halo, RegularGrid};
+///
+/// let grid = RegularGrid::new((8, 6)).decompose(2)?;
+/// let plan = grid.pattern_of(1, &Halo::uniform(1))?;
+/// // Rank 1 owns the rows 4 to 7. Its halo row is the one before them.
+/// let row = BoxCells { low: vec![-1, 0], extent: vec![1, 6] };
+/// assert_eq!(plan.peers[0].receives[0].target, Cells::Box(row));
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BoxCells {
     /// Lowest cell.
@@ -38,6 +56,15 @@ impl BoxCells {
 }
 
 /// A set of cells of one domain, in the order in which they travel.
+///
+/// ```
+/// use halocline_plan::{BoxCells, Cells};
+///
+/// let list = Cells::from_indices([4, 5, 9]);
+/// assert_eq!(list.count(), 3);
+/// let rectangle = Cells::Box(BoxCells { low: vec![0, 0], extent: vec![2, 3] });
+/// assert_eq!(rectangle.count(), 6);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Cells {
     /// A box of a regular grid, in row-major order of its axes.
@@ -70,6 +97,15 @@ impl Cells {
 
 /// How the axes of the source map to those of the target. Only the identity exists; seams of a
 /// cubed sphere or a tripolar grid will need permuted and flipped axes.
+///
+/// ```
+/// use halocline_plan::{AxisMap, Halo, RegularGrid};
+///
+/// let grid = RegularGrid::new((8, 6)).decompose(2)?;
+/// let plan = grid.pattern_of(0, &Halo::uniform(1))?;
+/// assert_eq!(plan.peers[0].sends[0].map, AxisMap::Identity);
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum AxisMap {
@@ -80,6 +116,18 @@ pub enum AxisMap {
 
 /// Cells of one domain that fill halo cells of another domain, or of the same domain across a
 /// periodic border. Both ranks know both ends, so either can do the copy.
+///
+/// ```
+/// use halocline_plan::{Halo, RegularGrid, Transfer};
+///
+/// let grid = RegularGrid::new((8, 6)).decompose(2)?;
+/// let plan = grid.pattern_of(0, &Halo::uniform(1))?;
+/// // Domain 0 sends its last row of 6 cells to domain 1.
+/// let sent: &Transfer = &plan.peers[0].sends[0];
+/// assert_eq!((sent.from, sent.to), (0, 1));
+/// assert_eq!((sent.source.count(), sent.target.count()), (6, 6));
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// Global number of the domain that owns the cells.
@@ -95,6 +143,18 @@ pub struct Transfer {
 }
 
 /// All transfers with one other rank. Both ranks list them in the same order.
+///
+/// ```
+/// use halocline_plan::{Halo, Peer, RegularGrid};
+///
+/// let grid = RegularGrid::new((8, 6)).decompose(2)?;
+/// let plan = grid.pattern_of(0, &Halo::uniform(1))?;
+/// let peer: &Peer = &plan.peers[0];
+/// assert_eq!(peer.rank, 1);
+/// // The peer lists the same transfers.
+/// assert_eq!(peer.sends, grid.pattern_of(1, &Halo::uniform(1))?.peers[0].receives);
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Peer {
     /// The other rank.
@@ -166,6 +226,20 @@ impl DomainShape {
 
 /// The cells that the domains of one rank send and receive. Every rank builds its own part, and the
 /// parts match.
+///
+/// ```
+/// use halocline_plan::{Halo, RegularGrid};
+///
+/// // In a program, `pattern.plan()` returns the plan of its rank.
+/// let grid = RegularGrid::new((8, 6)).decompose(2)?;
+/// let plan = grid.pattern_of(0, &Halo::uniform(1))?;
+/// let received = plan.peers.iter().flat_map(|peer| &peer.receives);
+/// assert_eq!(received.map(|transfer| transfer.target.count()).sum::<usize>(), 6);
+/// // The array of domain 0 has 6 rows of 8 cells. The 6 owned cells of row 4 are copied.
+/// let degree = plan.degree(0).expect("a domain of this rank");
+/// assert_eq!(degree[4 * 8..5 * 8], [0, 1, 1, 1, 1, 1, 1, 0]);
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatternPlan {
     /// Domains of this rank, with their global numbers, ascending.

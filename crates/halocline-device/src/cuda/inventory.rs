@@ -6,6 +6,18 @@ use crate::error::DeviceError;
 use std::ffi::c_int;
 
 /// The driver and its GPUs.
+///
+/// ```no_run
+/// use halocline_device::cuda;
+///
+/// let inventory = cuda::inventory()?;
+/// for (ordinal, gpu) in inventory.gpus.iter().enumerate() {
+///     println!("GPU {ordinal}: {}, {} GiB", gpu.name, gpu.memory >> 30);
+/// }
+/// let is_reached = |from, to| inventory.links.iter().any(|link| (link.from, link.to) == (from, to) && link.access);
+/// println!("GPU 0 accesses memory of GPU 1: {}", is_reached(0, 1));
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory {
     /// Newest CUDA that the driver supports: major, minor.

@@ -1,6 +1,18 @@
 //! GPUs, through the CUDA driver, which is loaded at run time. Without CUDA this crate builds and runs, and
 //! opening a GPU returns the reason.
 //!
+//! ```no_run
+//! use halocline_device::{Priority, cuda};
+//!
+//! let device = cuda::device(0)?;
+//! let memory = device.allocate(1 << 20)?;
+//! let stream = device.stream(Priority::Normal)?;
+//! // SAFETY: the bytes are in the memory, which is freed after the stream is synchronised.
+//! unsafe { stream.clear(memory.at(0), 1 << 20) }?;
+//! stream.synchronise()?;
+//! # Ok::<(), halocline_device::DeviceError>(())
+//! ```
+//!
 //! [`device`] opens a GPU. Kernels (folder `copy`) execute copy tables; NVRTC ([`Compiler`]) compiles them when
 //! the first table is uploaded, and they are cached on disk ([`cache_directory`]). A [`Program`] is a set
 //! of custom kernels. `docs/internals/device-engine.md` explains the design.

@@ -5,6 +5,24 @@ use super::*;
 /// Memory that devices can access, freed when dropped: all work that uses it must be done by then. Dropping
 /// never blocks. If freeing waits for the device, it is deferred; memory that other processes have mapped
 /// is freed once they have unmapped it ([`remote::Exporter`]).
+///
+/// ```
+/// use halocline_device::{MemorySpace, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+///
+/// let pinned = device.allocate_pinned(4096)?;
+/// assert_eq!(pinned.place().space, MemorySpace::Host);
+/// // SAFETY: nothing else accesses the word at byte 8.
+/// let value = unsafe {
+///     pinned.store(8, 7);
+///     pinned.load(8)
+/// };
+/// assert_eq!(value, 7);
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Debug)]
 pub struct Memory {
     pub(super) device: Device,

@@ -6,9 +6,31 @@ use std::ops::Range;
 
 /// An address that devices understand: device memory, or pinned host memory, whose address is the same on
 /// the host (unified addressing).
+///
+/// ```
+/// use halocline_device::{Address, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let memory = world.world().device(0)?.allocate(4096)?;
+/// let first: Address = memory.at(0);
+/// assert_eq!(memory.at(100), first + 100);
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 pub type Address = u64;
 
 /// Location of memory.
+///
+/// ```
+/// use halocline_device::{MemorySpace, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+/// assert_eq!(device.allocate(64)?.place().space, MemorySpace::Device(0));
+/// assert_eq!(device.allocate_pinned(64)?.place().space, MemorySpace::Host);
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemorySpace {
     /// Memory of the host.
@@ -52,6 +74,18 @@ pub enum Connection {
 }
 
 /// A stream by its raw handle (`CUstream`). 0 is the default stream of the called device.
+///
+/// ```
+/// use halocline_device::{RawStream, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+/// // SAFETY: 0 is the default stream, which lives as long as the device.
+/// let stream = unsafe { device.borrow_stream(RawStream(0)) }?;
+/// assert_eq!(stream.raw(), RawStream(0));
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawStream(pub usize);
 
@@ -64,6 +98,19 @@ pub struct RawEvent(pub usize);
 pub struct RawTable(pub usize);
 
 /// Scheduling priority of a stream. It guarantees no order.
+///
+/// ```
+/// use halocline_device::{Priority, sim};
+///
+/// // A simulated device; `cuda::device(0)?` opens a GPU.
+/// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+/// let device = world.world().device(0)?;
+/// let compute = device.stream(Priority::Normal)?;
+/// // A GPU prefers the blocks of this stream when it has blocks of both to start.
+/// let exchange = device.stream(Priority::Highest)?;
+/// assert_ne!(compute.raw(), exchange.raw());
+/// # Ok::<(), halocline_device::DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
     /// The priority of ordinary streams.
