@@ -1,4 +1,5 @@
-//! Each public type of the crate `halocline` has an example in its documentation.
+//! The public types that Rust programs name have examples in their documentation: all of `halocline`, `halocline-table` and
+//! `halocline-program`, and some of `halocline-device` and `halocline-plan`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,25 @@ const OTHER_MODULES: &[&str] = &["mappings", "mpi", "shm", "halocline_device", "
 
 /// The crate of the macro that derives `Element`.
 const DERIVED: &str = "halocline-derive";
+
+/// What programs name of `halocline-device`: devices, streams and memory. The empty name is that of the module itself.
+const OF_DEVICE: &[&str] = &[
+    "Address",
+    "Device",
+    "Event",
+    "EventPool",
+    "Memory",
+    "MemorySpace",
+    "Priority",
+    "RawStream",
+    "Stream",
+    "cuda::",
+    "cuda::Inventory",
+];
+
+/// What `Pattern::plan` returns: types of `halocline-plan`.
+const OF_PLAN: &[&str] =
+    &["AxisMap", "BoxCells", "Cells", "DomainShape", "PatternPlan", "Peer", "Run", "Transfer"];
 
 /// Modules for fuzz tests alone.
 const FUZZED: &str = "fuzz";
@@ -61,6 +81,25 @@ impl Module {
             let (module, name) = self.resolve(&found.path);
             module.documentation(name)
         })
+    }
+
+    /// The documentation of the module itself.
+    fn own_documentation(&self) -> Option<String> {
+        let code = self.code()?;
+        let lines = code.lines().map_while(|line| line.strip_prefix("//!"));
+        Some(lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// Adds the types of these paths.
+    fn add_named(&self, paths: &[&str], types: &mut BTreeMap<String, String>) {
+        for path in paths {
+            let names: Vec<String> = path.split("::").map(str::to_owned).collect();
+            let (module, name) = self.resolve(&names);
+            let documentation =
+                if name.is_empty() { module.own_documentation() } else { module.documentation(name) };
+            let documentation = documentation.unwrap_or_else(|| panic!("no type `{path}` in {self:?}"));
+            types.insert((*path).to_owned(), documentation);
+        }
     }
 
     /// Adds the public types that a program can name, by their paths.
@@ -178,16 +217,47 @@ fn has_example(documentation: &str) -> bool {
     fences.step_by(2).any(|kind| matches!(kind, "" | "no_run" | "should_panic"))
 }
 
-#[test]
-fn each_public_type_has_an_example() {
-    let mut types = BTreeMap::new();
-    Module::root("halocline").add_types("", &mut types);
-    for name in ["HaloExchange", "Layout", "MemoryResource", "neighbors::Session", "sparse::SparseAlltoall"] {
-        assert!(types.contains_key(name), "`{name}` is not among the {} types found", types.len());
+/// Checks that each of these types has an example, and that `known` ones are among them.
+fn check(krate: &str, types: &BTreeMap<String, String>, known: &[&str]) {
+    for name in known {
+        assert!(
+            types.contains_key(*name),
+            "`{name}` is not among the {} types found in {krate}",
+            types.len()
+        );
     }
     let missing = types.iter().filter(|(_, documentation)| !has_example(documentation));
     let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
-    assert!(missing.is_empty(), "public types without an example in their documentation: {missing:?}");
+    assert!(missing.is_empty(), "types of {krate} without an example in their documentation: {missing:?}");
+}
+
+#[test]
+fn each_public_type_has_an_example() {
+    let crates: [(&str, &[&str]); 3] = [
+        (
+            "halocline",
+            &["HaloExchange", "Layout", "MemoryResource", "neighbors::Session", "sparse::SparseAlltoall"],
+        ),
+        ("halocline-table", &["Context", "Interpolation", "TableError", "Window"]),
+        (
+            "halocline-program",
+            &["Keepalive", "Program", "cache::Cache", "cache::Hash", "signature::Quantity"],
+        ),
+    ];
+    for (krate, known) in crates {
+        let mut types = BTreeMap::new();
+        Module::root(krate).add_types("", &mut types);
+        check(krate, &types, known);
+    }
+}
+
+#[test]
+fn devices_and_plans_have_examples() {
+    for (krate, paths) in [("halocline-device", OF_DEVICE), ("halocline-plan", OF_PLAN)] {
+        let mut types = BTreeMap::new();
+        Module::root(krate).add_named(paths, &mut types);
+        check(krate, &types, &[]);
+    }
 }
 
 #[test]
