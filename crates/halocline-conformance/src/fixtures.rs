@@ -437,7 +437,7 @@ impl Fixture {
     }
 
     /// Binds with every path and makes a few steps with each, also packed by hand; host fields also unbound.
-    pub fn every_way(&mut self, comm: &Stage<'_>, count: usize) -> Outcome {
+    pub fn every_path(&mut self, comm: &Stage<'_>, count: usize) -> Outcome {
         for link in comm.paths() {
             let halo = self.bind(comm, &by(link))?;
             self.steps(&halo, count).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;

@@ -9,7 +9,7 @@ use halocline::{ElementType, LinkChoice, LinkCounts};
 use halocline_comm::Endpoint;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "foreign::memory_uses_the_best_path_that_reaches_it", run: best_way },
+    Case { name: "foreign::memory_uses_the_best_path_that_reaches_it", run: best_path },
     Case { name: "foreign::memory_on_some_ranks_only", run: some_ranks },
     Case { name: "foreign::and_own_fields_in_one_bind", run: mixed },
     Case { name: "foreign::memory_outlives_its_user", run: outlives },
@@ -33,7 +33,7 @@ fn fixture(comm: &Stage<'_>, grid: &Grid, home: Home, number: u64) -> Result<Fix
     Ok(Fixture::of(pattern, subjects))
 }
 
-fn best_way(comm: &Stage<'_>) -> Outcome {
+fn best_path(comm: &Stage<'_>) -> Outcome {
     let mut fixture = fixture(comm, &ring(comm)?, Home::Foreign, 0)?;
     let links = 2 * ring_neighbours(comm.rank(), comm.size()).len();
     let reached = is_reached(comm)?;
@@ -50,7 +50,7 @@ fn best_way(comm: &Stage<'_>) -> Outcome {
         let wanted = link == LinkChoice::Auto && !reached && links > 0;
         ensure!(
             why == wanted || !shares_memory(comm),
-            "{link:?}: why is there no better way?\n{}",
+            "{link:?}: why is there no better path?\n{}",
             halo.explain()
         );
         fixture.steps(&halo, 5)?;

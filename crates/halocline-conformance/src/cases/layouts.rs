@@ -74,7 +74,7 @@ fn strides(comm: &Stage<'_>) -> Outcome {
     for form in Form::all() {
         let kind = Kind::plain(ElementType::F32);
         let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| form.clone())?;
-        Fixture::of(pattern.clone(), subjects).every_way(comm, 2)?;
+        Fixture::of(pattern.clone(), subjects).every_path(comm, 2)?;
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ fn one_each(comm: &Stage<'_>) -> Outcome {
         let kind = Kind::with_extra(ElementType::F64, &[2, 2]);
         let subjects =
             grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |domain| form_of(domain, turn))?;
-        Fixture::of(pattern.clone(), subjects).every_way(comm, 2)?;
+        Fixture::of(pattern.clone(), subjects).every_path(comm, 2)?;
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ fn unstructured(comm: &Stage<'_>) -> Outcome {
         let kind = Kind::with_extra(ElementType::F32, extra);
         let form = |domain| form_of(domain / 1001, turn);
         let subjects = subjects_of(comm, &pieces, 0, (&kind, comm.home()), form)?;
-        Fixture::of(pattern.clone(), subjects).every_way(comm, 2)?;
+        Fixture::of(pattern.clone(), subjects).every_path(comm, 2)?;
     }
     Ok(())
 }
@@ -152,7 +152,7 @@ fn mixed(comm: &Stage<'_>) -> Outcome {
             fixture.add(&regular, grid.subjects(comm, &regular, number, what, form)?);
         }
     }
-    fixture.every_way(comm, 2)
+    fixture.every_path(comm, 2)
 }
 
 fn typed(comm: &Stage<'_>) -> Outcome {

@@ -18,8 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "meshes::partitioned_coarse_and_then_refined", run: refined },
 ];
 
-/// Fields on elements, vertices and edges in one bind, by every way.
-fn every_way(comm: &Stage<'_>, parts: &[MeshHalos<'_>]) -> Outcome {
+/// Fields on elements, vertices and edges in one bind, by every path.
+fn every_path(comm: &Stage<'_>, parts: &[MeshHalos<'_>]) -> Outcome {
     let [mut elements, mut vertices, mut edges] = [const { Vec::new() }; 3];
     for halos in parts {
         elements.push(Piece::of_mesh(halos.elements(), halos.owned_elements()));
@@ -34,11 +34,11 @@ fn every_way(comm: &Stage<'_>, parts: &[MeshHalos<'_>]) -> Outcome {
         let pattern = pattern_of(comm, &pieces)?;
         fixture.add(&pattern, subjects_of(comm, &pieces, number, (&kind, comm.home()), |_| Form::default())?);
     }
-    fixture.every_way(comm, 2)
+    fixture.every_path(comm, 2)
 }
 
 fn of_part(comm: &Stage<'_>, mesh: &Mesh, partition: &Partition, depth: usize, shared: Shared) -> Outcome {
-    every_way(comm, &[mesh.halos(partition, comm.rank(), depth, shared)?])
+    every_path(comm, &[mesh.halos(partition, comm.rank(), depth, shared)?])
 }
 
 fn triangles(comm: &Stage<'_>) -> Outcome {
@@ -89,7 +89,7 @@ fn several_parts(comm: &Stage<'_>) -> Outcome {
         let partition = Partition::bisection(&centres, None, per_rank * comm.size())?;
         let parts = (0..per_rank).map(|at| at * comm.size() + comm.rank());
         let halos = parts.map(|part| mesh.halos(&partition, part, 2, Shared::Vertex));
-        every_way(comm, &halos.collect::<Result<Vec<_>, _>>()?)?;
+        every_path(comm, &halos.collect::<Result<Vec<_>, _>>()?)?;
     }
     Ok(())
 }
@@ -113,7 +113,7 @@ fn beyond(comm: &Stage<'_>) -> Outcome {
     let farthest = |rank: usize| 2 * rank.max(comm.size() - 1 - rank);
     let halos = |depth| agree(comm, mesh.halos(&partition, comm.rank(), depth, Shared::Vertex));
     let everywhere = (0..comm.size()).map(farthest).min().unwrap_or(0);
-    every_way(comm, &[halos(everywhere)?])?;
+    every_path(comm, &[halos(everywhere)?])?;
     if comm.size() > 1 {
         let Err(error) = halos(everywhere + 1) else { fail!("a depth beyond the mesh is accepted") };
         let text = error.to_string();
@@ -138,7 +138,7 @@ fn refined(comm: &Stage<'_>) -> Outcome {
     let partition = Partition::block(coarse.elements().len(), comm.size())?;
     for (segments, depth) in [(3, 2), (2, 3)] {
         let part = coarse.refined_part(&partition, comm.rank(), segments, depth)?;
-        every_way(comm, &[part.halos(depth, Shared::Vertex)?])?;
+        every_path(comm, &[part.halos(depth, Shared::Vertex)?])?;
     }
     Ok(())
 }

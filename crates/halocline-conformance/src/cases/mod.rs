@@ -36,7 +36,7 @@ mod threads;
 mod unbound;
 mod unstructured;
 
-pub(crate) use scheduled::{device_of, paths as scheduled_ways};
+pub(crate) use scheduled::{device_of, paths as scheduled_paths};
 
 use crate::Case;
 use crate::device_fixtures::Rig;

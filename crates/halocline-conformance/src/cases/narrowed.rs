@@ -33,7 +33,7 @@ fn regular(comm: &Stage<'_>) -> Outcome {
         let grid = Grid { filled: filled.to_vec(), neighbours, ..grid };
         let kind = Kind::plain(ElementType::F32);
         let subjects = grid.subjects(comm, &narrowed, 0, (&kind, comm.home()), |_| Form::default())?;
-        Fixture::of(narrowed, subjects).every_way(comm, 2)?;
+        Fixture::of(narrowed, subjects).every_path(comm, 2)?;
     }
     Ok(())
 }
@@ -54,7 +54,7 @@ fn levels(comm: &Stage<'_>) -> Outcome {
             let kind = Kind::with_extra(ElementType::F64, &[2]);
             let narrow = [piece.clone().narrowed(depth)];
             let subjects = subjects_of(comm, &narrow, 0, (&kind, comm.home()), |_| Form::default())?;
-            Fixture::of(pattern.clone(), subjects).every_way(comm, 2)?;
+            Fixture::of(pattern.clone(), subjects).every_path(comm, 2)?;
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "redistribution::grids_that_differ", run: other_grids },
 ];
 
-/// Moves fields there and back by every way. `fields` makes those of one side for a field number.
+/// Moves fields there and back by every path. `fields` makes those of one side for a field number.
 fn there_and_back(
     comm: &Stage<'_>,
     redistribute: &Redistribute,

@@ -34,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// What memory of the host alone shows.
 pub(crate) const OF_HOST: &[Case] = &[
-    Case { name: "refusals::a_path_that_the_memory_does_not_allow", run: impossible_way },
+    Case { name: "refusals::a_path_that_the_memory_does_not_allow", run: impossible_path },
     Case { name: "refusals::an_array_whose_layout_is_not_of_its_elements", run: wrong_elements },
 ];
 
@@ -298,7 +298,7 @@ fn overlap(comm: &Stage<'_>) -> Outcome {
     })
 }
 
-fn impossible_way(comm: &Stage<'_>) -> Outcome {
+fn impossible_path(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 || !shares_memory(comm) {
         return Ok(());
     }

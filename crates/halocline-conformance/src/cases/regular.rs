@@ -24,9 +24,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "regular::a_width_of_zero_exchanges_nothing", run: nothing },
 ];
 
-/// A few steps by every way.
-fn every_way(comm: &Stage<'_>, grid: &Grid) -> Outcome {
-    Fixture::simple(comm, grid)?.every_way(comm, 3)
+/// A few steps by every path.
+fn every_path(comm: &Stage<'_>, grid: &Grid) -> Outcome {
+    Fixture::simple(comm, grid)?.every_path(comm, 3)
 }
 
 fn paths(comm: &Stage<'_>) -> Outcome {
@@ -78,7 +78,7 @@ fn dimensions(comm: &Stage<'_>) -> Outcome {
         (&[4, n, 5], &[false, true, true]),
         (&[3, 4, n, 3], &[true, false, true, true]),
     ] {
-        every_way(comm, &Grid::new(comm.size(), extents, periodic, 1)?)?;
+        every_path(comm, &Grid::new(comm.size(), extents, periodic, 1)?)?;
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn dimensions(comm: &Stage<'_>) -> Outcome {
 fn widths(comm: &Stage<'_>) -> Outcome {
     let decompose = || RegularGrid::new([4 * comm.size(), 6]).periodic([true, false]).decompose(comm.size());
     for widths in [[(2, 1), (0, 3)], [(0, 2), (1, 0)], [(3, 0), (0, 0)], [(0, 1), (2, 2)]] {
-        every_way(comm, &Grid::cut(decompose()?, &[true, false], &widths))?;
+        every_path(comm, &Grid::cut(decompose()?, &[true, false], &widths))?;
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ fn wide(comm: &Stage<'_>) -> Outcome {
     {
         let decomposition =
             RegularGrid::new(extents).periodic(periodic).decompose_into([comm.size(), 1], comm.size())?;
-        every_way(comm, &Grid::cut(decomposition, &periodic, &[(width, width), (1, width)]))?;
+        every_path(comm, &Grid::cut(decomposition, &periodic, &[(width, width), (1, width)]))?;
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ fn periodic(comm: &Stage<'_>) -> Outcome {
             let extents = [5 * across, 2 * blocks[1]];
             let decomposition =
                 RegularGrid::new(extents).periodic([true, true]).decompose_into(blocks, comm.size())?;
-            every_way(comm, &Grid::cut(decomposition, &[true, true], &[(2, 1), (1, 2)]))?;
+            every_path(comm, &Grid::cut(decomposition, &[true, true], &[(2, 1), (1, 2)]))?;
         }
     }
     Ok(())
@@ -118,7 +118,7 @@ fn periodic(comm: &Stage<'_>) -> Outcome {
 
 fn thin(comm: &Stage<'_>) -> Outcome {
     for periodic in [[true, true, true], [false, false, true], [true, true, false]] {
-        every_way(comm, &Grid::new(comm.size(), &[1, comm.size() + 2, 1], &periodic, 1)?)?;
+        every_path(comm, &Grid::new(comm.size(), &[1, comm.size() + 2, 1], &periodic, 1)?)?;
     }
     Ok(())
 }
@@ -128,7 +128,7 @@ fn several_domains(comm: &Stage<'_>) -> Outcome {
     for domains in [2, 3] {
         let grid = RegularGrid::new([3 * comm.size(), 4 * domains]).periodic(periodic);
         let decomposition = grid.domains_per_rank(domains).decompose(comm.size())?;
-        every_way(comm, &Grid::cut(decomposition, &periodic, &[(1, 2), (2, 1)]))?;
+        every_path(comm, &Grid::cut(decomposition, &periodic, &[(1, 2), (2, 1)]))?;
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ fn staggered(comm: &Stage<'_>) -> Outcome {
                 points.subjects(comm, &pattern, number, (&kind, comm.home()), |_| Form::default())?;
             fixture.add(&pattern, subjects);
         }
-        fixture.every_way(comm, 2)?;
+        fixture.every_path(comm, 2)?;
     }
     Ok(())
 }
@@ -164,7 +164,7 @@ fn faces(comm: &Stage<'_>) -> Outcome {
         let grid = Grid { neighbours, ..Grid::cut(decomposition.clone(), &periodic, &[(1, 1); 3]) };
         let mut fixture = Fixture::simple(comm, &grid)?;
         filled.push(fixture.halo_cells());
-        fixture.every_way(comm, 2)?;
+        fixture.every_path(comm, 2)?;
     }
     ensure!(filled[0] < filled[1] && filled[1] < filled[2], "faces, edges, corners fill {filled:?} cells");
     Ok(())
@@ -183,7 +183,7 @@ fn boxes(comm: &Stage<'_>) -> Outcome {
     let mut fixture = Fixture::simple(comm, &grid)?;
     let fields = fixture.subjects().count();
     ensure!((fields == 0) == (comm.rank() >= holders), "{fields} domains on rank {}", comm.rank());
-    fixture.every_way(comm, 3)
+    fixture.every_path(comm, 3)
 }
 
 fn measured(comm: &Stage<'_>) -> Outcome {
@@ -227,7 +227,7 @@ fn one_way(comm: &Stage<'_>) -> Outcome {
         .count();
     let expected = usize::from(comm.rank() > 0) + usize::from(comm.rank() + 1 < comm.size());
     ensure!(links == expected, "{links} links instead of {expected}");
-    fixture.every_way(comm, 50)
+    fixture.every_path(comm, 50)
 }
 
 fn nothing(comm: &Stage<'_>) -> Outcome {

@@ -114,7 +114,7 @@ fn nested(comm: &Stage<'_>) -> Outcome {
 fn exchange(comm: &Stage<'_>) -> Outcome {
     let split = reversed(comm)?;
     let stage = comm.of(&split);
-    Fixture::simple(&stage, &ring(&split)?)?.every_way(&stage, 3)
+    Fixture::simple(&stage, &ring(&split)?)?.every_path(&stage, 3)
 }
 
 fn beside_the_parent(comm: &Stage<'_>) -> Outcome {

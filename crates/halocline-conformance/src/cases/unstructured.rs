@@ -20,11 +20,11 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "unstructured::no_cells_at_all", run: no_cells },
 ];
 
-/// A few steps by every way with one field.
-fn every_way(comm: &Stage<'_>, pieces: &[Piece], kind: &Kind) -> Outcome {
+/// A few steps by every path with one field.
+fn every_path(comm: &Stage<'_>, pieces: &[Piece], kind: &Kind) -> Outcome {
     let pattern = pattern_of(comm, pieces)?;
     let subjects = subjects_of(comm, pieces, 0, (kind, comm.home()), |_| Form::default())?;
-    Fixture::of(pattern, subjects).every_way(comm, 3)
+    Fixture::of(pattern, subjects).every_path(comm, 3)
 }
 
 fn cloud(comm: &Stage<'_>, form: DomainForm, domains_per_rank: usize) -> Outcome {
@@ -32,7 +32,7 @@ fn cloud(comm: &Stage<'_>, form: DomainForm, domains_per_rank: usize) -> Outcome
         let cells = 30 * comm.size();
         let cloud = Cloud { seed, cells, domains_per_rank, halo, form, coherence };
         let pieces = cloud.pieces(comm.rank(), comm.size());
-        every_way(comm, &pieces, &Kind::with_extra(ElementType::F64, &[2]))?;
+        every_path(comm, &pieces, &Kind::with_extra(ElementType::F64, &[2]))?;
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ pub(super) fn rectangle(n: usize, m: usize) -> Result<Mesh, Trouble> {
     Ok(Mesh::new((n + 1) * (m + 1), 3, corners)?)
 }
 
-/// Nodes with levels and triangles with two components, exchanged together, by every way.
+/// Nodes with levels and triangles with two components, exchanged together, by every path.
 fn mesh_case(comm: &Stage<'_>, domains: &MeshDomains) -> Outcome {
     let (nodes, triangles) = Piece::pair_of(domains);
     let (nodes, triangles) = ([nodes], [triangles]);
@@ -81,7 +81,7 @@ fn mesh_case(comm: &Stage<'_>, domains: &MeshDomains) -> Outcome {
         subjects_of(comm, &triangles, 1, (&vectors, comm.home()), |_| Form::fortran())?,
     );
     fixture.add(&node_pattern, on_nodes(2)?);
-    fixture.every_way(comm, 3)
+    fixture.every_path(comm, 3)
 }
 
 fn mesh_by_vertex(comm: &Stage<'_>) -> Outcome {
@@ -121,7 +121,7 @@ fn all_on_one(comm: &Stage<'_>) -> Outcome {
         false => UnstructuredDomain::new(number, Vec::new(), ids.into_iter().rev().step_by(2).collect()),
     };
     let piece = Piece::of_mesh(&domain, if mine { 50 } else { 0 });
-    every_way(comm, &[piece], &Kind::plain(ElementType::U16))
+    every_path(comm, &[piece], &Kind::plain(ElementType::U16))
 }
 
 fn extreme_ids(comm: &Stage<'_>) -> Outcome {
@@ -131,11 +131,11 @@ fn extreme_ids(comm: &Stage<'_>) -> Outcome {
     };
     let others: Vec<u64> = (0..comm.size()).filter(|&rank| rank != comm.rank()).map(id).collect();
     let domain = UnstructuredDomain::new(u64::MAX - comm.rank() as u64, vec![id(comm.rank())], others);
-    every_way(comm, &[Piece::of_mesh(&domain, 1)], &Kind::plain(ElementType::C128))
+    every_path(comm, &[Piece::of_mesh(&domain, 1)], &Kind::plain(ElementType::C128))
 }
 
 fn no_cells(comm: &Stage<'_>) -> Outcome {
     let empty = UnstructuredDomain::new(comm.rank() as u64, Vec::new(), Vec::new());
-    every_way(comm, &[Piece::of_mesh(&empty, 0)], &Kind::plain(ElementType::F64))?;
-    every_way(comm, &[], &Kind::plain(ElementType::F64))
+    every_path(comm, &[Piece::of_mesh(&empty, 0)], &Kind::plain(ElementType::F64))?;
+    every_path(comm, &[], &Kind::plain(ElementType::F64))
 }

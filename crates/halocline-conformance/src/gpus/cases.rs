@@ -2,7 +2,7 @@
 
 use super::Gpus;
 use super::raw::Raw;
-use crate::cases::{device_of, scheduled_ways};
+use crate::cases::{device_of, scheduled_paths};
 use crate::device_fixtures::{DeviceFixture, Rig, until_failure};
 use crate::fixtures::by;
 use crate::stage::Stage;
@@ -43,7 +43,7 @@ fn many_exchanges(comm: &Stage<'_>) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
     let fixture = DeviceFixture::new(comm, &[12 * comm.size(), 10, 9], (1, 1, 1), |_| device)?;
-    for (at, link) in scheduled_ways(comm).into_iter().enumerate() {
+    for (at, link) in scheduled_paths(comm).into_iter().enumerate() {
         for inline in [false, true] {
             let count = match (at, inline, takes_turns(comm, rig)) {
                 (0, false, false) => 100_000,
@@ -170,7 +170,7 @@ fn freed(comm: &Stage<'_>) -> Outcome {
     let driver = Raw::new();
     let context = driver.made("cuDevicePrimaryCtxRetain", device.ordinal() as usize, 0);
     driver.call("cuCtxPushCurrent_v2", context, 0, 0);
-    for link in scheduled_ways(comm) {
+    for link in scheduled_paths(comm) {
         let extents = pattern.plan().domains[0].1.extents();
         let bytes = 8 * extents.iter().product::<usize>();
         let mut memory = driver.made("cuMemAlloc_v2", bytes, 0);
