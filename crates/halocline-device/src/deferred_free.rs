@@ -1,11 +1,16 @@
-//! Deferred free: frees device resources later, when no stream waits for another thread. For devices whose
-//! free calls wait.
+//! Deferred free: frees device resources later, while no stream waits for another thread. For devices whose
+//! free calls wait for the device.
 //!
-//! CUDA frees memory only once all work of the device is done, and blocks CUDA calls of other threads
-//! meanwhile. If a stream waits for another rank of the process, and that rank's thread is blocked so, both
-//! deadlock. Therefore threads whose streams wait for others declare it ([`Waiting`]). Resources dropped
-//! meanwhile are freed by a separate thread, in turns with the threads that start such streams. If there
-//! are always such streams, these threads make a gap now and then ([`Waiting::give_way`]).
+//! `cuMemFree` returns only once all work of the device is done. Until then it blocks the CUDA calls of
+//! other threads. Suppose that a stream of one rank waits for another rank of the process, and a free blocks
+//! that rank's thread: then both deadlock. Therefore:
+//!
+//! - A thread declares with a [`Waiting`] that its streams may wait for other threads. While any [`Waiting`]
+//!   exists, nothing is freed.
+//! - A drop only queues the free. The freeing thread runs the queued frees in *passes*. A pass begins while
+//!   no [`Waiting`] exists, and blocks [`Waiting::begin`] until it ends. It starts no free after 2 ms.
+//! - If exchanges overlap all the time, no pass can begin. Then threads *pause for frees* before they begin
+//!   an exchange ([`Waiting::pause_for_frees`]).
 
 #[cfg(test)]
 mod model;
@@ -24,53 +29,53 @@ type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    /// Each with the time from which threads make gaps for it.
+    /// Each with the time from which threads pause for it.
     jobs: VecDeque<(Job, Instant)>,
     /// Number of objects whose streams may wait for other threads.
     waiting: usize,
-    /// Number of threads that wait for the end of a turn to start such streams.
+    /// Number of threads that wait for the end of a pass before they start such streams.
     asking: usize,
-    /// Number of threads that may start such streams before anything else is freed.
+    /// Number of threads whose pass is over: they may start such streams before the next pass.
     entering: usize,
-    /// The freeing thread has a turn.
+    /// A pass is running.
     is_freeing: bool,
     /// The process is exiting: what is not freed by now stays allocated.
     is_ending: bool,
-    /// Number of gaps without effect since everything was freed last.
-    ineffective_gaps: u32,
-    /// Earliest time of the next gap.
-    next_gap: Option<Instant>,
+    /// Number of pauses without effect since the queue was last empty.
+    ineffective_pauses: u32,
+    /// Earliest time of the next pause.
+    next_pause: Option<Instant>,
     /// The freeing thread exists.
     is_served: bool,
     /// The freeing thread is dropping a user's value, and may be blocked there.
     is_away: bool,
     /// Number of frees that are announced but not queued yet.
     later: usize,
-    /// Number of turns in which something was freed.
+    /// Number of passes that are over.
     freed: u64,
     /// Value of `freed` when a thread last waited without effect; none once a job was queued since.
     ineffective_at: Option<u64>,
 }
 
-/// The freeing thread and the threads whose streams wait take turns. Every state change that a sleeping
-/// thread may wait for wakes all.
+/// Passes and the threads whose streams wait exclude each other. Every state change that a sleeping thread
+/// may wait for wakes all.
 impl State {
-    /// Whether the freeing thread may start a turn.
+    /// Whether the freeing thread may start a pass.
     fn may_free(&self) -> bool {
         let is_needed = !self.jobs.is_empty() && !self.is_away && !self.is_ending;
         is_needed && self.waiting == 0 && self.entering == 0
     }
 
-    /// Whether the freeing thread has a turn, or starts one now whose end wakes all waiting threads. Jobs
-    /// left at process exit may never run.
-    fn is_its_turn(&self) -> bool {
+    /// Whether a thread has to wait for a pass: one is running, or the freeing thread starts one now. Its end
+    /// wakes all waiting threads. After process exit begins, no thread waits: the jobs left may never run.
+    fn has_pass_first(&self) -> bool {
         (self.is_freeing || self.may_free()) && !self.is_ending
     }
 
     /// Requests that streams may wait. `None` grants it at once; otherwise the caller sleeps until
     /// [`State::is_admitted`] returns true for the returned value.
     fn ask(&mut self) -> Option<u64> {
-        if self.is_its_turn() {
+        if self.has_pass_first() {
             self.asking += 1;
             return Some(self.freed);
         }
@@ -78,10 +83,10 @@ impl State {
         None
     }
 
-    /// Grants an earlier request, if its turn has come.
+    /// Grants an earlier request, once the pass that it waits for is over.
     fn is_admitted(&mut self, asked: u64) -> bool {
         let is_over = self.freed != asked;
-        if !is_over && self.is_its_turn() {
+        if !is_over && self.has_pass_first() {
             return false;
         }
         *(if is_over { &mut self.entering } else { &mut self.asking }) -= 1;
@@ -97,36 +102,36 @@ impl State {
 
     /// Queues a job. Returns whether to wake all threads.
     fn put(&mut self, job: Job) -> bool {
-        self.jobs.push_back((job, Instant::now() + SOON));
+        self.jobs.push_back((job, Instant::now() + DUE_AFTER));
         self.ineffective_at = None;
         self.waiting == 0
     }
 
-    /// The first job of a new turn; `None`: the thread sleeps.
+    /// Starts a pass and returns its first job; `None`: the thread sleeps.
     fn take(&mut self) -> Option<Job> {
         let (job, _) = self.may_free().then(|| self.jobs.pop_front()).flatten()?;
         self.is_freeing = true;
         Some(job)
     }
 
-    /// A further job of this turn.
+    /// A further job of this pass.
     fn take_more(&mut self) -> Option<Job> {
         let (job, _) = (!self.is_ending).then(|| self.jobs.pop_front()).flatten()?;
         Some(job)
     }
 
-    /// A job has waited long enough that a gap may be made for it.
+    /// Whether a job has waited so long that threads pause for it.
     fn is_due(&self) -> bool {
         let now = Instant::now();
         let is_late = self.jobs.front().is_some_and(|(_, due)| *due <= now);
-        is_late && !self.is_ending && self.next_gap.is_none_or(|next| next <= now)
+        is_late && !self.is_ending && self.next_pause.is_none_or(|next| next <= now)
     }
 
-    /// Ends a turn: threads that waited for it enter before the next turn. The caller wakes all.
-    fn end_turn(&mut self) {
+    /// Ends a pass: threads that waited for it enter before the next pass. The caller wakes all.
+    fn end_pass(&mut self) {
         self.is_freeing = false;
         if self.jobs.is_empty() {
-            self.ineffective_gaps = 0;
+            self.ineffective_pauses = 0;
         }
         self.freed += 1;
         self.entering += std::mem::take(&mut self.asking);
@@ -140,8 +145,8 @@ static STATE: Mutex<State> = Mutex::new(State {
     entering: 0,
     is_freeing: false,
     is_ending: false,
-    ineffective_gaps: 0,
-    next_gap: None,
+    ineffective_pauses: 0,
+    next_pause: None,
     is_served: false,
     is_away: false,
     later: 0,
@@ -154,25 +159,25 @@ static CHANGED: Condvar = Condvar::new();
 static HAS_JOBS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread is the freeing thread, inside a turn.
+    /// Whether this thread is the freeing thread, inside a pass.
     static FREES: Cell<bool> = const { Cell::new(false) };
-    /// Values that it drops after its turn.
+    /// Values that it drops after the pass.
     static HELD: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Duration of a turn, if threads wait for its end.
-const TURN: Duration = Duration::from_millis(2);
+/// Time after which a pass starts no further job.
+const PASS: Duration = Duration::from_millis(2);
 
-/// A job older than this has found no gap between exchanges.
-const SOON: Duration = Duration::from_millis(100);
+/// Threads pause for a job that has waited this long.
+const DUE_AFTER: Duration = Duration::from_millis(100);
 
-/// Duration of the first gap; it doubles each time without effect, up to the longest.
-const GAP: Duration = Duration::from_millis(50);
-const LONGEST_GAP: Duration = Duration::from_millis(800);
-/// Gaps take at most one part in this many of the time.
-const PARTS: u32 = 20;
-/// Polling interval during a gap.
-const LOOK: Duration = Duration::from_millis(1);
+/// Limit of the first pause; each pause without effect doubles it, up to the longest.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// After a pause, threads do not pause again for this many times its duration.
+const SPACING: u32 = 20;
+/// Polling interval during a pause.
+const POLL: Duration = Duration::from_millis(1);
 
 /// How long an allocation that fails waits for queued frees.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -186,8 +191,8 @@ fn lock() -> MutexGuard<'static, State> {
 pub struct Waiting(());
 
 impl Waiting {
-    /// Declares that streams may wait. If a free is queued, blocks for one turn: for one job, which waits
-    /// for earlier device work, and for further jobs up to 2 ms. Does not block while the process exits.
+    /// Declares that streams may wait. If a free is queued, blocks for one pass: its first job waits for
+    /// earlier device work, and further jobs start within 2 ms. Does not block while the process exits.
     pub fn begin() -> Self {
         let mut state = lock();
         if let Some(asked) = state.ask() {
@@ -198,10 +203,10 @@ impl Waiting {
         Self(())
     }
 
-    /// Makes a gap for queued frees if consecutive exchanges leave none. The gap lasts while `look` reports
-    /// an exchange in flight, or others are in flight, for 50 ms at most; after gaps without effect longer,
-    /// up to 0.8 s. The next gap comes after twenty times as long.
-    pub fn give_way(mut look: impl FnMut() -> bool) {
+    /// Waits for the exchanges in flight if a free has been queued for 100 ms. It waits while `look` reports
+    /// an exchange in flight, or another [`Waiting`] exists. The limit is 50 ms; each pause without effect
+    /// doubles it, up to 0.8 s. The next pause comes after twenty times as long at the earliest.
+    pub fn pause_for_frees(mut look: impl FnMut() -> bool) {
         if !HAS_JOBS.load(Ordering::Relaxed) {
             return;
         }
@@ -209,25 +214,25 @@ impl Waiting {
         if !state.is_due() {
             return;
         }
-        let gap = LONGEST_GAP.min(GAP * (1 << state.ineffective_gaps.min(8)));
-        let last = state.next_gap;
+        let limit = LONGEST_PAUSE.min(PAUSE * (1 << state.ineffective_pauses.min(8)));
+        let last = state.next_pause;
         let begin = Instant::now();
-        // Until it is freed, or being freed: then the thread that begins an exchange waits for it.
-        while state.is_due() && !state.is_freeing && begin.elapsed() < gap {
+        // Once a pass is running, `Waiting::begin` waits for its end.
+        while state.is_due() && !state.is_freeing && begin.elapsed() < limit {
             drop(state);
             let is_in_flight = look();
             state = lock();
             if !is_in_flight && state.waiting == 0 {
                 break;
             }
-            state = CHANGED.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            state = CHANGED.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
         }
         let took = begin.elapsed();
-        // Other threads may have made the same gap.
-        if took >= gap && !state.jobs.is_empty() && state.next_gap == last {
-            state.ineffective_gaps += 1;
+        // Other threads may have paused at the same time: count the pause once.
+        if took >= limit && !state.jobs.is_empty() && state.next_pause == last {
+            state.ineffective_pauses += 1;
         }
-        state.next_gap = state.next_gap.max(Some(Instant::now() + took * PARTS));
+        state.next_pause = state.next_pause.max(Some(Instant::now() + took * SPACING));
     }
 }
 
@@ -286,7 +291,7 @@ pub(crate) fn queue(free: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Drops a user's value that a job holds, after the turn: the drop may wait for a thread that begins an
+/// Drops a user's value that a job holds, after the pass: the drop may wait for a thread that begins an
 /// exchange.
 pub(crate) fn defer_drop(held: Arc<dyn Any + Send + Sync>) {
     match FREES.get() {
@@ -295,15 +300,15 @@ pub(crate) fn defer_drop(held: Arc<dyn Any + Send + Sync>) {
     }
 }
 
-/// Drops a value on a thread of its own, for callers that must not call the driver. It waits for no turn: the value may be what keeps
-/// streams waiting.
+/// Drops a value on a thread of its own, for callers that must not call the driver. Does not wait for a
+/// pass: the value may be what keeps streams waiting.
 pub(crate) fn drop_elsewhere(held: Arc<dyn Any + Send + Sync>) {
     stop_at_exit();
     if lock().is_ending {
         // The driver may be shut down.
         return std::mem::forget(held);
     }
-    // In a place that the new thread empties: if there is none, the value must not be dropped here.
+    // The new thread takes the value out. If no thread starts, the value must not be dropped here.
     let place = Arc::new(Mutex::new(Some(held)));
     let of_thread = Arc::clone(&place);
     let empty = move || drop(of_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -354,15 +359,15 @@ fn run() {
             drop(state);
             unless_it_panics(job);
             state = lock();
-            // The first job has waited for the device; further ones take less.
-            let next = if begin.elapsed() < TURN { state.take_more() } else { None };
+            // The first job has waited for the device, so further ones take less time.
+            let next = if begin.elapsed() < PASS { state.take_more() } else { None };
             match next {
                 Some(next) => job = next,
                 None => break,
             }
         }
         FREES.set(false);
-        state.end_turn();
+        state.end_pass();
         HAS_JOBS.store(!state.jobs.is_empty(), Ordering::Relaxed);
         CHANGED.notify_all();
         let held = HELD.take();

@@ -12,7 +12,7 @@ fn a_panicking_free_blocks_no_thread() {
     const DEADLINE: Duration = Duration::from_secs(10);
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (freed, seen) = channel();
-    // Both jobs run in one turn of the thread.
+    // Both jobs run in one pass.
     let waiting = Waiting::begin();
     queue(|| panic!("a panic of a test"));
     queue(move || freed.send(()).expect("somebody listens"));
@@ -71,7 +71,7 @@ extern "C" fn last() {
 fn process_exit_waits_for_the_current_free_and_starts_none() {
     if is_again() {
         let (begun, seen) = channel();
-        // All in one turn of the thread.
+        // Both jobs belong to one pass.
         let waiting = Waiting::begin();
         queue(move || {
             begun.send(()).expect("somebody listens");
@@ -171,12 +171,12 @@ fn one_job_is_freed_before_streams_may_wait_again() {
             let freed = freed.clone();
             queue(move || freed.send(number).expect("somebody listens"));
         }
-        // Like a program whose exchanges follow each other without a gap for the freeing thread.
+        // Like a program whose exchanges follow each other at once.
         let mut next = Some(waiting);
         for number in 0..3 {
             drop(next.take());
             next = Some(Waiting::begin());
-            // The thread may have had a turn before, and have freed more.
+            // A pass before this one may have freed more.
             let all: Vec<i32> = seen.try_iter().collect();
             assert!(!all.is_empty() || lock().jobs.is_empty(), "nothing is freed before {number}");
         }
@@ -186,7 +186,7 @@ fn one_job_is_freed_before_streams_may_wait_again() {
 }
 
 #[test]
-fn threads_whose_streams_wait_and_threads_that_free_take_turns() {
+fn nothing_is_freed_while_streams_of_many_threads_wait() {
     const EACH: usize = 300;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (in_flight, freed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -194,14 +194,14 @@ fn threads_whose_streams_wait_and_threads_that_free_take_turns() {
         for thread in 0..3 {
             let (in_flight, freed) = (&in_flight, &freed);
             scope.spawn(move || {
-                for turn in 0..EACH {
-                    Waiting::give_way(|| turn % 7 == 0);
+                for round in 0..EACH {
+                    Waiting::pause_for_frees(|| round % 7 == 0);
                     let waiting = Waiting::begin();
                     in_flight.fetch_add(1, Ordering::SeqCst);
-                    if (turn + thread) % 3 == 0 {
+                    if (round + thread) % 3 == 0 {
                         let (in_flight, freed) = (Arc::clone(in_flight), Arc::clone(freed));
                         queue(move || {
-                            assert_eq!(in_flight.load(Ordering::SeqCst), 0, "freed beside streams that wait");
+                            assert_eq!(in_flight.load(Ordering::SeqCst), 0, "freed while streams wait");
                             freed.fetch_add(1, Ordering::SeqCst);
                         });
                     }
@@ -231,13 +231,13 @@ fn an_allocation_waits_again_for_frees_that_came_after_a_wait_in_vain() {
     assert!(drain());
 }
 
-/// Nothing would wake it: a thread admitted by the last turn wakes no other.
+/// If it waited, nothing would wake it: a thread admitted by the last pass wakes no other.
 #[test]
 fn a_late_thread_enters_with_those_just_admitted() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = Waiting::begin();
     queue(|| {});
-    // One thread has waited for a turn that is over, and has not woken yet.
+    // One thread has waited for a pass that is over, and has not woken yet.
     lock().entering = 1;
     drop(waiting);
     let (begun, seen) = channel();
@@ -255,14 +255,14 @@ fn a_late_thread_enters_with_those_just_admitted() {
 }
 
 #[test]
-fn exchanges_without_gaps_make_one_and_not_another_at_once() {
+fn consecutive_exchanges_pause_once_and_not_again_at_once() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    (lock().next_gap, lock().ineffective_gaps) = (None, 0);
+    (lock().next_pause, lock().ineffective_pauses) = (None, 0);
     let (freed, seen) = channel();
     let mut waiting = Some(Waiting::begin());
-    let give_way = |look: &mut dyn FnMut() -> bool| {
+    let pause = |look: &mut dyn FnMut() -> bool| {
         let begin = Instant::now();
-        Waiting::give_way(look);
+        Waiting::pause_for_frees(look);
         begin.elapsed()
     };
     queue(move || freed.send(()).expect("somebody listens"));
@@ -271,22 +271,22 @@ fn exchanges_without_gaps_make_one_and_not_another_at_once() {
         looks += 1;
         true
     };
-    give_way(&mut in_flight);
-    assert_eq!(looks, 0, "it was given just now");
+    pause(&mut in_flight);
+    assert_eq!(looks, 0, "the job was queued just now");
     while lock().jobs.front().expect("it is there").1 > Instant::now() {
         std::thread::yield_now();
     }
-    assert!(give_way(&mut || true) >= GAP);
-    let next = lock().next_gap.expect("there was one");
-    assert!(next > Instant::now() + GAP * (PARTS - 2), "a twentieth of the time");
-    give_way(&mut || panic!("it was tried just now"));
-    lock().next_gap = None;
-    assert!(give_way(&mut || true) >= 2 * GAP, "a longer one after one that was in vain");
-    assert_eq!(lock().ineffective_gaps, 2);
-    lock().next_gap = None;
+    assert!(pause(&mut || true) >= PAUSE);
+    let next = lock().next_pause.expect("there was a pause");
+    assert!(next > Instant::now() + PAUSE * (SPACING - 2), "pauses take a twentieth of the time");
+    pause(&mut || panic!("there was a pause just now"));
+    lock().next_pause = None;
+    assert!(pause(&mut || true) >= 2 * PAUSE, "a pause without effect doubles the limit");
+    assert_eq!(lock().ineffective_pauses, 2);
+    lock().next_pause = None;
     // Over at the third poll.
     let mut looks = 0;
-    give_way(&mut || {
+    pause(&mut || {
         looks += 1;
         if looks == 3 {
             drop(waiting.take());
@@ -295,7 +295,7 @@ fn exchanges_without_gaps_make_one_and_not_another_at_once() {
     });
     seen.recv_timeout(Duration::from_secs(10)).expect("it is freed");
     assert!(drain());
-    assert_eq!(lock().ineffective_gaps, 0);
+    assert_eq!(lock().ineffective_pauses, 0);
 }
 
 /// Queues a job that is already old while streams wait.
@@ -303,83 +303,83 @@ fn late(free: impl FnOnce() + Send + 'static) {
     assert!(lock().waiting > 0);
     queue(free);
     let mut state = lock();
-    state.next_gap = None;
+    state.next_pause = None;
     state.jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
 }
 
 #[test]
-fn a_gap_ends_when_the_last_exchange_in_flight_ends() {
+fn a_pause_ends_when_the_last_exchange_in_flight_ends() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // An exchange of another object ends at some time, which a poll notices.
     let mut other = Some(Waiting::begin());
     late(|| {});
-    // A long gap, because this machine may be slow.
-    lock().ineffective_gaps = 4;
+    // A long pause, because this machine may be slow.
+    lock().ineffective_pauses = 4;
     let mut looks = 0;
     let begin = Instant::now();
-    Waiting::give_way(|| {
+    Waiting::pause_for_frees(|| {
         looks += 1;
         if looks == 4 {
             drop(other.take());
         }
         false
     });
-    assert!(looks >= 4 && begin.elapsed() < LONGEST_GAP, "{looks} looks, {:?}", begin.elapsed());
+    assert!(looks >= 4 && begin.elapsed() < LONGEST_PAUSE, "{looks} looks, {:?}", begin.elapsed());
     assert!(drain());
-    assert_eq!(lock().ineffective_gaps, 0);
+    assert_eq!(lock().ineffective_pauses, 0);
 }
 
 #[test]
-fn a_gap_ends_when_everything_is_freed() {
+fn a_pause_ends_when_everything_is_freed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let first = Waiting::begin();
     late(|| {});
     let mut others = (Some(first), None);
-    Waiting::give_way(|| {
+    Waiting::pause_for_frees(|| {
         if others.0.take().is_some() {
-            // Freed, and started again, before the thread that makes the gap polls.
+            // Everything is freed and an exchange starts before the thread that pauses polls.
             assert!(drain());
             others.1 = Some(Waiting::begin());
         }
         true
     });
     drop(others);
-    assert_eq!(lock().ineffective_gaps, 0);
+    assert_eq!(lock().ineffective_pauses, 0);
 }
 
 #[test]
-fn gaps_take_at_most_a_twentieth_of_the_time() {
+fn pauses_take_at_most_a_twentieth_of_the_time() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..6 {
         let waiting = Waiting::begin();
         late(|| {});
-        Waiting::give_way(|| true);
-        // Each is the first gap without effect, and delays the next one.
-        assert_eq!(lock().ineffective_gaps, 1);
+        Waiting::pause_for_frees(|| true);
+        // Each is the first pause without effect, and delays the next one.
+        assert_eq!(lock().ineffective_pauses, 1);
         queue(|| {});
         lock().jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
-        Waiting::give_way(|| panic!("there was one just now"));
+        Waiting::pause_for_frees(|| panic!("there was a pause just now"));
         drop(waiting);
         assert!(drain());
     }
 }
 
 #[test]
-fn a_late_thread_does_not_advance_the_next_gap() {
+fn a_late_thread_does_not_bring_the_next_pause_forward() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = Waiting::begin();
     late(|| {});
-    lock().ineffective_gaps = 0;
+    lock().ineffective_pauses = 0;
     std::thread::scope(|scope| {
         let mut other = None;
-        Waiting::give_way(|| {
-            other.get_or_insert_with(|| scope.spawn(|| Waiting::give_way(|| true)));
+        Waiting::pause_for_frees(|| {
+            other.get_or_insert_with(|| scope.spawn(|| Waiting::pause_for_frees(|| true)));
             true
         });
     });
     let state = lock();
-    assert!(state.next_gap.expect("there was one") > Instant::now() + GAP * (PARTS - 5));
-    assert_eq!(state.ineffective_gaps, 1);
+    assert!(state.next_pause.expect("there was a pause") > Instant::now() + PAUSE * (SPACING - 5));
+    assert_eq!(state.ineffective_pauses, 1);
     drop(state);
     drop(waiting);
     assert!(drain());
@@ -409,9 +409,9 @@ fn a_users_destructor_may_wait_for_an_exchange_and_panic() {
     })));
     queue(move || defer_drop(owner));
     drop(waiting);
-    // It would wait for the turn, and the turn for `mine`.
+    // If the pass dropped the owner, this would wait for the pass, and the pass for `mine`.
     drop(Waiting::begin());
-    // Nor for a later turn.
+    // It does not wait for a later pass either.
     while !lock().is_away {
         std::thread::yield_now();
     }

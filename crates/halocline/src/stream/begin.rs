@@ -23,9 +23,10 @@ impl Scheduled {
 
     /// Begins an exchange, after all earlier work of the streams; if they are being captured, captures it.
     /// Returns its number.
-    /// Waits only for a thread that begins an exchange of this object; if none of its exchanges is in flight, for a free of device
-    /// memory ([`halocline_device::Device::begin_waiting`]); and now and then, if exchanges leave no gap for frees, for the earlier
-    /// exchanges ([`Waiting::give_way`]).
+    ///
+    /// It may wait for three things: a thread that begins an exchange of this object; a free of device memory, if no exchange of
+    /// this object is in flight ([`halocline_device::Device::begin_waiting`]); the earlier exchanges, so that device memory can be
+    /// freed ([`Waiting::pause_for_frees`]).
     pub(crate) fn begin<'a>(
         &'a self,
         (work, object): (Work<'a>, &Arc<Shared>),
@@ -34,7 +35,7 @@ impl Scheduled {
         if let Some(capture) = self.capture_of(streams.clone())? {
             return self.capture((work, object), capture, streams);
         }
-        self.give_way();
+        self.pause_for_frees();
         // Not under the lock of `begin`: arrays of the user may be dropped.
         self.release_given(self.completed());
         let (shared, mut begin) = self.enter_after_others(work, streams.clone())?;
@@ -110,10 +111,10 @@ impl Scheduled {
         given
     }
 
-    /// Makes a gap between exchanges now and then: dropped device memory is freed only while none is in flight.
-    fn give_way(&self) {
-        Waiting::give_way(|| {
-            // Exchanges of other objects may be over without a look at them.
+    /// Now and then waits for the exchanges in flight: dropped device memory is freed only while there are none.
+    fn pause_for_frees(&self) {
+        Waiting::pause_for_frees(|| {
+            // Exchanges of other objects may be over, but not yet noticed.
             let link = self.comm.link();
             link.own_bell().demand(link.host());
             self.carry_on();
