@@ -44,7 +44,7 @@ fn play(seed: u64) -> (Timeline, [String; 2]) {
     (run.timeline, streams.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What a word is called, by where `bind/lanes.rs` puts it for one peer.
+/// The name of a flag, by its offset among the flags of one peer.
 fn name(word: &Word) -> Option<&'static str> {
     Some(match (word.space, word.offset) {
         (MemorySpace::Host, 0) => return None,
@@ -72,8 +72,8 @@ fn label(span: &Span) -> Option<(String, &'static str)> {
         "copies" => ("copy into peer’s halo".to_owned(), "copy"),
         "event record" => ("event".to_owned(), "event"),
         "wait for an event" => ("wait event".to_owned(), "wait"),
-        "wait for a word" => (format!("wait {}", name(word?)?), "wait"),
-        "write of a word" | "raise of a word" => {
+        "wait for a flag" => (format!("wait {}", name(word?)?), "wait"),
+        "write of a flag" | "raise of a flag" => {
             let (name, value) = (name(word?)?, word?.value);
             (format!("{name} = {value}"), if name == "done" { "done" } else { "word" })
         }

@@ -121,7 +121,7 @@ impl CopyTable {
         let mut epoch = match epoch {
             Epoch::Given(epoch) => epoch,
             Epoch::Counted(counter) => {
-                driver.reach_word(counter)?;
+                driver.reach_flag(counter)?;
                 self.check_counted(driver.ordinal)?;
                 counter
             }
@@ -139,7 +139,7 @@ impl CopyTable {
         let arguments: [*mut c_void; 3] =
             [(&raw mut argument).cast(), (&raw mut epoch).cast(), (&raw mut bases).cast()];
         // SAFETY: the kernel takes an `Argument`, an epoch or the address of a counter, and bases if its table has some, at which
-        // `arguments` points; CUDA copies them during the call. `reach_word` has checked that this device reaches the counter, which the
+        // `arguments` points; CUDA copies them during the call. `reach_flag` has checked that this device reaches the counter, which the
         // caller keeps valid. The addresses in the argument are those of `self.base`, which the caller keeps until the launch is over, and
         // of the memory of the table, which the caller keeps valid until then. The module of the kernel is held by `driver.kernels`.
         unsafe { kernel.launch(driver, stream, [blocks, 1, 1], [THREADS, 1, 1], &arguments) }

@@ -375,7 +375,7 @@ unsafe impl Driver for CudaDriver {
         // may still refuse a later one.
         for op in ops {
             let (ValueOp::Write { address, .. } | ValueOp::Wait { address, .. }) = *op;
-            self.reach_word(address)?;
+            self.reach_flag(address)?;
         }
         let mut words = [WordOp::default(); WORDS_AT_ONCE];
         for ops in ops.chunks(WORDS_AT_ONCE) {
@@ -386,8 +386,8 @@ unsafe impl Driver for CudaDriver {
                 };
             }
             // SAFETY: `words` holds `ops.len()` operations, and CUDA reads them during the call.
-            // `reach_word` has checked that this device reaches each word. The caller promises that the
-            // words stay valid and are only accessed as the contract permits.
+            // `reach_flag` has checked that this device reaches each flag. The caller promises that the
+            // flags stay valid and are only accessed as the contract permits.
             let result = unsafe { (self.api.words)(stream.0, ops.len() as c_uint, words.as_mut_ptr(), 0) };
             self.check("cuStreamBatchMemOp", result)?;
         }
@@ -419,10 +419,10 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
         let _current = self.enter_beside_captures()?;
-        self.reach_word(word)?;
+        self.reach_flag(word)?;
         let looks = self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
-        // SAFETY: the context is current, and `reach_word` has checked that this device reaches the word.
-        // The caller promises that the stream lives and that the word stays valid until the stream is idle.
+        // SAFETY: the context is current, and `reach_flag` has checked that this device reaches the flag.
+        // The caller promises that the stream lives and that the flag stays valid until the stream is idle.
         let seen = unsafe { looks.look(self.api, stream.0, word) };
         seen.map_err(|(call, result)| self.error(call, result))
     }

@@ -138,8 +138,8 @@ impl CudaDriver {
         true
     }
 
-    /// A faster check for a word: it is aligned to 8 bytes, so it lies in one allocation.
-    pub(super) fn reach_word(&self, address: Address) -> Result<(), DeviceError> {
+    /// A faster check for a flag: it is aligned to 8 bytes, so it lies in one allocation.
+    pub(super) fn reach_flag(&self, address: Address) -> Result<(), DeviceError> {
         if address.is_multiple_of(8) && opened::holds(self.ordinal, address, 8) {
             return Ok(());
         }

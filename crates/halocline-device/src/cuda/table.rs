@@ -144,14 +144,14 @@ impl Cut {
             Some(from) => reach_from(spec.bases, from, (address, bytes)),
         };
         let mut cut = Self { is_based: !spec.bases.is_empty(), ..Self::default() };
-        let mut reach_word = |address: Address| {
+        let mut reach_flag = |address: Address| {
             reach(address, 8)?;
             if address.is_multiple_of(8) { Ok(address) } else { Err(DeviceError::Misaligned { address }) }
         };
         if let Some(guard) = spec.guard {
-            cut.guard = reach_word(guard)?;
+            cut.guard = reach_flag(guard)?;
         }
-        let flags = cut.add_flags((works, number), reach_word)?;
+        let flags = cut.add_flags((works, number), reach_flag)?;
         let copies = cut.add_copies(spec, flags, reach)?;
         let waits = cut.bare.iter().any(|part| part.waits > 0);
         if waits && cut.bare.len() > MOST_BARE {
@@ -165,17 +165,17 @@ impl Cut {
     fn add_flags(
         &mut self,
         (works, number): (&[TableSpec<'_>], usize),
-        mut reach_word: impl FnMut(Address) -> Result<Address, DeviceError>,
+        mut reach_flag: impl FnMut(Address) -> Result<Address, DeviceError>,
     ) -> Result<Vec<Part>, DeviceError> {
         let parts = works[number].parts;
         let mut flags = Vec::with_capacity(parts.len());
         for (at, part) in parts.iter().enumerate() {
             let (wait, raise) = (self.waits.len() as u32, self.raises.len() as u32);
             for &Signal { address, lag } in part.waits {
-                self.waits.push(Wait { word: reach_word(address)?, lag });
+                self.waits.push(Wait { flag: reach_flag(address)?, lag });
             }
             for &address in part.raises {
-                self.raises.push(reach_word(address)?);
+                self.raises.push(reach_flag(address)?);
             }
             let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
             let is_bare = part.waits.is_empty() && part.ops.iter().all(|op| op.bytes() == 0);

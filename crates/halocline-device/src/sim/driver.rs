@@ -250,10 +250,10 @@ unsafe impl Driver for SimDriver {
         let stream = self.stream(&call.state, stream)?;
         let find = |op: &ValueOp| match *op {
             ValueOp::Write { address, value } => {
-                Ok(Op::Write { word: self.reach_word(&call.state, address)?, value })
+                Ok(Op::Write { word: self.reach_flag(&call.state, address)?, value })
             }
             ValueOp::Wait { address, at_least } => {
-                Ok(Op::Wait { word: self.reach_word(&call.state, address)?, at_least })
+                Ok(Op::Wait { word: self.reach_flag(&call.state, address)?, at_least })
             }
         };
         // All operations or none.
@@ -338,7 +338,7 @@ unsafe impl Driver for SimDriver {
         };
         let (epoch, counter) = match epoch {
             Epoch::Given(epoch) => (epoch, None),
-            Epoch::Counted(counter) => (0, Some(self.reach_word(&call.state, counter)?)),
+            Epoch::Counted(counter) => (0, Some(self.reach_flag(&call.state, counter)?)),
         };
         self.give(call, stream, Op::Launch { works, epoch, counter, parts: Vec::new() }).map(drop)
     }

@@ -34,7 +34,7 @@ impl SimDriver {
         }
     }
 
-    pub(super) fn reach_word(&self, state: &State, address: Address) -> Result<Spot, DeviceError> {
+    pub(super) fn reach_flag(&self, state: &State, address: Address) -> Result<Spot, DeviceError> {
         let spot = self.reach(state, address, 8)?;
         if address.is_multiple_of(8) { Ok(spot) } else { Err(DeviceError::Misaligned { address }) }
     }
@@ -83,19 +83,19 @@ impl SimDriver {
                 });
                 wrong.map_or(Ok(()), Err)?;
             }
-            let wait = |wait: &crate::Signal| Ok((self.reach_word(state, wait.address)?, wait.lag));
-            let raise = |word: &Address| self.reach_word(state, *word);
+            let wait = |wait: &crate::Signal| Ok((self.reach_flag(state, wait.address)?, wait.lag));
+            let raise = |word: &Address| self.reach_flag(state, *word);
             let waits: Result<_, DeviceError> = part.waits.iter().map(wait).collect();
             let raises: Result<_, DeviceError> = part.raises.iter().map(raise).collect();
             let early = part.early && part.slot != Slot::Awaited;
             let announced = part.announced.map(|Announced { address, sent, differs }| {
-                let words = [self.reach_word(state, address)?, self.reach_word(state, address + 8)?];
-                Ok(Announcement { address, words, sent, differs: self.reach_word(state, differs)? })
+                let words = [self.reach_flag(state, address)?, self.reach_flag(state, address + 8)?];
+                Ok(Announcement { address, words, sent, differs: self.reach_flag(state, differs)? })
             });
             let announced = announced.transpose()?;
             parts.push(Part { waits: waits?, blocks, raises: raises?, early, slot: part.slot, announced });
         }
-        let guard = spec.guard.map(|guard| self.reach_word(state, guard)).transpose()?;
+        let guard = spec.guard.map(|guard| self.reach_flag(state, guard)).transpose()?;
         Ok(Table { device: self.device, guard, parts })
     }
 

@@ -217,8 +217,8 @@ impl State {
         self.record(|recording| recording.extend(op, now));
     }
 
-    /// Records that an operation wrote or read a word.
-    pub(super) fn note_word(&mut self, op: usize, spot: Spot, value: u64, writes: bool) {
+    /// Records that an operation wrote or read a flag.
+    pub(super) fn note_flag(&mut self, op: usize, spot: Spot, value: u64, writes: bool) {
         if self.recording.is_some() {
             let place = self.memories.region(spot.region).place;
             let word = Word { space: place.space, memory: place.id, offset: spot.offset, value };

@@ -210,8 +210,8 @@ impl Op {
         match self {
             Op::Record(_) => "event record",
             Op::Await(_) => "wait for an event",
-            Op::Write { .. } => "write of a word",
-            Op::Wait { .. } => "wait for a word",
+            Op::Write { .. } => "write of a flag",
+            Op::Wait { .. } => "wait for a flag",
             Op::Copy { .. } => "copy",
             Op::Launch { .. } => "copy table",
             Op::Kernel(kernel) => kernel.as_ref().map_or("kernel", |kernel| kernel.name),

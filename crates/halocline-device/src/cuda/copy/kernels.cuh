@@ -48,7 +48,7 @@ __device__ void do_bare(const Table &table, u64 epoch) {
         open &= ~(1u << nth);
         if (part.raises == 0 || !well || !is_well(table)) continue;
         fence_system();
-        for (u32 at = 0; at < part.raises; at++) store_word(of_epoch(table.raises, table, epoch)[part.raise + at], epoch);
+        for (u32 at = 0; at < part.raises; at++) store_flag(of_epoch(table.raises, table, epoch)[part.raise + at], epoch);
       }
     }
   }
@@ -109,8 +109,8 @@ __device__ __forceinline__ void execute(const Table &table, const Bases *bases, 
     may = done >> 32 == 0;
   }
   if (!may) return;
-  store_word(head.raised, epoch);
-  for (u32 at = 1; at < head.raises; at++) store_word(of_epoch(table.raises, table, epoch)[head.raise + at], epoch);
+  store_flag(head.raised, epoch);
+  for (u32 at = 1; at < head.raises; at++) store_flag(of_epoch(table.raises, table, epoch)[head.raise + at], epoch);
 }
 
 // `COUNTED`: the epoch is the next one of a counter, whose address is `given`.
@@ -126,7 +126,7 @@ __device__ __forceinline__ void copy(const Table &table, const Bases *bases, u64
         epoch = shared.epoch;
       }
       // These flags publish nothing of this launch; earlier work is visible already.
-      if (threadIdx.x < table.first_count && is_well(table)) store_word(table.first[threadIdx.x], epoch);
+      if (threadIdx.x < table.first_count && is_well(table)) store_flag(table.first[threadIdx.x], epoch);
       return do_bare(table, epoch);
     }
     block--;

@@ -1,14 +1,14 @@
 // Accesses to flags, slots and counters of epochs.
 
 #ifdef __CUDACC__ // Otherwise a test runs this on the CPU, with its own definitions.
-__device__ __forceinline__ u64 load_word(const u64 *word) {
+__device__ __forceinline__ u64 load_flag(const u64 *flag) {
   u64 value;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
   return value;
 }
 
-__device__ __forceinline__ void store_word(u64 *word, u64 value) {
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+__device__ __forceinline__ void store_flag(u64 *flag, u64 value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
 
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
@@ -36,7 +36,7 @@ template <typename T> __device__ __forceinline__ T *of_epoch(T *even, const Tabl
 // Counters of epochs: the epochs that are over, and below them what the blocks of the current launch have added.
 constexpr u32 BLOCKS = 20;
 
-__device__ __forceinline__ u64 next_epoch(const u64 *counter) { return (load_word(counter) >> BLOCKS) + 1; }
+__device__ __forceinline__ u64 next_epoch(const u64 *counter) { return (load_flag(counter) >> BLOCKS) + 1; }
 
 // A block has ended: called by one of its threads behind a barrier.
 __device__ __forceinline__ void count_block(u64 *counter) {

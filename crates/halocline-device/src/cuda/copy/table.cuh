@@ -66,7 +66,7 @@ struct __align__(16) Region {
 constexpr u8 WRITTEN = 5, AWAITED = 7;
 
 struct Wait {
-  const u64 *word;
+  const u64 *flag;
   u64 lag;
 };
 

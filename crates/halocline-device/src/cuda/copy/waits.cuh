@@ -3,7 +3,7 @@
 // How far a flag is beyond the awaited epoch. The comparison is cyclic; the awaited epoch is at least 0.
 __device__ __forceinline__ i64 beyond(const Wait wait, u64 epoch) {
   const u64 least = epoch > wait.lag ? epoch - wait.lag : 0;
-  return (i64)(load_word(wait.word) - least);
+  return (i64)(load_flag(wait.flag) - least);
 }
 
 // Beyond any epoch: the writer of poison has set the guard before.
@@ -14,7 +14,7 @@ __device__ __forceinline__ void pause(u32 looks) {
   if (looks > 64) __nanosleep(100);
 }
 
-__device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_word(table.guard) == 0; }
+__device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_flag(table.guard) == 0; }
 
 // Loads an item, 4 bytes per thread.
 constexpr u32 WORDS = sizeof(Item) / 4;
@@ -37,11 +37,11 @@ struct Shared {
 
 // Whether the receiver expects what this side sends; if so, learns where.
 __device__ __forceinline__ bool is_expected(const Announced &announced, Shared &shared) {
-  if (load_word(announced.words + 1) != announced.sent) {
-    store_word(announced.differs, (u64)announced.words);
+  if (load_flag(announced.words + 1) != announced.sent) {
+    store_flag(announced.differs, (u64)announced.words);
     return false;
   }
-  shared.announced = load_word(announced.words) - ANNOUNCED_BASE;
+  shared.announced = load_flag(announced.words) - ANNOUNCED_BASE;
   return true;
 }
 

@@ -14,7 +14,7 @@ pub(super) const LAUNCHES: usize = 16;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Wait {
-    pub(super) word: u64,
+    pub(super) flag: u64,
     pub(super) lag: u64,
 }
 

@@ -265,7 +265,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     let expected = [[large; 6].as_slice(), &[small, small, raising, (0, 0, 0, 0, 0)]].concat();
     assert_eq!(carriers, expected);
     assert_eq!(
-        items[6..9].iter().map(|i| (i.awaited.word, i.raised)).collect::<Vec<_>>(),
+        items[6..9].iter().map(|i| (i.awaited.flag, i.raised)).collect::<Vec<_>>(),
         [(64, 128), (64, 128), (0, 128)]
     );
     let (size, (bytes, arguments)) = (cut.size(), Cut::lay_out(vec![cut], 1 << 40));

@@ -46,11 +46,11 @@ impl State {
                 true
             }
             Op::Write { word, value } => {
-                self.write_word(actor, number, *word, *value);
+                self.write_flag(actor, number, *word, *value);
                 true
             }
             Op::Wait { word, .. } => {
-                self.read_word(actor, number, *word);
+                self.read_flag(actor, number, *word);
                 true
             }
             Op::Copy { block, .. } => {
@@ -161,13 +161,13 @@ impl State {
             self.report(Report::Refused { call: "launch", what });
         }
         self.counters.push(counter);
-        Counted(self.read_word(actor, number, counter).unwrap_or(0)).epochs() + 1
+        Counted(self.read_flag(actor, number, counter).unwrap_or(0)).epochs() + 1
     }
 
     /// A launch is over: counts its epoch, if it has a counter.
     fn end_count(&mut self, actor: Actor, number: usize, counter: Option<Spot>, epoch: u64) {
         if let Some(counter) = counter {
-            self.write_word(actor, number, counter, Counted::after(epoch).0);
+            self.write_flag(actor, number, counter, Counted::after(epoch).0);
             self.counters.retain(|other| *other != counter);
         }
     }
@@ -215,8 +215,8 @@ impl State {
             Stage::Copying(_) if part.raises.is_empty() => Stage::Done,
             Stage::Copying(_) => Stage::Raising(0),
             Stage::Raising(done) => {
-                let op = self.begin_op(actor, "raise of a word");
-                self.write_word(actor, op, part.raises[done], epoch);
+                let op = self.begin_op(actor, "raise of a flag");
+                self.write_flag(actor, op, part.raises[done], epoch);
                 if done + 1 == part.raises.len() { Stage::Done } else { Stage::Raising(done + 1) }
             }
             Stage::Done => Stage::Done,
@@ -237,7 +237,7 @@ impl State {
     ) -> bool {
         let (actor, op) = (running.actor, running.op);
         for (word, lag) in &part.waits {
-            let value = self.read_word(actor, op, *word).unwrap_or(0);
+            let value = self.read_flag(actor, op, *word).unwrap_or(0);
             let beyond = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64;
             // The guard has ended the wait, or poison.
             well &= beyond >= 0 && (beyond < POISON || table.guard.is_none());
@@ -281,11 +281,11 @@ impl State {
     /// The base of the message that a receiver announces; `None` if it expects another message than this side sends.
     fn expected(&mut self, actor: Actor, op: usize, announced: &Announcement) -> Option<Spot> {
         let Announcement { address, words, sent, differs } = *announced;
-        if self.read_word(actor, op, words[1])? != sent {
-            self.write_word(actor, op, differs, address);
+        if self.read_flag(actor, op, words[1])? != sent {
+            self.write_flag(actor, op, differs, address);
             return None;
         }
-        let base = self.read_word(actor, op, words[0])?;
+        let base = self.read_flag(actor, op, words[0])?;
         match self.memories.find(base, 1) {
             Ok(spot) => Some(spot),
             Err(error) => {
@@ -297,31 +297,31 @@ impl State {
 
     /// Whether the guard of a table is clear.
     pub(in crate::sim) fn is_well(&mut self, actor: Actor, op: usize, table: &Table) -> bool {
-        table.guard.is_none_or(|guard| self.read_word(actor, op, guard) == Some(0))
+        table.guard.is_none_or(|guard| self.read_flag(actor, op, guard) == Some(0))
     }
 
-    /// Writes a word and publishes the actor's clock.
-    pub(in crate::sim) fn write_word(&mut self, actor: Actor, op: usize, word: Spot, value: u64) {
-        if self.touch(actor, op, word, 8, Touch::AtomicWrite) {
-            self.memories.store(word, value);
-            self.note_word(op, word, value, true);
+    /// Writes a flag and publishes the actor's clock.
+    pub(in crate::sim) fn write_flag(&mut self, actor: Actor, op: usize, flag: Spot, value: u64) {
+        if self.touch(actor, op, flag, 8, Touch::AtomicWrite) {
+            self.memories.store(flag, value);
+            self.note_flag(op, flag, value, true);
             let seen = self.seen(actor).clone();
-            self.memories.region_mut(word.region).set_word(word.offset, &seen);
+            self.memories.region_mut(flag.region).set_word(flag.offset, &seen);
             self.tick(actor);
-            self.note(|_| format!("  the word becomes {value}"), value);
+            self.note(|_| format!("  the flag becomes {value}"), value);
         }
     }
 
-    /// Reads a word and joins the clock of its last writer. `None` if the memory was freed.
-    pub(in crate::sim) fn read_word(&mut self, actor: Actor, op: usize, word: Spot) -> Option<u64> {
-        if !self.touch(actor, op, word, 8, Touch::AtomicRead) {
+    /// Reads a flag and joins the clock of its last writer. `None` if the memory was freed.
+    pub(in crate::sim) fn read_flag(&mut self, actor: Actor, op: usize, flag: Spot) -> Option<u64> {
+        if !self.touch(actor, op, flag, 8, Touch::AtomicRead) {
             return None;
         }
-        if let Some(seen) = self.memories.region(word.region).word(word.offset).cloned() {
+        if let Some(seen) = self.memories.region(flag.region).word(flag.offset).cloned() {
             self.join(actor, &seen);
         }
-        let value = self.memories.load(word);
-        self.note_word(op, word, value, false);
+        let value = self.memories.load(flag);
+        self.note_flag(op, flag, value, false);
         Some(value)
     }
 

@@ -2,7 +2,7 @@
 
 namespace {
 
-bool reached(u64 word, u64 at_least) { return (int64_t)(*(volatile u64 *)word - at_least) >= 0; }
+bool reached(u64 flag, u64 at_least) { return (int64_t)(*(volatile u64 *)flag - at_least) >= 0; }
 
 // Whether the receiver expects what the part sends.
 bool is_expected(const Part &part) { return part.announced == 0 || ((volatile u64 *)part.announced)[1] == part.sent; }
@@ -11,7 +11,7 @@ bool may_go(const Launch &launch, const Part &part) {
   for (u32 at = 0; at < part.waits; at++) {
     const Signal wait = launch.table->waits[part.wait + at];
     const u64 epoch = launch.op->value;
-    if (!reached(wait.word, epoch > wait.lag ? epoch - wait.lag : 0)) return false;
+    if (!reached(wait.flag, epoch > wait.lag ? epoch - wait.lag : 0)) return false;
   }
   return true;
 }
@@ -121,34 +121,34 @@ bool is_fenced(const Fiber &fiber, const Byte &byte) {
   return is_own || (block < fiber.fenced.size() && byte.phase < fiber.fenced[block]);
 }
 
-void raise(Fiber &fiber, u64 word, u64 value) {
+void raise(Fiber &fiber, u64 flag, u64 value) {
   Launch &launch = *fiber.block->launch;
   const Table &table = *launch.table;
   for (u32 part = 0; part < table.part_count; part++) {
     const Part &own = table.parts[part];
-    if (own.announced && own.differs == word && own.announced == value && !is_expected(own) && may_go(launch, own)) return;
+    if (own.announced && own.differs == flag && own.announced == value && !is_expected(own) && may_go(launch, own)) return;
   }
-  if (value != launch.op->value) return fail("a word becomes %llu", (unsigned long long)value);
+  if (value != launch.op->value) return fail("a flag becomes %llu", (unsigned long long)value);
   for (u32 part = 0; part < table.part_count; part++) {
     for (u32 at = 0; at < table.parts[part].raises; at++) {
       const u32 raise = table.parts[part].raise + at;
-      if (table.raises[raise] != word) continue;
-      if (!is_expected(table.parts[part])) return fail("part %u raises a word of a message that is not expected", part);
-      if (launch.raised[raise]++) return fail("part %u raises a word twice", part);
-      if (!may_go(launch, table.parts[part])) return fail("part %u raises a word before what it waits for is there", part);
+      if (table.raises[raise] != flag) continue;
+      if (!is_expected(table.parts[part])) return fail("part %u raises a flag of a message that is not expected", part);
+      if (launch.raised[raise]++) return fail("part %u raises a flag twice", part);
+      if (!may_go(launch, table.parts[part])) return fail("part %u raises a flag before what it waits for is there", part);
       for (u32 of = 0; of < table.target_count; of++) {
         const Interval &interval = table.targets[of];
         if (interval.part != part) continue;
         for (u64 byte = 0; byte < interval.end - interval.begin; byte++) {
           const Byte &written = launch.bytes[launch.offsets[of] + byte];
-          if (written.block == 0) return fail("part %u raises a word before %#llx is written", part, (unsigned long long)(interval.begin + byte));
-          if (!is_fenced(fiber, written)) return fail("part %u raises a word without a fence behind what thread %u of block %u has written", part, written.thread, written.block - 1);
+          if (written.block == 0) return fail("part %u raises a flag before %#llx is written", part, (unsigned long long)(interval.begin + byte));
+          if (!is_fenced(fiber, written)) return fail("part %u raises a flag without a fence behind what thread %u of block %u has written", part, written.thread, written.block - 1);
         }
       }
       return;
     }
   }
-  fail("a word is raised that no part raises: %#llx", (unsigned long long)word);
+  fail("a flag is raised that no part raises: %#llx", (unsigned long long)flag);
 }
 
 } // namespace

@@ -386,7 +386,7 @@ pieces_of_order! {
         "item.early && !may_store<KIND>(table, item, epoch, shared)"
         => "item.early && false",
     the_comparison_with_what_a_receiver_expects:
-        "if (load_word(announced.words + 1) != announced.sent) {"
+        "if (load_flag(announced.words + 1) != announced.sent) {"
         => "if (false) {",
     the_comparison_of_parts_that_wait_for_nothing:
         "head.waits != 0 || (KIND == BASED && head.announced != nullptr)"

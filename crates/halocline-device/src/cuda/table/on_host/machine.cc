@@ -85,7 +85,7 @@ void end_launch(Queue &queue) {
     for (u32 part = 0; part < table.part_count && !launch.was_guarded; part++) {
       if (!is_expected(table.parts[part])) continue;
       for (u32 at = 0; at < table.parts[part].raises; at++) {
-        if (!launch.raised[table.parts[part].raise + at]) fail("epoch %llu: part %u has not raised a word", (unsigned long long)launch.op->value, part);
+        if (!launch.raised[table.parts[part].raise + at]) fail("epoch %llu: part %u has not raised a flag", (unsigned long long)launch.op->value, part);
       }
     }
     for (u32 of = 0; of < table.target_count && !launch.was_guarded; of++) {
@@ -315,18 +315,18 @@ void __syncwarp() { __all_sync(~0u, 1); }
 
 void __nanosleep(unsigned) { yield(); }
 
-u64 load_word(const u64 *word) {
-  machine->current->at = "load_word", machine->current->word = (u64)word;
+u64 load_flag(const u64 *flag) {
+  machine->current->at = "load_flag", machine->current->word = (u64)flag;
   yield();
-  return *(const volatile u64 *)word;
+  return *(const volatile u64 *)flag;
 }
 
-void store_word(u64 *word, u64 value) {
-  machine->current->at = "store_word", machine->current->word = (u64)word;
+void store_flag(u64 *flag, u64 value) {
+  machine->current->at = "store_flag", machine->current->word = (u64)flag;
   yield();
-  raise(*machine->current, (u64)word, value);
+  raise(*machine->current, (u64)flag, value);
   leave_if_wrong();
-  *(volatile u64 *)word = value;
+  *(volatile u64 *)flag = value;
   happened();
 }
 

@@ -128,7 +128,7 @@ struct Interval {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Wait {
-    word: u64,
+    flag: u64,
     lag: u64,
 }
 
@@ -315,7 +315,7 @@ impl Work {
                 announced: part.announced.map_or([0, 0], |announced| [announced.address, announced.sent]),
                 differs: part.announced.map_or(0, |announced| announced.differs),
             });
-            waits.extend(part.waits.iter().map(|wait| Wait { word: wait.address, lag: wait.lag }));
+            waits.extend(part.waits.iter().map(|wait| Wait { flag: wait.address, lag: wait.lag }));
             raises.extend_from_slice(part.raises);
             for op in part.ops {
                 let times = if part.slot == Slot::Written { 2 } else { 1 };

@@ -35,7 +35,7 @@ extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 // Mirrors `mod.rs`.
 extern "C" {
 struct Interval { u64 begin, end; u32 part, unused; };
-struct Signal { u64 word, lag; };
+struct Signal { u64 flag, lag; };
 struct Part {
   u64 source_begin, source_end;
   u32 wait, waits, raise, raises;

@@ -303,7 +303,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         let first = 1 + waiting + 3 * at;
         let is_raised = (first..first + draft.raises).any(|word| fixture.words.word(word) != 0);
         if is_raised && is_held {
-            return Err(format!("part {at} has raised a word, although it was poisoned, or not expected"));
+            return Err(format!("part {at} has raised a flag, although it was poisoned, or not expected"));
         }
         let [address, differs] = [0, 2].map(|word| 1 + waiting + 3 * fixture.drafts.len() + word);
         let said = fixture.words.word(differs);
