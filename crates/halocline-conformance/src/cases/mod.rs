@@ -9,7 +9,6 @@ mod fixture;
 mod flight;
 mod foreign;
 mod futures;
-mod given;
 mod layouts;
 mod lifetimes;
 mod line;
@@ -34,6 +33,7 @@ mod splits;
 mod tables;
 mod threads;
 mod unbound;
+mod unbound_device_fields;
 mod unstructured;
 
 pub(crate) use scheduled::{device_of, paths as scheduled_paths};
@@ -69,7 +69,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     packing::OF_HOST,
     &scheduled::cases::<Simulation>(),
     &devices::cases::<Simulation>(),
-    &given::cases::<Simulation>(),
+    &unbound_device_fields::cases::<Simulation>(),
     &mapped::cases::<Simulation>(),
     futures::CASES,
     threads::CASES,
@@ -110,6 +110,11 @@ pub(crate) const OF_FIELDS: &[&[Case]] = &[
 
 /// The cases of fields in memory of devices.
 pub(crate) fn on_devices<R: Rig>() -> Vec<Case> {
-    [&scheduled::cases::<R>()[..], &devices::cases::<R>(), &given::cases::<R>(), &mapped::cases::<R>()]
-        .concat()
+    [
+        &scheduled::cases::<R>()[..],
+        &devices::cases::<R>(),
+        &unbound_device_fields::cases::<R>(),
+        &mapped::cases::<R>(),
+    ]
+    .concat()
 }

@@ -75,7 +75,7 @@ const OUTSIDE: [&str; 9] = [
     "scheduled::",
     "reduce::scheduled_and_awaited",
     "devices::",
-    "given::",
+    "unbound_device_fields::",
     "mapped::",
 ];
 

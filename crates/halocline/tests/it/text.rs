@@ -78,7 +78,7 @@ type Wrong = fn(&Communicator) -> Result<(), Error>;
 type WrongWith = fn(&Communicator, &Pattern) -> Result<(), Error>;
 
 #[test]
-fn errors_of_what_was_given() {
+fn errors_of_wrong_arguments() {
     let refused = |wrong: WrongWith| {
         on_rank_0(1, move |comm| {
             let pattern = plane(comm, 1)?;

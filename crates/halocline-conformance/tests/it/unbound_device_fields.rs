@@ -1,5 +1,5 @@
-//! Fields that are given to each exchange, on simulated devices: eagerly and in graphs, between ranks that share a device, have one each, or
-//! pretend to be processes. Correct under every seed; without a piece of order, a seed finds that.
+//! The unbound form on simulated devices, where each exchange names its fields: by calls and in graphs, between ranks that share a
+//! device, have one each, or pretend to be processes. Correct under every seed; without a piece of order, a seed finds that.
 
 use super::graphs::end::{End, PUSH, Setting};
 use halocline::device::sim::{Options, World, explore, run};

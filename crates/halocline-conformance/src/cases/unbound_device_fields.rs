@@ -1,4 +1,4 @@
-//! Fields of devices in the unbound form: given to each exchange.
+//! Fields of devices in the unbound form: each exchange names its fields.
 
 use super::devices::group;
 use super::fixture::failure;
@@ -22,16 +22,19 @@ use std::task::{Context, Poll, Waker};
 
 pub(super) const fn cases<R: Rig>() -> [Case; 10] {
     [
-        Case { name: "given::the_same_fields_again_and_again", run: same_fields::<R> },
-        Case { name: "given::new_arrays_each_time", run: new_arrays::<R> },
-        Case { name: "given::more_and_more_bytes", run: growth::<R> },
-        Case { name: "given::random_patterns_types_and_layouts", run: random_fields::<R> },
-        Case { name: "given::many_in_flight", run: many_in_flight::<R> },
-        Case { name: "given::fields_that_a_bound_object_exchanges_too", run: shared::<R> },
-        Case { name: "given::host_fields_beside_those_of_a_device", run: mixed::<R> },
-        Case { name: "given::fields_that_disagree_fail_at_both_ends", run: disagreement::<R> },
-        Case { name: "given::fields_that_are_refused", run: refused::<R> },
-        Case { name: "given::links_and_fields_dropped_in_flight", run: dropped::<R> },
+        Case { name: "unbound_device_fields::the_same_fields_again_and_again", run: same_fields::<R> },
+        Case { name: "unbound_device_fields::new_arrays_each_time", run: new_arrays::<R> },
+        Case { name: "unbound_device_fields::more_and_more_bytes", run: growth::<R> },
+        Case { name: "unbound_device_fields::random_patterns_types_and_layouts", run: random_fields::<R> },
+        Case { name: "unbound_device_fields::many_in_flight", run: many_in_flight::<R> },
+        Case { name: "unbound_device_fields::fields_that_a_bound_object_exchanges_too", run: shared::<R> },
+        Case { name: "unbound_device_fields::host_fields_beside_those_of_a_device", run: mixed::<R> },
+        Case {
+            name: "unbound_device_fields::fields_that_disagree_fail_at_both_ends",
+            run: disagreement::<R>,
+        },
+        Case { name: "unbound_device_fields::fields_that_are_refused", run: refused::<R> },
+        Case { name: "unbound_device_fields::links_and_fields_dropped_in_flight", run: dropped::<R> },
     ]
 }
 
@@ -158,7 +161,7 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let device = device_of(rig, comm.rank());
     let stream = device.stream(Priority::Normal)?;
     for seed in chosen(0..R::SEEDS) {
-        note(comm.rank(), format!("given fields, HALOCLINE_SEED={seed}"));
+        note(comm.rank(), format!("unbound device fields, HALOCLINE_SEED={seed}"));
         let mut numbers = Numbers::new(seed);
         let mut fixtures = [Fixture::default()];
         for _ in 0..1 + numbers.below(2) {
