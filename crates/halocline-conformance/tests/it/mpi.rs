@@ -51,13 +51,13 @@ for_each_library! {
 }
 
 fn mpi_gets_no_device_memory_unless_enabled(mpi: &Mpi) {
-    for wish in ["auto", "off"] {
-        let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", wish)];
+    for choice in ["auto", "off"] {
+        let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", choice)];
         must(mpi, 2, &environment, &["suite", "explain_names_the_memory_of_messages"]);
     }
     // A launcher that ends a job loses what its ranks have printed, now and then.
-    let wish = [("HALOCLINE_MPI_DEVICE", "perhaps")];
-    let mut runs = (0..5).map(|_| mpi.run(2, &wish, Path::new(RANK), &["suite", "collectives"]));
+    let wrong = [("HALOCLINE_MPI_DEVICE", "perhaps")];
+    let mut runs = (0..5).map(|_| mpi.run(2, &wrong, Path::new(RANK), &["suite", "collectives"]));
     let output = runs.find(|output| !said(output).trim().is_empty()).expect("five runs print nothing");
     let text = said(&output);
     let expected = "HALOCLINE_MPI_DEVICE is \"perhaps\", it should be auto, on or off";

@@ -304,7 +304,7 @@ fn prefer(pair: &Pair<'_>, direction: Direction, options: &BindOptions) -> Prefe
         Some(most) if bytes.all(|bytes| (1..=most).contains(&bytes)) => {
             Preference { path: LinkPath::Ll, forced: false }
         }
-        _ => wish(options.link),
+        _ => preference(options.link),
     }
 }
 
@@ -340,8 +340,8 @@ fn complete(
     made
 }
 
-/// Direct, unless something else is asked for or memory is out of reach.
-fn wish(choice: LinkChoice) -> Preference {
+/// The path of a choice: direct, unless the choice names another one.
+fn preference(choice: LinkChoice) -> Preference {
     match choice {
         LinkChoice::Auto => Preference { path: LinkPath::Push, forced: false },
         LinkChoice::Push => Preference { path: LinkPath::Push, forced: true },

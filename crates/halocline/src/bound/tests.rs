@@ -121,7 +121,7 @@ fn line(comm: &Communicator, link: LinkChoice, deadline: Option<Duration>) -> (A
 }
 
 /// The middle rank waits for its other neighbour, so that it has not combined the first one's halo, although it takes part. The
-/// receiver's wish decides whether its halo is kept.
+/// receiver's `keep_halo` decides whether its halo is kept.
 #[test]
 fn a_reduce_in_place_is_over_once_the_owner_has_combined() {
     for link in [LinkChoice::Push, LinkChoice::Pull] {
