@@ -49,7 +49,7 @@ impl LinkInfo {
     }
 }
 
-/// How many of the [`HaloExchange::links`](crate::HaloExchange::links) of a rank are of which kind.
+/// The number of links of each path among the [`HaloExchange::links`](crate::HaloExchange::links) of a rank.
 ///
 /// ```
 /// use halocline::{Array, BindOptions, Communicator, Decomposed, Error, HaloExchange, LinkChoice, LinkCounts, RegularGrid};

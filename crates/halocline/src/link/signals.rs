@@ -134,7 +134,7 @@ impl Link {
         }
     }
 
-    /// The subject of which the peer has reached `epoch`, if it sets flags.
+    /// The subject of `epoch`, which the peer has reached, if it sets flags.
     #[inline]
     pub(super) fn peer_subject(&self, epoch: u64) -> Option<Subject> {
         match &self.signals {

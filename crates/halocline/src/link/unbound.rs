@@ -92,7 +92,7 @@ impl Record {
         parts.iter().fold(0, |word, part| word << 16 | part >> 48)
     }
 
-    /// How the fields of two summaries differ, the first of which is that of field `number`.
+    /// How two fields differ, by their summaries. `field` is the number of the field in the exchange.
     pub(crate) fn differs_by_summary(one: u64, other: u64, field: u32) -> Option<Difference> {
         match one ^ other {
             0 => None,

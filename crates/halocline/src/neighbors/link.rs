@@ -13,7 +13,7 @@ const NULL: u8 = 2;
 const FIN: u8 = 3;
 const DROPPED: u8 = 4;
 
-/// Which round of which operation a header belongs to.
+/// The operation and the round of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number {
     pub(super) id: u32,

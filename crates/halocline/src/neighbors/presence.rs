@@ -84,7 +84,7 @@ impl Shared {
         })
     }
 
-    /// What a round waits for, of which neighbour or of this rank itself.
+    /// What a round waits for, and which neighbour has to do it, or that this rank has to.
     pub(super) fn missing(&self, active: &Active) -> String {
         let of_side = |side: &Side| {
             let (rank, missing) = (self.neighbors.get(*side).as_ref()?, active.links.get(*side).missing()?);
