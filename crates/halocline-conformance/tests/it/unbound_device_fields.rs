@@ -4,13 +4,15 @@
 use super::graphs::end::{End, PUSH, Setting};
 use halocline::device::sim::{Options, World, explore, run};
 use halocline::{
-    BindOptions, Cause, Communicator, Cut, Difference, Error, Field, Pattern, PatternLinks, TestOptions,
+    Array, BindOptions, Cause, Communicator, Cut, Difference, Error, Field, Pattern, PatternLinks, Pending,
+    TestOptions,
 };
 use halocline_conformance::device_fixtures::devices;
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Seeds under which programs pass, and within which those without a piece of order fail.
 const SEEDS: u64 = 60;
@@ -155,6 +157,75 @@ fn differing(world: &World, comm: &Communicator) -> Outcome {
 #[test]
 fn graphs_of_fields_that_disagree_fail_at_both_ranks() {
     explore(0..SEEDS / 4, &limited(), |world| run_ranks(world, 2, |comm| differing(world, comm)));
+}
+
+/// A field of the device and one of the host, in one call.
+fn beside(end: &End, own: &Array<u64>) -> [(Pattern, Field); 2] {
+    [(end.pattern.clone(), (*end.fields[0]).clone()), (end.pattern.clone(), (**own).clone())]
+}
+
+#[test]
+fn host_fields_are_not_captured_and_an_exchange_follows() {
+    explore(0..SEEDS / 4, &limited(), |world| {
+        run_ranks(world, 2, |comm| {
+            let end = End::new(world, comm, 1)?;
+            let own = Array::zeros(comm, &[5])?;
+            own.write()?.fill(comm.rank() as u64 + 1);
+            let links = links(&end, comm, PUSH)?;
+            let both = beside(&end, &own);
+            let fields = both.each_ref().map(|(pattern, field)| (pattern, field));
+            let graph = end.capture(|| match links.schedule_exchange(&fields, &[&end.stream]) {
+                Err(Error::NotCapturable { why }) if why.contains("host") => Ok(()),
+                other => fail!("instead of a refusal: {other:?}"),
+            })?;
+            drop(graph);
+            end.fill(0, &end.stream)?;
+            links.schedule_exchange(&fields, &[&end.stream])?.schedule_wait(&end.stream)?;
+            end.check(0, &end.stream)?;
+            end.stream.synchronise()?;
+            ensure!(end.checked.load(Ordering::Relaxed) == 1, "the check is missing");
+            let (mine, peer) = (comm.rank() as u64 + 1, 2 - comm.rank() as u64);
+            ensure!(
+                own.read()?[..] == [peer, mine, mine, mine, peer],
+                "the host field: {:?}",
+                &own.read()?[..]
+            );
+            Ok(comm.barrier()?)
+        });
+    });
+}
+
+/// The peer of rank 0 does not come.
+fn awaited(end: &End, comm: &Communicator, wait: fn(&Pending, &End) -> Result<(), Error>) -> Outcome {
+    let own = Array::zeros(comm, &[5])?;
+    let options = BindOptions::default().deadline(Some(Duration::from_millis(50)));
+    let links = PatternLinks::on_device(comm, &[&end.pattern], &end.device, &options)?;
+    if comm.rank() == 0 {
+        let both = beside(end, &own);
+        let fields = both.each_ref().map(|(pattern, field)| (pattern, field));
+        let pending = links.schedule_exchange(&fields, &[&end.stream])?;
+        match wait(&pending, end) {
+            Err(Error::Failed(failure)) if matches!(failure.cause, Cause::Deadline(_)) => {}
+            other => fail!("instead of a deadline: {other:?}"),
+        }
+        match links.wait() {
+            Err(Error::Failed(_)) => {}
+            other => fail!("the links have failed, and say {other:?}"),
+        }
+        end.stream.synchronise()?;
+    }
+    Ok(comm.barrier()?)
+}
+
+#[test]
+fn a_deadline_ends_an_exchange_of_host_and_device_fields() {
+    let waits: [fn(&Pending, &End) -> Result<(), Error>; 2] =
+        [|pending, _| pending.wait(), |pending, end| pending.schedule_wait(&end.stream)];
+    for wait in waits {
+        explore(0..SEEDS / 4, &limited(), |world| {
+            run_ranks(world, 2, |comm| awaited(&End::new(world, comm, 1)?, comm, wait));
+        });
+    }
 }
 
 /// Without a piece of order, a seed reports something.
