@@ -195,8 +195,10 @@ fn host_fields_are_not_captured_and_an_exchange_follows() {
     });
 }
 
+type Wait = fn(&Pending, &End) -> Result<(), Error>;
+
 /// The peer of rank 0 does not come.
-fn awaited(end: &End, comm: &Communicator, wait: fn(&Pending, &End) -> Result<(), Error>) -> Outcome {
+fn awaited(end: &End, comm: &Communicator, wait: Wait) -> Outcome {
     let own = Array::zeros(comm, &[5])?;
     let options = BindOptions::default().deadline(Some(Duration::from_millis(50)));
     let links = PatternLinks::on_device(comm, &[&end.pattern], &end.device, &options)?;
@@ -219,8 +221,7 @@ fn awaited(end: &End, comm: &Communicator, wait: fn(&Pending, &End) -> Result<()
 
 #[test]
 fn a_deadline_ends_an_exchange_of_host_and_device_fields() {
-    let waits: [fn(&Pending, &End) -> Result<(), Error>; 2] =
-        [|pending, _| pending.wait(), |pending, end| pending.schedule_wait(&end.stream)];
+    let waits: [Wait; 2] = [|pending, _| pending.wait(), |pending, end| pending.schedule_wait(&end.stream)];
     for wait in waits {
         explore(0..SEEDS / 4, &limited(), |world| {
             run_ranks(world, 2, |comm| awaited(&End::new(world, comm, 1)?, comm, wait));
