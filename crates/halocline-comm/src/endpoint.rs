@@ -123,8 +123,9 @@ pub trait Endpoint: Sized {
         matches!(self.link().state(rank), PeerState::Left | PeerState::Ended)
     }
 
-    /// Lets the progress thread serve `object` at every demand, as long as it is held elsewhere.
-    fn register(&self, object: Weak<dyn Serve>);
+    /// Lets the progress thread serve `object` at every demand, as long as it is held elsewhere. Serves it once at the call: a peer that
+    /// was faster may have demanded that before.
+    fn register<T: Serve + 'static>(&self, object: &Arc<T>);
 
     /// Holds `object`, which was dropped in flight, until it is over.
     fn defer_drop(&self, object: Arc<dyn Serve>);
@@ -176,9 +177,11 @@ impl Endpoint for Communicator {
         Call::other(operation, what).announce(self, to);
     }
 
-    fn register(&self, object: Weak<dyn Serve>) {
+    fn register<T: Serve + 'static>(&self, object: &Arc<T>) {
         let rank = &self.shared.rank;
-        rank.progress.register(&rank.transport, object);
+        let weak: Weak<T> = Arc::downgrade(object);
+        rank.progress.register(&rank.transport, weak);
+        object.serve();
     }
 
     fn defer_drop(&self, object: Arc<dyn Serve>) {

@@ -168,3 +168,34 @@ fn run(shared: &Shared, transport: &dyn Transport) {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Serve;
+    use crate::communicator::Communicator;
+    use crate::endpoint::Endpoint;
+    use std::sync::{Arc, Mutex};
+    use std::thread::{ThreadId, current};
+
+    /// Notes who serves it.
+    #[derive(Default)]
+    struct Noting(Mutex<Vec<ThreadId>>);
+
+    impl Serve for Noting {
+        fn serve(&self) {
+            self.0.lock().unwrap().push(current().id());
+        }
+
+        fn is_over(&self) -> bool {
+            true
+        }
+    }
+
+    /// What a faster peer has sent and demanded before is seen.
+    #[test]
+    fn an_object_is_served_when_it_is_registered() {
+        let (comm, object) = (Communicator::single(), Arc::new(Noting::default()));
+        comm.register(&object);
+        assert!(object.0.lock().unwrap().contains(&current().id()));
+    }
+}

@@ -62,7 +62,7 @@ use halocline_device::Address;
 use message::ProcessId;
 use protocol::{Answer, Protocol, Unusable, Want};
 use service::Service;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The mappings of a rank: of its memory by other ranks, and of theirs here. All communicators of a rank share one cache;
@@ -96,10 +96,7 @@ impl Mappings {
         });
         let service = Arc::clone(service);
         if is_new {
-            let weak: Weak<Service> = Arc::downgrade(&service);
-            comm.register(weak);
-            // Messages may have come before the service existed.
-            service.drive(comm.outer_link());
+            comm.register(&service);
         }
         Self { comm: comm.detached(), service }
     }

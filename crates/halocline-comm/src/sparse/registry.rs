@@ -56,8 +56,7 @@ impl Registry {
             Arc::new(Self { transport, operations: Mutex::default(), devices: Mutex::default() })
         });
         if is_new {
-            let weak: Weak<Self> = Arc::downgrade(registry);
-            comm.register(weak);
+            comm.register(registry);
         }
         Arc::clone(registry)
     }

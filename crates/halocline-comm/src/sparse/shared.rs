@@ -17,7 +17,7 @@ use crate::packet::{Packet, PacketContext, PacketTag};
 use crate::progress::Serve;
 use crate::wait::Late;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub(super) struct Shared {
@@ -148,9 +148,7 @@ impl Shared {
             registry,
             task_since: Mutex::default(),
         });
-        let weak: Weak<Self> = Arc::downgrade(&shared);
-        shared.context.comm().register(weak);
-        shared.drive();
+        shared.context.comm().register(&shared);
         Ok(shared)
     }
 

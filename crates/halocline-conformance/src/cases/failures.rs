@@ -86,12 +86,15 @@ fn deadline_of_is_ready(comm: &Stage<'_>) -> Outcome {
         let deadline = waits_for_0.then_some(DEADLINE);
         let halo = line.bind_with(comm, &BindOptions::default().link(link).deadline(deadline))?;
         if waits_for_0 {
-            let pending = halo.exchange()?;
-            let failed = loop {
-                match pending.is_ready() {
-                    Ok(false) => comm.link().host().yield_now(),
-                    ended => break failure(ended)?,
-                }
+            let failed = match halo.exchange() {
+                Ok(pending) => loop {
+                    match pending.is_ready() {
+                        Ok(false) => comm.link().host().yield_now(),
+                        ended => break failure(ended)?,
+                    }
+                },
+                // The other neighbour of rank 0 was faster, and has given up already.
+                failed => failure(failed)?,
             };
             ensure!(is_deadline(failed.cause, DEADLINE), "another cause: {failed}");
             reclaimed(comm, &halo, &line.array)?;

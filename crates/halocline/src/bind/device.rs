@@ -17,7 +17,6 @@ use super::script::Kit;
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::lifecycle::Engine;
 use crate::link::{Direction, LinkPath, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
 use crate::stream::{self, BySet, Pool, Scheduled, Staging, Unbound};
@@ -102,9 +101,9 @@ fn register(comm: &Communicator, host: &Bound, scheduled: Scheduled) -> Arc<Sche
     for (memory, _) in scheduled.sets.iter().flat_map(|set| &set.local.memories) {
         memory.add_user(&scheduled);
     }
-    let weak = Arc::downgrade(&scheduled);
-    host.life.attach(Weak::clone(&weak) as Weak<dyn Engine>);
-    comm.register(weak);
+    let weak: Weak<Scheduled> = Arc::downgrade(&scheduled);
+    host.life.attach(weak);
+    comm.register(&scheduled);
     scheduled
 }
 

@@ -97,8 +97,7 @@ pub(crate) fn bind(
     let mut object = build(comm, sets, preference, (options, engines))?;
     let bound = &object.bound;
     if bound.wants_progress() {
-        let weak = Arc::downgrade(bound);
-        comm.register(weak);
+        comm.register(bound);
     }
     if options.checked == Some(true) && on_devices.is_some() {
         tracing::warn!("rank {}: checked mode does not check fields in device memory", comm.rank());

@@ -57,8 +57,7 @@ pub(crate) fn links(
     let checks = (options.checked == Some(true)).then_some(checks);
     let bound = Bound::new(life, links, own, &[nothing], checks);
     if bound.wants_progress() {
-        let weak = Arc::downgrade(&bound);
-        comm.register(weak);
+        comm.register(&bound);
     }
     Ok(bound)
 }

@@ -12,7 +12,7 @@ use halocline_comm::memory_resource::{HostMemory, MemoryResource};
 use halocline_comm::packet::{Failure, PacketContext};
 use halocline_comm::{Call, Communicator, Endpoint, Serve};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 pub(super) struct Shared {
@@ -108,9 +108,9 @@ impl Shared {
     ) -> Result<Arc<Owner>, NeighborError> {
         let shared = Self::new(comm, topology, resource)?;
         if comm.size() > 1 {
-            let weak: Weak<Self> = Arc::downgrade(&shared);
-            comm.register(weak);
+            // First, so that a neighbour that has made something else learns what this rank has made, not only that it gave up.
             shared.tell_all(&Control::Hello { topology, device: shared.context.device() })?;
+            comm.register(&shared);
         }
         Ok(Arc::new(Owner { shared }))
     }
