@@ -164,9 +164,16 @@ def read_only():
     return array
 
 
+# From Python 3.14 on the buffer says what they are.
+OF_PACKED = (
+    "bytes that are a union, or a packed record, of ctypes may have addresses"
+    if sys.version_info < (3, 14)
+    else "contain addresses, which mean nothing"
+)
+
 MORE_ARRAYS = [
     (np.zeros(8, object), hc.HaloTypeError, "elements that are Python objects cannot be passed on; convert the array"),
-    ((NoBytes * 8)(), hc.HaloTypeError, "have addresses" if sys.version_info < (3, 14) else "contain addresses"),
+    ((NoBytes * 8)(), hc.HaloTypeError, OF_PACKED),
     ((ctypes.c_void_p * 8)(), hc.HaloTypeError, "contain addresses, which mean nothing in another process"),
     (read_only(), hc.HaloValueError, "the array is read-only; an exchange writes its halo"),
 ]
