@@ -29,7 +29,7 @@ class Halocline:
     cmake_link_flags = []
     cmake_files = []
     headers = {"frame": ["halocline.hpp"], "cuda": ["halocline.h"]}
-    state_fields = ["halocline_pending begun;"]
+    state_fields = ["halocline_pending begun = {};"]
     init_code = ""
     finalize_code = ""
     dependencies = []

@@ -25,10 +25,13 @@ NX, NY = (dace.symbol(name, dace.int64) for name in ("NX", "NY"))
 # The C++ code of the tasklets. A call that fails throws `halocline::error`, which ends a Python program with its message.
 BEGIN_ON_HOST = "halocline::check(halocline_exchange(halocline_halo_exchange{exchange}, &__state->begun));"
 END_ON_HOST = "halocline::check(halocline_wait(__state->begun));"
-# On GPUs DaCe declares __dace_current_stream, the stream of the program's kernels. The host waits for nothing.
+# On GPUs DaCe declares __dace_current_stream, the stream of the program's kernels. An object has 64 exchanges in flight at most: the host
+# waits for the one of 32 steps before.
 BEGIN_ON_STREAM = """
 const auto stream = halocline::stream::cuda(0, __dace_current_stream);
 const halocline_stream after = stream.get();
+const halocline_pending earlier = {__state->begun.exchange, __state->begun.epoch - 32};
+if (__state->begun.epoch > 32) halocline::check(halocline_wait(earlier));
 halocline::check(halocline_schedule_exchange(halocline_halo_exchange{exchange}, 0, &after, 1, &__state->begun));
 """
 END_ON_STREAM = """
