@@ -61,6 +61,8 @@ def test_graphs_and_calls_take_turns(together, main_engine, inline):
             halo = case.bind(inline=inline)
             if libraries.gpus() < comm.size:
                 return "SKIPPED: ranks share a GPU"
+            if any(path == "message" for _, _, path in halo.links):
+                return "SKIPPED: a graph holds no messages"
             current, given = stream_of(mine)
             with current:
 
@@ -91,6 +93,8 @@ def test_the_host_cannot_wait_for_a_captured_exchange(together, main_engine):
             halo = case.bind()
             if libraries.gpus() < comm.size:
                 return "SKIPPED: ranks share a GPU"
+            if any(path == "message" for _, _, path in halo.links):
+                return "SKIPPED: a graph holds no messages"
             current, given = stream_of(mine)
             pending = []
 
