@@ -2,7 +2,7 @@
 
 use halocline::comm::CommError;
 use halocline::plan::{PatternError, RedistributeError};
-use halocline::{Error, MeshError, PartitionError};
+use halocline::{Error, GatherError, MeshError, PartitionError};
 
 /// The name of the argument, with the index of the entry where the error names one: `owners[3]`.
 pub(crate) fn argument_name(error: &Error) -> Option<String> {
@@ -11,7 +11,9 @@ pub(crate) fn argument_name(error: &Error) -> Option<String> {
         Error::NoSuchSet { .. } => "set",
         Error::NoSuchPeer { .. } => "peer",
         Error::MessageLength { .. } => "message",
-        Error::Save { .. } => "path",
+        Error::Save { .. } | Error::Gather(GatherError::Format { .. } | GatherError::NotAnArray { .. }) => {
+            "path"
+        }
         Error::NoSuchPattern { field, .. } | Error::GatheredField { field, .. } => {
             return Some(format!("fields[{field}]"));
         }

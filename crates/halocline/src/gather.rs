@@ -14,7 +14,6 @@ use halocline_plan::copy::CellLayout;
 use halocline_plan::{
     CellContent, ElementType, Halo, Layout, LayoutError, NamedElement, RegularGrid, UnstructuredDomain,
 };
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Why fields cannot be gathered.
@@ -94,7 +93,10 @@ pub enum GatherError {
         path: PathBuf,
     },
     /// A Zarr array was to replace something else.
-    #[error("{} exists and is no Zarr array of version 3; remove it, or save elsewhere", path.display())]
+    #[error(
+        "{} exists, and its metadata are not those of a Zarr array of version 3; remove it, or save elsewhere",
+        path.display()
+    )]
     NotAnArray {
         /// The path given.
         path: PathBuf,
@@ -151,9 +153,9 @@ impl Pattern {
     /// Collective: blocks until the file is complete. Rank 0 gathers and writes it; it replaces an older file as a whole, so that an
     /// error leaves the older file as it was. All ranks give the same path.
     ///
-    /// Fails on all ranks as [`Pattern::gather_to`] does, with [`Error::Differs`] if ranks give different paths, with
-    /// [`Error::FileElement`] if the format lacks the element type, with [`GatherError::NotAnArray`] if the path
-    /// has something else than an array of Zarr, and with [`Error::Save`] if the file cannot be written.
+    /// Fails on all ranks as [`Pattern::gather_to`] does, with [`Error::Differs`] if ranks give different paths, and with
+    /// [`Error::FileElement`] if the format lacks the element type. On rank 0 it fails with [`GatherError::NotAnArray`] if something else
+    /// than an array of Zarr is there, and with [`Error::Save`] if the file cannot be written; the others get [`Error::Elsewhere`] then.
     ///
     /// ```
     /// use halocline::{Array, Communicator, Decomposed, RegularGrid};
@@ -313,8 +315,10 @@ fn write(path: &Path, all: &Field) -> Result<(), Error> {
     let bytes = all.layout().span().len();
     let bytes = Array::<u8>::of_field(all.view(all.base(), Layout::c_order(ElementType::U8, &[bytes])?)?);
     let (element, extents) = (all.layout().named_element(), all.layout().extents());
-    let is_zarr = path.extension().is_some_and(|extension| extension == "zarr");
-    let written = if is_zarr {
+    let written = if path.extension().is_some_and(|extension| extension == "zarr") {
+        if !zarr::may_replace(path) {
+            return Err(GatherError::NotAnArray { path: path.to_owned() }.into());
+        }
         let chunk = zarr::Chunk::of(element.element, extents);
         let metadata = zarr::metadata(element.element, extents, &chunk);
         let metadata = metadata.ok_or_else(|| not_of_zarr(element))?;
@@ -322,11 +326,7 @@ fn write(path: &Path, all: &Field) -> Result<(), Error> {
     } else {
         file::replace(path, &[&npy::head(&element, extents), &bytes.read()?])
     };
-    let path = path.to_owned();
-    written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists if is_zarr => GatherError::NotAnArray { path }.into(),
-        _ => Error::Save { path, reason: error.to_string() },
-    })
+    written.map_err(|error| Error::Save { path: path.to_owned(), reason: error.to_string() })
 }
 
 fn check(

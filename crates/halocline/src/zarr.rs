@@ -12,16 +12,13 @@ use std::path::{Path, PathBuf};
 /// Most bytes of a chunk.
 const CHUNK: usize = 64 << 20;
 
-/// Writes the array. It replaces an older one once it is complete; an error leaves that as it was. Anything but a Zarr array is not
-/// replaced: that is an error of the kind `AlreadyExists`. A symbolic link is followed.
+/// Writes the array. It replaces an older one, or whatever is there, once it is complete; an error leaves that as it was. A symbolic link is
+/// followed.
 pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8]) -> io::Result<()> {
     let path = match fs::canonicalize(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
         found => found?,
     };
-    if path.exists() && !is_array(&path) {
-        return Err(ErrorKind::AlreadyExists.into());
-    }
     let write = |aside: &Path| {
         for (number, piece) in elements.chunks(chunk.bytes).enumerate() {
             let mut file = aside.join("c").join(number.to_string());
@@ -38,10 +35,12 @@ pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8])
     replace_directory(&path, write, |old| fs::remove_dir_all(old))
 }
 
-/// Whether a directory holds a Zarr array of version 3. A group holds the arrays of others.
-fn is_array(path: &Path) -> bool {
-    let metadata = fs::read(path.join("zarr.json")).unwrap_or_default();
-    serde_json::from_slice(&metadata).is_ok_and(|metadata: Value| metadata["node_type"] == "array")
+/// Whether an array may be written there: nothing is there, or a Zarr array of version 3. A group holds the arrays of others.
+pub(crate) fn may_replace(path: &Path) -> bool {
+    let is_array = |metadata: Vec<u8>| {
+        serde_json::from_slice(&metadata).is_ok_and(|metadata: Value| metadata["node_type"] == "array")
+    };
+    !path.exists() || fs::read(path.join("zarr.json")).is_ok_and(is_array)
 }
 
 /// Chunks of whole rows of the first axis.
@@ -197,11 +196,9 @@ mod tests {
         fs::write(consolidated.join("zarr.json"), format!("{{{arrays}, \"node_type\": \"group\"}}"))?;
         fs::write(&file, "text")?;
         for other in [&group, &consolidated, &file, &folder.path().to_owned()] {
-            let refused = save(other, 3).expect_err("it is no array");
-            assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+            assert!(!may_replace(other), "{}", other.display());
         }
-        assert_eq!(fs::read_to_string(&file)?, "text");
-        assert!(group.join("zarr.json").exists());
+        assert!([&array, &link, &folder.path().join("nothing")].into_iter().all(|path| may_replace(path)));
         Ok(())
     }
 
