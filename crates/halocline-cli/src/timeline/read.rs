@@ -75,6 +75,9 @@ impl Timeline {
                 Some("e") => {
                     let end = time("ts")?;
                     if let Some(begin) = begun.remove(&(rank, event["id"].to_string())) {
+                        if end < begin {
+                            return Err(format!("an event ends before it begins: {event}"));
+                        }
                         flights.entry(rank).or_default().push(Span { name: name(), begin, end, depth: 0 });
                     }
                 }
@@ -97,7 +100,12 @@ impl Timeline {
         if lanes.is_empty() {
             return Err("it has no spans".to_owned());
         }
-        Ok(Self { lanes, flights })
+        let timeline = Self { lanes, flights };
+        let (first, last) = timeline.extent();
+        if !(last - first).is_finite() {
+            return Err(format!("its spans from {first} to {last} us are too far apart"));
+        }
+        Ok(timeline)
     }
 
     /// The start of the first span and the end of the last.
@@ -218,6 +226,14 @@ mod tests {
             ("{\"traceEvents\": [{\"ph\": \"X\", \"ts\": 1}]}", "no number `dur`"),
             ("{\"traceEvents\": [{\"ph\": \"X\", \"ts\": 1e308, \"dur\": 1e308}]}", "a wrong `dur`"),
             ("{\"traceEvents\": [{\"ph\": \"X\", \"ts\": 1, \"dur\": -1}]}", "a wrong `dur`"),
+            (
+                "{\"traceEvents\": [{\"ph\": \"X\", \"ts\": -1e308, \"dur\": 0}, {\"ph\": \"X\", \"ts\": 1e308, \"dur\": 0}]}",
+                "too far apart",
+            ),
+            (
+                "{\"traceEvents\": [{\"ph\": \"b\", \"ts\": 2, \"id\": 1}, {\"ph\": \"e\", \"ts\": 1, \"id\": 1}]}",
+                "ends before it begins",
+            ),
             ("{\"traceEvents\": [7]}", "no spans"),
         ] {
             let error = Timeline::read(text).unwrap_err();
