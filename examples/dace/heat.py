@@ -30,8 +30,8 @@ END_ON_HOST = "halocline::check(halocline_wait(__state->begun));"
 BEGIN_ON_STREAM = """
 const auto stream = halocline::stream::cuda(0, __dace_current_stream);
 const halocline_stream after = stream.get();
-const halocline_pending earlier = {__state->begun.exchange, __state->begun.epoch - 32};
-if (__state->begun.epoch > 32) halocline::check(halocline_wait(earlier));
+const halocline_pending begun = __state->begun, earlier = {exchange, begun.epoch - 32};
+if (begun.exchange == exchange && begun.epoch > 32) halocline::check(halocline_wait(earlier));
 halocline::check(halocline_schedule_exchange(halocline_halo_exchange{exchange}, 0, &after, 1, &__state->begun));
 """
 END_ON_STREAM = """
