@@ -174,6 +174,8 @@ fn a_failure_is_reported_once_no_halo_is_combined_any_more() {
         if std::mem::take(&mut is_combining) {
             failure(pending.wait());
             owner.serve();
+            // As a thread does that has looked for a failure before there was one.
+            owner.links.iter().for_each(|link| owner.claimed(&link.claim, || owner.poll_link(link)));
             peer.serve();
             assert!(peer.life.failure().is_none());
         }
