@@ -7,6 +7,7 @@ use crate::field::{Array, Field, element_of, is_element};
 use crate::npy;
 use crate::pattern::{Kind, Pattern};
 use crate::redistribute::Redistribute;
+#[cfg(feature = "zarr")]
 use crate::zarr;
 use halocline_comm::Communicator;
 use halocline_device::{Element, file};
@@ -92,6 +93,16 @@ pub enum GatherError {
         /// The path given.
         path: PathBuf,
     },
+    /// This build of the library writes no Zarr.
+    #[error(
+        "{} is a Zarr array, which this build cannot write; enable the feature `zarr` of the crate halocline, or save to a name that \
+         ends in .npy",
+        path.display()
+    )]
+    WithoutZarr {
+        /// The path given.
+        path: PathBuf,
+    },
     /// A Zarr array was to replace something else.
     #[error(
         "{} exists, and its metadata are not those of a Zarr array of version 3; remove it, or save elsewhere",
@@ -149,12 +160,14 @@ impl Pattern {
     }
 
     /// Writes the owned cells of a distributed field to a NumPy file (format version 1.0) if the name ends in `.npy`, or to a Zarr
-    /// version 3 array (a directory) if it ends in `.zarr`. Cells are ordered as by [`Pattern::gather_to`].
+    /// version 3 array (a directory) if it ends in `.zarr`, which needs the feature `zarr`. Cells are ordered as by
+    /// [`Pattern::gather_to`].
+    ///
     /// Collective: blocks until the file is complete. Rank 0 gathers and writes it; it replaces an older file as a whole, so that an
     /// error leaves the older file as it was. All ranks give the same path.
     ///
     /// Fails on all ranks as [`Pattern::gather_to`] does, with [`Error::Differs`] if ranks give different paths, and with
-    /// [`Error::FileElement`] if the format lacks the element type. On rank 0 it fails with [`GatherError::NotAnArray`] if something else
+    /// [`Error::FileElement`] if the format lacks the element type, or with [`GatherError::WithoutZarr`] without that feature. On rank 0 it fails with [`GatherError::NotAnArray`] if something else
     /// than an array of Zarr is there, and with [`Error::Save`] if the file cannot be written; the others get [`Error::Elsewhere`] then.
     ///
     /// ```
@@ -174,7 +187,10 @@ impl Pattern {
         let (comm, path) = (&comm.within("save"), path.as_ref());
         let of_rank_0 = comm.broadcast(0, path.as_os_str().as_encoded_bytes().to_vec())?;
         let is_same = of_rank_0 == path.as_os_str().as_encoded_bytes();
-        agree(comm, if is_same { check_file(path, fields) } else { Err(other_path(comm)) })?;
+        agree(
+            comm,
+            if is_same { check_file(path, fields, cfg!(feature = "zarr")) } else { Err(other_path(comm)) },
+        )?;
         let all = self.gather(comm, 0, fields, None)?;
         agree(comm, all.map_or(Ok(()), |all| write(path, &all)))
     }
@@ -293,38 +309,39 @@ fn other_path(comm: &Communicator) -> Error {
     Error::Differs { rank: comm.rank(), what: "path" }
 }
 
-/// Checks that the name says a format, and that the format has the elements of the fields.
-fn check_file(path: &Path, fields: &[&Field]) -> Result<(), Error> {
+/// Checks that the name says a format that this build can write, and that the format has the elements of the fields.
+fn check_file(path: &Path, fields: &[&Field], with_zarr: bool) -> Result<(), Error> {
     match path.extension() {
         Some(ending) if ending == "npy" => Ok(()),
+        Some(ending) if ending == "zarr" && !with_zarr => {
+            Err(GatherError::WithoutZarr { path: path.to_owned() }.into())
+        }
         Some(ending) if ending == "zarr" => {
+            let is_not_of_zarr = |element: &NamedElement| {
+                matches!(element.element, ElementType::Bf16 | ElementType::Opaque(_))
+            };
             let mut elements = fields.iter().map(|field| field.layout().named_element());
-            elements
-                .find(|element| !zarr::has(element.element))
-                .map_or(Ok(()), |element| Err(not_of_zarr(element)))
+            elements.find(is_not_of_zarr).map_or(Ok(()), |element| {
+                Err(Error::FileElement { format: "Zarr", element, instead: ".npy" })
+            })
         }
         _ => Err(GatherError::Format { path: path.to_owned() }.into()),
     }
-}
-
-fn not_of_zarr(element: NamedElement) -> Error {
-    Error::FileElement { format: "Zarr", element, instead: ".npy" }
 }
 
 fn write(path: &Path, all: &Field) -> Result<(), Error> {
     let bytes = all.layout().span().len();
     let bytes = Array::<u8>::of_field(all.view(all.base(), Layout::c_order(ElementType::U8, &[bytes])?)?);
     let (element, extents) = (all.layout().named_element(), all.layout().extents());
-    let written = if path.extension().is_some_and(|extension| extension == "zarr") {
-        if !zarr::may_replace(path) {
-            return Err(GatherError::NotAnArray { path: path.to_owned() }.into());
+    let written = match path.extension() {
+        #[cfg(feature = "zarr")]
+        Some(ending) if ending == "zarr" => {
+            if !zarr::may_replace(path) {
+                return Err(GatherError::NotAnArray { path: path.to_owned() }.into());
+            }
+            zarr::Whole { element: element.element, extents, bytes: &bytes.read()? }.save(path)
         }
-        let chunk = zarr::Chunk::of(element.element, extents);
-        let metadata = zarr::metadata(element.element, extents, &chunk);
-        let metadata = metadata.ok_or_else(|| not_of_zarr(element))?;
-        zarr::write(path, &metadata, &chunk, &bytes.read()?)
-    } else {
-        file::replace(path, &[&npy::head(&element, extents), &bytes.read()?])
+        _ => file::replace(path, &[&npy::head(&element, extents), &bytes.read()?]),
     };
     written.map_err(|error| Error::Save { path: path.to_owned(), reason: error.to_string() })
 }
@@ -419,4 +436,22 @@ fn decode(message: &[u8]) -> Option<CellContent> {
     let name = Some(std::str::from_utf8(name).ok()?).filter(|name| !name.is_empty()).map(Into::into);
     let extra: Vec<usize> = extra.iter().map(|&extent| u64::from_le_bytes(extent) as usize).collect();
     Some(CellContent { element: NamedElement { element, name }, count: extra.iter().product(), extra })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_zarr_says_how_to_get_it() {
+        let refused = |path: &str, with_zarr| check_file(Path::new(path), &[], with_zarr);
+        let error = refused("t.zarr", false).expect_err("no Zarr");
+        assert!(
+            matches!(&error, Error::Gather(GatherError::WithoutZarr { path }) if path.ends_with("t.zarr"))
+        );
+        assert!(error.to_string().contains("enable the feature `zarr`"), "{error}");
+        for (path, with_zarr) in [("t.zarr", true), ("t.npy", false)] {
+            refused(path, with_zarr).expect("a format of this build");
+        }
+    }
 }

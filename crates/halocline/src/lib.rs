@@ -69,6 +69,7 @@ mod trace;
 mod unbound;
 #[cfg(feature = "ndarray")]
 mod views;
+#[cfg(feature = "zarr")]
 mod zarr;
 
 pub use agree::agree;

@@ -1,38 +1,66 @@
 //! A global array as a Zarr version 3 array, which zarr-python reads
-//! (<https://zarr-specs.readthedocs.io/en/latest/v3/core/>): a directory of metadata and chunks without compression.
-//!
-//! This is a header and the elements in C order. The crate `zarrs` would bring its stores, codecs and some hundred crates.
+//! (<https://zarr-specs.readthedocs.io/en/latest/v3/core/>): a directory of metadata and chunks without compression, which the crate
+//! `zarrs` writes.
 
 use halocline_plan::ElementType;
-use serde_json::{Value, json};
-use std::fs;
+use serde_json::Value;
+use std::error::Error;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zarrs::array::codec::CodecOptionsBuilder;
+use zarrs::array::{Array, ArrayBuilder, ArrayMetadataOptions, FillValue};
+use zarrs::filesystem::FilesystemStore;
 
 /// Most bytes of a chunk.
 const CHUNK: usize = 64 << 20;
 
-/// Writes the array. It replaces an older one, or whatever is there, once it is complete; an error leaves that as it was. A symbolic link is
-/// followed.
-pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8]) -> io::Result<()> {
-    let path = match fs::canonicalize(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
-        found => found?,
-    };
-    let write = |aside: &Path| {
-        for (number, piece) in elements.chunks(chunk.bytes).enumerate() {
-            let mut file = aside.join("c").join(number.to_string());
-            chunk.extents.iter().skip(1).for_each(|_| file.push("0"));
-            fs::create_dir_all(file.parent().unwrap_or(aside))?;
-            fs::write(&file, piece)?;
-            let file = fs::OpenOptions::new().write(true).open(&file)?;
-            // Chunks have one size; the rest of the last one is never read.
-            file.set_len(chunk.bytes as u64)?;
-            file.sync_data()?;
+/// An array to be written.
+pub(crate) struct Whole<'a> {
+    pub(crate) element: ElementType,
+    pub(crate) extents: &'a [usize],
+    /// The elements in C order.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Whole<'_> {
+    /// Writes the array. It replaces an older one, or whatever is there, once it is complete; an error leaves that as it was. A symbolic
+    /// link is followed.
+    pub(crate) fn save(&self, path: &Path) -> io::Result<()> {
+        let path = match fs::canonicalize(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
+            found => found?,
+        };
+        let write = |aside: &Path| {
+            self.write(aside).map_err(io::Error::other)?;
+            sync(aside)
+        };
+        replace_directory(&path, write, |old| fs::remove_dir_all(old))
+    }
+
+    /// Writes the array to an empty directory. Only the caller's thread works.
+    fn write(&self, folder: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let shape: Vec<u64> = self.extents.iter().map(|&extent| extent as u64).collect();
+        let zero = FillValue::new(vec![0; self.element.size()]);
+        // Zarr has the same names of element types.
+        let builder = ArrayBuilder::new(shape, self.chunk(), self.element.to_string(), zero);
+        let array: Array<FilesystemStore> = builder.build(Arc::new(FilesystemStore::new(folder)?), "/")?;
+        array.store_metadata_opt(&ArrayMetadataOptions::default().with_include_zarrs_metadata(false))?;
+        if !self.bytes.is_empty() {
+            let options = CodecOptionsBuilder::default().concurrent_target(1).build();
+            array.store_array_subset_opt(&array.subset_all(), self.bytes, &options)?;
         }
-        fs::write(aside.join("zarr.json"), metadata)
-    };
-    replace_directory(&path, write, |old| fs::remove_dir_all(old))
+        Ok(())
+    }
+
+    /// The extents of a chunk: whole rows of the first axis.
+    fn chunk(&self) -> Vec<u64> {
+        let mut extents: Vec<u64> = self.extents.iter().map(|&extent| extent.max(1) as u64).collect();
+        let row = extents.iter().skip(1).product::<u64>() * self.element.size() as u64;
+        extents.iter_mut().take(1).for_each(|rows| *rows = (*rows).min((CHUNK as u64 / row).max(1)));
+        extents
+    }
 }
 
 /// Whether an array may be written there: nothing is there, or a Zarr array of version 3. A group holds the arrays of others.
@@ -43,42 +71,13 @@ pub(crate) fn may_replace(path: &Path) -> bool {
     !path.exists() || fs::read(path.join("zarr.json")).is_ok_and(is_array)
 }
 
-/// Chunks of whole rows of the first axis.
-pub(crate) struct Chunk {
-    extents: Vec<usize>,
-    bytes: usize,
-}
-
-impl Chunk {
-    pub(crate) fn of(element: ElementType, extents: &[usize]) -> Self {
-        let mut extents: Vec<usize> = extents.iter().map(|&extent| extent.max(1)).collect();
-        let row = extents.iter().skip(1).product::<usize>() * element.size();
-        extents.iter_mut().take(1).for_each(|rows| *rows = (*rows).min((CHUNK / row).max(1)));
-        let bytes = extents.iter().product::<usize>() * element.size();
-        Self { extents, bytes }
+/// Waits until the files are stored. File systems of a network report some errors of a write only then.
+fn sync(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { sync(&path)? } else { File::open(&path)?.sync_data()? }
     }
-}
-
-/// Whether Zarr has an element type.
-pub(crate) fn has(element: ElementType) -> bool {
-    zarr_type(element).is_some()
-}
-
-/// The metadata, unless Zarr has no such element type.
-pub(crate) fn metadata(element: ElementType, extents: &[usize], chunk: &Chunk) -> Option<String> {
-    let (data_type, zero) = zarr_type(element)?;
-    let metadata = json!({
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": extents,
-        "data_type": data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk.extents}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "fill_value": zero,
-        "attributes": {},
-    });
-    Some(metadata.to_string())
+    Ok(())
 }
 
 /// Makes a directory by `write`, beside the old one, which it then replaces and removes by `remove`. An error leaves the old one as
@@ -134,27 +133,6 @@ fn make_beside(path: &Path) -> io::Result<(usize, PathBuf)> {
     }
 }
 
-/// The type as Zarr spells it, and its zero.
-fn zarr_type(element: ElementType) -> Option<(&'static str, Value)> {
-    Some(match element {
-        ElementType::Bool => ("bool", Value::from(false)),
-        ElementType::I8 => ("int8", 0.into()),
-        ElementType::U8 => ("uint8", 0.into()),
-        ElementType::I16 => ("int16", 0.into()),
-        ElementType::U16 => ("uint16", 0.into()),
-        ElementType::F16 => ("float16", 0.0.into()),
-        ElementType::I32 => ("int32", 0.into()),
-        ElementType::U32 => ("uint32", 0.into()),
-        ElementType::F32 => ("float32", 0.0.into()),
-        ElementType::I64 => ("int64", 0.into()),
-        ElementType::U64 => ("uint64", 0.into()),
-        ElementType::F64 => ("float64", 0.0.into()),
-        ElementType::C64 => ("complex64", json!([0.0, 0.0])),
-        ElementType::C128 => ("complex128", json!([0.0, 0.0])),
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,11 +140,10 @@ mod tests {
     #[test]
     fn large_arrays_have_chunks_of_whole_rows() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
-        let (path, extents) = (folder.path().join("t.zarr"), [5, 16 << 20]);
-        let chunk = Chunk::of(ElementType::I8, &extents);
-        assert_eq!(chunk.extents, [4, 16 << 20]);
-        let metadata = metadata(ElementType::I8, &extents, &chunk).expect("int8");
-        write(&path, &metadata, &chunk, &vec![7; 5 << 24])?;
+        let path = folder.path().join("t.zarr");
+        let whole = Whole { element: ElementType::I8, extents: &[5, 16 << 20], bytes: &vec![7; 5 << 24] };
+        assert_eq!(whole.chunk(), [4, 16 << 20]);
+        whole.save(&path)?;
         let [first, second] = ["c/0/0", "c/1/0"].map(|chunk| fs::read(path.join(chunk)));
         let (first, second) = (first?, second?);
         assert_eq!((first.len(), second.len()), (64 << 20, 64 << 20));
@@ -175,11 +152,22 @@ mod tests {
     }
 
     #[test]
+    fn an_array_without_elements_is_its_metadata() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("t.zarr");
+        Whole { element: ElementType::C64, extents: &[0, 3], bytes: &[] }.save(&path)?;
+        assert!(may_replace(&path));
+        assert_eq!(fs::read_dir(&path)?.count(), 1);
+        Ok(())
+    }
+
+    #[test]
     fn only_an_array_is_replaced() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
-        let (array, chunk) = (folder.path().join("t.zarr"), Chunk::of(ElementType::I8, &[3]));
-        let metadata = metadata(ElementType::I8, &[3], &chunk).expect("int8");
-        let save = |path: &Path, value| write(path, &metadata, &chunk, &[value; 3]);
+        let array = folder.path().join("t.zarr");
+        let save = |path: &Path, value| {
+            Whole { element: ElementType::I8, extents: &[3], bytes: &[value; 3] }.save(path)
+        };
         save(&array, 1)?;
         let link = folder.path().join("link.zarr");
         std::os::unix::fs::symlink(&array, &link)?;

@@ -322,6 +322,7 @@ fn a_field_saved_as_zarr_is_its_metadata_and_its_chunk() -> Result<(), Error> {
         pattern.save(comm, &path, [&part])?;
         pattern.save(comm, &path, [&part])?;
         let metadata = std::fs::read_to_string(path.join("zarr.json")).expect("the metadata is there");
+        let metadata: String = metadata.split_whitespace().collect();
         assert!(metadata.contains("\"shape\":[7,5,3]") && metadata.contains("\"float64\""), "{metadata}");
         let chunk = std::fs::read(path.join("c/0/0/0")).expect("the chunk is there");
         let elements: Vec<f64> = chunk.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
