@@ -48,7 +48,7 @@ impl Communicator {
     /// # use halocline_comm::{CommError, Communicator};
     /// # let comm = Communicator::single();
     /// // Rows of a grid of ranks that has four columns.
-    /// let row = comm.split(Some(comm.rank() / 4), 0)?.expect("every rank passes a color");
+    /// let row = comm.split(comm.rank() / 4, 0)?.expect("every rank passes a color");
     /// row.barrier()?;
     /// # Ok::<(), CommError>(())
     /// ```
@@ -57,7 +57,8 @@ impl Communicator {
     ///
     /// # Errors
     /// Those of [collective calls](Communicator#errors-of-collective-calls).
-    pub fn split(&self, color: Option<usize>, key: i64) -> Result<Option<Self>, CommError> {
+    pub fn split(&self, color: impl Into<Option<usize>>, key: i64) -> Result<Option<Self>, CommError> {
+        let color = color.into();
         let mine = color.map_or([0, 0, 0], |color| [1, color as i64, key]);
         let all = self.or_within("split").all_gather(mine)?;
         // After the gather, whose number then meets that of any other call.
