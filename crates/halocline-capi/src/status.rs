@@ -1,7 +1,7 @@
 //! The status that a call returns, and its message.
 
 use halocline::comm::CommError;
-use halocline::{Cause, DeviceError, Error, Failure};
+use halocline::{ArrayError, Cause, DeviceError, Error, Failure};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
@@ -96,8 +96,8 @@ fn status_of(error: &Error) -> Status {
         | Error::NotPeers { .. }
         | Error::TooFewQueues { .. } => Status::DEVICE,
         Error::Elsewhere { .. } => Status::ELSEWHERE,
-        Error::ArrayInFlight
-        | Error::ArrayBorrowed
+        Error::Array(ArrayError::InFlight)
+        | Error::Array(ArrayError::Borrowed)
         | Error::InFlight { .. }
         | Error::Borrowed { .. }
         | Error::Shared { .. }

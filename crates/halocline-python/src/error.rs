@@ -3,7 +3,7 @@
 use crate::argument_name::argument_name;
 use crate::host;
 use halocline::comm::CommError;
-use halocline::{BindError, Cause, Error, Failure};
+use halocline::{ArrayError, BindError, Cause, Error, Failure};
 use pyo3::exceptions::{
     PyAttributeError, PyBufferError, PyIndexError, PyRuntimeError, PyTypeError, PyValueError,
 };
@@ -151,8 +151,8 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         | Error::NotPeers { .. }
         | Error::TooFewQueues { .. } => "DeviceError",
         Error::Elsewhere { .. } => "RefusedElsewhereError",
-        Error::ArrayInFlight
-        | Error::ArrayBorrowed
+        Error::Array(ArrayError::InFlight)
+        | Error::Array(ArrayError::Borrowed)
         | Error::InFlight { .. }
         | Error::Borrowed { .. }
         | Error::Shared { .. }

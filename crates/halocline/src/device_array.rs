@@ -1,6 +1,6 @@
 //! Arrays in the memory of a device.
 
-use crate::error::Error;
+use crate::error::{ArrayError, Error};
 use crate::field::{Field, Memory, Number, OnDevice, State, layout_of};
 use halocline_device::{Address, Device, Element, Priority, Stream};
 use halocline_plan::Layout;
@@ -50,7 +50,7 @@ impl<T: Element> DeviceArray<T> {
     }
 
     /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements; other layouts are
-    /// [`Error::ArrayElement`]. A layout without a name takes that of `T` ([`Element::RECORD`]). Blocks until it is zeroed. Fails with
+    /// [`ArrayError::Element`]. A layout without a name takes that of `T` ([`Element::RECORD`]). Blocks until it is zeroed. Fails with
     /// [`Error::Device`] as [`DeviceArray::zeros`] does.
     pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
         let layout = layout_of::<T>(layout)?;
@@ -88,13 +88,17 @@ impl<T: Element> DeviceArray<T> {
     }
 
     /// Copies elements into it, lowest address first, after all earlier work of the stream. Blocks until the copy is
-    /// complete. Fails if their number is not [`DeviceArray::len`]; with [`Error::ArrayInFlight`] while an exchange of
+    /// complete. Fails if their number is not [`DeviceArray::len`]; with [`ArrayError::InFlight`] while an exchange of
     /// the array is in flight that the stream does not wait for ([`crate::Pending::schedule_wait`]); with
-    /// [`Error::ArrayBorrowed`] while another thread copies from or to it.
+    /// [`ArrayError::Borrowed`] while another thread copies from or to it.
     pub fn write(&self, stream: &Stream, elements: &[T]) -> Result<(), Error> {
         if elements.len() != self.len() {
             let extents = self.field.layout.extents().to_vec();
-            return Err(Error::ArrayLength { extents, expected: self.len(), found: elements.len() });
+            return Err(Error::Array(ArrayError::Length {
+                extents,
+                expected: self.len(),
+                found: elements.len(),
+            }));
         }
         if elements.is_empty() {
             return Ok(());
@@ -150,7 +154,7 @@ impl<T: Element> DeviceArray<T> {
         // After the guard: a begin finds that, or is found here.
         let users = memory.device.as_ref().map_or_else(Vec::new, OnDevice::users);
         match users.iter().any(|user| user.is_in_flight_with(memory)) {
-            true => Err(Error::ArrayInFlight),
+            true => Err(Error::Array(ArrayError::InFlight)),
             false => Ok(held),
         }
     }

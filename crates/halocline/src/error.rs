@@ -1,7 +1,9 @@
 //! The errors of this crate.
 
+mod array;
 mod failure;
 
+pub use array::ArrayError;
 pub use failure::{Cause, Difference, FailedLink, Failure, Fault};
 
 use crate::bind::BindError;
@@ -11,8 +13,8 @@ use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_device::{Address, DeviceError, Place};
 use halocline_plan::{
-    ElementType, Layout, LayoutError, MeshError, NamedElement, PartitionError, PatternError,
-    RedistributeError, ReduceOp, Side, UnstructuredError,
+    ElementType, LayoutError, MeshError, NamedElement, PartitionError, PatternError, RedistributeError,
+    ReduceOp, Side, UnstructuredError,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -184,16 +186,6 @@ pub enum Error {
          MPI_THREAD_MULTIPLE, or use exchange and wait"
     )]
     NotDriven,
-    /// The number of elements differs from that of the array.
-    #[error("the array of shape {extents:?} takes {expected} elements, {found} are given; give {expected}")]
-    ArrayLength {
-        /// Extents of the array.
-        extents: Vec<usize>,
-        /// Elements of its memory.
-        expected: usize,
-        /// Elements given.
-        found: usize,
-    },
     /// An invalid grid, decomposition or set of domains.
     #[error(transparent)]
     Pattern(#[from] PatternError),
@@ -415,6 +407,9 @@ pub enum Error {
     /// Fields cannot be gathered.
     #[error(transparent)]
     Gather(#[from] GatherError),
+    /// The elements of an array cannot be accessed.
+    #[error(transparent)]
+    Array(#[from] ArrayError),
     /// A language binding refused the arguments of a collective call. The text is that of its own exception.
     #[error("{0}")]
     RefusedArguments(String),
@@ -426,28 +421,6 @@ pub enum Error {
         /// Its error.
         message: String,
     },
-    /// A guard of an array was requested between the begin of an exchange and the end of its wait.
-    #[error(
-        "an exchange of this array is in flight; wait for it first, or read its owned cells with `Pending::owned`"
-    )]
-    ArrayInFlight,
-    /// Owned cells of a completed exchange were requested.
-    #[error(
-        "exchange {epoch} is not in flight; read the whole array with `Array::read`, unless another exchange of it is in flight"
-    )]
-    NotInFlight {
-        /// The exchange.
-        epoch: u64,
-    },
-    /// Owned cells were requested of an array that is no field of the exchange, or not the only field in its memory.
-    #[error(
-        "this array is not a field of exchange {epoch}, or shares its memory with other fields of it; pass the array that was \
-         bound or given to the exchange, not one that a bound view is of"
-    )]
-    NotExchanged {
-        /// The exchange.
-        epoch: u64,
-    },
     /// A field that was not written to a file.
     #[error(
         "cannot write {}: {reason}; check the path, its permissions and the free space (an older file is as it was)",
@@ -458,47 +431,6 @@ pub enum Error {
         path: PathBuf,
         /// What the system says.
         reason: String,
-    },
-    /// A guard of an array was requested while another guard excludes it.
-    #[error("another guard of this array is held; drop it first")]
-    ArrayBorrowed,
-    /// The layout of an array does not consist of whole elements of its type.
-    #[error(
-        "an array of {wanted} ({} bytes) cannot have a layout of {} ({} bytes) with shape {:?} and strides {:?} in bytes; give a \
-         layout of {wanted} whose strides are multiples of {} bytes",
-        wanted.element.size(), layout.named_element(), layout.element().size(), layout.extents(), layout.strides(), wanted.element.size()
-    )]
-    ArrayElement {
-        /// The array's elements.
-        wanted: NamedElement,
-        /// The layout asked for.
-        layout: Box<Layout>,
-    },
-    /// A view with another number of dimensions than the array.
-    #[error("a view of {wanted} dimensions was asked for, the array has {found}; ask for a view of {found}")]
-    ArrayDimensions {
-        /// Dimensions asked for.
-        wanted: usize,
-        /// Dimensions of the array.
-        found: usize,
-    },
-    /// A view of owned or halo cells of a domain in which they are no boxes.
-    #[error(
-        "domain {domain} has halo cells before owned ones, so that neither are a range; take the indices of \
-         `Domain::owned_indices`"
-    )]
-    NoRange {
-        /// The domain's number.
-        domain: u64,
-    },
-    /// A view of owned cells while an exchange is in flight that has other owned cells in this array, or fills them.
-    #[error(
-        "cells that domain {domain} owns in this array are not owned in the exchange in flight, or are filled by it; give the domain \
-         that the array was bound to, and wait first if it is the target of a redistribution"
-    )]
-    NotOwned {
-        /// The domain's number.
-        domain: u64,
     },
     /// An exchange was begun while the previous one is in flight.
     #[error("exchange {epoch} of this object is still in flight; wait for it before the next")]

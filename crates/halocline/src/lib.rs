@@ -78,7 +78,7 @@ pub use bind::BindError;
 pub use binding::{FieldList, Parts, PatternField};
 pub use device_array::DeviceArray;
 pub use domain::Domain;
-pub use error::{Cause, Difference, Error, FailedLink, Failure, Fault};
+pub use error::{ArrayError, Cause, Difference, Error, FailedLink, Failure, Fault};
 pub use exchange::{HaloExchange, Pending};
 pub use explain::{LinkCounts, LinkInfo};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};

@@ -1,6 +1,6 @@
 //! Owned cells of an array, read while an exchange fills its halo.
 
-use crate::error::Error;
+use crate::error::{ArrayError, Error};
 use crate::exchange::Pending;
 use crate::field::{Array, Field, State};
 use crate::set::Set;
@@ -61,8 +61,8 @@ impl Pending {
     /// between the begin and the wait. An owned cell that the exchange fills, as a redistribution does, is excluded.
     ///
     /// Fails with [`Error::Reducing`] in a reduce, which writes owned cells.
-    /// Fails with [`Error::NotInFlight`] once the program has observed the end of the exchange: [`Array::read`] then has all cells.
-    /// Fails with [`Error::NotExchanged`] for an array that is no field of the exchange, or shares its memory with several. (For a
+    /// Fails with [`ArrayError::NotInFlight`] once the program has observed the end of the exchange: [`Array::read`] then has all cells.
+    /// Fails with [`ArrayError::NotExchanged`] for an array that is no field of the exchange, or shares its memory with several. (For a
     /// domain that lists its halo cells by index, narrowed to depth 0, halo cells may be included.)
     ///
     /// ```
@@ -70,7 +70,7 @@ impl Pending {
     ///
     /// # fn main() -> Result<(), halocline::Error> {
     /// let comm = Communicator::init()?;
-    /// let pattern = RegularGrid::new([6, 8]).decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
+    /// let pattern = RegularGrid::new([6, 8]).pattern(&comm, Halo::uniform(1))?;
     /// let t = Array::<f64>::zeros(&comm, &[8, 10])?;
     /// let halo = HaloExchange::bind(&comm, &[(&pattern, &t)])?;
     /// let pending = halo.exchange()?;
@@ -101,7 +101,7 @@ impl Pending {
             Some((set, field, reading)) if set.owned(field).is_some() => {
                 Ok(OwnedGuard { array, set, field, _reading: reading })
             }
-            _ => Err(Error::NotExchanged { epoch }),
+            _ => Err(Error::Array(ArrayError::NotExchanged { epoch })),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Arrays seen as those of the crate `ndarray`, without a copy.
 
 use crate::domain::Domain;
-use crate::error::Error;
+use crate::error::{ArrayError, Error};
 use crate::field::{Array, Field, ReadGuard, WriteGuard};
 use crate::owned::OwnedGuard;
 use halocline_device::Element;
@@ -42,7 +42,7 @@ fn part<T: Element, D: Dimension>(
     }
     let found = part.ndim();
     let wanted = D::NDIM.unwrap_or(found);
-    part.into_dimensionality().map_err(|_| Error::ArrayDimensions { wanted, found })
+    part.into_dimensionality().map_err(|_| Error::Array(ArrayError::Dimensions { wanted, found }))
 }
 
 /// The indices of all elements.
@@ -52,7 +52,11 @@ fn all<T>(array: &Array<T>) -> LocalBox {
 
 /// Fails if the boxes of the domain are not those of its cells.
 fn check_boxes(domain: &Domain<'_>) -> Result<(), Error> {
-    if domain.owned_come_first() { Ok(()) } else { Err(Error::NoRange { domain: domain.number() }) }
+    if domain.owned_come_first() {
+        Ok(())
+    } else {
+        Err(Error::Array(ArrayError::NoRange { domain: domain.number() }))
+    }
 }
 
 /// The boxes of [`Domain::halo`], without the cells that a padded array does not hold.
@@ -69,7 +73,7 @@ fn indices<T>(array: &Array<T>, domain: &Domain<'_>, cells: &[Range<usize>]) -> 
 }
 
 /// Views of the crate [`ndarray`], with the feature `ndarray`. The dimensions are those of the array, in its order. Fails with
-/// [`Error::ArrayDimensions`] if `D` has another number of them, and with [`Error::Layout`] if the array is not of the domain.
+/// [`ArrayError::Dimensions`] if `D` has another number of them, and with [`Error::Layout`] if the array is not of the domain.
 ///
 /// ```
 /// use halocline::{Array, Communicator, Decomposed, RegularGrid};
@@ -90,14 +94,14 @@ impl<T: Element> ReadGuard<'_, T> {
         self.part(&all(self.array()))
     }
 
-    /// The owned cells. [`Error::NoRange`] for an unstructured domain with halo cells before owned ones
+    /// The owned cells. [`ArrayError::NoRange`] for an unstructured domain with halo cells before owned ones
     /// ([`Domain::owned_come_first`]).
     pub fn owned<D: Dimension>(&self, domain: &Domain<'_>) -> Result<ArrayView<'_, T, D>, Error> {
         check_boxes(domain)?;
         self.cells(domain, &domain.owned())
     }
 
-    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them. [`Error::NoRange`] as for the owned cells.
+    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them. [`ArrayError::NoRange`] as for the owned cells.
     pub fn halo<D: Dimension>(&self, domain: &Domain<'_>) -> Result<Vec<ArrayView<'_, T, D>>, Error> {
         check_boxes(domain)?;
         halo_boxes(self.array(), domain)?.iter().map(|cells| self.cells(domain, cells)).collect()
@@ -138,14 +142,14 @@ impl<T: Element> WriteGuard<'_, T> {
         self.part_mut(&indices)
     }
 
-    /// The owned cells. [`Error::NoRange`] for an unstructured domain with halo cells before owned ones
+    /// The owned cells. [`ArrayError::NoRange`] for an unstructured domain with halo cells before owned ones
     /// ([`Domain::owned_come_first`]).
     pub fn owned_mut<D: Dimension>(&mut self, domain: &Domain<'_>) -> Result<ArrayViewMut<'_, T, D>, Error> {
         check_boxes(domain)?;
         self.cells_mut(domain, &domain.owned())
     }
 
-    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them. [`Error::NoRange`] as for the owned cells.
+    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them. [`ArrayError::NoRange`] as for the owned cells.
     pub fn halo_mut<D: Dimension>(
         &mut self,
         domain: &Domain<'_>,
@@ -189,7 +193,7 @@ impl<T: Element> OwnedGuard<'_, T> {
     /// Windows of this view lie around the cells of [`Domain::interior`]: a window of 3 along an axis with a halo at both sides is
     /// that of a cell of `interior(1)`.
     ///
-    /// Fails as [`ReadGuard::owned`], and with [`Error::NotOwned`] if the exchange may write cells of the box: those of another
+    /// Fails as [`ReadGuard::owned`], and with [`ArrayError::NotOwned`] if the exchange may write cells of the box: those of another
     /// domain, or of the target of a redistribution.
     ///
     /// ```
@@ -217,7 +221,7 @@ impl<T: Element> OwnedGuard<'_, T> {
         check_boxes(domain)?;
         let indices = indices(self.array(), domain, &domain.owned())?;
         if !self.elements().is_some_and(|owned| owned.contains(&indices)) {
-            return Err(Error::NotOwned { domain: domain.number() });
+            return Err(Error::Array(ArrayError::NotOwned { domain: domain.number() }));
         }
         let part = part(self.array(), &indices)?;
         // SAFETY: the elements are the array's, initialised and aligned, and any bytes are a `T`, by the contract of

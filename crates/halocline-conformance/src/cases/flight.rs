@@ -6,7 +6,9 @@ use crate::form::{Form, Kind};
 use crate::stage::Stage;
 use crate::subject::Subject;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::{Communicator, ElementType, Error, HaloExchange, LinkChoice, Pending, RegularGrid};
+use halocline::{
+    ArrayError, Communicator, ElementType, Error, HaloExchange, LinkChoice, Pending, RegularGrid,
+};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "flight::many_objects_at_once", run: many_objects },
@@ -144,7 +146,7 @@ fn second_refused(comm: &Stage<'_>) -> Outcome {
             ensure!(!pending.is_ready()?, "ready although rank 0 has not come");
             let array = line.array.on_host()?;
             match (array.read().map(drop), array.write().map(drop)) {
-                (Err(Error::ArrayInFlight), Err(Error::ArrayInFlight)) => {}
+                (Err(Error::Array(ArrayError::InFlight)), Err(Error::Array(ArrayError::InFlight))) => {}
                 other => fail!("guards of an array in flight: {other:?}"),
             }
             words.say(0, round)?;
@@ -180,7 +182,7 @@ fn borrowed(comm: &Stage<'_>) -> Outcome {
             }
             let (_one, _two) = (arrays[0].read()?, arrays[0].read()?);
             match arrays[0].write().map(drop) {
-                Err(Error::ArrayBorrowed) => {}
+                Err(Error::Array(ArrayError::Borrowed)) => {}
                 other => fail!("a writing guard beside reading ones: {other:?}"),
             }
         }

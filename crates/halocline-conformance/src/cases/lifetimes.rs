@@ -4,7 +4,7 @@ use super::fixture::{Line, Words, poll, still_works};
 use crate::fixtures::{Fixture, Grid, by, ring};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::{ElementType, Error, HaloExchange, Layout, PatternLinks, Reduce};
+use halocline::{ArrayError, ElementType, Error, HaloExchange, Layout, PatternLinks, Reduce};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "lifetimes::an_object_dropped_before_its_first_exchange", run: unused },
@@ -109,7 +109,7 @@ fn array_comes_back(comm: &Stage<'_>) -> Outcome {
         let array = line.array.on_host()?;
         poll(comm, || match array.read() {
             Ok(_) => Ok(true),
-            Err(Error::ArrayInFlight) => Ok(false),
+            Err(Error::Array(ArrayError::InFlight)) => Ok(false),
             Err(other) => Err(other),
         })?;
         line.check(1)?;

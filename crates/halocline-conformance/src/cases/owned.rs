@@ -5,8 +5,8 @@ use crate::fixtures::{Grid, by, ring};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, Decomposed, Element, Error, Halo, HaloExchange, Layout, LinkChoice, OwnedGuard, Pattern,
-    PatternLinks, Pending, Redistribute, RegularGrid, UnstructuredDomain,
+    Array, ArrayError, Decomposed, Element, Error, Halo, HaloExchange, Layout, LinkChoice, OwnedGuard,
+    Pattern, PatternLinks, Pending, Redistribute, RegularGrid, UnstructuredDomain,
 };
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(crate) const OF_HOST: &[Case] = &[
 /// The whole array is refused, both ways.
 fn is_refused<T: Element>(array: &Array<T>) -> Outcome {
     match (array.read().map(drop), array.write().map(drop)) {
-        (Err(Error::ArrayInFlight), Err(Error::ArrayInFlight)) => Ok(()),
+        (Err(Error::Array(ArrayError::InFlight)), Err(Error::Array(ArrayError::InFlight))) => Ok(()),
         (read, write) => fail!("an array in flight: read {read:?}, write {write:?}"),
     }
 }
@@ -78,7 +78,9 @@ fn positions(layout: &Layout, is_owned: impl Fn(&[usize]) -> bool) -> BTreeSet<u
 
 fn is_over(pending: &Pending, array: &Array<u64>) -> Outcome {
     match pending.owned(array).map(drop) {
-        Err(Error::NotInFlight { epoch }) if epoch == pending.epoch() => Ok(array.read().map(drop)?),
+        Err(Error::Array(ArrayError::NotInFlight { epoch })) if epoch == pending.epoch() => {
+            Ok(array.read().map(drop)?)
+        }
         other => fail!("owned cells of an exchange that is over: {other:?}"),
     }
 }
@@ -178,7 +180,7 @@ fn outlives(comm: &Stage<'_>) -> Outcome {
             result => fail!("an exchange beside a guard of owned cells: {result:?}"),
         }
         match array.write().map(drop) {
-            Err(Error::ArrayBorrowed) => {}
+            Err(Error::Array(ArrayError::Borrowed)) => {}
             result => fail!("a writing guard beside one of owned cells: {result:?}"),
         }
     }
@@ -272,7 +274,10 @@ fn unbound(comm: &Stage<'_>) -> Outcome {
             number(given, step as u64)?;
             let pending = links.exchange(&[(&pattern, given)])?;
             shows(given, &pending, step as u64, &expected)?;
-            ensure!(matches!(pending.owned(other), Err(Error::NotExchanged { .. })), "of another array");
+            ensure!(
+                matches!(pending.owned(other), Err(Error::Array(ArrayError::NotExchanged { .. }))),
+                "of another array"
+            );
             drop(other.read()?);
             drop(other.write()?);
             pending.wait()?;
@@ -303,7 +308,10 @@ fn sets(comm: &Stage<'_>) -> Outcome {
             let (from, mut to) = (pending.owned(now)?, next.write()?);
             to[2..4].copy_from_slice(&from[2..4]);
         }
-        ensure!(matches!(pending.owned(next), Err(Error::NotExchanged { .. })), "of the other set");
+        ensure!(
+            matches!(pending.owned(next), Err(Error::Array(ArrayError::NotExchanged { .. }))),
+            "of the other set"
+        );
         pending.wait()?;
     }
     Ok(())
@@ -350,7 +358,7 @@ fn not_exchanged(comm: &Stage<'_>) -> Outcome {
         let pending = halo.exchange()?;
         for array in [&array, &stranger] {
             match pending.owned(array).map(drop) {
-                Err(Error::NotExchanged { epoch: 1 }) => {}
+                Err(Error::Array(ArrayError::NotExchanged { epoch: 1 })) => {}
                 other => fail!("owned cells of an array that is not exchanged itself: {other:?}"),
             }
         }
@@ -376,7 +384,7 @@ fn threads(comm: &Stage<'_>) -> Outcome {
                 Ok(())
             }
             // The wait was sooner.
-            Err(Error::NotInFlight { .. }) => Ok(()),
+            Err(Error::Array(ArrayError::NotInFlight { .. })) => Ok(()),
             Err(other) => Err(Trouble::from(other)),
         };
         std::thread::scope(|scope| -> Outcome {

@@ -8,8 +8,8 @@ use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, BindError, BindOptions, Decomposed, ElementType, Error, Field, Halo, HaloExchange, Layout,
-    LayoutError, LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
+    Array, ArrayError, BindError, BindOptions, Decomposed, ElementType, Error, Field, Halo, HaloExchange,
+    Layout, LayoutError, LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -432,12 +432,12 @@ fn own_domains_count(comm: &Stage<'_>) -> Outcome {
 fn wrong_elements(comm: &Stage<'_>) -> Outcome {
     let layout = Layout::c_order(ElementType::F32, &[4])?;
     match Array::<f64>::with_layout(comm, layout) {
-        Err(Error::ArrayElement { wanted, .. }) if wanted.element == ElementType::F64 => {}
+        Err(Error::Array(ArrayError::Element { wanted, .. })) if wanted.element == ElementType::F64 => {}
         other => fail!("an array of f64 over float32: {other:?}"),
     }
     let layout = Layout::strided(ElementType::F64, &[4], &[12])?;
     match Array::<f64>::with_layout(comm, layout) {
-        Err(Error::ArrayElement { wanted, .. }) if wanted.element == ElementType::F64 => Ok(()),
+        Err(Error::Array(ArrayError::Element { wanted, .. })) if wanted.element == ElementType::F64 => Ok(()),
         other => fail!("an array of f64 in steps of 12 bytes: {other:?}"),
     }
 }

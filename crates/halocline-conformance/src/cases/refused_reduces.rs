@@ -6,8 +6,8 @@ use crate::fixtures::Grid;
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, Cause, DomainShape, ElementType, Error, Fault, HaloExchange, Layout, LinkChoice, Pattern,
-    ReduceOp, RegularGrid,
+    Array, ArrayError, Cause, DomainShape, ElementType, Error, Fault, HaloExchange, Layout, LinkChoice,
+    Pattern, ReduceOp, RegularGrid,
 };
 
 pub(crate) const OF_HOST: &[Case] = &[
@@ -116,7 +116,7 @@ fn owned(comm: &Stage<'_>) -> Outcome {
         Err(Error::Reducing { epoch: 1 }) => {}
         other => fail!("owned cells of a reduce: {other:?}"),
     }
-    ensure!(matches!(array.read(), Err(Error::ArrayInFlight)), "an array in a reduce is lent");
+    ensure!(matches!(array.read(), Err(Error::Array(ArrayError::InFlight))), "an array in a reduce is lent");
     pending.wait()?;
     ensure!(array.read().is_ok(), "an array is not lent after the wait");
     Ok(())

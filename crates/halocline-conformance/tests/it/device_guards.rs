@@ -4,8 +4,8 @@
 use halocline::device::Priority;
 use halocline::device::sim::{World, explore};
 use halocline::{
-    BindOptions, Communicator, Decomposed, Device, DeviceArray, Error, Halo, HaloExchange, LinkChoice,
-    Pending, Redistribute, RegularGrid, Stream,
+    ArrayError, BindOptions, Communicator, Decomposed, Device, DeviceArray, Error, Halo, HaloExchange,
+    LinkChoice, Pending, Redistribute, RegularGrid, Stream,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
@@ -37,7 +37,7 @@ impl Part {
     fn refused(&self) -> Outcome {
         for stream in &self.streams {
             match (self.array.write(stream, &[7; ALL]), self.array.read(stream)) {
-                (Err(Error::ArrayInFlight), Err(Error::ArrayInFlight)) => {}
+                (Err(Error::Array(ArrayError::InFlight)), Err(Error::Array(ArrayError::InFlight))) => {}
                 other => fail!("copies of an array in flight: {other:?}"),
             }
         }
@@ -93,11 +93,11 @@ fn two_threads(world: &World, comm: &Communicator) -> Outcome {
     let copying = world.spawn("copies".to_owned(), move || {
         for round in 0..4 {
             match copies.array.write(&copies.streams[0], &[round; ALL]) {
-                Ok(()) | Err(Error::ArrayInFlight) => {}
+                Ok(()) | Err(Error::Array(ArrayError::InFlight)) => {}
                 other => panic!("a copy beside exchanges: {other:?}"),
             }
             match copies.array.read(&copies.streams[0]).map(|cells| cells.len()) {
-                Ok(ALL) | Err(Error::ArrayInFlight) => {}
+                Ok(ALL) | Err(Error::Array(ArrayError::InFlight)) => {}
                 other => panic!("a copy beside exchanges: {other:?}"),
             }
         }

@@ -3,9 +3,9 @@
 use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
-    Array, BindError, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error,
-    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, LinkCounts, Ll, Pattern, PatternLinks, RegularGrid,
-    TestOptions, UnstructuredDomain,
+    Array, ArrayError, BindError, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray,
+    DeviceError, Error, Fault, Field, Halo, HaloExchange, Layout, LinkChoice, LinkCounts, Ll, Pattern,
+    PatternLinks, RegularGrid, TestOptions, UnstructuredDomain,
 };
 use halocline_conformance::device_fixtures::{DeviceFixture, devices, until_failure};
 use halocline_conformance::simulated::{options, run_ranks};
@@ -446,7 +446,7 @@ fn an_array_is_written_and_read_in_the_order_of_a_stream() {
         array.write(&one, &[1, 2, 3])?;
         ensure!(array.read(&two)? == [1, 2, 3], "it does not keep what is written");
         match array.write(&one, &[1]) {
-            Err(Error::ArrayLength { expected: 3, found: 1, .. }) => Ok(()),
+            Err(Error::Array(ArrayError::Length { expected: 3, found: 1, .. })) => Ok(()),
             other => fail!("instead of a wrong length: {other:?}"),
         }
     });

@@ -1,7 +1,7 @@
 //! The end of an exchange and of the host engine: field memory goes back to the user, peers are notified.
 
 use super::Bound;
-use crate::error::{Cause, Error, Failure, Fault};
+use crate::error::{ArrayError, Cause, Error, Failure, Fault};
 use crate::lifecycle::{Engine, EnginePart, Lifecycle};
 use crate::link::Link;
 use crate::set::InFlight;
@@ -80,7 +80,7 @@ impl Bound {
         is_begun
             .then(|| self.hold.while_held(epoch, pause, look))
             .flatten()
-            .ok_or(Error::NotInFlight { epoch })
+            .ok_or(Error::Array(ArrayError::NotInFlight { epoch }))
     }
 }
 

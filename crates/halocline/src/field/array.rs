@@ -2,7 +2,7 @@
 
 use super::Field;
 use super::memory::{GUARDS, WRITER};
-use crate::error::Error;
+use crate::error::{ArrayError, Error};
 use halocline_comm::Communicator;
 use halocline_device::Element;
 use halocline_plan::{Layout, NamedElement};
@@ -48,16 +48,16 @@ impl<T: Element> Array<T> {
     }
 
     /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements; other layouts are
-    /// [`Error::ArrayElement`], also those with the name of another struct. A layout without a name takes that of `T`
+    /// [`ArrayError::Element`], also those with the name of another struct. A layout without a name takes that of `T`
     /// ([`Element::RECORD`]). Local, in memory as for [`Array::zeros`].
     pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
         Ok(Self { field: Field::allocate(comm, layout_of::<T>(layout)?)?, element: PhantomData })
     }
 
-    /// The elements, lowest address first, gaps of the layout included. Fails with [`Error::ArrayInFlight`] from the begin of an
+    /// The elements, lowest address first, gaps of the layout included. Fails with [`ArrayError::InFlight`] from the begin of an
     /// exchange of the array until the program has observed its end by [`crate::Pending::wait`], [`crate::Pending::is_ready`] or another
     /// wait, even if the exchange completed earlier. Once the exchange and its object are dropped, its completion is enough.
-    /// Fails with [`Error::ArrayBorrowed`] while a writing guard is held.
+    /// Fails with [`ArrayError::Borrowed`] while a writing guard is held.
     pub fn read(&self) -> Result<ReadGuard<'_, T>, Error> {
         self.field.memory.state.guard(1, !GUARDS | WRITER)?;
         Ok(ReadGuard { array: self })
@@ -101,7 +101,7 @@ pub(crate) fn layout_of<T: Element>(layout: Layout) -> Result<Layout, Error> {
     let (wanted, size) = (element_of::<T>(), T::TYPE.size() as isize);
     let is_whole = layout.strides().iter().all(|stride| stride % size == 0);
     if !is_whole || !is_element(&layout.named_element(), &wanted) {
-        return Err(Error::ArrayElement { wanted, layout: Box::new(layout) });
+        return Err(Error::Array(ArrayError::Element { wanted, layout: Box::new(layout) }));
     }
     Ok(if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout })
 }
@@ -109,14 +109,14 @@ pub(crate) fn layout_of<T: Element>(layout: Layout) -> Result<Layout, Error> {
 /// Read access to an [`Array`].
 ///
 /// ```
-/// use halocline::{Array, Communicator, Error};
+/// use halocline::{Array, ArrayError, Communicator, Error};
 ///
 /// let t = Array::<f64>::zeros(&Communicator::single(), &[2, 3])?;
 /// let elements = t.read()?; // a slice of all elements
 /// assert_eq!(elements.len(), 6);
 /// // Any number of guards may read, and none may write meanwhile.
 /// assert!(t.read().is_ok());
-/// assert!(matches!(t.write(), Err(Error::ArrayBorrowed)));
+/// assert!(matches!(t.write(), Err(Error::Array(ArrayError::Borrowed))));
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]
@@ -152,13 +152,13 @@ impl<T: Element> Drop for ReadGuard<'_, T> {
 /// Write access to an [`Array`].
 ///
 /// ```
-/// use halocline::{Array, Communicator, Error};
+/// use halocline::{Array, ArrayError, Communicator, Error};
 ///
 /// let t = Array::<f64>::zeros(&Communicator::single(), &[2, 3])?;
 /// {
 ///     let mut elements = t.write()?; // a slice of all elements
 ///     elements[5] = 1.0;
-///     assert!(matches!(t.read(), Err(Error::ArrayBorrowed)));
+///     assert!(matches!(t.read(), Err(Error::Array(ArrayError::Borrowed))));
 /// }
 /// assert_eq!(t.read()?[5], 1.0);
 /// # Ok::<(), Error>(())

@@ -1,6 +1,6 @@
 //! The memory of fields, and the counts of its guards and exchanges.
 
-use crate::error::Error;
+use crate::error::{ArrayError, Error};
 use crate::lock::{lock, lock_yielding};
 use crate::stream::Scheduled;
 use halocline_comm::{Host, Segment};
@@ -189,11 +189,11 @@ impl State {
         match self.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
             Ok(_) if add == WRITER && self.is_shown() => {
                 self.unguard(add);
-                Err(Error::ArrayBorrowed)
+                Err(Error::Array(ArrayError::Borrowed))
             }
             Ok(_) => Ok(()),
-            Err(state) if state >= FLIGHT => Err(Error::ArrayInFlight),
-            Err(_) => Err(Error::ArrayBorrowed),
+            Err(state) if state >= FLIGHT => Err(Error::Array(ArrayError::InFlight)),
+            Err(_) => Err(Error::Array(ArrayError::Borrowed)),
         }
     }
 

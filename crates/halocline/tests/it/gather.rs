@@ -2,8 +2,8 @@
 
 use crate::on_ranks;
 use halocline::{
-    Array, Communicator, Decomposed, Element, ElementType, Error, Field, GatherError, Halo, Layout,
-    NamedElement, Pattern, Redistribute, RegularGrid, UnstructuredDomain,
+    Array, ArrayError, Communicator, Decomposed, Element, ElementType, Error, Field, GatherError, Halo,
+    Layout, NamedElement, Pattern, Redistribute, RegularGrid, UnstructuredDomain,
 };
 use std::path::Path;
 
@@ -245,7 +245,7 @@ fn structs_of_one_size_are_not_taken_for_each_other() -> Result<(), Error> {
         assert!(error.expect_err("another struct on rank 1").to_string().contains("not Station"));
 
         let error = Array::<Station>::with_layout(comm, wind.layout().clone()).expect_err("another struct");
-        assert!(matches!(error, Error::ArrayElement { .. }), "{error}");
+        assert!(matches!(error, Error::Array(ArrayError::Element { .. })), "{error}");
         let text = error.to_string();
         let expected = "an array of Station { id: u64, height: f64 } (16 bytes) cannot have a layout of Wind { east: f64, north: f64 }";
         assert!(text.starts_with(expected), "{text}");

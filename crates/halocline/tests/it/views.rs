@@ -2,8 +2,8 @@
 
 use crate::on_ranks;
 use halocline::{
-    Array, Communicator, Decomposed, ElementType, Error, Halo, HaloExchange, Layout, LayoutError, Pattern,
-    Redistribute, RegularGrid, UnstructuredDomain,
+    Array, ArrayError, Communicator, Decomposed, ElementType, Error, Halo, HaloExchange, Layout, LayoutError,
+    Pattern, Redistribute, RegularGrid, UnstructuredDomain,
 };
 use ndarray::{Array2, Array6, Axis, Dim, Ix1, Ix2, Ix3, IxDyn, arr2};
 
@@ -70,7 +70,10 @@ fn a_view_of_other_dimensions_or_of_another_domain_is_refused() -> Result<(), Er
         error.to_string(),
         "a view of 3 dimensions was asked for, the array has 2; ask for a view of 2"
     );
-    assert!(matches!(array.write()?.owned_mut::<Ix1>(&domain), Err(Error::ArrayDimensions { .. })));
+    assert!(matches!(
+        array.write()?.owned_mut::<Ix1>(&domain),
+        Err(Error::Array(ArrayError::Dimensions { .. }))
+    ));
     let other = Array::<f32>::zeros(&comm, &[2, 2])?;
     assert!(matches!(other.read()?.owned::<Ix2>(&domain), Err(Error::Layout(_))));
     Ok(())
@@ -159,7 +162,7 @@ fn no_view_is_given_while_an_exchange_is_in_flight() -> Result<(), Error> {
     let (pattern, array) = (plane(&comm)?, Array::<f32>::zeros(&comm, &[5, 6])?);
     let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
     let pending = halo.exchange()?;
-    assert!(matches!(array.read(), Err(Error::ArrayInFlight)));
+    assert!(matches!(array.read(), Err(Error::Array(ArrayError::InFlight))));
     pending.wait()?;
     let guard = array.read()?;
     let view = guard.view::<Ix2>()?;
@@ -200,13 +203,16 @@ fn a_view_of_cells_that_the_exchange_in_flight_writes_is_refused() -> Result<(),
     let halo = HaloExchange::bind(&comm, [(&pattern, &array)])?;
     let pending = halo.exchange()?;
     let owned = pending.owned(&array)?;
-    assert!(matches!(owned.view::<Ix3>(&domain), Err(Error::ArrayDimensions { wanted: 3, found: 2 })));
+    assert!(matches!(
+        owned.view::<Ix3>(&domain),
+        Err(Error::Array(ArrayError::Dimensions { wanted: 3, found: 2 }))
+    ));
     let small = RegularGrid::new((4, 4)).decompose(1)?.pattern(&comm, 0)?;
     assert!(matches!(owned.view::<Ix2>(&small.domain()?), Err(Error::Layout(_))));
     // Its owned cells are the halo of the domain, too.
     let whole = RegularGrid::new((5, 6)).decompose(1)?.pattern(&comm, 0)?;
     let error = owned.view::<Ix2>(&whole.domain()?).map(drop).expect_err("the domain is another one");
-    assert!(matches!(error, Error::NotOwned { domain: 0 }), "{error}");
+    assert!(matches!(error, Error::Array(ArrayError::NotOwned { domain: 0 })), "{error}");
     drop(owned);
     pending.wait()?;
 
@@ -217,7 +223,10 @@ fn a_view_of_cells_that_the_exchange_in_flight_writes_is_refused() -> Result<(),
     let halo = moves.bind(&comm, [&from], [&to])?;
     let pending = halo.exchange()?;
     assert_eq!(pending.owned(&from)?.view::<Ix2>(&whole.domain()?)?.len(), 30);
-    assert!(matches!(pending.owned(&to)?.view::<Ix2>(&whole.domain()?), Err(Error::NotOwned { domain: 0 })));
+    assert!(matches!(
+        pending.owned(&to)?.view::<Ix2>(&whole.domain()?),
+        Err(Error::Array(ArrayError::NotOwned { domain: 0 }))
+    ));
     pending.wait()
 }
 
@@ -249,7 +258,7 @@ fn owned_cells_that_are_no_range_have_no_view() -> Result<(), Error> {
             ];
             for end in ends {
                 match end {
-                    Err(Error::NoRange { domain: 0 }) => assert_eq!(rank, 0),
+                    Err(Error::Array(ArrayError::NoRange { domain: 0 })) => assert_eq!(rank, 0),
                     end => assert!(rank == 1 && end.is_ok(), "{end:?}"),
                 }
             }
