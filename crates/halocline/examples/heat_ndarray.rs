@@ -19,7 +19,7 @@ fn step(around: ArrayView2<'_, f64>, after: ArrayViewMut2<'_, f64>) {
 
 /// Runs some steps and returns the owned cells of this rank, with the global coordinates of the first.
 pub fn run(comm: &Communicator, steps: usize) -> Result<(Vec<i64>, Array2<f64>), Error> {
-    let pattern = RegularGrid::new(CELLS).periodic((true, true)).decompose(comm.size())?.pattern(comm, 1)?;
+    let pattern = RegularGrid::new(CELLS).periodic((true, true)).pattern(comm, 1)?;
     let domain = pattern.domain()?;
     let levels: [Array<f64>; 2] =
         [Array::zeros(comm, &domain.extents())?, Array::zeros(comm, &domain.extents())?];

@@ -7,7 +7,7 @@ use halocline::{Array, Communicator, Decomposed, Error, HaloExchange, RegularGri
 
 /// Averages the numbers 0, 1, … along the row; returns this rank's cells.
 pub fn run(comm: &Communicator) -> Result<Vec<f64>, Error> {
-    let pattern = RegularGrid::new((24,)).periodic((true,)).decompose(comm.size())?.pattern(comm, 1)?;
+    let pattern = RegularGrid::new((24,)).periodic((true,)).pattern(comm, 1)?;
     let domain = pattern.domain()?;
     let owned = domain.owned()[0].clone();
     let row = Array::<f64>::zeros(comm, &domain.extents())?;

@@ -6,8 +6,7 @@ use halocline::{Array, Communicator, Decomposed, Error, HaloExchange, RegularGri
 
 /// Passes numbers around a ring, one cell a step; returns the number that has arrived.
 pub fn run(comm: &Communicator, steps: usize) -> Result<u64, Error> {
-    let pattern =
-        RegularGrid::new((comm.size(),)).periodic((true,)).decompose(comm.size())?.pattern(comm, 1)?;
+    let pattern = RegularGrid::new((comm.size(),)).periodic((true,)).pattern(comm, 1)?;
     let cell = Array::<u64>::zeros(comm, &[3])?;
     cell.write()?[1] = comm.rank() as u64;
     let halo = HaloExchange::bind(comm, [(&pattern, &cell)])?;

@@ -19,7 +19,7 @@ use std::fmt;
 /// use halocline::{Array, BindOptions, Communicator, Decomposed, HaloExchange, RegularGrid};
 ///
 /// let comm = Communicator::init()?;
-/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 1)?;
 /// let levels = [Array::<f64>::zeros(&comm, &[10, 8])?, Array::zeros(&comm, &[10, 8])?];
 /// let sets = levels.each_ref().map(|level| [(&pattern, level)]);
 /// let halo = HaloExchange::bind_alternatives(&comm, &sets, &BindOptions::default())?;

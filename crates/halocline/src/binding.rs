@@ -40,7 +40,7 @@ impl<F: AsRef<Field> + ?Sized> PatternField for (&Pattern, &F) {
 /// use halocline::{Array, Communicator, Decomposed, Field, HaloExchange, Pattern, RegularGrid};
 ///
 /// let comm = Communicator::init()?;
-/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 1)?;
 /// let t = Array::<f64>::zeros(&comm, &[10, 8])?;
 /// let mask = Array::<u8>::zeros(&comm, &[10, 8])?;
 ///
@@ -115,7 +115,7 @@ tuples!(A B C D E F G H);
 /// use halocline::{Array, Communicator, Decomposed, RegularGrid};
 ///
 /// let comm = Communicator::init()?;
-/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 0)?;
+/// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 0)?;
 /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
 /// assert_eq!(pattern.gather_to::<f64>(&comm, 0, &t)?.is_some(), comm.rank() == 0);
 /// // A rank with several domains gives a list of fields that say their domains.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 /// use halocline::{Array, Communicator, Decomposed, HaloExchange, RegularGrid};
 ///
 /// let comm = Communicator::init()?;
-/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 1)?;
 /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
 /// let halo = HaloExchange::bind(&comm, [(&pattern, &t)])?;
 /// halo.exchange()?.wait()?;

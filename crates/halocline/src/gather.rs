@@ -129,7 +129,7 @@ impl Pattern {
     /// ```
     /// # use halocline::{Array, Communicator, Decomposed, Halo, RegularGrid};
     /// # let comm = Communicator::init()?;
-    /// let pattern = RegularGrid::new([6, 4]).decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
+    /// let pattern = RegularGrid::new([6, 4]).pattern(&comm, Halo::uniform(1))?;
     /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
     /// t.write()?.fill(3.0);
     /// if let Some(all) = pattern.gather_to::<f64>(&comm, 0, &t)? {
@@ -174,7 +174,7 @@ impl Pattern {
     /// use halocline::{Array, Communicator, Decomposed, RegularGrid};
     ///
     /// let comm = Communicator::init()?;
-    /// let pattern = RegularGrid::new((6, 4)).decompose(comm.size())?.pattern(&comm, 1)?;
+    /// let pattern = RegularGrid::new((6, 4)).pattern(&comm, 1)?;
     /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
     /// # let file = std::env::temp_dir().join(format!("halocline-save-{}.npy", std::process::id()));
     /// pattern.save(&comm, &file, &t)?; // t.npy

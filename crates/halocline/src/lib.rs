@@ -5,7 +5,7 @@
 //!
 //! let comm = Communicator::init()?; // one rank here; four under `halocline launch -n 4 -- program`
 //! let grid = RegularGrid::new((64, 64)).periodic((true, true));
-//! let pattern = grid.decompose(comm.size())?.pattern(&comm, 1)?;
+//! let pattern = grid.pattern(&comm, 1)?;
 //!
 //! let domain = pattern.domain()?;
 //! let t = Array::<f64>::zeros(&comm, &domain.extents())?;

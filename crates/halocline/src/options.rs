@@ -16,7 +16,7 @@ use std::time::Duration;
 /// use halocline::{Array, BindOptions, Communicator, Decomposed, HaloExchange, LinkChoice, LinkPath, RegularGrid};
 ///
 /// let comm = Communicator::init()?;
-/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 1)?;
 /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
 /// // As between nodes, also where the ranks share memory.
 /// let options = BindOptions::default().link(LinkChoice::Message);

@@ -4,7 +4,7 @@ use crate::agree::{agree, same_as_rank_0};
 use crate::directory;
 use crate::error::Error;
 use halocline_comm::{Communicator, Endpoint};
-use halocline_plan::{Decomposition, Halo, PatternPlan, Side, UnstructuredDomain};
+use halocline_plan::{Decomposition, Halo, PatternPlan, RegularGrid, Side, UnstructuredDomain};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// use halocline::{Communicator, Decomposed, RegularGrid};
 ///
 /// let comm = Communicator::init()?;
-/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 1)?;
 /// assert_eq!(pattern.domains().len(), 1);
 /// # Ok::<(), halocline::Error>(())
 /// ```
@@ -205,27 +205,37 @@ pub(crate) fn same_everywhere(
     Ok(same.map_err(|_| Error::Differs { rank: comm.rank(), what }))
 }
 
-/// `decomposition.pattern(&comm, halo)` for [`Pattern::regular`]; a number is a [`Halo::uniform`].
+/// The pattern of a grid or of its decomposition: `grid.pattern(&comm, halo)`. A number is a [`Halo::uniform`].
 ///
 /// ```
 /// use halocline::{Communicator, Decomposed, Halo, RegularGrid};
 ///
 /// let comm = Communicator::single();
-/// let grid = RegularGrid::new((8, 6)).decompose(comm.size())?;
+/// let grid = RegularGrid::new((8, 6));
 /// // One width, or a width for each side of each axis.
 /// let uniform = grid.pattern(&comm, 1)?;
 /// let per_axis = grid.pattern(&comm, Halo::per_axis([(2, 2), (0, 1)]))?;
 /// assert_eq!(uniform.domain()?.extents(), [10, 8]);
 /// assert_eq!(per_axis.domain()?.extents(), [12, 7]);
+/// // Columns instead of the decomposition with the fewest cells to exchange.
+/// let columns = grid.decompose_into((1, comm.size()), comm.size())?.pattern(&comm, 1)?;
+/// assert_eq!(columns.domain()?.extents(), [10, 8]);
 /// # Ok::<(), halocline::Error>(())
 /// ```
 pub trait Decomposed {
-    /// As [`Pattern::regular`].
+    /// As [`Pattern::regular`]. A [`RegularGrid`] is first decomposed for the ranks of `comm`.
     fn pattern(&self, comm: &Communicator, halo: impl Into<Halo>) -> Result<Pattern, Error>;
 }
 
 impl Decomposed for Decomposition {
     fn pattern(&self, comm: &Communicator, halo: impl Into<Halo>) -> Result<Pattern, Error> {
         Pattern::regular(comm, self, &halo.into())
+    }
+}
+
+impl Decomposed for RegularGrid {
+    fn pattern(&self, comm: &Communicator, halo: impl Into<Halo>) -> Result<Pattern, Error> {
+        let decomposition = self.decompose(comm.size()).map_err(Error::from);
+        agree(&comm.within("pattern"), decomposition)?.pattern(comm, halo)
     }
 }

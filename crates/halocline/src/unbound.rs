@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex};
 /// use halocline::{Array, Communicator, Decomposed, PatternLinks, RegularGrid};
 ///
 /// let comm = Communicator::init()?;
-/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 1)?;
 /// let links = PatternLinks::new(&comm, &[&pattern])?;
 /// let t = Array::<f64>::zeros(&comm, &pattern.domain()?.extents())?;
 /// links.exchange(&[(&pattern, &t)])?.wait()?;
@@ -118,7 +118,7 @@ impl PatternLinks {
     /// use halocline::{Array, Communicator, Decomposed, FieldList, PatternLinks, RegularGrid};
     ///
     /// let comm = Communicator::init()?;
-    /// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+    /// let pattern = RegularGrid::new((8, 6)).pattern(&comm, 1)?;
     /// let links = PatternLinks::new(&comm, &[&pattern])?;
     /// let extents = pattern.domain()?.extents();
     /// let arrays = [Array::<f64>::zeros(&comm, &extents)?, Array::zeros(&comm, &extents)?];

@@ -3,7 +3,7 @@
 use crate::on_ranks;
 use halocline::{
     Array, BindOptions, Communicator, Decomposed, Direction, ElementType, Error, Field, HaloExchange, Layout,
-    Pattern, ReduceOp, RegularGrid, UnstructuredDomain, agree,
+    Pattern, PatternError, ReduceOp, RegularGrid, UnstructuredDomain, agree,
 };
 
 fn ranks(count: usize, body: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
@@ -101,6 +101,21 @@ fn grids_take_arrays_slices_and_tuples() {
     assert_eq!(cells(RegularGrid::new([8, 6, 4]).periodic([true; 3])), [8, 6, 4]);
     assert_eq!(cells(RegularGrid::new(vec![8, 6])), [8, 6]);
     assert_eq!(cells(RegularGrid::new(&[8, 6][..])), [8, 6]);
+}
+
+#[test]
+fn a_grid_that_the_ranks_give_differently_is_refused_on_all() {
+    ranks(2, |comm| {
+        let pattern = RegularGrid::new((8, 6)).pattern(comm, 1)?;
+        assert_eq!(pattern.domain()?.extents(), [6, 8]);
+        // Rank 1 cannot decompose its grid.
+        let error = RegularGrid::new((2 - comm.rank(),)).pattern(comm, 0).expect_err("two grids");
+        match comm.rank() {
+            0 => assert!(matches!(error, Error::Elsewhere { rank: 1, .. }), "{error}"),
+            _ => assert!(matches!(error, Error::Pattern(PatternError::MoreRanksThanCells { .. })), "{error}"),
+        }
+        Ok(())
+    });
 }
 
 #[test]
