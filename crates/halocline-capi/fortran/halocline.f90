@@ -32,6 +32,8 @@ module halocline
   integer(c_int32_t), parameter :: HALOCLINE_ERROR_CALLBACK = 12
   integer(c_int32_t), parameter :: HALOCLINE_ERROR_INTERNAL = 13
 
+  integer(c_int32_t), parameter :: HALOCLINE_MOMENT_BEGUN = 0, HALOCLINE_MOMENT_INTERIOR = 1
+  integer(c_int32_t), parameter :: HALOCLINE_MOMENT_WAITED = 2, HALOCLINE_MOMENT_DONE = 3
   integer(c_int32_t), parameter :: HALOCLINE_ALL = 0, HALOCLINE_FACES = 1, HALOCLINE_FACES_AND_EDGES = 2
   integer(c_int32_t), parameter :: HALOCLINE_I32 = 8, HALOCLINE_F32 = 10, HALOCLINE_I64 = 11, HALOCLINE_F64 = 13
   integer(c_int32_t), parameter :: HALOCLINE_SUM = 0, HALOCLINE_MIN = 1, HALOCLINE_MAX = 2
@@ -57,6 +59,9 @@ module halocline
     integer(c_int64_t) :: id = 0
   end type
   type, bind(c) :: halocline_trace
+    integer(c_int64_t) :: id = 0
+  end type
+  type, bind(c) :: halocline_device_trace
     integer(c_int64_t) :: id = 0
   end type
   type, bind(c) :: halocline_stream
@@ -218,6 +223,35 @@ module halocline
     function halocline_trace_free(trace) bind(c) result(status)
       import
       type(halocline_trace), intent(inout) :: trace
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_trace_on_stream(trace, stream, rounds, device_trace) bind(c) result(status)
+      import
+      type(halocline_trace), value :: trace
+      type(halocline_stream), value :: stream
+      integer(c_size_t), value :: rounds
+      type(halocline_device_trace), intent(out) :: device_trace
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_device_trace_stamp(device_trace, moment) bind(c) result(status)
+      import
+      type(halocline_device_trace), value :: device_trace
+      integer(c_int32_t), value :: moment
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_device_trace_observe(device_trace, pending) bind(c) result(status)
+      import
+      type(halocline_device_trace), value :: device_trace
+      type(halocline_pending), value :: pending
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_device_trace_free(device_trace) bind(c) result(status)
+      import
+      type(halocline_device_trace), intent(inout) :: device_trace
       integer(c_int32_t) :: status
     end function
 

@@ -163,7 +163,7 @@ impl PendingExchange {
     }
 
     /// The exchange, of a bound object or of links.
-    fn find(self) -> Result<Pending, Refusal> {
+    pub(crate) fn find(self) -> Result<Pending, Refusal> {
         let links = Handle::<Links>::from_number(self.exchange);
         let found = match links.is_of_kind() {
             true => links.pin()?.pending_at(self.epoch),
@@ -249,7 +249,7 @@ extern "C" fn halocline_degree(
 
 /// Starts an exchange after earlier work of streams; the host does not wait for it.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_schedule_exchange(
+pub(crate) unsafe extern "C" fn halocline_schedule_exchange(
     halo: Handle<HaloExchange>,
     set: usize,
     streams: *const Handle<Arc<Stream>>,
@@ -321,7 +321,10 @@ extern "C" fn halocline_is_ready(pending: PendingExchange, ready: OutPtr<'_, i32
 
 /// Makes later work of a stream wait for an exchange.
 #[unsafe(no_mangle)]
-extern "C" fn halocline_schedule_wait(pending: PendingExchange, stream: Handle<Arc<Stream>>) -> Status {
+pub(crate) extern "C" fn halocline_schedule_wait(
+    pending: PendingExchange,
+    stream: Handle<Arc<Stream>>,
+) -> Status {
     call(|| Ok(pending.find()?.schedule_wait(&*stream.pin()?)?))
 }
 

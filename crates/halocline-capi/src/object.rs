@@ -14,6 +14,7 @@ use crate::status::{Refusal, Status};
 use crate::trace::Recording;
 use halocline::neighbors::{NeighborExchange, Round};
 use halocline::{Decomposition, Field, HaloExchange, Packet, Partition, Redistribute, Stream};
+use halocline_trace::device::DeviceTrace;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -106,6 +107,7 @@ kinds! {
     18 Program(Loaded), "halocline_program", halocline_program_free;
     19 Prepared(PreparedCall), "halocline_prepared", halocline_prepared_free;
     20 Trace(Recording), "halocline_trace", halocline_trace_free;
+    21 DeviceTrace(Arc<DeviceTrace>), "halocline_device_trace", halocline_device_trace_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.

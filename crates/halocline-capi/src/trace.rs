@@ -1,17 +1,23 @@
 //! Traces: a timeline of all ranks.
 
-use crate::call::call;
+#[cfg(test)]
+mod device_tests;
+
+use crate::call::{call, call_for};
 use crate::collective::collective_for;
 use crate::comm::Comm;
+use crate::exchange::PendingExchange;
 use crate::object::Handle;
+use crate::options::choice;
 use crate::pointer::{OutPtr, text};
 use crate::status::{Refusal, Status};
-use halocline::Communicator;
+use halocline::{Communicator, Error, Stream};
+use halocline_trace::device::{DeviceTrace, Moment, Stamps, TraceOver};
 use halocline_trace::{Trace, TraceError};
 use std::collections::BTreeSet;
 use std::ffi::c_char;
 use std::path::Path;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -22,9 +28,33 @@ pub(crate) struct Recording {
     running: Mutex<Option<Running>>,
 }
 
+impl Recording {
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a stream with the stamps that `make` makes for it.
+    fn record(
+        &self,
+        stream: &Arc<Stream>,
+        make: impl FnOnce(&Stream) -> Result<Stamps, Error>,
+    ) -> Result<Handle<Arc<DeviceTrace>>, Refusal> {
+        let mut running = self.running();
+        let running = running.as_mut().ok_or_else(over)?;
+        let device = Arc::new(DeviceTrace::new(make(stream)?, Arc::clone(stream), self.comm.rank()));
+        running.devices.push(Arc::clone(&device));
+        Handle::new(device)
+    }
+}
+
+fn over() -> Refusal {
+    Refusal::argument("the trace was ended; begin another one")
+}
+
 /// A trace that is being recorded. A trace that is dropped is not written.
 struct Running {
     trace: Option<Trace>,
+    devices: Vec<Arc<DeviceTrace>>,
     _rank: RecordedRank,
 }
 
@@ -32,20 +62,24 @@ impl Running {
     /// Starts the record of this rank. Collective.
     fn begin(rank: RecordedRank, comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
         halocline_trace::want();
-        let mut running = Self { trace: None, _rank: rank };
+        let mut running = Self { trace: None, devices: Vec::new(), _rank: rank };
         running.trace = Some(Trace::begin(comm, path)?);
         Ok(running)
     }
 
-    /// Writes the file. Collective.
-    fn finish(mut self, comm: &Communicator) -> Result<(), TraceError> {
-        self.trace.take().map_or(Ok(()), |trace| trace.finish(comm)?)
+    /// Writes the file. Collective, also if the stamps of a stream cannot be read.
+    fn finish(mut self, comm: &Communicator) -> Result<(), Refusal> {
+        let devices = self.devices.drain(..);
+        let stamped = devices.map(|device| device.finish()).fold(Ok(()), Result::and);
+        self.trace.take().map_or(Ok(()), |trace| trace.finish(comm)?).map_err(failed)?;
+        Ok(stamped?)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         halocline_trace::unwant();
+        self.devices.iter().for_each(|device| device.abandon());
         if let Some(trace) = self.trace.take() {
             trace.abandon();
         }
@@ -121,8 +155,43 @@ unsafe extern "C" fn halocline_trace_begin(
 extern "C" fn halocline_trace_end(trace: Handle<Recording>) -> Status {
     call(|| {
         let trace = trace.pin()?;
-        let running = trace.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let running = running.ok_or_else(|| Refusal::argument("the trace was ended; begin another one"))?;
-        running.finish(&trace.comm).map_err(failed)
+        let running = trace.running().take().ok_or_else(over)?;
+        running.finish(&trace.comm)
+    })
+}
+
+/// Records a stream of a GPU.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_trace_on_stream(
+    trace: Handle<Recording>,
+    stream: Handle<Arc<Stream>>,
+    rounds: usize,
+    device_trace: OutPtr<'_, Handle<Arc<DeviceTrace>>>,
+) -> Status {
+    call_for(device_trace, "device_trace", || {
+        let (trace, stream) = (trace.pin()?, stream.pin()?);
+        trace.record(&stream, |stream| Stamps::on_gpu(stream, rounds))
+    })
+}
+
+/// Marks a moment of the round.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_device_trace_stamp(device_trace: Handle<Arc<DeviceTrace>>, moment: i32) -> Status {
+    call(|| {
+        let moments = [Moment::Begun, Moment::Interior, Moment::Waited, Moment::Done];
+        let moment = choice(moment, moments, "moment", "pass one of HALOCLINE_MOMENT_*")?;
+        Ok(device_trace.pin()?.stamp(moment).map_err(|TraceOver| over())??)
+    })
+}
+
+/// Records the end of the round's exchange.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_device_trace_observe(
+    device_trace: Handle<Arc<DeviceTrace>>,
+    pending: PendingExchange,
+) -> Status {
+    call(|| {
+        let pending = pending.find()?;
+        Ok(device_trace.pin()?.observe(&pending).map_err(|TraceOver| over())??)
     })
 }

@@ -36,6 +36,7 @@ impl DropMayBlock for halocline::Pending {
 }
 
 impl DropMayBlock for halocline::Field {}
+impl DropMayBlock for halocline_trace::device::DeviceTrace {}
 impl<T: Send + Sync + 'static> DropMayBlock for Arc<T> {}
 impl<T: Send + 'static> DropMayBlock for Mutex<T> {}
 impl<T: Send + Sync + 'static> DropMayBlock for RwLock<T> {}

@@ -8,8 +8,7 @@ use crate::grid::collective;
 use crate::pending::PyPending;
 use crate::process_local::ProcessLocal;
 use crate::stream::Handles;
-use halocline::Stream;
-use halocline_trace::device::{Moment, Stamps};
+use halocline_trace::device::{DeviceTrace, Moment, Stamps, TraceOver};
 use halocline_trace::{Trace, TraceError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -27,7 +26,7 @@ pub(crate) struct PyTrace {
     path: PyResult<PathBuf>,
     comm: Py<PyCommunicator>,
     running: Mutex<Option<Trace>>,
-    devices: Mutex<Vec<Arc<Stamped>>>,
+    devices: Mutex<Vec<Arc<ProcessLocal<DeviceTrace>>>>,
 }
 
 fn failed(error: TraceError) -> PyErr {
@@ -81,10 +80,11 @@ impl PyTrace {
         // After an error this rank must not wait: the other ranks may never reach the end of the block.
         if of.iter().any(|part| !part.is_none()) {
             running.abandon();
-            devices.iter().for_each(|device| device.abandon());
+            devices.iter().filter_map(|device| device.get().ok()).for_each(DeviceTrace::abandon);
             return Ok(());
         }
-        let written = py.detach(|| devices.iter().try_for_each(|device| device.write_down()));
+        let finish = |device: &Arc<ProcessLocal<DeviceTrace>>| device.get()?.finish().map_err(error::of);
+        let written = py.detach(|| devices.iter().try_for_each(finish));
         let comm = self.comm.get().get()?;
         py.detach(|| running.finish(&comm).and_then(|written| written)).map_err(failed)?;
         written
@@ -108,43 +108,21 @@ impl PyTrace {
         let rank = self.comm.get().get()?.rank();
         let stream = halo.get().stream(stream)?;
         let stamps = py.detach(|| Stamps::on_gpu(&stream, rounds)).map_err(error::of)?;
-        let stamped = Arc::new(Stamped { stamps: ProcessLocal::new(Mutex::new(Some(stamps))), stream, rank });
-        lock(&self.devices).push(Arc::clone(&stamped));
-        Ok(PyDeviceTrace(stamped))
+        let device = Arc::new(ProcessLocal::new(DeviceTrace::new(stamps, stream, rank)));
+        lock(&self.devices).push(Arc::clone(&device));
+        Ok(PyDeviceTrace(device))
     }
 }
 
 #[doc = doc!("DeviceTrace")]
 #[pyclass(frozen, module = "halocline", name = "DeviceTrace")]
-pub(crate) struct PyDeviceTrace(Arc<Stamped>);
+pub(crate) struct PyDeviceTrace(Arc<ProcessLocal<DeviceTrace>>);
 
-struct Stamped {
-    /// None once the trace is over.
-    stamps: ProcessLocal<Mutex<Option<Stamps>>>,
-    stream: Arc<Stream>,
-    rank: usize,
-}
-
-impl Stamped {
-    fn with(&self, stamp: impl FnOnce(&mut Stamps, &Stream) -> Result<(), halocline::Error>) -> PyResult<()> {
-        match &mut *lock(self.stamps.get()?) {
-            Some(stamps) => stamp(stamps, &self.stream).map_err(error::of),
-            None => Err(error::value_error("the trace is over; make stamps inside its `with` block")),
-        }
-    }
-
-    /// Ends the record without waiting. Leaks the memory of the stamps, since the stream may still write it.
-    fn abandon(&self) {
-        if let Some(stamps) = self.stamps.get().ok().and_then(|stamps| lock(stamps).take()) {
-            std::mem::forget(stamps);
-        }
-    }
-
-    /// Adds the stamps to the trace. Waits for the stream.
-    fn write_down(&self) -> PyResult<()> {
-        let stamps = lock(self.stamps.get()?).take();
-        stamps.map_or(Ok(()), |stamps| stamps.write_trace(self.rank, &self.stream)).map_err(error::of)
-    }
+/// The outcome of a stamp.
+fn stamped(outcome: Result<Result<(), halocline::Error>, TraceOver>) -> PyResult<()> {
+    outcome
+        .map_err(|TraceOver| error::value_error("the trace is over; make stamps inside its `with` block"))?
+        .map_err(error::of)
 }
 
 #[pymethods]
@@ -158,18 +136,15 @@ impl PyDeviceTrace {
             ("done", Moment::Done),
         ];
         let moment = choose("moment", &moment.get("moment")?, &MOMENTS)?;
-        py.detach(|| {
-            self.0.with(|stamps, stream| match moment {
-                Moment::Done => stamps.next(stream),
-                moment => stamps.at(moment, stream),
-            })
-        })
+        let device = self.0.get()?;
+        py.detach(|| stamped(device.stamp(moment)))
     }
 
     #[doc = doc!("DeviceTrace.observe")]
     fn observe(&self, py: Python<'_>, pending: Argument<Py<PyPending>>) -> PyResult<()> {
         accept!(pending);
         let pending = pending.get().get()?;
-        py.detach(|| self.0.with(|stamps, _| stamps.observe(pending)))
+        let device = self.0.get()?;
+        py.detach(|| stamped(device.observe(pending)))
     }
 }

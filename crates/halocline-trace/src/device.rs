@@ -10,6 +10,7 @@ use halocline::device::cuda::Program;
 use halocline::device::{Address, Priority, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Pending};
 use serde_json::{Map, Value};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The CUDA C++ source of the kernel.
 const SOURCE: &str = include_str!("stamp.cu");
@@ -132,6 +133,54 @@ impl Stamps {
             }
         });
         Ok(())
+    }
+}
+
+/// The stamps of a stream that a program makes from any thread, until the trace is over. Those of later rounds do nothing.
+pub struct DeviceTrace {
+    /// `None` once the trace is over.
+    stamps: Mutex<Option<Stamps>>,
+    stream: Arc<Stream>,
+    rank: usize,
+}
+
+/// A stamp was to be made after the end of the trace.
+pub struct TraceOver;
+
+impl DeviceTrace {
+    /// The stamps of this rank's stream.
+    pub fn new(stamps: Stamps, stream: Arc<Stream>, rank: usize) -> Self {
+        Self { stamps: Mutex::new(Some(stamps)), stream, rank }
+    }
+
+    /// Queues the stamp of a moment; [`Moment::Done`] ends the round.
+    pub fn stamp(&self, moment: Moment) -> Result<Result<(), Error>, TraceOver> {
+        let mut stamps = self.lock();
+        let stamps = stamps.as_mut().ok_or(TraceOver)?;
+        Ok(match moment {
+            Moment::Done => stamps.next(&self.stream),
+            moment => stamps.at(moment, &self.stream),
+        })
+    }
+
+    /// Queues the stamp of the end of an exchange.
+    pub fn observe(&self, pending: &Pending) -> Result<Result<(), Error>, TraceOver> {
+        Ok(self.lock().as_ref().ok_or(TraceOver)?.observe(pending))
+    }
+
+    /// Ends the record without waiting. Leaks the memory of the stamps, since the stream may still write it.
+    pub fn abandon(&self) {
+        std::mem::forget(self.lock().take());
+    }
+
+    /// Ends the record, and adds it to the trace of its rank. Blocks until the stream is done.
+    pub fn finish(&self) -> Result<(), Error> {
+        let stamps = self.lock().take();
+        stamps.map_or(Ok(()), |stamps| stamps.write_trace(self.rank, &self.stream))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Stamps>> {
+        self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 #ifndef HALOCLINE_TRACE_H
 #define HALOCLINE_TRACE_H
 
-#include "core.h"
+#include "exchange.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,8 +26,41 @@ halocline_status halocline_trace_begin(halocline_comm comm, const char *path, ha
 halocline_status halocline_trace_end(halocline_trace trace);
 
 /* Frees a trace. One that was not ended is dropped without a file; that is local, and the end fails on the other ranks once this rank
- * has left. */
+ * has left. The memory for the moments of a GPU is then never freed, since a stream may still write it. */
 halocline_status halocline_trace_free(halocline_trace *trace);
+
+/* The record of a stream of a GPU in a trace. */
+typedef struct halocline_device_trace {
+  uint64_t id;
+} halocline_device_trace;
+
+/* The moments of a round. A round is an exchange and the work beside and after it. */
+enum {
+  /* The data to send are ready, and work that needs no halo may start. */
+  HALOCLINE_MOMENT_BEGUN = 0,
+  /* The work that needs no halo is done. */
+  HALOCLINE_MOMENT_INTERIOR = 1,
+  /* The stream is ordered after the exchange. */
+  HALOCLINE_MOMENT_WAITED = 2,
+  /* All work of the round is done. Ends the round. */
+  HALOCLINE_MOMENT_DONE = 3,
+};
+
+/* Records `rounds` rounds of a stream, at most 32768, by the clock of its GPU. The trace ends where a later round begins. The program
+ * marks the moments of each round on the stream. Blocks: it compiles a kernel of one thread and compares the clocks, so call it while no
+ * exchange is in flight. halocline_trace_end waits for the stream. */
+halocline_status halocline_trace_on_stream(halocline_trace trace, halocline_stream stream, size_t rounds,
+                                           halocline_device_trace *device_trace);
+
+/* Marks a moment of this round, HALOCLINE_MOMENT_..., at the position that the stream has reached. Does not wait for the GPU. After the
+ * last round it does nothing; after the end of the trace it is HALOCLINE_ERROR_ARGUMENT. */
+halocline_status halocline_device_trace_stamp(halocline_device_trace device_trace, int32_t moment);
+
+/* Also records when this round's exchange ends, on a stream of the library. Call it after the exchange was scheduled. */
+halocline_status halocline_device_trace_observe(halocline_device_trace device_trace, halocline_pending pending);
+
+/* Frees the handle. The trace keeps what was recorded. */
+halocline_status halocline_device_trace_free(halocline_device_trace *device_trace);
 
 #ifdef __cplusplus
 }

@@ -170,6 +170,47 @@ static void scheduled(halocline_comm comm, size_t rank, size_t size, int32_t run
   CUDA(cuda.destroy(ring.raw));
 }
 
+/* Rounds of the stream in a trace, by the clock of the GPU. */
+static void traced(halocline_comm comm, size_t rank, size_t size) {
+  ring ring = make_ring(comm, size, 0);
+  double host[CELLS + 2];
+  halocline_trace trace;
+  halocline_device_trace steps;
+  OK(halocline_trace_begin(comm, "fields-of-c.json", &trace));
+  OK(halocline_trace_on_stream(trace, ring.stream, STEPS, &steps));
+  for (int step = 1; step <= STEPS; step++) {
+    produce(&ring, host, rank, step);
+    OK(halocline_device_trace_stamp(steps, HALOCLINE_MOMENT_BEGUN));
+    halocline_pending pending;
+    OK(halocline_schedule_exchange(ring.halo, 0, &ring.stream, 1, &pending));
+    OK(halocline_device_trace_observe(steps, pending));
+    OK(halocline_device_trace_stamp(steps, HALOCLINE_MOMENT_INTERIOR));
+    OK(halocline_schedule_wait(pending, ring.stream));
+    OK(halocline_device_trace_stamp(steps, HALOCLINE_MOMENT_WAITED));
+    consume(&ring, rank, size, step);
+    OK(halocline_device_trace_stamp(steps, HALOCLINE_MOMENT_DONE));
+  }
+  OK(halocline_trace_end(trace));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "was ended", halocline_device_trace_stamp(steps, HALOCLINE_MOMENT_BEGUN));
+  OK(halocline_device_trace_free(&steps));
+  OK(halocline_trace_free(&trace));
+  free_ring(&ring);
+  CUDA(cuda.release(ring.memory));
+  CUDA(cuda.destroy(ring.raw));
+  if (rank == 0) {
+    static char text[1 << 22];
+    FILE *file = fopen("fields-of-c.json", "r");
+    TRUE(file != NULL);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    size_t found = 0;
+    for (const char *at = text; (at = strstr(at, "\"name\":\"exchange (device)\"")) != NULL; at++) {
+      found++;
+    }
+    TRUE(found == STEPS * size);
+  }
+}
+
 static void packed(halocline_comm comm, size_t rank, size_t size) {
   ring ring = make_ring(comm, size, 0);
   double host[CELLS + 2], packed[1];
@@ -240,6 +281,7 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   scheduled(comm, rank, size, 1);
   given(comm, rank, size);
   packed(comm, rank, size);
+  traced(comm, rank, size);
   packets(comm, rank, size);
 }
 

@@ -206,6 +206,15 @@ static void traces(void) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "cannot write the trace to /dev/null/x", halocline_trace_begin(comm, "/dev/null/x", &trace));
   REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_trace_end(trace));
   OK(halocline_trace_free(&trace));
+  halocline_device_trace steps = {0};
+  const halocline_stream no_stream = {0};
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "device_trace is NULL", halocline_trace_on_stream(trace, no_stream, 1, NULL));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_trace_on_stream(trace, no_stream, 1, &steps));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "moment is -1", halocline_device_trace_stamp(steps, -1));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_device_trace_stamp(steps, HALOCLINE_MOMENT_DONE));
+  const halocline_pending nothing = {0, 0};
+  REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_device_trace_observe(steps, nothing));
+  OK(halocline_device_trace_free(&steps));
   halocline_trace foreign = {halo.id};
   REFUSED(HALOCLINE_ERROR_HANDLE, "halocline_halo_exchange was passed", halocline_trace_end(foreign));
   OK(halocline_trace_begin(comm, "/dev/null", &trace));

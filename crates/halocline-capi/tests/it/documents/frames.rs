@@ -43,6 +43,10 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
         "#include <halocline.h>\nvoid check(halocline_status);\nvoid trace(halocline_comm comm, halocline_halo_exchange halo) {",
     ),
     (
+        "measuring.md",
+        "void of_stream(halocline_trace trace, halocline_halo_exchange halo, halocline_stream stream, halocline_pending pending) {",
+    ),
+    (
         "programs.md",
         "#include <halocline.h>\nvoid check(halocline_status);\nvoid call(double *memory, int steps, halocline_halo_exchange halo) {",
     ),
