@@ -47,8 +47,9 @@ enum {
 };
 
 /* Records `rounds` rounds of a stream, at most 32768, by the clock of its GPU. The trace ends where a later round begins. The program
- * marks the moments of each round on the stream. Blocks: it compiles a kernel of one thread and compares the clocks, so call it while no
- * exchange is in flight. halocline_trace_end waits for the stream. */
+ * marks the moments of each round on the stream. Blocks: it compiles a kernel of one thread and compares the clocks, which an exchange in
+ * flight on the GPU may hold up. So call it while none is, and where ranks share a GPU call halocline_comm_barrier before the next one.
+ * halocline_trace_end waits for the stream. */
 halocline_status halocline_trace_on_stream(halocline_trace trace, halocline_stream stream, size_t rounds,
                                            halocline_device_trace *device_trace);
 

@@ -178,6 +178,8 @@ static void traced(halocline_comm comm, size_t rank, size_t size) {
   halocline_device_trace steps;
   OK(halocline_trace_begin(comm, "fields-of-c.json", &trace));
   OK(halocline_trace_on_stream(trace, ring.stream, STEPS, &steps));
+  /* No rank begins an exchange while one that shares its GPU still compiles. */
+  OK(halocline_comm_barrier(comm));
   for (int step = 1; step <= STEPS; step++) {
     produce(&ring, host, rank, step);
     OK(halocline_device_trace_stamp(steps, HALOCLINE_MOMENT_BEGUN));

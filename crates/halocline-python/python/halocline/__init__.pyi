@@ -1556,7 +1556,7 @@ class trace:
     def on_device(self, halo: HaloExchange, stream: _StreamLike = None, *, rounds: int) -> DeviceTrace:
         """Records a stream of a GPU for ``rounds`` rounds, at most 32,768, by the GPU's own clock. The trace ends where a later round
         begins. The stream belongs to a device of the exchange's fields. Blocks: it compiles and loads a kernel of one thread and
-        compares clocks, so call it while no exchange is in flight.
+        compares clocks, so call it while no exchange is in flight, and where ranks share a GPU call ``comm.barrier()`` before the next.
         """
 
 @final

@@ -38,7 +38,8 @@ class trace : public owner<halocline_trace, halocline_trace_free> {
     static_cast<owner &>(*this) = owner(handle);
   }
 
-  // Records so many rounds of a stream of a GPU. Blocks; call it while no exchange is in flight.
+  // Records so many rounds of a stream of a GPU. Blocks: call it while no exchange is in flight, and where ranks share a GPU call
+  // `barrier` before the next one.
   device_trace on_stream(const stream &stream, std::size_t rounds) const {
     halocline_device_trace handle;
     check(halocline_trace_on_stream(get(), stream.get(), rounds, &handle));

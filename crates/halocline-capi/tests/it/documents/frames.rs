@@ -44,7 +44,7 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
     ),
     (
         "measuring.md",
-        "void of_stream(halocline_trace trace, halocline_halo_exchange halo, halocline_stream stream, halocline_pending pending) {",
+        "void of_stream(halocline_comm comm, halocline_trace trace, halocline_halo_exchange halo, halocline_stream stream, halocline_pending pending) {",
     ),
     (
         "programs.md",
