@@ -4,32 +4,42 @@ A program has two entries. The first is its lowering: the SDFG that GT4Py makes 
 The second is the library of this SDFG, which several lowerings may share. One process makes each, and the others wait for it.
 """
 
-import contextlib
 import dataclasses
 import enum
 import functools
 import json
-import platform
-import threading
+import pickle
 from collections.abc import Mapping
 
-from ._cache import build, built, configuration, described, version_of
+from ._cache import build, built, configuration, described, loaded, version_of, versions_of_python
 
 _originals = {}
 """What was replaced, by class and name; ``None`` where it was inherited."""
 
 
 def cache_gt4py(*, cache=None, timeout=None):
-    from dace.data import Array
+    import sympy.tensor.tensor  # noqa: F401  SymPy would import it while the first program is loaded.
+    from gt4py.next.backend import Backend
     from gt4py.next.otf import workflow
     from gt4py.next.otf.recipes import OTFCompileWorkflow
 
-    def compile_cached(self, inp):
-        compiled = _compiled(self, inp, {"cache": cache, "timeout": timeout})
-        return workflow.NamedStepSequence.__call__(self, inp) if compiled is None else self.decoration(compiled)
+    options = {"cache": cache, "timeout": timeout}
 
-    _replace(OTFCompileWorkflow, "__call__", lambda _: compile_cached)
-    _replace(Array, "validate", _unless_checked)
+    def compile_program(compile):
+        def compile_cached(self, program, compile_time_args):
+            compiled = _compiled_source(self, program, compile_time_args, options)
+            return compile(self, program, compile_time_args) if compiled is None else compiled
+
+        return compile_cached
+
+    def compile_ir(self, inp):
+        if not _is_of_dace(self):
+            return workflow.NamedStepSequence.__call__(self, inp)
+        return _compiled(self, inp.data.id, lambda: parts_of(self, _text_or_none(inp.data), inp.args), lambda: inp, {}, options)
+
+    _replace(Backend, "compile", compile_program)
+    _replace(OTFCompileWorkflow, "__call__", lambda _: compile_ir)
+    _read_schema_once()
 
 
 def uncache_gt4py():
@@ -47,52 +57,79 @@ def _replace(owner, name, replacement):
     setattr(owner, name, replacement(original))
 
 
-def _compiled(workflow, inp, options):
-    """The compiled program; ``None`` if it is not for DaCe."""
-    from dace.codegen.compiler import load_precompiled_sdfg
+def _read_schema_once():
+    """Each new thread of DaCe parses the schema of its configuration, and GT4Py compiles in threads. That is more than half of the start of a
+    process that builds nothing."""
+    import yaml
+    from dace.config import Config
+
+    data = type(Config._data)
+
+    @functools.cache
+    def pickled(path):
+        with open(path) as file:
+            return pickle.dumps(yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+    def load_schema(self, filename=None):
+        self._config_metadata = pickle.loads(pickled(self._metadata_filename if filename is None else filename))
+
+    _replace(data, "load_schema", lambda _: load_schema)
+    pickled(Config._data._metadata_filename)
+
+
+def _is_of_dace(workflow):
+    from gt4py.next.otf.recipes import OTFCompileWorkflow
+    from gt4py.next.program_processors.runners.dace.workflow import compilation
+
+    return type(workflow) is OTFCompileWorkflow and type(workflow.compilation) is compilation.DaCeCompiler
+
+
+def _compiled_source(backend, program, compile_time_args, options):
+    """The compiled program of a program in Python, without its IR if there is an entry; ``None`` if it has to be compiled from the IR."""
+    from gt4py.next.backend import DEFAULT_TRANSFORMS
+    from gt4py.next.ffront import stages
+    from gt4py.next.otf import arguments, toolchain
+
+    executor = backend.executor
+    workflow = getattr(executor, "step", executor)
+    if not (_is_of_dace(workflow) and backend.transforms is DEFAULT_TRANSFORMS and type(program) is stages.DSLProgramDef):
+        return None
+    # GT4Py has parsed the program when it was decorated, and keeps that.
+    parsed = backend.transforms.func_to_past(toolchain.ConcreteArtifact(program, arguments.CompileTimeArgs.empty())).data
+    text = text_of_parsed(parsed)
+    if text is None:
+        return None
+
+    def lower():
+        return backend.transforms(toolchain.ConcreteArtifact(program, compile_time_args))
+
+    # Where GT4Py keeps what it has compiled.
+    kept = getattr(executor, "cache", {})
+    return _compiled(workflow, parsed.past_node.id, lambda: parts_of(workflow, text, compile_time_args), lower, kept, options)
+
+
+def _compiled(workflow, name, get_parts, get_ir, kept, options):
+    """The compiled program of this name. ``get_parts`` returns what decides its lowering, and ``get_ir`` its IR, if it has to be lowered.
+    ``kept`` has the programs of this process."""
     from gt4py.next.program_processors.runners.dace.workflow import common, compilation
 
     compiler = workflow.compilation
-    if type(compiler) is not compilation.DaCeCompiler:
-        return None
     with common.dace_context(device_type=compiler.device_type, cmake_build_type=compiler.cmake_build_type):
-        parts = parts_of(workflow, inp)
+        parts = get_parts()
+        key = None if parts is None else tuple(parts.items())
+        if key in kept:
+            return kept[key]
         if parts is None:
-            lowering = _Lowering.of_project(workflow.bindings(workflow.translation(inp)))
+            lowering = _Lowering.of_project(workflow.bindings(workflow.translation(get_ir())))
         else:
-            entry = build(inp.data.id, parts, functools.partial(_lower, workflow, inp), **options)
+            entry = build(name, parts, lambda folder: _lower(workflow, get_ir(), folder), **options)
             lowering = _Lowering.of_file(entry.library)
         entry = built(lambda: lowering.description, lowering.sdfg, **options)
-        # As the code generator left it: it has the arguments of the library.
-        with _checked():
-            compiled = load_precompiled_sdfg(entry.folder)
-    return compilation.CompiledDaceProgram(compiled, compiler.bind_func_name, lowering.bindings)
-
-
-class _Loading(threading.local):
-    is_checked = False
-
-
-_loading = _Loading()
-
-
-@contextlib.contextmanager
-def _checked():
-    """For an SDFG that was checked when it was built: DaCe does not ask SymPy again whether its strides and sizes may be negative, which is
-    half of the start of a process that builds nothing."""
-    _loading.is_checked = True
-    try:
-        yield
-    finally:
-        _loading.is_checked = False
-
-
-def _unless_checked(validate):
-    def validate_unless_checked(self):
-        if not _loading.is_checked:
-            validate(self)
-
-    return validate_unless_checked
+        compiled = loaded(entry)
+    made = workflow.decoration(compilation.CompiledDaceProgram(compiled, compiler.bind_func_name, lowering.bindings))
+    if key is not None:
+        kept[key] = made
+    return made
 
 
 # The lowering.
@@ -150,18 +187,19 @@ def _translator(workflow):
 # What decides a lowering.
 
 
-def parts_of(workflow, inp):
-    """All that decides the lowering; ``None`` if it cannot be said in words that are the same in each process, as of a Python function."""
+def parts_of(workflow, program, args):
+    """All that decides the lowering of a program with this text; ``None`` if it cannot be said in words that are the same in each process,
+    as of a Python function."""
     from gt4py.next import common
     from gt4py.next.program_processors.runners.dace.workflow import bindings, translation
 
     translator, binder = _translator(workflow), workflow.bindings
-    if type(translator) is not translation.DaCeTranslator or getattr(binder, "func", None) is not bindings.bind_sdfg:
+    is_known = type(translator) is translation.DaCeTranslator and getattr(binder, "func", None) is bindings.bind_sdfg
+    if program is None or not is_known:
         return None
-    arguments = {field.name: getattr(inp.args, field.name) for field in dataclasses.fields(inp.args)}
+    arguments = {field.name: getattr(args, field.name) for field in dataclasses.fields(args)}
     offsets = arguments.pop("offset_provider")
     try:
-        program = _text(inp.data)
         return {
             "lowering of GT4Py": program,
             "arguments": _text(arguments),
@@ -169,10 +207,29 @@ def parts_of(workflow, inp):
             "connectivities": _contents(offsets, program),
             "backend": _text((translator, binder.args, binder.keywords)),
             "configuration": configuration() + _text(_configuration_of_gt4py()),
-            "versions": _versions(),
+            "versions": "\n".join([version_of("gt4py"), version_of("dace"), versions_of_python()]),
         }
     except _NotPlainError:
         return None
+
+
+def text_of_parsed(parsed):
+    """All of a parsed program and of the field operators that it calls that decides its IR; ``None`` as for :func:`parts_of`."""
+    from gt4py.next import common
+    from gt4py.next.ffront import fbuiltins, transform_utils
+    from gt4py.next.ffront.decorator import FieldOperator
+    from gt4py.next.ffront.gtcallable import GTCallable
+
+    # GT4Py has put the values of all others into the operators.
+    operators, others = {}, {}
+    for name, value in transform_utils._get_closure_vars_recursively(parsed.closure_vars).items():
+        if type(value) is FieldOperator:
+            operators[name] = value.foast_stage.foast_node
+        elif isinstance(value, GTCallable):
+            return None
+        elif isinstance(value, (fbuiltins.FieldOffset, common.Dimension)):
+            others[name] = value
+    return _text_or_none({"program": parsed.past_node, "grid": parsed.grid_type, "operators": operators, "offsets and dimensions": others})
 
 
 def _contents(offsets, program):
@@ -199,21 +256,19 @@ def _configuration_of_gt4py():
     return {"ADD_GPU_TRACE_MARKERS": config.ADD_GPU_TRACE_MARKERS}
 
 
-def _versions():
-    import networkx
-    import numpy
-    import sympy
-
-    others = [f"{package.__name__} {package.__version__}" for package in (networkx, numpy, sympy)]
-    return "\n".join([version_of("gt4py"), version_of("dace"), *others, f"Python {platform.python_version()}"])
-
-
 class _NotPlainError(Exception):
     """A value has no text that is the same in each process."""
 
 
 def _text(value):
     return json.dumps(_plain(value))
+
+
+def _text_or_none(value):
+    try:
+        return _text(value)
+    except _NotPlainError:
+        return None
 
 
 def _plain(value):

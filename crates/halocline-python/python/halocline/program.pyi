@@ -100,10 +100,11 @@ def cache_gt4py(*, cache: str | os.PathLike[str] | None = None, timeout: float |
     and one builds its library, for all processes that share the cache. GT4Py's own checks, bindings and calls stay as they are (GT4Py 1.1
     is tested).
 
-    The key of a lowering has GT4Py's IR, the types of the arguments, static arguments and domains, the offset provider, the options of the
-    backend, DaCe's configuration, and the versions of GT4Py, DaCe, SymPy, NetworkX, NumPy and Python. The numbers in the tables of
-    connectivities are part of it if the program uses one of them: GT4Py makes constants of them. If the options hold Python functions,
-    such as hooks of the optimisation, each process lowers by itself; the library is still shared.
+    The key of a lowering has the parsed program with the field operators that it calls (of a field operator that is called itself, its IR),
+    the types of the arguments, static arguments and domains, the offset provider, the options of the backend, DaCe's configuration, and
+    the versions of GT4Py, DaCe, SymPy, NetworkX, NumPy and Python. The numbers in the tables of connectivities are part of it if the
+    program uses one of them: GT4Py makes constants of them. If the options hold Python functions, such as hooks of the optimisation, each
+    process lowers by itself; the library is still shared.
 
     Call it before the first program is compiled. Raises ``ImportError`` without GT4Py or DaCe."""
 

@@ -1,4 +1,5 @@
-"""A process of ``test_cached.py``: ``cached_child.py FOLDER WAY``, where ``WAY`` is ``cached``, ``gt4py`` or ``stop`` (in the lowering).
+"""A process of ``test_cached.py``: ``cached_child.py FOLDER WAY``, where ``WAY`` is ``cached``, ``operator`` (cached, the operator
+called itself), ``gt4py`` or ``stop`` (in the lowering).
 
 It imports ``diffusion.py`` of the folder, waits for a line, runs the program and prints its results as hexadecimal digits. A file in ``marks``
 notes each lowering."""
@@ -15,7 +16,7 @@ sys.path.insert(0, str(folder))
 
 import gt4py.next as gtx  # noqa: E402
 import numpy as np  # noqa: E402
-from diffusion import I, J, diffuse  # noqa: E402
+from diffusion import I, J, diffuse, diffused  # noqa: E402
 from gt4py.next.program_processors.runners import dace as backends  # noqa: E402
 from gt4py.next.program_processors.runners.dace.workflow.translation import DaCeTranslator  # noqa: E402
 
@@ -43,5 +44,8 @@ result = gtx.zeros(gtx.domain({I: (1, 7), J: (1, 6)}), dtype=np.float64)
 called = diffuse.with_backend(backends.run_dace_cpu)
 print("ready", flush=True)
 sys.stdin.readline()
-called(t, 0.1, result, offset_provider={})
+if way == "operator":
+    diffused.with_backend(backends.run_dace_cpu)(t, 0.1, out=result, offset_provider={})
+else:
+    called(t, 0.1, result, offset_provider={})
 print(result.asnumpy().tobytes().hex())

@@ -13,11 +13,11 @@ from conftest import connectivity
 from gt4py.next.backend import Transforms
 from gt4py.next.iterator.ir_utils import ir_makers
 from gt4py.next.otf import arguments, toolchain
-from gt4py.next.program_processors.runners.dace import make_dace_backend
+from gt4py.next.program_processors.runners.dace import make_dace_backend, run_dace_cpu_cached
 from gt4py.next.program_processors.runners.dace.transformations.auto_optimize import GT4PyAutoOptHook
 from gt4py.next.type_system import type_translation
 
-from halocline import _cache_gt4py
+from halocline import _cache_gt4py, program
 
 needs_a_compiler = pytest.mark.skipif(shutil.which("cmake") is None, reason="DaCe compiles with cmake, which is not installed")
 
@@ -104,6 +104,24 @@ def test_a_changed_field_operator_that_others_call_is_lowered_again(folder):
 
 
 @needs_a_compiler
+def test_the_value_of_a_constant_counts(folder):
+    source = "from gt4py.eve.utils import FrozenNamespace\nconstants = FrozenNamespace(factor=4.0)\n" + SOURCE.replace("4.0 * a", "constants.factor * a")
+    folder.write(source)
+    before = folder.run("cached")
+    assert before == folder.run("gt4py")
+    folder.write(source.replace("factor=4.0", "factor=3.0"))
+    assert folder.run("cached") == folder.run("gt4py") != before
+    assert folder.entries == 4
+
+
+@needs_a_compiler
+def test_a_field_operator_that_is_called_itself_is_lowered_once(folder):
+    results = folder.run("operator") + folder.run("operator")
+    assert folder.lowered == 1 and folder.entries == 2
+    assert set(results) == set(folder.run("gt4py"))
+
+
+@needs_a_compiler
 def test_another_comment_is_no_other_program(folder):
     before = folder.run("cached")
     folder.write("# Moves all lines." + SOURCE)
@@ -140,10 +158,17 @@ def parts(program, *types, offsets=None, **options):
     backend = make_dace_backend(gpu=False, **options)
     given = tuple(type_translation.from_type_hint(hint) for hint in types)
     compiled_for = arguments.CompileTimeArgs(given, {}, offsets or {}, None, {})
+    text = _cache_gt4py.text_of_parsed(program.past_stage)
+    parsed = _cache_gt4py.parts_of(backend.executor.step, text, compiled_for)
     # Those of the backend keep the connectivities of the first call with tables of this shape.
     transforms = Transforms()
     lowered = transforms(toolchain.ConcreteArtifact(program.definition_stage, compiled_for))
-    return _cache_gt4py.parts_of(backend.executor.step, lowered)
+    of_ir = _cache_gt4py.parts_of(backend.executor.step, _cache_gt4py._text(lowered.data), lowered.args)
+    if parsed is None:
+        assert of_ir is None
+        return None
+    assert parsed["lowering of GT4Py"] != of_ir["lowering of GT4Py"]
+    return parsed | {f"{name} of the IR": part for name, part in of_ir.items()}
 
 
 def of_gradient(offsets, **options):
@@ -156,7 +181,11 @@ def of_heat(offsets=None, **options):
 
 
 def differing(one, other):
-    return {name for name in one if one[name] != other[name]}
+    """The parts that differ, in both keys: of the program as it was parsed, and of its IR."""
+    differ = {name for name in one if one[name] != other[name]}
+    parsed = {name for name in differ if not name.endswith(" of the IR")}
+    assert {name.removesuffix(" of the IR") for name in differ - parsed} == parsed
+    return parsed
 
 
 def test_the_key_has_all_that_decides_a_lowering():
@@ -193,3 +222,35 @@ def test_a_python_function_among_the_options_is_not_shared():
 def test_values_that_are_equal_in_python_but_of_other_types_differ():
     assert _cache_gt4py._text(np.int32(3)) != _cache_gt4py._text(3) != _cache_gt4py._text(3.0)
     assert _cache_gt4py._text({"b": (1, True), "a": None}) == _cache_gt4py._text({"a": None, "b": [1, True]})
+
+
+def heat():
+    heated = programs.heated
+
+    @gtx.program
+    def heat(t: programs.Plane, dt: gtx.float64, result: programs.Plane):
+        heated(t, dt, out=result)
+
+    return heat
+
+
+def test_a_parsed_program_has_the_same_text_each_time():
+    text = _cache_gt4py.text_of_parsed
+    assert text(heat().past_stage) == text(heat().past_stage) is not None
+    assert text(heat().with_grid_type(gtx.GridType.UNSTRUCTURED).past_stage) != text(heat().past_stage)
+    assert text(programs.gradient.past_stage) != text(programs.heat.past_stage)
+
+
+@needs_a_compiler
+def test_a_process_loads_a_program_once(tmp_path):
+    program.cache_gt4py(cache=tmp_path)
+    try:
+        made = []
+        for _ in range(2):
+            pool = programs.heat.with_backend(run_dace_cpu_cached).compile(offset_provider={})._compiled_programs
+            for key in list(pool._compilation_jobs):
+                pool._finish_compilation_job(key)
+            made += pool.compiled_programs.values()
+        assert len(made) == 2 and made[0] is made[1]
+    finally:
+        _cache_gt4py.uncache_gt4py()
