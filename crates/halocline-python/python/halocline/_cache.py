@@ -97,6 +97,7 @@ def built(get_description, get_sdfg, *, comm=None, cache=None, timeout=None):
             "sdfg": description["sdfg"],
             "dace": version_of("dace"),
             "python": versions_of_python(),
+            "files": FILES,
             "configuration": configuration(),
             "compiler": _version_of_compiler(_host_compiler()),
             "target": _target(name, uses_gpu),
@@ -248,20 +249,30 @@ def _compile(sdfg, folder, uses_gpu):
     described = library.with_name(library.name + ".json")
     described.write_text(json.dumps(manifest(generated)))
     stub = library.with_name(library.name.replace("lib", "libdacestub_", 1))
-    (folder.path / PICKLE).write_bytes(pickle.dumps(generated))
+    (folder.path / PICKLE).write_bytes(pickle.dumps((generated, generated.arglist())))
     return (library, described, stub, "program.sdfgz", "FOLDER_MODE", PICKLE)
 
 
+FILES = b"2"
+"""Counts changes of the files that an entry has."""
+
 PICKLE = "program.pickle"
-"""The SDFG as the code generator left it: read in a fifth of the time of DaCe's own file. Its versions are those of the entry's key."""
+"""The SDFG as the code generator left it, and its arguments: read in a fifth of the time of DaCe's own file. Its versions are those of the
+entry's key."""
 
 
-def loaded(entry):
-    """The ``CompiledSDFG`` of an entry. It has the arguments of the library."""
+def loaded(entry, make):
+    """What ``make`` makes of the ``CompiledSDFG`` of an entry."""
     from dace.codegen.compiler import load_precompiled_sdfg
 
     with open(pathlib.Path(entry.folder) / PICKLE, "rb") as file:
-        return load_precompiled_sdfg(entry.folder, pickle.load(file))
+        sdfg, arguments = pickle.load(file)
+    # DaCe would collect them from all states, once for each of its objects.
+    sdfg.arglist = arguments.copy
+    try:
+        return make(load_precompiled_sdfg(entry.folder, sdfg))
+    finally:
+        del sdfg.arglist
 
 
 _ENVIRONMENT = threading.Lock()

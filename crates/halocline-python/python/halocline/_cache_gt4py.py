@@ -7,6 +7,7 @@ The second is the library of this SDFG, which several lowerings may share. One p
 import dataclasses
 import enum
 import functools
+import hashlib
 import json
 import pickle
 from collections.abc import Mapping
@@ -86,7 +87,7 @@ def _is_of_dace(workflow):
 
 def _compiled_source(backend, program, compile_time_args, options):
     """The compiled program of a program in Python, without its IR if there is an entry; ``None`` if it has to be compiled from the IR."""
-    from gt4py.next.backend import DEFAULT_TRANSFORMS
+    from gt4py.next.backend import DEFAULT_TRANSFORMS, Transforms
     from gt4py.next.ffront import stages
     from gt4py.next.otf import arguments, toolchain
 
@@ -101,7 +102,8 @@ def _compiled_source(backend, program, compile_time_args, options):
         return None
 
     def lower():
-        return backend.transforms(toolchain.ConcreteArtifact(program, compile_time_args))
+        # Not those of the backend: they know a table by its text, which leaves numbers out, and may return the IR for another one.
+        return Transforms()(toolchain.ConcreteArtifact(program, compile_time_args))
 
     # Where GT4Py keeps what it has compiled.
     kept = getattr(executor, "cache", {})
@@ -116,7 +118,7 @@ def _compiled(workflow, name, get_parts, get_ir, kept, options):
     compiler = workflow.compilation
     with common.dace_context(device_type=compiler.device_type, cmake_build_type=compiler.cmake_build_type):
         parts = get_parts()
-        key = None if parts is None else tuple(parts.items())
+        key = None if parts is None else hashlib.blake2b(repr(sorted(parts.items())).encode()).hexdigest()
         if key in kept:
             return kept[key]
         if parts is None:
@@ -125,8 +127,8 @@ def _compiled(workflow, name, get_parts, get_ir, kept, options):
             entry = build(name, parts, lambda folder: _lower(workflow, get_ir(), folder), **options)
             lowering = _Lowering.of_file(entry.library)
         entry = built(lambda: lowering.description, lowering.sdfg, **options)
-        compiled = loaded(entry)
-    made = workflow.decoration(compilation.CompiledDaceProgram(compiled, compiler.bind_func_name, lowering.bindings))
+        compiled = loaded(entry, lambda sdfg: compilation.CompiledDaceProgram(sdfg, compiler.bind_func_name, lowering.bindings))
+    made = workflow.decoration(compiled)
     if key is not None:
         kept[key] = made
     return made
@@ -214,7 +216,7 @@ def parts_of(workflow, program, args):
 
 
 def text_of_parsed(parsed):
-    """All of a parsed program and of the field operators that it calls that decides its IR; ``None`` as for :func:`parts_of`."""
+    """What decides the IR of a parsed program: the program, and the field operators that it calls. ``None`` as for :func:`parts_of`."""
     from gt4py.next import common
     from gt4py.next.ffront import fbuiltins, transform_utils
     from gt4py.next.ffront.decorator import FieldOperator

@@ -50,10 +50,10 @@ def test_the_program_is_not_built_again(cache, monkeypatch):
     loaded = program.compile_sdfg(made(), cache=cache)
     call(loaded)
     assert loaded.name == NAME and loaded.arguments == ("A", "B", "N", "a")
-    # The entry knows the library, the stub by which DaCe loads it, the SDFG and the manifest.
+    # The entry knows the library, the stub by which DaCe loads it, the SDFG twice, and the manifest.
     names = {path.name for path in loaded.library.parents[1].rglob("*")}
     libraries = {f"lib{NAME}.so", f"lib{NAME}.so.json", f"libdacestub_{NAME}.so"}
-    assert names == {"build", *libraries, "program.sdfgz", "FOLDER_MODE", "entry.json"}
+    assert names == {"build", *libraries, "program.sdfgz", "program.pickle", "FOLDER_MODE", "entry.json"}
 
 
 def test_another_process_makes_the_same_key(cache):

@@ -143,6 +143,16 @@ def test_a_killed_lowering_leaves_nothing(folder):
     assert [list((folder.path / "cache" / name).glob("*")) for name in ("builds", "claims")] == [[], []]
 
 
+@needs_a_compiler
+def test_no_process_keeps_the_lowering_of_other_tables(tmp_path):
+    def run(tables):
+        child = [sys.executable, "-W", "ignore", Path(__file__).with_name("tables_child.py"), tmp_path, tables]
+        return subprocess.run(child, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    assert run("ab") == "True\n"
+    assert run("b") == "True\n"
+
+
 # What decides a lowering.
 
 
