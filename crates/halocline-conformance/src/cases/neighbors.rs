@@ -226,6 +226,10 @@ fn session(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm, Topology::Line)?;
     for _ in 0..2 {
         let mut session = line.session(3)?;
+        ensure!(
+            matches!(session.wait(), Err(NeighborError::NotStarted { id: 3 })),
+            "a wait before the start"
+        );
         // Each rank sends as many packets to a side as its number says, then ends that direction.
         let sends = |rank: usize, round: u64| round < rank as u64;
         let mut round = 0;

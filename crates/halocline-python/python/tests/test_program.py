@@ -131,6 +131,16 @@ def test_a_steady_array_is_described_once_while_it_keeps_its_shape(scale):
     assert (a.array.tolist(), other.array.tolist()) == ([32, 32], [2, 2])
 
 
+def test_an_array_that_says_it_is_larger_than_memory_is_refused(scale):
+    class Huge(Interface):
+        @property
+        def __array_interface__(self):
+            return {**self.array.__array_interface__, "shape": (2**62,)}
+
+    with pytest.raises(hc.HaloValueError, match="argument a of program scale: an array of shape .* is larger than any memory"):
+        scale(Huge(np.ones(6)), 2)
+
+
 def test_an_array_that_may_move_is_described_in_each_call(scale):
     a = Interface(np.ones(6))
     first = a.array

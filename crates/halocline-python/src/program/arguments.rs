@@ -84,6 +84,18 @@ impl Memory {
     }
 }
 
+/// No address is so far from the first element. The object itself said its shape.
+fn check_span(extents: &[isize], strides: &[isize]) -> PyResult<()> {
+    let steps = extents.iter().zip(strides);
+    let bytes = steps.map(|(extent, stride)| (extent - 1).max(0).checked_mul(stride.checked_abs()?));
+    if bytes.into_iter().try_fold(0isize, |sum, bytes| sum.checked_add(bytes?)).is_some() {
+        return Ok(());
+    }
+    Err(error::value_error(format!(
+        "an array of shape {extents:?} with strides of {strides:?} bytes is larger than any memory; give the shape and the strides of its memory"
+    )))
+}
+
 impl Seen {
     fn new(object: &Bound<'_, PyAny>, position: usize) -> PyResult<Self> {
         let described = describe(object)?;
@@ -93,6 +105,7 @@ impl Seen {
             Some(strides) => strides.into(),
             None => element.c_order(&extents),
         };
+        check_span(&extents, &strides)?;
         Ok(Self {
             object: object.clone().unbind(),
             position,

@@ -50,6 +50,12 @@ pub enum NeighborError {
         /// The operation.
         id: u32,
     },
+    /// No round of a session was started.
+    #[error("no round of operation {id} was started; start one, then wait for it")]
+    NotStarted {
+        /// The operation.
+        id: u32,
+    },
     /// The result was taken before.
     #[error("the result of this round of operation {id} was taken before; take it once, and keep it")]
     Taken {

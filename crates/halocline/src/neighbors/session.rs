@@ -155,8 +155,8 @@ impl Session {
         let is_late = |side: &Side| matches!(turns.get(*side), Turn::Packet(_)) && *self.sent.get(*side);
         Side::BOTH.into_iter().find(is_late).map_or(Ok(()), |side| {
             Err(match shared.neighbors.get(side) {
-                Some(_) => NeighborError::Finished { id, side },
-                None => shared.no_neighbor(side),
+                None if !shared.is_own_neighbor() => shared.no_neighbor(side),
+                _ => NeighborError::Finished { id, side },
             })
         })
     }
@@ -164,7 +164,13 @@ impl Session {
     /// Waits for the round that was started, and takes what came. Blocks. Fails as [`Round::wait`]; an interrupted wait leaves
     /// the round in flight.
     pub fn wait(&mut self) -> Result<Sides<Turn>, NeighborError> {
-        let Some(flight) = &self.flight else { return Err(NeighborError::Taken { id: self.id }) };
+        let Some(flight) = &self.flight else {
+            let id = self.id;
+            return Err(match self.next {
+                1 => NeighborError::NotStarted { id },
+                _ => NeighborError::Taken { id },
+            });
+        };
         flight.round.wait_until_complete()?;
         self.take()
     }
