@@ -50,11 +50,22 @@ pub(crate) unsafe fn domains(
         // SAFETY: the caller promises that a struct lies that many bytes after the first one, at an address that keeps the contract of
         // `OptionsPtr`. The product does not overflow, as the structs before it fit in memory.
         let given = unsafe { first.after(at * stride) };
-        one(&given, rank).map_err(|refusal| {
+        same_size(&given, stride).and_then(|()| one(&given, rank)).map_err(|refusal| {
             Refusal::new(refusal.status, format!("domain {at} of the list: {}", refusal.message))
         })
     });
     made.collect()
+}
+
+/// A struct that says it is larger than the first one may lie at the end of readable memory.
+fn same_size(given: &OptionsPtr<'_, Cells>, first: usize) -> Result<(), Refusal> {
+    match given.declared_size()? {
+        size if size == first => Ok(()),
+        size => Err(Refusal::argument(format!(
+            "`size` of this {} is {size}, that of the first is {first}; set both to the same",
+            Cells::NAME
+        ))),
+    }
 }
 
 fn one(given: &OptionsPtr<'_, Cells>, rank: usize) -> Result<UnstructuredDomain, Refusal> {

@@ -18,7 +18,9 @@ pub(crate) fn of_neighbor(error: NeighborError) -> Refusal {
     let status = match &error {
         E::Packet(packet) => return of_packet(packet),
         E::Comm(comm) => return of_comm(comm),
-        E::NoNeighbor { .. } | E::Finished { .. } | E::Metadata { .. } => Status::ARGUMENT,
+        E::NoNeighbor { .. } | E::NotStarted { .. } | E::Finished { .. } | E::Metadata { .. } => {
+            Status::ARGUMENT
+        }
         E::Busy { .. } | E::Ending { .. } | E::InFlight { .. } | E::Taken { .. } => Status::BUSY,
         E::Deadline { .. } => Status::DEADLINE,
         E::RefusedElsewhere { .. } => Status::ELSEWHERE,

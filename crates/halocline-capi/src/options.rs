@@ -55,6 +55,14 @@ impl<T: Options> OptionsPtr<'_, T> {
         Ok(value)
     }
 
+    /// The size that the struct says it has.
+    pub(crate) fn declared_size(&self) -> Result<usize, Refusal> {
+        let first = checked(self.0.cast_mut(), T::NAME)?.cast::<usize>();
+        // SAFETY: by the contract of `OptionsPtr` a `size_t` may be read there; `checked` has found the pointer neither null nor
+        // misaligned.
+        Ok(unsafe { first.read() })
+    }
+
     /// As [`OptionsPtr::required`]; null stands for the defaults.
     pub(crate) fn optional(&self) -> Result<T, Refusal> {
         if self.is_null() { Ok(T::defaults()) } else { self.required() }

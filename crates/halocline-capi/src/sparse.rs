@@ -55,6 +55,11 @@ unsafe extern "C" fn halocline_sparse_create(
     call(|| {
         let comm = comm.pin()?;
         let parse = || {
+            if sources.is_null() && source_count != 0 {
+                return Err(Refusal::argument(format!(
+                    "sources is NULL, which asks for their discovery, and source_count is {source_count}; pass 0, or the array"
+                )));
+            }
             // SAFETY: the caller passes null or an array of that many ranks.
             let sources = unsafe { optional_array(sources, source_count, "sources") }?;
             // SAFETY: the caller passes null or an array of that many ranks.

@@ -1,7 +1,7 @@
 //! The status that a call returns, and its message.
 
 use halocline::comm::CommError;
-use halocline::{ArrayError, Cause, DeviceError, Error, Failure};
+use halocline::{ArrayError, Cause, DeviceError, Error, Failure, MeshError, PartitionError, PatternError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
@@ -90,7 +90,11 @@ fn status_of(error: &Error) -> Status {
     match error {
         Error::Failed(failure) => status_of_failure(failure),
         Error::Comm(error) => status_of_comm(error),
-        Error::Device(DeviceError::OutOfMemory { .. }) => Status::MEMORY,
+        Error::Device(DeviceError::OutOfMemory { .. })
+        | Error::Pattern(
+            PatternError::Mesh(MeshError::Memory { .. })
+            | PatternError::Partition(PartitionError::Memory { .. }),
+        ) => Status::MEMORY,
         Error::Device(_)
         | Error::MemoryMoved { .. }
         | Error::NotPeers { .. }

@@ -90,6 +90,13 @@ static void sizes_of_options(void) {
   OK(halocline_halo_exchange_free(&bound));
   newer.unknown = 1;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "newer library", halocline_bind(comm, &binding, 1, &newer.known, &bound));
+  /* Structs of a list that say different sizes: the second may lie at the end of readable memory. */
+  const uint64_t ids[1] = {7};
+  halocline_cells list[2] = {HALOCLINE_CELLS_INIT, HALOCLINE_CELLS_INIT};
+  list[0].ids = list[1].ids = ids, list[0].count = list[1].count = 1;
+  list[1].size = sizeof list[1] + 8;
+  halocline_pattern of_list;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "domain 1 of the list: `size`", halocline_pattern_unstructured(comm, list, 2, &of_list));
   options.size = (size_t)-1;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "sizeof", halocline_bind(comm, &binding, 1, &options, &bound));
   options.size = sizeof options, options.link = 77;

@@ -96,6 +96,8 @@ static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
   halocline_session session;
   OK(halocline_neighbors_create(comm, 0, none, &line));
   OK(halocline_session_open(line, 1, &session));
+  halocline_received left, right;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "was started; start one", halocline_session_wait(session, &left, &right, NULL));
   size_t sent = 0, came = 0;
   for (int32_t ended = 0, over = 0; !over;) {
     char number[2] = {(char)('0' + sent), 0};
@@ -114,7 +116,6 @@ static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
   }
   TRUE(came == (rank > 0 ? rank - 1 : 0));
   OK(halocline_session_finish(session));
-  halocline_received left, right;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "was finished", halocline_session_wait(session, &left, &right, NULL));
   OK(halocline_session_free(&session));
   halocline_packet nowhere = packet_of("", NULL, 0);
@@ -125,6 +126,25 @@ static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_neighbors_free(&line));
 }
 
+/* A rank that is its own neighbour, in a session that has ended on one side. */
+static void alone_on_a_ring(halocline_comm comm) {
+  halocline_resource none = {0};
+  halocline_neighbors ring;
+  halocline_session session;
+  halocline_received left, right;
+  halocline_packet packet = packet_of("", NULL, 0);
+  OK(halocline_neighbors_create(comm, 1, none, &ring));
+  OK(halocline_session_open(ring, 1, &session));
+  OK(halocline_session_start(session, NULL, NULL, HALOCLINE_LEFT));
+  OK(halocline_session_wait(session, &left, &right, NULL));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "has sent its last packet to the left", halocline_session_start(session, &packet, NULL, 0));
+  OK(halocline_session_start(session, NULL, NULL, HALOCLINE_RIGHT));
+  OK(halocline_session_wait(session, &left, &right, NULL));
+  OK(halocline_session_finish(session));
+  OK(halocline_session_free(&session));
+  OK(halocline_neighbors_free(&ring));
+}
+
 static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers) {
   static _Thread_local char own[BYTES], wanted[BYTES];
   content(own, rank);
@@ -132,7 +152,8 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
   halocline_resource none = {0};
   halocline_sparse operation;
   const size_t no_rank = 0;
-  OK(halocline_sparse_create(comm, discovers ? NULL : few ? &last : &no_rank, few, &next, few, none, &operation));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "asks for their discovery", halocline_sparse_create(comm, NULL, 7, &next, 0, none, &operation));
+  OK(halocline_sparse_create(comm, discovers ? NULL : few ? &last : &no_rank, discovers ? 0 : few, &next, few, none, &operation));
   halocline_packet first = packet_of("first", own, BYTES), second = packet_of("second", NULL, 0);
   for (size_t at = 0; at < few; at++) {
     OK(halocline_sparse_insert(operation, next, &first));
@@ -197,6 +218,9 @@ static void given_up(halocline_comm comm, size_t rank, size_t size) {
 static void run(halocline_comm comm, size_t rank, size_t size) {
   on_a_ring(comm, rank, size);
   in_a_session(comm, rank, size);
+  if (size == 1) {
+    alone_on_a_ring(comm);
+  }
   sparse(comm, rank, size, 0);
   sparse(comm, rank, size, 1);
   given_up(comm, rank, size);

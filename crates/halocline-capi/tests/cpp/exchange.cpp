@@ -80,6 +80,13 @@ static void regular(const hc::comm &comm) {
   links.exchange({{pattern, a}}).wait();
   TRUE(wrong(pattern, a.view()) == 0);
 
+  const hc::binding three[] = {{pattern, a}, {pattern, a}, {pattern, a}};
+  try {
+    hc::halo_exchange::alternatives(comm, {three, 3}, 2);
+    TRUE(false);
+  } catch (const hc::error &error) {
+    TRUE(error.status() == HALOCLINE_ERROR_ARGUMENT && std::string(error.what()).find("no 2 sets") != std::string::npos);
+  }
   const hc::halo_exchange none = halo.narrowed(0);
   none.exchange_and_wait();
   try {

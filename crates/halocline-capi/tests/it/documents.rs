@@ -185,22 +185,21 @@ fn only_the_programs_of_other_libraries_are_skipped() {
 
 #[test]
 fn cmake_files_of_the_guide_build_the_programs_of_their_pages() {
-    // The page and what has to follow its file here.
-    let pages = [("c.md", ""), ("kokkos.md", kokkos::CMAKE_CORRECTION)];
+    let pages = ["c.md", "kokkos.md"];
     let files: Vec<Block> = blocks().into_iter().filter(|block| block.language == "cmake").collect();
-    assert_eq!(files.iter().map(|file| &*file.page).collect::<Vec<_>>(), pages.map(|(page, _)| page));
+    assert_eq!(files.iter().map(|file| &*file.page).collect::<Vec<_>>(), pages);
     if !install::is_here("cmake") {
         return;
     }
     let (units, prefix) = (units(), installed());
-    for (file, (page, correction)) in files.iter().zip(pages) {
+    for (file, page) in files.iter().zip(pages) {
         let program = units.iter().find(|unit| unit.page == page && unit.is_program).unwrap();
         if program.uses_kokkos() && !kokkos::is_here() {
             continue;
         }
         let folder = own_file("page");
         fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("CMakeLists.txt"), format!("{}{correction}", file.source)).unwrap();
+        fs::write(folder.join("CMakeLists.txt"), &file.source).unwrap();
         fs::write(folder.join(if program.is_cpp() { "heat.cpp" } else { "heat.c" }), &program.source)
             .unwrap();
         let warnings = ["C", "CXX"].map(|of| format!("CMAKE_{of}_FLAGS=-Wall -Wextra -Wpedantic -Werror"));

@@ -14,13 +14,6 @@ const HEADERS: &str = "/usr/include/trilinos";
 /// What a program with Kokkos is compiled and linked with.
 const FLAGS: &[&str] = &["-isystem", HEADERS, "-ltrilinos_kokkoscore"];
 
-/// Lines of `examples/CMakeLists.txt`: the CMake package of Debian names a folder of headers that does not exist.
-pub(crate) const CMAKE_CORRECTION: &str = r#"
-if(EXISTS "${Kokkos_INCLUDE_DIRS}/Kokkos_Core.hpp")
-  set_target_properties(Kokkos::kokkos PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${Kokkos_INCLUDE_DIRS}")
-endif()
-"#;
-
 pub(crate) fn is_here() -> bool {
     let found = Path::new(HEADERS).join("Kokkos_Core.hpp").exists();
     if !found {

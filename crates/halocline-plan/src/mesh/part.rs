@@ -4,6 +4,7 @@ use super::halos::Source;
 use super::shape::UNSET;
 use super::{Mesh, MeshError, MeshHalos, Shared};
 use crate::partition::Partition;
+use std::collections::TryReserveError;
 
 /// One rank's part of a distributed mesh: some elements with their vertices, the global numbers of both,
 /// and the part that owns each element.
@@ -115,10 +116,16 @@ impl Mesh {
         let owned: Vec<bool> = partition.owners().iter().map(|&owner| owner == part).collect();
         let steps = (depth.saturating_add(1)).div_ceil(segments);
         let (distances, _) = self.distances(&owned, steps.min(self.elements.len()), Shared::Vertex)?;
-        let here = (0..self.elements.len()).filter(|&element| distances[element] != UNSET);
+        let here: Vec<usize> =
+            (0..self.elements.len()).filter(|&element| distances[element] != UNSET).collect();
 
         let mut refinement = Refinement::new(self, segments as u64);
+        let finer = here.len().saturating_mul(segments * segments);
         let mut owners = Vec::new();
+        refinement
+            .reserve(finer)
+            .and_then(|()| owners.try_reserve_exact(finer))
+            .map_err(|_| MeshError::Memory { vertices: finer / 2 })?;
         for element in here {
             if let Ok(corners) = triangle(element) {
                 refinement.add(element as u64, corners);
@@ -165,6 +172,13 @@ impl Refinement {
             elements: Vec::new(),
             connectivity: Vec::new(),
         }
+    }
+
+    /// Reserves memory for that many triangles. There are about half as many vertices.
+    fn reserve(&mut self, triangles: usize) -> Result<(), TryReserveError> {
+        self.elements.try_reserve_exact(triangles)?;
+        self.connectivity.try_reserve_exact(triangles.saturating_mul(3))?;
+        self.vertices.try_reserve(triangles / 2)
     }
 
     /// Appends vertices with these global numbers and returns the local index of the first.

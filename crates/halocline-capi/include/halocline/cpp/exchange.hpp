@@ -15,7 +15,7 @@ struct binding {
 };
 static_assert(sizeof(binding) == sizeof(halocline_binding), "a list of bindings is one of C");
 
-// Options of a bind: set the fields of `get()`, or leave them.
+// Options of a bind. What is not set keeps its default.
 class bind_options {
  public:
   bind_options() : options_ HALOCLINE_BIND_OPTIONS_INIT {}
@@ -43,6 +43,17 @@ class bind_options {
   bind_options &streams(std::initializer_list<const stream *> streams) {
     streams_.clear();
     for (const stream *stream : streams) streams_.push_back(stream->get());
+    return *this;
+  }
+  // HALOCLINE_ON or HALOCLINE_OFF: whether GPU fields use the low-latency protocol for messages of up to `bytes` bytes; 0: its default.
+  bind_options &ll(std::int32_t ll, std::size_t bytes = 0) {
+    options_.ll = ll;
+    options_.ll_bytes = bytes;
+    return *this;
+  }
+  // HALOCLINE_ON or HALOCLINE_OFF: whether streams, and never kernels, wait for peers.
+  bind_options &stream_waits(std::int32_t stream_waits) {
+    options_.stream_waits = stream_waits;
     return *this;
   }
   // Scheduled exchanges run on the streams given to them.
@@ -100,7 +111,7 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
   halo_exchange(const comm &comm, std::initializer_list<binding> fields, const bind_options &options = {}) : owner() {
     bind(comm, {fields.begin(), fields.size()}, 1, options);
   }
-  // Several sets of fields, one after the other in `fields`. Collective.
+  // Several sets of fields of equal length, one after the other in `fields`. Collective.
   static halo_exchange alternatives(const comm &comm, span<const binding> fields, std::size_t sets,
                                     const bind_options &options = {}) {
     halo_exchange halo;
@@ -194,6 +205,13 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
   void bind(const comm &comm, span<const binding> fields, std::size_t sets, const bind_options &options) {
     halocline_halo_exchange handle;
     const halocline_bind_options given = options.get();
+    if (sets != 0 && fields.size() % sets != 0) {
+      // Refused on all ranks: the call is collective.
+      (void)halocline_bind_alternatives(comm.get(), nullptr, 1, sets, &given, &handle);
+      const std::string message = std::to_string(fields.size()) + " bindings are no " + std::to_string(sets) +
+                                  " sets of equal length; give each set as many bindings";
+      throw error(HALOCLINE_ERROR_ARGUMENT, message.c_str());
+    }
     const std::size_t each = sets == 0 ? 0 : fields.size() / sets;
     check(halocline_bind_alternatives(comm.get(), fields.empty() ? nullptr : &fields.data()->pair, each, sets, &given,
                                       &handle));
