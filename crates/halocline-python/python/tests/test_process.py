@@ -234,7 +234,7 @@ def test_what_the_environment_says(tmp_path):
     wrong = run("hc.init()", env={**os.environ, "HALOCLINE_LOG": "loud and=clear"})
     assert wrong.returncode == 1 and "HaloValueError" in wrong.stderr and "HALOCLINE_LOG" in wrong.stderr
     done = run("bound(hc.init()).exchange()", env={**os.environ, "HALOCLINE_LOG": "halocline=trace"})
-    assert done.returncode == 0 and "exchange" in done.stderr, done.stderr
+    assert done.returncode == 0 and "TRACE" in done.stderr and "epoch=1" in done.stderr, done.stderr
     checked = run(
         """
         comm = hc.init()
