@@ -13,6 +13,9 @@ built=(--workspace --lib --bins --tests --examples)
 
 # Open MPI refuses to run as root otherwise, as containers do.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# A job of Open MPI that ends removes the folder of all jobs if it is empty, also when another job is about to make its own in it. A folder
+# within keeps it.
+mkdir -p "${TMPDIR:-/tmp}/ompi.$(uname -n).$(id -u)/kept"
 # There are fewer cores than ranks where tests run: ranks that wait give way to each other, under Open MPI and MPICH.
 open_mpi=(mpirun --oversubscribe --mca mpi_yield_when_idle 1)
 export MPIR_CVAR_ENABLE_HEAVY_YIELD=1
