@@ -33,7 +33,7 @@ fn ring(comm: &Communicator) -> Pattern {
     grid.decompose(2).unwrap().pattern(comm, Halo::uniform(1)).unwrap()
 }
 
-/// Rank 0 gives up soon.
+/// Rank 0 gives up soon, but not so soon that a busy machine makes it give up an exchange that both begin.
 fn options(comm: &Communicator, link: LinkChoice) -> BindOptions {
     let deadline = (comm.rank() == 0).then_some(Duration::from_millis(1));
     BindOptions::default().link(link).deadline(deadline)
