@@ -9,7 +9,7 @@
 //     pending.wait();
 //
 // Functions are those of halocline.h, which has their contracts. A call that fails throws halocline::error with the message and the status. Objects
-// free their handles when they are destroyed. `get()` gives the handle for calls of halocline.h that have no counterpart here.
+// free their handles when they are destroyed. `get()` gives the handle for calls of halocline.h.
 #ifndef HALOCLINE_HPP
 #define HALOCLINE_HPP
 
@@ -20,6 +20,9 @@
 #include "halocline/cpp/exchange.hpp"
 #include "halocline/cpp/mesh.hpp"
 #include "halocline/cpp/packet.hpp"
+#include "halocline/cpp/neighbors.hpp"
+#include "halocline/cpp/sparse.hpp"
+#include "halocline/cpp/program.hpp"
 #include "halocline/cpp/trace.hpp"
 
 #endif

@@ -292,15 +292,11 @@ class stream<Space, true> {
     made.stream = stream_.get();
     return made;
   }
-  halocline::resource resource() const {
-    halocline_resource handle;
-    check(halocline_resource_cuda(space_.cuda_device(), &handle));
-    return halocline::resource(handle);
-  }
+  halocline::resource resource() const { return halocline::resource::cuda(space_.cuda_device()); }
   // Later work of the instance runs after the payload is there.
   template <class T>
   auto payload_of(const received &packet) const {
-    check(halocline_packet_order(packet.get(), stream_.get()));
+    packet.order(stream_);
     return detail::payload_of<T, Space>(packet);
   }
 

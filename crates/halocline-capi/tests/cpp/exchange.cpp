@@ -1,20 +1,7 @@
-// The C++ interface: as a process, or as threads with `exchange N`. Prints "ok RANKS TRANSPORT" on rank 0.
-#include <halocline.hpp>
+// The C++ interface: as a process, or as threads with `exchange N`.
+#include "ranks.hpp"
 
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
-#include <thread>
-
-#define TRUE(condition)                                                                \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);   \
-      std::exit(1);                                                                    \
-    }                                                                                  \
-  } while (false)
-
-namespace hc = halocline;
 
 constexpr std::int64_t NX = 12, NY = 10;
 
@@ -157,7 +144,7 @@ static void packets(const hc::comm &comm) {
   }
 }
 
-static void run(hc::comm comm) {
+static void run(const hc::comm &comm) {
   regular(comm);
   unstructured(comm);
   packets(comm);
@@ -165,23 +152,4 @@ static void run(hc::comm comm) {
   TRUE(comm.all_gather(comm.rank()).back() == comm.size() - 1);
   TRUE(comm.broadcast(0, comm.rank() + 5) == 5);
   TRUE(comm.duplicate().split(0).size() == comm.size());
-  if (comm.rank() == 0) std::printf("ok %zu %s\n", comm.size(), comm.transport().c_str());
-}
-
-int main(int argc, char **argv) {
-  try {
-    if (argc == 1) {
-      run(hc::comm::init());
-      return 0;
-    }
-    std::vector<std::thread> threads;
-    for (hc::comm &comm : hc::comm::threads(static_cast<std::size_t>(std::atoi(argv[1])))) {
-      threads.emplace_back(run, std::move(comm));
-    }
-    for (std::thread &thread : threads) thread.join();
-  } catch (const hc::error &error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
 }

@@ -37,48 +37,11 @@ class Cuda {
 #define KOKKOS_ENABLE_CUDA
 #include <halocline_kokkos.hpp>
 
-#include <dlfcn.h>
+#include "driver.hpp"
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-
-#define TRUE(condition)                                                                \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);   \
-      std::exit(1);                                                                    \
-    }                                                                                  \
-  } while (false)
-#define CUDA(call) TRUE((call) == 0)
-
-namespace hc = halocline;
 namespace hk = halocline::kokkos;
 
-using address = unsigned long long;
 using view = Kokkos::View<double *, Kokkos::CudaSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
-static struct {
-  int (*init)(unsigned), (*count)(int *), (*get)(int *, int), (*retain)(void **, int), (*current)(void *);
-  int (*allocate)(address *, std::size_t), (*create)(void **, unsigned), (*synchronise)(void *);
-  int (*to_device)(address, const void *, std::size_t, void *), (*to_host)(void *, address, std::size_t, void *);
-} cuda;
-
-static bool open_driver() {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (library == nullptr) return false;
-  const auto find = [library](auto &function, const char *name) {
-    void *symbol = dlsym(library, name);
-    TRUE(symbol != nullptr);
-    std::memcpy(&function, &symbol, sizeof symbol);
-  };
-  find(cuda.init, "cuInit"), find(cuda.count, "cuDeviceGetCount"), find(cuda.get, "cuDeviceGet");
-  find(cuda.retain, "cuDevicePrimaryCtxRetain"), find(cuda.current, "cuCtxSetCurrent");
-  find(cuda.allocate, "cuMemAlloc_v2"), find(cuda.create, "cuStreamCreate"), find(cuda.synchronise, "cuStreamSynchronize");
-  find(cuda.to_device, "cuMemcpyHtoDAsync_v2"), find(cuda.to_host, "cuMemcpyDtoHAsync_v2");
-  int devices = 0;
-  return cuda.init(0) == 0 && cuda.count(&devices) == 0 && devices > 0;
-}
 
 // A view in memory of the GPU.
 static view allocate(std::size_t cells) {

@@ -1,12 +1,19 @@
-//! Compiled programs, called from C.
+//! Compiled programs, called from C and C++.
 
-use crate::toolchain::{C, CLANG, Compiler, own_file, succeeds};
+use crate::toolchain::{C, CLANG, CLANGPP, CPP, Compiler, own_file, succeeds};
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 const SOURCE: &str = "
     void scale(double *a, long n, long s, double factor) { for (long i = 0; i < n; i++) a[i * s] *= factor; }
-    int fail(void) { return 7; }";
+    int fail(void) { return 7; }
+    void first(long long *a, long long begin) { *a = begin; }
+    void numbers(double *found, signed char small, unsigned long long large, _Bool is_set, float real, long long length,
+                 const unsigned short *list) {
+      (void)list;
+      found[0] = small, found[1] = large, found[2] = is_set, found[3] = real, found[4] = length;
+    }";
 
 const SCALE: &str = r#"{
     "format": 1, "program": "scale", "interface": "c",
@@ -19,15 +26,26 @@ const SCALE: &str = r#"{
 const FAIL: &str = r#"{
     "format": 1, "program": "fail", "interface": "c", "returns": "status", "arguments": [], "parameters": []}"#;
 
-fn calls_programs(compiler: Compiler) {
+/// The library of the programs, and the manifest of `scale` beside it.
+fn programs() -> (PathBuf, PathBuf) {
     let (source, library) = (own_file("programs.c"), own_file("libprograms.so"));
     fs::write(&source, SOURCE).unwrap();
     succeeds(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source));
-    let (scale, fail) = (library.with_extension("so.json"), own_file("fail.json"));
+    let scale = library.with_extension("so.json");
     fs::write(&scale, SCALE).unwrap();
+    (library, scale)
+}
+
+fn calls_programs(compiler: Compiler) {
+    let ((library, scale), fail) = (programs(), own_file("fail.json"));
     fs::write(&fail, FAIL).unwrap();
     let printed = succeeds(Command::new(compiler.program("compiled")).arg(&library).arg(&scale).arg(&fail));
     assert_eq!(printed, "ok\n");
+}
+
+fn calls_programs_from_cpp(compiler: Compiler) {
+    let (library, _) = programs();
+    assert_eq!(succeeds(Command::new(compiler.program("compiled")).arg(&library)), "ok\n");
 }
 
 #[test]
@@ -39,5 +57,17 @@ fn c_calls_compiled_programs() {
 fn c_compiled_by_clang_calls_compiled_programs() {
     if CLANG.is_here() {
         calls_programs(CLANG);
+    }
+}
+
+#[test]
+fn cpp_calls_compiled_programs() {
+    calls_programs_from_cpp(CPP);
+}
+
+#[test]
+fn cpp_compiled_by_clang_calls_compiled_programs() {
+    if CLANGPP.is_here() {
+        calls_programs_from_cpp(CLANGPP);
     }
 }

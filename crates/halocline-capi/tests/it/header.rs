@@ -166,3 +166,23 @@ fn the_headers_have_no_warnings_that_programs_may_turn_into_errors() {
 fn the_header_of_cpp_includes_all_its_parts() {
     assert!(!parts("halocline.hpp", "halocline/cpp").is_empty());
 }
+
+/// Functions of C that the header of C++ does not call, and why.
+const NOT_OF_CPP: &[(&str, &str)] = &[("halocline_bind", "it is halocline_bind_alternatives with one set")];
+
+#[test]
+fn every_function_is_used_by_the_header_of_cpp() {
+    let kokkos = here().join("include/halocline_kokkos.hpp");
+    let mut words = BTreeSet::new();
+    for file in parts("halocline.hpp", "halocline/cpp").into_iter().chain([kokkos]) {
+        let text = fs::read_to_string(file).unwrap();
+        // A comment calls nothing.
+        for code in text.lines().filter_map(|line| line.split("//").next()) {
+            let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            words.extend(code.split(|letter| !is_of_word(letter)).map(str::to_owned));
+        }
+    }
+    let excepted: BTreeSet<_> = NOT_OF_CPP.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let unused: BTreeSet<_> = declared().difference(&words).cloned().collect();
+    assert_eq!(unused, excepted, "call the function in halocline/cpp, or say why not");
+}

@@ -197,8 +197,48 @@ fn cpp_exchanges_on_every_transport() {
 }
 
 #[test]
+fn cpp_exchanges_regular_grids_of_every_kind_on_every_transport() {
+    let program = CPP.program("grids");
+    alone_and_on_threads(&program);
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
+fn cpp_exchanges_unstructured_cells_on_every_transport() {
+    let program = CPP.program("meshes");
+    alone_and_on_threads(&program);
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
+fn cpp_exchanges_packets_on_every_transport() {
+    let program = CPP.program("packets");
+    alone_and_on_threads(&program);
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
+fn cpp_exchanges_fields_of_a_gpu() {
+    let program = CPP.program("cuda");
+    // Without a GPU the program says so and ends with 77.
+    if Command::new(&program).status().unwrap().code() == Some(77) {
+        eprintln!("== SKIPPED: no GPU here");
+        return;
+    }
+    assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
+    launched(&program, "2");
+    // The messages that a program sends by itself need three ranks.
+    launched(&program, "4");
+}
+
+#[test]
 fn cpp_compiled_by_clang_exchanges_alone_and_on_threads() {
     if CLANGPP.is_here() {
-        alone_and_on_threads(&CLANGPP.program("exchange"));
+        for name in ["exchange", "grids", "meshes", "packets"] {
+            alone_and_on_threads(&CLANGPP.program(name));
+        }
     }
 }

@@ -49,6 +49,13 @@ class comm : public owner<halocline_comm, halocline_comm_free> {
     return comm(handle);
   }
 
+  // The same by an MPI_Fint: halocline_comm_from_fortran.
+  static comm from_fortran(std::int32_t mpi_comm, const halocline_mpi_options *options = nullptr) {
+    halocline_comm handle;
+    check(halocline_comm_from_fortran(mpi_comm, options, &handle));
+    return comm(handle);
+  }
+
   comm duplicate() const {
     halocline_comm handle;
     check(halocline_comm_duplicate(get(), &handle));

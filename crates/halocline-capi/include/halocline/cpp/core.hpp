@@ -16,6 +16,18 @@
 
 namespace halocline {
 
+// The version of the interface that the loaded library has. It serves programs whose HALOCLINE_ABI_VERSION is not above it.
+inline std::uint32_t abi_version() noexcept { return halocline_abi_version(); }
+
+// The version of the loaded library, such as "0.1.0".
+inline std::string version() { return halocline_version(); }
+
+// The name of a status, such as "HALOCLINE_ERROR_BUSY"; empty for a number that is none.
+inline std::string status_name(halocline_status status) {
+  const char *name = halocline_status_name(status);
+  return name == nullptr ? std::string() : std::string(name);
+}
+
 // A call that failed: its message, and the status by which programs tell kinds of errors apart.
 class error : public std::runtime_error {
  public:

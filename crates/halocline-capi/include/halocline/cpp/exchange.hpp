@@ -200,6 +200,14 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
   void unpack(std::size_t peer, span<const char> message) const {
     check(halocline_unpack(get(), peer, message.data(), message.size()));
   }
+  // As `pack`, of fields of a GPU, in the order of a stream. `message` has `bytes` bytes that the stream's GPU reaches. They have to stay
+  // until the stream has done the work.
+  void pack_on(std::size_t peer, void *message, std::size_t bytes, const stream &stream) const {
+    check(halocline_pack_on(get(), peer, message, bytes, stream.get()));
+  }
+  void unpack_on(std::size_t peer, const void *message, std::size_t bytes, const stream &stream) const {
+    check(halocline_unpack_on(get(), peer, message, bytes, stream.get()));
+  }
 
  private:
   void bind(const comm &comm, span<const binding> fields, std::size_t sets, const bind_options &options) {
@@ -225,7 +233,7 @@ class pattern_links : public owner<halocline_pattern_links, halocline_pattern_li
   using owner::owner;
 
   // Collective.
-  pattern_links(const comm &comm, std::initializer_list<const pattern *> patterns, const bind_options &options = {})
+  pattern_links(const comm &comm, const std::vector<const pattern *> &patterns, const bind_options &options = {})
       : owner() {
     std::vector<halocline_pattern> handles;
     for (const pattern *pattern : patterns) handles.push_back(pattern->get());
@@ -235,20 +243,41 @@ class pattern_links : public owner<halocline_pattern_links, halocline_pattern_li
     static_cast<owner &>(*this) = owner(handle);
   }
 
-  pending exchange(std::initializer_list<binding> fields) const {
+  pending exchange(span<const binding> fields) const {
     halocline_pending handle;
-    const halocline_binding *first = fields.size() == 0 ? nullptr : &fields.begin()->pair;
+    const halocline_binding *first = fields.empty() ? nullptr : &fields.data()->pair;
     check(halocline_pattern_links_exchange(get(), first, fields.size(), &handle));
     return pending(handle);
   }
+  pending exchange(std::initializer_list<binding> fields) const {
+    return exchange(span<const binding>(fields.begin(), fields.size()));
+  }
 
-  // Of fields of a GPU, after the earlier work of a stream.
-  pending schedule(std::initializer_list<binding> fields, const stream &after) const {
+  // Of fields of a GPU, after the earlier work of streams; none: those of the links.
+  pending schedule(span<const binding> fields, span<const halocline_stream> after = {}) const {
     halocline_pending handle;
-    const halocline_stream stream = after.get();
-    const halocline_binding *first = fields.size() == 0 ? nullptr : &fields.begin()->pair;
-    check(halocline_pattern_links_schedule(get(), first, fields.size(), &stream, 1, &handle));
+    const halocline_binding *first = fields.empty() ? nullptr : &fields.data()->pair;
+    check(halocline_pattern_links_schedule(get(), first, fields.size(), after.data(), after.size(), &handle));
     return pending(handle);
+  }
+  pending schedule(std::initializer_list<binding> fields, const stream &after) const {
+    const halocline_stream stream = after.get();
+    return schedule(span<const binding>(fields.begin(), fields.size()), span<const halocline_stream>(&stream, 1));
+  }
+  pending schedule(std::initializer_list<binding> fields) const {
+    return schedule(span<const binding>(fields.begin(), fields.size()));
+  }
+  // Whether the memory of the fields belongs to the program again.
+  bool reclaim() const {
+    std::int32_t reclaimed;
+    check(halocline_pattern_links_reclaim(get(), &reclaimed));
+    return reclaimed != 0;
+  }
+  // A table of the links.
+  std::string explain() const {
+    return detail::text([&](char *text, std::size_t capacity, std::size_t *length) {
+      return halocline_pattern_links_explain(get(), text, capacity, length);
+    });
   }
 };
 

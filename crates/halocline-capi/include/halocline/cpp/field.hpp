@@ -41,6 +41,11 @@ class layout {
     padded_ = 1;
     return *this;
   }
+  // The meaning of the elements where their type does not state it. Fields with different names cannot exchange.
+  layout &name(std::string name) {
+    name_ = std::move(name);
+    return *this;
+  }
 
   // For calls of the C interface; valid while this lives.
   halocline_layout get() const noexcept {
@@ -52,6 +57,7 @@ class layout {
     shape.axes = axes_.data();
     shape.origin_count = origin_.size();
     shape.origin = origin_.data();
+    shape.name = name_.empty() ? nullptr : name_.c_str();
     shape.element = element_;
     shape.padded = padded_;
     return shape;
@@ -61,6 +67,7 @@ class layout {
   std::int32_t element_, padded_ = 0;
   std::vector<std::size_t> extents_, axes_, origin_;
   std::vector<std::ptrdiff_t> strides_;
+  std::string name_;
 };
 
 // Memory with a layout.
@@ -114,6 +121,40 @@ class field : public owner<halocline_field, halocline_field_free> {
     void *base;
     check(halocline_field_base(get(), &base));
     return base;
+  }
+  std::vector<std::size_t> extents() const {
+    return detail::stored<std::size_t>([&](std::size_t *extents, std::size_t capacity, std::size_t *count) {
+      return halocline_field_describe(get(), extents, nullptr, capacity, count, nullptr);
+    });
+  }
+  // In bytes.
+  std::vector<std::ptrdiff_t> strides() const {
+    return detail::stored<std::ptrdiff_t>([&](std::ptrdiff_t *strides, std::size_t capacity, std::size_t *count) {
+      return halocline_field_describe(get(), nullptr, strides, capacity, count, nullptr);
+    });
+  }
+  // HALOCLINE_F64, for example.
+  std::int32_t element() const {
+    std::size_t dimensions;
+    std::int32_t element;
+    check(halocline_field_describe(get(), nullptr, nullptr, 0, &dimensions, &element));
+    return element;
+  }
+  // The elements, such as those of `gather_to`. Valid while the field, or an exchange that it is bound to, lives.
+  template <typename T, std::size_t Rank>
+  halocline::view<T, Rank> elements() const {
+    const std::vector<std::size_t> lengths = extents();
+    const std::vector<std::ptrdiff_t> distances = strides();
+    if (lengths.size() != Rank || element() != element_of<std::remove_const_t<T>>()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "the field has another number of dimensions, or elements of another type");
+    }
+    std::array<std::size_t, Rank> shape{};
+    std::array<std::ptrdiff_t, Rank> steps{};
+    for (std::size_t dimension = 0; dimension < Rank; dimension++) {
+      shape[dimension] = lengths[dimension];
+      steps[dimension] = distances[dimension];
+    }
+    return {static_cast<T *>(base()), shape, steps};
   }
 
  private:

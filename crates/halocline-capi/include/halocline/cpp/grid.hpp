@@ -4,6 +4,8 @@
 
 #include "comm.hpp"
 
+#include <optional>
+
 namespace halocline {
 
 // Which halo cells are filled.
@@ -45,6 +47,12 @@ class halo {
 
 // A box of cells: the local index of its first cell, and its number of cells along each axis.
 using box = halocline_box;
+
+// A box of a grid, which is a domain: its rank, its first cell, and its number of cells along each axis.
+struct grid_box {
+  std::size_t owner;
+  std::vector<std::size_t> first, extents;
+};
 
 // A domain of this rank: halocline_domain.
 struct domain {
@@ -111,6 +119,21 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
     for (std::size_t axis = 0; axis < Axes; axis++) global[axis] = to[axis];
     return global;
   }
+  // The local index of global coordinates; none if the domain does not hold the cell.
+  template <std::size_t Axes>
+  std::optional<std::array<std::size_t, Axes>> local(const std::array<std::int64_t, Axes> &global,
+                                                     std::size_t index = 0) const {
+    static_assert(Axes <= HALOCLINE_AXES, "a grid has at most 4 axes");
+    std::array<std::int64_t, HALOCLINE_AXES> from{};
+    std::array<std::size_t, HALOCLINE_AXES> to{};
+    for (std::size_t axis = 0; axis < Axes; axis++) from[axis] = global[axis];
+    std::int32_t found;
+    check(halocline_domain_local(get(), index, from.data(), to.data(), &found));
+    if (found == 0) return std::nullopt;
+    std::array<std::size_t, Axes> local{};
+    for (std::size_t axis = 0; axis < Axes; axis++) local[axis] = to[axis];
+    return local;
+  }
   // The global ids of the cells of an unstructured domain, in local order.
   std::vector<std::uint64_t> ids(std::size_t index = 0) const {
     return detail::stored<std::uint64_t>([&](std::uint64_t *ids, std::size_t capacity, std::size_t *count) {
@@ -144,11 +167,30 @@ class decomposition : public owner<halocline_decomposition, halocline_decomposit
     check(halocline_pattern_regular(comm.get(), get(), &width, &handle));
     return halocline::pattern(handle);
   }
-  // The decomposition of the points between cells along some axes.
+  // The decomposition of the points between cells along some axes: 0 or 1 for each axis.
   decomposition staggered(const std::vector<std::int32_t> &axes) const {
+    if (axes.size() != describe().extents.size()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "staggered needs 0 or 1 for each axis of the grid");
+    }
     halocline_decomposition handle;
     check(halocline_decomposition_staggered(get(), axes.data(), &handle));
     return decomposition(handle);
+  }
+
+  // What the grid is cut into: halocline_decomposition_describe.
+  struct description {
+    std::size_t ranks;
+    std::uint64_t domains;
+    // Cells along each axis.
+    std::vector<std::size_t> extents;
+    // Blocks along each axis; all 0 for boxes.
+    std::vector<std::size_t> blocks;
+  };
+  description describe() const {
+    std::size_t axes, ranks, extents[HALOCLINE_AXES], blocks[HALOCLINE_AXES];
+    std::uint64_t domains;
+    check(halocline_decomposition_describe(get(), &axes, extents, &ranks, &domains, blocks));
+    return {ranks, domains, {extents, extents + axes}, {blocks, blocks + axes}};
   }
 };
 
@@ -185,6 +227,37 @@ class regular_grid {
     halocline_decomposition handle;
     const halocline_grid grid = get();
     check(halocline_decompose_into(&grid, blocks.data(), ranks, &handle));
+    return decomposition(handle);
+  }
+  // At the cuts of each axis: the ascending positions at which a new block starts.
+  decomposition decompose_at(const std::vector<std::vector<std::size_t>> &cuts, std::size_t ranks) const {
+    if (cuts.size() != extents_.size()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "cuts needs one list for each axis of the grid");
+    }
+    std::vector<std::size_t> counts, all;
+    for (const std::vector<std::size_t> &of_axis : cuts) {
+      counts.push_back(of_axis.size());
+      all.insert(all.end(), of_axis.begin(), of_axis.end());
+    }
+    halocline_decomposition handle;
+    const halocline_grid grid = get();
+    check(halocline_decompose_at(&grid, counts.data(), all.data(), ranks, &handle));
+    return decomposition(handle);
+  }
+  // Boxes that cover the grid and do not overlap; box i is domain i.
+  decomposition decompose_boxes(const std::vector<grid_box> &boxes, std::size_t ranks) const {
+    std::vector<std::size_t> owners, firsts, extents;
+    for (const grid_box &one : boxes) {
+      if (one.first.size() != extents_.size() || one.extents.size() != extents_.size()) {
+        throw error(HALOCLINE_ERROR_ARGUMENT, "a box needs a first cell and an extent for each axis of the grid");
+      }
+      owners.push_back(one.owner);
+      firsts.insert(firsts.end(), one.first.begin(), one.first.end());
+      extents.insert(extents.end(), one.extents.begin(), one.extents.end());
+    }
+    halocline_decomposition handle;
+    const halocline_grid grid = get();
+    check(halocline_decompose_boxes(&grid, boxes.size(), owners.data(), firsts.data(), extents.data(), ranks, &handle));
     return decomposition(handle);
   }
 

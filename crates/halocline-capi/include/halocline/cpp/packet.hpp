@@ -1,4 +1,4 @@
-// Packets between neighbours, and the sparse all-to-all. Included by halocline.hpp.
+// Packets, the memory of received payloads, and what runs when an operation is complete. Included by halocline.hpp.
 #ifndef HALOCLINE_CPP_PACKET_HPP
 #define HALOCLINE_CPP_PACKET_HPP
 
@@ -6,7 +6,7 @@
 
 namespace halocline {
 
-// A packet to send: metadata, and a payload that has to stay until the operation is complete.
+// A packet to send: metadata, and a payload that has to stay until the operation is complete, unless `keep` owns it.
 struct packet {
   std::string metadata;
   span<const char> payload;
@@ -14,17 +14,21 @@ struct packet {
   // For a payload in GPU memory: HALOCLINE_CUDA, the number of the GPU, and the stream whose earlier work writes the payload.
   std::int32_t space = HALOCLINE_HOST, device = 0;
   halocline_stream stream = {0};
+  // Held by each call that sends the packet, until the library does not read the payload any more. Its last owner may be a thread of
+  // the library; its destructor must not call the library.
+  std::shared_ptr<void> keep = nullptr;
 
   explicit packet(std::string text) : metadata(std::move(text)) {}
   template <typename T>
-  packet(std::string text, span<const T> elements)
+  packet(std::string text, span<const T> elements, std::shared_ptr<void> kept = nullptr)
       : metadata(std::move(text)),
         payload(reinterpret_cast<const char *>(elements.data()), elements.size() * sizeof(T)),
-        has_payload(true) {
+        has_payload(true),
+        keep(std::move(kept)) {
     static_assert(std::is_trivially_copyable<T>::value, "elements are copied as bytes");
   }
 
-  // For calls of the C interface; valid while this lives.
+  // For calls of the C interface; valid while this lives. It does not hold `keep`.
   halocline_packet get() const noexcept {
     halocline_packet sent = HALOCLINE_PACKET_INIT;
     sent.metadata = metadata.data();
@@ -38,6 +42,64 @@ struct packet {
     return sent;
   }
 };
+
+namespace detail {
+
+// A packet for one call of the C interface, which takes its payload's owner; null for no packet.
+class sent_packet {
+ public:
+  explicit sent_packet(const packet *packet) : is_given_(packet != nullptr), sent_ HALOCLINE_PACKET_INIT {
+    if (!is_given_) return;
+    sent_ = packet->get();
+    if (packet->keep) {
+      keep_ = std::make_unique<std::shared_ptr<void>>(packet->keep);
+      sent_.release = [](void *context) { delete static_cast<std::shared_ptr<void> *>(context); };
+      sent_.context = keep_.get();
+    }
+  }
+  const halocline_packet *get() const noexcept { return is_given_ ? &sent_ : nullptr; }
+  // After the call. The library has taken the owner, also if the call failed, unless it did not look at the packet.
+  void taken(halocline_status status) noexcept {
+    if (status != HALOCLINE_ERROR_FORKED && status != HALOCLINE_ERROR_CALLBACK) (void)keep_.release();
+  }
+
+ private:
+  bool is_given_;
+  halocline_packet sent_;
+  std::unique_ptr<std::shared_ptr<void>> keep_;
+};
+
+// Calls `call` with packets for both sides, or null.
+template <typename Call>
+void send(const packet *left, const packet *right, Call call) {
+  sent_packet packets[2] = {sent_packet(left), sent_packet(right)};
+  const halocline_status status = call(packets[0].get(), packets[1].get());
+  for (sent_packet &packet : packets) packet.taken(status);
+  check(status);
+}
+
+// The one call of a function on the heap. An exception that leaves the function ends the program, as in a thread.
+template <typename Done>
+void call_and_free(void *context, halocline_status status, const char *message) noexcept {
+  const std::unique_ptr<Done> done(static_cast<Done *>(context));
+  (*done)(status, message);
+}
+
+// Passes a function to an `on_completion` of the C interface, which `call` calls.
+template <typename Done, typename Call>
+void on_completion(Done &&done, Call call) {
+  using held = std::decay_t<Done>;
+  static_assert(std::is_invocable<held &, halocline_status, const char *>::value,
+                "the function takes a halocline_status and a message");
+  auto kept = std::make_unique<held>(std::forward<Done>(done));
+  const halocline_status status = call(&call_and_free<held>, static_cast<void *>(kept.get()));
+  // A call that is refused never calls the function. After any other one it frees itself, and may have done so already; after a bug of the
+  // library nobody knows.
+  if (status == HALOCLINE_OK || status == HALOCLINE_ERROR_INTERNAL) (void)kept.release();
+  check(status);
+}
+
+}  // namespace detail
 
 // A packet that came.
 class received : public owner<halocline_received, halocline_packet_free> {
@@ -61,113 +123,46 @@ class received : public owner<halocline_received, halocline_packet_free> {
     const halocline_contents found = contents();
     return {static_cast<const T *>(found.payload), found.payload_bytes / sizeof(T)};
   }
+  // Makes later work of the stream run after the payload is there. Needed for payloads in GPU memory.
+  void order(const stream &stream) const { check(halocline_packet_order(get(), stream.get())); }
 };
 
 // Where received payloads lie; an empty one stands for memory of the host.
-using resource = owner<halocline_resource, halocline_resource_free>;
-
-// What came from both sides; empty where nothing came.
-struct from_sides {
-  received left, right;
-};
-
-// A round in flight.
-class round : public owner<halocline_round, halocline_round_free> {
+class resource : public owner<halocline_resource, halocline_resource_free> {
  public:
   using owner::owner;
 
-  from_sides wait() const {
-    halocline_received left, right;
-    check(halocline_round_wait(get(), &left, &right));
-    return {received(left), received(right)};
+  // Memory of the host that as many ranks as possible access directly.
+  static resource host(const comm &comm) {
+    halocline_resource handle;
+    check(halocline_resource_host(comm.get(), &handle));
+    return resource(handle);
   }
-  bool is_complete() const {
-    std::int32_t complete;
-    check(halocline_round_is_complete(get(), &complete));
-    return complete != 0;
+  // Memory of the host that a GPU accesses directly.
+  static resource pinned(const comm &comm, int device) {
+    halocline_resource handle;
+    check(halocline_resource_pinned(comm.get(), device, &handle));
+    return resource(handle);
   }
-};
-
-// The neighbours of a rank on a line or a ring.
-class neighbors : public owner<halocline_neighbors, halocline_neighbors_free> {
- public:
-  using owner::owner;
-
-  static neighbors line(const comm &comm, const resource &memory = {}) { return create(comm, 0, memory); }
-  static neighbors ring(const comm &comm, const resource &memory = {}) { return create(comm, 1, memory); }
-
-  // Starts a round: a packet for each side, or null.
-  round start(std::uint32_t id, const packet *left, const packet *right) const {
-    halocline_round handle;
-    const halocline_packet packets[2] = {of_c(left), of_c(right)};
-    check(halocline_neighbors_start(get(), id, left ? &packets[0] : nullptr, right ? &packets[1] : nullptr, &handle));
-    return round(handle);
+  // Memory of a GPU.
+  static resource cuda(int device) {
+    halocline_resource handle;
+    check(halocline_resource_cuda(device, &handle));
+    return resource(handle);
   }
-  from_sides exchange(std::uint32_t id, const packet *left, const packet *right) const {
-    halocline_received from_left, from_right;
-    const halocline_packet packets[2] = {of_c(left), of_c(right)};
-    check(halocline_neighbors_exchange(get(), id, left ? &packets[0] : nullptr, right ? &packets[1] : nullptr, &from_left,
-                                       &from_right));
-    return {received(from_left), received(from_right)};
+  // At most `bytes` bytes of this one at once. On a shortage a receiver waits `patience` seconds for packets to be freed; then it takes
+  // memory of `spill`, or fails if that is empty.
+  resource limited(std::size_t bytes, double patience, const resource &spill = {}) const {
+    halocline_resource handle;
+    check(halocline_resource_limited(get(), bytes, patience, spill.get(), &handle));
+    return resource(handle);
   }
 
- private:
-  static neighbors create(const comm &comm, std::int32_t ring, const resource &memory) {
-    halocline_neighbors handle;
-    check(halocline_neighbors_create(comm.get(), ring, memory.get(), &handle));
-    return neighbors(handle);
-  }
-  static halocline_packet of_c(const packet *packet) noexcept {
-    return packet ? packet->get() : halocline_packet HALOCLINE_PACKET_INIT;
-  }
-};
-
-// A sparse all-to-all in progress.
-class sparse_alltoall : public owner<halocline_sparse, halocline_sparse_free> {
- public:
-  using owner::owner;
-
-  // The ranks that send to this one are known. Collective.
-  sparse_alltoall(const comm &comm, const std::vector<std::size_t> &sources, const std::vector<std::size_t> &destinations,
-                  const resource &memory = {})
-      : owner() {
-    static constexpr std::size_t none = 0;
-    create(comm, sources.empty() ? &none : sources.data(), sources.size(), destinations, memory);
-  }
-  // They are discovered. Collective.
-  static sparse_alltoall discover(const comm &comm, const std::vector<std::size_t> &destinations,
-                                  const resource &memory = {}) {
-    sparse_alltoall made;
-    made.create(comm, nullptr, 0, destinations, memory);
-    return made;
-  }
-
-  void insert(std::size_t destination, const packet &packet) const {
-    const halocline_packet given = packet.get();
-    check(halocline_sparse_insert(get(), destination, &given));
-  }
-  void finish_and_wait() const { check(halocline_sparse_finish_and_wait(get())); }
-  std::vector<std::size_t> sources() const {
-    return detail::stored<std::size_t>([&](std::size_t *sources, std::size_t capacity, std::size_t *count) {
-      return halocline_sparse_sources(get(), sources, capacity, count);
-    });
-  }
-  // The packets of a source; they are given once.
-  std::vector<received> extract(std::size_t source) const {
-    const auto handles =
-        detail::stored<halocline_received>([&](halocline_received *packets, std::size_t capacity, std::size_t *count) {
-          return halocline_sparse_extract(get(), source, packets, capacity, count);
-        });
-    return std::vector<received>(handles.begin(), handles.end());
-  }
-
- private:
-  void create(const comm &comm, const std::size_t *sources, std::size_t count,
-              const std::vector<std::size_t> &destinations, const resource &memory) {
-    halocline_sparse handle;
-    check(halocline_sparse_create(comm.get(), sources, count, destinations.data(), destinations.size(), memory.get(),
-                                  &handle));
-    static_cast<owner &>(*this) = owner(handle);
+  // What it has allocated.
+  halocline_resource_statistics statistics() const {
+    halocline_resource_statistics found = HALOCLINE_RESOURCE_STATISTICS_INIT;
+    check(halocline_resource_describe(get(), &found));
+    return found;
   }
 };
 

@@ -25,6 +25,14 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
         "cpp.md",
         "void of_mesh(const halocline::comm &comm, std::size_t vertices, const std::vector<std::uint32_t> &triangles) {",
     ),
+    (
+        "cpp.md",
+        "void finished(halocline_status, const char *) {}\nvoid of_packets(const halocline::comm &comm) {",
+    ),
+    (
+        "cpp.md",
+        "void of_program(const halocline::array<double, 2> &t, const halocline::halo_exchange &halo, int steps) {",
+    ),
     ("dace.md", DACE_BEGIN),
     ("dace.md", "void end(state *__state, void *__dace_current_stream) {"),
     ("fortran.md", FORTRAN_GRID),
