@@ -1,7 +1,9 @@
-! The heat equation on a 2-D grid cut into blocks, one for each rank of MPI. The interior is computed while the halos travel. At the end rank 0
+! The heat equation on a 2-D grid cut into blocks, one for each rank. The interior is computed while the halos travel. At the end rank 0
 ! computes the same alone and compares, bit by bit.
 !
-!   mpirun -n 4 ./heat
+!   ./heat
+!   halocline launch -n 4 -- ./heat     the ranks of Halocline's own launcher, without MPI
+!   mpirun -n 4 ./heat                  the ranks of MPI_COMM_WORLD
 program heat
   use halocline
   use mpi_f08, only: MPI_Init_thread, MPI_Finalize, MPI_COMM_WORLD, MPI_THREAD_MULTIPLE
@@ -14,11 +16,9 @@ program heat
   type(halocline_field) :: fields(2)
   real(c_double), allocatable, target :: t(:, :), u(:, :)
   integer(c_size_t) :: rank, ranks
-  integer :: provided
-  logical :: is_same
+  logical :: uses_mpi, is_same
 
-  call MPI_Init_thread(MPI_THREAD_MULTIPLE, provided)
-  call check(halocline_comm_from_fortran(MPI_COMM_WORLD%MPI_VAL, c_null_ptr, comm))
+  call make_communicator()
   call check(halocline_comm_rank(comm, rank))
   call check(halocline_comm_size(comm, ranks))
   call make_rank()
@@ -28,7 +28,7 @@ program heat
   call check(halocline_field_free(fields(2)))
   call check(halocline_pattern_free(pattern))
   call check(halocline_comm_free(comm))
-  call MPI_Finalize()
+  if (uses_mpi) call MPI_Finalize()
   if (.not. is_same) error stop "the ranks and one rank differ"
 
 contains
@@ -39,6 +39,20 @@ contains
     if (status /= HALOCLINE_OK) then
       print *, halocline_message()
       error stop 1
+    end if
+  end subroutine
+
+  ! `halocline launch` sets HALOCLINE_JOB. It does not start MPI: each of its processes has an MPI_COMM_WORLD of one rank. A program
+  ! that passes no communicator of its own calls halocline_init in both cases.
+  subroutine make_communicator()
+    integer :: missing, provided
+    call get_environment_variable("HALOCLINE_JOB", status=missing)
+    uses_mpi = missing /= 0
+    if (uses_mpi) then
+      call MPI_Init_thread(MPI_THREAD_MULTIPLE, provided)
+      call check(halocline_comm_from_fortran(MPI_COMM_WORLD%MPI_VAL, c_null_ptr, comm))
+    else
+      call check(halocline_init(comm))
     end if
   end subroutine
 

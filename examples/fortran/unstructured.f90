@@ -1,7 +1,11 @@
 ! A field on the vertices of a triangle mesh, smoothed on all ranks: the ocean mesh of data/fesom-pi, partitioned by METIS. Levels come first in the
 ! arrays. At the end rank 0 smooths the same field alone and compares, bit by bit.
 !
+!   ./unstructured path/to/data/fesom-pi
 !   halocline launch -n 4 -- ./unstructured path/to/data/fesom-pi
+!   mpirun -n 4 ./unstructured path/to/data/fesom-pi
+!
+! halocline_init finds the ranks of either launcher.
 program unstructured
   use halocline
   use halocline_meshes

@@ -100,14 +100,20 @@ fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
     assert!(printed.contains("on 2 ranks, equal to one rank"), "{printed}");
     let of_meshes = ["unstructured", "unstructured_fortran"];
     for program in &of_meshes[..1 + usize::from(fortran)] {
-        let mut unstructured = Command::new(&launcher);
-        unstructured.args(["launch", "-n", "4", "--"]).arg(build.join(program));
-        let printed = succeeds(unstructured.arg(repository().join("data/fesom-pi")));
-        assert!(printed.contains("on 4 ranks, equal to one rank"), "{program}: {printed}");
+        let (unstructured, mesh) = (build.join(program), repository().join("data/fesom-pi"));
+        let mut launch = Command::new(&launcher);
+        let launched = succeeds(launch.args(["launch", "-n", "4", "--"]).arg(&unstructured).arg(&mesh));
+        let over_mpi = over_mpi_prints(&[unstructured.as_os_str(), mesh.as_os_str()], "4");
+        for printed in [launched, over_mpi] {
+            assert!(printed.contains("on 4 ranks, equal to one rank"), "{program}: {printed}");
+        }
     }
     if fortran && has_mpi_of_fortran() {
-        let printed = over_mpi_prints(&[build.join("heat_fortran").as_os_str()], "4");
-        assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
+        let heat = build.join("heat_fortran");
+        assert!(succeeds(&mut Command::new(&heat)).contains("on 1 ranks, equal to one rank"));
+        for printed in [launched_by(&launcher, &heat, "4"), over_mpi_prints(&[heat.as_os_str()], "4")] {
+            assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
+        }
     }
     fs::remove_dir_all(prefix).unwrap();
 }
