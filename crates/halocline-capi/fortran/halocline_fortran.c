@@ -1,12 +1,30 @@
-/* Fields of Fortran arrays. Compiled with the C compiler that belongs to the Fortran compiler of the program: it has the layout of the
- * descriptors of arrays (Fortran 2018, 18.5). */
+/* Calls that take Fortran arrays. Compiled with the C compiler that belongs to the Fortran compiler of the program: it has the layout of
+ * the descriptors of arrays (Fortran 2018, 18.5). */
 #include <halocline.h>
 
 #include <ISO_Fortran_binding.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The most dimensions of a Fortran array; compilers may allow more. */
+enum { MOST_DIMENSIONS = 15 };
+
+/* halocline_array_shape of the module halocline_programs. */
+typedef struct array_shape {
+  ptrdiff_t extents[MOST_DIMENSIONS];
+  ptrdiff_t strides[MOST_DIMENSIONS];
+} array_shape;
 
 halocline_status halocline_fortran_field(const CFI_cdesc_t *array, halocline_field *field);
 halocline_status halocline_fortran_field_along(const CFI_cdesc_t *array, const int *dimensions, int count,
                                                halocline_field *field);
+halocline_status halocline_fortran_broadcast(halocline_comm comm, int root, const CFI_cdesc_t *array);
+halocline_status halocline_fortran_all_gather(halocline_comm comm, const CFI_cdesc_t *array, const CFI_cdesc_t *gathered);
+halocline_status halocline_fortran_all_reduce(halocline_comm comm, const CFI_cdesc_t *array, int32_t operation);
+halocline_status halocline_fortran_pack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message);
+halocline_status halocline_fortran_unpack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message);
+halocline_packet halocline_fortran_packet(const CFI_cdesc_t *metadata, const CFI_cdesc_t *payload);
+halocline_argument halocline_fortran_argument(const CFI_cdesc_t *array, array_shape *shape);
 
 /* The element type of an array; 0 if its elements are no plain bytes. */
 static int32_t element_of(const CFI_cdesc_t *array) {
@@ -20,6 +38,8 @@ static int32_t element_of(const CFI_cdesc_t *array) {
       return HALOCLINE_C64;
     case CFI_type_double_Complex:
       return HALOCLINE_C128;
+    case CFI_type_Bool:
+      return HALOCLINE_BOOL;
     case CFI_type_int8_t:
     case CFI_type_int16_t:
     case CFI_type_int32_t:
@@ -61,4 +81,143 @@ halocline_status halocline_fortran_field_along(const CFI_cdesc_t *array, const i
   size_t axis_count = count < 0 ? 0 : count > CFI_MAX_RANK ? CFI_MAX_RANK : (size_t)count;
   for (size_t axis = 0; axis < axis_count; axis++) axes[axis] = (size_t)dimensions[axis] - 1;
   return field_of(array, axes, axis_count, field);
+}
+
+/* Whether an array has a size: an assumed-size one has none. */
+static int has_size(const CFI_cdesc_t *array) {
+  return array->rank == 0 || array->dim[array->rank - 1].extent >= 0;
+}
+
+/* The bytes of the elements of an array that has a size. */
+static size_t size_of(const CFI_cdesc_t *array) {
+  size_t bytes = array->elem_len;
+  for (int dimension = 0; dimension < array->rank; dimension++) bytes *= (size_t)array->dim[dimension].extent;
+  return bytes;
+}
+
+/* Whether the elements of an array that has a size lie in memory without gaps, in their order. */
+static int is_contiguous(const CFI_cdesc_t *array) {
+  CFI_index_t next = (CFI_index_t)array->elem_len;
+  for (int dimension = 0; dimension < array->rank; dimension++) {
+    const CFI_dim_t *of = &array->dim[dimension];
+    if (of->extent > 1 && of->sm != next) return 0;
+    next *= of->extent;
+  }
+  return 1;
+}
+
+/* The elements of an array, in their order, for one call. */
+typedef struct elements {
+  const CFI_cdesc_t *array;
+  /* The memory of the array, or a copy of it. NULL, which the library refuses, if the array has no size or there is no memory. */
+  char *bytes;
+  size_t count;
+} elements;
+
+/* Copies the elements of an array to a buffer that has them without gaps, or back. */
+static void copy(const CFI_cdesc_t *array, char *buffer, int back) {
+  CFI_index_t index[CFI_MAX_RANK] = {0};
+  for (size_t left = size_of(array); left > 0; left -= array->elem_len) {
+    char *element = array->base_addr;
+    for (int dimension = 0; dimension < array->rank; dimension++) element += index[dimension] * array->dim[dimension].sm;
+    memcpy(back ? element : buffer, back ? buffer : element, array->elem_len);
+    buffer += array->elem_len;
+    for (int dimension = 0; dimension < array->rank; dimension++) {
+      if (++index[dimension] < array->dim[dimension].extent) break;
+      index[dimension] = 0;
+    }
+  }
+}
+
+static elements begin(const CFI_cdesc_t *array) {
+  if (!has_size(array)) return (elements){array, NULL, array->elem_len};
+  elements begun = {array, array->base_addr, size_of(array)};
+  if (begun.count > 0 && !is_contiguous(array)) {
+    begun.bytes = malloc(begun.count);
+    if (begun.bytes != NULL) copy(array, begun.bytes, 0);
+  }
+  return begun;
+}
+
+/* Ends the use of the elements; `written`: the call has stored new ones. */
+static void end(elements begun, int written) {
+  if (begun.bytes == NULL || begun.bytes == (char *)begun.array->base_addr) return;
+  if (written) copy(begun.array, begun.bytes, 1);
+  free(begun.bytes);
+}
+
+halocline_status halocline_fortran_broadcast(halocline_comm comm, int root, const CFI_cdesc_t *array) {
+  elements data = begin(array);
+  halocline_status status = halocline_comm_broadcast(comm, (size_t)root, data.bytes, data.count);
+  end(data, status == HALOCLINE_OK);
+  return status;
+}
+
+halocline_status halocline_fortran_all_gather(halocline_comm comm, const CFI_cdesc_t *array, const CFI_cdesc_t *gathered) {
+  size_t ranks;
+  halocline_status status = halocline_comm_size(comm, &ranks);
+  if (status != HALOCLINE_OK) return status;
+  elements data = begin(array), all = begin(gathered);
+  /* Every rank takes part in the call, also one whose array has another size. */
+  int fits = all.count == data.count * ranks;
+  status = halocline_comm_all_gather(comm, data.bytes, data.count, fits ? all.bytes : NULL);
+  end(all, status == HALOCLINE_OK);
+  end(data, 0);
+  return status;
+}
+
+halocline_status halocline_fortran_all_reduce(halocline_comm comm, const CFI_cdesc_t *array, int32_t operation) {
+  elements values = begin(array);
+  size_t count = array->elem_len > 0 ? values.count / array->elem_len : 0;
+  halocline_status status = halocline_comm_all_reduce(comm, values.bytes, count, element_of(array), operation);
+  end(values, status == HALOCLINE_OK);
+  return status;
+}
+
+halocline_status halocline_fortran_pack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message) {
+  elements packed = begin(message);
+  halocline_status status = halocline_pack(halo, peer, packed.bytes, packed.count);
+  end(packed, status == HALOCLINE_OK);
+  return status;
+}
+
+halocline_status halocline_fortran_unpack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message) {
+  elements packed = begin(message);
+  halocline_status status = halocline_unpack(halo, peer, packed.bytes, packed.count);
+  end(packed, 0);
+  return status;
+}
+
+/* Stores the memory of an array in a packet: NULL, which the library refuses, if it has no size or gaps. */
+static void store(const CFI_cdesc_t *array, const void **memory, size_t *bytes) {
+  int is_usable = has_size(array) && (is_contiguous(array) || size_of(array) == 0);
+  *memory = is_usable ? array->base_addr : NULL;
+  *bytes = has_size(array) ? size_of(array) : array->elem_len;
+}
+
+halocline_packet halocline_fortran_packet(const CFI_cdesc_t *metadata, const CFI_cdesc_t *payload) {
+  halocline_packet packet = HALOCLINE_PACKET_INIT;
+  if (metadata != NULL) store(metadata, &packet.metadata, &packet.metadata_bytes);
+  if (payload != NULL) {
+    store(payload, &packet.payload, &packet.payload_bytes);
+    packet.has_payload = 1;
+  }
+  return packet;
+}
+
+/* An array without a size, or with more dimensions than the standard has, gets elements of type 0, which the library refuses. */
+halocline_argument halocline_fortran_argument(const CFI_cdesc_t *array, array_shape *shape) {
+  halocline_argument argument = HALOCLINE_ARGUMENT_INIT;
+  argument.kind = HALOCLINE_ARGUMENT_ARRAY;
+  argument.base = array->base_addr;
+  if (!has_size(array) || array->rank > MOST_DIMENSIONS) return argument;
+  for (int dimension = 0; dimension < array->rank; dimension++) {
+    shape->extents[dimension] = array->dim[dimension].extent;
+    shape->strides[dimension] = array->dim[dimension].sm;
+  }
+  argument.dimensions = (size_t)array->rank;
+  argument.extents = shape->extents;
+  argument.strides = shape->strides;
+  argument.element = element_of(array);
+  return argument;
 }

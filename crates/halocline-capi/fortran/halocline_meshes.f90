@@ -1,4 +1,5 @@
-! Unstructured domains and meshes in Fortran: the functions of halocline/mesh.h, which has their contracts. Compile it after halocline.f90.
+! Unstructured domains and meshes in Fortran: the functions of halocline/mesh.h, which has their contracts. Compile it after
+! halocline.f90.
 !
 !   status = halocline_mesh_create(vertices, triangles, 3_c_size_t, corners - 1, 0, mesh)
 !   status = halocline_partition_elements(mesh, 2_c_size_t, ranks, partition)
@@ -55,7 +56,7 @@ module halocline_meshes
       import
       type(halocline_pattern), value :: pattern
       integer(c_size_t), value :: index
-      integer(c_int64_t), intent(inout) :: ids(*)
+      integer(c_int64_t), intent(inout), optional :: ids(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
@@ -65,7 +66,7 @@ module halocline_meshes
       import
       type(halocline_pattern), value :: pattern
       integer(c_size_t), value :: index
-      integer(c_size_t), intent(inout) :: indices(*)
+      integer(c_size_t), intent(inout), optional :: indices(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
@@ -119,8 +120,7 @@ module halocline_meshes
     function halocline_mesh_size(mesh, vertices, elements) bind(c) result(status)
       import
       type(halocline_mesh), value :: mesh
-      integer(c_size_t), intent(out) :: vertices
-      integer(c_size_t), intent(out) :: elements
+      integer(c_size_t), intent(out), optional :: vertices, elements
       integer(c_int32_t) :: status
     end function
 
@@ -163,7 +163,7 @@ module halocline_meshes
     function halocline_partition_owners(partition, owners, capacity, count) bind(c) result(status)
       import
       type(halocline_partition), value :: partition
-      integer(c_size_t), intent(inout) :: owners(*)
+      integer(c_size_t), intent(inout), optional :: owners(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
@@ -195,17 +195,17 @@ module halocline_meshes
       import
       type(halocline_mesh_halos), value :: halos
       integer(c_int32_t), value :: kind
-      integer(c_int64_t), intent(inout) :: ids(*)
+      integer(c_int64_t), intent(inout), optional :: ids(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
-      integer(c_size_t), intent(out) :: owned
+      integer(c_size_t), intent(out), optional :: owned
       integer(c_int32_t) :: status
     end function
 
     function halocline_mesh_connectivity(halos, vertices, capacity, count) bind(c) result(status)
       import
       type(halocline_mesh_halos), value :: halos
-      integer(c_int32_t), intent(inout) :: vertices(*)
+      integer(c_int32_t), intent(inout), optional :: vertices(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
@@ -214,7 +214,7 @@ module halocline_meshes
     function halocline_mesh_offsets(halos, offsets, capacity, count) bind(c) result(status)
       import
       type(halocline_mesh_halos), value :: halos
-      integer(c_size_t), intent(inout) :: offsets(*)
+      integer(c_size_t), intent(inout), optional :: offsets(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status
@@ -223,7 +223,7 @@ module halocline_meshes
     function halocline_mesh_edges(halos, ends, capacity, count) bind(c) result(status)
       import
       type(halocline_mesh_halos), value :: halos
-      integer(c_int32_t), intent(inout) :: ends(2, *)
+      integer(c_int32_t), intent(inout), optional :: ends(2, *)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: status

@@ -19,9 +19,12 @@ if(NOT TARGET Halocline::halocline)
     INTERFACE_INCLUDE_DIRECTORIES "${Halocline_PREFIX}/include"
     INTERFACE_LINK_LIBRARIES "gcc_s;m;pthread;dl")
 
+  set(halocline_fortran halocline.f90 halocline_meshes.f90 halocline_packets.f90 halocline_programs.f90 halocline_redistribution.f90
+    halocline_fortran.c)
+  list(TRANSFORM halocline_fortran PREPEND "${Halocline_PREFIX}/share/halocline/")
   add_library(Halocline::fortran INTERFACE IMPORTED)
   set_target_properties(Halocline::fortran PROPERTIES
-    INTERFACE_SOURCES
-      "${Halocline_PREFIX}/share/halocline/halocline.f90;${Halocline_PREFIX}/share/halocline/halocline_meshes.f90;${Halocline_PREFIX}/share/halocline/halocline_fortran.c"
+    INTERFACE_SOURCES "${halocline_fortran}"
     INTERFACE_LINK_LIBRARIES Halocline::halocline)
+  unset(halocline_fortran)
 endif()

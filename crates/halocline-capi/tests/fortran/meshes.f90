@@ -1,6 +1,6 @@
 ! Calls of the module `halocline_meshes` on one rank: their arguments and results, and errors.
 program meshes
-  use halocline
+  use checks
   use halocline_meshes
   implicit none
 
@@ -12,27 +12,9 @@ program meshes
   call cut_partitions()
   call cut_squares()
   call choose_dimensions()
-  call check(halocline_comm_free(comm))
-  print "(a)", "ok"
+  call done(comm)
 
 contains
-
-  subroutine check(status)
-    integer(c_int32_t), intent(in) :: status
-    if (status /= HALOCLINE_OK) then
-      print "(a)", halocline_message()
-      error stop 1
-    end if
-  end subroutine
-
-  subroutine expect(holds, what)
-    logical, intent(in) :: holds
-    character(*), intent(in) :: what
-    if (.not. holds) then
-      print "(a)", what
-      error stop 1
-    end if
-  end subroutine
 
   ! A domain that is a list of cells: three owned ones; a halo needs another rank.
   subroutine list_cells()
@@ -59,6 +41,8 @@ contains
     type(halocline_partition) :: partition
     integer(c_size_t) :: owners(4), count
     call check(halocline_partition_block(4_c_size_t, 2_c_size_t, partition))
+    call check(halocline_partition_owners(partition, capacity=0_c_size_t, count=count))
+    call expect(count == 4, "the number of cells")
     call check(halocline_partition_owners(partition, owners, 4_c_size_t, count))
     call expect(count == 4 .and. all(owners == [0, 0, 1, 1]), "blocks")
     call check(halocline_partition_free(partition))

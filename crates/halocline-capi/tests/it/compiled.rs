@@ -26,25 +26,24 @@ const SCALE: &str = r#"{
 const FAIL: &str = r#"{
     "format": 1, "program": "fail", "interface": "c", "returns": "status", "arguments": [], "parameters": []}"#;
 
-/// The library of the programs, and the manifest of `scale` beside it.
-fn programs() -> (PathBuf, PathBuf) {
+/// A library of programs, the manifest of `scale` beside it, and that of `fail`.
+pub(crate) fn programs() -> [PathBuf; 3] {
     let (source, library) = (own_file("programs.c"), own_file("libprograms.so"));
     fs::write(&source, SOURCE).unwrap();
     succeeds(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source));
-    let scale = library.with_extension("so.json");
+    let (scale, fail) = (library.with_extension("so.json"), own_file("fail.json"));
     fs::write(&scale, SCALE).unwrap();
-    (library, scale)
+    fs::write(&fail, FAIL).unwrap();
+    [library, scale, fail]
 }
 
 fn calls_programs(compiler: Compiler) {
-    let ((library, scale), fail) = (programs(), own_file("fail.json"));
-    fs::write(&fail, FAIL).unwrap();
-    let printed = succeeds(Command::new(compiler.program("compiled")).arg(&library).arg(&scale).arg(&fail));
+    let printed = succeeds(Command::new(compiler.program("compiled")).args(programs()));
     assert_eq!(printed, "ok\n");
 }
 
 fn calls_programs_from_cpp(compiler: Compiler) {
-    let (library, _) = programs();
+    let [library, ..] = programs();
     assert_eq!(succeeds(Command::new(compiler.program("compiled")).arg(&library)), "ok\n");
 }
 

@@ -1,6 +1,10 @@
 //! The Fortran modules, compiled with all warnings as errors.
 
+use crate::compiled::programs;
+use crate::header::{self, declared};
+use crate::programs::{halocline, launched_by, over_mpi_prints};
 use crate::toolchain::{here, library, own_file, succeeds};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,11 +22,23 @@ pub(crate) fn is_here() -> bool {
 fn compile(compiler: &str, folder: &Path) -> Command {
     let mut compile = Command::new(compiler);
     compile.args(["-std=f2018", "-Wall", "-Wextra", "-Werror"]).current_dir(folder);
-    compile.args(MODULES.map(|module| here().join("fortran").join(module)));
+    compile.args(MODULES.map(|module| sources().join(module)));
     compile
 }
 
-const MODULES: [&str; 2] = ["halocline.f90", "halocline_meshes.f90"];
+/// In the order of their uses of each other. `halocline.f90` includes the folder `halocline`.
+const MODULES: [&str; 5] = [
+    "halocline.f90",
+    "halocline_meshes.f90",
+    "halocline_packets.f90",
+    "halocline_programs.f90",
+    "halocline_redistribution.f90",
+];
+
+/// The folder of the modules.
+fn sources() -> PathBuf {
+    here().join("fortran")
+}
 
 /// Checks that code which uses the modules, and those of MPI, has neither errors nor warnings.
 pub(crate) fn check(source: &str) {
@@ -42,18 +58,108 @@ fn program(name: &str) -> Option<PathBuf> {
     let library = library();
     let mut interoperable = Command::new("cc");
     interoperable.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-c"]);
-    interoperable.arg(here().join("fortran/halocline_fortran.c")).arg("-I").arg(here().join("include"));
+    interoperable.arg(sources().join("halocline_fortran.c")).arg("-I").arg(here().join("include"));
     succeeds(interoperable.current_dir(&folder));
     let mut compile = compile("gfortran", &folder);
-    compile.arg(here().join("tests/fortran").join(name).with_extension("f90"));
+    let tests = here().join("tests/fortran");
+    compile.args(["checks", "plane", name].map(|source| tests.join(source).with_extension("f90")));
     compile.args(["halocline_fortran.o", "-lhalocline", "-o", name]).arg("-L").arg(library);
     succeeds(compile.arg(format!("-Wl,-rpath,{}", library.display())));
     Some(folder.join(name))
 }
 
+/// Runs a program of `tests/fortran` alone, launched on 2 and 4 ranks, and over MPI on 3.
+fn runs_on_ranks(name: &str) {
+    let Some(program) = program(name) else { return };
+    assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
+    for ranks in ["2", "4"] {
+        let printed = launched_by(&halocline(), &program, ranks);
+        assert!(printed.contains(&format!("ok {ranks} shm")), "{printed}");
+    }
+    let printed = over_mpi_prints(&[program.as_os_str()], "3");
+    assert!(printed.contains("ok 3 mpi"), "{printed}");
+}
+
 #[test]
 fn fortran_makes_meshes_and_gets_errors() {
     if let Some(program) = program("meshes") {
-        assert_eq!(succeeds(&mut Command::new(program)), "ok\n");
+        assert_eq!(succeeds(&mut Command::new(program)), "ok 1 thread\n");
     }
+}
+
+#[test]
+fn fortran_passes_arrays_to_collective_calls() {
+    runs_on_ranks("communicators");
+}
+
+#[test]
+fn fortran_decomposes_redistributes_and_saves_regular_grids() {
+    runs_on_ranks("regular");
+}
+
+#[test]
+fn fortran_exchanges_halos_in_every_form() {
+    runs_on_ranks("exchanges");
+}
+
+#[test]
+fn fortran_exchanges_packets() {
+    runs_on_ranks("packets");
+}
+
+#[test]
+fn fortran_calls_compiled_programs() {
+    if let Some(program) = program("compiled") {
+        let [library, _, fail] = programs();
+        assert_eq!(succeeds(Command::new(program).arg(library).arg(fail)), "ok\n");
+    }
+}
+
+/// The lines of all modules without comments.
+fn code() -> String {
+    let folders = [sources(), sources().join("halocline")];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let paths = files.map(|entry| entry.unwrap().path());
+    let modules = paths.filter(|path| path.extension().is_some_and(|extension| extension == "f90"));
+    let text: String = modules.map(|path| fs::read_to_string(path).unwrap()).collect();
+    text.lines().map(|line| line.split('!').next().unwrap().to_owned() + "\n").collect()
+}
+
+#[test]
+fn the_modules_have_every_function_of_the_header() {
+    // `MPI_Comm` is a type of C: Fortran calls `halocline_comm_from_fortran`.
+    let not_of_fortran = ["halocline_comm_from_mpi"];
+    let code = code();
+    let words: BTreeSet<&str> = code.split(|of: char| !of.is_ascii_alphanumeric() && of != '_').collect();
+    let (missing, needless): (Vec<String>, Vec<String>) = declared()
+        .into_iter()
+        .filter(|name| words.contains(&**name) == not_of_fortran.contains(&&**name))
+        .partition(|name| !words.contains(&**name));
+    assert!(missing.is_empty() && needless.is_empty(), "missing: {missing:?}; no exceptions: {needless:?}");
+}
+
+/// The constants of code in C or Fortran, and their values.
+fn constants(code: &str) -> BTreeMap<String, i32> {
+    let assigned = code.split([',', '{', '}', '\n']).filter_map(|part| part.split_once('='));
+    let parsed = assigned.filter_map(|(left, right)| {
+        let name = left.trim().rsplit(' ').next()?;
+        Some((name.to_owned(), right.trim().parse().ok()?))
+    });
+    parsed.filter(|(name, _)| name.starts_with("HALOCLINE_")).collect()
+}
+
+#[test]
+fn the_modules_have_every_constant_of_the_header() {
+    let (of_c, of_fortran) = (constants(&header::code()), constants(&code()));
+    let missing: Vec<_> = of_c.iter().filter(|(name, value)| of_fortran.get(*name) != Some(value)).collect();
+    assert!(missing.is_empty() && of_c.len() > 60, "{missing:?} of {}", of_c.len());
+}
+
+#[test]
+fn structs_of_the_modules_have_the_sizes_of_those_of_c() {
+    let Some(program) = program("sizes") else { return };
+    let list = fs::read_to_string(here().join("abi.txt")).unwrap();
+    let of_c: BTreeSet<&str> = list.lines().filter(|line| line.starts_with("struct ")).collect();
+    let printed = succeeds(&mut Command::new(program));
+    assert_eq!(printed.lines().collect::<BTreeSet<_>>(), of_c);
 }

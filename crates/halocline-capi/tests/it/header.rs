@@ -28,7 +28,7 @@ fn header() -> String {
 }
 
 /// The header without its comments.
-fn code() -> String {
+pub(crate) fn code() -> String {
     let mut parts = Vec::new();
     for part in header().split("/*") {
         parts.push(part.split_once("*/").map_or(part, |(_, after)| after).to_owned());
@@ -37,7 +37,7 @@ fn code() -> String {
 }
 
 /// The functions that the header declares.
-fn declared() -> BTreeSet<String> {
+pub(crate) fn declared() -> BTreeSet<String> {
     let code = code();
     let statements = code.split(';').map(|statement| statement.rsplit(['}', '\n']).collect::<Vec<_>>());
     let mut names = BTreeSet::new();

@@ -36,7 +36,12 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
     ("dace.md", DACE_BEGIN),
     ("dace.md", "void end(state *__state, void *__dace_current_stream) {"),
     ("fortran.md", FORTRAN_GRID),
+    ("fortran.md", "module of_collective_calls\nuse of_grid\nimplicit none\ncontains\nsubroutine collect()"),
+    ("fortran.md", "module of_messages\nuse of_grid\nimplicit none\ncontains\nsubroutine pack_by_hand()"),
     ("fortran.md", FORTRAN_MESH),
+    ("fortran.md", FORTRAN_PACKETS),
+    ("fortran.md", FORTRAN_REDISTRIBUTION),
+    ("fortran.md", "module of_programs\nuse of_grid\ncontains\nsubroutine call_program()"),
     (
         "kokkos.md",
         "void packets(const halocline::comm &comm, const halocline::kokkos::stream<view> &stream,
@@ -93,3 +98,20 @@ integer(c_int32_t), allocatable :: corners(:)
 integer(c_int64_t), allocatable :: ids(:)
 contains
 subroutine make_field()";
+
+const FORTRAN_PACKETS: &str = "module of_packets
+use of_grid
+use halocline_packets
+implicit none
+type(halocline_neighbors) :: ring
+contains
+subroutine pass_on()";
+
+const FORTRAN_REDISTRIBUTION: &str = "module of_redistribution
+use of_grid
+implicit none
+type(halocline_decomposition) :: slabs_x, slabs_y
+type(halocline_field) :: along_x, along_y
+type(halocline_halo_exchange) :: turn
+contains
+subroutine redistribute()";
