@@ -1,9 +1,10 @@
 //! `--device`: the memory and the processor of the fields, and the GPU of a rank.
 
 use halocline::device::cuda;
-use halocline::device::{Device, Priority, Stream};
+use halocline::device::{Device, Event, EventPool, Graph, Priority, Stream};
 use halocline::{Communicator, DeviceError, Error, Pending, agree};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The memory of the fields, and the processor that computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -138,5 +139,41 @@ impl InFlight {
     /// Blocks until all exchanges are complete.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         self.pending.drain(..).try_for_each(|pending| pending.wait())
+    }
+}
+
+/// A graph and its launches in flight, few enough that no call blocks on a full stream: see [`InFlight`].
+#[derive(Debug)]
+pub(crate) struct Replays {
+    graph: Graph,
+    stream: Arc<Stream>,
+    events: EventPool,
+    /// Recorded after each launch.
+    in_flight: VecDeque<Event>,
+}
+
+impl Replays {
+    /// Launches in flight, at most.
+    const MOST: usize = 64;
+
+    pub(crate) fn new(graph: Graph, stream: Arc<Stream>) -> Self {
+        let events = stream.device().events();
+        Self { graph, stream, events, in_flight: VecDeque::with_capacity(Self::MOST) }
+    }
+
+    /// Launches the graph once more. Waits for an earlier launch if there are many.
+    pub(crate) fn launch(&mut self) -> Result<(), DeviceError> {
+        if self.in_flight.len() == Self::MOST
+            && let Some(oldest) = self.in_flight.pop_front()
+        {
+            while !oldest.query()? {
+                std::thread::yield_now();
+            }
+        }
+        self.graph.launch(&self.stream)?;
+        let event = self.events.take()?;
+        self.stream.record(&event)?;
+        self.in_flight.push_back(event);
+        Ok(())
     }
 }

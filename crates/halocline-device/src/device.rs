@@ -14,9 +14,11 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+mod graph;
 mod memory;
 mod stream;
 
+pub use graph::Graph;
 use memory::Kind;
 pub use memory::Memory;
 pub use stream::Stream;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use arguments::{
     Address, Announced, Base, Capture, Connection, Counted, Epoch, MemorySpace, Place, Priority, RawEvent,
-    RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
+    RawGraph, RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
 };
 pub(crate) use arguments::{MOST_COUNTED_BLOCKS, POISON};
 
@@ -209,6 +209,37 @@ pub unsafe trait Driver: Any + Send + Sync {
         let what = format!("capture {} is none of this device's", capture.id);
         Err(DeviceError::Lost { device: self.ordinal(), what })
     }
+
+    /// Begins to capture what the stream is given, instead of doing it (`cuStreamBeginCapture`, thread-local).
+    ///
+    /// # Safety
+    /// `stream` is a stream of this process that has not been destroyed. [`Driver::end_capture`] follows.
+    unsafe fn begin_capture(&self, _stream: RawStream) -> Result<(), DeviceError> {
+        Err(DeviceError::Lost { device: self.ordinal(), what: "it has no graphs".to_owned() })
+    }
+
+    /// Ends a capture, and returns what was captured (`cuStreamEndCapture`, `cuGraphInstantiate`). After an error there is no graph, and the
+    /// stream is as before the capture.
+    ///
+    /// # Safety
+    /// [`Driver::begin_capture`] has begun it at this stream, in the same thread.
+    unsafe fn end_capture(&self, _stream: RawStream) -> Result<RawGraph, DeviceError> {
+        Err(DeviceError::Lost { device: self.ordinal(), what: "it has no graphs".to_owned() })
+    }
+
+    /// Gives the work of a graph to a stream of the same device (`cuGraphLaunch`).
+    ///
+    /// # Safety
+    /// [`Driver::end_capture`] of this device gave the graph, which has not been destroyed. What it uses is there until the launch is over.
+    unsafe fn launch_graph(&self, _graph: RawGraph, _stream: RawStream) -> Result<(), DeviceError> {
+        Err(DeviceError::Lost { device: self.ordinal(), what: "it has no graphs".to_owned() })
+    }
+
+    /// Destroys a graph (`cuGraphExecDestroy`). Launches that streams already hold are unaffected.
+    ///
+    /// # Safety
+    /// [`Driver::end_capture`] of this device gave the graph, and nothing uses it afterwards.
+    unsafe fn destroy_graph(&self, _graph: RawGraph) {}
 
     /// Whether all work of the stream is done; if so, the caller sees its effects (`cuStreamQuery`).
     ///

@@ -21,10 +21,10 @@ pub mod tuning;
 mod variable;
 
 pub use deferred_free::Waiting;
-pub use device::{CopyTable, Device, Memory, Stream};
+pub use device::{CopyTable, Device, Graph, Memory, Stream};
 pub use driver::{
     Address, Announced, Base, Capture, Connection, Counted, Driver, Epoch, MemorySpace, Place, Priority,
-    RawEvent, RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
+    RawEvent, RawGraph, RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
 };
 pub use element::{Bool, Element};
 pub use error::DeviceError;

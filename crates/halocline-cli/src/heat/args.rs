@@ -35,6 +35,9 @@ pub(crate) struct HeatArgs {
     /// Time steps
     #[arg(long, value_name = "S", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) steps: u32,
+    /// Capture two rounds into a CUDA graph, which the host launches again and again. Needs `--device cuda`
+    #[arg(long)]
+    pub(super) graph: bool,
     /// Whether to compute the interior while the halos are exchanged, or afterwards
     #[arg(long, value_enum, value_name = "on|off", default_value_t = Switch::On)]
     pub(super) overlap: Switch,

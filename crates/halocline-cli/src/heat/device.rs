@@ -10,6 +10,7 @@ use halocline::device::{Address, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Field, HaloExchange, Pending};
 use halocline_trace::device::{Moment, OPERATIONS, Stamps};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The sweep kernels of a device.
 pub(super) trait Sweeper {
@@ -20,7 +21,7 @@ pub(super) trait Sweeper {
 
 /// Arrays in device memory.
 pub(super) struct OnDevice<T: Real, S> {
-    stream: Stream,
+    stream: Arc<Stream>,
     levels: [Vec<DeviceArray<T>>; 2],
     sweeper: S,
     in_flight: InFlight,
@@ -73,7 +74,7 @@ impl<T: Real, S: Sweeper> OnDevice<T, S> {
         }
         let sweeper = make(&stream, &levels)?;
         let launches = width + 1 + stamps.as_ref().map_or(0, |_| OPERATIONS);
-        Ok(Self { stream, levels, sweeper, in_flight: InFlight::new(launches), stamps })
+        Ok(Self { stream: Arc::new(stream), levels, sweeper, in_flight: InFlight::new(launches), stamps })
     }
 
     fn stamp(&self, moment: Moment) -> Result<(), Error> {
@@ -108,7 +109,10 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
 
     fn wait(&mut self, pending: Pending) -> Result<(), CommandError> {
         pending.schedule_wait(&self.stream)?;
-        self.in_flight.add(pending);
+        // The graph waits for its own exchanges.
+        if !pending.is_captured() {
+            self.in_flight.add(pending);
+        }
         Ok(self.stamp(Moment::Waited)?)
     }
 
@@ -135,6 +139,10 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
         // If a peer fails, this returns an error; the stream would wait forever.
         self.in_flight.finish()?;
         Ok(self.stream.synchronise().map_err(Error::from)?)
+    }
+
+    fn stream(&self) -> Option<Arc<Stream>> {
+        Some(Arc::clone(&self.stream))
     }
 
     fn write_trace(&mut self, rank: usize) -> Result<(), Error> {

@@ -3,8 +3,9 @@
 use super::domain::Domain;
 use super::stencil::{All, Block, Real, Still, THIN, sweep, sweep_thin};
 use crate::error::CommandError;
-use halocline::{Array, Communicator, Error, Field, HaloExchange, Pending};
+use halocline::{Array, Communicator, Error, Field, HaloExchange, Pending, Stream};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Two time levels of each field on the block of one rank. A sweep reads one level and writes the other.
 pub(super) trait Levels {
@@ -34,6 +35,11 @@ pub(super) trait Levels {
 
     /// Blocks until all queued work is done.
     fn finish(&mut self) -> Result<(), CommandError>;
+
+    /// The stream on which work is queued, if a graph can hold it.
+    fn stream(&self) -> Option<Arc<Stream>> {
+        None
+    }
 
     /// Writes the device's time stamps into the trace, if the user asked for one, and stops recording. Call it after [`Levels::finish`].
     fn write_trace(&mut self, _rank: usize) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 use super::levels::Levels;
 use super::simulation::Heat;
+use crate::device::Replays;
 use crate::error::CommandError;
 use crate::stats::median;
 use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
@@ -46,12 +47,47 @@ const SETTLE: usize = 2;
 /// Figures of one block: see [`Figures`], in this order without the ratios.
 type Block = [f64; 7];
 
-/// Measures `rounds` blocks of each figure, in turn, and advances the temperature while it does. Collective.
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measure {
+    /// The path of exchanges without overlap.
+    pub(super) link: LinkChoice,
+    /// Blocks of each figure.
+    pub(super) rounds: u32,
+    /// A round with overlap, and the kernels alone, are replayed from graphs.
+    pub(super) graph: bool,
+}
+
+/// Graphs of two rounds: with their exchanges, and the kernels alone.
+struct Graphs {
+    rounds: Replays,
+    kernels: Replays,
+}
+
+impl Graphs {
+    /// # Safety
+    /// The graphs are not launched after `heat` is dropped.
+    unsafe fn of<L: Levels>(heat: &mut Heat<L>, halo: &HaloExchange) -> Result<Option<Self>, CommandError> {
+        // SAFETY: by the caller's promise.
+        let rounds = unsafe { heat.capture(|heat| heat.round(halo, heat.width, true).map(drop)) }?;
+        // SAFETY: by the caller's promise.
+        let kernels = unsafe { heat.capture(kernels) }?;
+        Ok(rounds.zip(kernels).map(|(rounds, kernels)| Self { rounds, kernels }))
+    }
+}
+
+/// A round without its exchange.
+fn kernels<L: Levels>(heat: &mut Heat<L>) -> Result<(), CommandError> {
+    heat.interior()?;
+    heat.rest(heat.width, true)
+}
+
+/// Measures blocks of each figure, in turn, and advances the temperature while it does. Collective.
 pub(super) fn measure<L: Levels>(
     comm: &Communicator,
     heat: &mut Heat<L>,
-    (halo, link): (&HaloExchange, LinkChoice),
-    rounds: u32,
+    halo: &HaloExchange,
+    Measure { link, rounds, graph }: Measure,
 ) -> Result<Option<Figures>, CommandError> {
     // A binding of its own, because an exchange adapts to whether its user overlaps.
     let blocking = heat.bind(comm, link)?;
@@ -63,10 +99,12 @@ pub(super) fn measure<L: Levels>(
     let mean = comm.all_reduce(&[start.elapsed().as_nanos() as u64 / WARM as u64], Reduce::Max)?[0];
     let count = (BLOCK.as_nanos() as u64 / mean.max(1)).clamp(3, MOST) as usize;
 
+    // SAFETY: the graphs are dropped at the end of this call.
+    let mut graphs = if graph && rounds > 0 { unsafe { Graphs::of(heat, halo) }? } else { None };
     let mut blocks = Vec::new();
     // Round 0 warms up.
     for round in 0..=rounds {
-        let block = block(comm, heat, (halo, &blocking), count)?;
+        let block = block(comm, heat, (halo, &blocking), (graphs.as_mut(), count))?;
         if round > 0 {
             blocks.push(block);
         }
@@ -94,25 +132,28 @@ fn block<L: Levels>(
     comm: &Communicator,
     heat: &mut Heat<L>,
     (overlapping, blocking): (&HaloExchange, &HaloExchange),
-    count: usize,
+    (mut graphs, count): (Option<&mut Graphs>, usize),
 ) -> Result<Block, CommandError> {
     let width = heat.width;
     let exchange = timed(comm, heat, count, |heat| heat.exchange(blocking))?;
     let interior = timed(comm, heat, count, |heat| heat.interior())?;
     let rest = timed(comm, heat, count, |heat| heat.rest(width, true))?;
     let mut in_flight = Vec::with_capacity(SETTLE + count);
-    let overlapped = timed(comm, heat, count, |heat| {
-        in_flight.push(heat.round(overlapping, width, true)?.overlapped());
-        Ok(())
-    })?;
-    let in_flight = median_ns(in_flight.split_off(SETTLE));
+    let overlapped = match &mut graphs {
+        Some(graphs) => replayed(comm, heat, count, &mut graphs.rounds)?,
+        None => timed(comm, heat, count, |heat| {
+            in_flight.push(heat.round(overlapping, width, true)?.overlapped());
+            Ok(())
+        })?,
+    };
+    let in_flight = median_ns(in_flight.split_off(SETTLE.min(in_flight.len())));
     let in_turn = timed(comm, heat, count, |heat| heat.round(blocking, width, false).map(drop))?;
     let mut figures = vec![exchange, interior, rest, overlapped, in_flight, in_turn];
     if L::QUEUES {
-        figures.push(timed(comm, heat, count, |heat| {
-            heat.interior()?;
-            heat.rest(width, true)
-        })?);
+        figures.push(match graphs {
+            Some(graphs) => replayed(comm, heat, count, &mut graphs.kernels)?,
+            None => timed(comm, heat, count, kernels)?,
+        });
     }
     let slowest = comm.all_reduce(&figures, Reduce::Max)?;
     let micros = |at: usize| slowest.get(at).map_or(0.0, |&ns| ns as f64 / 1e3);
@@ -145,6 +186,16 @@ fn timed<L: Levels>(
         times.push(start.elapsed());
     }
     Ok(median_ns(times))
+}
+
+/// Mean time of a round of a graph, ns.
+fn replayed<L: Levels>(
+    comm: &Communicator,
+    heat: &mut Heat<L>,
+    count: usize,
+    graph: &mut Replays,
+) -> Result<u64, CommandError> {
+    Ok(timed(comm, heat, count.div_ceil(2), |_| Ok(graph.launch()?))? / 2)
 }
 
 fn median_ns(mut times: Vec<Duration>) -> u64 {

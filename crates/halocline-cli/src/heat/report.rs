@@ -35,6 +35,8 @@ pub(super) struct Report {
     pub(super) free_cores: bool,
     pub(super) steps: u32,
     pub(super) overlap: bool,
+    /// Whether rounds were replayed from a CUDA graph.
+    pub(super) graph: bool,
     /// Sum of the links of all ranks.
     #[serde(with = "LinksAsJson")]
     pub(super) links: LinkCounts,
@@ -96,7 +98,11 @@ impl Report {
         let Micros { begin, interior, wait, rest } = self.phases;
         format!(
             "begin {begin:.1}, interior {interior:.1}, wait {wait:.1}, rest {rest:.1} us an exchange{} (medians of the slowest rank)",
-            if self.gpu.is_some() { ", in the host's calls, which queue work" } else { "" }
+            match (&self.gpu, self.graph) {
+                (None, _) => "",
+                (_, false) => ", in the host's calls, which queue work",
+                (_, true) => ", in the host's calls of the rounds that are not in the graph",
+            }
         )
     }
 
@@ -203,6 +209,7 @@ mod tests {
             free_cores: false,
             steps: 10,
             overlap: true,
+            graph: false,
             links: LinkCounts { direct: 4, mailbox: 0, message: 0 },
             bytes: 4096,
             received: 2048,

@@ -5,9 +5,9 @@ use super::device::OnDevice;
 use super::domain::{Case, Domain};
 use super::kernels::Kernels;
 use super::levels::{Host, Levels};
-use super::measure::measure;
+use super::measure::{Measure, measure};
 use super::report::{Rates, Report};
-use super::simulation::{Heat, Micros, Phases};
+use super::simulation::{Heat, Micros, Phases, Way};
 use super::stencil::Real;
 use super::verify::{Verdict, gather, verify};
 use crate::device::{Gpu, Kind};
@@ -29,6 +29,7 @@ pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, CommandError> {
         &args.ranks,
         |ranks| {
             fits(args, &case(args, ranks)?, ranks)?;
+            check_graph(args)?;
             args.device.find()?;
             Ok(args.trace.check()?)
         },
@@ -77,6 +78,19 @@ fn case(args: &HeatArgs, ranks: usize) -> Result<Case, CommandError> {
     Ok(case)
 }
 
+/// Refuses `--graph` where there are no graphs.
+fn check_graph(args: &HeatArgs) -> Result<(), CommandError> {
+    let why = match args {
+        HeatArgs { graph: false, .. } => return Ok(()),
+        HeatArgs { device: Kind::Cpu, .. } => "`--graph` needs GPUs; give `--device cuda`, too",
+        _ if args.trace.is_wanted() => {
+            "`--graph` records no trace: its rounds are not calls; leave `--graph` or `--trace` out"
+        }
+        _ => return Ok(()),
+    };
+    Err(CommandError::usage(why))
+}
+
 /// Refuses a case that does not fit into the memory of this machine.
 fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), CommandError> {
     // The first block is one of the largest.
@@ -112,7 +126,8 @@ fn run_rank<L: Levels>(
 
     let skipped = ranks::skipped(comm, args.no_check, bytes_to_compare(args, case))?;
     let found = if skipped.is_none() { gather(comm, &heat)? } else { Vec::new() };
-    let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
+    let measured = Measure { link: args.link.choice(), rounds: args.rounds, graph: args.graph };
+    let figures = measure(comm, &mut heat, &halo, measured)?;
     let Totals { links, bytes, received, cpus } = Totals::new(comm, &heat, &halo)?;
     drop((halo, heat));
     if comm.rank() != 0 {
@@ -140,6 +155,7 @@ fn run_rank<L: Levels>(
         free_cores: cpus >= 2 * comm.size(),
         steps: args.steps,
         overlap: args.overlap == Switch::On,
+        graph: args.graph,
         links,
         bytes,
         received,
@@ -198,8 +214,8 @@ fn run_steps<L: Levels>(
     // The bar measures the steps only.
     bar.reset();
     let start = Instant::now();
-    let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
-    let phases = heat.run(halo, steps, overlap, |done| bar.inc(done as u64))?;
+    let way = Way { overlap: args.overlap == Switch::On, graph: args.graph };
+    let phases = heat.run(halo, args.steps as usize, way, |done| bar.inc(done as u64))?;
     let elapsed = start.elapsed().as_secs_f64();
     bar.finish();
     Ok((comm.all_reduce(elapsed, Reduce::Max)?, slowest_phases(comm, &phases)?))

@@ -3,6 +3,7 @@
 use super::domain::{Case, Domain};
 use super::levels::{Host, Levels};
 use super::stencil::{Block, Real};
+use crate::device::Replays;
 use crate::error::CommandError;
 use halocline::plan::Transfer;
 use halocline::{Array, BindOptions, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern};
@@ -20,6 +21,15 @@ pub(super) struct Heat<L: Levels> {
     now: usize,
     /// Width of the halo: the number of steps from one exchange to the next.
     pub(super) width: usize,
+}
+
+/// How rounds are computed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    /// The interior is computed while the exchange is in flight.
+    pub(super) overlap: bool,
+    /// Rounds are replayed from a graph.
+    pub(super) graph: bool,
 }
 
 /// Times of the phases of one round: an exchange, and the steps that it serves.
@@ -132,16 +142,61 @@ impl<L: Levels> Heat<L> {
         Ok(())
     }
 
-    /// Runs all steps. Calls `tick` with the number of steps of each round.
-    pub(super) fn run(
+    /// Captures two rounds into a graph, after which the same level has the temperature as before; `None` if this memory has no stream.
+    ///
+    /// # Safety
+    /// The graph is not launched after `self` is dropped.
+    pub(super) unsafe fn capture(
+        &mut self,
+        mut round: impl FnMut(&mut Self) -> Result<(), CommandError>,
+    ) -> Result<Option<Replays>, CommandError> {
+        let Some(stream) = self.levels.stream() else { return Ok(None) };
+        // SAFETY: the work uses the levels of `self`, which wait for the stream when they are dropped. The caller launches no graph later.
+        let graph = unsafe { stream.capture_graph(|| (0..2).try_for_each(|_| round(self))) }?;
+        Ok(Some(Replays::new(graph, stream)))
+    }
+
+    /// Runs steps by replaying a graph, as many as fit into whole launches, and returns their number. Calls `tick` as [`Heat::run`] does.
+    fn replay(
         &mut self,
         halo: &HaloExchange,
         steps: usize,
         overlap: bool,
         mut tick: impl FnMut(usize),
+    ) -> Result<usize, CommandError> {
+        let two_rounds = 2 * self.width;
+        // SAFETY: the graph is dropped at the end of this call.
+        let graph = unsafe { self.capture(|heat| heat.round(halo, heat.width, overlap).map(drop)) }?;
+        let Some(mut graph) = graph else { return Ok(0) };
+        for _ in 0..steps / two_rounds {
+            graph.launch()?;
+            tick(two_rounds);
+        }
+        // An exchange that is no part of the graph reports a failure of those that are.
+        self.exchange(halo)?;
+        self.finish()?;
+        Ok(steps / two_rounds * two_rounds)
+    }
+
+    /// Runs all steps. Calls `tick` with the number of steps of each round. With `graph`, all but the first and last few rounds are replayed
+    /// from a graph.
+    pub(super) fn run(
+        &mut self,
+        halo: &HaloExchange,
+        steps: usize,
+        Way { overlap, graph }: Way,
+        mut tick: impl FnMut(usize),
     ) -> Result<Vec<Phases>, CommandError> {
         let mut phases = Vec::with_capacity(steps.div_ceil(self.width));
         let mut left = steps;
+        if graph && left > 0 {
+            // The first round loads kernels and tables, which a capture does not allow.
+            let steps = left.min(self.width);
+            phases.push(self.round(halo, steps, overlap)?);
+            left -= steps;
+            tick(steps);
+            left -= self.replay(halo, left, overlap, &mut tick)?;
+        }
         while left > 0 {
             let steps = left.min(self.width);
             phases.push(self.round(halo, steps, overlap)?);

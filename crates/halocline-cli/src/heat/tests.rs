@@ -4,7 +4,7 @@ use super::device::{OnDevice, Sweeper, addresses};
 use super::domain::{Case, start};
 use super::kernels::{Launch, SOURCE};
 use super::levels::Host;
-use super::simulation::Heat;
+use super::simulation::{Heat, Way};
 use super::stencil::{All, Block, Real, step, sweep};
 use super::verify::{Verdict, gather, verify};
 use crate::error::CommandError;
@@ -26,7 +26,7 @@ fn run<T: Real>(case: &Case, fields: u32, steps: usize, overlap: bool) -> Vec<Ve
     let results = ranks::as_threads(case.decomposition.ranks(), |comm| -> Result<_, CommandError> {
         let mut heat = Heat::<Host<T>>::new(comm, case, 0..fields)?;
         let halo = heat.bind(comm, LinkChoice::Auto)?;
-        heat.run(&halo, steps, overlap, |_| {})?;
+        heat.run(&halo, steps, Way { overlap, graph: false }, |_| {})?;
         gather(comm, &heat)
     });
     results.unwrap().swap_remove(0)
@@ -190,6 +190,7 @@ fn the_kernels_do_what_the_host_does_to_the_last_bit() {
 #[test]
 fn results_on_simulated_devices_are_equal_and_ordered() {
     // Traced: the rounds that are stamped at most, and those that are of 5, or of 3 with a halo of two cells.
+    // Seeds from 10: a graph replays some rounds, or none where the steps are too few.
     for (seed, ranks, devices, link, traced) in [
         (1, 2, 2, LinkChoice::Auto, None),
         (2, 3, 1, LinkChoice::Auto, None),
@@ -200,10 +201,14 @@ fn results_on_simulated_devices_are_equal_and_ordered() {
         (7, 2, 2, LinkChoice::Message, Some((9, 5))),
         (8, 2, 2, LinkChoice::Auto, Some((2, 2))),
         (9, 2, 1, LinkChoice::Message, Some((4, 4))),
+        (10, 2, 2, LinkChoice::Auto, None),
+        (11, 3, 3, LinkChoice::Auto, None),
+        (12, 4, 4, LinkChoice::Push, None),
     ] {
         let live = World::live(seed, &Options { devices, ..Options::default() }).unwrap();
         let case = case([7, 6, 5], [true, seed % 2 == 0, false], 1 + ranks % 2, ranks);
-        let (steps, fields) = (5, 2);
+        let graph = seed >= 10;
+        let (steps, fields) = (if graph { [3, 12, 7][seed as usize % 3] } else { 5 }, 2);
         let results = ranks::as_threads(ranks, |comm| -> Result<_, CommandError> {
             let device = live.world().device(comm.rank() as u32 % devices).map_err(halocline::Error::from)?;
             let stream = device.stream(Priority::Normal).map_err(halocline::Error::from)?;
@@ -216,7 +221,7 @@ fn results_on_simulated_devices_are_equal_and_ordered() {
                 Ok(OnDevice::<f64, _>::with(stream, domain, 0..fields, (case.width, stamps), make)?)
             })?;
             let halo = heat.bind(comm, link)?;
-            heat.run(&halo, steps, true, |_| {})?;
+            heat.run(&halo, steps, Way { overlap: true, graph }, |_| {})?;
             let rounds = heat.levels.stamped()?;
             assert_eq!(rounds.len(), traced.map_or(0, |(_, kept)| kept), "seed {seed}");
             let has_interior = heat.domain.interior().cells() > 0;

@@ -2,7 +2,7 @@
 
 use super::domain::Case;
 use super::levels::{Host, Levels};
-use super::simulation::Heat;
+use super::simulation::{Heat, Way};
 use super::stencil::Real;
 use crate::error::CommandError;
 use halocline::{Communicator, LinkChoice, RegularGrid};
@@ -59,7 +59,7 @@ pub(super) fn verify<T: Real>(
         let comm = Communicator::single();
         let mut heat = Heat::<Host<T>>::new(&comm, &alone, field..field + 1)?;
         let halo = heat.bind(&comm, LinkChoice::Auto)?;
-        heat.run(&halo, steps, false, &mut tick)?;
+        heat.run(&halo, steps, Way { overlap: false, graph: false }, &mut tick)?;
         let mut rows = found.chunks_exact(heat.domain.owned.extent(2));
         heat.owned_rows(0, |due| {
             for (&due, &found) in due.iter().zip(rows.next().unwrap_or_default()) {

@@ -100,6 +100,8 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--grid 4294967296x4294967296x4294967296", "more cells than 2^60"),
         ("--grid 8x8x8 --steps 0", "invalid value '0' for '--steps <S>'"),
         ("--grid 8x8x8 --dtype i32", "invalid value 'i32'"),
+        ("--grid 8x8x8 --graph", "`--graph` needs GPUs; give `--device cuda`, too"),
+        ("--grid 8x8x8 --device cuda --graph --trace t.json", "leave `--graph` or `--trace` out"),
     ] {
         let output = run(args);
         let stderr = String::from_utf8(output.stderr).unwrap();

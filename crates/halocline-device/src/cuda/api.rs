@@ -94,6 +94,8 @@ pub(super) mod capture {
     pub(in super::super) const NONE: i32 = 0;
     /// An error has ended it.
     pub(in super::super) const INVALIDATED: i32 = 2;
+    /// Its mode: CUDA refuses calls of this thread alone that a capture does not allow.
+    pub(in super::super) const THREAD_LOCAL: i32 = 1;
 }
 
 macro_rules! api {
@@ -209,6 +211,16 @@ api! {
         release_user_object: b"cuUserObjectRelease\0"(usize, c_uint);
         /// Graph, object, references, flags.
         retain_user_object: b"cuGraphRetainUserObject\0"(usize, usize, c_uint, c_uint);
+        /// Stream, mode ([`capture`]).
+        begin_capture: b"cuStreamBeginCapture_v2\0"(usize, c_int);
+        /// Stream, graph.
+        end_capture: b"cuStreamEndCapture\0"(usize, *mut usize);
+        /// Instantiated graph, graph, flags.
+        instantiate: b"cuGraphInstantiateWithFlags\0"(*mut usize, usize, u64);
+        /// Instantiated graph, stream.
+        launch_graph: b"cuGraphLaunch\0"(usize, usize);
+        destroy_graph: b"cuGraphDestroy\0"(usize);
+        destroy_made: b"cuGraphExecDestroy\0"(usize);
         query: b"cuStreamQuery\0"(usize);
         synchronise: b"cuStreamSynchronize\0"(usize);
         destroy_event: b"cuEventDestroy_v2\0"(usize);

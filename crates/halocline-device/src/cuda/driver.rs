@@ -6,8 +6,8 @@ use super::copy_table::CopyTable;
 use super::gpu::{CudaDriver, ENABLED, events};
 use crate::deferred_free;
 use crate::driver::{
-    Address, Capture, Connection, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable,
-    TableSpec, ValueOp,
+    Address, Capture, Connection, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawGraph, RawStream,
+    RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
@@ -314,6 +314,41 @@ unsafe impl Driver for CudaDriver {
             // SAFETY: the graph has not taken the reference. What happens to the object is ignored: the error is returned.
             unsafe { (self.api.release_user_object)(object, 1) };
         })
+    }
+
+    unsafe fn begin_capture(&self, stream: RawStream) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: the caller promises that the stream lives.
+        let result = unsafe { (self.api.begin_capture)(stream.0, capture::THREAD_LOCAL) };
+        self.check("cuStreamBeginCapture", result)
+    }
+
+    unsafe fn end_capture(&self, stream: RawStream) -> Result<RawGraph, DeviceError> {
+        let _current = self.enter()?;
+        let (mut graph, mut made) = (0, 0);
+        // SAFETY: the caller promises that the stream lives. CUDA writes one handle to `graph`.
+        let result = unsafe { (self.api.end_capture)(stream.0, &mut graph) };
+        self.check("cuStreamEndCapture", result)?;
+        // SAFETY: CUDA has made the graph just now, which is not needed any more once it is instantiated. It writes one handle to `made`.
+        let results =
+            unsafe { [(self.api.instantiate)(&mut made, graph, 0), (self.api.destroy_graph)(graph)] };
+        self.check("cuGraphInstantiate", results[0])?;
+        self.check("cuGraphDestroy", results[1])?;
+        Ok(RawGraph(made))
+    }
+
+    unsafe fn launch_graph(&self, graph: RawGraph, stream: RawStream) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: the caller promises that graph and stream live, and what the graph uses.
+        let result = unsafe { (self.api.launch_graph)(graph.0, stream.0) };
+        self.check("cuGraphLaunch", result)
+    }
+
+    unsafe fn destroy_graph(&self, graph: RawGraph) {
+        if let Ok(_current) = self.enter_beside_captures() {
+            // SAFETY: the caller promises that nothing uses it. If the device has failed, the call returns an error.
+            unsafe { (self.api.destroy_made)(graph.0) };
+        }
     }
 
     unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {

@@ -89,6 +89,10 @@ pub enum Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawStream(pub usize);
 
+/// An instantiated graph by its raw handle (`CUgraphExec`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawGraph(pub usize);
+
 /// An event by its raw handle (`CUevent`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawEvent(pub usize);

@@ -9,8 +9,8 @@ use super::shadow::Touch;
 use super::state::Waits;
 use super::stream::{Block, Event, Op, Record, Uploaded, Works};
 use crate::driver::{
-    Address, Capture, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec,
-    ValueOp,
+    Address, Capture, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawGraph, RawStream, RawTable,
+    TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
@@ -165,6 +165,22 @@ unsafe impl Driver for SimDriver {
                 Err(DeviceError::Lost { device: self.device, what })
             }
         }
+    }
+
+    unsafe fn begin_capture(&self, stream: RawStream) -> Result<(), DeviceError> {
+        self.begin_graph(stream)
+    }
+
+    unsafe fn end_capture(&self, stream: RawStream) -> Result<RawGraph, DeviceError> {
+        self.end_graph(stream)
+    }
+
+    unsafe fn launch_graph(&self, graph: RawGraph, stream: RawStream) -> Result<(), DeviceError> {
+        self.give_graph(graph, stream)
+    }
+
+    unsafe fn destroy_graph(&self, graph: RawGraph) {
+        self.drop_graph(graph);
     }
 
     unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {

@@ -4,13 +4,10 @@ use super::call::SimDriver;
 use super::report::Report;
 use super::state::State;
 use super::stream::{Op, Record};
-use super::{Guard, World};
-use crate::device::Stream;
-use crate::driver::Capture;
+use crate::driver::{Capture, RawGraph, RawStream};
 use crate::error::DeviceError;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 /// A graph, captured or under capture.
@@ -23,30 +20,17 @@ pub(super) struct Recorded {
     /// The capture has ended.
     is_whole: bool,
     kept: Vec<Arc<dyn Any + Send + Sync>>,
-}
-
-/// Work that streams were given under capture ([`World::begin_capture`]). Each launch runs it once, every stream but the first on a
-/// stream of the graph's own. What it keeps is dropped with it: all launches must be over.
-pub struct Graph {
-    world: World,
-    number: usize,
-    device: u32,
-    /// For each stream of the capture but the first.
+    /// For each stream of the capture but the first, the one that does its work in launches.
     own: Vec<usize>,
 }
 
-impl fmt::Debug for Graph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph({})", self.number)
-    }
-}
+/// First handle of graphs, in a range of their own.
+const GRAPHS: usize = 0x30_0000;
 
-impl World {
-    /// Begins to capture what a stream is given into a graph.
-    pub fn begin_capture(&self, stream: &Stream) -> Result<(), DeviceError> {
-        let driver = SimDriver::new(self.clone(), stream.device().ordinal());
-        let mut call = driver.call(false)?;
-        let index = driver.stream(&call.state, stream.raw())?;
+impl SimDriver {
+    pub(super) fn begin_graph(&self, stream: RawStream) -> Result<(), DeviceError> {
+        let mut call = self.call(false)?;
+        let index = self.stream(&call.state, stream)?;
         if call.state.streams[index].captured.is_some() {
             call.state.refuse("begin_capture", "the stream is being captured; end that capture first");
             return Ok(());
@@ -56,17 +40,14 @@ impl World {
         Ok(())
     }
 
-    /// Ends the capture that began at a stream.
-    pub fn end_capture(&self, stream: &Stream) -> Result<Graph, DeviceError> {
-        let device = stream.device().ordinal();
-        let driver = SimDriver::new(self.clone(), device);
-        let mut call = driver.call(false)?;
-        let index = driver.stream(&call.state, stream.raw())?;
+    pub(super) fn end_graph(&self, stream: RawStream) -> Result<RawGraph, DeviceError> {
+        let mut call = self.call(false)?;
+        let index = self.stream(&call.state, stream)?;
         let state = &mut *call.state;
         let number = state.streams[index].captured.filter(|&at| state.graphs[at].streams[0] == index);
         let Some(number) = number else {
             let what = "no capture began at the stream".to_owned();
-            return Err(DeviceError::Lost { device, what });
+            return Err(DeviceError::Lost { device: self.device, what });
         };
         let streams = state.graphs[number].streams.clone();
         streams.iter().for_each(|&stream| state.streams[stream].captured = None);
@@ -77,21 +58,18 @@ impl World {
                 "the first stream does not wait for all others; let it wait for an event of each",
             );
         }
-        let own = streams[1..].iter().map(|&stream| state.add_stream(state.streams[stream].device));
-        let own = own.collect();
-        drop(call);
-        Ok(Graph { world: self.clone(), number, device, own })
+        let own = streams[1..].iter().map(|&stream| state.add_stream(state.streams[stream].device)).collect();
+        state.graphs[number].own = own;
+        Ok(RawGraph(GRAPHS + number))
     }
-}
 
-impl Graph {
-    /// Launches it on a stream, after all earlier work of the stream.
-    pub fn launch(&self, stream: &Stream) -> Result<(), DeviceError> {
-        let driver = SimDriver::new(self.world.clone(), self.device);
-        let mut call = driver.call(false)?;
-        let first = driver.stream(&call.state, stream.raw())?;
+    /// Every stream of the capture but the first does its work on a stream of the graph's own.
+    pub(super) fn give_graph(&self, graph: RawGraph, stream: RawStream) -> Result<(), DeviceError> {
+        let mut call = self.call(false)?;
+        let first = self.stream(&call.state, stream)?;
         let host = call.state.threads[call.me].actor;
-        let work: Vec<(usize, Op)> = call.state.graphs[self.number].work.clone();
+        let Recorded { work, own, .. } = &call.state.graphs[graph.0 - GRAPHS];
+        let (work, own) = (work.clone(), own.clone());
         let mut records = BTreeMap::new();
         for (branch, mut op) in work {
             if let Op::Record(record) | Op::Await(record) = &mut op {
@@ -102,21 +80,16 @@ impl Graph {
             }
             let seen = call.state.seen(host).clone();
             call.state.given += 1;
-            let (given, on) = (call.state.given, if branch == 0 { first } else { self.own[branch - 1] });
+            let (given, on) = (call.state.given, if branch == 0 { first } else { own[branch - 1] });
             call.state.streams[on].push(op, seen, given);
         }
         call.state.tick(host);
         Ok(())
     }
 
-    fn state(&self) -> Guard<'_> {
-        self.world.lock()
-    }
-}
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        let Recorded { work, kept, .. } = std::mem::take(&mut self.state().graphs[self.number]);
+    /// What the graph keeps is dropped with it: all launches must be over.
+    pub(super) fn drop_graph(&self, graph: RawGraph) {
+        let Recorded { work, kept, .. } = std::mem::take(&mut self.world.lock().graphs[graph.0 - GRAPHS]);
         // Without the lock: the drop may make calls.
         drop(work);
         drop(kept);

@@ -37,7 +37,6 @@ mod threads;
 mod timeline;
 
 pub use explore::{Found, Run, chosen, explore, find, record, run};
-pub use graph::Graph;
 pub use kernel::{Kernel, KernelMemory};
 pub use live::Live;
 pub use remote::Calls;

@@ -5,7 +5,7 @@ use crate::gpu::{
 };
 use crate::source::Built;
 use halocline_device::sim::{Options, World, explore};
-use halocline_device::{Device, DeviceError, Memory, RawStream, Stream};
+use halocline_device::{Device, DeviceError, Graph, Memory, RawStream, Stream};
 use halocline_program::{OnStream, Program, ProgramError, Streams};
 use std::sync::{Arc, Weak};
 
@@ -201,28 +201,39 @@ fn a_program_dropped_in_flight_ends_its_states_later() {
     }
 }
 
+/// The graph of the calls that `give` makes.
+fn captured(stream: &Stream, give: impl FnOnce() -> Result<(), ProgramError>) -> Result<Graph, ProgramError> {
+    let mut given = Ok(());
+    let give = || {
+        given = give();
+        Ok::<_, DeviceError>(())
+    };
+    // SAFETY: no graph is launched.
+    let graph = unsafe { stream.capture_graph(give) };
+    given.map(|()| graph.unwrap())
+}
+
 #[test]
 fn a_captured_call_needs_a_state_and_keeps_it_for_graphs() {
     let built = library(Kind::Caller);
-    check(|world, device| {
+    check(|_, device| {
         let (program, stream, t) = (load(&built, Kind::Caller), stream(device), array(device));
-        world.begin_capture(&stream).unwrap();
-        let refused = call(&program, &stream, &t, 5);
+        let refused = captured(&stream, || call(&program, &stream, &t, 5));
         assert!(
             matches!(&refused, Err(ProgramError::Capture { why, .. }) if why.contains("no state")),
             "{refused:?}"
         );
-        drop(world.end_capture(&stream).unwrap());
         let mut prepared = program.prepare(&[view(&t), 5.into()]).unwrap();
         prepared.make_state_on(&stream).unwrap();
-        world.begin_capture(&stream).unwrap();
         let kept = Arc::new(());
-        for _ in 0..2 {
-            // SAFETY: the array outlives the stream's work.
-            unsafe { prepared.call_on(OnStream::of(&stream).keeping(kept.clone())) }.unwrap();
-        }
+        let both = captured(&stream, || {
+            (0..2).try_for_each(|_| {
+                // SAFETY: the array outlives the stream's work.
+                unsafe { prepared.call_on(OnStream::of(&stream).keeping(kept.clone())) }
+            })
+        });
         assert_eq!(program.states(), 1, "both calls are of one graph");
-        drop(world.end_capture(&stream).unwrap());
+        drop(both.unwrap());
         call(&program, &stream, &t, 5).unwrap();
         assert_eq!(program.states(), 2, "a graph may run at any time");
         stream.synchronise().unwrap();
@@ -240,13 +251,12 @@ fn programs_that_wait_or_use_the_default_stream_are_not_captured() {
     let cases = [(Kind::Caller, waits), (Kind::Default, Kind::Default.manifest())];
     for (kind, manifest) in cases {
         let built = library(kind);
-        check(|world, device| {
+        check(|_, device| {
             let (program, stream, t) = (built.load(&manifest).unwrap(), stream(device), array(device));
             assert_eq!(program.synchronises(), kind == Kind::Caller);
             call(&program, &stream, &t, 1).unwrap();
             stream.synchronise().unwrap();
-            world.begin_capture(&stream).unwrap();
-            let refused = call(&program, &stream, &t, 1).unwrap_err().to_string();
+            let refused = captured(&stream, || call(&program, &stream, &t, 1)).unwrap_err().to_string();
             let why = if kind == Kind::Caller {
                 "it waits for the GPU, says its manifest; call it without a capture"
             } else {
