@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ._cache import build, built, configuration, described, loaded, version_of, versions_of_python
 
@@ -36,7 +36,8 @@ def cache_gt4py(*, cache=None, timeout=None):
     def compile_ir(self, inp):
         if not _is_of_dace(self):
             return workflow.NamedStepSequence.__call__(self, inp)
-        return _compiled(self, inp.data.id, lambda: parts_of(self, _text_or_none(inp.data), inp.args), lambda: inp, {}, options)
+        source = _Source(inp.data.id, lambda: parts_of(self, _text_or_none(inp.data), inp.args), lambda: inp)
+        return _compiled(self, source, {}, options)
 
     _replace(Backend, "compile", compile_program)
     _replace(OTFCompileWorkflow, "__call__", lambda _: compile_ir)
@@ -107,24 +108,35 @@ def _compiled_source(backend, program, compile_time_args, options):
 
     # Where GT4Py keeps what it has compiled.
     kept = getattr(executor, "cache", {})
-    return _compiled(workflow, parsed.past_node.id, lambda: parts_of(workflow, text, compile_time_args), lower, kept, options)
+    source = _Source(parsed.past_node.id, lambda: parts_of(workflow, text, compile_time_args), lower)
+    return _compiled(workflow, source, kept, options)
 
 
-def _compiled(workflow, name, get_parts, get_ir, kept, options):
-    """The compiled program of this name. ``get_parts`` returns what decides its lowering, and ``get_ir`` its IR, if it has to be lowered.
-    ``kept`` has the programs of this process."""
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A program to compile."""
+
+    name: str
+    parts: Callable
+    """Returns what decides the lowering; ``None`` if that is not known."""
+    ir: Callable
+    """Returns the IR. Called if the program has to be lowered."""
+
+
+def _compiled(workflow, source, kept, options):
+    """The compiled program of a source. ``kept`` has the programs of this process."""
     from gt4py.next.program_processors.runners.dace.workflow import common, compilation
 
     compiler = workflow.compilation
     with common.dace_context(device_type=compiler.device_type, cmake_build_type=compiler.cmake_build_type):
-        parts = get_parts()
+        parts = source.parts()
         key = None if parts is None else hashlib.blake2b(repr(sorted(parts.items())).encode()).hexdigest()
         if key in kept:
             return kept[key]
         if parts is None:
-            lowering = _Lowering.of_project(workflow.bindings(workflow.translation(get_ir())))
+            lowering = _Lowering.of_project(workflow.bindings(workflow.translation(source.ir())))
         else:
-            entry = build(name, parts, lambda folder: _lower(workflow, get_ir(), folder), **options)
+            entry = build(source.name, parts, lambda folder: _lower(workflow, source.ir(), folder), **options)
             lowering = _Lowering.of_file(entry.library)
         entry = built(lambda: lowering.description, lowering.sdfg, **options)
         compiled = loaded(entry, lambda sdfg: compilation.CompiledDaceProgram(sdfg, compiler.bind_func_name, lowering.bindings))

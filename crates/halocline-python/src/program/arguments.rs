@@ -87,7 +87,8 @@ impl Memory {
 /// No address is so far from the first element. The object itself said its shape.
 fn check_span(extents: &[isize], strides: &[isize]) -> PyResult<()> {
     let steps = extents.iter().zip(strides);
-    let bytes = steps.map(|(extent, stride)| (extent - 1).max(0).checked_mul(stride.checked_abs()?));
+    let bytes =
+        steps.map(|(extent, stride)| extent.saturating_sub(1).max(0).checked_mul(stride.checked_abs()?));
     if bytes.into_iter().try_fold(0isize, |sum, bytes| sum.checked_add(bytes?)).is_some() {
         return Ok(());
     }

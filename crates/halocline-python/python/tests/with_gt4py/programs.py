@@ -109,6 +109,16 @@ def divergence(values: gtx.Field[[Edge], float64], out: gtx.Field[[Vertex], floa
 
 
 @gtx.field_operator
+def over_edges(values: gtx.Field[[Vertex], float64]) -> gtx.Field[[Vertex], float64]:
+    return values(E2V[0])(V2E[0]) + values(E2V[1])(V2E[1])
+
+
+@gtx.program
+def neighbours_of_vertices(values: gtx.Field[[Vertex], float64], out: gtx.Field[[Vertex], float64]):
+    over_edges(values, out=out)
+
+
+@gtx.field_operator
 def shifted(a: gtx.Field[[I], float64]) -> gtx.Field[[I], float64]:
     return a(Ioff[1])
 

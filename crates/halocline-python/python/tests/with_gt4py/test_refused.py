@@ -3,7 +3,7 @@
 import gt4py.next as gtx
 import numpy as np
 import pytest
-from conftest import E2V, OFFSETS, connectivity, copied, field, gt4py_program, line, plane, same
+from conftest import E2V, OFFSETS, V2E, connectivity, copied, field, gt4py_program, line, plane, same
 from gt4py.next.program_processors.runners import dace as backends
 from programs import E2VDim, Edge, I, J, K, Vertex
 
@@ -278,6 +278,15 @@ def test_a_connectivity_of_skipped_elements_alone_is_taken(of_gt4py):
     table = gtx.as_connectivity([Edge, E2VDim], Vertex, np.full((2, 2), -1, np.int32), skip_value=-1)
     skipping = program.from_gt4py(of_gt4py("gradient"), offset_provider={"E2V": table})
     skipping.prepare(*gradient_of(2, 2))
+
+
+def test_a_field_read_through_two_connectivities_is_checked(compiled):
+    twice, values, out = compiled("neighbours_of_vertices"), field(Vertex, extents=(4,)), field(Vertex, extents=(4,))
+    twice(values, out)
+    edges, vertices = E2V.ndarray, V2E.ndarray
+    assert np.array_equal(out.ndarray, values.ndarray[edges[vertices[:, 0], 0]] + values.ndarray[edges[vertices[:, 1], 1]])
+    with pytest.raises(VALUE, match="argument values of program neighbours_of_vertices has indices 0 to 3 .* accesses 0 to 4 through offset E2V"):
+        twice(field(Vertex, extents=(3,)), out)
 
 
 def test_a_number_that_decides_rows_is_checked_in_known_and_prepared_calls(of_gt4py):
