@@ -180,36 +180,6 @@ static void two_sets(halocline_comm comm, halocline_pattern pattern, const haloc
   OK(halocline_field_free(&sets[1].field));
 }
 
-static void collectives(halocline_comm comm, size_t rank, size_t size) {
-  double sums[2] = {1.0, (double)rank};
-  OK(halocline_comm_all_reduce(comm, sums, 2, HALOCLINE_F64, HALOCLINE_SUM));
-  TRUE(sums[0] == (double)size && sums[1] == (double)(size * (size - 1) / 2));
-  int64_t largest = (int64_t)rank;
-  OK(halocline_comm_all_reduce(comm, &largest, 1, HALOCLINE_I64, HALOCLINE_MAX));
-  TRUE(largest == (int64_t)size - 1);
-  char word[4] = "no";
-  if (rank == size - 1) {
-    strcpy(word, "yes");
-  }
-  OK(halocline_comm_broadcast(comm, size - 1, word, sizeof word));
-  TRUE(strcmp(word, "yes") == 0);
-  uint64_t own = rank + 5, *all = malloc(size * sizeof *all);
-  OK(halocline_comm_all_gather(comm, &own, sizeof own, all));
-  for (size_t peer = 0; peer < size; peer++) {
-    TRUE(all[peer] == peer + 5);
-  }
-  free(all);
-  halocline_comm part;
-  OK(halocline_comm_split(comm, rank == 0 ? HALOCLINE_NO_COLOR : 1, -(int64_t)rank, &part));
-  TRUE((part.id == 0) == (rank == 0));
-  if (rank > 0) {
-    size_t place;
-    OK(halocline_comm_rank(part, &place));
-    TRUE(place == size - 1 - rank);
-  }
-  OK(halocline_comm_free(&part));
-}
-
 static void run(halocline_comm comm, size_t rank, size_t size) {
   halocline_comm own;
   size_t extents[2] = {NX, NY};
@@ -229,7 +199,6 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   own_memory(comm, pattern, &domain);
   two_sets(comm, pattern, &domain);
   reduced(comm, pattern, &domain);
-  collectives(comm, rank, size);
   /* What one rank passes wrongly is an error on all ranks. */
   halocline_halo wrong_width = HALOCLINE_HALO_INIT;
   wrong_width.size = rank == 0 ? 3 : sizeof(halocline_halo);

@@ -1,5 +1,6 @@
 //! The C interface as programs use it: compiled by a C and a C++ compiler, linked with the shared library, run.
 
+mod cases;
 mod compiled;
 mod documents;
 mod fortran;

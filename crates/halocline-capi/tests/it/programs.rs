@@ -69,6 +69,18 @@ fn c_exchanges_over_mpi() {
 }
 
 #[test]
+fn c_calls_collectives_alone_and_on_threads() {
+    alone_and_on_threads(&C.program("collectives"));
+}
+
+#[test]
+fn c_calls_collectives_between_processes() {
+    let program = C.program("collectives");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
 fn c_exchanges_unstructured_cells_alone_and_on_threads() {
     alone_and_on_threads(&C.program("unstructured"));
 }
@@ -237,7 +249,7 @@ fn cpp_exchanges_fields_of_a_gpu() {
 #[test]
 fn cpp_compiled_by_clang_exchanges_alone_and_on_threads() {
     if CLANGPP.is_here() {
-        for name in ["exchange", "grids", "meshes", "packets"] {
+        for name in ["exchange", "packets"] {
             alone_and_on_threads(&CLANGPP.program(name));
         }
     }
