@@ -22,6 +22,11 @@ if(NOT TARGET Halocline::halocline)
   set(halocline_fortran halocline.f90 halocline_meshes.f90 halocline_packets.f90 halocline_programs.f90 halocline_redistribution.f90
     halocline_fortran.c)
   list(TRANSFORM halocline_fortran PREPEND "${Halocline_PREFIX}/share/halocline/")
+  # One of the sources of the Fortran modules is C.
+  get_property(halocline_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if("Fortran" IN_LIST halocline_languages AND NOT "C" IN_LIST halocline_languages)
+    enable_language(C)
+  endif()
   add_library(Halocline::fortran INTERFACE IMPORTED)
   set_target_properties(Halocline::fortran PROPERTIES
     INTERFACE_SOURCES "${halocline_fortran}"

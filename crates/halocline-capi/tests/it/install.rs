@@ -2,6 +2,7 @@
 
 use crate::programs::{halocline, launched_by, over_mpi_prints};
 use crate::toolchain::{C, archive, here, own_file, succeeds};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,6 +81,13 @@ fn the_example_of_c_is_built_with_pkg_config_and_equals_one_rank() {
 
     // With the static library, and what pkg-config says that it needs.
     let own = prefix.join("lib/libhalocline.a").display().to_string();
+    let symbols = succeeds(Command::new("nm").args(["-g", "--defined-only", &own]));
+    let foreign: Vec<_> = symbols
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter(|(_, name)| !name.starts_with("halocline_"))
+        .collect();
+    assert!(foreign.is_empty(), "symbols that may be the program's own: {foreign:?}");
     let needed = flags(&prefix, &["--cflags", "--libs", "--static"]);
     let needed = needed.into_iter().map(|flag| if flag == "-lhalocline" { own.clone() } else { flag });
     let program = build("heat-static", &needed.collect::<Vec<_>>());
@@ -96,26 +104,32 @@ fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
     let fortran = is_here("gfortran");
     let build = build_examples(&prefix, if fortran { &["FORTRAN"] } else { &[] });
     let launcher = prefix.join("bin/halocline");
-    let printed = launched_by(&launcher, &build.join("heat_c"), "2");
-    assert!(printed.contains("on 2 ranks, equal to one rank"), "{printed}");
-    let of_meshes = ["unstructured", "unstructured_fortran"];
-    for program in &of_meshes[..1 + usize::from(fortran)] {
-        let (unstructured, mesh) = (build.join(program), repository().join("data/fesom-pi"));
-        let mut launch = Command::new(&launcher);
-        let launched = succeeds(launch.args(["launch", "-n", "4", "--"]).arg(&unstructured).arg(&mesh));
-        let over_mpi = over_mpi_prints(&[unstructured.as_os_str(), mesh.as_os_str()], "4");
-        for printed in [launched, over_mpi] {
-            assert!(printed.contains("on 4 ranks, equal to one rank"), "{program}: {printed}");
+    let data = repository().join("data/fesom-pi");
+    let mut examples = vec![("heat_c", None), ("unstructured", Some(&data))];
+    if fortran {
+        examples.push(("unstructured_fortran", Some(&data)));
+        if has_mpi_of_fortran() {
+            examples.push(("heat_fortran", None));
         }
     }
-    if fortran && has_mpi_of_fortran() {
-        let heat = build.join("heat_fortran");
-        assert!(succeeds(&mut Command::new(&heat)).contains("on 1 ranks, equal to one rank"));
-        for printed in [launched_by(&launcher, &heat, "4"), over_mpi_prints(&[heat.as_os_str()], "4")] {
-            assert!(printed.contains("on 4 ranks, equal to one rank"), "{printed}");
-        }
+    for (name, data) in examples {
+        let program = build.join(name);
+        let line: Vec<&OsStr> =
+            [program.as_os_str()].into_iter().chain(data.map(|data| data.as_os_str())).collect();
+        equals_one_rank_however_started(&launcher, &line);
     }
     fs::remove_dir_all(prefix).unwrap();
+}
+
+/// Runs an example with its arguments alone, as launched ranks, and under mpirun.
+fn equals_one_rank_however_started(launcher: &Path, line: &[&OsStr]) {
+    let alone = succeeds(Command::new(line[0]).args(&line[1..]));
+    let launched = succeeds(Command::new(launcher).args(["launch", "-n", "4", "--"]).args(line));
+    let over_mpi = over_mpi_prints(line, "4");
+    for (printed, ranks) in [(alone, 1), (launched, 4), (over_mpi, 4)] {
+        let wanted = format!("on {ranks} ranks, equal to one rank");
+        assert!(printed.contains(&wanted), "{line:?}: {printed}");
+    }
 }
 
 /// Whether the modules of MPI are installed for Fortran.
