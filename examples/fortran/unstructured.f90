@@ -36,6 +36,7 @@ program unstructured
   call check(halocline_field_free(fields(2)))
   call check(halocline_pattern_free(pattern))
   call check(halocline_comm_free(comm))
+  deallocate (mesh_triangles, triangles, ids, t, u)
 
 contains
 

@@ -13,8 +13,7 @@
 !   status = halocline_wait(pending)
 !
 ! The first dimension of an array is the first axis of the grid. Local indices of halocline.h count from 0. Arguments that may be
-! NULL in
-! C are optional. Where a call stores an array of unknown length, leave the array out to learn only its length.
+! NULL in C are optional. Where a call stores an array of unknown length, leave the array out to learn only its length.
 !
 ! Modules that a program compiles after this one, if it uses them:
 !
@@ -47,6 +46,13 @@ module halocline
     function halocline_error_message() bind(c) result(message)
       import
       type(c_ptr) :: message
+    end function
+
+    ! Sets the message. `message` ends with c_null_char.
+    function halocline_refuse(message) bind(c) result(status)
+      import
+      character(c_char), intent(in) :: message(*)
+      integer(c_int32_t) :: status
     end function
 
     function halocline_status_name(status) bind(c) result(name)
@@ -137,6 +143,18 @@ contains
     integer(c_size_t), target :: cells(size(extents))
     integer(c_int32_t), target :: flags(size(extents))
     type(halocline_grid) :: grid
+    if (present(periodic)) then
+      if (size(periodic) /= size(extents)) then
+        status = halocline_refuse("periodic has not one element for each axis of extents" // c_null_char)
+        return
+      end if
+    end if
+    if (present(blocks)) then
+      if (size(blocks) /= size(extents)) then
+        status = halocline_refuse("blocks has not one element for each axis of extents" // c_null_char)
+        return
+      end if
+    end if
     cells = extents
     flags = 0
     if (present(periodic)) flags = merge(1_c_int32_t, 0_c_int32_t, periodic)

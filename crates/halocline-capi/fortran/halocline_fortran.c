@@ -50,8 +50,18 @@ static int32_t element_of(const CFI_cdesc_t *array) {
   }
 }
 
+/* Why the memory of an array cannot be used; NULL if it can. */
+static const char *unusable(const CFI_cdesc_t *array) {
+  if (array->base_addr == NULL) return "the array is not allocated or associated; allocate it before the call";
+  if (array->rank > 0 && array->dim[array->rank - 1].extent < 0) {
+    return "the array has an assumed size, which the call cannot know; pass a section with bounds, such as a(1:n)";
+  }
+  return NULL;
+}
+
 /* A field of an array; without `axes` its first dimensions are the axes of the pattern. */
 static halocline_status field_of(const CFI_cdesc_t *array, const size_t *axes, size_t axis_count, halocline_field *field) {
+  if (unusable(array) != NULL) return halocline_refuse(unusable(array));
   size_t extents[CFI_MAX_RANK];
   ptrdiff_t strides[CFI_MAX_RANK];
   for (int dimension = 0; dimension < array->rank; dimension++) {
@@ -74,18 +84,20 @@ halocline_status halocline_fortran_field(const CFI_cdesc_t *array, halocline_fie
   return field_of(array, NULL, 0, field);
 }
 
-/* `dimensions` count from 1; one that the array lacks is refused with the layout. */
+/* `dimensions` count from 1. */
 halocline_status halocline_fortran_field_along(const CFI_cdesc_t *array, const int *dimensions, int count,
                                                halocline_field *field) {
   size_t axes[CFI_MAX_RANK];
-  size_t axis_count = count < 0 ? 0 : count > CFI_MAX_RANK ? CFI_MAX_RANK : (size_t)count;
-  for (size_t axis = 0; axis < axis_count; axis++) axes[axis] = (size_t)dimensions[axis] - 1;
-  return field_of(array, axes, axis_count, field);
-}
-
-/* Whether an array has a size: an assumed-size one has none. */
-static int has_size(const CFI_cdesc_t *array) {
-  return array->rank == 0 || array->dim[array->rank - 1].extent >= 0;
+  if (count < 1 || count > array->rank) {
+    return halocline_refuse("count is not the number of dimensions that are axes; name at least one, and at most all of the array");
+  }
+  for (int axis = 0; axis < count; axis++) {
+    if (dimensions[axis] < 1 || dimensions[axis] > array->rank) {
+      return halocline_refuse("the array lacks a dimension that is named as an axis; dimensions count from 1");
+    }
+    axes[axis] = (size_t)dimensions[axis] - 1;
+  }
+  return field_of(array, axes, (size_t)count, field);
 }
 
 /* The bytes of the elements of an array that has a size. */
@@ -109,9 +121,11 @@ static int is_contiguous(const CFI_cdesc_t *array) {
 /* The elements of an array, in their order, for one call. */
 typedef struct elements {
   const CFI_cdesc_t *array;
-  /* The memory of the array, or a copy of it. NULL, which the library refuses, if the array has no size or there is no memory. */
+  /* The memory of the array, or a copy of it. NULL, which the library refuses, if it cannot be used. */
   char *bytes;
   size_t count;
+  /* Why it cannot be used; NULL if it can. */
+  const char *refused;
 } elements;
 
 /* Copies the elements of an array to a buffer that has them without gaps, or back. */
@@ -130,13 +144,23 @@ static void copy(const CFI_cdesc_t *array, char *buffer, int back) {
 }
 
 static elements begin(const CFI_cdesc_t *array) {
-  if (!has_size(array)) return (elements){array, NULL, array->elem_len};
-  elements begun = {array, array->base_addr, size_of(array)};
+  /* Refused with the other ranks, which wait for this one. */
+  if (unusable(array) != NULL) return (elements){array, NULL, array->elem_len > 0 ? array->elem_len : 1, unusable(array)};
+  elements begun = {array, array->base_addr, size_of(array), NULL};
   if (begun.count > 0 && !is_contiguous(array)) {
     begun.bytes = malloc(begun.count);
-    if (begun.bytes != NULL) copy(array, begun.bytes, 0);
+    if (begun.bytes == NULL) {
+      begun.refused = "there is no memory for a copy of the array, which is not contiguous; pass a contiguous one";
+    } else {
+      copy(array, begun.bytes, 0);
+    }
   }
   return begun;
+}
+
+/* The status of a call, with the reason why its array was refused. */
+static halocline_status told(halocline_status status, const char *refused) {
+  return status == HALOCLINE_ERROR_ARGUMENT && refused != NULL ? halocline_refuse(refused) : status;
 }
 
 /* Ends the use of the elements; `written`: the call has stored new ones. */
@@ -150,7 +174,7 @@ halocline_status halocline_fortran_broadcast(halocline_comm comm, int root, cons
   elements data = begin(array);
   halocline_status status = halocline_comm_broadcast(comm, (size_t)root, data.bytes, data.count);
   end(data, status == HALOCLINE_OK);
-  return status;
+  return told(status, data.refused);
 }
 
 halocline_status halocline_fortran_all_gather(halocline_comm comm, const CFI_cdesc_t *array, const CFI_cdesc_t *gathered) {
@@ -158,12 +182,15 @@ halocline_status halocline_fortran_all_gather(halocline_comm comm, const CFI_cde
   halocline_status status = halocline_comm_size(comm, &ranks);
   if (status != HALOCLINE_OK) return status;
   elements data = begin(array), all = begin(gathered);
+  const char *refused = data.refused != NULL ? data.refused : all.refused;
   /* Every rank takes part in the call, also one whose array has another size. */
-  int fits = all.count == data.count * ranks;
-  status = halocline_comm_all_gather(comm, data.bytes, data.count, fits ? all.bytes : NULL);
+  if (refused == NULL && all.count != data.count * ranks) {
+    refused = "gathered has not the size of data times the number of ranks; give it that size";
+  }
+  status = halocline_comm_all_gather(comm, data.bytes, data.count, refused == NULL ? all.bytes : NULL);
   end(all, status == HALOCLINE_OK);
   end(data, 0);
-  return status;
+  return told(status, refused);
 }
 
 halocline_status halocline_fortran_all_reduce(halocline_comm comm, const CFI_cdesc_t *array, int32_t operation) {
@@ -171,28 +198,29 @@ halocline_status halocline_fortran_all_reduce(halocline_comm comm, const CFI_cde
   size_t count = array->elem_len > 0 ? values.count / array->elem_len : 0;
   halocline_status status = halocline_comm_all_reduce(comm, values.bytes, count, element_of(array), operation);
   end(values, status == HALOCLINE_OK);
-  return status;
+  return told(status, values.refused);
 }
 
 halocline_status halocline_fortran_pack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message) {
   elements packed = begin(message);
   halocline_status status = halocline_pack(halo, peer, packed.bytes, packed.count);
   end(packed, status == HALOCLINE_OK);
-  return status;
+  return told(status, packed.refused);
 }
 
 halocline_status halocline_fortran_unpack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message) {
   elements packed = begin(message);
   halocline_status status = halocline_unpack(halo, peer, packed.bytes, packed.count);
   end(packed, 0);
-  return status;
+  return told(status, packed.refused);
 }
 
 /* Stores the memory of an array in a packet: NULL, which the library refuses, if it has no size or gaps. */
 static void store(const CFI_cdesc_t *array, const void **memory, size_t *bytes) {
-  int is_usable = has_size(array) && (is_contiguous(array) || size_of(array) == 0);
+  int is_known = unusable(array) == NULL;
+  int is_usable = is_known && (is_contiguous(array) || size_of(array) == 0);
   *memory = is_usable ? array->base_addr : NULL;
-  *bytes = has_size(array) ? size_of(array) : array->elem_len;
+  *bytes = is_known ? size_of(array) : array->elem_len;
 }
 
 halocline_packet halocline_fortran_packet(const CFI_cdesc_t *metadata, const CFI_cdesc_t *payload) {
@@ -210,7 +238,7 @@ halocline_argument halocline_fortran_argument(const CFI_cdesc_t *array, array_sh
   halocline_argument argument = HALOCLINE_ARGUMENT_INIT;
   argument.kind = HALOCLINE_ARGUMENT_ARRAY;
   argument.base = array->base_addr;
-  if (!has_size(array) || array->rank > MOST_DIMENSIONS) return argument;
+  if (unusable(array) != NULL || array->rank > MOST_DIMENSIONS) return argument;
   for (int dimension = 0; dimension < array->rank; dimension++) {
     shape->extents[dimension] = array->dim[dimension].extent;
     shape->strides[dimension] = array->dim[dimension].sm;

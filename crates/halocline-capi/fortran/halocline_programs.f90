@@ -6,8 +6,7 @@
 !   status = halocline_prepared_call(step, halocline_stream())
 !
 ! The first dimension of an array is the first one of the manifest; strides say how it lies in memory. The indices of the manifest
-! begin at
-! 0 unless `origin` of the argument says otherwise.
+! begin at 0 unless `origin` of the argument says otherwise.
 module halocline_programs
   use halocline
   implicit none

@@ -1,6 +1,6 @@
 ! Fields from one distribution of the cells to another, in Fortran: the functions of halocline/redistribute.h, which has their
-! contracts.
-! halocline_gather_to and halocline_save belong to the module `halocline`. Compile it after halocline.f90 and halocline_meshes.f90.
+! contracts. halocline_gather_to and halocline_save belong to the module `halocline`. Compile it after halocline.f90 and
+! halocline_meshes.f90.
 !
 !   status = halocline_redistribute_regular(comm, slabs_x, width, slabs_y, width, move)
 !   status = halocline_redistribute_bind(comm, move, [along_x], 1_c_size_t, [along_y], 1_c_size_t, halo=turn)

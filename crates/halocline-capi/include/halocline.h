@@ -48,7 +48,8 @@
  *
  * COLLECTIVE calls: all ranks of the communicator call them in the same order; each blocks until all ranks have called it. If a
  * rank's arguments are refused, all ranks get an error: that rank the reason, the others HALOCLINE_ERROR_ELSEWHERE with its message.
- * Only a refused communicator is the rank's own error, which the others do not learn.
+ * A refused communicator is the rank's own error, which the others do not learn; so is a refused handle that stands for it in a call
+ * without a communicator, such as the pattern of halocline_save.
  *
  * OPTION STRUCTS begin with their size. Initialise them with their _INIT macro; fields that you leave are the defaults. A library that
  * is newer or older than the program accepts them, unless the program sets a field that an older library does not know.

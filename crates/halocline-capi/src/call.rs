@@ -96,7 +96,7 @@ pub(crate) fn callback<R>(run: impl FnOnce() -> R) -> R {
     run()
 }
 
-/// Makes all calls of later forked children fail. Called before the first object is made.
+/// Makes all calls of later forked children fail. Called when the first object is made.
 pub(crate) fn watch_forks() {
     static WATCH: Once = Once::new();
     extern "C" fn in_child() {

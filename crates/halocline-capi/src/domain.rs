@@ -18,6 +18,9 @@ pub(crate) struct CellBox {
 }
 
 impl CellBox {
+    /// No cell of one axis.
+    const EMPTY: Self = Self { first: [0; AXES], extents: [0, 1, 1, 1] };
+
     fn of(cells: &LocalBox) -> Self {
         let of_axis = |axis: usize| cells.get(axis).cloned().unwrap_or(0..1);
         Self {
@@ -53,6 +56,18 @@ pub(crate) fn domain(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>,
     })
 }
 
+/// A domain whose cells are in boxes.
+fn boxed(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>, Refusal> {
+    let domain = domain(pattern, index)?;
+    if domain.owned_come_first() {
+        return Ok(domain);
+    }
+    Err(Refusal::argument(format!(
+        "domain {} has halo cells among its owned ones, so there are no boxes of either; call halocline_domain_owned for its owned cells",
+        domain.number()
+    )))
+}
+
 /// The number of domains of this rank.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_pattern_domains(pattern: Handle<BoundPattern>, count: OutPtr<'_, usize>) -> Status {
@@ -75,7 +90,7 @@ extern "C" fn halocline_pattern_domain(
             number: domain.number(),
             owned_count: domain.owned_count() as u64,
             extents: std::array::from_fn(|axis| extents.get(axis).copied().unwrap_or(1)),
-            owned: CellBox::of(&domain.owned()),
+            owned: if domain.owned_come_first() { CellBox::of(&domain.owned()) } else { CellBox::EMPTY },
             ..DomainShape::defaults()
         })
     };
@@ -90,7 +105,7 @@ extern "C" fn halocline_domain_interior(
     width: usize,
     cells: OutPtr<'_, CellBox>,
 ) -> Status {
-    call_for(cells, "cells", || Ok(CellBox::of(&domain(&*pattern.pin()?, index)?.interior(width))))
+    call_for(cells, "cells", || Ok(CellBox::of(&boxed(&*pattern.pin()?, index)?.interior(width))))
 }
 
 /// The owned cells that are not of the interior.
@@ -104,8 +119,7 @@ extern "C" fn halocline_domain_boundary(
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
-        let cells: Vec<_> =
-            domain(&*pattern.pin()?, index)?.boundary(width).iter().map(CellBox::of).collect();
+        let cells: Vec<_> = boxed(&*pattern.pin()?, index)?.boundary(width).iter().map(CellBox::of).collect();
         store(&cells, (boxes, capacity), count, "boxes")
     })
 }
@@ -120,7 +134,7 @@ extern "C" fn halocline_domain_halo(
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| {
-        let cells: Vec<_> = domain(&*pattern.pin()?, index)?.halo().iter().map(CellBox::of).collect();
+        let cells: Vec<_> = boxed(&*pattern.pin()?, index)?.halo().iter().map(CellBox::of).collect();
         store(&cells, (boxes, capacity), count, "boxes")
     })
 }

@@ -75,7 +75,7 @@ pub(crate) fn layout(layout: &OptionsPtr<'_, LayoutOptions>) -> Result<Layout, R
     if options::flag(given.padded, "padded of the layout")? { Ok(layout.padded()) } else { Ok(layout) }
 }
 
-/// `halocline_element`.
+/// HALOCLINE_BOOL or another type.
 fn element(code: i32) -> Result<ElementType, Refusal> {
     let known = u16::try_from(code).ok().and_then(ElementType::from_code);
     known.ok_or_else(|| {

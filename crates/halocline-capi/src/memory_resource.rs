@@ -1,7 +1,7 @@
 //! Where the payloads of received packets lie.
 
 use crate::call::{call, call_for};
-use crate::comm::{Comm, deadline};
+use crate::comm::Comm;
 use crate::object::Handle;
 use crate::options::{self, Options, OutStruct};
 use crate::pointer::OutPtr;
@@ -56,7 +56,10 @@ extern "C" fn halocline_resource_limited(
 ) -> Status {
     call_for(made, "resource", || {
         let limited = Limited::new(Arc::clone(&*inner.pin()?), bytes);
-        let limited = limited.with_patience(deadline(patience)?.unwrap_or(Duration::ZERO));
+        let patience = Duration::try_from_secs_f64(patience).map_err(|_| {
+            Refusal::argument(format!("patience is {patience:?} s; give seconds from 0 to below 1e19"))
+        })?;
+        let limited = limited.with_patience(patience);
         Handle::new(Arc::new(match spill.number() {
             0 => limited,
             _ => limited.spilling(Arc::clone(&*spill.pin()?)),

@@ -124,7 +124,7 @@ pub(crate) fn choice<T, const N: usize>(
     chosen.ok_or_else(|| Refusal::argument(format!("{name} is {number}; {remedy}")))
 }
 
-/// `halocline_switch`.
+/// HALOCLINE_DEFAULT, HALOCLINE_ON or HALOCLINE_OFF.
 pub(crate) fn switch(value: i32, name: &str) -> Result<Option<bool>, Refusal> {
     let remedy = "set it to HALOCLINE_DEFAULT, HALOCLINE_ON or HALOCLINE_OFF";
     choice(value, [None, Some(true), Some(false)], name, remedy)

@@ -30,6 +30,14 @@ pub(crate) fn null(name: &str) -> Refusal {
     Refusal::argument(format!("{name} is NULL; pass the address of a variable"))
 }
 
+#[cold]
+#[inline(never)]
+fn null_array(name: &str, count: usize) -> Refusal {
+    Refusal::argument(format!(
+        "{name} is NULL, and has {count} elements by its count; pass the address of the first one, or a count of 0"
+    ))
+}
+
 /// A parameter of an exported function: the address of one result. C makes one; of Rust code only tests do, of a variable.
 ///
 /// Contract: it is null, or a `T` may be written there until the call ends.
@@ -112,6 +120,9 @@ pub(crate) unsafe fn array<'a, T>(
     if count == 0 {
         return Ok(&[]);
     }
+    if first.is_null() {
+        return Err(null_array(name, count));
+    }
     let first = checked(first.cast_mut(), name)?;
     fits::<T>(count, name)?;
     // SAFETY: the caller promises that the elements may be read until the call ends; the pointer is neither null nor
@@ -143,6 +154,9 @@ pub(crate) unsafe fn array_mut<'a, T>(
 ) -> Result<&'a mut [MaybeUninit<T>], Refusal> {
     if count == 0 {
         return Ok(&mut []);
+    }
+    if first.is_null() {
+        return Err(null_array(name, count));
     }
     let first = checked(first, name)?;
     fits::<T>(count, name)?;
@@ -220,7 +234,7 @@ pub(crate) fn store_text(
 /// `text` is null, or a string with a closing zero that may be read until the call ends.
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Refusal> {
     if text.is_null() {
-        return Err(null(name));
+        return Err(Refusal::argument(format!("{name} is NULL; pass a text that ends with a zero")));
     }
     // SAFETY: the caller promises a string with a closing zero, readable until the call ends.
     let bytes = unsafe { CStr::from_ptr(text) };

@@ -309,12 +309,31 @@ impl<'a> Part<'a> {
                 optional_array(argument.origin, count, "origin")?.unwrap_or(none),
             )
         };
+        let fits = match strides {
+            Some(strides) => spans_memory(extents, strides),
+            None => {
+                extents.iter().try_fold(element.size() as isize, |all, &of| all.checked_mul(of)).is_some()
+            }
+        };
+        if !fits || extents.iter().any(|&extent| extent < 0) {
+            return Err(Refusal::argument(format!(
+                "no memory has an array of extents {extents:?}, with strides {strides:?} bytes; give those of the memory"
+            )));
+        }
         let strides = match strides {
             Some(strides) => Cow::Borrowed(strides),
             None => Cow::Owned(element.c_order(extents).into_vec()),
         };
         Ok(Self::Array { argument, element, device, lists: Lists { extents, strides, origin } })
     }
+}
+
+/// Whether the last element is not farther from the first one than memory can be.
+fn spans_memory(extents: &[isize], strides: &[isize]) -> bool {
+    let steps = extents.iter().zip(strides);
+    let mut bytes =
+        steps.map(|(extent, stride)| extent.saturating_sub(1).max(0).checked_mul(stride.checked_abs()?));
+    bytes.try_fold(0isize, |sum, bytes| sum.checked_add(bytes?)).is_some()
 }
 
 /// The most dimensions of an array.

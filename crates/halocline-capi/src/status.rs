@@ -1,5 +1,6 @@
 //! The status that a call returns, and its message.
 
+use crate::pointer::text;
 use halocline::comm::CommError;
 use halocline::{ArrayError, Cause, DeviceError, Error, Failure, MeshError, PartitionError, PatternError};
 use std::cell::RefCell;
@@ -71,9 +72,10 @@ impl<E: Into<Error>> From<E> for Refusal {
 }
 
 /// Names of Rust in the library's messages, and what C's messages say instead.
-const IN_C: [(&str, &str); 8] = [
+const IN_C: [(&str, &str); 9] = [
     ("`Field::on_domain`", "`halocline_field_on_domain`"),
     ("`with_axes`", "`axes` of the layout"),
+    ("`Halo::uniform(depth)`", "`width` of the halo"),
     ("`padded()`", "`padded` of the layout"),
     ("`UnstructuredDomain::with_levels`", "`levels` of the domain"),
     ("`LinkChoice::Mailbox` or `Message`", "HALOCLINE_LINK_MAILBOX or HALOCLINE_LINK_MESSAGE"),
@@ -83,7 +85,14 @@ const IN_C: [(&str, &str); 8] = [
 ];
 
 fn in_c(text: String) -> String {
-    IN_C.iter().fold(text, |text, (rust, c)| text.replace(rust, c))
+    let mut text = IN_C.iter().fold(text, |text, (rust, c)| text.replace(rust, c));
+    // "pass `with_axes(&[0, 2])`"
+    while let Some((before, rest)) = text.split_once("pass `with_axes(&[")
+        && let Some((axes, after)) = rest.split_once("])`")
+    {
+        text = format!("{before}set `axes` of the layout to {{{axes}}}{after}");
+    }
+    text
 }
 
 fn status_of(error: &Error) -> Status {
@@ -151,6 +160,19 @@ pub(crate) fn record(refusal: &Refusal) -> Status {
 pub(crate) extern "C" fn halocline_error_message() -> *const c_char {
     let known = MESSAGE.try_with(|message| message.borrow().as_deref().map(CStr::as_ptr));
     known.ok().flatten().unwrap_or(c"".as_ptr())
+}
+
+/// Sets the message, for layers over the interface that refuse an argument themselves.
+///
+/// # Safety
+/// `message` is null, or a string with a closing zero that may be read until the call ends.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_refuse(message: *const c_char) -> Status {
+    // SAFETY: the caller promises null or a string.
+    match unsafe { text(message, "message") } {
+        Ok(message) => record(&Refusal::argument(message)),
+        Err(refusal) => record(&refusal),
+    }
 }
 
 /// The name of a status in the header; null for a number that is none.

@@ -59,6 +59,10 @@ enum {
  * Valid until the next call of this thread that fails, or until the thread ends. Calls that succeed keep it. */
 const char *halocline_error_message(void);
 
+/* Makes `message` the message of this thread's last call that failed, and returns HALOCLINE_ERROR_ARGUMENT. For layers over this interface
+ * that refuse an argument themselves. */
+halocline_status halocline_refuse(const char *message);
+
 /* The name of a status in this header, such as "HALOCLINE_ERROR_BUSY"; NULL for a number that is none. Valid as long as the process. */
 const char *halocline_status_name(halocline_status status);
 

@@ -11,7 +11,9 @@ extern "C" {
 
 /* A field and the pattern that it is bound to. */
 typedef struct halocline_binding {
+  /* Which cells travel. */
   halocline_pattern pattern;
+  /* The memory whose cells they are. */
   halocline_field field;
 } halocline_binding;
 

@@ -15,12 +15,15 @@ typedef struct halocline_packet {
   size_t size;
   /* Bytes that travel with the header, at most 1 GiB. The call copies them. */
   const void *metadata;
+  /* The length of the metadata. */
   size_t metadata_bytes;
   /* The payload: memory that stays valid and unchanged until `release` is called or, without one, until the operation is complete. */
   const void *payload;
+  /* The length of the payload. */
   size_t payload_bytes;
-  /* Called once, with `context`, when the library does not read the payload any more, also if the call fails after it has read this
-   * struct; by any thread, also within the call. It must not throw, and must not call this library. May be NULL. */
+  /* Called once, with `context`, when the library does not read the payload any more, also if the call fails; by any thread, also within
+   * the call. Not called if the call returns HALOCLINE_ERROR_FORKED or HALOCLINE_ERROR_CALLBACK, or refuses the pointer to this struct or
+   * its size. It must not throw, and must not call this library. May be NULL. */
   void (*release)(void *context);
   /* Passed to `release`. */
   void *context;
@@ -49,9 +52,11 @@ typedef struct halocline_contents {
   size_t size;
   /* The metadata. Valid until the packet is freed. */
   const void *metadata;
+  /* The length of the metadata. */
   size_t metadata_bytes;
   /* The payload, in memory of the resource. Valid until the packet is freed. */
   const void *payload;
+  /* The length of the payload. */
   size_t payload_bytes;
   /* 1: there is a payload. */
   int32_t has_payload;
@@ -59,6 +64,7 @@ typedef struct halocline_contents {
   int32_t space;
   /* The number of the GPU. */
   int32_t device;
+  /* 0. */
   int32_t reserved;
 } halocline_contents;
 
@@ -115,8 +121,8 @@ halocline_status halocline_resource_describe(halocline_resource resource, halocl
 halocline_status halocline_resource_free(halocline_resource *resource);
 
 /* Receives the outcome of an operation, once: `status`, and the message of an error ("" for HALOCLINE_OK), valid during the call. The
- * thread that finds the outcome calls it, which may be one of the library; at once if the operation is complete already. It must
- * not block or throw, and must not call this library. */
+ * thread that finds the outcome calls it, which may be one of the library; at once if the operation is complete already. Never called
+ * if the call that takes it is refused. It must not block or throw, and must not call this library. */
 typedef void (*halocline_done)(void *context, halocline_status status, const char *message);
 
 #ifdef __cplusplus

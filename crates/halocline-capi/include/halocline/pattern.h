@@ -48,10 +48,11 @@ halocline_status halocline_pattern_narrowed(halocline_pattern pattern, const hal
 /* Stores the number of domains of this rank. */
 halocline_status halocline_pattern_domains(halocline_pattern pattern, size_t *count);
 
-/* A box of cells: the local index of its first cell, and its number of cells along each axis. Beyond the axes of the domain it
- * has the one cell 0. */
+/* A box of cells. Beyond the axes of the domain it has the one cell 0. */
 typedef struct halocline_box {
+  /* The local index of its first cell. */
   size_t first[HALOCLINE_AXES];
+  /* Its number of cells along each axis. */
   size_t extents[HALOCLINE_AXES];
 } halocline_box;
 
@@ -67,7 +68,7 @@ typedef struct halocline_domain {
   uint64_t owned_count;
   /* The extents of the smallest array that holds owned and halo cells; 1 beyond the axes. */
   size_t extents[HALOCLINE_AXES];
-  /* The owned cells. */
+  /* The owned cells; none if halo cells of an unstructured domain lie among them: see halocline_domain_owned. */
   halocline_box owned;
 } halocline_domain;
 
@@ -77,7 +78,8 @@ typedef struct halocline_domain {
 halocline_status halocline_pattern_domain(halocline_pattern pattern, size_t index, halocline_domain *domain);
 
 /* Stores the owned cells whose stencil of `width` cells to each side reads no halo cell: those to compute while the exchange is in
- * flight. An extent of 0 if there are none. */
+ * flight. At a side without a halo it reaches to the end of the owned cells, where a stencil may leave the array. An extent of 0 if there
+ * are none. This call and the next two are refused for an unstructured domain that has halo cells among its owned ones. */
 halocline_status halocline_domain_interior(halocline_pattern pattern, size_t index, size_t width, halocline_box *cells);
 
 /* Stores the owned cells that are not of the interior, in disjoint boxes: at most two for each axis. */

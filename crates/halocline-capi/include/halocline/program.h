@@ -49,15 +49,17 @@ typedef struct halocline_argument {
   const ptrdiff_t *strides;
   /* The first index of each dimension. NULL: 0. */
   const ptrdiff_t *origin;
-  /* A number, by `kind`. */
+  /* The number for HALOCLINE_ARGUMENT_INTEGER and _UNSIGNED. */
   int64_t integer;
+  /* The number for HALOCLINE_ARGUMENT_REAL. */
   double real;
   /* HALOCLINE_ARGUMENT_ARRAY or another kind. */
   int32_t kind;
   /* The type of an array's elements, such as HALOCLINE_F64. */
   int32_t element;
-  /* Where an array is: HALOCLINE_HOST, or HALOCLINE_CUDA, then `device` is the number of the GPU. */
+  /* Where an array is: HALOCLINE_HOST or HALOCLINE_CUDA. */
   int32_t space;
+  /* The number of the GPU. */
   int32_t device;
   /* 1: the program must not write the array. */
   int32_t read_only;
@@ -69,7 +71,7 @@ typedef struct halocline_argument {
 
 /* Loads a library and its manifest, and stores the program. `manifest` is the text of a manifest; NULL: the file beside the library
  * (libheat.so.json for libheat.so). The library stays open until the process ends. The manifest is believed: a library that takes other
- * arguments than it says crashes. Errors: HALOCLINE_ERROR_PROGRAM. */
+ * arguments than it says crashes. An exception that leaves the program ends the process. Errors: HALOCLINE_ERROR_PROGRAM. */
 halocline_status halocline_program_load(const char *library, const char *manifest, halocline_program *program);
 
 /* Stores the position of the argument of that name in the list of a call. */

@@ -14,8 +14,8 @@ typedef struct halocline_trace {
 } halocline_trace;
 
 /* Starts to record what each rank does: exchanges, packing, copies and waits, in any thread. A rank has one trace at a time: until it is
- * ended or freed, another one is HALOCLINE_ERROR_BUSY. Events are recorded by rank, so `comm` has all ranks of the job. `path` is the file that rank 0 writes at the end; it may differ on the other
- * ranks. If rank 0 cannot write it, no trace begins: rank 0 gets HALOCLINE_ERROR_ARGUMENT, the others HALOCLINE_ERROR_ELSEWHERE.
+ * ended or freed, another one is HALOCLINE_ERROR_BUSY. Events are recorded by rank, so `comm` has all ranks of the job. `path` is
+ * the file that rank 0 writes at the end; it may differ on the other ranks. If rank 0 cannot write it, no trace begins: rank 0 gets HALOCLINE_ERROR_ARGUMENT, the others HALOCLINE_ERROR_ELSEWHERE.
  * Collective. */
 halocline_status halocline_trace_begin(halocline_comm comm, const char *path, halocline_trace *trace);
 

@@ -71,6 +71,15 @@ int main(int argc, char **argv) {
   /* Wrong arguments are refused before the program is entered. */
   OK(halocline_program_load(argv[1], NULL, &scale));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "lacks argument factor", halocline_program_call(scale, &array, 1, none));
+  const ptrdiff_t impossible[4] = {-5, PTRDIFF_MIN, PTRDIFF_MAX, (ptrdiff_t)1 << 60};
+  for (int at = 0; at < 4; at++) {
+    for (int has_strides = 0; has_strides < 2; has_strides++) {
+      halocline_argument wrong[2] = {array, real(2)};
+      wrong[0].extents = &impossible[at];
+      wrong[0].strides = has_strides ? strides : NULL;
+      REFUSED(HALOCLINE_ERROR_ARGUMENT, "no memory has an array of extents", halocline_program_call(scale, wrong, 2, none));
+    }
+  }
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "arguments is NULL", halocline_program_call(scale, NULL, 2, none));
   arguments[0].element = HALOCLINE_F32;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "elements of type float32", halocline_program_call(scale, arguments, 2, none));

@@ -41,13 +41,13 @@ static void null_handles_and_pointers(void) {
   REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_comm_rank(none, &number));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "rank is NULL", halocline_comm_rank(comm, NULL));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_init(NULL));
-  REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_bind(comm, NULL, 1, NULL, &halo));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "bindings is NULL, and has 1 elements by its count; pass the address of the first one", halocline_bind(comm, NULL, 1, NULL, &halo));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_decompose(NULL, 1, NULL));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_comm_free(NULL));
   OK(halocline_comm_free(&none));
   halocline_pending nothing = {0, 0};
   REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_wait(nothing));
-  REFUSED(HALOCLINE_ERROR_ARGUMENT, "transport is NULL", halocline_init_by_name(NULL, &none));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "transport is NULL; pass a text", halocline_init_by_name(NULL, &none));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "no multiple of 8", halocline_comm_rank(comm, (size_t *)((char *)&number + 1)));
 }
 
@@ -249,6 +249,8 @@ static void messages_and_names(void) {
   halocline_comm fine;
   OK(halocline_init_by_name("thread", &fine));
   TRUE(strstr(halocline_error_message(), "telepathy") != NULL);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "of a layer above", halocline_refuse("of a layer above"));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "message is NULL", halocline_refuse(NULL));
 }
 
 static const struct {

@@ -1,6 +1,5 @@
 /* Communicators of a program that initialises Open MPI itself: by MPI_Comm, by MPI_Fint, and wrong ones. `mpi_comm funneled` lets one
- * thread call MPI. Prints "ok RANKS mpi". The functions of
- * MPI are looked up, so that no mpi.h is needed. */
+ * thread call MPI. Prints "ok RANKS mpi". The functions of MPI are looked up, so that no mpi.h is needed. */
 #include "check.h"
 #include <dlfcn.h>
 #include <pthread.h>

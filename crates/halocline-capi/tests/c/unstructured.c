@@ -235,6 +235,29 @@ static void of_lists(halocline_comm comm, size_t rank, size_t size) {
   exchanges(comm, pattern);
   OK(halocline_pattern_free(&pattern));
 
+  /* A halo cell among the owned ones: there are no boxes. */
+  if (size > 1) {
+    uint64_t mixed[EACH + 2] = {ids[0], ids[EACH]};
+    memcpy(mixed + 2, ids + 1, (EACH - 1) * sizeof *ids);
+    mixed[EACH + 1] = ids[EACH + 1];
+    size_t among[2] = {1, EACH + 1}, count;
+    halocline_cells other = cells;
+    other.ids = mixed, other.halo_indices = among;
+    OK(halocline_pattern_unstructured(comm, &other, 1, &pattern));
+    exchanges(comm, pattern);
+    halocline_domain domain = HALOCLINE_DOMAIN_INIT;
+    halocline_box box;
+    OK(halocline_pattern_domain(pattern, 0, &domain));
+    TRUE(domain.owned_count == EACH && domain.owned.extents[0] == 0);
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "halo cells among its owned ones", halocline_domain_interior(pattern, 0, 1, &box));
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "no boxes of either", halocline_domain_boundary(pattern, 0, 1, NULL, 0, &count));
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "no boxes of either", halocline_domain_halo(pattern, 0, NULL, 0, &count));
+    size_t owned[EACH];
+    OK(halocline_domain_owned(pattern, 0, owned, EACH, &count));
+    TRUE(count == EACH && owned[0] == 0 && owned[1] == 2);
+    OK(halocline_pattern_free(&pattern));
+  }
+
   if (size > 1) {
     size_t owners[EACH + 2];
     for (size_t at = 0; at < EACH + 2; at++) {

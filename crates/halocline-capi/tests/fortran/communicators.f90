@@ -37,6 +37,7 @@ contains
 
   subroutine broadcasts()
     real(c_double) :: number, table(3, 4)
+    real(c_double), allocatable, save :: missing(:)
     character(5) :: word
     integer(c_int32_t), target :: raw(2)
     integer :: i, j
@@ -58,12 +59,13 @@ contains
     call expect(all_are(raw, 7), "bytes")
     call refused(halocline_broadcast(comm, all, number), HALOCLINE_ERROR_ARGUMENT, "rank")
     call without_size(raw)
+    call refused(halocline_broadcast(comm, 0, missing), HALOCLINE_ERROR_ARGUMENT, "not allocated")
   end subroutine
 
   ! An assumed-size array.
   subroutine without_size(values)
     integer(c_int32_t), intent(inout) :: values(*)
-    call refused(halocline_broadcast(comm, 0, values), HALOCLINE_ERROR_ARGUMENT, "data is NULL")
+    call refused(halocline_broadcast(comm, 0, values), HALOCLINE_ERROR_ARGUMENT, "assumed size")
   end subroutine
 
   logical function all_equal(numbers, wanted)
@@ -89,7 +91,7 @@ contains
     wide = 5
     call check(halocline_all_gather(comm, pair, wide(1:3:2, :)))
     call expect(count(wide(1:3:2, :) /= pairs) == 0 .and. count(wide(2, :) /= 5) == 0, "pairs in a table")
-    call refused(halocline_all_gather(comm, pair, wide), HALOCLINE_ERROR_ARGUMENT, "gathered is NULL")
+    call refused(halocline_all_gather(comm, pair, wide), HALOCLINE_ERROR_ARGUMENT, "gathered has not the size of data times")
     own = int(me, c_int16_t)
     call check(halocline_comm_all_gather(comm, c_loc(own), 2_c_size_t, c_loc(others)))
     call expect(count(others /= [(i, i = 0, all - 1)]) == 0, "bytes of all ranks")

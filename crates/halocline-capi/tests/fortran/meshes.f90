@@ -13,6 +13,7 @@ program meshes
   call cut_squares()
   call choose_dimensions()
   call done(comm)
+  deallocate (message)
 
 contains
 
@@ -101,6 +102,7 @@ contains
   ! Levels first, cells last.
   subroutine choose_dimensions()
     real(c_double), target :: t(2, 3)
+    real(c_double), allocatable, target :: missing(:)
     type(halocline_field) :: field
     t = 0
     call check(halocline_field_along(t, [2], 1, field))
@@ -109,6 +111,11 @@ contains
     message = halocline_message()
     call expect(index(message, "dimension") > 0, message)
     call expect(halocline_field_along(t, [0], 1, field) == HALOCLINE_ERROR_ARGUMENT, "dimension 0")
+    call expect(halocline_field_along(t, [1], 0, field) == HALOCLINE_ERROR_ARGUMENT, "no dimension")
+    call expect(halocline_field_along(t, [1, 2, 1], 3, field) == HALOCLINE_ERROR_ARGUMENT, "more dimensions than the array has")
+    call expect(halocline_field_of(missing, field) == HALOCLINE_ERROR_ARGUMENT, "an array that is not allocated")
+    message = halocline_message()
+    call expect(index(message, "not allocated") > 0, message)
     call expect(halocline_field_along(t, [2, 2], 2, field) == HALOCLINE_ERROR_ARGUMENT, "a dimension twice")
   end subroutine
 end program

@@ -66,6 +66,7 @@ program packets
   call given_up()
   call not_contiguous()
   call done(comm)
+  deallocate (to_left, to_right)
 
 contains
 

@@ -99,6 +99,9 @@ contains
     integer(c_int64_t) :: global(2)
     integer(c_int32_t) :: found
     integer :: box
+    call refused(halocline_blocks([6, 6], ranks, blocks, periodic=[.true.]), HALOCLINE_ERROR_ARGUMENT, "periodic has not")
+    call refused(halocline_blocks([6], ranks, blocks, periodic=[.true., .true.]), HALOCLINE_ERROR_ARGUMENT, "periodic has not")
+    call refused(halocline_blocks([6, 6], ranks, blocks, blocks=[1, 1, 1]), HALOCLINE_ERROR_ARGUMENT, "blocks has not")
     call check(halocline_blocks([5 * all_ranks, 6], ranks, blocks))
     call check(halocline_regular_pattern(comm, blocks, 2, pattern))
     call check(halocline_decomposition_free(blocks))

@@ -1,7 +1,7 @@
 //! The header, the library and the committed list of the interface agree.
 
 use crate::toolchain::{C, CLANG, CLANGPP, CPP, here, library, own_file, succeeds};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
@@ -36,21 +36,23 @@ pub(crate) fn code() -> String {
     parts.concat()
 }
 
-/// The functions that the header declares.
-pub(crate) fn declared() -> BTreeSet<String> {
+/// The functions that the header declares: their names and prototypes, each on one line.
+pub(crate) fn declared() -> BTreeMap<String, String> {
     let code = code();
-    let statements = code.split(';').map(|statement| statement.rsplit(['}', '\n']).collect::<Vec<_>>());
-    let mut names = BTreeSet::new();
-    for lines in statements {
-        for line in lines {
-            let Some((before, _)) = line.split_once('(') else { continue };
-            let name = before.rsplit([' ', '*']).next().unwrap_or("");
-            if name.starts_with("halocline_") && before.trim() != name && !before.starts_with('#') {
-                names.insert(name.to_owned());
-            }
+    let lines = code.lines().filter(|line| !line.starts_with('#') && !line.starts_with("extern"));
+    let statements = lines.collect::<Vec<_>>().join(" ");
+    let mut functions = BTreeMap::new();
+    for statement in statements.split(';') {
+        // The end of a struct may stand before it.
+        let prototype =
+            statement.rsplit('}').next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        let Some((before, _)) = prototype.split_once('(') else { continue };
+        let name = before.rsplit([' ', '*']).next().unwrap();
+        if name.starts_with("halocline_") && before != name && !prototype.starts_with("typedef") {
+            functions.insert(name.to_owned(), prototype);
         }
     }
-    names
+    functions
 }
 
 /// The symbols of the shared library, with their versions.
@@ -66,7 +68,7 @@ fn exported() -> BTreeSet<String> {
 
 #[test]
 fn the_header_declares_what_the_library_exports() {
-    let declared: BTreeSet<_> = declared().iter().map(|name| format!("{name}@@HALOCLINE_0")).collect();
+    let declared: BTreeSet<_> = declared().keys().map(|name| format!("{name}@@HALOCLINE_0")).collect();
     let exported = exported();
     let missing: Vec<_> = declared.difference(&exported).collect();
     let unknown: Vec<_> = exported.difference(&declared).collect();
@@ -78,12 +80,16 @@ fn the_header_declares_what_the_library_exports() {
 fn every_declaration_and_field_has_a_comment() {
     let text = header();
     let lines: Vec<&str> = text.lines().collect();
-    let mut without = Vec::new();
+    let (mut without, mut in_struct) = (Vec::new(), false);
     for (at, line) in lines.iter().enumerate() {
         let begins = line.starts_with("halocline_status halocline_") || line.starts_with("typedef ");
-        if begins && !lines[at - 1].trim_end().ends_with("*/") {
+        let mut field = line.starts_with("  ") && line.ends_with(';') && in_struct;
+        // The one field of a handle is of no use to programs.
+        field &= *line != "  uint64_t id;";
+        if (begins || field) && !lines[at - 1].trim_end().ends_with("*/") {
             without.push(*line);
         }
+        in_struct = if in_struct { !line.starts_with('}') } else { line.starts_with("typedef struct ") };
     }
     assert!(without.is_empty(), "{without:?}");
 }
@@ -104,9 +110,26 @@ fn structs() -> Vec<(String, Vec<String>)> {
     bodies.map(|(name, body)| (name.trim().to_owned(), fields(body))).collect()
 }
 
-/// A C program that prints sizes, offsets and the symbols' list has.
+/// The constants of enumerations.
+fn enumerators() -> Vec<String> {
+    let code = code();
+    let bodies = code.split("enum {").skip(1).map(|text| text.split_once('}').unwrap().0.to_owned());
+    let names = bodies.flat_map(|body| body.split(',').map(name_of_constant).collect::<Vec<_>>());
+    // A comma may follow the last one.
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+fn name_of_constant(constant: &str) -> String {
+    constant.split('=').next().unwrap().trim().to_owned()
+}
+
+/// A C program that prints the version, the constants, and sizes and offsets.
 fn layout_program() -> String {
     let mut program = "#include <halocline.h>\n#include <stdio.h>\nint main(void) {\n".to_owned();
+    program += "printf(\"version %d\\n\", HALOCLINE_ABI_VERSION);\n";
+    for name in enumerators() {
+        writeln!(program, "printf(\"{name} = %d\\n\", {name});").unwrap();
+    }
     for (name, fields) in structs() {
         writeln!(program, "printf(\"struct {name} %zu\\n\", sizeof({name}));").unwrap();
         for field in fields {
@@ -120,22 +143,58 @@ fn layout_program() -> String {
     program + "return 0;\n}\n"
 }
 
-#[test]
-fn the_interface_is_the_committed_one() {
+/// The interface as it is: version, constants, structs, then each symbol with its prototype.
+fn interface() -> String {
     let source = own_file("layout.c");
     fs::write(&source, layout_program()).unwrap();
     let program = source.with_extension("");
     succeeds(C.compile().arg(&source).arg("-o").arg(&program));
-    let layouts = succeeds(&mut Command::new(&program));
-    let symbols: Vec<String> = exported().into_iter().collect();
-    let found = format!("{}\n{layouts}", symbols.join("\n"));
+    let mut interface = succeeds(&mut Command::new(&program));
+    let prototypes = declared();
+    for symbol in exported() {
+        let prototype = symbol.split('@').next().and_then(|name| prototypes.get(name));
+        writeln!(interface, "{symbol}: {}", prototype.map_or("not declared", String::as_str)).unwrap();
+    }
+    interface
+}
+
+/// Programs that were compiled with an interface of `known` lines run with one that has all of them; what is added needs a version
+/// of its own, by which programs ask for it.
+fn refused_change(known: &str, found: &str) -> Option<String> {
+    let (known, found): (Vec<&str>, Vec<&str>) = (known.lines().collect(), found.lines().collect());
+    let lacks = |lines: &[&str], line: &&str| !line.starts_with("version ") && !lines.contains(line);
+    let gone: Vec<_> = known.iter().filter(|line| lacks(&found, line)).collect();
+    let added = found.iter().any(|line| lacks(&known, line));
+    if !gone.is_empty() {
+        return Some(format!(
+            "these lines are gone or changed, which programs cannot bear: {gone:#?}; keep them, or give the function a new version of its symbol"
+        ));
+    }
+    let same_version = known.first() == found.first();
+    (added && same_version).then(|| "the interface has grown: raise HALOCLINE_ABI_VERSION".to_owned())
+}
+
+#[test]
+fn changes_of_the_interface_are_told_from_additions() {
+    let known = "version 1\nA = 0\n";
+    assert_eq!(refused_change(known, "version 2\nA = 0\nB = 1\n"), None);
+    let grown = refused_change(known, "version 1\nA = 0\nB = 1\n").unwrap();
+    assert!(grown.contains("raise HALOCLINE_ABI_VERSION"), "{grown}");
+    let changed = refused_change(known, "version 2\nA = 1\n").unwrap();
+    assert!(changed.contains("gone or changed") && changed.contains("A = 0"), "{changed}");
+}
+
+#[test]
+fn the_interface_is_the_committed_one() {
+    let found = interface();
     let list = here().join("abi.txt");
     let known = fs::read_to_string(&list).unwrap_or_default();
     if found != known {
         let now = library().join("abi.txt");
         fs::write(&now, &found).unwrap();
+        let refused = refused_change(&known, &found).unwrap_or_default();
         panic!(
-            "the interface differs from {}; if it only grew, raise HALOCLINE_ABI_VERSION and copy {} there",
+            "the interface differs from {}: {refused}; once it is meant, copy {} there",
             list.display(),
             now.display()
         );
@@ -168,7 +227,10 @@ fn the_header_of_cpp_includes_all_its_parts() {
 }
 
 /// Functions of C that the header of C++ does not call, and why.
-const NOT_OF_CPP: &[(&str, &str)] = &[("halocline_bind", "it is halocline_bind_alternatives with one set")];
+const NOT_OF_CPP: &[(&str, &str)] = &[
+    ("halocline_bind", "it is halocline_bind_alternatives with one set"),
+    ("halocline_refuse", "it throws errors of its own"),
+];
 
 #[test]
 fn every_function_is_used_by_the_header_of_cpp() {
@@ -183,6 +245,6 @@ fn every_function_is_used_by_the_header_of_cpp() {
         }
     }
     let excepted: BTreeSet<_> = NOT_OF_CPP.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let unused: BTreeSet<_> = declared().difference(&words).cloned().collect();
+    let unused: BTreeSet<_> = declared().into_keys().filter(|name| !words.contains(name)).collect();
     assert_eq!(unused, excepted, "call the function in halocline/cpp, or say why not");
 }

@@ -93,8 +93,8 @@ void on_completion(Done &&done, Call call) {
                 "the function takes a halocline_status and a message");
   auto kept = std::make_unique<held>(std::forward<Done>(done));
   const halocline_status status = call(&call_and_free<held>, static_cast<void *>(kept.get()));
-  // A call that is refused never calls the function. After any other one it frees itself, and may have done so already; after a bug of the
-  // library nobody knows.
+  // A call that is refused never calls the function. After any other one it frees itself, and may have done so already. After a bug of the
+  // library it may still be called, so it is not freed here.
   if (status == HALOCLINE_OK || status == HALOCLINE_ERROR_INTERNAL) (void)kept.release();
   check(status);
 }
