@@ -50,29 +50,42 @@ type Block = [f64; 7];
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measure {
-    /// The path of exchanges without overlap.
+    /// The path of exchanges.
     pub(super) link: LinkChoice,
     /// Blocks of each figure.
     pub(super) rounds: u32,
-    /// A round with overlap, and the kernels alone, are replayed from graphs.
+    /// Whole rounds, and the kernels alone, are replayed from graphs.
     pub(super) graph: bool,
 }
 
-/// Graphs of two rounds: with their exchanges, and the kernels alone.
+/// Exchanges, each with a binding of its own, because an exchange adapts to whether its user overlaps.
+struct Exchanges {
+    overlapping: HaloExchange,
+    in_turn: HaloExchange,
+}
+
+/// Graphs of two rounds: with overlap, without, and the kernels alone.
 struct Graphs {
-    rounds: Replays,
+    overlapping: Replays,
+    in_turn: Replays,
     kernels: Replays,
 }
 
 impl Graphs {
+    /// `None` if this memory has no stream.
+    ///
     /// # Safety
     /// The graphs are not launched after `heat` is dropped.
-    unsafe fn of<L: Levels>(heat: &mut Heat<L>, halo: &HaloExchange) -> Result<Option<Self>, CommandError> {
-        // SAFETY: by the caller's promise.
-        let rounds = unsafe { heat.capture(|heat| heat.round(halo, heat.width, true).map(drop)) }?;
-        // SAFETY: by the caller's promise.
-        let kernels = unsafe { heat.capture(kernels) }?;
-        Ok(rounds.zip(kernels).map(|(rounds, kernels)| Self { rounds, kernels }))
+    unsafe fn of<L: Levels>(heat: &mut Heat<L>, exchanges: &Exchanges) -> Result<Option<Self>, CommandError> {
+        let mut capture = |round: &mut dyn FnMut(&mut Heat<L>) -> Result<(), CommandError>| {
+            // SAFETY: by the caller's promise.
+            unsafe { heat.capture(round) }
+        };
+        let overlapping =
+            capture(&mut |heat| heat.round(&exchanges.overlapping, heat.width, true).map(drop))?;
+        let in_turn = capture(&mut |heat| heat.round(&exchanges.in_turn, heat.width, false).map(drop))?;
+        let all = overlapping.zip(in_turn).zip(capture(&mut kernels)?);
+        Ok(all.map(|((overlapping, in_turn), kernels)| Self { overlapping, in_turn, kernels }))
     }
 }
 
@@ -86,25 +99,25 @@ fn kernels<L: Levels>(heat: &mut Heat<L>) -> Result<(), CommandError> {
 pub(super) fn measure<L: Levels>(
     comm: &Communicator,
     heat: &mut Heat<L>,
-    halo: &HaloExchange,
     Measure { link, rounds, graph }: Measure,
 ) -> Result<Option<Figures>, CommandError> {
-    // A binding of its own, because an exchange adapts to whether its user overlaps.
-    let blocking = heat.bind(comm, link)?;
+    let exchanges =
+        Exchanges { overlapping: heat.bind(comm, link, true)?, in_turn: heat.bind(comm, link, false)? };
     let start = Instant::now();
     for _ in 0..WARM {
-        heat.round(halo, heat.width, true)?;
+        heat.round(&exchanges.overlapping, heat.width, true)?;
+        heat.round(&exchanges.in_turn, heat.width, false)?;
     }
     heat.finish()?;
-    let mean = comm.all_reduce(&[start.elapsed().as_nanos() as u64 / WARM as u64], Reduce::Max)?[0];
+    let mean = comm.all_reduce(&[start.elapsed().as_nanos() as u64 / (2 * WARM) as u64], Reduce::Max)?[0];
     let count = (BLOCK.as_nanos() as u64 / mean.max(1)).clamp(3, MOST) as usize;
 
     // SAFETY: the graphs are dropped at the end of this call.
-    let mut graphs = if graph && rounds > 0 { unsafe { Graphs::of(heat, halo) }? } else { None };
+    let mut graphs = if graph && rounds > 0 { unsafe { Graphs::of(heat, &exchanges) }? } else { None };
     let mut blocks = Vec::new();
     // Round 0 warms up.
     for round in 0..=rounds {
-        let block = block(comm, heat, (halo, &blocking), (graphs.as_mut(), count))?;
+        let block = block(comm, heat, &exchanges, (graphs.as_mut(), count))?;
         if round > 0 {
             blocks.push(block);
         }
@@ -131,23 +144,26 @@ pub(super) fn measure<L: Levels>(
 fn block<L: Levels>(
     comm: &Communicator,
     heat: &mut Heat<L>,
-    (overlapping, blocking): (&HaloExchange, &HaloExchange),
+    Exchanges { overlapping, in_turn }: &Exchanges,
     (mut graphs, count): (Option<&mut Graphs>, usize),
 ) -> Result<Block, CommandError> {
     let width = heat.width;
-    let exchange = timed(comm, heat, count, |heat| heat.exchange(blocking))?;
+    let exchange = timed(comm, heat, count, |heat| heat.exchange(in_turn))?;
     let interior = timed(comm, heat, count, |heat| heat.interior())?;
     let rest = timed(comm, heat, count, |heat| heat.rest(width, true))?;
     let mut in_flight = Vec::with_capacity(SETTLE + count);
     let overlapped = match &mut graphs {
-        Some(graphs) => replayed(comm, heat, count, &mut graphs.rounds)?,
+        Some(graphs) => replayed(comm, heat, count, &mut graphs.overlapping)?,
         None => timed(comm, heat, count, |heat| {
             in_flight.push(heat.round(overlapping, width, true)?.overlapped());
             Ok(())
         })?,
     };
     let in_flight = median_ns(in_flight.split_off(SETTLE.min(in_flight.len())));
-    let in_turn = timed(comm, heat, count, |heat| heat.round(blocking, width, false).map(drop))?;
+    let in_turn = match &mut graphs {
+        Some(graphs) => replayed(comm, heat, count, &mut graphs.in_turn)?,
+        None => timed(comm, heat, count, |heat| heat.round(in_turn, width, false).map(drop))?,
+    };
     let mut figures = vec![exchange, interior, rest, overlapped, in_flight, in_turn];
     if L::QUEUES {
         figures.push(match graphs {

@@ -119,7 +119,7 @@ fn run_rank<L: Levels>(
     let trace = args.trace.begin(comm)?;
     let bar = progress::bar(comm.rank(), args.steps, &info::plural(comm.size(), "rank"));
     let (mut heat, gpu) = make()?;
-    let halo = heat.bind(comm, args.link.choice())?;
+    let halo = heat.bind(comm, args.link.choice(), args.overlap == Switch::On)?;
     let (seconds, phases) = run_steps(comm, args, &mut heat, (&halo, &bar))?;
     agree(comm, heat.write_trace())?;
     let traced = trace.finish(comm)?;
@@ -127,7 +127,7 @@ fn run_rank<L: Levels>(
     let skipped = ranks::skipped(comm, args.no_check, bytes_to_compare(args, case))?;
     let found = if skipped.is_none() { gather(comm, &heat)? } else { Vec::new() };
     let measured = Measure { link: args.link.choice(), rounds: args.rounds, graph: args.graph };
-    let figures = measure(comm, &mut heat, &halo, measured)?;
+    let figures = measure(comm, &mut heat, measured)?;
     let Totals { links, bytes, received, cpus } = Totals::new(comm, &heat, &halo)?;
     drop((halo, heat));
     if comm.rank() != 0 {

@@ -81,12 +81,17 @@ impl<L: Levels> Heat<L> {
         Ok(Self { rank: comm.rank(), domain, pattern, levels, now: 0, width: case.width })
     }
 
-    /// Binds both levels as alternative field sets. Collective.
-    pub(super) fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<HaloExchange, CommandError> {
+    /// Binds both levels as alternative field sets. Without `overlap` exchanges are part of the stream that computes. Collective.
+    pub(super) fn bind(
+        &self,
+        comm: &Communicator,
+        link: LinkChoice,
+        overlap: bool,
+    ) -> Result<HaloExchange, CommandError> {
         let pairs = |level: usize| -> Vec<(&Pattern, &Field)> {
             (0..self.fields()).map(|number| (&self.pattern, self.levels.field(level, number))).collect()
         };
-        let options = BindOptions::default().link(link);
+        let options = BindOptions::default().link(link).inline(!overlap);
         Ok(HaloExchange::bind_alternatives(comm, &[&pairs(0), &pairs(1)], &options)?)
     }
 

@@ -58,7 +58,7 @@ pub(super) fn verify<T: Real>(
     for (field, found) in (0..).zip(found) {
         let comm = Communicator::single();
         let mut heat = Heat::<Host<T>>::new(&comm, &alone, field..field + 1)?;
-        let halo = heat.bind(&comm, LinkChoice::Auto)?;
+        let halo = heat.bind(&comm, LinkChoice::Auto, false)?;
         heat.run(&halo, steps, Way { overlap: false, graph: false }, &mut tick)?;
         let mut rows = found.chunks_exact(heat.domain.owned.extent(2));
         heat.owned_rows(0, |due| {
