@@ -102,7 +102,7 @@ contains
   ! Levels first, cells last.
   subroutine choose_dimensions()
     real(c_double), target :: t(2, 3)
-    real(c_double), allocatable, target :: missing(:)
+    real(c_double), allocatable, target, save :: missing(:)
     type(halocline_field) :: field
     t = 0
     call check(halocline_field_along(t, [2], 1, field))
