@@ -290,6 +290,9 @@ impl Compiler<'_> {
     }
 
     fn init(&mut self) -> Result<Box<[InitParameter]>, Fault> {
+        if self.signature.init.len() > MOST_PARAMETERS {
+            return fault("init", format!("there are more than {MOST_PARAMETERS}"));
+        }
         let mut placer = Placer::default();
         let mut parameters = Vec::new();
         for text in &self.signature.init {

@@ -85,6 +85,9 @@ fn manifests_that_contradict_themselves_are_refused() {
 fn a_manifest_of_too_many_parameters_or_dimensions_is_refused() {
     let error = changed("\"factor\"]", &format!("{}\"factor\"]", "\"n\", ".repeat(5000)));
     assert!(error.to_string().contains("more than 4096"), "{error}");
+    let init = format!("\"interface\": \"dace\", \"init\": [{}]", ["\"n\""; 5000].join(", "));
+    let error = changed("\"interface\": \"c\"", &init);
+    assert!(error.to_string().contains("init: there are more than 4096"), "{error}");
     let error = changed("[{\"name\": \"I\"", &format!("[{}{{\"name\": \"I\"", "{}, ".repeat(64)));
     assert!(error.to_string().contains("more than 64 dimensions"), "{error}");
 }

@@ -64,6 +64,8 @@ def _compiled(program, provider, static, name):
         is_for, given = (", ".join(sorted(names)) or "no parameter" for names in (fixed, static))
         raise HaloValueError(f"static: program {name} is compiled for values of {is_for}, values of {given} are given; give those of {is_for}")
     key = (tuple(static[parameter] for parameter in fixed), common.hash_offset_provider_items_by_id(provider), None)
+    # The key has the identity of connectivities: while they are kept, no other one gets it.
+    vars(pool).setdefault("_halocline_providers", {})[key] = dict(provider)
     if not pool._is_existing_key(key):
         values = {parameter: arguments.StaticArg(value=value) for parameter, value in static.items()}
         pool._compile_variant(argument_descriptors={arguments.StaticArg: values} if values else {}, offset_provider=provider)

@@ -102,7 +102,8 @@ def _variants(pool):
 
     if pool._is_generic or (pool.argument_descriptor_mapping or {}).get(arguments.FieldDomainDescriptor):
         return []
-    return [variant.program for variant in pool.compiled_programs.values() if type(variant) is _Variant and variant.program]
+    # A copy: another thread may compile a variant meanwhile.
+    return [variant.program for variant in list(pool.compiled_programs.values()) if type(variant) is _Variant and variant.program]
 
 
 class _Variants(dict):
@@ -111,7 +112,7 @@ class _Variants(dict):
     def __init__(self, pool, compiled):
         super().__init__()
         self.pool = pool
-        for key, program in compiled.items():
+        for key, program in list(compiled.items()):
             self[key] = program
 
     def __setitem__(self, key, compiled):
@@ -185,12 +186,28 @@ def _of_sdfg(compiled):
     kept = (dtypes.AllocationLifetime.Persistent, dtypes.AllocationLifetime.External)
     if compiled._return_args or any(array.lifetime in kept for _, _, array in compiled.sdfg.arrays_recursive()):
         return False
+    if _launches_kernels(compiled.filename) and not _has_gpu_arrays(compiled.sdfg):
+        # It copies arrays of the host to a GPU and back, on streams of DaCe's.
+        return False
     try:
         return from_sdfg(compiled)
     except (HaloTypeError, HaloValueError, ProgramError) as error:
         # An argument that no program takes, such as a structure or a callback, or a size that does not follow from the arrays.
         warnings.warn(f"DaCe calls the program {compiled.sdfg.name} itself: {error}", stacklevel=3)
         return False
+
+
+def _launches_kernels(library):
+    """Whether DaCe has generated code for GPUs in a library, which is loaded already."""
+    import ctypes
+
+    return hasattr(ctypes.CDLL(library), "__dace_gpu_set_all_streams")
+
+
+def _has_gpu_arrays(sdfg):
+    from dace import dtypes
+
+    return any(array.storage == dtypes.StorageType.GPU_Global for array in sdfg.arglist().values())
 
 
 def _has_hooks():

@@ -15,14 +15,16 @@ def from_sdfg(compiled):
         CompiledSDFG = None
     if CompiledSDFG is None or not isinstance(compiled, CompiledSDFG):
         raise HaloTypeError(f"compiled: a CompiledSDFG of DaCe (sdfg.compile()) is wanted, not {type(compiled).__name__}")
-    return _core._load_program(compiled.filename, json.dumps(manifest(compiled.sdfg)))
+    # The arguments of the library. The SDFG may have changed since it was compiled.
+    arguments = getattr(compiled, "_typedict", None)
+    return _core._load_program(compiled.filename, json.dumps(manifest(compiled.sdfg, arguments)))
 
 
-def manifest(sdfg):
-    """The manifest of a compiled SDFG, as a dictionary."""
+def manifest(sdfg, arguments=None):
+    """The manifest of a compiled SDFG, as a dictionary. ``arguments``: descriptors by name, in the order of the library's parameters."""
     from dace import data
 
-    arguments = sdfg.arglist()
+    arguments = sdfg.arglist() if arguments is None else arguments
     try:
         written = sdfg.read_and_write_sets()[1]
     except AttributeError:  # Another version of DaCe: every array counts as written.

@@ -151,7 +151,7 @@ def test_an_array_that_may_move_is_described_in_each_call(scale):
     call = scale.prepare(a, 2)
     call()
     a.array = np.ones(6)
-    with pytest.raises(hc.HaloValueError, match="argument a of program scale was moved, resized or reshaped after the call was prepared; prepare it again"):
+    with pytest.raises(hc.HaloValueError, match="argument a of program scale was moved, resized, reshaped, retyped or made read-only after the call was prepared; prepare it again"):
         call()
 
 
@@ -272,6 +272,44 @@ def test_a_prepared_call_refuses_an_array_that_was_resized(scale, change):
     call = scale.prepare(a, 2)
     change(a)
     with pytest.raises(hc.HaloValueError, match="argument a of program scale was resized, reshaped or made read-only"):
+        call()
+
+
+@pytest.mark.parametrize("change", [lambda a: a.setflags(write=False), lambda a: setattr(a, "dtype", "int64")])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_prepared_call_refuses_an_array_of_a_subclass_that_got_another_type_or_access(scale, change):
+    class Subclass(np.ndarray):
+        pass
+
+    a = np.ones(6).view(Subclass)
+    call = scale.prepare(a, 2)
+    call()
+    before = a.tobytes()
+    change(a)
+    with pytest.raises(hc.HaloValueError, match="argument a of program scale was .* retyped or made read-only after the call was prepared"):
+        call()
+    assert a.tobytes() == before
+
+
+def test_a_prepared_call_refuses_an_array_that_is_resized_while_another_one_is_described(build):
+    code = "void copy(double *a, const double *b, int n) { for (int i = 0; i < n; i++) a[i] = b[i]; }"
+    manifest = {**SCALE_MANIFEST, "program": "copy", "parameters": ["a", "b", "n"], "symbols": [{"name": "n", "type": "int32"}]}
+    one = [dimension(extent="n", stride=1)]
+    manifest["arguments"] = [array("a", dimensions=one), array("b", dimensions=one, access="read")]
+    copy, a, resizes = program.load(build(code, manifest)), np.zeros(4), False
+
+    class Resizing(Interface):
+        @property
+        def __array_interface__(self):
+            if resizes:
+                a.resize(2_000_000, refcheck=False)
+            return self.array.__array_interface__
+
+    call = copy.prepare(a, Resizing(np.ones(4)))
+    call()
+    assert a.tolist() == [1] * 4
+    resizes = True
+    with pytest.raises(hc.HaloValueError, match="argument a of program copy was resized"):
         call()
 
 

@@ -1,5 +1,6 @@
 """Programs that DaCe compiles, called through ``halocline.program`` and by DaCe itself."""
 
+import copy
 import functools
 import shutil
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import halocline as hc
-from halocline import _sdfg, program
+from halocline import _install, _sdfg, program
 
 dace = pytest.importorskip("dace", reason="DaCe is not installed")
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="DaCe compiles with cmake, which is not installed")
@@ -53,6 +54,30 @@ def test_the_results_are_those_of_dace(compiled):
     compiled(A=A2, B=B2, C=C2, a=2.5, k=3, flag=True, N=5, M=8)
     assert np.array_equal(B, B2) and np.array_equal(C, C2)
     assert called.states == 1
+
+
+def test_an_sdfg_that_changed_since_it_was_compiled_has_the_arguments_of_its_library(compiled, monkeypatch):
+    (A2, B2, C2) = fields()
+    compiled(A=A2, B=B2, C=C2, a=2.5, k=3, flag=True, N=5, M=8)
+    monkeypatch.setattr(compiled, "_sdfg", copy.deepcopy(compiled.sdfg))
+    compiled.sdfg.add_array("AA", [N], dace.float64)
+    state = compiled.sdfg.add_state_before(compiled.sdfg.start_state)
+    state.add_mapped_tasklet("more", {"i": "0:N"}, {}, "out = 0", {"out": dace.Memlet("AA[i]")}, external_edges=True)
+    assert "AA" in compiled.sdfg.arglist()
+    called = program.from_sdfg(compiled)
+    assert "AA" not in called.arguments
+    A, B, C = fields()
+    called(A, B, C, a=2.5, k=3, flag=True)
+    assert np.array_equal(B, B2) and np.array_equal(C, C2)
+
+
+def test_dace_calls_its_programs_of_gpus_with_arrays_of_the_host(compiled, monkeypatch):
+    assert not _install._launches_kernels(compiled.filename)
+    # What DaCe generates for GPUs launches kernels; there may be none here.
+    monkeypatch.setattr(_install, "_launches_kernels", lambda library: library == compiled.filename)
+    assert _install._of_sdfg(compiled) is False
+    monkeypatch.setattr(_install, "_has_gpu_arrays", lambda sdfg: True)
+    assert _install._of_sdfg(compiled).arguments == program.from_sdfg(compiled).arguments
 
 
 def test_other_sizes_have_other_states_and_are_checked(compiled):

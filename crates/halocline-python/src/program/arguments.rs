@@ -148,7 +148,8 @@ impl Seen {
             return Ok(true);
         }
         let now = Self::new(self.object.bind(py), self.position)?;
-        Ok((now.address, &now.extents, &now.strides) == (self.address, &self.extents, &self.strides))
+        let of = |seen: &Self| (seen.address, seen.element, seen.device, seen.is_writable);
+        Ok(of(&now) == of(self) && now.extents == self.extents && now.strides == self.strides)
     }
 }
 

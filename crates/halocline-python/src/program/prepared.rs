@@ -152,17 +152,18 @@ impl PyPreparedCall {
         if let Some(scalars) = scalars {
             self.set(&mut call, scalars)?;
         }
-        check_unchanged(py, &self.program, &self.arrays)?;
+        // In the order of their conversion: looking at these may run code of the program, which may resize arrays of NumPy.
         for other in &self.others {
             let argument =
                 self.program.signature().arguments.get(other.position).map_or("", |argument| argument.name());
             let name = Name { program: self.program.name(), argument };
             if !other.is_unchanged(py).map_err(|error| error::prefixed(py, error, &name.to_string()))? {
                 return Err(error::value_error(format!(
-                    "{name} was moved, resized or reshaped after the call was prepared; prepare it again"
+                    "{name} was moved, resized, reshaped, retyped or made read-only after the call was prepared; prepare it again"
                 )));
             }
         }
+        check_unchanged(py, &self.program, &self.arrays)?;
         let call = &mut *call;
         let called = py.detach(|| call.run(self.on.as_ref()));
         drop_deferred(py);
