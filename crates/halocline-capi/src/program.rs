@@ -213,16 +213,33 @@ extern "C" fn halocline_prepared_call(prepared: Handle<PreparedCall>, stream: Ha
 struct Arguments<'a>(Vec<Part<'a>>);
 
 enum Part<'a> {
-    Array { argument: &'a Argument, element: ScalarType, device: Device, lists: Lists<'a> },
+    Array(Array<'a>),
     Scalar(Scalar),
     Absent,
 }
 
-/// Extents, strides in bytes, and the indices of the first element.
-struct Lists<'a> {
+struct Array<'a> {
+    argument: &'a Argument,
+    element: ScalarType,
+    device: Device,
     extents: &'a [isize],
+    /// In bytes.
     strides: Cow<'a, [isize]>,
+    /// The indices of the first element.
     origin: &'a [isize],
+}
+
+impl Array<'_> {
+    fn raw(&self) -> RawArray<'_> {
+        RawArray {
+            address: self.argument.base,
+            element: self.element,
+            extents: self.extents,
+            strides: &self.strides,
+            device: self.device,
+            is_writable: self.argument.read_only == 0,
+        }
+    }
 }
 
 impl<'a> Arguments<'a> {
@@ -252,21 +269,12 @@ impl<'a> Part<'a> {
     /// # Safety
     /// The memory of an array is valid, and nothing else accesses it, until the program has been called with it for the last time.
     unsafe fn given(&self) -> Given<'_> {
-        let (argument, element, device, lists) = match self {
-            Self::Array { argument, element, device, lists } => (argument, element, device, lists),
-            Self::Scalar(value) => return Given::Scalar(*value),
-            Self::Absent => return Given::Absent,
-        };
-        let raw = RawArray {
-            address: argument.base,
-            element: *element,
-            extents: lists.extents,
-            strides: &lists.strides,
-            device: *device,
-            is_writable: argument.read_only == 0,
-        };
-        // SAFETY: the caller of this function promises the same.
-        Given::Array(unsafe { ArrayView::from_raw(raw) }.with_origin(lists.origin))
+        match self {
+            // SAFETY: the caller of this function promises the same.
+            Self::Array(array) => unsafe { ArrayView::from_raw(array.raw()) }.with_origin(array.origin).into(),
+            Self::Scalar(value) => Given::Scalar(*value),
+            Self::Absent => Given::Absent,
+        }
     }
 
     /// # Safety
@@ -309,31 +317,19 @@ impl<'a> Part<'a> {
                 optional_array(argument.origin, count, "origin")?.unwrap_or(none),
             )
         };
-        let fits = match strides {
-            Some(strides) => spans_memory(extents, strides),
-            None => {
-                extents.iter().try_fold(element.size() as isize, |all, &of| all.checked_mul(of)).is_some()
-            }
-        };
-        if !fits || extents.iter().any(|&extent| extent < 0) {
-            return Err(Refusal::argument(format!(
-                "no memory has an array of extents {extents:?}, with strides {strides:?} bytes; give those of the memory"
-            )));
-        }
-        let strides = match strides {
+        let given = strides;
+        let strides = match given {
             Some(strides) => Cow::Borrowed(strides),
             None => Cow::Owned(element.c_order(extents).into_vec()),
         };
-        Ok(Self::Array { argument, element, device, lists: Lists { extents, strides, origin } })
+        let array = Array { argument, element, device, extents, strides, origin };
+        if !array.raw().fits_memory() || extents.iter().any(|&extent| extent < 0) {
+            return Err(Refusal::argument(format!(
+                "no memory has an array of extents {extents:?}, with strides {given:?} bytes; give those of the memory"
+            )));
+        }
+        Ok(Self::Array(array))
     }
-}
-
-/// Whether the last element is not farther from the first one than memory can be.
-fn spans_memory(extents: &[isize], strides: &[isize]) -> bool {
-    let steps = extents.iter().zip(strides);
-    let mut bytes =
-        steps.map(|(extent, stride)| extent.saturating_sub(1).max(0).checked_mul(stride.checked_abs()?));
-    bytes.try_fold(0isize, |sum, bytes| sum.checked_add(bytes?)).is_some()
 }
 
 /// The most dimensions of an array.

@@ -99,6 +99,32 @@ pub struct RawArray<'a> {
     pub is_writable: bool,
 }
 
+impl RawArray<'_> {
+    /// Whether its last element is not farther from its first one than memory can be. Check it where extents and strides come from outside of
+    /// the program.
+    ///
+    /// ```
+    /// use halocline_program::{Device, RawArray, ScalarType};
+    ///
+    /// let raw = |extents, strides| RawArray {
+    ///     address: std::ptr::null_mut(),
+    ///     element: ScalarType::Float64,
+    ///     extents,
+    ///     strides,
+    ///     device: Device::Host,
+    ///     is_writable: true,
+    /// };
+    /// assert!(raw(&[4, 3], &[24, -8]).fits_memory());
+    /// assert!(!raw(&[isize::MAX, 3], &[24, 8]).fits_memory());
+    /// ```
+    pub fn fits_memory(&self) -> bool {
+        let steps = self.extents.iter().zip(self.strides);
+        let mut bytes =
+            steps.map(|(extent, stride)| extent.saturating_sub(1).max(0).checked_mul(stride.checked_abs()?));
+        bytes.try_fold(0isize, |sum, bytes| sum.checked_add(bytes?)).is_some()
+    }
+}
+
 /// A Rust type with the memory layout of a [`ScalarType`].
 ///
 /// # Safety

@@ -118,6 +118,8 @@ impl Cache {
         let outcomes: Vec<Outcome> = gather(comm, &outcome(&received))?;
         if let Ok(None) = own {
             *own = received;
+            // It is as large as one that was built here.
+            self.tidy();
         }
         checked.and_then(|()| job.check(key, comm.rank(), &outcomes))
     }

@@ -162,7 +162,11 @@ impl Cache {
     /// Removes the entries that were used least recently, until the others have at most `limit` bytes. Keeps those that a process has got
     /// in the last ten minutes. Returns what was removed.
     pub fn evict(&self, limit: u64) -> Result<Vec<Entry>, CacheError> {
-        let mut entries = self.list()?.entries;
+        self.evict_of(self.list()?.entries, limit)
+    }
+
+    /// As [`Cache::evict`], of entries that were listed some time ago, those used last first.
+    fn evict_of(&self, mut entries: Vec<Entry>, limit: u64) -> Result<Vec<Entry>, CacheError> {
         let mut total: u64 = entries.iter().map(Entry::bytes).sum();
         let mut removed = Vec::new();
         if total <= limit {
@@ -172,15 +176,15 @@ impl Cache {
         while total > limit
             && let Some(entry) = entries.pop()
         {
-            // Read again: it may have been used meanwhile.
-            let used = match self.layout.find(entry.record().key)? {
-                Found::Whole(entry) => entry.last_use(),
-                _ => continue,
-            };
-            if now.duration_since(used).is_ok_and(|age| age >= IN_USE) {
-                self.layout.discard(entry.folder())?;
-                total -= entry.bytes();
-                removed.push(entry);
+            // Read again: it may have been used meanwhile, or another process evicts too.
+            match self.layout.find(entry.record().key)? {
+                Found::Whole(found) if now.duration_since(found.last_use()).is_ok_and(|age| age >= IN_USE) => {
+                    self.layout.discard(entry.folder())?;
+                    total -= entry.bytes();
+                    removed.push(entry);
+                }
+                Found::Nothing => total -= entry.bytes(),
+                Found::Whole(_) | Found::Damaged(_) | Found::Foreign => {}
             }
         }
         Ok(removed)
@@ -254,4 +258,31 @@ fn hash_of(folder: &Path) -> Option<Hash> {
     let name = folder.file_name()?.to_str()?;
     let parent = folder.parent()?.file_name()?.to_str()?;
     Hash::from_hex(name).filter(|_| name.starts_with(parent) && parent.len() == 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BuildFolder, BuildOptions, Built, Key};
+    use super::*;
+
+    #[test]
+    fn entries_that_another_process_removed_meanwhile_count_no_longer() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path());
+        let build = |folder: &BuildFolder| {
+            fs::write(folder.path().join("lib.so"), "library").map(|()| Built::new("lib.so"))
+        };
+        let long_ago = SystemTime::now() - 2 * IN_USE;
+        let programs = ["a", "b", "c"];
+        for program in programs {
+            let entry = cache.get_or_build(&Key::of(program).finish(), &BuildOptions::default(), build).unwrap();
+            let record = fs::File::options().write(true).open(entry.folder().join("entry.json")).unwrap();
+            record.set_modified(long_ago).unwrap();
+        }
+        let listed = cache.list().unwrap().entries;
+        let limit = listed[0].bytes() * 2;
+        cache.layout.discard(listed[2].folder()).unwrap();
+        assert_eq!(cache.evict_of(listed, limit).unwrap().len(), 0);
+        assert_eq!(cache.list().unwrap().entries.len(), 2);
+    }
 }

@@ -141,8 +141,9 @@ impl Cache {
 
     /// The entry of a key; if there is none, builds it, or waits while another process or thread does.
     ///
-    /// `build` writes its files to the folder that it gets, and returns their paths in it. It runs in this thread, with one of the node's
-    /// build slots. Run compilers with [`BuildFolder::command`].
+    /// `build` writes its files to the folder that it gets, and returns their paths in it. It runs in this thread, with one of the build
+    /// slots that the node has for this cache folder. Run compilers with [`BuildFolder::command`]. It may get other programs from the cache,
+    /// and build them with its own slot.
     pub fn get_or_build<E: Into<Box<dyn Error + Send + Sync>>>(
         &self,
         key: &Key,
@@ -151,6 +152,9 @@ impl Cache {
     ) -> Result<Entry, CacheError> {
         if let Some(entry) = self.get(key)? {
             return Ok(entry);
+        }
+        if slots::builds_here(key) {
+            return Err(CacheError::Itself { program: key.program.clone() });
         }
         let built = || {
             let Some(claim) = self.claim(key, options)? else { return self.get(key) };

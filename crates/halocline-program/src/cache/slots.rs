@@ -1,22 +1,45 @@
 //! How many builds run at the same time on a node.
 //!
-//! A build takes one of the node's slots, which are claims in the cache folder. If `MAKEFLAGS` offers the job server of GNU make, it takes a
+//! A build takes one of the node's slots, which are claims in the cache folder: builds for other cache folders are not counted. If `MAKEFLAGS` offers the job server of GNU make, it takes a
 //! token there too. As every job of make has one token of its own, the first build of a process at a time needs none.
 
 use super::claim::{Attempt, Claim, Heartbeat, Watch, attempt};
+use super::key::Hash;
 use super::layout::{Layout, create};
 use super::process::{Machine, Process};
 use super::wait::{BuildOptions, Ended, Wait};
 use super::{CacheError, Key};
 use jobserver::{Acquired, Client};
+use std::cell::RefCell;
 use std::fs;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The right to run one build. Dropping it ends it.
+thread_local! {
+    /// What this thread builds, one for the other.
+    static BUILDS: RefCell<Vec<Hash>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether this thread builds this program at the moment.
+pub(super) fn builds_here(key: &Key) -> bool {
+    BUILDS.with_borrow(|builds| builds.contains(&key.hash))
+}
+
+/// The right to run one build in this thread. Dropping it ends it.
 pub(super) struct Slot {
+    /// `None`: a build of this thread waits for this one, and lends its slot.
+    _own: Option<Own>,
+}
+
+struct Own {
     _claim: Claim,
     _token: Token,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        BUILDS.with_borrow_mut(Vec::pop);
+    }
 }
 
 /// Waits for a slot.
@@ -26,6 +49,18 @@ pub(super) fn take(
     options: &BuildOptions<'_>,
     heartbeat: Heartbeat,
 ) -> Result<Slot, CacheError> {
+    let is_first = BUILDS.with_borrow(Vec::is_empty);
+    let own = is_first.then(|| take_own(layout, key, options, heartbeat)).transpose()?;
+    BUILDS.with_borrow_mut(|builds| builds.push(key.hash));
+    Ok(Slot { _own: own })
+}
+
+fn take_own(
+    layout: &Layout,
+    key: &Key,
+    options: &BuildOptions<'_>,
+    heartbeat: Heartbeat,
+) -> Result<Own, CacheError> {
     let wait = Wait::begin(options);
     let token = Token::take(key, &wait)?;
     let folder = layout.slots().join(Machine::here().to_string());
@@ -38,7 +73,7 @@ pub(super) fn take(
             match attempt(&folder.join(slot.to_string()), heartbeat, &mut watch)? {
                 Attempt::Held(mut claim) => {
                     claim.keep_alive(heartbeat);
-                    return Ok(Slot { _claim: claim, _token: token });
+                    return Ok(Own { _claim: claim, _token: token });
                 }
                 Attempt::By(process) => holder = process,
             }

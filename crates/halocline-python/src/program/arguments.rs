@@ -84,19 +84,6 @@ impl Memory {
     }
 }
 
-/// No address is so far from the first element. The object itself said its shape.
-fn check_span(extents: &[isize], strides: &[isize]) -> PyResult<()> {
-    let steps = extents.iter().zip(strides);
-    let bytes =
-        steps.map(|(extent, stride)| extent.saturating_sub(1).max(0).checked_mul(stride.checked_abs()?));
-    if bytes.into_iter().try_fold(0isize, |sum, bytes| sum.checked_add(bytes?)).is_some() {
-        return Ok(());
-    }
-    Err(error::value_error(format!(
-        "an array of shape {extents:?} with strides of {strides:?} bytes is larger than any memory; give the shape and the strides of its memory"
-    )))
-}
-
 impl Seen {
     fn new(object: &Bound<'_, PyAny>, position: usize) -> PyResult<Self> {
         let described = describe(object)?;
@@ -106,8 +93,7 @@ impl Seen {
             Some(strides) => strides.into(),
             None => element.c_order(&extents),
         };
-        check_span(&extents, &strides)?;
-        Ok(Self {
+        let seen = Self {
             object: object.clone().unbind(),
             position,
             steady: steady_shape(object)?,
@@ -118,7 +104,26 @@ impl Seen {
             device: described.device.map_or(Device::Host, Device::Gpu),
             is_writable: described.is_writable,
             owner: described.owner,
-        })
+        };
+        // The object itself said its shape.
+        if !seen.raw().fits_memory() {
+            let (extents, strides) = (&seen.extents, &seen.strides);
+            return Err(error::value_error(format!(
+                "an array of shape {extents:?} with strides of {strides:?} bytes is larger than any memory; give the shape and the strides of its memory"
+            )));
+        }
+        Ok(seen)
+    }
+
+    fn raw(&self) -> RawArray<'_> {
+        RawArray {
+            address: std::ptr::with_exposed_provenance_mut(self.address),
+            element: self.element,
+            extents: &self.extents,
+            strides: &self.strides,
+            device: self.device,
+            is_writable: self.is_writable,
+        }
     }
 
     /// Whether the array is as it was, by its identity and its shape alone.
@@ -249,15 +254,7 @@ impl<'a> Arguments<'a> {
     #[cold]
     fn push_seen(&mut self, seen: Arc<Seen>) {
         // SAFETY: the lists are on the heap, never change, and live as long as `self.seen`, which lives as long as `self.given`.
-        let list = |list: &[isize]| unsafe { std::slice::from_raw_parts::<'a>(list.as_ptr(), list.len()) };
-        let raw = RawArray {
-            address: std::ptr::with_exposed_provenance_mut(seen.address),
-            element: seen.element,
-            extents: list(&seen.extents),
-            strides: list(&seen.strides),
-            device: seen.device,
-            is_writable: seen.is_writable,
-        };
+        let raw = unsafe { &*Arc::as_ptr(&seen) }.raw();
         // SAFETY: by the array's protocol the memory has these elements as long as the owner lives, which `seen` holds.
         self.given.push(unsafe { ArrayView::from_raw(raw) }.into());
         self.seen.push(seen);

@@ -70,6 +70,21 @@ fn a_program_that_one_folder_has_is_not_built_again() {
 }
 
 #[test]
+fn a_folder_that_receives_an_entry_evicts_others_beyond_its_limit() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of_receiver = Cache::at(scratch.path().join("1"));
+    let old = super::get(&of_receiver, 2).unwrap();
+    let record = fs::File::options().write(true).open(old.folder().join("entry.json")).unwrap();
+    record.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    on_threads(2, |comm| {
+        let cache = Cache::at(scratch.path().join(comm.rank().to_string())).limit(Some(old.bytes()));
+        cache.get_or_build_on(&comm, &key(1), &BuildOptions::default(), |folder| compile(folder, 1)).unwrap();
+    });
+    let kept = of_receiver.list().unwrap().entries;
+    assert_eq!(kept.iter().map(|entry| entry.record().key).collect::<Vec<_>>(), [key(1).hash()]);
+}
+
+#[test]
 fn a_build_that_fails_is_an_error_on_the_ranks_that_need_it_alone() {
     let scratch = tempfile::tempdir().unwrap();
     // Ranks 0 to 2 want a program whose build fails, ranks 3 and 4 another one in two folders.

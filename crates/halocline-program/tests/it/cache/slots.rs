@@ -42,6 +42,26 @@ fn two_keys_are_built_at_once_and_the_third_waits_for_a_slot() {
 }
 
 #[test]
+fn a_build_may_ask_for_other_programs_with_its_own_slot_and_not_for_itself() {
+    let scratch = tempfile::tempdir().unwrap();
+    let cache = Cache::at(scratch.path());
+    let options = BuildOptions::default().jobs(1).timeout(Duration::from_secs(60));
+    let outer = cache.get_or_build(&super::key(1), &options, |folder| {
+        cache.get_or_build(&super::key(2), &options, |folder| super::compile(folder, 2)).unwrap();
+        let itself = cache.get_or_build(&super::key(1), &options, |folder| super::compile(folder, 1));
+        let refused = itself.unwrap_err();
+        assert!(matches!(refused, CacheError::Itself { .. }), "{refused:?}");
+        assert_eq!(
+            refused.to_string(),
+            "the build of program value asks the cache for that program itself; let it ask for other programs only"
+        );
+        super::compile(folder, 1)
+    });
+    assert_eq!(super::value(&outer.unwrap()).unwrap(), 1);
+    assert_eq!(super::value(&cache.get(&super::key(2)).unwrap().unwrap()).unwrap(), 2);
+}
+
+#[test]
 fn a_killed_builder_frees_its_slot() {
     let scratch = tempfile::tempdir().unwrap();
     let (cache, hold) = (scratch.path().join("cache"), Hold::new(scratch.path()));
@@ -96,7 +116,9 @@ fn two_builds_of_a_process() {
     let cache = Cache::at(std::env::var(super::FOLDER).expect("another test runs this one"));
     let options = BuildOptions::default().jobs(8).timeout(Duration::from_millis(500));
     let outer = cache.get_or_build(&super::key(1), &options, |folder| {
-        let inner = cache.get_or_build(&super::key(2), &options, |folder| super::compile(folder, 2));
+        // In another thread: a build within this one would use its token.
+        let build = || cache.get_or_build(&super::key(2), &options, |folder| super::compile(folder, 2));
+        let inner = std::thread::scope(|scope| scope.spawn(build).join().expect("no panic"));
         if let Err(error) = inner {
             assert!(matches!(error, CacheError::Token { .. }), "{error}");
             println!("refused: {}", error.to_string().trim_start_matches("program value "));
