@@ -271,7 +271,9 @@ impl<'a> Part<'a> {
     unsafe fn given(&self) -> Given<'_> {
         match self {
             // SAFETY: the caller of this function promises the same.
-            Self::Array(array) => unsafe { ArrayView::from_raw(array.raw()) }.with_origin(array.origin).into(),
+            Self::Array(array) => {
+                unsafe { ArrayView::from_raw(array.raw()) }.with_origin(array.origin).into()
+            }
             Self::Scalar(value) => Given::Scalar(*value),
             Self::Absent => Given::Absent,
         }

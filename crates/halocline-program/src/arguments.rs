@@ -100,8 +100,8 @@ pub struct RawArray<'a> {
 }
 
 impl RawArray<'_> {
-    /// Whether its last element is not farther from its first one than memory can be. Check it where extents and strides come from outside of
-    /// the program.
+    /// Whether the end of its last element is not farther from its first one than memory can be. Check it where extents and strides come
+    /// from outside of the program.
     ///
     /// ```
     /// use halocline_program::{Device, RawArray, ScalarType};
@@ -121,7 +121,7 @@ impl RawArray<'_> {
         let steps = self.extents.iter().zip(self.strides);
         let mut bytes =
             steps.map(|(extent, stride)| extent.saturating_sub(1).max(0).checked_mul(stride.checked_abs()?));
-        bytes.try_fold(0isize, |sum, bytes| sum.checked_add(bytes?)).is_some()
+        bytes.try_fold(self.element.size() as isize, |sum, bytes| sum.checked_add(bytes?)).is_some()
     }
 }
 

@@ -1,8 +1,10 @@
 //! A look at a library's file before the loader maps it: a truncated file would end the process at its first page fault.
 
 use crate::error::ProgramError;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// The machine of this process: the number in ELF files, and its name.
@@ -13,8 +15,9 @@ const HEADER: usize = 64;
 /// The most bytes of program headers that are read: 65,535 entries of 56.
 const SEGMENT: u64 = 56;
 
-/// Refuses a file that is no shared library of this machine, or that ends before its contents do.
-pub(crate) fn check(path: &Path) -> Result<(), ProgramError> {
+/// Refuses a file that is no shared library of this machine, or that ends before its contents do. Returns its build id, if the linker gave it
+/// one.
+pub(crate) fn check(path: &Path) -> Result<Option<Box<str>>, ProgramError> {
     let read =
         |error: std::io::Error| ProgramError::Read { path: path.to_owned(), why: error.to_string().into() };
     // Before it is opened: that waits for the other end of a pipe.
@@ -30,18 +33,60 @@ pub(crate) fn check(path: &Path) -> Result<(), ProgramError> {
     // The program headers usually follow the header.
     let table = Table::of(&header);
     let mut bytes = vec![0; table.entries as usize * SEGMENT as usize];
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, table.offset).map_err(read)?;
-    let ends = bytes.chunks_exact(SEGMENT as usize).filter(|entry| word32(entry, 0) == LOAD);
-    let needed =
-        ends.fold(needed, |needed, entry| needed.max(word(entry, 8).saturating_add(word(entry, 32))));
+    file.read_exact_at(&mut bytes, table.offset).map_err(read)?;
+    let segments = |kind: u32| {
+        bytes.chunks_exact(SEGMENT as usize).filter(move |entry| word32(entry, 0) == kind).map(Segment::of)
+    };
+    let needed = segments(LOAD)
+        .fold(needed, |needed, segment| needed.max(segment.offset.saturating_add(segment.bytes)));
     if needed > length {
         return Err(ProgramError::Truncated { path: path.to_owned(), found: length, needed });
     }
-    Ok(())
+    Ok(segments(NOTE).find_map(|segment| build_id(&segment.first_bytes(&file).ok()?)))
 }
 
 /// The type of a segment that is mapped.
 const LOAD: u32 = 1;
+/// The type of a segment of notes.
+const NOTE: u32 = 4;
+/// The most bytes of notes that are read. The build id is among the first.
+const NOTES: u64 = 4096;
+
+/// A part of the file.
+struct Segment {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Segment {
+    fn of(entry: &[u8]) -> Self {
+        Self { offset: word(entry, 8), bytes: word(entry, 32) }
+    }
+
+    fn first_bytes(&self, file: &File) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.bytes.min(NOTES) as usize];
+        let read = file.read_at(&mut bytes, self.offset)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+}
+
+/// The build id in hexadecimal digits, as `readelf -n` shows it: the note of type 3 of the owner `GNU`.
+fn build_id(mut notes: &[u8]) -> Option<Box<str>> {
+    loop {
+        let (header, rest) = notes.split_at_checked(12)?;
+        let padded = |bytes: u32| (bytes as usize).checked_next_multiple_of(4);
+        let (owner, rest) = rest.split_at_checked(padded(word32(header, 0))?)?;
+        let length = word32(header, 4);
+        if owner == b"GNU\0" && word32(header, 8) == 3 {
+            let mut id = String::new();
+            // Writing to a string cannot fail.
+            rest.get(..length as usize)?.iter().for_each(|byte| _ = write!(id, "{byte:02x}"));
+            return Some(id.into());
+        }
+        notes = rest.get(padded(length)?..)?;
+    }
+}
 
 /// The program headers of a file.
 struct Table {

@@ -69,6 +69,12 @@ pub enum ProgramError {
          path", path = .path.display()
     )]
     Overwritten { path: PathBuf },
+    /// The manifest is of another build of the library.
+    #[error(
+        "library {path} has the build id {found}, and its manifest is of the build {expected}; write the manifest again for this \
+         build", path = .path.display()
+    )]
+    BuildId { path: PathBuf, found: Box<str>, expected: Box<str> },
     /// The library lacks a symbol of the program's interface.
     #[error(
         "library {path} has no symbol {symbol}, which program {program} needs; compare the manifest's program, interface and \

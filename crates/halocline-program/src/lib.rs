@@ -55,6 +55,7 @@
 //! | `streams` | the GPU streams of the program: `caller`, `internal` or `default` ([`Streams`]) | `caller` if there is a `stream`, `default` if the library exports `__dace_gpu_set_all_streams`, else none |
 //! | `stream` | the name of the C parameter that takes the stream (`cudaStream_t`), for interface `c` | none |
 //! | `synchronises` | `true`: the program waits for the GPU before it returns | `false` |
+//! | `build_id` | the build id of the library: any other build is refused | any build is loaded |
 //!
 //! An array has a `type` (`bool`, `int8` to `int64`, `uint8` to `uint64`, `float16`, `float32`, `float64`, `complex64`, `complex128`), a
 //! `device` (`cpu` or `gpu`, default `cpu`), an `access` (`write` or `read`, default `write`; a read-only array fits `read` alone) and

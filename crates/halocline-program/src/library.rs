@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Library {
     handle: Handle,
     pub(crate) path: PathBuf,
+    /// In hexadecimal digits; `None` if the linker gave it none.
+    pub(crate) build_id: Option<Box<str>>,
     contents: Contents,
 }
 
@@ -56,7 +58,7 @@ impl Library {
         let library = match open.entry(id) {
             Entry::Occupied(library) => library.get().clone(),
             Entry::Vacant(place) => {
-                elf::check(&path)?;
+                let build_id = elf::check(&path)?;
                 // SAFETY: the caller accepts that the library's constructors run.
                 let handle =
                     unsafe { Handle::open(Some(respelled(&path, 1 + older)), RTLD_NOW | RTLD_LOCAL) }
@@ -64,13 +66,25 @@ impl Library {
                             path: path.clone(),
                             why: text(&error).into(),
                         })?;
-                place.insert(Arc::new(Self { handle, path, contents })).clone()
+                place.insert(Arc::new(Self { handle, path, build_id, contents })).clone()
             }
         };
         if library.contents != contents {
             return Err(ProgramError::Overwritten { path: library.path.clone() });
         }
         Ok(library)
+    }
+
+    /// Refuses another build than that of a manifest.
+    pub(crate) fn check_build(&self, expected: &str) -> Result<(), ProgramError> {
+        match &self.build_id {
+            Some(found) if **found == *expected.to_ascii_lowercase() => Ok(()),
+            found => Err(ProgramError::BuildId {
+                path: self.path.clone(),
+                found: found.as_deref().unwrap_or("none").into(),
+                expected: expected.into(),
+            }),
+        }
     }
 
     /// The address of a symbol; `None` if the library has none.

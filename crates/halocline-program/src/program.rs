@@ -73,6 +73,7 @@ impl Program {
         let plan = Plan::compile(&signature)?;
         // SAFETY: the caller vouches for the library.
         let library = unsafe { Library::open(library.as_ref()) }?;
+        signature.build_id.as_deref().map_or(Ok(()), |expected| library.check_build(expected))?;
         let name = &signature.program;
         let (function, states) = match signature.interface {
             Interface::C => (library.need(signature.symbol.as_ref().unwrap_or(name), name)?, None),
@@ -107,6 +108,11 @@ impl Program {
     /// The path of the library, without links.
     pub fn library(&self) -> &Path {
         &self.library.path
+    }
+
+    /// The build id of the library, which the linker made: 40 hexadecimal digits for most. A manifest with it fits this build alone.
+    pub fn build_id(&self) -> Option<&str> {
+        self.library.build_id.as_deref()
     }
 
     /// How many states were made: one for each set of values of the symbols of `init`, and for each call at the same time.

@@ -62,6 +62,9 @@ pub struct Signature {
     /// The program waits for the GPU before it returns, so that the host does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub synchronises: bool,
+    /// The build id of the library ([`crate::Program::build_id`]): the manifest is of this build alone. Without it, of any build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
 }
 
 /// The version of the format of manifests.

@@ -4,7 +4,9 @@ use crate::error::CommandError;
 use crate::table::print_lines;
 use clap::Args;
 use halocline_program::Program;
-use halocline_program::signature::{Access, Argument, DeviceKind, Dimension, Interface, Returns, Streams};
+use halocline_program::signature::{
+    Access, AccessedIndices, Argument, DeviceKind, Dimension, Interface, Quantity, Returns, Streams,
+};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -26,6 +28,7 @@ pub(super) fn run(args: &InfoArgs, json: bool) -> Result<(), CommandError> {
         "library": program.library(),
         "signature": program.signature(),
         "states": program.states(),
+        "build_id": program.build_id(),
     });
     let lines = json.then(|| vec![object]);
     print_lines(lines.as_ref(), || describe(&program)).map_err(CommandError::Report)
@@ -41,6 +44,7 @@ fn describe(program: &Program) -> String {
     };
     let mut text =
         format!("program {} ({interface})\nlibrary {}\n", program.name(), program.library().display());
+    text += &format!("build id {}\n", program.build_id().unwrap_or("none"));
     text += "arguments\n";
     for argument in &signature.arguments {
         text += &line(argument);
@@ -92,6 +96,9 @@ fn line(argument: &Argument) -> String {
             for (at, dimension) in array.dimensions.iter().enumerate() {
                 text += &format!("    {}\n", dimension_line(at, dimension));
             }
+            for accessed in &array.accesses {
+                text += &format!("    {}\n", accesses_line(accessed));
+            }
             text
         }
     }
@@ -108,5 +115,17 @@ fn dimension_line(at: usize, dimension: &Dimension) -> String {
     let given =
         parts.into_iter().filter_map(|(part, value)| value.as_ref().map(|value| format!("{part} {value}")));
     let covers = dimension.covers.iter().map(|[first, end]| format!("covers {first} to {end}"));
-    format!("{name}: {}", given.chain(covers).collect::<Vec<_>>().join(", "))
+    let all: Vec<String> = given.chain(covers).collect();
+    if all.is_empty() { format!("{name}: any") } else { format!("{name}: {}", all.join(", ")) }
+}
+
+fn accesses_line(accessed: &AccessedIndices) -> String {
+    let range = |[first, end]: &[Quantity; 2]| format!("{first} to {end}");
+    let indices = accessed.indices.iter().map(|indices| indices.as_ref().map_or("any".to_owned(), range));
+    let mut text = format!("accesses {}", indices.collect::<Vec<_>>().join(", "));
+    if !accessed.over.is_empty() {
+        let loops: Vec<String> = accessed.over.iter().map(range).collect();
+        text += &format!(" in loops over {}", loops.join(", "));
+    }
+    text
 }

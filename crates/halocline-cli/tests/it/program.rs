@@ -7,7 +7,8 @@ const MANIFEST: &str = r#"{
     "format": 1, "program": "heat",
     "arguments": [
         {"kind": "array", "name": "t", "type": "float64", "access": "read", "dimensions": [
-            {"name": "I", "extent": "n", "stride": 1, "covers": [0, "n"]}, {}]},
+            {"name": "I", "extent": "n", "stride": 1, "covers": [0, "n"]}, {}],
+            "accesses": [{"indices": [[0, "n"], null], "over": [[1, "n"]]}]},
         {"kind": "scalar", "name": "dt", "type": "float32"}],
     "symbols": [{"name": "n", "type": "int32"}],
     "parameters": ["t", "dt", "n"], "init": ["n"]}"#;
@@ -29,7 +30,9 @@ fn folder() -> tempfile::TempDir {
         void __program_heat(void *s, double *t, float dt, int n) { for (int i = 0; i < n; i++) t[i] = dt; }";
     std::fs::write(folder.path().join("heat.c"), code).unwrap();
     let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o", "libheat.so", "heat.c"]).current_dir(folder.path());
+    compiler
+        .args(["-shared", "-fPIC", "-Wl,--build-id=0x0123", "-o", "libheat.so", "heat.c"])
+        .current_dir(folder.path());
     assert!(compiler.status().expect("this test needs a C compiler, `cc`").success());
     std::fs::write(folder.path().join("libheat.so.json"), MANIFEST).unwrap();
     folder
@@ -42,8 +45,11 @@ fn a_program_is_described_in_words_and_in_json() {
     let text = String::from_utf8(output.stdout).unwrap();
     for line in [
         "program heat (DaCe's interface)",
+        "build id 0123",
         "  t: float64 array of 2 dimensions, only read",
         "    I: extent n, stride 1, covers 0 to n",
+        "    1: any",
+        "    accesses 0 to n, any in loops over 1 to n",
         "  dt: float32",
         "symbols: n int32",
         "C parameters: t, dt, n",

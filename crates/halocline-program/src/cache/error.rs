@@ -51,7 +51,9 @@ pub enum CacheError {
     #[error("the build of program {program} failed: {source}; correct that, then build it again")]
     Build { program: Box<str>, source: Box<dyn Error + Send + Sync> },
     /// A build asks for the program that it builds.
-    #[error("the build of program {program} asks the cache for that program itself; let it ask for other programs only")]
+    #[error(
+        "the build of program {program} asks the cache for that program itself; let it ask for other programs only"
+    )]
     Itself { program: Box<str> },
     /// The build failed on the rank that builds for this one.
     #[error("the build of program {program} failed on rank {rank} (process {pid} of host {host}): {why}")]

@@ -178,7 +178,9 @@ impl Cache {
         {
             // Read again: it may have been used meanwhile, or another process evicts too.
             match self.layout.find(entry.record().key)? {
-                Found::Whole(found) if now.duration_since(found.last_use()).is_ok_and(|age| age >= IN_USE) => {
+                Found::Whole(found)
+                    if now.duration_since(found.last_use()).is_ok_and(|age| age >= IN_USE) =>
+                {
                     self.layout.discard(entry.folder())?;
                     total -= entry.bytes();
                     removed.push(entry);
@@ -275,7 +277,8 @@ mod tests {
         let long_ago = SystemTime::now() - 2 * IN_USE;
         let programs = ["a", "b", "c"];
         for program in programs {
-            let entry = cache.get_or_build(&Key::of(program).finish(), &BuildOptions::default(), build).unwrap();
+            let entry =
+                cache.get_or_build(&Key::of(program).finish(), &BuildOptions::default(), build).unwrap();
             let record = fs::File::options().write(true).open(entry.folder().join("entry.json")).unwrap();
             record.set_modified(long_ago).unwrap();
         }

@@ -29,6 +29,33 @@ fn a_library_that_is_cut_anywhere_is_refused() {
 }
 
 #[test]
+fn a_manifest_of_another_build_is_refused() {
+    let built = build(SCALE);
+    let program = built.load(SCALE_MANIFEST).unwrap();
+    let id = program.build_id().expect("this test needs a linker that makes build ids").to_owned();
+    let of_build = |id: &str| SCALE_MANIFEST.replacen('{', &format!(r#"{{"build_id": "{id}", "#), 1);
+    assert_eq!(built.load(&of_build(&id)).unwrap().signature().build_id.as_ref(), Some(&id));
+    built.load(&of_build(&id.to_uppercase())).unwrap();
+    let refused = built.load(&of_build("0123")).unwrap_err();
+    assert!(
+        matches!(&refused, ProgramError::BuildId { expected, .. } if &**expected == "0123"),
+        "{refused:?}"
+    );
+    let text = refused.to_string();
+    let said =
+        format!("has the build id {id}, and its manifest is of the build 0123; write the manifest again");
+    assert!(text.contains(&said), "{text}");
+    // A library without one is none that the manifest is of.
+    let mut bytes = std::fs::read(&built.library).unwrap();
+    let at = bytes.windows(8).position(|bytes| bytes == b"\x03\0\0\0GNU\0").unwrap();
+    bytes[at] = 9;
+    let other = Built { folder: tempfile::tempdir().unwrap(), library: built.folder.path().join("other.so") };
+    std::fs::write(&other.library, bytes).unwrap();
+    let refused = other.load(&of_build(&id)).unwrap_err().to_string();
+    assert!(refused.contains("has the build id none"), "{refused}");
+}
+
+#[test]
 fn a_pipe_is_no_library_and_no_manifest() {
     let built = build(SCALE);
     let pipe = built.folder.path().join("pipe");

@@ -35,7 +35,7 @@ struct Shape {
 enum Case {
     /// The type's index, and its value.
     Scalar(usize, Scalar),
-    Array(usize, Vec<Shape>),
+    Array(ScalarType, Vec<Shape>),
 }
 
 fn scalar() -> impl Strategy<Value = Case> {
@@ -62,7 +62,10 @@ fn array() -> impl Strategy<Value = Case> {
         stride,
         origin,
     });
-    (0..TYPES.len(), prop::collection::vec(shape, 0..4)).prop_map(|(at, shapes)| Case::Array(at, shapes))
+    let of_arrays = [ScalarType::Complex64, ScalarType::Complex128];
+    let types: Vec<_> = TYPES.iter().map(|(scalar, _)| *scalar).chain(of_arrays).collect();
+    let types = prop::sample::select(types);
+    (types, prop::collection::vec(shape, 0..4)).prop_map(|(element, shapes)| Case::Array(element, shapes))
 }
 
 /// A parameter: its name, its type in C and the bytes that it has to get.
@@ -93,7 +96,7 @@ fn generate(cases: &[Case], order: &[usize], has_state: bool) -> Generated {
                 arguments.push(format!(r#"{{"kind": "scalar", "name": "{name}", "type": "{scalar}"}}"#));
                 parameters.push(Parameter { name, c: c.to_owned(), expected: bytes(scalar, *value) });
             }
-            Case::Array(of, shapes) => {
+            Case::Array(element, shapes) => {
                 let mut dimensions = Vec::new();
                 for (d, shape) in shapes.iter().enumerate() {
                     let parts = [
@@ -112,8 +115,7 @@ fn generate(cases: &[Case], order: &[usize], has_state: bool) -> Generated {
                     }
                 }
                 arguments.push(format!(
-                    r#"{{"kind": "array", "name": "{name}", "type": "{}", "dimensions": [{}]}}"#,
-                    TYPES[*of].0,
+                    r#"{{"kind": "array", "name": "{name}", "type": "{element}", "dimensions": [{}]}}"#,
                     dimensions.join(", ")
                 ));
                 let expected = address(at).to_le_bytes().to_vec();
@@ -183,19 +185,19 @@ struct Parts {
 fn call(program: &Program, cases: &[Case], is_prepared: bool) {
     let parts = |case: &Case| match case {
         Case::Scalar(..) => Parts { extents: Vec::new(), strides: Vec::new(), origin: Vec::new() },
-        Case::Array(of, shapes) => Parts {
+        Case::Array(element, shapes) => Parts {
             extents: shapes.iter().map(|shape| shape.extent).collect(),
-            strides: shapes.iter().map(|shape| shape.stride * TYPES[*of].0.size() as isize).collect(),
+            strides: shapes.iter().map(|shape| shape.stride * element.size() as isize).collect(),
             origin: shapes.iter().map(|shape| shape.origin).collect(),
         },
     };
     let parts: Vec<Parts> = cases.iter().map(parts).collect();
     let given = |(at, case): (usize, &Case)| match case {
         Case::Scalar(_, value) => Given::Scalar(*value),
-        Case::Array(of, _) => {
+        Case::Array(element, _) => {
             let raw = RawArray {
                 address: std::ptr::without_provenance_mut(address(at)),
-                element: TYPES[*of].0,
+                element: *element,
                 extents: &parts[at].extents,
                 strides: &parts[at].strides,
                 device: Device::Host,

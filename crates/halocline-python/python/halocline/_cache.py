@@ -11,6 +11,7 @@ import pathlib
 import pickle
 import platform
 import re
+import shutil
 import subprocess
 import threading
 
@@ -102,6 +103,10 @@ def built(get_description, get_sdfg, *, comm=None, cache=None, timeout=None):
             "compiler": _version_of_compiler(_host_compiler()),
             "target": _target(name, uses_gpu),
         }
+        if uses_gpu:
+            # Without one CMake says so.
+            compiler = _compiler_of_kernels()
+            parts["compiler of kernels"] = _version_of_compiler(compiler) if compiler else "none"
         return name, parts, lambda folder: _compile(get_sdfg(), folder, uses_gpu)
 
     return _build(describe, comm, cache, timeout)
@@ -188,6 +193,15 @@ def _host_compiler():
 
         return Config.get("compiler", "cpu", "executable") or os.environ.get("CXX") or "c++"
     return host_compiler()
+
+
+def _compiler_of_kernels():
+    """The one that CMake finds; ``None`` if there is none."""
+    from dace.config import Config
+
+    toolkits = (Config.get("compiler", "cuda", "path"), os.environ.get("CUDA_HOME"), "/usr/local/cuda")
+    found = (shutil.which("nvcc", path=os.path.join(toolkit, "bin")) for toolkit in toolkits if toolkit)
+    return os.environ.get("CUDACXX") or shutil.which("nvcc") or next(filter(None, found), None)
 
 
 @functools.cache

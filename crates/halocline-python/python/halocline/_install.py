@@ -174,7 +174,14 @@ def _install_dace():
                 return original(self, *args, **kwargs)
             kwargs.update(zip(names, args))
         # DaCe takes more than the program does.
-        ours(**{name: kwargs[name] for name in ours.arguments if name in kwargs})
+        given = {name: kwargs[name] for name in ours.arguments if name in kwargs}
+        try:
+            ours(**given)
+        except HaloTypeError:
+            # It has not been entered. DaCe takes lists for arrays, and None for those that the program does not access.
+            if not any(value is None or isinstance(value, (list, tuple)) for value in given.values()):
+                raise
+            original(self, **kwargs)
 
     _replace(CompiledSDFG, "__call__", __call__)
 

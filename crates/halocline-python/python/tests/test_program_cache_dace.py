@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import halocline as hc
-from halocline import program
+from halocline import _cache, program
 from halocline._cache import _renumbered, _text_of
 
 dace = pytest.importorskip("dace", reason="DaCe is not installed")
@@ -113,6 +113,24 @@ def test_a_program_for_gpus_needs_an_architecture(tmp_path):
     with dace.config.set_temporary("compiler", "cuda", "cuda_arch", value=""):
         with pytest.raises(hc.HaloValueError, match="_scaled runs on GPUs, and its build sees none"):
             program.compile_sdfg(sdfg, cache=tmp_path)
+
+
+def test_the_key_of_a_program_for_gpus_has_the_compiler_of_kernels(tmp_path, monkeypatch):
+    keys = []
+    monkeypatch.setattr(_cache, "_build", lambda describe, *options: keys.append(describe()[1]))
+    _cache._version_of_compiler.cache_clear()
+    description = {"name": "heat", "sdfg": "", "uses_gpu": True}
+    nvcc = tmp_path / "nvcc"
+    monkeypatch.setenv("CUDACXX", str(nvcc))
+    with dace.config.set_temporary("compiler", "cuda", "cuda_arch", value="90"):
+        for version in ("12.8", "13.0"):
+            nvcc.write_text(f"#!/bin/sh\necho release {version}\n")
+            nvcc.chmod(0o755)
+            _cache.built(lambda: description, None)
+            _cache._version_of_compiler.cache_clear()
+    assert [key["compiler of kernels"].split("\n")[1] for key in keys] == ["release 12.8", "release 13.0"]
+    _cache.built(lambda: {**description, "uses_gpu": False}, None)
+    assert "compiler of kernels" not in keys[2]
 
 
 def test_names_that_differ_by_uuids_alone_are_the_same():

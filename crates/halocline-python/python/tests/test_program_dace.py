@@ -80,6 +80,32 @@ def test_dace_calls_its_programs_of_gpus_with_arrays_of_the_host(compiled, monke
     assert _install._of_sdfg(compiled).arguments == program.from_sdfg(compiled).arguments
 
 
+@dace.program
+def one_of_two(a: dace.float64[N], b: dace.float64[N], takes_b: dace.int32):
+    if takes_b > 0:
+        a += b
+    else:
+        a += 1.0
+
+
+def test_dace_takes_lists_and_arrays_that_are_left_out():
+    compiled = one_of_two.to_sdfg().compile()
+
+    def result(b, takes_b):
+        a = np.arange(4.0)
+        compiled(a=a, b=b, takes_b=np.int32(takes_b), N=4)
+        return a.tolist()
+
+    wanted = [result(None, 0), result([1.0, 2.0, 3.0, 4.0], 1)]
+    program.install()
+    try:
+        assert [result(None, 0), result([1.0, 2.0, 3.0, 4.0], 1)] == wanted == [[1, 2, 3, 4], [1, 3, 5, 7]]
+        with pytest.raises(hc.HaloTypeError, match="argument b of program .*one_of_two has elements of type float32"):
+            result(np.ones(4, np.float32), 1)
+    finally:
+        program.uninstall()
+
+
 def test_other_sizes_have_other_states_and_are_checked(compiled):
     called = program.from_sdfg(compiled)
     for rows in (5, 6, 5):

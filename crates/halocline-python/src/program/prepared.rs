@@ -146,7 +146,7 @@ impl PyPreparedCall {
         let Ok(mut call) = self.call.try_lock() else {
             let program = self.program.name();
             return Err(error::in_flight(format!(
-                "another thread is calling this prepared call of program {program}; prepare one for each thread"
+                "this prepared call of program {program} is being made, by another thread or below this call; prepare a call for each of them"
             )));
         };
         if let Some(scalars) = scalars {
