@@ -215,14 +215,34 @@ extern "C" fn halocline_reduce(
     keep_halo: i32,
     pending: OutPtr<'_, PendingExchange>,
 ) -> Status {
-    use ReduceOp::{And, Max, Min, Or, Product, Replace, Sum, Xor};
     call(|| {
         let out = pending.optional("pending")?;
-        let operations = [Sum, Min, Max, Product, Replace, And, Or, Xor];
-        let remedy = "pass HALOCLINE_SUM, HALOCLINE_MIN or another operation of halocline_reduce";
-        let op = options::choice(operation, operations, "operation", remedy)?;
+        let op = operation_of(operation)?;
         let keep = options::flag(keep_halo, "keep_halo")?;
         begun(halo.number(), out, halo.pin()?.begin().set(set).reduce(op).keep_halo(keep).start_epoch())
+    })
+}
+
+fn operation_of(operation: i32) -> Result<ReduceOp, Refusal> {
+    use ReduceOp::{And, Max, Min, Or, Product, Replace, Sum, Xor};
+    let operations = [Sum, Min, Max, Product, Replace, And, Or, Xor];
+    let remedy = "pass HALOCLINE_SUM, HALOCLINE_MIN or another operation of halocline_reduce";
+    options::choice(operation, operations, "operation", remedy)
+}
+
+/// Combines halo cells with their owned cells, whose values of before they get.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_fetch_and_op(halo: Handle<HaloExchange>, operation: i32) -> Status {
+    call(|| {
+        let halo = halo.pin()?;
+        match operation_of(operation) {
+            Ok(op) => Ok(halo.fetch_and_op(op)?),
+            Err(refusal) => {
+                // The refusal says more than the error of the call.
+                let _ = halo.fetch_and_op_if(Err(refused(&refusal)));
+                Err(refusal)
+            }
+        }
     })
 }
 

@@ -111,6 +111,15 @@ impl PyHaloExchange {
     }
 }
 
+/// How a reduce combines.
+fn operation(op: Argument<String>) -> PyResult<ReduceOp> {
+    accept!(op);
+    ReduceOp::from_name(&op).ok_or_else(|| {
+        let names = ReduceOp::ALL.map(ReduceOp::name).join(", ");
+        error::value_error(format!("op: {op:?} is none of {names}"))
+    })
+}
+
 #[pymethods]
 impl PyHaloExchange {
     #[new]
@@ -183,13 +192,27 @@ impl PyHaloExchange {
         wait: Argument<bool>,
         set: Argument<usize>,
     ) -> PyResult<Option<PyPending>> {
-        accept!(op, keep, wait, set);
+        accept!(keep, wait, set);
         let halo = self.halo.get()?;
-        let op = ReduceOp::from_name(&op).ok_or_else(|| {
-            let names = ReduceOp::ALL.map(ReduceOp::name).join(", ");
-            error::value_error(format!("op: {op:?} is none of {names}"))
-        })?;
+        let op = operation(op)?;
         self.start((py, &halo), set, wait, |begin| begin.reduce(op).keep_halo(keep).start())
+    }
+
+    #[doc = doc!("HaloExchange.fetch_and_op")]
+    #[pyo3(signature = (op = Argument::of("sum")), text_signature = "($self, op='sum')")]
+    fn fetch_and_op(&self, py: Python<'_>, op: Argument<String>) -> PyResult<()> {
+        let halo = self.halo.get()?;
+        let write = || {
+            let op = operation(op)?;
+            self.arrays.watches.check(py, 0)?;
+            Ok((op, self.arrays.versions.begin(py, 0)?))
+        };
+        let write: PyResult<(ReduceOp, Option<Arc<Write>>)> = write();
+        let op = write.as_ref().map(|(op, _)| *op);
+        let op = op.map_err(|error| Error::RefusedArguments(error.value(py).to_string()));
+        let fetched = py.detach(|| halo.fetch_and_op_if(op));
+        drop_deferred(py);
+        Write::end(write?.1.as_ref(), py, fetched.map_err(error::of))
     }
 
     #[doc = doc!("HaloExchange.degree")]

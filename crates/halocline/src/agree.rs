@@ -21,31 +21,45 @@ use halocline_comm::{CommError, Communicator, Endpoint, Reduce};
 /// # Ok::<(), Error>(())
 /// ```
 pub fn agree<T, E: Into<Error>>(comm: &Communicator, result: Result<T, E>) -> Result<T, Error> {
+    Ok(agree_on(comm, result.map(|value| (value, Vec::new())), 0)?.0)
+}
+
+/// As [`agree`]. If no rank has failed, also returns the least of each of `count` numbers that the ranks bring with their values.
+pub(crate) fn agree_on<T, E: Into<Error>>(
+    comm: &Communicator,
+    result: Result<(T, Vec<u64>), E>,
+    count: usize,
+) -> Result<(T, Vec<u64>), Error> {
     let comm = &comm.or_within("agree");
     match result.map_err(E::into) {
-        Ok(value) => match lowest_failure(comm, None)? {
-            None => Ok(value),
-            Some((rank, message)) => Err(Error::Elsewhere { rank, message }),
+        Ok((value, numbers)) => match lowest_failure(comm, None, numbers)? {
+            Ok(least) => Ok((value, least)),
+            Err((rank, message)) => Err(Error::Elsewhere { rank, message }),
         },
         Err(error) => {
             // This error says more than a failure to report it, which the other ranks observe, too.
-            let _ = lowest_failure(comm, Some(error.to_string()));
+            let _ = lowest_failure(comm, Some(error.to_string()), vec![0; count]);
             Err(error)
         }
     }
 }
 
-/// The lowest rank with a message, and its message.
-fn lowest_failure(comm: &Communicator, mine: Option<String>) -> Result<Option<(usize, String)>, CommError> {
+/// The least numbers of all ranks; an inner error is the lowest rank with a message, and its message.
+fn lowest_failure(
+    comm: &Communicator,
+    mine: Option<String>,
+    mut numbers: Vec<u64>,
+) -> Result<Result<Vec<u64>, (usize, String)>, CommError> {
     const NONE: u64 = u64::MAX;
-    let candidate = if mine.is_some() { comm.rank() as u64 } else { NONE };
-    let lowest = comm.all_reduce(&[candidate], Reduce::Min)?.into_iter().next().unwrap_or(NONE);
+    numbers.push(if mine.is_some() { comm.rank() as u64 } else { NONE });
+    let mut least = comm.all_reduce(&numbers, Reduce::Min)?;
+    let lowest = least.pop().unwrap_or(NONE);
     if lowest == NONE {
-        return Ok(None);
+        return Ok(Ok(least));
     }
     let rank = lowest as usize;
     let message = comm.broadcast(rank, mine.unwrap_or_default().into_bytes())?;
-    Ok(Some((rank, String::from_utf8_lossy(&message).into_owned())))
+    Ok(Err((rank, String::from_utf8_lossy(&message).into_owned())))
 }
 
 /// Compares numbers with those of rank 0, which an inner error returns. Collective.

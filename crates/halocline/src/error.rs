@@ -2,9 +2,11 @@
 
 mod array;
 mod failure;
+mod reduce;
 
 pub use array::ArrayError;
 pub use failure::{Cause, Difference, FailedLink, Failure, Fault};
+pub use reduce::ReduceError;
 
 use crate::bind::BindError;
 use crate::gather::GatherError;
@@ -13,8 +15,8 @@ use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_device::{Address, DeviceError, Place};
 use halocline_plan::{
-    ElementType, LayoutError, MeshError, NamedElement, PartitionError, PatternError, RedistributeError,
-    ReduceOp, Side, UnstructuredError,
+    LayoutError, MeshError, NamedElement, PartitionError, PatternError, RedistributeError, Side,
+    UnstructuredError,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -257,28 +259,9 @@ pub enum Error {
         /// How many sets it can have.
         limit: usize,
     },
-    /// A reduction that the element type of a field, here or at a peer, does not support.
-    #[error(
-        "field {field} of the bind has elements of {element}, which have no {op}; choose one that they have: {}",
-        ReduceOp::names_for(*.element)
-    )]
-    NoReduction {
-        /// Which host field, counted in the order of the bind.
-        field: usize,
-        /// Its element type, or that of the peer's field.
-        element: ElementType,
-        /// The reduction asked for.
-        op: ReduceOp,
-    },
-    /// A reduction of two fields that share owned cells: it would combine the halo cells of both into them.
-    #[error(
-        "fields {} and {} of the bind share owned cells, into which a reduce would combine the halo of both; bind them apart",
-        fields[0], fields[1]
-    )]
-    ReduceOverlap {
-        /// Which host fields, counted in the order of the bind.
-        fields: [usize; 2],
-    },
+    /// Fields cannot be reduced or fetched from.
+    #[error(transparent)]
+    Reduce(#[from] ReduceError),
     /// Owned cells were requested while a reduce writes them.
     #[error("reduce {epoch} of this object writes owned cells; wait for it before you read them")]
     Reducing {

@@ -4,8 +4,8 @@
 //! Then one thread combines all contributions, those from this rank's own halo cells included, in the order of the contributing
 //! domain's number. So the result depends neither on the order of arrival nor on the paths of the links.
 
-use crate::bind::{self, Bindable};
-use crate::error::Error;
+use crate::bind::{self, Bindable, Via};
+use crate::error::{Error, ReduceError};
 use crate::exchange::{HaloExchange, Pending};
 use crate::field::Array;
 use crate::link::Link;
@@ -85,7 +85,7 @@ impl Reverse {
     /// Checks that all elements support an operation.
     pub(crate) fn check(&self, op: ReduceOp) -> Result<(), Error> {
         match self.elements.iter().find(|(_, element)| !op.supports(*element)) {
-            Some(&(field, element)) => Err(Error::NoReduction { field, element, op }),
+            Some(&(field, element)) => Err(ReduceError::Operation { field, element, op }.into()),
             None => Ok(()),
         }
     }
@@ -97,7 +97,7 @@ impl Set {
         if let Some(reverse) = self.reverse.get() {
             return Ok(reverse);
         }
-        let reverse = bind::reverse(self, links)?;
+        let reverse = bind::reverse(self, links, Via::Links)?;
         Ok(self.reverse.get_or_init(|| reverse))
     }
 }
@@ -117,8 +117,8 @@ impl HaloExchange {
     /// `halo.begin().reduce(op)` has more choices: a set, [`Begin::keep_halo`], [`Begin::schedule`], `.await`. For host fields, the
     /// scheduled form starts at once.
     ///
-    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::NoReduction`] for an operation that the elements do not support;
-    /// [`Error::ReduceOverlap`] for fields that share owned cells; [`Error::OfDevices`] for an object of device fields, which cannot
+    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::Reduce`] for an operation that elements do not have,
+    /// and for fields that share owned cells, on this rank or on another; [`Error::OfDevices`] for an object of device fields, which cannot
     /// reduce. None of them counts as an exchange. Checked mode checks no reduce.
     ///
     /// ```

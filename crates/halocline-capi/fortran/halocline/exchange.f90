@@ -55,6 +55,13 @@ module halocline_exchanges
       integer(c_int32_t) :: status
     end function
 
+    function halocline_fetch_and_op(halo, operation) bind(c) result(status)
+      import
+      type(halocline_halo_exchange), value :: halo
+      integer(c_int32_t), value :: operation
+      integer(c_int32_t) :: status
+    end function
+
     ! `degree`: c_null_ptr, or the c_loc of an array of integer(c_int32_t).
     function halocline_degree(halo, field, degree, capacity, count) bind(c) result(status)
       import

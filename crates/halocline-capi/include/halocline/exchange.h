@@ -100,6 +100,13 @@ halocline_status halocline_exchange_and_wait(halocline_halo_exchange halo);
 halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int32_t operation, int32_t keep_halo,
                                   halocline_pending *pending);
 
+/* Combines halo cells with the owned cells that they copy, as halocline_reduce does, and gives each halo cell the value that its owned
+ * cell had just before that. The halo cells of an owned cell follow in the order of their domains' numbers. With counts in the halo and 0 in
+ * the owned cells, HALOCLINE_SUM gives each halo cell the first of as many numbers that no other domain gets. Of several sets it takes the
+ * first; halocline_alternative chooses another. Collective, blocks: for a program's start. What one rank refuses, all refuse. Errors: those of
+ * halocline_reduce; HALOCLINE_ERROR_ARGUMENT if ranks pass different operations. Host fields only. */
+halocline_status halocline_fetch_and_op(halocline_halo_exchange halo, int32_t operation);
+
 /* Stores how many halo cells, of all ranks, copy each cell of field `field` of the first set: in C order, with the shape of its domain;
  * 0 for halo cells. `degree` holds `capacity` numbers, or is NULL: then only their number is stored in `count`. */
 halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, uint32_t *degree, size_t capacity, size_t *count);

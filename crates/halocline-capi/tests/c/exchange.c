@@ -120,6 +120,30 @@ static void reduced(halocline_comm comm, halocline_pattern pattern, const halocl
       }
     }
   }
+  /* Each halo cell asks for one number: those of an owned cell get 0 to its degree. Their squares tell them apart. */
+  double sums[2] = {0, 0};
+  for (size_t i = 0; i < domain->extents[0]; i++) {
+    for (size_t j = 0; j < domain->extents[1]; j++) *cell(field, domain, i, j) = is_owned(domain, i, j) ? 0 : 1;
+  }
+  OK(halocline_fetch_and_op(halo, HALOCLINE_SUM));
+  for (size_t i = 0; i < domain->extents[0]; i++) {
+    for (size_t j = 0; j < domain->extents[1]; j++) {
+      uint32_t copies = degree[i * domain->extents[1] + j];
+      double found = *cell(field, domain, i, j);
+      for (uint32_t number = 0; number < copies; number++) sums[0] += number * number;
+      if (is_owned(domain, i, j)) {
+        TRUE(found == copies);
+      } else {
+        sums[1] += found * found;
+      }
+    }
+  }
+  OK(halocline_comm_all_reduce(comm, sums, 2, HALOCLINE_F64, HALOCLINE_SUM));
+  TRUE(sums[0] == sums[1]);
+  TRUE(halocline_fetch_and_op(halo, HALOCLINE_XOR) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(strstr(halocline_error_message(), "which have no xor") != NULL);
+  TRUE(halocline_fetch_and_op(halo, 8) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(strstr(halocline_error_message(), "operation is 8; pass HALOCLINE_SUM") != NULL);
   TRUE(halocline_reduce(halo, 0, 8, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
   TRUE(strstr(halocline_error_message(), "operation is 8; pass HALOCLINE_SUM") != NULL);
   TRUE(halocline_reduce(halo, 0, HALOCLINE_XOR, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);

@@ -5,6 +5,7 @@ mod checked;
 mod collectives;
 mod devices;
 mod failures;
+mod fetch;
 mod fixture;
 mod flight;
 mod foreign;
@@ -58,6 +59,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     redistribution::CASES,
     redistribution::OF_HOST,
     reduce::OF_HOST,
+    fetch::OF_HOST,
     layouts::CASES,
     foreign::CASES,
     flight::CASES,

@@ -31,7 +31,7 @@ pub(super) struct Fields<T: Element> {
 }
 
 impl<T: Element> Fields<T> {
-    fn new(comm: &Stage<'_>, pattern: Pattern, count: usize) -> Result<Self, Trouble> {
+    pub(super) fn new(comm: &Stage<'_>, pattern: Pattern, count: usize) -> Result<Self, Trouble> {
         let (mut arrays, mut fields) = (Vec::new(), Vec::new());
         for (domain, shape) in &pattern.plan().domains {
             for extra in 1..=count {
@@ -157,7 +157,7 @@ fn regular(comm: &Stage<'_>) -> Outcome {
 }
 
 /// Random distributions of cells over two domains a rank.
-fn clouds(comm: &Stage<'_>, form: DomainForm) -> (Cloud, Vec<Piece>) {
+pub(super) fn clouds(comm: &Stage<'_>, form: DomainForm) -> (Cloud, Vec<Piece>) {
     let cloud = Cloud {
         seed: 281 + form as u64,
         cells: 20 * comm.size(),

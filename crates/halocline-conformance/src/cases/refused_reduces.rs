@@ -7,13 +7,14 @@ use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
     Array, ArrayError, Cause, DomainShape, ElementType, Error, Fault, HaloExchange, Layout, LinkChoice,
-    Pattern, ReduceOp, RegularGrid,
+    Pattern, ReduceError, ReduceOp, RegularGrid,
 };
 
 pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "refused_reduces::another_operation_on_one_rank_fails_on_all", run: other_operation },
     Case { name: "refused_reduces::operations_that_elements_lack_are_refused", run: lacking },
     Case { name: "refused_reduces::fields_that_share_owned_cells_are_refused", run: overlapping },
+    Case { name: "refused_reduces::what_one_rank_refuses_all_refuse", run: overlapping_on_one },
     Case { name: "refused_reduces::owned_cells_cannot_be_read_meanwhile", run: owned },
 ];
 
@@ -56,7 +57,9 @@ fn lacking(comm: &Stage<'_>) -> Outcome {
     let halo = HaloExchange::bind(comm, fields.list())?;
     for op in [ReduceOp::And, ReduceOp::Or, ReduceOp::Xor] {
         match halo.reduce(op) {
-            Err(error @ Error::NoReduction { field: 0, element: ElementType::F64, .. }) => {
+            Err(
+                error @ Error::Reduce(ReduceError::Operation { field: 0, element: ElementType::F64, .. }),
+            ) => {
                 let text = error.to_string();
                 ensure!(text.ends_with("they have: sum, product, min, max, replace"), "{text}");
             }
@@ -65,7 +68,10 @@ fn lacking(comm: &Stage<'_>) -> Outcome {
     }
     let complex = ring::<[f32; 2]>(comm)?;
     let other = HaloExchange::bind(comm, complex.list())?;
-    ensure!(matches!(other.reduce(ReduceOp::Min), Err(Error::NoReduction { .. })), "a complex minimum");
+    ensure!(
+        matches!(other.reduce(ReduceOp::Min), Err(Error::Reduce(ReduceError::Operation { .. }))),
+        "a complex minimum"
+    );
     // None of them has taken an epoch.
     // Rank 0 is alone in flight until the others pass the barrier.
     if comm.rank() != 0 {
@@ -83,23 +89,58 @@ fn lacking(comm: &Stage<'_>) -> Outcome {
     still_works(comm)
 }
 
+/// Two patterns over the same owned cells, whose halos lie on different sides, and an array for either of them.
+struct Crossing {
+    rows: Pattern,
+    columns: Pattern,
+    layout: Layout,
+}
+
+impl Crossing {
+    fn new(comm: &Stage<'_>) -> Result<Self, Trouble> {
+        let grid = |widths: [(usize, usize); 2]| -> Result<Pattern, Trouble> {
+            let grid = RegularGrid::new([2 * comm.size(), 3]).periodic([true, true]);
+            Ok(Grid::cut(grid.decompose(comm.size())?, &[true, true], &widths).pattern(comm)?)
+        };
+        let (rows, columns) = (grid([(1, 1), (0, 0)])?, grid([(0, 0), (1, 1)])?);
+        let DomainShape::Regular { owned, .. } = rows.domain()?.shape().clone() else {
+            fail!("no regular domain")
+        };
+        let layout = Layout::c_order(ElementType::F64, &[owned[0] + 2, owned[1] + 2])?.with_origin(&[1, 1]);
+        Ok(Self { rows, columns, layout })
+    }
+
+    fn array(&self, comm: &Stage<'_>) -> Result<Array<f64>, Error> {
+        Array::<f64>::with_layout(comm, self.layout.clone())
+    }
+}
+
 fn overlapping(comm: &Stage<'_>) -> Outcome {
-    // Two patterns over the owned cells of one array, whose halos lie on different sides.
-    let grid = |widths: [(usize, usize); 2]| -> Result<Pattern, Trouble> {
-        let decomposition =
-            RegularGrid::new([2 * comm.size(), 3]).periodic([true, true]).decompose(comm.size())?;
-        Ok(Grid::cut(decomposition, &[true, true], &widths).pattern(comm)?)
-    };
-    let (rows, columns) = (grid([(1, 1), (0, 0)])?, grid([(0, 0), (1, 1)])?);
-    let DomainShape::Regular { owned, .. } = rows.domain()?.shape().clone() else {
-        fail!("no regular domain")
-    };
-    let layout = Layout::c_order(ElementType::F64, &[owned[0] + 2, owned[1] + 2])?.with_origin(&[1, 1]);
-    let array = Array::<f64>::with_layout(comm, layout)?;
-    let halo = HaloExchange::bind(comm, [(&rows, &array), (&columns, &array)])?;
+    let crossing = Crossing::new(comm)?;
+    let array = crossing.array(comm)?;
+    let halo = HaloExchange::bind(comm, [(&crossing.rows, &array), (&crossing.columns, &array)])?;
     match halo.reduce(ReduceOp::Sum) {
-        Err(Error::ReduceOverlap { fields: [0, 1] }) => {}
+        Err(Error::Reduce(ReduceError::Overlap { fields: [0, 1] })) => {}
         other => fail!("fields that share owned cells: {other:?}"),
+    }
+    let pending = halo.exchange()?;
+    ensure!(pending.epoch() == 1, "a refused reduce has taken an epoch");
+    pending.wait()?;
+    still_works(comm)
+}
+
+fn overlapping_on_one(comm: &Stage<'_>) -> Outcome {
+    let crossing = Crossing::new(comm)?;
+    let arrays = [crossing.array(comm)?, crossing.array(comm)?];
+    let other = if comm.rank() == 0 { &arrays[0] } else { &arrays[1] };
+    let halo = HaloExchange::bind(comm, [(&crossing.rows, &arrays[0]), (&crossing.columns, other)])?;
+    match (halo.reduce(ReduceOp::Sum), comm.rank()) {
+        (Err(Error::Reduce(ReduceError::Overlap { fields: [0, 1] })), 0) => {}
+        (Err(error @ Error::Reduce(ReduceError::Elsewhere { op: ReduceOp::Sum })), 1..) => {
+            let text = error.to_string();
+            ensure!(text.starts_with("fields of another rank have no sum, or share owned cells"), "{text}");
+        }
+        (other, rank) => fail!("rank {rank}, where fields of rank 0 share owned cells: {other:?}"),
     }
     let pending = halo.exchange()?;
     ensure!(pending.epoch() == 1, "a refused reduce has taken an epoch");

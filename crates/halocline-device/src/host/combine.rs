@@ -22,7 +22,14 @@ pub enum Source {
     Keep,
     /// All its bytes become zero.
     Clear,
+    /// It gets the target's value of before.
+    Fetch,
 }
+
+/// [`Source`] as a number, for functions that are compiled for each.
+const KEEP: u8 = 0;
+const CLEAR: u8 = 1;
+const FETCH: u8 = 2;
 
 /// Calls `$each` with the function of two values that combines elements of an integer type, or of bool.
 macro_rules! integers {
@@ -88,26 +95,27 @@ impl Combine {
     /// that of the target.
     ///
     /// # Safety
-    /// The operation stays within memory that is valid for reads at both ends, and for writes at the target and, if it is
-    /// cleared, at the source. The ends do not overlap. The operation moves elements of the type that [`Combine::of`] was
+    /// The operation stays within memory that is valid for reads at both ends, and for writes at the target and, unless
+    /// it is kept, at the source. The ends do not overlap. The operation moves elements of the type that [`Combine::of`] was
     /// given. Meanwhile nothing else accesses memory that is written, or writes the source.
     pub unsafe fn run(self, op: &CopyOp, source: *mut u8, target: *mut u8) {
         // SAFETY: the caller promises for both ends what `by` requires.
         unsafe {
             match self.source {
-                Source::Keep => self.by::<false>(op, source, target),
-                Source::Clear => self.by::<true>(op, source, target),
+                Source::Keep => self.by::<KEEP>(op, source, target),
+                Source::Clear => self.by::<CLEAR>(op, source, target),
+                Source::Fetch => self.by::<FETCH>(op, source, target),
             }
         }
     }
 
-    unsafe fn by<const CLEAR: bool>(self, op: &CopyOp, from: *mut u8, to: *mut u8) {
+    unsafe fn by<const CHANGE: u8>(self, op: &CopyOp, from: *mut u8, to: *mut u8) {
         use ElementType as E;
         macro_rules! each {
             ($value:ty, |$a:ident, $b:ident| $result:expr) => {
                 // SAFETY: the caller of `run` promises that the operation moves such elements within valid memory. Any bytes
                 // are a value: the types are integers and floating-point numbers.
-                unsafe { traverse::<$value, CLEAR>(op, from, to, |$a: $value, $b: $value| -> $value { $result }) }
+                unsafe { traverse::<$value, CHANGE>(op, from, to, |$a: $value, $b: $value| -> $value { $result }) }
             };
         }
         match (self.op, self.element) {
@@ -129,7 +137,7 @@ impl Combine {
 
 /// Combines all elements of an operation.
 #[inline(never)]
-unsafe fn traverse<V: Copy, const CLEAR: bool>(
+unsafe fn traverse<V: Copy, const CHANGE: u8>(
     op: &CopyOp,
     from: *mut u8,
     to: *mut u8,
@@ -137,11 +145,11 @@ unsafe fn traverse<V: Copy, const CLEAR: bool>(
 ) {
     let (from, to) = (from.wrapping_offset(op.source_offset), to.wrapping_offset(op.target_offset));
     // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
-    unsafe { nest::<V, CLEAR>(&op.loops, op.cells.as_ref(), op.block, from, to, apply) };
+    unsafe { nest::<V, CHANGE>(&op.loops, op.cells.as_ref(), op.block, from, to, apply) };
 }
 
 /// Iterates over loops around blocks, or around listed cells of blocks, outermost first.
-unsafe fn nest<V: Copy, const CLEAR: bool>(
+unsafe fn nest<V: Copy, const CHANGE: u8>(
     loops: &[Loop],
     cells: Option<&Indexed>,
     block: usize,
@@ -153,17 +161,17 @@ unsafe fn nest<V: Copy, const CLEAR: bool>(
     unsafe {
         match (loops, cells) {
             ([only], Some(cells)) if is_small::<V>(cells, block) && only.count >= STEPS => {
-                in_steps::<V, CLEAR>(only, cells, from, to, apply);
+                in_steps::<V, CHANGE>(only, cells, from, to, apply);
             }
-            ([], Some(cells)) => listed::<V, CLEAR>(cells, block, from, to, apply),
-            ([], None) => elements::<V, CLEAR>(block, from, to, apply),
-            ([only], None) => strided::<V, CLEAR>(only, block, from, to, apply),
+            ([], Some(cells)) => listed::<V, CHANGE>(cells, block, from, to, apply),
+            ([], None) => elements::<V, CHANGE>(block, from, to, apply),
+            ([only], None) => strided::<V, CHANGE>(only, block, from, to, apply),
             ([outer, pair], None) if pair.count == 2 && block == size_of::<V>() => {
-                pairs::<V, CLEAR>(outer, pair, from, to, apply);
+                pairs::<V, CHANGE>(outer, pair, from, to, apply);
             }
             ([outer, rest @ ..], _) => {
                 for (from, to) in steps(outer, from, to) {
-                    nest::<V, CLEAR>(rest, cells, block, from.cast_mut(), to, apply);
+                    nest::<V, CHANGE>(rest, cells, block, from.cast_mut(), to, apply);
                 }
             }
         }
@@ -179,7 +187,7 @@ fn is_small<V>(cells: &Indexed, block: usize) -> bool {
 /// instructions for each of them: most lie on a cache line of their own, and the processor overlaps as many misses as it has elements in
 /// flight.
 #[inline(never)]
-unsafe fn in_steps<V: Copy, const CLEAR: bool>(
+unsafe fn in_steps<V: Copy, const CHANGE: u8>(
     l: &Loop,
     cells: &Indexed,
     from: *mut u8,
@@ -193,7 +201,7 @@ unsafe fn in_steps<V: Copy, const CLEAR: bool>(
             for (&source, &target) in sources.iter().zip(targets) {
                 let (from, to) = (from.wrapping_offset(source), to.wrapping_offset(target));
                 // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
-                unsafe { element::<V, CLEAR>(from.cast_mut().cast(), to.cast(), apply) };
+                unsafe { element::<V, CHANGE>(from.cast_mut().cast(), to.cast(), apply) };
             }
         }
         while let [run, rest @ ..] = runs
@@ -202,14 +210,14 @@ unsafe fn in_steps<V: Copy, const CLEAR: bool>(
             let (each, source, target) = loop_of(run, cells);
             for (from, to) in steps(l, from.wrapping_offset(source), to.wrapping_offset(target)) {
                 // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
-                unsafe { strided::<V, CLEAR>(&each, size_of::<V>(), from.cast_mut(), to, apply) };
+                unsafe { strided::<V, CHANGE>(&each, size_of::<V>(), from.cast_mut(), to, apply) };
             }
             runs = rest;
         }
     }
 }
 
-unsafe fn listed<V: Copy, const CLEAR: bool>(
+unsafe fn listed<V: Copy, const CHANGE: u8>(
     cells: &Indexed,
     block: usize,
     from: *mut u8,
@@ -222,10 +230,10 @@ unsafe fn listed<V: Copy, const CLEAR: bool>(
         // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
         unsafe {
             match &cells.inner[..] {
-                [] => strided::<V, CLEAR>(&each, block, from, to, apply),
+                [] => strided::<V, CHANGE>(&each, block, from, to, apply),
                 inner => {
                     for (from, to) in steps(&each, from, to) {
-                        nest::<V, CLEAR>(inner, None, block, from.cast_mut(), to, apply);
+                        nest::<V, CHANGE>(inner, None, block, from.cast_mut(), to, apply);
                     }
                 }
             }
@@ -235,7 +243,7 @@ unsafe fn listed<V: Copy, const CLEAR: bool>(
 
 /// Combines two elements at each step of a loop.
 #[inline(always)]
-unsafe fn pairs<V: Copy, const CLEAR: bool>(
+unsafe fn pairs<V: Copy, const CHANGE: u8>(
     l: &Loop,
     pair: &Loop,
     mut from: *mut u8,
@@ -246,8 +254,8 @@ unsafe fn pairs<V: Copy, const CLEAR: bool>(
         let second = (from.wrapping_offset(pair.source), to.wrapping_offset(pair.target));
         // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
         unsafe {
-            element::<V, CLEAR>(from.cast(), to.cast(), apply);
-            element::<V, CLEAR>(second.0.cast(), second.1.cast(), apply);
+            element::<V, CHANGE>(from.cast(), to.cast(), apply);
+            element::<V, CHANGE>(second.0.cast(), second.1.cast(), apply);
         }
         from = from.wrapping_offset(l.source);
         to = to.wrapping_offset(l.target);
@@ -256,7 +264,7 @@ unsafe fn pairs<V: Copy, const CLEAR: bool>(
 
 /// Combines a block at each step of a loop.
 #[inline(always)]
-unsafe fn strided<V: Copy, const CLEAR: bool>(
+unsafe fn strided<V: Copy, const CHANGE: u8>(
     l: &Loop,
     block: usize,
     mut from: *mut u8,
@@ -269,9 +277,9 @@ unsafe fn strided<V: Copy, const CLEAR: bool>(
         // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
         unsafe {
             if block == size_of::<V>() {
-                element::<V, CLEAR>(from.cast(), to.cast(), apply);
+                element::<V, CHANGE>(from.cast(), to.cast(), apply);
             } else {
-                elements::<V, CLEAR>(block, from, to, apply);
+                elements::<V, CHANGE>(block, from, to, apply);
             }
         }
         from = from.wrapping_offset(l.source);
@@ -281,7 +289,7 @@ unsafe fn strided<V: Copy, const CLEAR: bool>(
 
 /// Combines the elements of a contiguous block.
 #[inline(always)]
-unsafe fn elements<V: Copy, const CLEAR: bool>(
+unsafe fn elements<V: Copy, const CHANGE: u8>(
     bytes: usize,
     from: *mut u8,
     to: *mut u8,
@@ -290,18 +298,21 @@ unsafe fn elements<V: Copy, const CLEAR: bool>(
     let (from, to) = (from.cast::<V>(), to.cast::<V>());
     for at in 0..bytes / size_of::<V>() {
         // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
-        unsafe { element::<V, CLEAR>(from.wrapping_add(at), to.wrapping_add(at), apply) };
+        unsafe { element::<V, CHANGE>(from.wrapping_add(at), to.wrapping_add(at), apply) };
     }
 }
 
 #[inline(always)]
-unsafe fn element<V: Copy, const CLEAR: bool>(from: *mut V, to: *mut V, apply: impl Fn(V, V) -> V) {
+unsafe fn element<V: Copy, const CHANGE: u8>(from: *mut V, to: *mut V, apply: impl Fn(V, V) -> V) {
     // SAFETY: the element is part of an operation that the caller of `run` vouches for, and needs no alignment. All bytes zero are
     // a value of `V`, which is made of integers or floating-point numbers.
     unsafe {
-        to.write_unaligned(apply(to.read_unaligned(), from.read_unaligned()));
-        if CLEAR {
-            from.write_unaligned(std::mem::zeroed());
+        let before = to.read_unaligned();
+        to.write_unaligned(apply(before, from.read_unaligned()));
+        match CHANGE {
+            CLEAR => from.write_unaligned(std::mem::zeroed()),
+            FETCH => from.write_unaligned(before),
+            _ => {}
         }
     }
 }

@@ -933,6 +933,16 @@ class HaloExchange:
         All ranks start exchanges and reduces of an object in one order. Until the wait no cell of the arrays may be read or written.
         Objects with GPU fields cannot reduce. Checked mode checks no reduce.
         """
+    def fetch_and_op(self, op: _ReduceOp = "sum") -> None:
+        """Combines halo cells with the owned cells that they copy, as ``reduce`` does, and gives each halo cell the value that its owned
+        cell had just before that. The halo cells of an owned cell follow in the order of their domains' numbers.
+
+        With counts in the halo and 0 in the owned cells, a sum gives each halo cell the first of as many numbers that no other domain gets,
+        and each owned cell the count of all. Of ``alternatives`` it takes the first set.
+
+        Collective, blocks. It is meant for a program's start: the halo goes to the owners and back in messages. What one rank refuses, all
+        refuse. Host fields only.
+        """
     def degree(self) -> list[numpy.typing.NDArray[numpy.uint32]]:
         """How many halo cells copy each cell: for each field of the (first) set an array of the shape of its domain, 0 at halo cells."""
     def schedule_exchange(self, stream: _StreamLike | Sequence[_StreamLike] = None, *, set: int = 0) -> Pending:

@@ -72,6 +72,37 @@ def test_one_of_several_sets_is_reduced() -> None:
     assert levels[0].tolist() == [1, 1, 1, 1, 1] and levels[1].tolist() == [0, 2, 1, 2, 0]
 
 
+def test_halo_cells_fetch_the_values_before_them() -> None:
+    counts, halo = ring("int64")
+    counts[:] = [2, 10, 20, 30, 4]
+    halo.fetch_and_op()
+    assert counts.tolist() == [30, 14, 20, 32, 10]
+    halo.fetch_and_op("max")
+    assert counts.tolist() == [32, 14, 20, 32, 14]
+    with pytest.raises(hc.HaloValueError, match='op: "mean" is none of sum'):
+        halo.fetch_and_op("mean")
+    doubles, other = ring("float64")
+    with pytest.raises(hc.HaloError, match="have no xor; choose"):
+        other.fetch_and_op("xor")
+    assert doubles.tolist() == [0, 0, 0, 0, 0]
+
+
+def test_what_one_rank_refuses_all_refuse() -> None:
+    def rank(comm: hc.Communicator) -> str:
+        pattern = hc.RegularGrid((3 * comm.size,), periodic=(True,)).decompose(comm).pattern(halo=1)
+        array = np.ones(pattern.shape)
+        halo = hc.HaloExchange(comm, [(pattern, array)])
+        with pytest.raises(hc.HaloError) as refused:
+            halo.fetch_and_op("mean" if comm.rank == 0 else "sum")
+        with pytest.raises(hc.HaloError, match="fetches by .*, another by .*; give all ranks the same operation"):
+            halo.fetch_and_op("max" if comm.rank == 0 else "sum")
+        assert array.tolist() == [1, 1, 1, 1, 1]
+        return str(refused.value)
+
+    own, other = hc.run_threads(2, rank)
+    assert own.startswith('op: "mean" is none of') and other.startswith('rank 0 refused: op: "mean"')
+
+
 def test_the_degree_counts_the_copies_of_each_cell() -> None:
     _, halo = ring("float64", keep=2)
     (degree,) = halo.degree()

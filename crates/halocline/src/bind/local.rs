@@ -1,13 +1,13 @@
 //! The part of a bind that needs no peer: checks the given fields against their patterns.
 
 use super::error::BindError;
-use crate::error::Error;
+use crate::error::{Error, ReduceError};
 use crate::field::{Field, Memory, Number, State};
 use crate::link::Direction;
 use crate::pattern::{DomainName, Pattern};
 use halocline_comm::{Communicator, Segment};
 use halocline_plan::copy::{CellLayout, End, copy_op};
-use halocline_plan::{Layout, OwnedElements, Transfer};
+use halocline_plan::{Layout, OwnedElements, ReduceOp, Transfer};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,6 +32,10 @@ pub(crate) struct Local {
     by_place: HashMap<Place, usize>,
     /// Distinct memories, each with the first field in it.
     pub(crate) memories: Vec<(Arc<Memory>, usize)>,
+    /// Two fields that share owned cells that are exchanged.
+    pub(super) shared_owned: Option<[usize; 2]>,
+    /// For each operation, in the order of [`ReduceOp::ALL`], whether these fields can be reduced by it: on all ranks, once they have agreed.
+    pub(super) reductions: [bool; ReduceOp::ALL.len()],
     /// States of other memories that share bytes with those ([`Memory::overlapping`]), each with a field: an exchange takes them, too.
     overlapping: Vec<(Arc<State>, usize)>,
 }
@@ -63,6 +67,8 @@ impl Local {
             fields: Vec::new(),
             by_place: HashMap::new(),
             memories: Vec::new(),
+            shared_owned: None,
+            reductions: [true; ReduceOp::ALL.len()],
             overlapping: Vec::new(),
         };
         for &(pattern, field) in given {
@@ -72,6 +78,9 @@ impl Local {
         local.check_within(comm.rank())?;
         local.check_aliases()?;
         local.find_overlapping();
+        let is_supported =
+            |op: ReduceOp| local.fields.iter().all(|field| op.supports(field.layout.element()));
+        local.reductions = ReduceOp::ALL.map(|op| local.shared_owned.is_none() && is_supported(op));
         Ok(local)
     }
 
@@ -137,7 +146,16 @@ impl Local {
             .collect();
         let given: Vec<(&Pattern, &Field)> =
             fields.iter().map(|(pattern, field)| (*pattern, field)).collect();
-        Self::new(comm, &given)
+        Ok(Self { reductions: self.reductions, ..Self::new(comm, &given)? })
+    }
+
+    /// Refuses a reduction that some rank's fields do not support: all ranks refuse it.
+    pub(crate) fn check_reduction(&self, op: ReduceOp) -> Result<(), Error> {
+        let at = ReduceOp::ALL.iter().position(|known| *known == op);
+        match at.is_some_and(|at| self.reductions[at]) {
+            true => Ok(()),
+            false => Err(ReduceError::Elsewhere { op }.into()),
+        }
     }
 
     /// The fields' distinct memories, as [`Local::again`] takes them.
@@ -345,8 +363,8 @@ impl Local {
         Ok(())
     }
 
-    /// Checks that fields that share memory do not overlap where one of them is written.
-    fn check_aliases(&self) -> Result<(), Error> {
+    /// Checks that fields that share memory do not overlap where one of them is written. Finds fields that overlap elsewhere.
+    fn check_aliases(&mut self) -> Result<(), Error> {
         let mut sharing: HashMap<usize, Vec<usize>> = HashMap::new();
         let overlap_groups = self.overlap_groups();
         for (index, bound) in self.fields.iter().enumerate() {
@@ -367,6 +385,9 @@ impl Local {
                 let before = if written { end.max(written_end) } else { written_end };
                 if start < before.0 && before.1 != index {
                     return Err(self.shared([before.1, index]));
+                }
+                if !written && start < end.0 && end.1 != index {
+                    self.shared_owned = Some([index.min(end.1), index.max(end.1)]);
                 }
                 let last = if written { &mut written_end } else { &mut end };
                 *last = (*last).max((stop, index));

@@ -30,10 +30,10 @@ pub(crate) use local::{Bindable, Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
 pub(crate) use ops::within;
-pub(crate) use reverse::reverse;
+pub(crate) use reverse::{Via, reverse};
 pub(crate) use script::Kit;
 
-use crate::agree::{agree, same_as_rank_0};
+use crate::agree::{agree, agree_on, same_as_rank_0};
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::Field;
@@ -47,6 +47,7 @@ use crate::trace::Name;
 use connect::{Buffer, Connected, Endpoints, Handshake};
 use halocline_comm::{Communicator, Endpoint, Patience, Reduce};
 use halocline_device::host::MESSAGE_ALIGN;
+use halocline_plan::ReduceOp;
 use halocline_plan::copy::CopyOp;
 use peer_view::PeerView;
 use std::sync::Arc;
@@ -122,7 +123,15 @@ fn check_fields(
         let fields: Vec<(&Pattern, &Field)> = set.iter().filter(is_of_kind).copied().collect();
         Local::new(comm, &fields).map_err(|error| of_set(at, error))
     });
-    let sets: Vec<Local> = agree(comm, places.collect())?;
+    let places: Result<Vec<Local>, Error> = places.collect();
+    let places = places.map(|sets| {
+        let own = sets.iter().flat_map(|local| local.reductions.map(u64::from)).collect();
+        (sets, own)
+    });
+    let (mut sets, reductions) = agree_on(comm, places, given.len() * ReduceOp::ALL.len())?;
+    for (local, agreed) in sets.iter_mut().zip(reductions.as_chunks().0) {
+        local.reductions = agreed.map(|agreed| agreed != 0);
+    }
     for (at, local) in sets.iter().enumerate() {
         agree(comm, validate::validate(comm, local)?.map_err(|error| of_set(at, error)))?;
     }

@@ -6,17 +6,28 @@
 use super::local::Local;
 use super::ops::{share_runs, within_legs};
 use super::peer_view::PeerView;
-use crate::error::Error;
+use crate::error::{Error, ReduceError};
 use crate::link::{Direction, Link};
 use crate::reduce::{CombineOrder, Contribution, Reverse};
 use crate::set::Set;
 use halocline_plan::copy::CopyOp;
 use halocline_plan::{ElementType, Transfer};
 
+/// How halo cells reach their owner in a reduce.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// The links of the object: the owner combines where it can reach them.
+    Links,
+    /// Messages, whatever the links are.
+    Messages,
+}
+
 /// The copies of a set's reduces over the links of its object.
-pub(crate) fn reverse(set: &Set, links: &[Link]) -> Result<Reverse, Error> {
+pub(crate) fn reverse(set: &Set, links: &[Link], via: Via) -> Result<Reverse, Error> {
     let local = &set.local;
-    check_aliases(local)?;
+    if let Some(fields) = local.shared_owned {
+        return Err(ReduceError::Overlap { fields }.into());
+    }
     let mut elements: Vec<(usize, ElementType)> =
         local.fields.iter().enumerate().map(|(index, field)| (index, field.cells.element)).collect();
     let mut packs: Vec<Vec<CopyOp>> = links.iter().map(|_| Vec::new()).collect();
@@ -24,11 +35,12 @@ pub(crate) fn reverse(set: &Set, links: &[Link]) -> Result<Reverse, Error> {
     let mut contributions = within(local);
     for (index, link) in links.iter().enumerate() {
         let peer_view = PeerView { peer: link.peer, local, theirs: &set.offered[&link.peer] };
-        let in_place = link.is_read_in_place.then_some(&mut peer_bases[link.part]);
+        let is_in_place = link.is_read_in_place && via == Via::Links;
+        let in_place = is_in_place.then_some(&mut peer_bases[link.part]);
         for leg in peer_view.reverse(link.direction, in_place)? {
             elements.push((leg.field, leg.element));
             match link.direction {
-                Direction::Receive if link.is_read_in_place => {}
+                Direction::Receive if is_in_place => {}
                 Direction::Receive => packs[link.part].push(leg.op),
                 Direction::Send => {
                     contributions.push((leg.order, Contribution { link: Some(index), op: leg.op }))
@@ -48,24 +60,4 @@ fn within(local: &Local) -> Vec<(CombineOrder, Contribution)> {
         (CombineOrder::new(op.source, transfer), Contribution { link: None, op: op.reversed() })
     };
     within_legs(local).into_iter().map(contribution).collect()
-}
-
-/// Checks that no two fields share owned cells that are exchanged: a reduce writes them. Bind has checked the halo cells.
-fn check_aliases(local: &Local) -> Result<(), Error> {
-    let of_field = |index: usize| {
-        let blocks = local.blocks(index, false);
-        blocks.into_iter().map(move |block| (block.start, block.end, index))
-    };
-    let mut blocks: Vec<(isize, isize, usize)> = (0..local.fields.len()).flat_map(of_field).collect();
-    blocks.sort_unstable();
-    // Those of one field overlap where several halos copy a cell.
-    let mut reach = (isize::MIN, 0);
-    for (start, end, field) in blocks {
-        if start < reach.0 && field != reach.1 {
-            let fields = [field.min(reach.1), field.max(reach.1)];
-            return Err(Error::ReduceOverlap { fields });
-        }
-        reach = reach.max((end, field));
-    }
-    Ok(())
 }

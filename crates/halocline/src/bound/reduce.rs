@@ -14,6 +14,7 @@ impl Bound {
     /// Begins a reduce of a set of this object.
     pub(crate) fn begin_reduce(&self, set: &Arc<Set>, reduction: Reduction) -> Result<u64, Error> {
         set.reversed(&self.links)?.check(reduction.op)?;
+        set.local.check_reduction(reduction.op)?;
         self.begin_with(set, &[], Some(reduction))
     }
 

@@ -138,6 +138,10 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
     check(halocline_reduce(get(), set, static_cast<std::int32_t>(operation), keep_halo ? 1 : 0, &handle));
     return pending(handle);
   }
+  // Combines halo cells with their owned cells, whose values of before they get. Collective.
+  void fetch_and_op(halocline::reduce operation) const {
+    check(halocline_fetch_and_op(get(), static_cast<std::int32_t>(operation)));
+  }
   // How many halo cells copy each cell of a field, in C order.
   std::vector<std::uint32_t> degree(std::size_t field = 0) const {
     std::size_t count;
