@@ -66,8 +66,14 @@ unsafe extern "C" fn halocline_sparse_create(
             let destinations = unsafe { array(destinations, destination_count, "destinations") }?;
             Ok((sources, destinations, resource(memory, &comm.comm)?))
         };
+        // Two names, so that ranks that pass sources and ranks that discover theirs make calls that differ.
+        let name = if sources.is_null() {
+            "sparse_alltoall (discovers sources)"
+        } else {
+            "sparse_alltoall (given sources)"
+        };
         let out = (sparse, "sparse");
-        collective_for(&comm.comm, "sparse_alltoall", out, parse, |comm, (sources, destinations, memory)| {
+        collective_for(&comm.comm, name, out, parse, |comm, (sources, destinations, memory)| {
             let begun = match sources {
                 Some(sources) => SparseAlltoall::new(comm, sources, destinations, memory),
                 None => SparseAlltoall::discover(comm, destinations, memory),

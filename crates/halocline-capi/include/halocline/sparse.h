@@ -16,9 +16,9 @@ typedef struct halocline_sparse {
 } halocline_sparse;
 
 /* Begins the operation: the ranks `sources` send to this one, this one sends to `destinations`. Neither names this rank, or a rank
- * twice. NULL for `sources`, on all ranks: they are discovered. A rank that has no sources, where the others pass theirs, passes the
- * address of a variable, and 0. Sets of two ranks that contradict each other are an error on both. Received payloads lie in memory of
- * `resource`. Collective. */
+ * twice. NULL for `sources`, on all ranks: they are discovered; if only some ranks pass NULL, all get HALOCLINE_ERROR_COMMUNICATION.
+ * A rank that has no sources, where the others pass theirs, passes the address of a variable, and 0. Sets of two ranks that
+ * contradict each other are an error on both. Received payloads lie in memory of `resource`. Collective. */
 halocline_status halocline_sparse_create(halocline_comm comm, const size_t *sources, size_t source_count,
                                          const size_t *destinations, size_t destination_count,
                                          halocline_resource resource, halocline_sparse *sparse);

@@ -192,6 +192,23 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
   OK(halocline_sparse_free(&operation));
 }
 
+/* Rank 0 passes its sources, the others discover theirs: all ranks learn that, also where rank 0 waits for no other rank. */
+static void sources_that_some_discover(halocline_comm comm, size_t rank, size_t size) {
+  if (size == 1) {
+    return;
+  }
+  halocline_comm apart;
+  OK(halocline_comm_duplicate(comm, &apart));
+  const size_t no_rank = 0;
+  halocline_resource none = {0};
+  halocline_sparse operation;
+  REFUSED(HALOCLINE_ERROR_COMMUNICATION, "rank 0 is in sparse_alltoall (given sources), rank ",
+          halocline_sparse_create(apart, rank == 0 ? &no_rank : NULL, 0, NULL, 0, none, &operation));
+  TRUE(strstr(halocline_error_message(), " in sparse_alltoall (discovers sources);") != NULL);
+  OK(halocline_comm_free(&apart));
+  OK(halocline_comm_barrier(comm));
+}
+
 /* The last rank gives up: all ranks that wait for each other get its reason. */
 static void given_up(halocline_comm comm, size_t rank, size_t size) {
   halocline_resource none = {0};
@@ -223,5 +240,6 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   }
   sparse(comm, rank, size, 0);
   sparse(comm, rank, size, 1);
+  sources_that_some_discover(comm, rank, size);
   given_up(comm, rank, size);
 }
