@@ -240,3 +240,15 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
     let bytes = unsafe { CStr::from_ptr(text) };
     bytes.to_str().map_err(|_| Refusal::argument(format!("{name} is not UTF-8")))
 }
+
+/// A path of C.
+///
+/// # Safety
+/// `path` is null, or a string with a closing zero that may be read until the call ends.
+pub(crate) unsafe fn path_text<'a>(path: *const c_char, name: &str) -> Result<&'a str, Refusal> {
+    // SAFETY: the caller keeps the contract of `text`, which is the same.
+    match unsafe { text(path, name) }? {
+        "" => Err(Refusal::argument(format!("{name} is empty; pass the path of a file"))),
+        path => Ok(path),
+    }
+}

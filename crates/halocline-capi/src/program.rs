@@ -3,7 +3,7 @@
 use crate::call::{call, call_for};
 use crate::object::Handle;
 use crate::options;
-use crate::pointer::{OutPtr, array, optional_array, text};
+use crate::pointer::{OutPtr, array, optional_array, path_text, text};
 use crate::status::{Refusal, Status};
 use halocline::{ElementType, Stream};
 use halocline_program::{
@@ -78,7 +78,7 @@ unsafe extern "C" fn halocline_program_load(
 ) -> Status {
     call_for(program, "program", || {
         // SAFETY: the caller passes null or a string with a closing zero.
-        let library = unsafe { text(library, "library") }?;
+        let library = unsafe { path_text(library, "library") }?;
         let path = Path::new(&library);
         let signature = if manifest.is_null() {
             Signature::beside(path)

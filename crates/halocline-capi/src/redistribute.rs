@@ -9,7 +9,7 @@ use crate::grid::{self, HaloWidths};
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::pattern::BoundPattern;
-use crate::pointer::{OutPtr, array, text};
+use crate::pointer::{OutPtr, array, path_text};
 use crate::status::{Refusal, Status};
 use halocline::{Decomposition, Field, HaloExchange, Redistribute};
 use std::ffi::c_char;
@@ -139,7 +139,7 @@ unsafe extern "C" fn halocline_save(
         let pattern = pattern.pin()?;
         let parsed = (|| {
             // SAFETY: the caller passes null or a string with a closing zero.
-            let path = unsafe { text(path, "path") }?;
+            let path = unsafe { path_text(path, "path") }?;
             // SAFETY: the caller passes null or an array of that many handles.
             Ok((path, unsafe { fields(given, count, "fields") }?))
         })();

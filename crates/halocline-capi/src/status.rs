@@ -53,8 +53,9 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// `message` may name calls of Rust, for which it then has those of C.
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: in_c(message.into()) }
     }
 
     pub(crate) fn argument(message: impl Into<String>) -> Self {
@@ -67,12 +68,12 @@ impl<E: Into<Error>> From<E> for Refusal {
     #[inline(never)]
     fn from(error: E) -> Self {
         let error = error.into();
-        Self { status: status_of(&error), message: in_c(error.to_string()) }
+        Self::new(status_of(&error), error.to_string())
     }
 }
 
 /// Names of Rust in the library's messages, and what C's messages say instead.
-const IN_C: [(&str, &str); 9] = [
+const IN_C: [(&str, &str); 12] = [
     ("`Field::on_domain`", "`halocline_field_on_domain`"),
     ("`with_axes`", "`axes` of the layout"),
     ("`Halo::uniform(depth)`", "`width` of the halo"),
@@ -80,7 +81,10 @@ const IN_C: [(&str, &str); 9] = [
     ("`UnstructuredDomain::with_levels`", "`levels` of the domain"),
     ("`LinkChoice::Mailbox` or `Message`", "HALOCLINE_LINK_MAILBOX or HALOCLINE_LINK_MESSAGE"),
     ("as an `Array`", "with `halocline_field_allocate`"),
+    ("`pack_on` or `unpack_on`", "`halocline_pack_on` or `halocline_unpack_on`"),
+    ("`pack` or `unpack`", "`halocline_pack` or `halocline_unpack`"),
     ("drop the object and bind again", "free the exchange and bind again"),
+    ("drop the object, and bind", "free the exchange, and bind"),
     ("use and drop communicators before", "use and free communicators before"),
 ];
 
@@ -179,4 +183,36 @@ unsafe extern "C" fn halocline_refuse(message: *const c_char) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn halocline_status_name(status: Status) -> *const c_char {
     status.name().map_or(std::ptr::null(), CStr::as_ptr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages that no call of C returns, and why.
+    const NOT_OF_C: [(&str, &str); 6] = [
+        ("`Pending::owned`", "C has no guards of arrays"),
+        ("`Array::read`", "C has no guards of arrays"),
+        ("`Domain::owned_indices`", "C has no guards of arrays"),
+        ("`Pattern::domains`", "C passes the index of a domain"),
+        ("`Options::steps`", "of simulated devices"),
+        ("World::spawn", "of simulated devices"),
+    ];
+
+    #[test]
+    fn no_message_of_c_names_calls_of_rust() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        // Those of the Python package and of the command come last.
+        let messages = page.split("\n## Checks of").next().unwrap();
+        let messages = messages.lines().filter(|line| line.starts_with("| `"));
+        let messages: Vec<String> = messages.map(|line| Refusal::argument(line).message).collect();
+        assert!(messages.len() > 200, "{} messages", messages.len());
+        let names_rust = |line: &&String| {
+            let is_known = NOT_OF_C.iter().any(|(name, _)| line.contains(name));
+            let message = line.split(" | ").nth(1).unwrap_or_default();
+            !is_known && (message.contains("::") || message.contains("drop the "))
+        };
+        assert_eq!(messages.iter().filter(names_rust).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
 }

@@ -9,7 +9,7 @@ use crate::comm::Comm;
 use crate::exchange::PendingExchange;
 use crate::object::Handle;
 use crate::options::choice;
-use crate::pointer::{OutPtr, text};
+use crate::pointer::{OutPtr, path_text};
 use crate::status::{Refusal, Status};
 use halocline::{Communicator, Error, Stream};
 use halocline_trace::device::{DeviceTrace, Moment, Stamps, TraceOver};
@@ -141,7 +141,7 @@ unsafe extern "C" fn halocline_trace_begin(
         let comm = comm.pin()?;
         let comm = &comm.comm;
         // SAFETY: the caller passes null or a string with a closing zero.
-        let parse = || Ok((unsafe { text(path, "path") }?, RecordedRank::claim(comm.rank())?));
+        let parse = || Ok((unsafe { path_text(path, "path") }?, RecordedRank::claim(comm.rank())?));
         collective_for(comm, "trace_begin", (trace, "trace"), parse, |_, (path, rank)| {
             listen();
             let running = Running::begin(rank, comm, Path::new(path)).map_err(failed)?;

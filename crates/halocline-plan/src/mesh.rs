@@ -41,7 +41,10 @@ impl Mesh {
     /// A mesh whose elements all have `arity` vertices: `connectivity` lists the vertices of element 0,
     /// then those of element 1, and so on. An element may name a vertex twice (a degenerate element).
     pub fn new(vertices: usize, arity: usize, connectivity: Vec<u32>) -> Result<Self, MeshError> {
-        if arity == 0 || !connectivity.len().is_multiple_of(arity) {
+        if arity == 0 {
+            return Err(MeshError::NoVertices);
+        }
+        if !connectivity.len().is_multiple_of(arity) {
             return Err(MeshError::Arity { arity, entries: connectivity.len() });
         }
         Self::checked(vertices, Elements { rows: Rows::Fixed(arity), connectivity })

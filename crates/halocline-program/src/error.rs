@@ -225,9 +225,7 @@ pub enum ProgramError {
     )]
     NoStreams { program: Box<str> },
     /// A call without a stream of a program that works on one.
-    #[error(
-        "program {program} works on a stream of a GPU; call it on one (`call_on`, in Python an array of the GPU or `stream=`)"
-    )]
+    #[error("program {program} works on a stream of a GPU; pass a stream to the call")]
     NeedsStream { program: Box<str> },
     /// A call that a stream under capture cannot hold.
     #[error("program {program} cannot be captured into a graph: {why}")]

@@ -1,6 +1,6 @@
 //! A distributed field as one array: in the memory of one rank, or in a file.
 
-use crate::agree::agree;
+use crate::agree::{agree, same_as_rank_0};
 use crate::binding::Parts;
 use crate::error::{Error, which_domain};
 use crate::field::{Array, Field, element_of, is_element};
@@ -88,7 +88,7 @@ pub enum GatherError {
         wanted: NamedElement,
     },
     /// The name of a file does not say its format.
-    #[error("{} names no format; save to a name that ends in .npy or .zarr", path.display())]
+    #[error("{path:?} names no format; save to a name that ends in .npy or .zarr")]
     Format {
         /// The path given.
         path: PathBuf,
@@ -202,10 +202,10 @@ impl Pattern {
         fields: &[&Field],
         wanted: Option<&NamedElement>,
     ) -> Result<Option<Field>, Error> {
+        let same_root = same_as_rank_0(comm, &[root as u64])?;
         let checked = check(comm, root, fields, wanted).and_then(|()| self.check_fields(fields));
-        agree(comm, checked)?;
-        // Fails on all ranks if they name different roots.
-        comm.broadcast(root, 0u8)?;
+        let differs = |_| Error::Differs { rank: comm.rank(), what: "root" };
+        agree(comm, checked.and_then(|()| same_root.map_err(differs)))?;
         let redistribute = self.to_one_domain(comm, root)?;
         let cell = cell_of_all(comm, self.axes(), fields)?;
         // The ranks may have asked for different types.

@@ -236,6 +236,16 @@ static void traces(void) {
   OK(halocline_trace_free(&trace));
 }
 
+static void values_of_nothing(void) {
+  halocline_trace trace;
+  halocline_program program;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "path is empty; pass the path of a file", halocline_trace_begin(comm, "", &trace));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "library is empty; pass the path of a file", halocline_program_load("", NULL, &program));
+  halocline_mesh mesh;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "an element has 0 vertices; give the number of vertices of an element, 3 for triangles",
+          halocline_mesh_create(3, 1, 0, NULL, 0, &mesh));
+}
+
 static void messages_and_names(void) {
   TRUE(strcmp(halocline_error_message(), "") == 0);
   TRUE(halocline_abi_version() == HALOCLINE_ABI_VERSION);
@@ -265,6 +275,7 @@ static const struct {
     {"calls_of_a_forked_child", calls_of_a_forked_child},
     {"a_free_while_other_threads_exchange", a_free_while_other_threads_exchange},
     {"traces", traces},
+    {"values_of_nothing", values_of_nothing},
     {"messages_and_names", messages_and_names},
 };
 

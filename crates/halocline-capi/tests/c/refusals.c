@@ -145,7 +145,31 @@ static void patterns(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_decomposition_free(&blocks));
 }
 
+/* Ranks that gather to different roots. */
+static void gathers(halocline_comm comm, size_t rank, size_t size) {
+  halocline_cells cells = HALOCLINE_CELLS_INIT;
+  const uint64_t id = rank;
+  cells.number = rank, cells.count = 1, cells.ids = &id;
+  halocline_pattern pattern;
+  OK(halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+  const size_t one = 1;
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 1, layout.extents = &one, layout.element = HALOCLINE_F64;
+  halocline_field field, whole;
+  OK(halocline_field_allocate(comm, &layout, &field));
+  if (size > 1) {
+    REFUSED_SOMEWHERE("has another root than rank 0; all ranks must give the same",
+                      halocline_gather_to(pattern, rank == size - 1, &field, 1, &whole));
+  }
+  REFUSED_SOMEWHERE("does not exist", halocline_gather_to(pattern, size, &field, 1, &whole));
+  REFUSED_SOMEWHERE("path is empty; pass the path of a file", halocline_save(pattern, "", &field, 1));
+  REFUSED_SOMEWHERE("\"t.nc\" names no format; save to a name that ends in .npy or .zarr", halocline_save(pattern, "t.nc", &field, 1));
+  OK(halocline_field_free(&field));
+  OK(halocline_pattern_free(&pattern));
+}
+
 static void run(halocline_comm comm, size_t rank, size_t size) {
+  gathers(comm, rank, size);
   binds(comm, rank, size);
   patterns(comm, rank, size);
 }

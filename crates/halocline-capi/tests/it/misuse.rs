@@ -22,5 +22,6 @@ cases! {
     calls_of_a_forked_child
     a_free_while_other_threads_exchange
     traces
+    values_of_nothing
     messages_and_names
 }

@@ -43,7 +43,7 @@ pub enum MappingError {
     /// Memory was freed while it was in use; the address has been reused.
     #[error(
         "the memory at {base:#x} was freed while {pins} bound exchanges or transfers use it, and {address:#x} is in new \
-         memory; drop those first"
+         memory; free those first"
     )]
     Stale {
         /// The address that was asked for.
@@ -54,7 +54,7 @@ pub enum MappingError {
         pins: usize,
     },
     /// Memory in use cannot be released.
-    #[error("the memory at {address:#x} is used by {pins} bound exchanges or transfers; drop those first")]
+    #[error("the memory at {address:#x} is used by {pins} bound exchanges or transfers; free those first")]
     InUse {
         /// The address.
         address: Address,

@@ -202,7 +202,7 @@ pub struct MemoryStatistics {
 pub enum MemoryError {
     /// The limit of the resource is reached.
     #[error(
-        "{asked} bytes of {kind} memory were asked for, and {in_use} of at most {limit} are in use; drop buffers, raise the limit, \
+        "{asked} bytes of {kind} memory were asked for, and {in_use} of at most {limit} are in use; free buffers, raise the limit, \
          or let the resource spill"
     )]
     Shortage {

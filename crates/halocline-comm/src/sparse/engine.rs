@@ -371,7 +371,7 @@ impl Engine {
         missing.extend(sources.map(|source| format!("packets of rank {}", source.rank)));
         let unsent = self.outgoing.iter().filter(|out| is_known(out.rank) && !out.is_complete());
         missing.extend(unsent.map(|out| format!("packets for rank {} to leave", out.rank)));
-        if missing.is_empty() { "its own `finish`".to_owned() } else { missing.join(", ") }
+        if missing.is_empty() { "this rank to finish".to_owned() } else { missing.join(", ") }
     }
 }
 

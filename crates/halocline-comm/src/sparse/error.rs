@@ -107,16 +107,18 @@ pub enum SparseError {
         known: Vec<usize>,
     },
     /// A packet after the last one.
-    #[error("a packet for rank {destination} was inserted after `finish`; insert all packets before")]
+    #[error(
+        "a packet for rank {destination} was inserted after the operation was finished; insert all packets before"
+    )]
     Finished {
         /// The destination.
         destination: usize,
     },
     /// A wait before the last packet.
-    #[error("the operation waits for its own packets; call `finish` before `wait`, also without packets")]
+    #[error("the operation waits for its own packets; finish it before waiting for it, also without packets")]
     NotFinished,
     /// Packets were asked for too early.
-    #[error("the operation is not complete, it waits for {missing}; call `wait` before `extract`")]
+    #[error("the operation is not complete, it waits for {missing}; wait for it before extracting packets")]
     NotComplete {
         /// What it waits for.
         missing: String,
@@ -152,7 +154,7 @@ pub enum SparseError {
         why: String,
     },
     /// The operation was dropped before its last packet.
-    #[error("the operation was dropped before `finish`; call it on all ranks, also without packets")]
+    #[error("the operation was dropped before it was finished; finish it on all ranks, also without packets")]
     Dropped,
     /// The deadline has passed.
     #[error(

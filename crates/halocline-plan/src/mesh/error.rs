@@ -12,6 +12,9 @@
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {
+    /// Elements without vertices.
+    #[error("an element has 0 vertices; give the number of vertices of an element, 3 for triangles")]
+    NoVertices,
     /// The length of the connectivity is no multiple of the arity.
     #[error(
         "the connectivity has {entries} entries, no multiple of the {arity} vertices of an element; give {arity} entries for each element"

@@ -195,8 +195,9 @@ fn an_invalid_mesh_is_refused() {
         "vertex 2 of element 1 is 3, but the mesh has 3 vertices, counted from 0; correct the connectivity, or the number of vertices"
     );
     assert!(Mesh::new(4, 3, corners.clone()).is_ok());
-    for arity in [0, 4] {
-        assert_eq!(Mesh::new(4, arity, corners.clone()), Err(MeshError::Arity { arity, entries: 6 }));
+    assert_eq!(Mesh::new(4, 4, corners.clone()), Err(MeshError::Arity { arity: 4, entries: 6 }));
+    for entries in [corners.clone(), vec![]] {
+        assert_eq!(Mesh::new(4, 0, entries), Err(MeshError::NoVertices));
     }
     let too_many = MeshError::TooLarge { what: "vertices", count: usize::MAX };
     assert_eq!(Mesh::new(usize::MAX, 3, vec![]), Err(too_many));

@@ -210,7 +210,7 @@ def test_a_callback_keeps_no_sparse_alltoall_that_is_dropped_before_its_end():
             comm.barrier()
             return
         exchange.finish()
-        with pytest.raises(hc.PacketExchangeError, match="rank 0 has given up the operation: .*dropped before `finish`"):
+        with pytest.raises(hc.PacketExchangeError, match="rank 0 has given up the operation: .*dropped before it was finished"):
             exchange.wait()
         comm.barrier()
 

@@ -50,7 +50,7 @@ def test_the_steps():
         exchange = hc.SparseAlltoall(comm, [other], sources=[other])
         assert exchange.sources == exchange.destinations == [other]
         assert repr(exchange) == f"SparseAlltoall(sources=[{other}], destinations=[{other}])"
-        with pytest.raises(hc.HaloValueError, match="call `finish` before `wait`"):
+        with pytest.raises(hc.HaloValueError, match="finish it before waiting for it"):
             exchange.wait()
         with pytest.raises(hc.InFlightError, match="the operation is not complete"):
             exchange.extract(other)
@@ -67,7 +67,7 @@ def test_the_steps():
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         exchange.finish()
-        with pytest.raises(hc.HaloValueError, match="^destination: a packet for rank . was inserted after `finish`"):
+        with pytest.raises(hc.HaloValueError, match="^destination: a packet for rank . was inserted after the operation was finished"):
             exchange.insert(other, b"late")
         exchange.wait()
         assert exchange.is_ready()
@@ -225,7 +225,7 @@ def test_an_operation_that_is_dropped_is_an_error_for_those_that_wait():
             comm.barrier()
             return
         exchange.finish()
-        with pytest.raises(hc.PacketExchangeError, match="rank 0 has given up the operation: .*dropped before `finish`"):
+        with pytest.raises(hc.PacketExchangeError, match="rank 0 has given up the operation: .*dropped before it was finished"):
             exchange.wait()
         comm.barrier()
 

@@ -44,7 +44,7 @@ pub enum NeighborError {
     /// A session of the operation was dropped before its end, and goes on until the neighbours have ended theirs.
     #[error(
         "operation {id} has a session that was dropped and is still ending; open the next one with another id, or end each session \
-         with `Turn::Last` to both sides"
+         with a last turn to both sides"
     )]
     Ending {
         /// The operation.
@@ -93,7 +93,7 @@ pub enum NeighborError {
     },
     /// A neighbour has dropped its session before its end, or another rank beyond it has. Other operations go on.
     #[error(
-        "rank {rank} has dropped its session of operation {id} before its end; end it with `Turn::Last` to both sides"
+        "rank {rank} has dropped its session of operation {id} before its end; end it with a last turn to both sides"
     )]
     SessionDropped {
         /// The neighbour.

@@ -189,7 +189,7 @@ fn a_limit_below_the_payload_is_an_error_of_both_ranks() {
         let [sender, receiver] =
             pair.pass(send(Some(own))).unwrap_err().map(|error| error.unwrap().to_string());
         let why = "no memory for the 200000 bytes of a packet of rank 0: 200000 bytes of host memory were asked for, and 0 of at \
-                   most 150000 are in use; drop buffers, raise the limit, or let the resource spill";
+                   most 150000 are in use; free buffers, raise the limit, or let the resource spill";
         assert_eq!(receiver, why);
         assert_eq!(sender, format!("rank 1 has refused the 200000 bytes of a packet of rank 0: {why}"));
         let fits = HostMemory::of(pair.ends[0].comm()).allocate(150_000).unwrap();

@@ -173,7 +173,7 @@ fn an_operation_that_is_dropped_early_ends_the_others() {
             drop(exchange);
         } else {
             exchange.finish();
-            let why = "the operation was dropped before `finish`; call it on all ranks, also without packets";
+            let why = "the operation was dropped before it was finished; finish it on all ranks, also without packets";
             assert_eq!(text(exchange.wait()), format!("rank 1 has given up the operation: {why}"));
         }
         comm.barrier().unwrap();

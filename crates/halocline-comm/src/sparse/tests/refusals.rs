@@ -55,7 +55,9 @@ fn calls_out_of_turn_are_refused() {
         let late = text(exchange.insert(other, Packet::default()));
         assert_eq!(
             late,
-            format!("a packet for rank {other} was inserted after `finish`; insert all packets before")
+            format!(
+                "a packet for rank {other} was inserted after the operation was finished; insert all packets before"
+            )
         );
         exchange.wait().unwrap();
         assert!(exchange.extract(other).unwrap().is_empty());
