@@ -50,8 +50,19 @@ pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Pac
     // SAFETY: by the contract of `OptionsPtr` and the header, `metadata` is null or has `metadata_bytes` bytes that may be read
     // until the call ends. Any bytes are a `u8`.
     let metadata = unsafe { array(given.metadata.cast::<u8>(), given.metadata_bytes, "metadata") }?.to_vec();
+    if given.reserved != 0 {
+        return Err(Refusal::argument(
+            "reserved of the packet is not 0; initialise the struct with HALOCLINE_PACKET_INIT",
+        ));
+    }
     if !options::flag(given.has_payload, "has_payload")? {
-        return Ok(Some(Packet::new(metadata, None)));
+        return match given.payload.is_null() && given.payload_bytes == 0 {
+            true => Ok(Some(Packet::new(metadata, None))),
+            false => Err(Refusal::argument(
+                "the packet has a payload, and has_payload is 0; set has_payload to 1 to send it, or payload to NULL and \
+                 payload_bytes to 0",
+            )),
+        };
     }
     // SAFETY: the header asks for null or memory of `payload_bytes` bytes, which stays valid and unchanged until the program's function is
     // called, when `keep` is dropped.
@@ -63,22 +74,24 @@ pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Pac
 /// The payload is null or memory of `payload_bytes` bytes, which stays valid and unchanged until `keep` is dropped.
 unsafe fn payload(given: &PacketOptions, keep: KeepAlive) -> Result<Buffer, Refusal> {
     let bytes = given.payload_bytes;
-    if let Some(ordinal) = options::gpu_of_memory(given.space, given.device, " of the packet")? {
+    let buffer = if let Some(ordinal) = options::gpu_of_memory(given.space, given.device, " of the packet")? {
         let device = cuda::device(ordinal)?;
         let address = given.payload.expose_provenance() as u64;
         // SAFETY: the caller promises memory that stays valid and unchanged until `keep` is dropped; the header asks for
         // memory of that GPU.
-        let buffer = unsafe { Buffer::foreign_device(address, bytes, &device, keep) };
-        return match given.stream.number() {
-            0 => Ok(buffer),
-            _ => Ok(buffer.ready_after(&*given.stream.pin()?)?),
-        };
+        unsafe { Buffer::foreign_device(address, bytes, &device, keep) }
+    } else {
+        // SAFETY: the caller promises null or memory of that many bytes, which stays valid until `keep` is dropped; the buffer takes
+        // `keep` after the last use of this slice, whose bytes nothing reads. Any bytes are a `u8`.
+        let data = unsafe { array(given.payload.cast::<u8>(), bytes, "payload") }?;
+        // SAFETY: the caller promises memory that stays valid and unchanged until `keep` is dropped.
+        unsafe { Buffer::foreign(NonNull::from(data).cast(), bytes, keep) }
+    };
+    match given.stream.number() {
+        0 => Ok(buffer),
+        // A stream may also write memory of the host.
+        _ => Ok(buffer.ready_after(&*given.stream.pin()?)?),
     }
-    // SAFETY: the caller promises null or memory of that many bytes, which stays valid and unchanged until `keep` is dropped; the buffer
-    // takes `keep` after the last use of this slice. Any bytes are a `u8`.
-    let data = unsafe { array(given.payload.cast::<u8>(), bytes, "payload") }?;
-    // SAFETY: the caller promises memory that stays valid and unchanged until `keep` is dropped.
-    Ok(unsafe { Buffer::foreign(NonNull::from(data).cast(), bytes, keep) })
 }
 
 /// The packets for both sides. Both structs are read, so that both functions are called.
@@ -155,4 +168,35 @@ pub(crate) fn of_packet(error: &PacketError) -> Refusal {
 /// The refusal for an error between ranks.
 pub(crate) fn of_comm(error: &CommError) -> Refusal {
     error.clone().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halocline::device::{Priority, ValueOp, sim};
+
+    #[test]
+    fn a_payload_of_the_host_is_ready_once_its_stream_has_written_it() {
+        let world = sim::World::live(0, &sim::Options::default()).unwrap();
+        let device = world.world().device(0).unwrap();
+        let stream = Arc::new(device.stream(Priority::Normal).unwrap());
+        let flag = device.allocate_pinned(8).unwrap();
+        // SAFETY: the word is pinned memory that lives until the stream has passed it.
+        unsafe { stream.values(&[ValueOp::Wait { address: flag.at(0), at_least: 1 }]) }.unwrap();
+        let bytes = [7u8; 3];
+        let given = PacketOptions {
+            payload: bytes.as_ptr().cast(),
+            payload_bytes: bytes.len(),
+            stream: Handle::new(Arc::clone(&stream)).unwrap(),
+            has_payload: 1,
+            ..PacketOptions::defaults()
+        };
+        // SAFETY: no function is called, and the bytes live as long as the payload.
+        let payload = unsafe { payload(&given, KeepAlive::new(None, std::ptr::null_mut())) }.unwrap();
+        assert!(!payload.is_ready().unwrap(), "the stream has not passed the flag");
+        // SAFETY: only this store and the stream use the word.
+        unsafe { flag.store(0, 1) };
+        stream.synchronise().unwrap();
+        assert!(payload.is_ready().unwrap());
+    }
 }

@@ -27,9 +27,10 @@ typedef struct halocline_packet {
   void (*release)(void *context);
   /* Passed to `release`. */
   void *context;
-  /* For a payload in GPU memory: it is read after the work that this stream has at the call. The null handle: its content is there. */
+  /* The payload is read after the work that this stream has at the call: a kernel or a copy that writes it. The null handle: its content
+   * is there. */
   halocline_stream stream;
-  /* 1: there is a payload, which may have 0 bytes. 0: there is none. */
+  /* 1: there is a payload, which may have 0 bytes. 0: there is none, and `payload` and `payload_bytes` are not set. */
   int32_t has_payload;
   /* HALOCLINE_HOST or HALOCLINE_CUDA. */
   int32_t space;

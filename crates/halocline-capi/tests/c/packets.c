@@ -192,6 +192,31 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
   OK(halocline_sparse_free(&operation));
 }
 
+/* Packets that contradict themselves are refused, and what they keep is released. */
+static void contradictions(halocline_comm comm) {
+  _Atomic int released = 0;
+  halocline_resource none = {0};
+  halocline_neighbors line;
+  OK(halocline_neighbors_create(comm, 0, none, &line));
+  halocline_round round;
+  halocline_packet odd = packet_of("", "abc", 3);
+  odd.has_payload = 0, odd.release = count, odd.context = (void *)&released;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "the packet has a payload, and has_payload is 0; set has_payload to 1",
+          halocline_neighbors_start(line, 1, NULL, &odd, &round));
+  odd.payload = NULL;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "has_payload is 0", halocline_neighbors_start(line, 1, NULL, &odd, &round));
+  odd.payload_bytes = 0, odd.reserved = 1;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "reserved of the packet is not 0", halocline_neighbors_start(line, 1, NULL, &odd, &round));
+  odd.reserved = 0, odd.has_payload = 2;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "has_payload is 2", halocline_neighbors_start(line, 1, NULL, &odd, &round));
+  /* A freed or made up stream, also for memory of the host. */
+  odd.has_payload = 1, odd.stream.id = line.id;
+  REFUSED(HALOCLINE_ERROR_HANDLE, "a halocline_neighbors was passed where a halocline_stream is needed",
+          halocline_neighbors_start(line, 1, NULL, &odd, &round));
+  TRUE(atomic_load(&released) == 5);
+  OK(halocline_neighbors_free(&line));
+}
+
 /* Rank 0 passes its sources, the others discover theirs: all ranks learn that, also where rank 0 waits for no other rank. */
 static void sources_that_some_discover(halocline_comm comm, size_t rank, size_t size) {
   if (size == 1) {
@@ -238,6 +263,7 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   if (size == 1) {
     alone_on_a_ring(comm);
   }
+  contradictions(comm);
   sparse(comm, rank, size, 0);
   sparse(comm, rank, size, 1);
   sources_that_some_discover(comm, rank, size);
