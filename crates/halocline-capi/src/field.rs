@@ -97,6 +97,19 @@ extern "C" fn halocline_field_allocate(
     })
 }
 
+/// A field in new memory of a GPU.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_field_allocate_cuda(
+    device: i32,
+    shape: OptionsPtr<'_, LayoutOptions>,
+    field: OutPtr<'_, Handle<Field>>,
+) -> Status {
+    call_for(field, "field", || {
+        let layout = layout(&shape)?;
+        Handle::new(Field::allocate_on(&options::cuda_device(device)?, layout)?)
+    })
+}
+
 /// Another field in the memory of a field.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_field_view(

@@ -42,6 +42,38 @@ pub struct DeviceArray<T> {
     element: PhantomData<T>,
 }
 
+impl Field {
+    /// Allocates zeroed memory of a device for `layout`: a [`DeviceArray`] whose element type is known at run time only. Blocks until it
+    /// is zeroed. Fails with [`Error::Device`] if the device has no memory or refuses a call.
+    ///
+    /// ```
+    /// use halocline::device::{MemorySpace, sim};
+    /// use halocline::{ElementType, Field, Layout};
+    ///
+    /// // A simulated device; `device::cuda::device(0)?` opens a GPU.
+    /// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+    /// let device = world.world().device(0)?;
+    /// let field = Field::allocate_on(&device, Layout::c_order(ElementType::F32, &[6, 4])?)?;
+    /// assert_eq!(field.space(), MemorySpace::Device(0));
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    pub fn allocate_on(device: &Device, layout: Layout) -> Result<Self, Error> {
+        let span = layout.span();
+        let bytes = (span.end - span.start) as usize;
+        let memory = device.allocate(bytes.max(1))?;
+        let place = memory.place();
+        let home = OnDevice::new(device.clone(), place, false);
+        let memory = Memory::on_device(home, (place.base, bytes), Arc::new(memory));
+        if bytes > 0 {
+            let stream = device.stream(Priority::Normal)?;
+            // SAFETY: the memory has `bytes` bytes from `place.base` on, and nobody else knows it yet.
+            unsafe { stream.clear(place.base, bytes) }?;
+            stream.synchronise()?;
+        }
+        Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() })
+    }
+}
+
 impl<T: Element> DeviceArray<T> {
     /// A zeroed array in C order. Blocks until it is zeroed. Fails with [`Error::Layout`] for more bytes than an address space has, and
     /// with [`Error::Device`] if the device has no memory or refuses a call.
@@ -53,21 +85,7 @@ impl<T: Element> DeviceArray<T> {
     /// [`ArrayError::Element`]. A layout without a name takes that of `T` ([`Element::RECORD`]). Blocks until it is zeroed. Fails with
     /// [`Error::Device`] as [`DeviceArray::zeros`] does.
     pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
-        let layout = layout_of::<T>(layout)?;
-        let span = layout.span();
-        let bytes = (span.end - span.start) as usize;
-        let memory = device.allocate(bytes.max(1))?;
-        let place = memory.place();
-        let home = OnDevice::new(device.clone(), place, false);
-        let memory = Memory::on_device(home, (place.base, bytes), Arc::new(memory));
-        let field =
-            Field { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() };
-        if bytes > 0 {
-            let stream = device.stream(Priority::Normal)?;
-            // SAFETY: the memory has `bytes` bytes from `place.base` on, and nobody else knows it yet.
-            unsafe { stream.clear(place.base, bytes) }?;
-            stream.synchronise()?;
-        }
+        let field = Field::allocate_on(device, layout_of::<T>(layout)?)?;
         Ok(Self { field, device: device.clone(), element: PhantomData })
     }
 

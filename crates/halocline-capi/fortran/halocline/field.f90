@@ -41,6 +41,14 @@ module halocline_fields
       integer(c_int32_t) :: status
     end function
 
+    function halocline_field_allocate_cuda(device, layout, field) bind(c) result(status)
+      import
+      integer(c_int32_t), value :: device
+      type(halocline_layout), intent(in) :: layout
+      type(halocline_field), intent(out) :: field
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_field_view(field, base, layout, view) bind(c) result(status)
       import
       type(halocline_field), value :: field

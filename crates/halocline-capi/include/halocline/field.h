@@ -97,6 +97,10 @@ halocline_status halocline_field_create(const halocline_memory *memory, const ha
  * the exchanges that it is bound to. The rules of access are those of halocline_field_create. */
 halocline_status halocline_field_allocate(halocline_comm comm, const halocline_layout *layout, halocline_field *field);
 
+/* As halocline_field_allocate, in new zeroed memory of GPU `device`. Blocks until it is zeroed. All work on the memory must be complete when
+ * the last of the field and the exchanges that it is bound to is freed. */
+halocline_status halocline_field_allocate_cuda(int32_t device, const halocline_layout *layout, halocline_field *field);
+
 /* Stores another field in the memory of `field`, with element (0, 0, ...) at `base`: a part of it, or all of it with another
  * layout. Refused if the layout leaves the memory. */
 halocline_status halocline_field_view(halocline_field field, void *base, const halocline_layout *layout,

@@ -49,6 +49,8 @@ enum { NON_BLOCKING = 1, CELLS = 6, STEPS = 20 };
 /* A ring of cells, CELLS on each rank, in memory of the GPU, and what an exchange of it needs. */
 typedef struct {
   address memory;
+  /* Memory that the program has allocated: 0 if the library has. */
+  address own;
   CUstream raw;
   halocline_stream stream;
   halocline_pattern pattern;
@@ -57,14 +59,13 @@ typedef struct {
 } ring;
 
 static ring make_ring(halocline_comm comm, size_t size, int32_t run_inline) {
-  ring made;
+  ring made = {0};
   void *context;
   int device;
   CUDA(cuda.get(&device, 0));
   CUDA(cuda.retain(&context, device));
   CUDA(cuda.current(context));
   CUDA(cuda.create(&made.raw, NON_BLOCKING));
-  CUDA(cuda.allocate(&made.memory, (CELLS + 2) * sizeof(double)));
   OK(halocline_stream_cuda(0, made.raw, &made.stream));
   size_t extents[1] = {CELLS * size};
   const int32_t periodic[1] = {1};
@@ -79,9 +80,23 @@ static ring make_ring(halocline_comm comm, size_t size, int32_t run_inline) {
   size_t cells = CELLS + 2;
   halocline_layout layout = HALOCLINE_LAYOUT_INIT;
   layout.dimensions = 1, layout.extents = &cells, layout.element = HALOCLINE_F64;
-  halocline_memory memory = HALOCLINE_MEMORY_INIT;
-  memory.base = (void *)(uintptr_t)made.memory, memory.space = HALOCLINE_CUDA;
-  OK(halocline_field_create(&memory, &layout, &made.field));
+  if (run_inline) {
+    /* Zeroed memory of the library. */
+    void *base;
+    double first = 1;
+    OK(halocline_field_allocate_cuda(0, &layout, &made.field));
+    OK(halocline_field_base(made.field, &base));
+    made.memory = (address)(uintptr_t)base;
+    CUDA(cuda.to_host(&first, made.memory, sizeof first, made.raw));
+    CUDA(cuda.synchronise(made.raw));
+    TRUE(first == 0);
+  } else {
+    CUDA(cuda.allocate(&made.own, (CELLS + 2) * sizeof(double)));
+    made.memory = made.own;
+    halocline_memory memory = HALOCLINE_MEMORY_INIT;
+    memory.base = (void *)(uintptr_t)made.memory, memory.space = HALOCLINE_CUDA;
+    OK(halocline_field_create(&memory, &layout, &made.field));
+  }
   halocline_binding binding = {made.pattern, made.field};
   halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
   options.streams = &made.stream, options.stream_count = 1, options.deadline = 60, options.run_inline = run_inline;
@@ -90,11 +105,12 @@ static ring make_ring(halocline_comm comm, size_t size, int32_t run_inline) {
 }
 
 static void free_ring(ring *made) {
+  CUDA(cuda.synchronise(made->raw));
   OK(halocline_halo_exchange_free(&made->halo));
   OK(halocline_field_free(&made->field));
   OK(halocline_pattern_free(&made->pattern));
-  CUDA(cuda.synchronise(made->raw));
   OK(halocline_stream_free(&made->stream));
+  if (made->own != 0) CUDA(cuda.release(made->own));
 }
 
 /* Writes the owned cells in the order of the stream; the halo gets -1. `host` stays until the stream is synchronised. */
@@ -166,7 +182,6 @@ static void scheduled(halocline_comm comm, size_t rank, size_t size, int32_t run
   halocline_stream none = {0};
   REFUSED(HALOCLINE_ERROR_HANDLE, "is null", halocline_schedule_exchange(ring.halo, 0, &none, 1, &pending));
   free_ring(&ring);
-  CUDA(cuda.release(ring.memory));
   CUDA(cuda.destroy(ring.raw));
 }
 
@@ -197,7 +212,6 @@ static void traced(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_device_trace_free(&steps));
   OK(halocline_trace_free(&trace));
   free_ring(&ring);
-  CUDA(cuda.release(ring.memory));
   CUDA(cuda.destroy(ring.raw));
   if (rank == 0) {
     static char text[1 << 22];
@@ -238,7 +252,6 @@ static void packed(halocline_comm comm, size_t rank, size_t size) {
   }
   OK(halocline_comm_barrier(comm));
   free_ring(&ring);
-  CUDA(cuda.release(ring.memory));
   CUDA(cuda.destroy(ring.raw));
 }
 

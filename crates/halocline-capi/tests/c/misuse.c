@@ -246,6 +246,21 @@ static void values_of_nothing(void) {
           halocline_mesh_create(3, 1, 0, NULL, 0, &mesh));
 }
 
+/* Memory of a GPU, also where there is none: the message says so. */
+static void memory_of_a_gpu(void) {
+  halocline_layout layout = layout_of(2);
+  halocline_field on_gpu = {0};
+  halocline_status status = halocline_field_allocate_cuda(0, &layout, &on_gpu);
+  TRUE(status == HALOCLINE_OK || (status == HALOCLINE_ERROR_DEVICE && strlen(halocline_error_message()) > 0));
+  OK(halocline_field_free(&on_gpu));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "device is -1; give the number of a GPU, from 0", halocline_field_allocate_cuda(-1, &layout, &on_gpu));
+  REFUSED(HALOCLINE_ERROR_DEVICE, "", halocline_field_allocate_cuda(100000, &layout, &on_gpu));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "halocline_layout is NULL", halocline_field_allocate_cuda(0, NULL, &on_gpu));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "field is NULL", halocline_field_allocate_cuda(0, &layout, NULL));
+  layout.element = 0;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "element of the layout is 0", halocline_field_allocate_cuda(0, &layout, &on_gpu));
+}
+
 static void messages_and_names(void) {
   TRUE(strcmp(halocline_error_message(), "") == 0);
   TRUE(halocline_abi_version() == HALOCLINE_ABI_VERSION);
@@ -276,6 +291,7 @@ static const struct {
     {"a_free_while_other_threads_exchange", a_free_while_other_threads_exchange},
     {"traces", traces},
     {"values_of_nothing", values_of_nothing},
+    {"memory_of_a_gpu", memory_of_a_gpu},
     {"messages_and_names", messages_and_names},
 };
 

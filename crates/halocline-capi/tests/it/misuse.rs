@@ -23,5 +23,6 @@ cases! {
     a_free_while_other_threads_exchange
     traces
     values_of_nothing
+    memory_of_a_gpu
     messages_and_names
 }

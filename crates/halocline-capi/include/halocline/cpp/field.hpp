@@ -103,6 +103,14 @@ class field : public owner<halocline_field, halocline_field_free> {
     return field(handle);
   }
 
+  // New zeroed memory of a GPU.
+  static field allocate_cuda(int device, const layout &layout) {
+    halocline_field handle;
+    const halocline_layout shape = layout.get();
+    check(halocline_field_allocate_cuda(device, &shape, &handle));
+    return field(handle);
+  }
+
   // The same field, of a domain.
   field on_domain(std::uint64_t number) const {
     halocline_field handle;
