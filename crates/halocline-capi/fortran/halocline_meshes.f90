@@ -62,6 +62,17 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
+    function halocline_domain_interior_by(pattern, index, offsets, neighbours, indices, capacity, count) bind(c) result(status)
+      import
+      type(halocline_pattern), value :: pattern
+      integer(c_size_t), value :: index
+      integer(c_size_t), intent(in) :: offsets(*), neighbours(*)
+      integer(c_size_t), intent(inout), optional :: indices(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_domain_owned(pattern, index, indices, capacity, count) bind(c) result(status)
       import
       type(halocline_pattern), value :: pattern

@@ -154,3 +154,39 @@ extern "C" fn halocline_domain_owned(
         store(&owned, (indices, capacity), count, "indices")
     })
 }
+
+/// The owned cells of an unstructured domain whose neighbours are all owned.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_domain_interior_by(
+    pattern: Handle<BoundPattern>,
+    index: usize,
+    offsets: *const usize,
+    neighbours: *const usize,
+    indices: OutArray<'_, usize>,
+    capacity: Capacity,
+    count: OutPtr<'_, usize>,
+) -> Status {
+    call(|| {
+        let pattern = pattern.pin()?;
+        let domain = domain(&pattern, index)?;
+        if domain.global_id(0).is_none() && domain.owned_count() > 0 {
+            return Err(Refusal::argument(format!(
+                "domain {} is of a regular grid, whose cells have no lists of neighbours; call halocline_domain_interior",
+                domain.number()
+            )));
+        }
+        let cells = domain.extents().iter().product::<usize>();
+        // SAFETY: the caller passes null or one element more than the domain has cells.
+        let offsets = unsafe { array(offsets, cells.saturating_add(1), "offsets") }?;
+        if let Some(cell) = offsets.windows(2).position(|pair| pair[1] < pair[0]) {
+            let [from, to] = [offsets[cell], offsets[cell + 1]];
+            return Err(Refusal::argument(format!(
+                "the neighbours of cell {cell} are {from} to {to}, but offsets must not fall; give where the list of each cell begins"
+            )));
+        }
+        // SAFETY: the caller passes null or as many elements as the last offset says.
+        let all = unsafe { array(neighbours, offsets[cells], "neighbours") }?;
+        let of_cell = |cell: usize| all[offsets[cell]..offsets[cell + 1]].iter().copied();
+        store(&domain.interior_by(of_cell), (indices, capacity), count, "indices")
+    })
+}

@@ -3,11 +3,14 @@
 use crate::call::{call, call_for};
 use crate::collective::collective_for;
 use crate::comm::Comm;
-use crate::exchange::{BindChoices, Binding, PendingExchange, begun, bind_options, fields_of, with_streams};
+use crate::exchange::{
+    BindChoices, Binding, PendingExchange, begun, bind_options, fields_of, streams_of, with_streams,
+};
+use crate::message::LinkOfRank;
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutArray, OutPtr, array, optional_array, store_text};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, optional_array, store, store_text};
 use crate::status::{Refusal, Status};
 use halocline::device::MemorySpace;
 use halocline::{Error, Field, Pattern, PatternLinks, Pending, Stream};
@@ -134,6 +137,20 @@ const ON_DEVICE: u64 = 1 << 62;
 #[unsafe(no_mangle)]
 extern "C" fn halocline_pattern_links_reclaim(links: Handle<Links>, reclaimed: OutPtr<'_, i32>) -> Status {
     call_for(reclaimed, "reclaimed", || Ok(i32::from(links.pin()?.links.reclaim())))
+}
+
+/// The links of this rank.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_pattern_links_links(
+    links: Handle<Links>,
+    found: OutArray<'_, LinkOfRank>,
+    capacity: Capacity,
+    count: OutPtr<'_, usize>,
+) -> Status {
+    call(|| {
+        let all: Vec<LinkOfRank> = links.pin()?.links.links().map(LinkOfRank::from).collect();
+        store(&all, (found, capacity), count, "found")
+    })
 }
 
 /// A table of the links.

@@ -117,6 +117,15 @@ module halocline_messages
       integer(c_int32_t) :: status
     end function
 
+    function halocline_pattern_links_links(links, found, capacity, count) bind(c) result(status)
+      import
+      type(halocline_pattern_links), value :: links
+      type(halocline_link), intent(inout), optional :: found(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_pattern_links_explain(links, table, capacity, length) bind(c) result(status)
       import
       type(halocline_pattern_links), value :: links

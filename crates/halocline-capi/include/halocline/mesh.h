@@ -55,6 +55,12 @@ halocline_status halocline_domain_ids(halocline_pattern pattern, size_t index, u
 /* Stores the local indices of the owned cells of this rank's domain `index`, ascending. None of a regular domain. */
 halocline_status halocline_domain_owned(halocline_pattern pattern, size_t index, size_t *indices, size_t capacity, size_t *count);
 
+/* Stores the local indices of the owned cells of this rank's unstructured domain `index` whose neighbours are all owned, ascending: those
+ * to compute while the exchange is in flight. The neighbours of cell i are neighbours[offsets[i]] to neighbours[offsets[i + 1] - 1], local
+ * indices; those of halo cells do not matter. `offsets` has one element more than the domain has cells, halo included. */
+halocline_status halocline_domain_interior_by(halocline_pattern pattern, size_t index, const size_t *offsets,
+                                              const size_t *neighbours, size_t *indices, size_t capacity, size_t *count);
+
 /* A mesh: the vertices of each element. */
 typedef struct halocline_mesh {
   uint64_t id;

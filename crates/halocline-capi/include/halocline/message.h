@@ -85,6 +85,9 @@ halocline_status halocline_pattern_links_schedule(halocline_pattern_links links,
 /* As halocline_reclaim. */
 halocline_status halocline_pattern_links_reclaim(halocline_pattern_links links, int32_t *reclaimed);
 
+/* As halocline_links. */
+halocline_status halocline_pattern_links_links(halocline_pattern_links links, halocline_link *found, size_t capacity, size_t *count);
+
 /* As halocline_explain. */
 halocline_status halocline_pattern_links_explain(halocline_pattern_links links, char *table, size_t capacity, size_t *length);
 

@@ -244,6 +244,10 @@ static void values_of_nothing(void) {
   halocline_mesh mesh;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "an element has 0 vertices; give the number of vertices of an element, 3 for triangles",
           halocline_mesh_create(3, 1, 0, NULL, 0, &mesh));
+  const size_t offsets[2] = {0, 0};
+  size_t count;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "is of a regular grid, whose cells have no lists of neighbours; call halocline_domain_interior",
+          halocline_domain_interior_by(pattern, 0, offsets, offsets, NULL, 0, &count));
 }
 
 /* Memory of a GPU, also where there is none: the message says so. */

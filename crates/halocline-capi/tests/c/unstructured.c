@@ -272,6 +272,39 @@ static void of_lists(halocline_comm comm, size_t rank, size_t size) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "several forms", halocline_pattern_unstructured(comm, &cells, 1, &pattern));
 }
 
+/* The owned cells of a ring whose two neighbours are owned, and lists that do not fit. */
+static void interior_of_a_ring(halocline_comm comm, size_t rank, size_t size) {
+  enum { EACH = 5 };
+  uint64_t ids[EACH + 2];
+  halocline_cells cells = ring(ids, rank, size, EACH);
+  halocline_pattern pattern;
+  OK(halocline_pattern_unstructured(comm, &cells, 1, &pattern));
+  size_t offsets[EACH + 3] = {0}, neighbours[2 * EACH], interior[EACH], count;
+  for (size_t cell = 0; cell < EACH + cells.halo_count; cell++) {
+    offsets[cell + 1] = offsets[cell] + (cell < EACH ? 2 : 0);
+  }
+  const size_t local_cells = EACH + cells.halo_count;
+  for (size_t cell = 0; cell < EACH; cell++) {
+    const uint64_t left = (ids[cell] + EACH * size - 1) % (EACH * size), right = (ids[cell] + 1) % (EACH * size);
+    for (size_t other = 0; other < local_cells; other++) {
+      if (ids[other] == left) neighbours[2 * cell] = other;
+      if (ids[other] == right) neighbours[2 * cell + 1] = other;
+    }
+  }
+  OK(halocline_domain_interior_by(pattern, 0, offsets, neighbours, NULL, 0, &count));
+  TRUE(count == (size > 1 ? EACH - 2 : EACH));
+  OK(halocline_domain_interior_by(pattern, 0, offsets, neighbours, interior, EACH, &count));
+  TRUE(interior[0] == (size > 1 ? 1 : 0) && interior[count - 1] == (size > 1 ? EACH - 2 : EACH - 1));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "capacity of 1", halocline_domain_interior_by(pattern, 0, offsets, neighbours, interior, 1, &count));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "offsets is NULL", halocline_domain_interior_by(pattern, 0, NULL, neighbours, NULL, 0, &count));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "neighbours is NULL", halocline_domain_interior_by(pattern, 0, offsets, NULL, NULL, 0, &count));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "no domain 1", halocline_domain_interior_by(pattern, 1, offsets, neighbours, NULL, 0, &count));
+  offsets[2] = 1;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "the neighbours of cell 1 are 2 to 1, but offsets must not fall",
+          halocline_domain_interior_by(pattern, 0, offsets, neighbours, NULL, 0, &count));
+  OK(halocline_pattern_free(&pattern));
+}
+
 static void unbound(halocline_comm comm, size_t rank, size_t size) {
   enum { EACH = 4 };
   uint64_t ids[EACH + 2];
@@ -296,6 +329,13 @@ static void unbound(halocline_comm comm, size_t rank, size_t size) {
   halocline_pending later = {pending.exchange, pending.epoch + 1};
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "has begun no exchange", halocline_wait(later));
   size_t length;
+  halocline_link found[4];
+  OK(halocline_pattern_links_links(links, NULL, 0, &length));
+  TRUE(length == (size > 1 ? size > 2 ? 4 : 2 : 0));
+  OK(halocline_pattern_links_links(links, found, 4, &length));
+  for (size_t at = 0; at < length; at++) {
+    TRUE(found[at].peer != rank && (found[at].path == HALOCLINE_LINK_MAILBOX || found[at].path == HALOCLINE_LINK_MESSAGE));
+  }
   OK(halocline_pattern_links_explain(links, NULL, 0, &length));
   TRUE(length > 1);
   OK(halocline_pattern_links_free(&links));
@@ -409,6 +449,7 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   other_ways_to_a_mesh(comm, rank, size);
   a_refined_mesh(comm, rank, size);
   of_lists(comm, rank, size);
+  interior_of_a_ring(comm, rank, size);
   unbound(comm, rank, size);
   messages(comm, rank, size);
   redistributes(comm, rank, size);

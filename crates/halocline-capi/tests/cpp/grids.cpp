@@ -161,6 +161,7 @@ static void links(const hc::comm &comm) {
     links.exchange(of.bindings).wait();
     TRUE(of.wrong() == 0 && links.reclaim());
   }
+  TRUE(links.links().size() % 2 == 0 && links.links().empty() == (comm.size() == 1));
   TRUE(links.explain().find("rank") != std::string::npos);
   // Without a stream of a GPU nothing can be scheduled, and nothing packed on one.
   THROWS(HALOCLINE_ERROR_ARGUMENT, "", links.schedule(of.bindings));

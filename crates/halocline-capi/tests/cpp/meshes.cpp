@@ -22,6 +22,19 @@ static void exchanges(const hc::comm &comm, const hc::pattern &pattern) {
   for (std::size_t cell = 0; cell < ids.size(); cell++) TRUE(field(cell) == ids[cell] + 7);
 }
 
+// The owned cells of a row whose neighbours are owned.
+static void interior_of_a_row(const hc::comm &comm) {
+  std::vector<std::uint64_t> ids;
+  for (std::size_t cell = 0; cell < 4; cell++) ids.push_back(10 * comm.rank() + cell);
+  const hc::pattern pattern = hc::unstructured_pattern(comm, {{comm.rank(), ids, {}}});
+  // The first and the last cell have a neighbour that the rank does not hold.
+  const std::vector<std::size_t> offsets{0, 2, 4, 6, 8}, neighbours{9, 1, 0, 2, 1, 3, 2, 9};
+  TRUE((pattern.interior_by(offsets, neighbours) == std::vector<std::size_t>{1, 2}));
+  const std::vector<std::size_t> too_few{0, 2, 4}, beyond{0, 2, 4, 6, 9};
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "one more than the domain has cells", pattern.interior_by(too_few, neighbours));
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "positions in neighbours", pattern.interior_by(beyond, neighbours));
+}
+
 // The same mesh by elements of different arity, as a part, and by partitions of every kind: the same domains.
 static void ways_to_a_mesh(const hc::comm &comm) {
   const std::size_t size = comm.size(), rank = comm.rank();
@@ -160,5 +173,6 @@ static void run(const hc::comm &comm) {
   ways_to_a_mesh(comm);
   a_refined_mesh(comm);
   lists_of_cells(comm);
+  interior_of_a_row(comm);
   redistributes(comm);
 }

@@ -184,6 +184,7 @@ contains
     type(halocline_pattern_links) :: links
     type(halocline_pending) :: pending
     integer(c_int32_t) :: reclaimed
+    integer(c_size_t) :: count
     extents = [6, 4 * all_ranks]
     call slabs(extents, 2, ranks, blocks)
     call make(comm, blocks, 1, extents, first)
@@ -204,6 +205,8 @@ contains
     call expect(len(halocline_explanation(links)) > 0, "the table of links of patterns")
     call refused(halocline_pattern_links_schedule(links, first%bindings, 1_c_size_t, stream_count=0_c_size_t), &
                  HALOCLINE_ERROR_ARGUMENT, "")
+    call check(halocline_pattern_links_links(links, capacity=0_c_size_t, count=count))
+    call expect((count > 0) .eqv. (all_ranks > 1), "the number of links of patterns")
     call check(halocline_pattern_links_free(links))
     call free(second)
     call free(first)

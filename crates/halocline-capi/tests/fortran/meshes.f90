@@ -32,6 +32,10 @@ contains
     call expect(count == 3 .and. all(found == ids), "ids of a domain")
     call check(halocline_domain_owned(pattern, 0_c_size_t, owned, 3_c_size_t, count))
     call expect(count == 3 .and. all(owned == [0, 1, 2]), "owned cells of a domain")
+    ! A row: the neighbours of the ends are not on this rank.
+    call check(halocline_domain_interior_by(pattern, 0_c_size_t, int([0, 2, 4, 6], c_size_t), int([9, 1, 0, 2, 1, 9], c_size_t), &
+                                            owned, 3_c_size_t, count))
+    call expect(count == 1 .and. owned(1) == 1, "the interior of a row")
     call check(halocline_pattern_free(pattern))
     cells(1)%size = 79
     call expect(halocline_pattern_unstructured(comm, cells, 1_c_size_t, pattern) == HALOCLINE_ERROR_ARGUMENT, "another size")

@@ -197,6 +197,15 @@ std::string text(Call call) {
   return std::string(characters.begin(), characters.empty() ? characters.end() : characters.end() - 1);
 }
 
+
+// The number of lists that `offsets` describes in an array of `size` elements.
+inline std::size_t lists_of(span<const std::size_t> offsets, std::size_t size, const char *message) {
+  bool fit = !offsets.empty();
+  for (std::size_t offset : offsets) fit = fit && offset <= size;
+  if (!fit) throw error(HALOCLINE_ERROR_ARGUMENT, message);
+  return offsets.size() - 1;
+}
+
 }  // namespace detail
 }  // namespace halocline
 

@@ -277,6 +277,11 @@ class pattern_links : public owner<halocline_pattern_links, halocline_pattern_li
     check(halocline_pattern_links_reclaim(get(), &reclaimed));
     return reclaimed != 0;
   }
+  std::vector<halocline_link> links() const {
+    return detail::stored<halocline_link>([&](halocline_link *links, std::size_t capacity, std::size_t *count) {
+      return halocline_pattern_links_links(get(), links, capacity, count);
+    });
+  }
   // A table of the links.
   std::string explain() const {
     return detail::text([&](char *text, std::size_t capacity, std::size_t *length) {

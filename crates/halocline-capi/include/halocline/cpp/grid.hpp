@@ -146,6 +146,18 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
       return halocline_domain_owned(get(), index, indices, capacity, count);
     });
   }
+  // The owned cells of an unstructured domain whose neighbours are all owned: neighbours[offsets[i]] to neighbours[offsets[i + 1] - 1] are
+  // the local indices of the neighbours of cell i.
+  std::vector<std::size_t> interior_by(span<const std::size_t> offsets, span<const std::size_t> neighbours,
+                                       std::size_t index = 0) const {
+    const char *message = "offsets are positions in neighbours, one more than the domain has cells";
+    if (detail::lists_of(offsets, neighbours.size(), message) != domain(index).extents[0]) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, message);
+    }
+    return detail::stored<std::size_t>([&](std::size_t *indices, std::size_t capacity, std::size_t *count) {
+      return halocline_domain_interior_by(get(), index, offsets.data(), neighbours.data(), indices, capacity, count);
+    });
+  }
   // The pattern of a narrower halo. Collective.
   pattern narrowed(const halo &to) const {
     halocline_pattern handle;

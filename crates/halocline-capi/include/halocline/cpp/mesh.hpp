@@ -6,18 +6,6 @@
 
 namespace halocline {
 
-namespace detail {
-
-// The number of lists that `offsets` describes in an array of `size` elements.
-inline std::size_t lists_of(span<const std::size_t> offsets, std::size_t size, const char *message) {
-  bool fit = !offsets.empty();
-  for (std::size_t offset : offsets) fit = fit && offset <= size;
-  if (!fit) throw error(HALOCLINE_ERROR_ARGUMENT, message);
-  return offsets.size() - 1;
-}
-
-}  // namespace detail
-
 // The rank that owns each cell.
 class partition : public owner<halocline_partition, halocline_partition_free> {
  public:
