@@ -123,6 +123,24 @@ fn name_of_constant(constant: &str) -> String {
     constant.split('=').next().unwrap().trim().to_owned()
 }
 
+/// The macros of the header but for those of another form: guards, the version, and initialisers of structs, whose sizes are listed.
+fn macros() -> Vec<String> {
+    let code = code();
+    let definitions = code.lines().filter_map(|line| line.strip_prefix("#define "));
+    let definitions = definitions.filter(|definition| {
+        let name = definition.split([' ', '(']).next().unwrap();
+        !(name == *definition || name.ends_with("_INIT") || name == "HALOCLINE_ABI_VERSION")
+    });
+    definitions.map(|definition| format!("#define {definition}")).collect()
+}
+
+/// The types of the functions that a program passes to calls.
+fn callbacks() -> Vec<String> {
+    let code = code();
+    let lines = code.lines().filter(|line| line.starts_with("typedef ") && line.contains("(*"));
+    lines.map(str::to_owned).collect()
+}
+
 /// A C program that prints the version, the constants, and sizes and offsets.
 fn layout_program() -> String {
     let mut program = "#include <halocline.h>\n#include <stdio.h>\nint main(void) {\n".to_owned();
@@ -143,13 +161,16 @@ fn layout_program() -> String {
     program + "return 0;\n}\n"
 }
 
-/// The interface as it is: version, constants, structs, then each symbol with its prototype.
+/// The interface as it is: version, constants, structs, macros, types of callbacks, then each symbol with its prototype.
 fn interface() -> String {
     let source = own_file("layout.c");
     fs::write(&source, layout_program()).unwrap();
     let program = source.with_extension("");
     succeeds(C.compile().arg(&source).arg("-o").arg(&program));
     let mut interface = succeeds(&mut Command::new(&program));
+    for line in macros().into_iter().chain(callbacks()) {
+        writeln!(interface, "{line}").unwrap();
+    }
     let prototypes = declared();
     for symbol in exported() {
         let prototype = symbol.split('@').next().and_then(|name| prototypes.get(name));
