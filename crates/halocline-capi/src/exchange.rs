@@ -59,6 +59,12 @@ pub(crate) fn bind_options(given: &OptionsPtr<'_, BindChoices>) -> Result<BindOp
         [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
     let link = options::choice(given.link, links, "link", "set it to HALOCLINE_LINK_AUTO or another link")?;
     let remedy = "set it to HALOCLINE_DEFAULT, HALOCLINE_ON (with ll_bytes) or HALOCLINE_OFF";
+    if given.ll_bytes != 0 && given.ll != 1 {
+        return Err(Refusal::argument(format!(
+            "ll_bytes is {}, and ll is not HALOCLINE_ON; set ll to HALOCLINE_ON to use it, or ll_bytes to 0",
+            given.ll_bytes
+        )));
+    }
     let ll = [None, Some(Ll::UpTo(given.ll_bytes)), Some(Ll::Never)];
     let ll = options::choice(given.ll, ll, "ll", remedy)?;
     if given.reserved != 0 {
@@ -260,7 +266,7 @@ extern "C" fn halocline_degree(
         let Some(found) = all.get(field) else {
             let fields = all.len();
             return Err(Refusal::argument(format!(
-                "field is {field}; the object has {fields} fields in a set"
+                "field is {field}; the object has {fields} fields in a set; give a number below that"
             )));
         };
         store(&found.read()?, (degree, capacity), count, "degree")
@@ -278,8 +284,8 @@ pub(crate) unsafe extern "C" fn halocline_schedule_exchange(
 ) -> Status {
     call(|| {
         let out = pending.optional("pending")?;
-        // SAFETY: the caller passes null or an array of that many handles. Any bytes are a `Handle`.
-        let streams = unsafe { optional_array(streams, stream_count, "streams") }?;
+        // SAFETY: the caller passes null or an array of that many handles.
+        let streams = unsafe { streams_of(streams, stream_count) }?;
         let object = halo.pin()?;
         let begin = object.begin().set(set);
         let Some(streams) = streams else {
@@ -289,6 +295,23 @@ pub(crate) unsafe extern "C" fn halocline_schedule_exchange(
             begun(halo.number(), out, begin.after(streams).schedule().map(|pending| pending.epoch()))
         })
     })
+}
+
+/// The streams given to a call; `None` for null, which stands for those of the object.
+///
+/// # Safety
+/// `first` is null, or an array of that many handles that may be read until the call ends.
+pub(crate) unsafe fn streams_of<'a>(
+    first: *const Handle<Arc<Stream>>,
+    count: usize,
+) -> Result<Option<&'a [Handle<Arc<Stream>>]>, Refusal> {
+    if first.is_null() && count != 0 {
+        return Err(Refusal::argument(format!(
+            "streams is NULL, which stands for the streams of the object, and stream_count is {count}; pass 0, or the array"
+        )));
+    }
+    // SAFETY: the caller promises null or an array of that many handles. Any bytes are a `Handle`.
+    unsafe { optional_array(first, count, "streams") }
 }
 
 /// Calls `run` with the streams of handles; up to a few without an allocation.

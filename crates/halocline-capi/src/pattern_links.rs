@@ -10,7 +10,7 @@ use crate::message::LinkOfRank;
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutArray, OutPtr, array, optional_array, store, store_text};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, store, store_text};
 use crate::status::{Refusal, Status};
 use halocline::device::MemorySpace;
 use halocline::{Error, Field, Pattern, PatternLinks, Pending, Stream};
@@ -95,8 +95,8 @@ pub(crate) unsafe extern "C" fn halocline_pattern_links_schedule(
         let out = pending.optional("pending")?;
         // SAFETY: the caller passes null or an array of that many bindings.
         let bindings = unsafe { array(bindings, count, "bindings") }?;
-        // SAFETY: the caller passes null or an array of that many handles. Any bytes are a `Handle`.
-        let streams = unsafe { optional_array(streams, stream_count, "streams") }?;
+        // SAFETY: the caller passes null or an array of that many handles.
+        let streams = unsafe { streams_of(streams, stream_count) }?;
         let object = links.pin()?;
         let fields = fields_of(&object.comm, bindings)?;
         let fields: Vec<(&Pattern, &Field)> =

@@ -46,7 +46,7 @@ typedef struct halocline_bind_options {
   const halocline_stream *streams;
   /* The number of elements of `streams`. */
   size_t stream_count;
-  /* With `ll` HALOCLINE_ON: the most bytes of a message that uses the low-latency protocol. */
+  /* With `ll` HALOCLINE_ON: the most bytes of a message that uses the low-latency protocol. Otherwise 0. */
   size_t ll_bytes;
   /* HALOCLINE_LINK_AUTO or another link. The same on all ranks. */
   int32_t link;

@@ -105,6 +105,30 @@ static void sizes_of_options(void) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "deadline is -1", halocline_bind(comm, &binding, 1, &options, &bound));
 }
 
+/* Arguments that the call would not use as they are. */
+static void arguments_that_contradict(void) {
+  halocline_binding binding = {pattern, field};
+  halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
+  halocline_halo_exchange bound;
+  options.ll_bytes = 64;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "ll_bytes is 64, and ll is not HALOCLINE_ON; set ll to HALOCLINE_ON",
+          halocline_bind(comm, &binding, 1, &options, &bound));
+  options.ll = HALOCLINE_ON;
+  OK(halocline_bind(comm, &binding, 1, &options, &bound));
+  OK(halocline_halo_exchange_free(&bound));
+  halocline_pending pending;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "streams is NULL, which stands for the streams of the object, and stream_count is 3",
+          halocline_schedule_exchange(halo, 0, NULL, 3, &pending));
+  halocline_pattern_links links;
+  OK(halocline_pattern_links_create(comm, &pattern, 1, NULL, &links));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "stream_count is 1; pass 0, or the array",
+          halocline_pattern_links_schedule(links, NULL, 0, NULL, 1, &pending));
+  OK(halocline_pattern_links_free(&links));
+  size_t count;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "field is 1; the object has 1 fields in a set; give a number below that",
+          halocline_degree(halo, 1, NULL, 0, &count));
+}
+
 static void fields_that_do_not_fit(void) {
   halocline_layout layout = layout_of(1);
   halocline_field row;
@@ -289,6 +313,7 @@ static const struct {
     {"null_handles_and_pointers", null_handles_and_pointers},
     {"freed_foreign_and_made_up_handles", freed_foreign_and_made_up_handles},
     {"sizes_of_options", sizes_of_options},
+    {"arguments_that_contradict", arguments_that_contradict},
     {"fields_that_do_not_fit", fields_that_do_not_fit},
     {"calls_from_a_callback", calls_from_a_callback},
     {"calls_of_a_forked_child", calls_of_a_forked_child},

@@ -17,6 +17,7 @@ cases! {
     null_handles_and_pointers
     freed_foreign_and_made_up_handles
     sizes_of_options
+    arguments_that_contradict
     fields_that_do_not_fit
     calls_from_a_callback
     calls_of_a_forked_child
