@@ -208,17 +208,7 @@ unsafe extern "C" fn halocline_comm_broadcast(
         // SAFETY: the caller passes null or memory of that many bytes.
         let parsed = unsafe { array_mut(data.cast::<u8>(), bytes, "data") };
         collective(&comm.comm, "broadcast", parsed, |comm, data| {
-            let own = if comm.rank() == root { initialised(data).to_vec() } else { Vec::new() };
-            let found = comm.broadcast(root, own)?;
-            if found.len() != data.len() {
-                return Err(Refusal::argument(format!(
-                    "rank {root} broadcasts {} bytes, this rank passes a buffer of {}; pass the same number on all ranks",
-                    found.len(),
-                    data.len()
-                )));
-            }
-            fill(data, found);
-            Ok(())
+            Ok(comm.broadcast_bytes(root, initialised(data))?)
         })
     })
 }
@@ -254,9 +244,9 @@ unsafe extern "C" fn halocline_comm_all_gather(
 }
 
 /// The bytes of an array of C.
-fn initialised(bytes: &mut [MaybeUninit<u8>]) -> &[u8] {
+fn initialised(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     // SAFETY: the memory belongs to C, which has no memory without a value: the header asks for bytes to send here.
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
+    unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
 }
 
 /// Combines numbers of all ranks, in place.

@@ -40,6 +40,9 @@ impl fmt::Display for Reduce {
     }
 }
 
+/// The subject of waits, for errors.
+const BROADCAST: &str = "a broadcast";
+
 /// Rounds of the messages of [`Communicator::sparse_exchange`]: those of its barrier come after them.
 const DATA: u64 = 0;
 const ACKNOWLEDGED: u64 = 1;
@@ -79,24 +82,44 @@ impl Communicator {
     /// [`CommError::NoSuchRank`] if there is no rank `root`; [`CommError::Arguments`] if ranks pass different roots or types;
     /// those of [collective calls](Communicator#errors-of-collective-calls).
     pub fn broadcast<V: Values>(&self, root: usize, values: V) -> Result<V::Owned, CommError> {
-        const WHAT: &str = "a broadcast";
+        let all = self.broadcast_of(root, type_of::<V>(), || values::encode(values.numbers()))?;
+        values::decode::<V>(&all).ok_or_else(|| malformed(root, BROADCAST))
+    }
+
+    /// As [`Communicator::broadcast`], from and to the bytes of each rank. All ranks pass equally many.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::broadcast`]; [`CommError::Arguments`] also if ranks pass different numbers of bytes.
+    pub fn broadcast_bytes(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommError> {
+        let all = self.broadcast_of(root, count_of::<u8>(bytes.len()), || bytes.to_vec())?;
+        if all.len() != bytes.len() {
+            return Err(malformed(root, BROADCAST));
+        }
+        bytes.copy_from_slice(&all);
+        Ok(())
+    }
+
+    /// The bytes that `root` gives, on all ranks.
+    fn broadcast_of(
+        &self,
+        root: usize,
+        values: String,
+        own: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Vec<u8>, CommError> {
         const PRESENT: u8 = 1;
-        let arguments = format!("root {root} ({})", type_of::<V>());
         let mut mine = Vec::new();
         if self.rank() == root {
-            mine = values::encode(values.numbers());
+            mine = own();
             mine.push(PRESENT);
         }
-        let mut all = self.combine("broadcast", WHAT, arguments, mine, |all, part| {
+        let arguments = format!("root {root} ({values})");
+        let mut all = self.combine("broadcast", BROADCAST, arguments, mine, |all, part| {
             if !part.is_empty() {
                 *all = part.to_vec();
             }
             Some(())
         })?;
-        match all.pop() {
-            None => Err(CommError::NoSuchRank { rank: root, size: self.size() }),
-            Some(_) => values::decode::<V>(&all).ok_or_else(|| malformed(root, WHAT)),
-        }
+        all.pop().map(|_| all).ok_or(CommError::NoSuchRank { rank: root, size: self.size() })
     }
 
     /// Sends the values of every rank to every rank, and returns them in the order of ranks. Vectors may differ in length.

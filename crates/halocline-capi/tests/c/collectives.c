@@ -61,6 +61,9 @@ static void arguments_that_differ(halocline_comm comm, size_t rank, size_t size)
   int32_t value = 1;
   halocline_status status = halocline_comm_broadcast(comm, rank == 0 ? 0 : 1, &value, sizeof value);
   all_name(comm, size, status, "rank 0 passes root 0", "root 1");
+  char word[8] = "";
+  status = halocline_comm_broadcast(comm, 0, word, rank == size - 1 ? 5 : 8);
+  all_name(comm, size, status, "passes root 0 (8 u8 values)", "passes root 0 (5 u8 values)");
   uint64_t values[3] = {1, 1, 1};
   status = halocline_comm_all_reduce(comm, values, rank == 0 ? 3 : 2, HALOCLINE_U64, HALOCLINE_SUM);
   all_name(comm, size, status, "rank 0 passes sum of 3 u64 values", "passes sum of 2 u64 values");

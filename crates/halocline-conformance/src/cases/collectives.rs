@@ -177,6 +177,10 @@ fn different_counts(comm: &Stage<'_>) -> Outcome {
         let ended = comm.all_reduce(&values, Reduce::Sum);
         let named = format!("rank {odd} passes sum of 3 u64 values");
         all_name(comm, ended.err(), &[&named, "passes sum of 2 u64 values"])?;
+        let mut bytes = vec![7u8; if comm.rank() == odd { 3 } else { 2 }];
+        let ended = comm.broadcast_bytes(0, &mut bytes);
+        let named = format!("rank {odd} passes root 0 (3 u8 values)");
+        all_name(comm, ended.err(), &[&named, "passes root 0 (2 u8 values)"])?;
         let sum = comm.all_reduce([1], Reduce::Sum)?;
         ensure!(sum == [comm.size() as i32], "the next all-reduce returns {sum:?}");
     }
