@@ -351,6 +351,8 @@ extern "C" fn halocline_wait(pending: PendingExchange) -> Status {
 extern "C" fn halocline_exchange_and_wait(halo: Handle<HaloExchange>) -> Status {
     call(|| {
         let object = halo.pin()?;
+        // The caller has no handle to wait for an exchange that begins although this thread may not wait.
+        object.check_thread()?;
         let epoch = object.begin().start_epoch()?;
         Ok(object.wait_epoch(epoch)?)
     })

@@ -11,7 +11,7 @@ use crate::options::BindOptions;
 use crate::set::Set;
 use crate::stream::{Scheduled, is_captured};
 use crate::trace;
-use halocline_comm::Communicator;
+use halocline_comm::{Communicator, Endpoint};
 use halocline_device::Stream;
 use halocline_plan::Halo;
 use std::fmt;
@@ -260,6 +260,13 @@ impl HaloExchange {
         (1..=self.epoch()).contains(&epoch)
             || is_captured(epoch)
                 && self.scheduled.as_ref().is_some_and(|scheduled| Some(epoch) <= scheduled.last_captured())
+    }
+
+    /// Fails if this thread cannot wait for exchanges: MPI allows another one only, or the transport has failed.
+    #[doc(hidden)]
+    #[inline]
+    pub fn check_thread(&self) -> Result<(), Error> {
+        Ok(self.bound().life.comm.link().check()?)
     }
 
     /// As [`Pending::wait`] of the exchange of an epoch, which has begun, without a handle.

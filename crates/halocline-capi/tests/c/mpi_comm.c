@@ -42,8 +42,8 @@ static void other_threads_are_refused(halocline_comm comm) {
   TRUE(pthread_join(thread, NULL) == 0);
 }
 
-/* The message names the path that was asked for. */
-static void mailboxes_without_shared_memory_are_refused(halocline_comm comm, size_t size) {
+/* A field on a ring of four cells for each rank. */
+static halocline_binding binding_of_a_ring(halocline_comm comm, size_t size) {
   size_t extents[1] = {4 * size}, cells = 6;
   const int32_t periodic[1] = {1};
   halocline_grid grid = HALOCLINE_GRID_INIT;
@@ -57,13 +57,41 @@ static void mailboxes_without_shared_memory_are_refused(halocline_comm comm, siz
   halocline_layout layout = HALOCLINE_LAYOUT_INIT;
   layout.dimensions = 1, layout.extents = &cells, layout.element = HALOCLINE_F64;
   OK(halocline_field_allocate(comm, &layout, &binding.field));
+  OK(halocline_decomposition_free(&blocks));
+  return binding;
+}
+
+static void free_binding(halocline_binding *binding) {
+  OK(halocline_field_free(&binding->field));
+  OK(halocline_pattern_free(&binding->pattern));
+}
+
+/* The message names the path that was asked for. */
+static void mailboxes_without_shared_memory_are_refused(halocline_comm comm, size_t size) {
+  halocline_binding binding = binding_of_a_ring(comm, size);
   halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
   options.link = HALOCLINE_LINK_MAILBOX;
   halocline_halo_exchange halo;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "cannot be mailbox: the two ranks share no memory", halocline_bind(comm, &binding, 1, &options, &halo));
-  OK(halocline_field_free(&binding.field));
-  OK(halocline_pattern_free(&binding.pattern));
-  OK(halocline_decomposition_free(&blocks));
+  free_binding(&binding);
+}
+
+static void *exchange_of_another_thread(void *halo) {
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_THREAD_FUNNELED", halocline_exchange_and_wait(*(halocline_halo_exchange *)halo));
+  return NULL;
+}
+
+/* A call that another thread may not make begins no exchange, which this thread would have to wait for. */
+static void a_refused_exchange_is_not_begun(halocline_comm comm, size_t size) {
+  halocline_binding binding = binding_of_a_ring(comm, size);
+  halocline_halo_exchange halo;
+  OK(halocline_bind(comm, &binding, 1, NULL, &halo));
+  pthread_t thread;
+  TRUE(pthread_create(&thread, NULL, exchange_of_another_thread, &halo) == 0);
+  TRUE(pthread_join(thread, NULL) == 0);
+  OK(halocline_exchange_and_wait(halo));
+  OK(halocline_halo_exchange_free(&halo));
+  free_binding(&binding);
 }
 
 int main(int argc, char **argv) {
@@ -96,6 +124,7 @@ int main(int argc, char **argv) {
   mailboxes_without_shared_memory_are_refused(comms[0], size);
   if (is_funneled) {
     other_threads_are_refused(comms[0]);
+    a_refused_exchange_is_not_begun(comms[0], size);
   }
   OK(halocline_comm_barrier(comms[0]));
   TRUE(finalize() == 0);
