@@ -270,9 +270,10 @@ impl<'a> Part<'a> {
     /// The memory of an array is valid, and nothing else accesses it, until the program has been called with it for the last time.
     unsafe fn given(&self) -> Given<'_> {
         match self {
-            // SAFETY: the caller of this function promises the same.
             Self::Array(array) => {
-                unsafe { ArrayView::from_raw(array.raw()) }.with_origin(array.origin).into()
+                // SAFETY: the caller of this function promises the same.
+                let view = unsafe { ArrayView::from_raw(array.raw()) };
+                view.with_origin(array.origin).into()
             }
             Self::Scalar(value) => Given::Scalar(*value),
             Self::Absent => Given::Absent,

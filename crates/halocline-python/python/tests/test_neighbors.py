@@ -144,7 +144,7 @@ def test_a_session_of_a_rank_alone_on_a_ring():
 def test_a_session_that_is_given_up_is_an_error_for_the_neighbours():
     def run(comm):
         line = comm.neighbor_exchange()
-        with pytest.raises(ZeroDivisionError if comm.rank == 0 else hc.PacketExchangeError, match="zero|'last' to both sides"):
+        with pytest.raises(ZeroDivisionError if comm.rank == 0 else hc.PacketExchangeError, match="zero|a last turn to both sides"):
             with line.session() as session:
                 session.round()
                 if comm.rank == 0:

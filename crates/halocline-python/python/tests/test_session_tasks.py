@@ -165,10 +165,10 @@ def test_a_block_that_raises_gives_the_session_up():
                     await round
                 finally:
                     # It stays so.
-                    with pytest.raises(hc.PacketExchangeError, match="'last' to both sides"):
+                    with pytest.raises(hc.PacketExchangeError, match="a last turn to both sides"):
                         round.wait()
 
-        with pytest.raises(ZeroDivisionError if comm.rank == 0 else hc.PacketExchangeError, match="zero|'last' to both sides"):
+        with pytest.raises(ZeroDivisionError if comm.rank == 0 else hc.PacketExchangeError, match="zero|a last turn to both sides"):
             asyncio.run(main())
         # Other operations go on.
         comm.barrier()
