@@ -59,6 +59,7 @@ fn refused(error: ProgramError) -> Refusal {
         | ProgramError::Architecture { .. }
         | ProgramError::Open { .. }
         | ProgramError::Overwritten { .. }
+        | ProgramError::BuildId { .. }
         | ProgramError::NoSymbol { .. }
         | ProgramError::Init { .. }
         | ProgramError::Status { .. }
@@ -320,15 +321,15 @@ impl<'a> Part<'a> {
                 optional_array(argument.origin, count, "origin")?.unwrap_or(none),
             )
         };
-        let given = strides;
-        let strides = match given {
+        let strides = match strides {
             Some(strides) => Cow::Borrowed(strides),
             None => Cow::Owned(element.c_order(extents).into_vec()),
         };
         let array = Array { argument, element, device, extents, strides, origin };
         if !array.raw().fits_memory() || extents.iter().any(|&extent| extent < 0) {
+            let Array { strides, .. } = &array;
             return Err(Refusal::argument(format!(
-                "no memory has an array of extents {extents:?}, with strides {given:?} bytes; give those of the memory"
+                "no memory has an array of extents {extents:?}, with strides of {strides:?} bytes; give those of the memory"
             )));
         }
         Ok(Self::Array(array))

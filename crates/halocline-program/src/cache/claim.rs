@@ -157,9 +157,10 @@ pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes a folder with all that is in it.
-pub(super) fn remove(folder: &Path) -> io::Result<()> {
-    gone(fs::remove_dir_all(folder))
+/// Removes a file, or a folder with all that is in it; of a link the link alone.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    let is_folder = fs::symlink_metadata(path).is_ok_and(|about| about.is_dir());
+    gone(if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) })
 }
 
 impl Claim {

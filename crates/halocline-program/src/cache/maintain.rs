@@ -4,7 +4,7 @@ use super::claim;
 use super::entry::{Entry, Found};
 use super::key::Hash;
 use super::layout::paths;
-use super::process::{Life, named};
+use super::process::{Life, Process};
 use super::{Cache, CacheError};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ impl Cache {
             for folder in paths(&folder)? {
                 let damaged = |why: &str| Damaged { folder: folder.clone(), why: why.to_owned() };
                 match hash_of(&folder).map(|hash| self.layout.find(hash)).transpose()? {
-                    None => contents.damaged.push(damaged("its name is no key")),
+                    None => contents.damaged.push(damaged("its name is no key; the cache leaves it alone")),
                     Some(Found::Whole(entry)) => contents.entries.push(entry),
                     Some(Found::Damaged(why)) => contents.damaged.push(damaged(&why)),
                     Some(Found::Foreign) => contents.damaged.push(damaged("other users can have written it")),
@@ -153,8 +153,10 @@ impl Cache {
         Ok(removed)
     }
 
-    /// Removes damaged entries that [`Cache::verify`] has found. Returns them.
-    pub fn discard(&self, damaged: Vec<Damaged>) -> Result<Vec<Damaged>, CacheError> {
+    /// Removes damaged entries that [`Cache::verify`] has found, but for what has no name of an entry: that is not the cache's. Returns what
+    /// was removed.
+    pub fn discard(&self, mut damaged: Vec<Damaged>) -> Result<Vec<Damaged>, CacheError> {
+        damaged.retain(|damaged| hash_of(&damaged.folder).is_some());
         damaged.iter().try_for_each(|damaged| self.layout.discard(&damaged.folder))?;
         Ok(damaged)
     }
@@ -192,18 +194,19 @@ impl Cache {
         Ok(removed)
     }
 
-    /// Removes what processes left that have ended: build folders, claims, entries that were being removed.
+    /// Removes what processes left that have ended: build folders, claims, entries that were being removed. Leaves what has no name of a
+    /// process alone, and looks into no folder by a link: that is not the cache's.
     pub(super) fn sweep(&self) -> Result<(), CacheError> {
         let layout = &self.layout;
         let mut now = None;
         for folder in [layout.builds(), layout.trash(), layout.probes()] {
-            for path in paths(&folder)? {
-                self.sweep_path(&path, named(&path).map(|process| process.life()), &mut now)?;
+            for path in of_folder(&folder)? {
+                self.sweep_path(&path, &mut now)?;
             }
         }
-        let slots = paths(&layout.slots())?;
+        let slots = of_folder(&layout.slots())?;
         for claims in [layout.claims()].iter().chain(&slots) {
-            for claim in paths(claims)? {
+            for claim in of_folder(claims)? {
                 self.sweep_claim(&claim, &mut now)?;
             }
         }
@@ -213,25 +216,26 @@ impl Cache {
     /// Removes a claim of a process that has ended, or the folder that was to become one.
     fn sweep_claim(&self, claim: &Path, now: &mut Option<SystemTime>) -> Result<(), CacheError> {
         let name = claim.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some(process) = name.strip_prefix(claim::NEW) {
-            return self.sweep_path(claim, named(Path::new(process)).map(|process| process.life()), now);
+        if name.starts_with(claim::NEW) {
+            return self.sweep_path(claim, now);
         }
-        for file in paths(claim)? {
-            self.sweep_path(&file, named(&file).map(|process| process.life()), now)?;
+        for file in of_folder(claim)? {
+            self.sweep_path(&file, now)?;
         }
-        // It stays if it is claimed.
-        let _ = fs::remove_dir(claim);
+        if Hash::from_hex(name).is_some() || name.parse::<usize>().is_ok() {
+            // It stays if it is claimed.
+            let _ = fs::remove_dir(claim);
+        }
         Ok(())
     }
 
     /// Removes a file or folder of a process that has ended, or that is unknown and has not touched it for a day.
-    fn sweep_path(
-        &self,
-        path: &Path,
-        life: Option<Life>,
-        now: &mut Option<SystemTime>,
-    ) -> Result<(), CacheError> {
-        let has_ended = match life.unwrap_or(Life::Unknown) {
+    fn sweep_path(&self, path: &Path, now: &mut Option<SystemTime>) -> Result<(), CacheError> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(process) = Process::parse(name.strip_prefix(claim::NEW).unwrap_or(name)) else {
+            return Ok(());
+        };
+        let has_ended = match process.life() {
             Life::Runs => false,
             Life::Ended => true,
             Life::Unknown => {
@@ -246,12 +250,19 @@ impl Cache {
         if !has_ended {
             return Ok(());
         }
-        let removed = if path.is_dir() { claim::remove(path) } else { claim::gone(fs::remove_file(path)) };
-        match removed {
+        match claim::remove(path) {
             // A compiler whose parent was killed still writes; the next sweep removes the rest.
             Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
             other => other.map_err(CacheError::file("remove", path)),
         }
+    }
+}
+
+/// The paths in a folder; none of what is no folder itself, such as a link to one.
+fn of_folder(folder: &Path) -> Result<Vec<PathBuf>, CacheError> {
+    match fs::symlink_metadata(folder) {
+        Ok(about) if about.is_dir() => paths(folder),
+        _ => Ok(Vec::new()),
     }
 }
 

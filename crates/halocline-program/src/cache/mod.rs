@@ -57,7 +57,7 @@ use claim::{Attempt, Claim, Heartbeat, Watch};
 use entry::Found;
 use halocline_device::{Bytes, Variable};
 use layout::{Layout, create, look_again};
-use process::Process;
+use slots::{Busy, Slot};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -157,9 +157,9 @@ impl Cache {
             return Err(CacheError::Itself { program: key.program.clone() });
         }
         let built = || {
-            let Some(claim) = self.claim(key, options)? else { return self.get(key) };
-            let entry = self.build(key, options, build)?;
-            drop(claim);
+            let Some((claim, slot)) = self.claim(key, options)? else { return self.get(key) };
+            let entry = self.build(key, build)?;
+            drop((claim, slot));
             self.tidy();
             Ok(Some(entry))
         };
@@ -173,10 +173,10 @@ impl Cache {
         CacheError::file("read", &self.layout.entry(key.hash))(removed)
     }
 
-    /// The right to build a key; `None` once there is an entry.
-    fn claim(&self, key: &Key, options: &BuildOptions<'_>) -> Result<Option<Claim>, CacheError> {
+    /// The right to build a key, and a slot for that; `None` once there is an entry.
+    fn claim(&self, key: &Key, options: &BuildOptions<'_>) -> Result<Option<(Claim, Slot)>, CacheError> {
         create(&self.layout.claims())?;
-        let (wait, mut watch) = (Wait::begin(options), Watch::default());
+        let (wait, mut watch, mut slots) = (Wait::begin(options), Watch::default(), Watch::default());
         let entry = self.layout.entry(key.hash);
         let shelf = entry.parent().unwrap_or(&self.layout.root);
         loop {
@@ -186,19 +186,22 @@ impl Cache {
             if self.get(key)?.is_some() {
                 return Ok(None);
             }
-            let owner = match attempt {
+            let busy = match attempt {
+                Attempt::By(owner) => Busy::Builder(owner),
                 Attempt::Held(mut claim) => {
-                    claim.keep_alive(self.heartbeat);
-                    return Ok(Some(claim));
+                    match slots::take(&self.layout, key, options, (self.heartbeat, &mut slots))? {
+                        Ok(slot) => {
+                            claim.keep_alive(self.heartbeat);
+                            return Ok(Some((claim, slot)));
+                        }
+                        // It does not wait with the claim: a build that has a slot may ask for this program.
+                        Err(busy) => busy,
+                    }
                 }
-                Attempt::By(owner) => owner,
             };
             wait.pause().map_err(|ended| match ended {
                 Ended::Interrupted => CacheError::Interrupted { program: key.program.clone() },
-                Ended::Late(after) => {
-                    let Process { host, pid, .. } = owner;
-                    CacheError::Waiting { program: key.program.clone(), host, pid, after }
-                }
+                Ended::Late(after) => busy.error(key, after),
             })?;
         }
     }
@@ -206,10 +209,8 @@ impl Cache {
     fn build<E: Into<Box<dyn Error + Send + Sync>>>(
         &self,
         key: &Key,
-        options: &BuildOptions<'_>,
         build: impl FnOnce(&BuildFolder) -> Result<Built, E>,
     ) -> Result<Entry, CacheError> {
-        let _slot = slots::take(&self.layout, key, options, self.heartbeat)?;
         let folder = BuildFolder::make(&self.layout)?;
         tracing::info!("builds program {} in {}", key.program, folder.path().display());
         let begin = Instant::now();

@@ -6,7 +6,6 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -161,11 +160,6 @@ pub(super) fn host_name() -> Box<str> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let name: String = name.chars().filter(|c| !c.is_control() && *c != '/').take(64).collect();
     if name.is_empty() { "unknown".into() } else { name.into() }
-}
-
-/// The process that a file is named after, if it is named so.
-pub(super) fn named(path: &Path) -> Option<Process> {
-    Process::parse(path.file_name()?.to_str()?)
 }
 
 #[cfg(test)]

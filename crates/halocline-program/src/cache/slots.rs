@@ -7,13 +7,14 @@ use super::claim::{Attempt, Claim, Heartbeat, Watch, attempt};
 use super::key::Hash;
 use super::layout::{Layout, create};
 use super::process::{Machine, Process};
-use super::wait::{BuildOptions, Ended, Wait};
+use super::wait::BuildOptions;
 use super::{CacheError, Key};
 use jobserver::{Acquired, Client};
 use std::cell::RefCell;
 use std::fs;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 thread_local! {
     /// What this thread builds, one for the other.
@@ -42,50 +43,69 @@ impl Drop for Slot {
     }
 }
 
-/// Waits for a slot.
+/// What a build waits for before it begins.
+pub(super) enum Busy {
+    /// The build of the same program, by this process.
+    Builder(Process),
+    /// One of so many slots; this process has another one.
+    Slots(usize, Process),
+    /// A token of make's job server.
+    Token,
+}
+
+impl Busy {
+    /// The error of a wait that took too long.
+    pub(super) fn error(self, key: &Key, after: Duration) -> CacheError {
+        let program = key.program.clone();
+        match self {
+            Self::Builder(Process { host, pid, .. }) => CacheError::Waiting { program, host, pid, after },
+            Self::Slots(slots, Process { host, pid, .. }) => {
+                CacheError::Slots { program, slots, host, pid, after }
+            }
+            Self::Token => CacheError::Token { program, after },
+        }
+    }
+}
+
+/// A slot, if one is free. A build within another one uses that one's.
 pub(super) fn take(
     layout: &Layout,
     key: &Key,
     options: &BuildOptions<'_>,
-    heartbeat: Heartbeat,
-) -> Result<Slot, CacheError> {
+    (heartbeat, watch): (Heartbeat, &mut Watch),
+) -> Result<Result<Slot, Busy>, CacheError> {
     let is_first = BUILDS.with_borrow(Vec::is_empty);
-    let own = is_first.then(|| take_own(layout, key, options, heartbeat)).transpose()?;
+    let own = match is_first {
+        true => match take_own(layout, options, (heartbeat, watch))? {
+            Ok(own) => Some(own),
+            Err(busy) => return Ok(Err(busy)),
+        },
+        false => None,
+    };
     BUILDS.with_borrow_mut(|builds| builds.push(key.hash));
-    Ok(Slot { _own: own })
+    Ok(Ok(Slot { _own: own }))
 }
 
 fn take_own(
     layout: &Layout,
-    key: &Key,
     options: &BuildOptions<'_>,
-    heartbeat: Heartbeat,
-) -> Result<Own, CacheError> {
-    let wait = Wait::begin(options);
-    let token = Token::take(key, &wait)?;
+    (heartbeat, watch): (Heartbeat, &mut Watch),
+) -> Result<Result<Own, Busy>, CacheError> {
+    let Some(token) = Token::take() else { return Ok(Err(Busy::Token)) };
     let folder = layout.slots().join(Machine::here().to_string());
     create(&folder)?;
     let slots = options.jobs.unwrap_or_else(cores);
-    let mut watch = Watch::default();
-    loop {
-        let mut holder = Process::unknown();
-        for slot in 0..slots {
-            match attempt(&folder.join(slot.to_string()), heartbeat, &mut watch)? {
-                Attempt::Held(mut claim) => {
-                    claim.keep_alive(heartbeat);
-                    return Ok(Own { _claim: claim, _token: token });
-                }
-                Attempt::By(process) => holder = process,
+    let mut holder = Process::unknown();
+    for slot in 0..slots {
+        match attempt(&folder.join(slot.to_string()), heartbeat, watch)? {
+            Attempt::Held(mut claim) => {
+                claim.keep_alive(heartbeat);
+                return Ok(Ok(Own { _claim: claim, _token: token }));
             }
+            Attempt::By(process) => holder = process,
         }
-        wait.pause().map_err(|ended| match ended {
-            Ended::Interrupted => CacheError::Interrupted { program: key.program.clone() },
-            Ended::Late(after) => {
-                let Process { host, pid, .. } = holder;
-                CacheError::Slots { program: key.program.clone(), slots, host, pid, after }
-            }
-        })?;
     }
+    Ok(Err(Busy::Slots(slots, holder)))
 }
 
 /// A token of make's job server.
@@ -102,24 +122,18 @@ enum Token {
 static OWN_IS_USED: AtomicBool = AtomicBool::new(false);
 
 impl Token {
-    fn take(key: &Key, wait: &Wait<'_>) -> Result<Self, CacheError> {
-        let Some(server) = server() else { return Ok(Self::Free) };
-        loop {
-            if !OWN_IS_USED.swap(true, Ordering::AcqRel) {
-                return Ok(Self::Own);
+    /// A token, if one is free.
+    fn take() -> Option<Self> {
+        let Some(server) = server() else { return Some(Self::Free) };
+        if !OWN_IS_USED.swap(true, Ordering::AcqRel) {
+            return Some(Self::Own);
+        }
+        match server.try_acquire() {
+            Ok(token) => Some(Self::Taken(Some(token?), std::process::id())),
+            Err(error) => {
+                tracing::warn!("the job server of make is not used: {error}");
+                Some(Self::Free)
             }
-            match server.try_acquire() {
-                Ok(Some(token)) => return Ok(Self::Taken(Some(token), std::process::id())),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!("the job server of make is not used: {error}");
-                    return Ok(Self::Free);
-                }
-            }
-            wait.pause().map_err(|ended| match ended {
-                Ended::Interrupted => CacheError::Interrupted { program: key.program.clone() },
-                Ended::Late(after) => CacheError::Token { program: key.program.clone(), after },
-            })?;
         }
     }
 }

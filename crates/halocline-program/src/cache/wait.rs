@@ -28,7 +28,7 @@ impl BuildOptions<'_> {
     /// The default of [`BuildOptions::timeout`]: builds of large programs take many minutes.
     pub const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-    /// How long to wait for the build of another process, and then for a build slot; [`BuildOptions::TIMEOUT`] by default. The caller's own
+    /// How long to wait for the build of another process, or for a build slot; [`BuildOptions::TIMEOUT`] by default. The caller's own
     /// build has no limit.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {

@@ -13,12 +13,14 @@ import pickle
 from collections.abc import Callable, Mapping
 
 from ._cache import build, built, configuration, described, loaded, version_of, versions_of_python
+from ._gt4py import check_version
 
 _originals = {}
 """What was replaced, by class and name; ``None`` where it was inherited."""
 
 
 def cache_gt4py(*, cache=None, timeout=None):
+    check_version()
     import sympy.tensor.tensor  # noqa: F401  SymPy would import it while the first program is loaded.
     from gt4py.next.backend import Backend
     from gt4py.next.otf import workflow

@@ -145,7 +145,9 @@ fn entries_are_removed_by_age_by_program_or_all() {
     get(&cache, 1).unwrap();
     fs::create_dir_all(cache.folder().join("entries/zz/junk")).unwrap();
     let removed = cache.clear(&Filter::all()).unwrap();
-    assert_eq!((removed.entries.len(), removed.damaged.len()), (1, 1));
+    // What has no name of an entry is not the cache's.
+    assert_eq!((removed.entries.len(), removed.damaged.len()), (1, 0));
+    assert!(cache.folder().join("entries/zz/junk").exists());
     assert_eq!(names(&cache.folder().join("trash")), [""; 0]);
 }
 
@@ -178,6 +180,30 @@ fn the_entries_used_least_recently_are_evicted_and_recent_ones_stay() {
     // A build evicts by itself.
     get(&cache.clone().limit(Some(bytes)), 5).unwrap();
     assert_eq!(numbers(&cache), [3, 4, 5]);
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let (scratch, cache) = cache();
+    let long_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
+    let elsewhere = scratch.path().join("elsewhere");
+    let folder = |name: &str| cache.folder().join(name);
+    let places = ["builds/mine", "trash/mine", "probes/mine", "claims/mine", "slots/mine/0"].map(folder);
+    for place in places.iter().chain([&elsewhere]) {
+        fs::create_dir_all(place).unwrap();
+        fs::write(place.join("file"), "of somebody").unwrap();
+        for path in [place.join("file"), place.clone()] {
+            fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
+        }
+    }
+    for link in ["claims/linked", "slots/linked", "builds/linked"].map(folder) {
+        std::os::unix::fs::symlink(&elsewhere, link).unwrap();
+    }
+    get(&cache, 1).unwrap();
+    cache.clear(&Filter::all()).unwrap();
+    for place in places.iter().chain([&elsewhere]) {
+        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "of somebody", "{place:?}");
+    }
 }
 
 #[test]
@@ -234,7 +260,7 @@ fn entries_are_loaded_or_missing_while_others_remove_them() {
 fn what_other_hosts_left_is_swept_after_a_day() {
     let (_scratch, cache) = cache();
     let left = cache.folder().join("builds/7-8-9-0123456789abcdef-0-elsewhere");
-    let junk = cache.folder().join("trash/junk");
+    let junk = cache.folder().join("trash/7-8-9-0123456789abcdef-1-elsewhere");
     for folder in [&left, &junk] {
         fs::create_dir_all(folder.join("work")).unwrap();
     }

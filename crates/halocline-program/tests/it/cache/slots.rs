@@ -62,6 +62,26 @@ fn a_build_may_ask_for_other_programs_with_its_own_slot_and_not_for_itself() {
 }
 
 #[test]
+fn a_program_that_waits_for_a_slot_is_built_by_a_build_that_asks_for_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let cache = Cache::at(scratch.path().join("cache"));
+    let options = BuildOptions::default().jobs(1).timeout(Duration::from_secs(60));
+    let waiting = std::cell::OnceCell::new();
+    let outer = cache.get_or_build(&super::key(1), &options, |folder| {
+        // It has no slot until this build is over, and shows that it has begun by its claim, which it does not keep.
+        let other = Getter::new(scratch.path(), cache.folder(), 2).with(JOBS, "1").start();
+        let claims = || super::names(&cache.folder().join("claims")).len();
+        until("the other process asks", || claims() > 1);
+        waiting.set(other).ok().unwrap();
+        cache.get_or_build(&super::key(2), &options, |folder| super::compile(folder, 2)).unwrap();
+        super::compile(folder, 1)
+    });
+    assert_eq!(super::value(&outer.unwrap()).unwrap(), 1);
+    waiting.into_inner().unwrap().end().unwrap();
+    assert_eq!(super::value(&cache.get(&super::key(2)).unwrap().unwrap()).unwrap(), 2);
+}
+
+#[test]
 fn a_killed_builder_frees_its_slot() {
     let scratch = tempfile::tempdir().unwrap();
     let (cache, hold) = (scratch.path().join("cache"), Hold::new(scratch.path()));

@@ -72,6 +72,9 @@ def test_wrong_names_are_refused(compiled):
         heat(t, 0.1, new, t=t)
     with pytest.raises(TYPE, match="argument result of program heat is given twice"):
         heat(t, 0.1, new, out=new)
+    for call in (heat, heat.prepare):
+        with pytest.raises(TYPE, match="argument result of program heat is given twice"):
+            call(t, 0.1, result=new, out=plane(1, (6, 5)))
     with pytest.raises(TYPE, match="program heat lacks argument dt"):
         heat(t, result=new)
 

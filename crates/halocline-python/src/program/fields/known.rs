@@ -38,9 +38,15 @@ unsafe impl Send for Known {}
 unsafe impl Sync for Known {}
 
 /// An array of NumPy that a known call reads or writes.
-struct Watched {
+pub(super) struct Watched {
     array: *mut pyo3::ffi::PyObject,
     snapshot: Snapshot,
+}
+
+impl Watched {
+    pub(super) fn of(array: &Bound<'_, PyAny>) -> Self {
+        Self { array: array.as_ptr(), snapshot: Snapshot::of(array.as_borrowed()) }
+    }
 }
 
 /// Called when a field of a known call is dropped.
@@ -121,12 +127,12 @@ impl KnownCalls {
         false
     }
 
-    /// Keeps a call that was checked. `objects` are by position in the signature, `arrays` the arrays of fields and connectivities.
-    /// `is_independent`: another scalar at this position changes no check.
+    /// Keeps a call that was checked. `objects` are by position in the signature, `arrays` the arrays of fields and connectivities, each as
+    /// it was when the call was checked. Arrays may have changed since: then the call is not kept. `is_independent`: another scalar at this position changes no check.
     pub(super) fn add(
         &self,
         objects: &[Bound<'_, PyAny>],
-        arrays: &[Bound<'_, PyAny>],
+        arrays: Vec<(Bound<'_, PyAny>, Watched)>,
         is_scalar: impl Fn(usize) -> bool,
         is_independent: impl Fn(usize) -> bool,
         call: CheckedCall,
@@ -138,12 +144,10 @@ impl KnownCalls {
         if !objects.iter().enumerate().all(is_free) {
             return Ok(());
         }
-        // As they were checked: what follows may run code of the program.
-        let watched = |array: &Bound<'_, PyAny>| Watched {
-            array: array.as_ptr(),
-            snapshot: Snapshot::of(array.as_borrowed()),
-        };
-        let watched: Box<[Watched]> = arrays.iter().map(watched).collect();
+        if !arrays.iter().all(|(array, watched)| watched.snapshot.is_of(array.as_borrowed())) {
+            return Ok(());
+        }
+        let (arrays, watched): (Vec<_>, Vec<_>) = arrays.into_iter().unzip();
         let is_alive = Arc::new(AtomicBool::new(true));
         let expire = Bound::new(first.py(), Expire(is_alive.clone()))?;
         let mut kept = Vec::with_capacity(objects.len() + arrays.len());
@@ -153,7 +157,7 @@ impl KnownCalls {
                 false => kept.push(PyWeakrefReference::new_with(object, &expire)?.into_any().unbind()),
             }
         }
-        for array in arrays {
+        for array in &arrays {
             kept.push(PyWeakrefReference::new_with(array, &expire)?.into_any().unbind());
         }
         let independent = |position: &usize| is_scalar(*position) && is_independent(*position);
@@ -164,7 +168,7 @@ impl KnownCalls {
         let known = Known {
             objects: objects.iter().enumerate().map(address).collect(),
             scalars: (0..objects.len()).filter(independent).collect(),
-            arrays: watched,
+            arrays: watched.into(),
             call,
             is_alive,
             _kept: kept.into(),

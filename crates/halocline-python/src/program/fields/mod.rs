@@ -22,7 +22,7 @@ use crate::stream::Handle;
 use field::{Classes, Domain, Field, Kind, Leaf, Place};
 use gather::Gather;
 use halocline_program::{Given, Program, Scalar, Signature};
-use known::{KnownCalls, Match};
+use known::{KnownCalls, Match, Watched};
 use parameters::{Call, Leaves, Parameters};
 use provider::Provider;
 use pyo3::intern;
@@ -289,25 +289,24 @@ impl PyFieldProgram {
         }
         let objects = self.objects(py, &leaves, 0, None)?;
         let arguments = self.arguments(&objects)?;
-        self.call_fresh(py, &arguments)?;
         let is_scalar = |position: usize| !matches!(self.leaves[position].kind, Kind::Field { .. });
         let keeps_its_array = |(leaf, object): (&Leaf, &Bound<'_, PyAny>)| {
             !matches!(leaf.kind, Kind::Field { .. } | Kind::Single) || self.classes.has(object)
         };
-        if arguments.seen.is_empty()
+        let comes_again = arguments.seen.is_empty()
             && self.leaves.iter().zip(&leaves.0).all(keeps_its_array)
-            && self.known.came_before(&leaves.0, is_scalar)
-        {
-            let checked = self.program.check(&arguments.given).map_err(of_program)?;
-            let arrays: Vec<_> = (objects.arrays.iter().take(self.leaves.len() + self.connectivities.len()))
-                .filter(|object| numpy::is_array(object))
-                .cloned()
-                .collect();
-            let is_independent =
-                |position| self.program.is_independent(position) && !self.checks_value(position);
-            self.known.add(&leaves.0, &arrays, is_scalar, is_independent, checked)?;
+            && self.known.came_before(&leaves.0, is_scalar);
+        if !comes_again {
+            return self.call_fresh(py, &arguments);
         }
-        Ok(())
+        // Before the call: during it another thread may change arrays.
+        let checked = self.program.check(&arguments.given).map_err(of_program)?;
+        let arrays = objects.arrays.iter().take(self.leaves.len() + self.connectivities.len());
+        let arrays = arrays.filter(|object| numpy::is_array(object));
+        let arrays = arrays.map(|array| (array.clone(), Watched::of(array))).collect();
+        self.call_fresh(py, &arguments)?;
+        let is_independent = |position| self.program.is_independent(position) && !self.checks_value(position);
+        self.known.add(&leaves.0, arrays, is_scalar, is_independent, checked)
     }
 
     fn call_on_stream(

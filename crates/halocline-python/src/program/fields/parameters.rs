@@ -80,6 +80,7 @@ impl Parameters {
         let args = call.args;
         // Usually all come by position, but for the last.
         let mut kwargs = call.kwargs.map_or(0, PyDictMethods::len);
+        let mut is_out_left = call.out.is_some();
         for (at, parameter) in self.all.iter().enumerate() {
             let object = if at < args.len() {
                 // SAFETY: the index is within the tuple.
@@ -94,13 +95,15 @@ impl Parameters {
                         kwargs -= 1;
                         named
                     }
-                    (None, Some(out)) if at == self.out => out.clone(),
+                    (None, Some(out)) if at == self.out => {
+                        is_out_left = false;
+                        out.clone()
+                    }
                     _ => return Err(failure::missing(program, &parameter.text, self)),
                 }
             };
             parameter.push(program, object, &mut leaves)?;
         }
-        let is_out_left = call.out.is_some() && self.out < args.len();
         if args.len() > self.all.len() || kwargs > 0 || is_out_left {
             return Err(self.refuse(program, call));
         }
