@@ -121,7 +121,9 @@ impl<'a> Begin<'a> {
     /// has the contract and the errors.
     pub fn schedule(self) -> Result<Pending, Error> {
         let is_driven = self.halo.bound().life.comm.link().is_driven();
-        if !is_driven && self.halo.links().any(|link| link.path == LinkPath::Message) {
+        let is_checked = self.halo.scheduled.as_ref().is_some_and(|scheduled| scheduled.checks.is_some());
+        // A manifest of checked mode is a message.
+        if !is_driven && (is_checked || self.halo.links().any(|link| link.path == LinkPath::Message)) {
             return Err(Error::NotDriven);
         }
         self.start()

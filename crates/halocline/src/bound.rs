@@ -5,7 +5,6 @@
 //! done completes the exchange.
 
 mod end;
-mod fail;
 mod reduce;
 #[cfg(test)]
 mod tests;
@@ -285,7 +284,7 @@ impl Bound {
             Ok(Polled::Lost(cause, culprit)) => {
                 // Cells that a peer finds changed may have been written on this rank.
                 match self.check_of(in_flight).and_then(|check| check.owned(comm, &self.links, in_flight)) {
-                    Some(finding) => self.fail_by(finding, None),
+                    Some(finding) => finding.fail(&self.life, &self.links, None),
                     None => link.fail(&self.life, cause, culprit),
                 }
             }
@@ -307,7 +306,7 @@ impl Bound {
         if let Some(finding) =
             self.check_of(in_flight).and_then(|check| check.end(comm, &self.links, in_flight))
         {
-            return self.fail_by(finding, None);
+            return finding.fail(&self.life, &self.links, None);
         }
         // Before the exchange is over: the next one may arm the bell again.
         self.disarm();

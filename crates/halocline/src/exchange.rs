@@ -288,7 +288,7 @@ impl HaloExchange {
     /// memory belongs to the user again. Makes no progress, never blocks.
     pub fn reclaim(&self) -> bool {
         let host = self.bound().reclaim();
-        self.scheduled.as_ref().is_none_or(|scheduled| scheduled.is_quiet()) && host
+        self.scheduled.as_ref().is_none_or(|scheduled| scheduled.reclaim()) && host
     }
 
     /// The links of this rank; between two ranks, host and device fields have links of their own.

@@ -113,8 +113,7 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
                 None => "each exchange in one launch".to_owned(),
                 Some(why) => format!("streams wait beside launches, not in one: {why}"),
             };
-            let unchecked = if bound.check.is_some() { "; checked mode does not look at them" } else { "" };
-            let _ = writeln!(text, "fields on devices {}: {how}{unchecked}", devices.join(", "));
+            let _ = writeln!(text, "fields on devices {}: {how}", devices.join(", "));
             if let Some(stats) = scheduled.mappings() {
                 let Stats { hits, opens, evictions, staged, .. } = stats;
                 let (held, mapped) = (stats.bytes_held, stats.bytes_mapped);
@@ -166,7 +165,8 @@ pub(crate) fn unbound_on_device(halo: &HaloExchange) -> String {
             "the fields are not bound".to_owned(),
         ]
     });
-    align(&["link", "path", "through", "bytes per slot", "why not better"], rows.collect())
+    let unchecked = if bound.check.is_some() { "checked mode does not look at them\n" } else { "" };
+    align(&["link", "path", "through", "bytes per slot", "why not better"], rows.collect()) + unchecked
 }
 
 fn head(bound: &Bound) -> String {

@@ -7,10 +7,12 @@
 use crate::error::Error;
 use crate::exchange::Pending;
 use crate::lifecycle::Engine;
+use crate::stream::Scheduled;
 use halocline_comm::{Endpoint, Serve, Ticket};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -114,7 +116,7 @@ impl Pending {
     fn outcome(&self) -> Option<Result<(), Error>> {
         let host = self.bound.final_outcome(self.epoch);
         match (&self.scheduled, host) {
-            (Some(scheduled), Some(Ok(()))) => scheduled.outcome(self.epoch),
+            (Some(scheduled), Some(Ok(()))) => scheduled.final_outcome(self.epoch),
             (_, host) => host,
         }
     }
@@ -165,7 +167,10 @@ impl Pending {
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }
-        if is_lively || !link.is_driven() {
+        // In checked mode a last look at its cells may follow an exchange that is over. Nothing wakes the task for that.
+        let is_over = |scheduled: &Arc<Scheduled>| scheduled.outcome(epoch).is_some();
+        let is_looked_at = bound.outcome(epoch).is_some() && self.scheduled.as_ref().is_some_and(is_over);
+        if is_lively || is_looked_at || !link.is_driven() {
             waker.wake_by_ref();
         } else {
             bound.demand(epoch);

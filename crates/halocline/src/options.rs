@@ -194,7 +194,9 @@ impl BindOptions {
     /// exchange different sets. Each is a [`crate::Fault`], which fails the object. While an exchange is in flight, halo cells
     /// hold a fill pattern: NaN for floating-point numbers.
     ///
-    /// It checks neither reduces nor device fields. The bind warns about device fields, and [`crate::HaloExchange::explain`] says so.
+    /// It checks no reduces. Of device fields it checks the cells that are sent and filled, in the order of streams, and refuses a capture
+    /// into a graph ([`Error::NotCapturable`]). Device fields that are given to each exchange are not checked: a warning and
+    /// [`crate::PatternLinks::explain`] say so.
     pub fn checked(mut self, checked: impl Into<Option<bool>>) -> Self {
         self.checked = checked.into();
         self
@@ -207,6 +209,11 @@ impl BindOptions {
     pub fn streams(mut self, streams: impl Into<Vec<Arc<Stream>>>) -> Self {
         self.streams = streams.into();
         self
+    }
+
+    /// Whether exchanges of device fields are checked, after [`BindOptions::with_environment`]: not of fields that each exchange is given.
+    pub(crate) fn checks_devices(&self) -> bool {
+        self.checked == Some(true) && !self.is_unbound
     }
 
     /// The first of the producer streams.

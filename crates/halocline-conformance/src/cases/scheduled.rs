@@ -52,7 +52,8 @@ fn direct(comm: &Stage<'_>) -> bool {
 
 /// Whether exchanges of the object can be scheduled: whether something carries its messages on while no call waits.
 pub(super) fn is_carried(comm: &Stage<'_>, halo: &HaloExchange) -> bool {
-    comm.link().is_driven() || halo.links().all(|link| link.path != LinkPath::Message)
+    let is_checked = Variable::read("HALOCLINE_CHECK").is_some_and(|variable| variable.switch() == Ok(true));
+    comm.link().is_driven() || !is_checked && halo.links().all(|link| link.path != LinkPath::Message)
 }
 
 /// Binds. `None` if its exchanges cannot be scheduled: that is refused, and counts as no exchange.

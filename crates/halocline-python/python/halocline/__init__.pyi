@@ -849,8 +849,8 @@ class HaloExchange:
     ``deadline``: seconds that an exchange may take before the object fails. They count from its begin, of GPU fields from when their
     streams reach it, also while no caller waits.
     ``name``: the name of the object in traces and checked mode.
-    ``checked``: every exchange verifies its result, at a cost; by default the value of ``HALOCLINE_CHECK``. GPU fields are not
-    checked.
+    ``checked``: every exchange verifies its result, at a cost; by default the value of ``HALOCLINE_CHECK``. Of GPU fields the
+    cells that are sent and filled are checked; such an object cannot be captured into a CUDA graph.
     ``streams``: an ``exchange`` of device fields starts after the earlier work of these; by default the null stream.
     ``inline``: scheduled exchanges run on the given streams themselves, not on streams of the object.
     ``stream_waits``: streams wait for peers, kernels never do; by default the value of ``HALOCLINE_STREAM_WAITS``. Otherwise an

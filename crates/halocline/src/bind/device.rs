@@ -19,7 +19,7 @@ use crate::bound::Bound;
 use crate::error::Error;
 use crate::link::{Direction, LinkPath, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
-use crate::stream::{self, BySet, Pool, Scheduled, Staging, Unbound};
+use crate::stream::{self, BySet, Checks, Pool, Scheduled, Staging, Unbound};
 use halocline_comm::{Communicator, Endpoint};
 use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ pub(super) fn bind(
     host: &Arc<Bound>,
     has_host_fields: bool,
 ) -> Result<Arc<Scheduled>, Error> {
-    let [offers, operation, addresses, staged, proof] = std::array::from_fn(|_| comm.begin());
+    let [offers, operation, addresses, staged, proof, checks] = std::array::from_fn(|_| comm.begin());
     let binding = Binding::new(comm, &sets, options)?;
     let mut endpoints = lay_out(&sets, options.link);
     let preferences =
@@ -67,8 +67,12 @@ pub(super) fn bind(
     let mut made = agree(comm, connected)?;
     preferences.explain(&mut made.links);
     let joined = binding.join(&mut opened, &mut made, &exports, [addresses, proof]);
-    let Joined { lanes, stages, seats, producers, registered, apart, outgoing, incoming } =
-        agree(comm, joined?)?;
+    let checked = joined?.and_then(|joined| {
+        let checks = || Checks::new(checks, &made.sets, &made.links, &opened.devices);
+        Ok((joined, options.checks_devices().then(checks).transpose()?))
+    });
+    let (joined, checks) = agree(comm, checked)?;
+    let Joined { lanes, stages, seats, producers, registered, apart, outgoing, incoming } = joined;
     let sets = BySet::new(made.max_sets(), made.sets);
     let own_and_theirs = made.ends.into_iter().filter_map(|end| end.segments);
     let held = made.remote.into_iter().flat_map(|remote| remote.words);
@@ -80,6 +84,7 @@ pub(super) fn bind(
         sets,
         lanes,
         staging: (!stages.is_empty()).then(|| Staging::new(staged, stages)),
+        checks,
         kit: Kit { opened, outgoing, incoming, cut: options.cut(), registry: binding.registry },
         seats,
         producers,

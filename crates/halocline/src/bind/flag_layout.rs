@@ -47,6 +47,23 @@ pub(super) struct PeerSlots {
     pub(super) mailbox: Option<usize>,
 }
 
+/// A point of an exchange at which the lanes of a rank wait for each other.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Tie {
+    /// The producers are done.
+    Given,
+    /// The exchange is done.
+    Over,
+    /// In checked mode: the halo holds the fill pattern.
+    Filled,
+    /// In checked mode: the cells were copied for the checks.
+    Looked,
+}
+
+impl Tie {
+    const COUNT: usize = 4;
+}
+
 /// The layout of the flags and slots of a lane.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FlagLayout {
@@ -104,11 +121,11 @@ impl FlagLayout {
         self.ll(self.of_peers.len()) + before.sum::<usize>()
     }
 
-    /// The flag that another lane of this rank sets when its producers are done; one line further, the flag for a finished exchange.
+    /// The first of the flags that another lane of this rank sets, a line for each [`Tie`].
     pub(super) fn of_lane(&self, number: usize, other: usize) -> usize {
         let peers = self.of_peers.len();
         let end = if number == 0 { self.mailbox(peers) } else { self.ready(peers, false) };
-        end + 2 * other * LINE
+        end + Tie::COUNT * other * LINE
     }
 
     /// All bytes of a lane.

@@ -40,6 +40,7 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
             cut: kit.cut,
             in_one: lane.is_by_event(),
             inline: scheduled.inline,
+            checked: scheduled.checks.is_some(),
         };
         let scripts = making.scripts(&sets)?;
         if lane.is_counting() && scripts.iter().any(|script| script.one_launch.is_none()) {

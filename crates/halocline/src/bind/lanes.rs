@@ -142,7 +142,7 @@ fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
 }
 
 /// The lane that reads the source of an operation: that of its device.
-pub(super) fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
+pub(crate) fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
     let memory = &set.local.memories[set.local.fields[field].memory].0;
     let home = memory.device.as_ref().map(|home| &home.device);
     devices.iter().position(|device| Some(device) == home).unwrap_or(0)
@@ -264,6 +264,7 @@ fn lane(
         cut: options.cut(),
         in_one,
         inline: options.inline,
+        checked: options.checks_devices(),
     };
     let scripts = making.scripts(&made.sets)?;
     let is_one_launch = |script: &Script| script.one_launch.is_some();

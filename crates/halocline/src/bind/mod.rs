@@ -26,10 +26,11 @@ pub(crate) mod unbound;
 mod validate;
 
 pub use error::BindError;
+pub(crate) use lanes::lane_of;
 pub(crate) use local::{Bindable, Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
-pub(crate) use ops::within;
+pub(crate) use ops::{share_runs, within};
 pub(crate) use reverse::{Via, reverse};
 pub(crate) use script::Kit;
 
@@ -100,8 +101,11 @@ pub(crate) fn bind(
     if bound.wants_progress() {
         comm.register(bound);
     }
-    if options.checked == Some(true) && on_devices.is_some() {
-        tracing::warn!("rank {}: checked mode does not check fields in device memory", comm.rank());
+    if options.checked == Some(true) && on_devices.is_some() && !options.checks_devices() {
+        let rank = comm.rank();
+        tracing::warn!(
+            "rank {rank}: checked mode does not check device fields that are given to each exchange"
+        );
     }
     let device_engine = |sets| device::bind(comm, sets, options, bound, has_host_fields);
     object.scheduled = on_devices.map(device_engine).transpose()?;

@@ -133,7 +133,7 @@ fn pair_up(count: usize, suits: impl Fn(usize, usize) -> bool) -> Vec<(usize, Op
 }
 
 /// Makes operations over the same cells share one table of runs.
-pub(super) fn share_runs<'a>(ops: impl Iterator<Item = &'a mut CopyOp>) {
+pub(crate) fn share_runs<'a>(ops: impl Iterator<Item = &'a mut CopyOp>) {
     let mut tables = HashMap::new();
     for cells in ops.filter_map(|op| op.cells.as_mut()) {
         let shared = tables.entry(Arc::clone(&cells.runs)).or_insert_with(|| Arc::clone(&cells.runs));

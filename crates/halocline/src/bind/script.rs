@@ -1,14 +1,15 @@
 //! The work of one lane for an exchange of each set: operations on flags, and copy tables.
 
-use super::flag_layout::Word;
+use super::flag_layout::{Tie, Word};
 use super::lanes::{Opened, address, lane_for, lane_of};
 use super::remote::DeviceRegistry;
 use super::sides::{Incoming, Outgoing, split};
+use crate::check::Spots;
 use crate::error::Error;
 use crate::link::{Link, LinkPath, SLOTS};
 use crate::set::Set;
-use crate::stream::{Cue, Cut, DONE, LINE, Script, Stage, Step, begun};
-use halocline_device::{Address, Announced, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
+use crate::stream::{Cue, Cut, DONE, LINE, Looks, Script, Stage, Step, begun};
+use halocline_device::{Address, Announced, CopyTable, Device, Memory, Signal, Slot, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,6 +63,13 @@ pub(crate) struct Kit {
     pub(super) registry: DeviceRegistry,
 }
 
+impl Kit {
+    /// The devices of the lanes.
+    pub(crate) fn devices(&self) -> &[Device] {
+        &self.opened.devices
+    }
+}
+
 /// One lane's tables and operations, in the making.
 #[derive(Clone)]
 pub(super) struct Making<'a> {
@@ -77,6 +85,8 @@ pub(super) struct Making<'a> {
     pub(super) in_one: bool,
     /// All work is on a user's stream.
     pub(super) inline: bool,
+    /// In checked mode.
+    pub(super) checked: bool,
 }
 
 impl Making<'_> {
@@ -105,18 +115,28 @@ impl Making<'_> {
     fn script(&self, set: &Set) -> Result<Script, Error> {
         let script = self.make(set)?;
         let limit = self.opened.devices[self.number].waiting_block_limit();
-        match script.one_launch {
+        let script = match script.one_launch {
             Some(blocks) if blocks > limit || limit == 0 => {
-                Making { in_one: false, ..self.clone() }.make(set)
+                Making { in_one: false, ..self.clone() }.make(set)?
             }
-            _ => Ok(script),
-        }
+            _ => script,
+        };
+        Ok(Script { looks: self.checked.then(|| self.looks(set)).transpose()?, ..script })
+    }
+
+    /// What the lane does for checked mode.
+    fn looks(&self, set: &Set) -> Result<Looks, Error> {
+        let lane = &self.opened.lanes[self.number];
+        let spots = Spots::new(set, self.links, &self.opened.devices);
+        let of_lane = (self.number, &lane.device);
+        let tables = spots.upload(set, of_lane, (lane.words.at(0), !self.inline))?;
+        Ok(Looks { tables, filled: self.tie(Tie::Filled), looked: self.tie(Tie::Looked) })
     }
 
     fn make(&self, set: &Set) -> Result<Script, Error> {
         let packs = self.outgoing.iter().any(|out| !out.path.is_direct());
         let unpacks = self.in_one && self.incoming.iter().any(|into| into.slots.is_some());
-        let (given, over) = self.ties();
+        let (given, over) = (self.tie(Tie::Given), self.tie(Tie::Over));
         let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::GrantFirst));
         let raised: Vec<Address> = [self.status.at(begun(set.number))].into_iter().chain(ready).collect();
         let mut script = Script { given, over, raised: raised.len(), ..Script::default() };
@@ -143,8 +163,8 @@ impl Making<'_> {
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
         let count = chunks.max().unwrap_or(0).max(1);
         for number in 0..count {
-            // No wait follows it.
-            let is_last = number + 1 == count && script.over.is_empty();
+            // No wait follows it, and no check.
+            let is_last = number + 1 == count && script.over.is_empty() && !self.checked;
             let works: [_; SLOTS as usize] =
                 std::array::from_fn(|parity| self.into(set, number, parity, is_last));
             let [(even, says_done), (odd, _)] = works;
@@ -154,19 +174,14 @@ impl Making<'_> {
         Ok(script)
     }
 
-    /// The flags that order the lanes of this rank, at the begin and at the end: each lane sets a flag of all others.
-    fn ties(&self) -> (Vec<Cue>, Vec<Cue>) {
+    /// The flags that order the lanes of this rank at a point of an exchange: each lane sets a flag of all others.
+    fn tie(&self, at: Tie) -> Vec<Cue> {
         let others = || (0..self.opened.lanes.len()).filter(|&other| other != self.number);
-        let word = |lane: usize, (other, line): (usize, usize)| {
-            self.opened.lanes[lane].words.at(self.opened.layout.of_lane(lane, other) + line * LINE)
+        let word = |lane: usize, other: usize| {
+            self.opened.lanes[lane].words.at(self.opened.layout.of_lane(lane, other) + at as usize * LINE)
         };
-        let tie = |line| {
-            let raised = others().map(|other| Cue::Write(word(other, (self.number, line))));
-            raised
-                .chain(others().map(|other| Word::One(word(self.number, (other, line))).wait(0, 0)))
-                .collect()
-        };
-        (tie(0), tie(1))
+        let raised = others().map(|other| Cue::Write(word(other, self.number)));
+        raised.chain(others().map(|other| Word::One(word(self.number, other)).wait(0, 0))).collect()
     }
 
     /// The steps in which a link is unpacked: chunks by their numbers, each with its operations. A step is a wait and a launch, so there are
@@ -387,8 +402,8 @@ impl Making<'_> {
             self.stages[stage].awaited(chunks)
         });
         let guard = self.opened.lanes[self.number].words.at(0);
-        let (given, over) = self.ties();
-        let ties = given.into_iter().chain(over).filter_map(|cue| match cue {
+        let ties = [Tie::Given, Tie::Over, Tie::Filled, Tie::Looked];
+        let ties = ties.into_iter().flat_map(|tie| self.tie(tie)).filter_map(|cue| match cue {
             Cue::Wait([word, _], _) => Some(word),
             Cue::Write(_) | Cue::Set(..) | Cue::WaitHost(..) => None,
         });

@@ -1,12 +1,12 @@
 //! The end of an exchange and of the host engine: field memory goes back to the user, peers are notified.
 
 use super::Bound;
-use crate::error::{ArrayError, Cause, Error, Failure, Fault};
+use crate::check;
+use crate::error::{ArrayError, Error, Failure};
 use crate::lifecycle::{Engine, EnginePart, Lifecycle};
 use crate::link::Link;
 use crate::set::InFlight;
 use halocline_comm::{Endpoint, Serve};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,27 +15,23 @@ impl Bound {
     /// given back here. In checked mode, owned cells must stay as they are until then.
     pub(crate) fn final_outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
         let outcome = self.outcome(epoch)?;
-        if let (Some(check), Ok(())) = (&self.check, &outcome) {
-            let mut compared = check.gate();
+        if let (Some(checks), Ok(())) = (&self.check, &outcome) {
+            let mut compared = checks.gate();
             if self.epoch() == epoch && std::mem::replace(&mut *compared, epoch) != epoch {
                 // SAFETY: exchange `epoch` is over. No other begins as long as `compared` is held, and field memory is given back
                 // after `compared` says so, which happens here once.
                 let in_flight = unsafe { self.flight.get() };
-                let finding =
-                    self.check_of(in_flight).and_then(|_| check.end(&self.life.comm, &self.links, in_flight));
+                let finding = self
+                    .check_of(in_flight)
+                    .and_then(|_| checks.end(&self.life.comm, &self.links, in_flight));
                 drop(compared);
                 if let Some(finding) = finding {
-                    self.fail_by(finding, Some(epoch));
+                    finding.fail(&self.life, &self.links, Some(epoch));
                     self.life.wake();
                 }
             }
-            // Later waits for this exchange return the same.
-            let found = |failure: &&Arc<Failure>| {
-                (failure.epoch, failure.culprit) == (epoch, self.life.comm.rank())
-                    && matches!(failure.cause, Cause::Check(Fault::OwnedWritten | Fault::HaloWritten))
-            };
-            if let Some(failure) = self.life.failure().filter(found) {
-                return Some(Err(Error::Failed(Arc::clone(failure))));
+            if let Some(error) = check::found_late(&self.life, epoch) {
+                return Some(Err(error));
             }
         }
         if outcome.is_ok() {

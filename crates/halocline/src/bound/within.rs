@@ -65,7 +65,7 @@ impl Bound {
         }
         let check = self.check_of(in_flight);
         if let Some(finding) = check.and_then(|check| check.within(comm, epoch, in_flight)) {
-            self.fail_by(finding, None);
+            finding.fail(&self.life, &self.links, None);
         }
         self.within.done.store(epoch, Ordering::Release);
         if self.life.failure().is_none() {

@@ -12,17 +12,46 @@ pub(super) fn add_byte(sum: u64, byte: u8) -> u64 {
 }
 
 /// The cells of one transfer in one field, in the order in which both ends count them.
-pub(super) struct Region<'a> {
+#[derive(Clone, Copy)]
+pub(crate) struct Region<'a> {
     pub(super) cells: &'a Cells,
     pub(super) layout: &'a CellLayout,
-    /// Address of element (0, 0, …).
+    /// Address of element (0, 0, …) or, of packed cells, of the first.
     pub(super) base: *mut u8,
+    /// The cells lie one after the other, without gaps.
+    is_packed: bool,
 }
 
-impl Region<'_> {
+impl<'a> Region<'a> {
+    /// Of a field whose element (0, 0, …) lies at `base`.
+    pub(super) fn new(cells: &'a Cells, layout: &'a CellLayout, base: *mut u8) -> Self {
+        Self { cells, layout, base, is_packed: false }
+    }
+
+    /// The same cells, packed at another place.
+    pub(super) fn packed(&self, base: *mut u8) -> Self {
+        Self { base, is_packed: true, ..*self }
+    }
+
+    /// Bytes of the cells.
+    pub(super) fn bytes(&self) -> usize {
+        self.cells.count() * self.layout.bytes_per_cell()
+    }
+
     /// Calls `visit` with the byte offset of every cell and its position: coordinates from the domain's first
     /// owned cell, or its local number.
     fn for_each_cell(&self, mut visit: impl FnMut(isize, &[i64])) {
+        if !self.is_packed {
+            return self.for_each_in_field(visit);
+        }
+        let (bytes, mut begin) = (self.layout.bytes_per_cell() as isize, 0);
+        self.for_each_in_field(|_, place| {
+            visit(begin, place);
+            begin += bytes;
+        });
+    }
+
+    fn for_each_in_field(&self, mut visit: impl FnMut(isize, &[i64])) {
         let axes = &self.layout.axes;
         match self.cells {
             Cells::Box(cells) => {
@@ -50,6 +79,9 @@ impl Region<'_> {
 
     /// Byte offset of every element of a cell from the cell's.
     fn elements(&self) -> Vec<isize> {
+        if self.is_packed {
+            return (0..self.layout.bytes_per_cell() as isize).step_by(self.layout.element.size()).collect();
+        }
         let extend = |offsets: Vec<isize>, &(extent, stride): &(usize, isize)| {
             let steps = |offset: isize| (0..extent as isize).map(move |step| offset + step * stride);
             offsets.into_iter().flat_map(steps).collect()
@@ -211,7 +243,7 @@ mod tests {
             let (layout, bytes) = layout(element);
             let mut memory: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
             let base = memory.as_mut_ptr();
-            let region = Region { cells: &cells, layout: &layout, base };
+            let region = Region::new(&cells, &layout, base);
             // SAFETY: `memory` has as many bytes as the layout, and this thread alone knows it.
             let before = unsafe { region.checksum() };
             let mut counted = 0;
@@ -239,7 +271,7 @@ mod tests {
             let axes = vec![AxisLayout { stride: 2 * size, origin: 0, extent: 10 }];
             let layout = CellLayout { element, units: 1, name: None, axes, extra: vec![(2, size)] };
             let mut memory = vec![7u8; 20 * element.size()];
-            let region = Region { cells: &cells, layout: &layout, base: memory.as_mut_ptr() };
+            let region = Region::new(&cells, &layout, memory.as_mut_ptr());
             for epoch in 1..5 {
                 // SAFETY: `memory` has as many bytes as the layout, and this thread alone knows it.
                 unsafe {

@@ -9,11 +9,18 @@
 //! A finding fails the object, with a report.
 
 mod cells;
+mod finding;
+mod on_device;
 mod owned;
 #[cfg(test)]
 mod tests;
 
-use crate::bind::Place;
+pub(crate) use finding::{Finding, found_late};
+pub(crate) use on_device::{Area, LookTables, Looked, Spots};
+#[cfg(test)]
+pub(crate) use tests::Sabotage;
+
+use crate::bind::{Local, Place};
 use crate::error::{Cause, Fault};
 use crate::link::{Direction, Link};
 use crate::lock::lock;
@@ -39,17 +46,6 @@ pub(crate) fn wanted(options: &BindOptions) -> Result<bool, CommError> {
     }
 }
 
-/// What a check has found.
-#[derive(Debug)]
-pub(crate) struct Finding {
-    pub(crate) cause: Cause,
-    /// The link: its direction and its peer. This rank itself: copies within the rank.
-    pub(crate) direction: Direction,
-    pub(crate) peer: usize,
-    /// What was found where, as text.
-    pub(crate) report: String,
-}
-
 /// The checks of one bound object.
 pub(crate) struct Check {
     operation: u64,
@@ -65,8 +61,11 @@ pub(crate) struct Check {
 }
 
 /// A region with its names.
+#[derive(Clone)]
 struct Exchanged<'a> {
     region: Region<'a>,
+    /// The index of the field.
+    field: usize,
     pattern: usize,
     number: usize,
     domain: DomainName,
@@ -76,14 +75,24 @@ struct Exchanged<'a> {
 
 /// The regions exchanged with a peer, in the order that both ends use.
 fn exchanged(in_flight: &InFlight, peer: usize, direction: Direction) -> impl Iterator<Item = Exchanged<'_>> {
-    let local = &in_flight.set().local;
+    exchanged_of(&in_flight.set().local, in_flight.bases(), peer, direction)
+}
+
+/// The same of fields at these addresses.
+fn exchanged_of<'a>(
+    local: &'a Local,
+    bases: &'a [*mut u8],
+    peer: usize,
+    direction: Direction,
+) -> impl Iterator<Item = Exchanged<'a>> {
     local.exchanged(peer, direction).map(move |(index, field, transfer)| {
         let (cells, other) = match direction {
             Direction::Send => (&transfer.source, transfer.to),
             Direction::Receive => (&transfer.target, transfer.from),
         };
         Exchanged {
-            region: Region { cells, layout: &field.cells, base: in_flight.bases()[index] },
+            region: Region::new(cells, &field.cells, bases[index]),
+            field: index,
             pattern: local.index_of(field.place.pattern),
             number: field.place.number,
             domain: local.name_of(field.place),
@@ -172,23 +181,13 @@ impl Check {
             here.map(|(exchanged, _)| (peer, exchanged))
         };
         let checks = links.iter().filter_map(|link| Some((link.peer, link.check.as_ref()?)));
-        let (peer, Exchanged { region, pattern, number, domain, other }) =
-            checks.into_iter().find_map(from).or_else(|| {
-                let sent = lock(&self.sent);
-                let first = sent.len().saturating_sub(within(in_flight).count());
-                let targets = within(in_flight).map(|(_, target)| target).zip(sent[first..].iter().copied());
-                targets.into_iter().find(filled).map(|(exchanged, _)| (comm.rank(), exchanged))
-            })?;
-        Some(Finding {
-            cause: Cause::Check(Fault::HaloWritten),
-            direction: Direction::Receive,
-            peer,
-            report: format!(
-                "halo {} of field {number} of {domain} (pattern {pattern} of the bind), which came from {other} of rank \
-                 {peer}, were overwritten before the wait had returned; write them after it, or not at all",
-                region.describe()
-            ),
-        })
+        let (peer, overwritten) = checks.into_iter().find_map(from).or_else(|| {
+            let sent = lock(&self.sent);
+            let first = sent.len().saturating_sub(within(in_flight).count());
+            let targets = within(in_flight).map(|(_, target)| target).zip(sent[first..].iter().copied());
+            targets.into_iter().find(filled).map(|(exchanged, _)| (comm.rank(), exchanged))
+        })?;
+        Some(Finding::halo_written(peer, &overwritten))
     }
 
     /// Looks for owned cells that were written since the exchange began: first for those that are sent, to name their receiver.
@@ -207,18 +206,8 @@ impl Check {
             // before the wait has returned, and no exchange does.
             unsafe { exchanged.region.checksum() != **before }
         });
-        let ((peer, Exchanged { region, pattern, number, domain, other }), _) = changed.next()?;
-        Some(Finding {
-            cause: Cause::Check(Fault::OwnedWritten),
-            direction: Direction::Send,
-            peer,
-            report: format!(
-                "owned {} of field {number} of {domain} (pattern {pattern} of the bind), which go to \
-                 {other} of rank {peer}, were written while the exchange was in flight; write them before it \
-                 begins or after its wait",
-                region.describe()
-            ),
-        })
+        let ((peer, written), _) = changed.next()?;
+        Some(Finding::owned_written(peer, &written))
     }
 
     fn not_sent(&self, comm: &Communicator, in_flight: &InFlight) -> Option<Finding> {
@@ -251,16 +240,23 @@ impl Check {
 
 /// The two ends of each copy between domains of this rank.
 fn within(in_flight: &InFlight) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)> {
-    let local = &in_flight.set().local;
+    within_of(&in_flight.set().local, in_flight.bases())
+}
+
+/// The same of fields at these addresses.
+fn within_of<'a>(
+    local: &'a Local,
+    bases: &'a [*mut u8],
+) -> impl Iterator<Item = (Exchanged<'a>, Exchanged<'a>)> {
     local.patterns.iter().zip(&local.counts).enumerate().flat_map(move |(at, (pattern, &count))| {
         let transfers = &pattern.plan().local;
         let pairs = (0..count).flat_map(move |number| transfers.iter().map(move |t| (number, t)));
         pairs.filter_map(move |(number, transfer)| {
             let end = |domain, other, cells| {
                 let (index, field) = local.at(Place { pattern: pattern.id(), number, domain })?;
-                let region = Region { cells, layout: &field.cells, base: in_flight.bases()[index] };
+                let region = Region::new(cells, &field.cells, bases[index]);
                 let [domain, other] = [domain, other].map(|domain| pattern.domain_name(domain));
-                Some(Exchanged { region, pattern: at, number, domain, other })
+                Some(Exchanged { region, field: index, pattern: at, number, domain, other })
             };
             let source = end(transfer.from, transfer.to, &transfer.source)?;
             Some((source, end(transfer.to, transfer.from, &transfer.target)?))
@@ -281,46 +277,31 @@ fn compare<'a>(
     epoch: u64,
     regions: impl Iterator<Item = Exchanged<'a>>,
 ) -> Option<Finding> {
-    for (at, Exchanged { region, pattern, number, domain, other }) in regions.enumerate() {
+    for (at, received) in regions.enumerate() {
         // SAFETY: bind has checked the region, whose memory the exchange in flight holds. All copies into it are made, and
         // the user writes no halo cells before the wait has returned.
-        let (found, (unwritten, first)) = unsafe { (region.checksum(), region.unwritten(epoch)) };
-        if sums.get(at) == Some(&found) {
-            continue;
+        let (found, unwritten) = unsafe { (received.region.checksum(), received.region.unwritten(epoch)) };
+        if sums.get(at) != Some(&found) {
+            return Some(Finding::wrong(peer, &received, unwritten));
         }
-        let (cells, all) = (region.describe(), region.cells.count());
-        let of = format!("field {number} of {domain} (pattern {pattern} of the bind)");
-        let from = format!("{other} of rank {peer}");
-        let (fault, report) = match first {
-            Some(first) => (
-                Fault::NotWritten,
-                format!(
-                    "{unwritten} of the {all} halo {cells} of {of} were not written from {from}; the first is \
-                     {first:?}"
-                ),
-            ),
-            None => (
-                Fault::Changed,
-                format!(
-                    "halo {cells} of {of} are not what {from} held when its exchange began: bytes have changed \
-                     on the way, or its owned cells were written meanwhile"
-                ),
-            ),
-        };
-        return Some(Finding { cause: Cause::Check(fault), direction: Direction::Receive, peer, report });
     }
     None
 }
 
 /// What a sender sends beside the data of an exchange.
 #[derive(Debug, PartialEq, Eq)]
-struct Manifest {
+pub(crate) struct Manifest {
     /// A checksum of every region that it sends.
     sums: Vec<u64>,
 }
 
 impl Manifest {
-    fn write(&self) -> Vec<u8> {
+    /// The manifest of a sender, if it has arrived.
+    pub(crate) fn take(comm: &Communicator, tag: Tag, peer: usize) -> Option<Result<Self, WireError>> {
+        Some(Self::read(&comm.link().inbox().take(tag, Some(peer))?.payload))
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.u64s(&self.sums);
         w.finish()
@@ -383,12 +364,6 @@ impl ReceiveCheck {
         self.report.get()
     }
 
-    /// Takes the sender's manifest, if it has arrived.
-    fn read(&self, comm: &Communicator, peer: usize, epoch: u64) -> Option<Result<Manifest, WireError>> {
-        let tag = Tag { operation: self.operation, round: epoch };
-        Some(Manifest::read(&comm.link().inbox().take(tag, Some(peer))?.payload))
-    }
-
     /// Compares the bytes of `epoch`, which have arrived, with the sender's manifest.
     pub(crate) fn compare(
         &self,
@@ -397,7 +372,8 @@ impl ReceiveCheck {
         epoch: u64,
         in_flight: &InFlight,
     ) -> Verdict {
-        let manifest = match self.read(comm, peer, epoch) {
+        let tag = Tag { operation: self.operation, round: epoch };
+        let manifest = match Manifest::take(comm, tag, peer) {
             None => return Verdict::Waits,
             Some(Ok(manifest)) => manifest,
             Some(Err(_)) => return Verdict::Wrong(Cause::Malformed),

@@ -12,7 +12,7 @@ use halocline_plan::ElementType;
 use std::sync::Arc;
 
 /// What is done to a halo that was filled, before it is compared: its region and the epoch.
-pub(super) type Sabotage = fn(&Region<'_>, u64);
+pub(crate) type Sabotage = fn(&Region<'_>, u64);
 
 const PATHS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 

@@ -45,6 +45,7 @@ impl Scheduled {
         self.check_guards(work)?;
         let epoch = self.epoch() + 1;
         self.limit_in_flight(epoch)?;
+        self.prepare_check(epoch, work)?;
         // Before the epoch: staged links look it up as soon as they see that.
         self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(work.set(), Ordering::Release);
         self.hold(epoch, work);
@@ -200,7 +201,8 @@ impl Scheduled {
 
     fn limit_in_flight(&self, epoch: u64) -> Result<(), Error> {
         let is_full = |completed: u64| epoch - 1 - completed >= IN_FLIGHT;
-        if is_full(self.completed()) && is_full(self.look()) {
+        if is_full(self.completed()) && is_full(self.look()) && is_full(self.await_checks(epoch - IN_FLIGHT))
+        {
             let oldest = self.completed() + 1;
             return Err(Error::TooManyInFlight { limit: IN_FLIGHT, oldest });
         }
@@ -246,14 +248,15 @@ impl Scheduled {
             if let Some(before) = &flights[before][number] {
                 before.precede_on(stream, id)?;
             }
-            let done = lane.shared.events.take()?;
+            self.follow_looks(number, stream)?;
+            let (done, areas) = (lane.shared.events.take()?, self.areas(epoch, number));
             if lane.is_by_event() {
                 self.be_watched();
             }
             let reserved =
                 lane.reserve(self.comm.link().host(), (stream, id), work, |cut| self.is_cut(cut))?;
             let be_watched = || self.be_watched();
-            lane.give(stream, (work, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
+            lane.give(stream, (work, epoch), scratch, (&done, areas), (|cut| self.is_cut(cut), be_watched))?;
             if let Some(reserved) = reserved {
                 reserved.launched(&done);
             }

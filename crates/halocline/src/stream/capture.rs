@@ -73,7 +73,7 @@ impl Scheduled {
         let [lane] = &self.lanes[..] else { return Err(self.not_capturable()) };
         let is_one_launch = lane.scripts.iter().all(|script| script.one_launch.is_some())
             && work.script(&lane.scripts).one_launch.is_some();
-        if !is_one_launch || self.has_host_fields {
+        if !is_one_launch || self.has_host_fields || self.checks.is_some() {
             return Err(self.not_capturable());
         }
         let stream = match self.inline {
@@ -137,7 +137,8 @@ impl Scheduled {
 
     /// Why the exchanges of this object cannot be captured.
     fn not_capturable(&self) -> Error {
-        let host = self.has_host_fields.then_some("it has fields in host memory, too");
+        let checked = self.checks.is_some().then_some("it is bound in checked mode; bind it without");
+        let host = checked.or(self.has_host_fields.then_some("it has fields in host memory, too"));
         let blocks = "one of its sets needs more thread blocks that wait than the device has";
         Error::NotCapturable { why: host.or(self.apart).unwrap_or(blocks) }
     }

@@ -38,4 +38,10 @@ pub enum Cut {
     Epoch,
     /// A launch whose waiting blocks exceed the device's budget waits for an earlier launch of another stream.
     Chain,
+    /// In checked mode, the halo is filled with the fill pattern before it is granted to the peers.
+    Fill,
+    /// In checked mode, an exchange is over only once its cells were copied for the checks.
+    Look,
+    /// In checked mode, an exchange begins only once the cells of the one before were looked at for the last time.
+    LastLook,
 }

@@ -1,9 +1,11 @@
 //! One device's part of an exchange.
 
 use super::by_set::BySet;
+use super::checks::Looks;
 use super::pool::OfDevice;
 use super::sm_budget::Reserved;
 use super::{Cut, IN_FLIGHT, POISON, Work};
+use crate::check::Area;
 use crate::error::Error;
 use crate::link::SLOTS;
 use halocline_comm::Host;
@@ -63,6 +65,8 @@ pub(crate) struct Script {
     pub(crate) is_ended_by_table: bool,
     /// The exchange is one launch, with so many thread blocks that may wait.
     pub(crate) one_launch: Option<u32>,
+    /// In checked mode.
+    pub(crate) looks: Option<Looks>,
 }
 
 /// Waits, then unpacks.
@@ -151,18 +155,18 @@ impl Lane {
     }
 
     /// Gives a stream the exchange `epoch` of a set, after its earlier work, and records `done` after it. Calls `be_watched` before
-    /// any work that waits.
+    /// any work that waits. `areas`: in checked mode, those of the exchange.
     #[inline]
     pub(crate) fn give(
         &self,
         stream: &Stream,
         (work, epoch): (Work<'_>, u64),
         scratch: &mut Vec<ValueOp>,
-        done: &Event,
+        (done, areas): (&Event, Option<Address>),
         (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
-        let Script { given, before, raised, is_raised_by_table, out, steps, over, is_ended_by_table, .. } =
-            work.script(&self.scripts);
+        let script = work.script(&self.scripts);
+        let Script { given, before, raised, is_raised_by_table, out, steps, .. } = script;
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
@@ -174,8 +178,7 @@ impl Lane {
             raised
         };
         scratch.clear();
-        scratch
-            .extend(given.iter().chain(raised).chain(waits.iter().filter(is_open)).map(|cue| cue.of(epoch)));
+        scratch.extend(given.iter().map(|cue| cue.of(epoch)));
         // A call after a wait may block this thread until the wait is over, if another thread synchronises with the stream.
         let flush = |scratch: &mut Vec<ValueOp>| {
             if scratch.iter().any(|op| matches!(op, ValueOp::Wait { .. })) {
@@ -183,6 +186,17 @@ impl Lane {
             }
             self.flush(stream, scratch)
         };
+        let look_before = |scratch: &mut Vec<ValueOp>| {
+            let Some((first, looks)) = areas.zip(script.looks.as_ref()) else { return Ok(()) };
+            flush(scratch)?;
+            self.look_before(stream, looks, first, epoch)?;
+            scratch.extend(looks.filled.iter().map(|cue| cue.of(epoch)));
+            Ok(())
+        };
+        if !cut(Cut::Fill) {
+            look_before(scratch)?;
+        }
+        scratch.extend(raised.iter().chain(waits.iter().filter(is_open)).map(|cue| cue.of(epoch)));
         // All flag operations between two launches are one call.
         let launch = |table: &Option<CopyTable>, scratch: &mut Vec<ValueOp>| {
             let Some(table) = table else { return Ok(()) };
@@ -190,24 +204,50 @@ impl Lane {
             self.launch(stream, (table, work.bases()), epoch)
         };
         launch(out, scratch)?;
+        if cut(Cut::Fill) {
+            look_before(scratch)?;
+        }
         for Step { cues, into } in steps {
             scratch.extend(cues.iter().filter(is_open).map(|cue| cue.of(epoch)));
             launch(into, scratch)?;
         }
+        self.end(stream, (script, epoch), scratch, (done, areas), (&cut, &flush))?;
+        let (of, event) = &self.events[(epoch % IN_FLIGHT) as usize];
+        event.store(done.raw().0, Ordering::Relaxed);
+        of.store(epoch, Ordering::Release);
+        Ok(())
+    }
+
+    /// The end of [`Lane::give`]: orders the lanes, reports that this one is done, and records `done`.
+    #[inline]
+    fn end(
+        &self,
+        stream: &Stream,
+        (script, epoch): (&Script, u64),
+        scratch: &mut Vec<ValueOp>,
+        (done, areas): (&Event, Option<Address>),
+        (cut, flush): (impl Fn(Cut) -> bool, impl Fn(&mut Vec<ValueOp>) -> Result<(), DeviceError>),
+    ) -> Result<(), DeviceError> {
+        let looking = areas.zip(script.looks.as_ref());
         if !self.by_event {
-            scratch.extend(over.iter().map(|cue| cue.of(epoch)));
-            if !is_ended_by_table {
-                scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
-            }
+            scratch.extend(script.over.iter().map(|cue| cue.of(epoch)));
+        }
+        if let Some((first, looks)) = looking.filter(|_| !cut(Cut::Look)) {
+            flush(scratch)?;
+            self.look(stream, looks, (first, Area::After), epoch)?;
+            scratch.extend(looks.looked.iter().map(|cue| cue.of(epoch)));
+        }
+        if !self.by_event && !script.is_ended_by_table {
+            scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
         }
         flush(scratch)?;
         if !cut(Cut::Sent) {
             stream.record(done)?;
         }
-        let (of, event) = &self.events[(epoch % IN_FLIGHT) as usize];
-        event.store(done.raw().0, Ordering::Relaxed);
-        of.store(epoch, Ordering::Release);
-        Ok(())
+        match looking.filter(|_| cut(Cut::Look)) {
+            Some((first, looks)) => self.look(stream, looks, (first, Area::After), epoch),
+            None => Ok(()),
+        }
     }
 
     /// Launches a table for an epoch, which the counter gives if graphs hold launches, too.

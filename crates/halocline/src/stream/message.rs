@@ -143,8 +143,12 @@ impl Scheduled {
         Ok(device.upload(&table)?)
     }
 
-    /// Whether no message is being packed or unpacked any more. False while a thread gives work to the streams.
+    /// Whether no message is being packed or unpacked any more, and no check looks at the cells. False while a thread gives work to
+    /// the streams.
     pub(super) fn is_packed(&self) -> bool {
+        if self.is_looking() {
+            return false;
+        }
         match self.begin.try_lock() {
             Ok(begin) => begin.messages.iter().all(Kept::is_over),
             Err(TryLockError::Poisoned(begin)) => begin.get_ref().messages.iter().all(Kept::is_over),

@@ -10,6 +10,7 @@
 //! | `mod.rs` | the engine's state |
 //! | `begin.rs` | the begin of an exchange |
 //! | `by_set.rs` | a list with one entry for each set |
+//! | `checks.rs` | checked mode |
 //! | `capture.rs` | exchanges that are captured into graphs |
 //! | `given.rs` | fields that are given to an exchange |
 //! | `lane.rs` | one device's part of an exchange |
@@ -25,6 +26,7 @@
 mod begin;
 mod by_set;
 mod capture;
+mod checks;
 mod cut;
 mod given;
 mod lane;
@@ -38,6 +40,7 @@ mod wait;
 mod watch;
 
 pub(crate) use by_set::BySet;
+pub(crate) use checks::{Checks, Looks};
 pub use cut::Cut;
 pub(crate) use given::{Given, Layouts, Sent, Slot, Unbound, WORDS, Work, describe, mix};
 pub(crate) use lane::{Cue, DIFFERS, DONE, LINE, Lane, Script, Step, begun, status};
@@ -78,6 +81,8 @@ pub(crate) struct Parts {
     pub(crate) lanes: Vec<Lane>,
     /// After the lanes, whose tables use its memory.
     pub(crate) staging: Option<Staging>,
+    /// In checked mode. After the lanes, whose tables use its memory.
+    pub(crate) checks: Option<Checks>,
     /// What the scripts of further sets are made from.
     pub(crate) kit: Kit,
     pub(crate) seats: Vec<Seat>,

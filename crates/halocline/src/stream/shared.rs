@@ -74,6 +74,9 @@ impl Scheduled {
             drop(begin);
             return Ok(!self.is_in_flight_with(memory));
         }
+        if let Some(lane) = self.lane_of(stream) {
+            self.follow_looks(lane, stream)?;
+        }
         let uses = |epoch: &u64| self.is_used(*epoch, memory);
         let last = (self.completed() + 1..=self.epoch()).rev().find(uses);
         let Some((epoch, lane)) = last.zip(self.lane_of(stream)) else { return Ok(true) };

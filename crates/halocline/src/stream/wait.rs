@@ -20,7 +20,7 @@ impl Scheduled {
     pub(super) fn look(&self) -> u64 {
         let (known, epoch) = (self.completed(), self.epoch());
         if known == epoch {
-            return known;
+            return if self.checks.is_some() { self.check(known, known) } else { known };
         }
         let done = self.done(known, epoch);
         // After that: an exchange whose fields were not sent never counts as over.
@@ -34,6 +34,7 @@ impl Scheduled {
             link.fail(self.life(), cause, culprit);
             return self.completed();
         }
+        let done = self.check(known, done);
         // An exchange that ends after a failure ended by poison: it does not count.
         let completed = self.life().device.completed.reach(done);
         if completed == epoch {
@@ -52,14 +53,18 @@ impl Scheduled {
         // At its end each lane waits for the copies of all others: one that is done is enough.
         let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).max().unwrap_or(epoch);
         // Asked last: after a failure lanes end although peers may still write.
-        match self.life().failure() {
+        let is_used = match self.life().failure() {
             Some(_) => is_after(self.completed()) && !self.is_quiet(),
             None => is_after(done),
+        };
+        if !is_used {
+            self.follow_without_look();
         }
+        is_used || self.is_looking()
     }
 
     /// The last exchange up to `epoch` that all streams have finished; they have finished those up to `known`.
-    fn done(&self, known: u64, epoch: u64) -> u64 {
+    pub(super) fn done(&self, known: u64, epoch: u64) -> u64 {
         self.lanes.iter().map(|lane| lane.done(known, epoch)).min().unwrap_or(epoch)
     }
 
@@ -76,18 +81,19 @@ impl Scheduled {
 
     /// Before a failure: counts what the user may have seen to be over in the order of a stream.
     pub(super) fn count_done(&self) {
-        let done = self.done(self.completed(), self.epoch());
+        let known = self.completed();
+        let done = self.done(known, self.epoch());
         if self.torn().is_none() && !self.differs() {
-            self.life().device.completed.reach(done);
+            self.life().device.completed.reach(self.check_silently(known, done));
         }
     }
 
     /// Whether exchange `epoch` is over. Never blocks.
     pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
-        if self.outcome(epoch).is_none() {
+        if self.final_outcome(epoch).is_none() {
             self.serve();
         }
-        self.outcome(epoch).map_or(Ok(false), |outcome| outcome.map(|()| true))
+        self.final_outcome(epoch).map_or(Ok(false), |outcome| outcome.map(|()| true))
     }
 
     /// Waits on the host until exchange `epoch` is over. `serve` keeps its deadline and warns.
@@ -95,7 +101,7 @@ impl Scheduled {
         let patience = Patience { deadline: None, ..self.life().patience };
         let look = || {
             self.carry_on();
-            self.outcome(epoch)
+            self.final_outcome(epoch)
         };
         let sleep = Cell::new(SLEEP.0);
         let next_sleep = || sleep.replace(SLEEP.1.min(2 * sleep.get()));
@@ -125,8 +131,11 @@ impl Scheduled {
             return self.wait_captured(stream, capture);
         }
         self.check_failure()?;
-        // A stream would wait for chunks that no thread carries on.
-        if self.staging.is_some() && !self.comm.link().is_driven() && self.completed() < epoch {
+        // A stream would wait for chunks that no thread carries on, or a peer for this rank's manifest.
+        if (self.staging.is_some() || self.checks.is_some())
+            && !self.comm.link().is_driven()
+            && self.completed() < epoch
+        {
             return Err(Error::NotDriven);
         }
         let Some(lane) = self.lane_of(stream) else { return Ok(()) };
@@ -136,10 +145,15 @@ impl Scheduled {
         let begin = self.enter();
         // An exchange that the host has seen to be over precedes all later work of a stream.
         if self.completed() >= epoch || self.is_cut(Cut::Consumer) {
-            return Ok(());
+            let looked = self.look_on(epoch, (lane, stream));
+            drop(begin);
+            return looked.map_err(|error| self.lose(error));
         }
         let flight = begin.flights[(epoch % IN_FLIGHT) as usize][lane].as_ref().filter(|_| !begin.is_broken);
-        let given = flight.map(|flight| flight.precede(stream));
+        let given = flight.map(|flight| {
+            flight.precede(stream)?;
+            self.look_on(epoch, (lane, stream))
+        });
         drop(begin);
         match given {
             Some(given) => given.map_err(|error| self.lose(error)),

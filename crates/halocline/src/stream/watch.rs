@@ -5,6 +5,7 @@
 //! the streams have finished all their work.
 
 use super::capture::Progress;
+use super::checks::CHECKED;
 use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::lifecycle::{Engine, EnginePart, Lifecycle};
@@ -141,7 +142,7 @@ impl Scheduled {
                 self.staging.as_ref().is_some_and(|staging| staging.is_behind(*stage, epoch))
             }
         };
-        self.seats.iter().filter(|seat| seat.link == link).any(is_behind)
+        self.seats.iter().filter(|seat| seat.link == link).any(is_behind) || self.lacks_manifest(link, epoch)
     }
 
     /// Fails the object if a peer that it still needs has departed.
@@ -200,7 +201,8 @@ impl Scheduled {
     /// Whether no exchange is in flight and no message waits to be sent.
     fn is_idle(&self) -> bool {
         let epoch = self.epoch();
-        self.is_all_over() && self.staging.as_ref().is_none_or(|staging| staging.is_sent(epoch))
+        let is_sent = || self.staging.as_ref().is_none_or(|staging| staging.is_sent(epoch));
+        self.is_all_over() && is_sent() && self.is_compared()
     }
 
     /// Whether no peer that has mapped memory of this rank accesses it any more: peers may have begun one more exchange, which sets
@@ -226,6 +228,9 @@ impl Drop for Scheduled {
         self.links.iter().for_each(|link| link.forget(&self.comm));
         if let Some(staging) = &self.staging {
             staging.forget(&self.comm);
+        }
+        if let Some(checks) = &self.checks {
+            checks.end(&self.comm);
         }
     }
 }
@@ -358,6 +363,7 @@ impl Serve for Scheduled {
                 false => now + STAGED,
             }
         });
-        [staged, self.next_look(now), Some(now + self.often())].into_iter().flatten().min()
+        let checked = self.checks.is_some().then(|| now + CHECKED);
+        [staged, checked, self.next_look(now), Some(now + self.often())].into_iter().flatten().min()
     }
 }
