@@ -2,6 +2,7 @@
 
 mod alternatives;
 mod checked;
+mod checked_devices;
 mod collectives;
 mod devices;
 mod failures;
@@ -71,6 +72,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     packing::OF_HOST,
     &scheduled::cases::<Simulation>(),
     &devices::cases::<Simulation>(),
+    &checked_devices::cases::<Simulation>(),
     &unbound_device_fields::cases::<Simulation>(),
     &mapped::cases::<Simulation>(),
     futures::CASES,
@@ -115,6 +117,7 @@ pub(crate) fn on_devices<R: Rig>() -> Vec<Case> {
     [
         &scheduled::cases::<R>()[..],
         &devices::cases::<R>(),
+        &checked_devices::cases::<R>(),
         &unbound_device_fields::cases::<R>(),
         &mapped::cases::<R>(),
     ]

@@ -349,6 +349,17 @@ fn what_a_graph_cannot_hold_is_refused() {
             other => fail!("instead of a refusal: {other:?}"),
         });
         drop(refused?);
+        let checked = end.bind(comm, Setting { options: |options| options.checked(true), ..setting })?;
+        let refused = end.capture(|| match checked.schedule_exchange(&[&end.stream]) {
+            Err(error @ Error::NotCapturable { .. }) => {
+                let said =
+                    "cannot be captured into a CUDA graph: it is bound in checked mode; bind it without";
+                ensure!(error.to_string().contains(said), "{error}");
+                Ok(())
+            }
+            other => fail!("instead of a refusal: {other:?}"),
+        });
+        drop(refused?);
         Ok(comm.barrier()?)
     });
 }

@@ -25,6 +25,7 @@ struct Setting {
     ll: bool,
     /// In one launch, also where ranks share a device.
     alone: bool,
+    checked: bool,
 }
 
 type Program = fn(&World, &Communicator, Setting) -> Outcome;
@@ -39,7 +40,8 @@ fn check(hazard: &str, cut: Cut, link: LinkChoice, program: Program) {
 }
 
 fn check_with(hazard: &str, cut: Cut, (link, ll, alone): (LinkChoice, bool, bool), program: Program) {
-    let whole = Setting { cut: None, link, apart: false, ll, alone };
+    let checked = matches!(cut, Cut::Fill | Cut::Look | Cut::LastLook);
+    let whole = Setting { cut: None, link, apart: false, ll, alone, checked };
     let play = |world: &World, setting: Setting| run_ranks(world, 2, |comm| program(world, comm, setting));
     for apart in [false, true] {
         explore(0..SEEDS, &limited(), |world| play(world, Setting { apart, ..whole }));
@@ -62,7 +64,8 @@ fn kind(report: &str) -> String {
 fn bound(setting: Setting) -> BindOptions {
     let ll = if setting.ll { Ll::UpTo(1 << 20) } else { Ll::Never };
     let (link, cut, alone) = (setting.link, setting.cut, setting.alone);
-    BindOptions::default().link(link).ll(ll).for_tests(TestOptions { cut, alone, ..TestOptions::default() })
+    let options = BindOptions::default().link(link).ll(ll).checked(setting.checked.then_some(true));
+    options.for_tests(TestOptions { cut, alone, ..TestOptions::default() })
 }
 
 /// The stream of this rank, and a line of six cells with two fields.
@@ -353,6 +356,36 @@ fn every_order_is_needed_beside_the_ll_protocol() {
     }
 }
 
+/// Each exchange is waited for on one stream and begins after another: only the library orders it after its own last look.
+fn two_streams(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let other = stream.device().stream(Priority::Normal)?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
+    for _ in 1..=3 {
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&other)?;
+    }
+    halo.wait()?;
+    Ok(other.synchronise()?)
+}
+
+/// The orders that checked mode adds, in one launch and where streams wait.
+#[test]
+fn hazards_of_checked_mode() {
+    let hazards: [(Cut, Program, LinkChoice, bool); 8] = [
+        (Cut::Fill, steps, LinkChoice::Push, false),
+        (Cut::Fill, steps, LinkChoice::Push, true),
+        (Cut::Fill, steps, LinkChoice::Pull, false),
+        (Cut::Fill, steps, LinkChoice::DeviceMailbox, true),
+        (Cut::Look, steps, LinkChoice::Push, true),
+        (Cut::Look, steps, LinkChoice::Message, false),
+        (Cut::LastLook, two_streams, LinkChoice::Push, false),
+        (Cut::LastLook, two_streams, LinkChoice::DeviceMailbox, true),
+    ];
+    for (cut, program, link, alone) in hazards {
+        check_with(&format!("checked mode, without {cut:?}"), cut, (link, false, alone), program);
+    }
+}
+
 #[test]
 fn failures_end_every_wait_on_every_path() {
     let links = [
@@ -367,7 +400,7 @@ fn failures_end_every_wait_on_every_path() {
         let programs: [(Program, _); 3] = [(alone, 0..100), (lost, 0..80), (dropped, 0..30)];
         for (program, seeds) in programs {
             for apart in [false, true] {
-                let setting = Setting { cut: None, link, apart, ll, alone: ll };
+                let setting = Setting { cut: None, link, apart, ll, alone: ll, checked: false };
                 explore(seeds.clone(), &limited(), |world| {
                     run_ranks(world, 2, |comm| program(world, comm, setting));
                 });

@@ -24,6 +24,7 @@ struct Shape {
     /// Now and then drops an object in flight, which is bound again when it is next used.
     drops: bool,
     cut: Option<Cut>,
+    checked: Option<bool>,
 }
 
 fn limited(waiting_blocks: u32) -> Options {
@@ -43,7 +44,7 @@ fn rank(world: &World, comm: &Communicator, shape: Shape) -> Outcome {
     let (mut common, mut own) =
         (Numbers::new(world.seed()), Numbers::new(world.seed() ^ (comm.rank() as u64 + 1) << 32));
     let stream_of: Vec<usize> = (0..shape.objects).map(|_| own.below(shape.streams)).collect();
-    let options = BindOptions::default().inline(shape.inline);
+    let options = BindOptions::default().inline(shape.inline).checked(shape.checked);
     let options = options.for_tests(TestOptions { cut: shape.cut, ..TestOptions::default() });
     let bind = |object: usize| -> Result<HaloExchange, Trouble> {
         let halo = fixture.bind(comm, &[&[object]], &options)?;
@@ -79,8 +80,16 @@ fn rank(world: &World, comm: &Communicator, shape: Shape) -> Outcome {
 fn sixteen_objects_keep_the_single_launch_on_a_device_with_room_for_one() {
     for inline in [false, true] {
         for (streams, waiting_blocks) in [(1, BLOCKS), (3, BLOCKS), (3, 2 * BLOCKS + 1)] {
-            let shape =
-                Shape { objects: 16, streams, in_flight: 5, rounds: 4, inline, drops: false, cut: None };
+            let shape = Shape {
+                objects: 16,
+                streams,
+                in_flight: 5,
+                rounds: 4,
+                inline,
+                drops: false,
+                cut: None,
+                checked: None,
+            };
             explore(0..6, &limited(waiting_blocks), |world| play(world, shape));
         }
     }
@@ -90,8 +99,16 @@ fn sixteen_objects_keep_the_single_launch_on_a_device_with_room_for_one() {
 fn sixty_four_objects_on_four_streams_come_and_go_without_a_deadlock() {
     for inline in [false, true] {
         for waiting_blocks in [BLOCKS, BLOCKS + 1, 3 * BLOCKS] {
-            let shape =
-                Shape { objects: 64, streams: 4, in_flight: 16, rounds: 5, inline, drops: true, cut: None };
+            let shape = Shape {
+                objects: 64,
+                streams: 4,
+                in_flight: 16,
+                rounds: 5,
+                inline,
+                drops: true,
+                cut: None,
+                checked: None,
+            };
             explore(0..3, &limited(waiting_blocks), |world| play(world, shape));
         }
     }
@@ -100,8 +117,35 @@ fn sixty_four_objects_on_four_streams_come_and_go_without_a_deadlock() {
 #[test]
 fn few_objects_pass_under_many_schedules() {
     for inline in [false, true] {
-        let shape = Shape { objects: 5, streams: 4, in_flight: 4, rounds: 2, inline, drops: true, cut: None };
+        let shape = Shape {
+            objects: 5,
+            streams: 4,
+            in_flight: 4,
+            rounds: 2,
+            inline,
+            drops: true,
+            cut: None,
+            checked: None,
+        };
         explore(0..80, &limited(BLOCKS), |world| play(world, shape));
+    }
+}
+
+/// What checked mode looks at stays until it was looked at, and an object that is over looks at nothing.
+#[test]
+fn checked_objects_pass_under_many_schedules() {
+    for inline in [false, true] {
+        let shape = Shape {
+            objects: 5,
+            streams: 4,
+            in_flight: 4,
+            rounds: 2,
+            inline,
+            drops: true,
+            cut: None,
+            checked: Some(true),
+        };
+        explore(0..40, &limited(BLOCKS), |world| play(world, shape));
     }
 }
 
@@ -109,7 +153,16 @@ fn few_objects_pass_under_many_schedules() {
 fn launches_that_do_not_wait_for_each_other_deadlock() {
     for inline in [false, true] {
         let cut = Some(Cut::Chain);
-        let shape = Shape { objects: 4, streams: 4, in_flight: 4, rounds: 3, inline, drops: false, cut };
+        let shape = Shape {
+            objects: 4,
+            streams: 4,
+            in_flight: 4,
+            rounds: 3,
+            inline,
+            drops: false,
+            cut,
+            checked: None,
+        };
         let options = Options { steps: 60_000, ..limited(BLOCKS) };
         let is_stuck = |report: &Report| matches!(report, Report::Deadlock { .. } | Report::Endless { .. });
         let found = (0..500)
