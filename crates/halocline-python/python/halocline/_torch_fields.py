@@ -9,16 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import Communicator, Field, HaloExchange, HaloTypeError, HaloValueError, InFlightError, Pattern, zeros
-
-
-class Slot:
-    """A domain of this rank that a tensor belongs to."""
-
-    __slots__ = ("domain", "pattern", "shape")
-
-    def __init__(self, pattern: Pattern, domain: Any) -> None:
-        self.pattern, self.domain, self.shape = pattern, domain.id, tuple(domain.shape)
+from . import Communicator, Field, HaloExchange, HaloTypeError, InFlightError, zeros
+from ._slots import Slot, checked_axes
 
 
 def checked_field(at: int, slot: Slot, tensor: Any, axes: list[int] | None) -> list[int]:
@@ -32,19 +24,7 @@ def checked_field(at: int, slot: Slot, tensor: Any, axes: list[int] | None) -> l
         raise HaloTypeError(f"{what}: a tensor of device {tensor.device} cannot be exchanged; those of the CPU and of CUDA can")
     if tensor.is_quantized:
         raise HaloTypeError(f"{what}: a quantized tensor cannot be exchanged; give tensor.dequantize() or tensor.int_repr()")
-    wanted = range(len(slot.shape)) if axes is None else axes
-    if len(wanted) != len(slot.shape):
-        raise HaloValueError(f"axes: {tuple(wanted)} are {len(wanted)}, and the pattern of {what} has {len(slot.shape)} axes")
-    found = [axis + tensor.ndim if axis < 0 else axis for axis in wanted]
-    if min(found) < 0 or max(found) >= tensor.ndim or len(set(found)) != len(found):
-        raise HaloValueError(f"{what}: a tensor of shape {tuple(tensor.shape)} has no axes {tuple(wanted)} for those of its pattern")
-    shape = tuple(tensor.shape[axis] for axis in found)
-    if shape != slot.shape:
-        raise HaloValueError(
-            f"{what}: has {shape} cells along the axes of its pattern, where domain {slot.domain} has {slot.shape}, halo included "
-            f"(shape {tuple(tensor.shape)}, axes {tuple(found)})"
-        )
-    return found
+    return checked_axes(what, "a tensor", slot, tuple(tensor.shape), axes)
 
 
 # --- element types ---------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, overload
 
-from . import Communicator, Field, HaloError, HaloTypeError, HaloValueError, Pattern, PatternLinks
-from ._arguments import listed, whole
-from ._torch_check import Check
+from . import Communicator, Field, HaloTypeError, HaloValueError, Pattern, PatternLinks
+from ._order_check import Check, described
+from ._slots import Slot, Slots
 
 try:
     import torch
@@ -28,7 +28,7 @@ except ModuleNotFoundError:
 if not hasattr(torch.compiler, "is_compiling"):
     raise ImportError(f"halocline.torch needs PyTorch 2.3 or later, this is {torch.__version__}: pip install --upgrade torch", name="torch")
 
-from ._torch_fields import RAW, Bound, Slot, checked_field, numpy_type, wide_type  # noqa: E402
+from ._torch_fields import RAW, Bound, checked_field, numpy_type, wide_type  # noqa: E402
 
 __all__ = ["HaloExchange"]
 
@@ -75,23 +75,9 @@ class HaloExchange:
         name: str | None = None,
         checked: bool | None = None,
     ) -> None:
-        if not isinstance(comm, Communicator):
-            raise HaloTypeError(f"comm: a Communicator is wanted, not {comm!r}")
-        refusal = None
-        try:
-            self._only = isinstance(patterns, Pattern)
-            self._patterns: list[Pattern] = [patterns] if isinstance(patterns, Pattern) else listed(patterns, "patterns")
-            self._axes = None if axes is None else [whole(axis, "an axis") for axis in listed(axes, "axes")]
-            self._check_arguments()
-        except HaloError as error:
-            refusal = error
-        comm.agree(refusal)
+        self._slots = Slots(comm, patterns, axes, "tensor")
         self._comm = comm
         self._options: dict[str, Any] = {"link": link, "deadline": deadline, "name": name, "checked": checked}
-        self._slots = [[Slot(pattern, domain) for domain in pattern.domains] for pattern in self._patterns]
-        self._one_domain = all(len(slots) == 1 for slots in self._slots)
-        # Slots of so many fields of the only pattern.
-        self._repeated: dict[int, tuple[Slot, ...]] = {}
         self._bound: dict[Any, Bound] = {}
         self._links: PatternLinks | None = None
         if checked is None:
@@ -139,59 +125,28 @@ class HaloExchange:
         """
         return self._call(fields, _IN_PLACE)
 
-    def _check_arguments(self) -> None:
-        for at, pattern in enumerate(self._patterns):
-            if not isinstance(pattern, Pattern):
-                raise HaloTypeError(f"patterns[{at}]: a Pattern is wanted, not {pattern!r}")
-            if not pattern.domains:
-                raise HaloValueError(f"patterns[{at}]: this rank has no domain, and each rank needs one; split the communicator")
-        if self._axes and min(self._axes) < 0 <= max(self._axes):
-            raise HaloValueError(f"axes: {tuple(self._axes)} count from both ends; give all of them from 0, or all negative")
-
     def _call(self, fields: tuple[Any, ...], kind: _Kind) -> Any:
         if torch.compiler.is_compiling():
             return _outside_graphs(self, fields, kind)
-        if not self._one_domain or list in map(type, fields):
+        if not self._slots.one_domain or list in map(type, fields):
             return self._call_with_parts(fields, kind)
-        results = _apply(self, self._slots_of(len(fields)), kind, fields)
+        results = _apply(self, self._slots.of(len(fields)), kind, fields)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _call_with_parts(self, fields: tuple[Any, ...], kind: _Kind) -> Any:
         """A call whose fields may be lists of a tensor for each domain."""
-        of_fields = self._slots * len(fields) if self._only else self._slots
-        self._check_count(len(fields))
-        parts = [[field] if isinstance(field, Tensor) else list(listed(field, f"fields[{at}]")) for at, field in enumerate(fields)]
-        for at, (slots, given) in enumerate(zip(of_fields, parts)):
-            if len(slots) != len(given):
-                raise HaloValueError(
-                    f"fields[{at}]: this rank has {len(slots)} domains of its pattern, and {len(given)} tensors are given; give a "
-                    "list with a tensor for each domain"
-                )
-        flat = iter(_apply(self, tuple(slot for slots in of_fields for slot in slots), kind, tuple(sum(parts, []))))
+        parts = self._slots.parts(fields, Tensor)
+        flat = iter(_apply(self, self._slots.of(len(fields)), kind, tuple(sum(parts, []))))
         results = [[next(flat) for _ in given] for given in parts]
         shaped = tuple(part[0] if isinstance(field, Tensor) else part for field, part in zip(fields, results))
         return shaped[0] if len(shaped) == 1 else shaped
-
-    def _check_count(self, count: int) -> None:
-        if self._only and count == 0:
-            raise HaloValueError("fields: there are none; give one tensor or more")
-        if not self._only and count != len(self._patterns):
-            raise HaloValueError(f"fields: {count} are given for {len(self._patterns)} patterns; give one for each pattern")
-
-    def _slots_of(self, count: int) -> tuple[Slot, ...]:
-        slots = self._repeated.get(count)
-        if slots is None:
-            self._check_count(count)
-            flat = tuple(slot for slots in self._slots for slot in slots)
-            slots = self._repeated[count] = flat * count if self._only else flat
-        return slots
 
     def _bound_to(self, slots: tuple[Slot, ...], tensors: Sequence[Tensor], *, wide: bool) -> Bound:
         """The buffers for such tensors. ``wide``: of element types that have a sum."""
         key = (slots, wide, *[(tensor.dtype, tensor.shape, tensor.device, tensor.layout) for tensor in tensors])
         bound = self._bound.get(key)
         if bound is None:
-            fields = [checked_field(at, *given, self._axes) for at, given in enumerate(zip(slots, tensors))]
+            fields = [checked_field(at, *given, self._slots.axes) for at, given in enumerate(zip(slots, tensors))]
             types = tuple(wide_type(tensor.dtype) if wide else tensor.dtype for tensor in tensors)
             if wide and types == tuple(tensor.dtype for tensor in tensors):
                 # The same memory and links as those of an exchange.
@@ -204,7 +159,7 @@ class HaloExchange:
     def _exchange_in_place(self, slots: tuple[Slot, ...], tensors: Sequence[Tensor]) -> None:
         fields = []
         for at, (slot, tensor) in enumerate(zip(slots, tensors)):
-            axes = checked_field(at, slot, tensor, self._axes)
+            axes = checked_field(at, slot, tensor, self._slots.axes)
             if tensor.device.type != "cpu":
                 raise HaloTypeError(f"fields[{at}]: a tensor of {tensor.device} cannot be exchanged in place; {_OUT_OF_PLACE}")
             plain = tensor.detach()
@@ -214,7 +169,7 @@ class HaloExchange:
         if self._links is None:
             link = self._options["link"]
             options = self._options | {"link": "auto" if link in ("push", "pull") else link}
-            self._links = PatternLinks(self._comm, self._patterns, **options)
+            self._links = PatternLinks(self._comm, self._slots.patterns, **options)
         self._links.exchange(fields)
 
 
@@ -263,8 +218,9 @@ def _apply(halo: HaloExchange, slots: tuple[Slot, ...], kind: _Kind, tensors: tu
         _check_differentiable(kind, tensors)
     check, label = halo._check, ""
     if check is not None:
-        axes = [checked_field(at, *given, halo._axes) for at, given in enumerate(zip(slots, tensors))]
-        label = check.call(kind.name, axes, tensors, needs_grad)
+        axes = [checked_field(at, *given, halo._slots.axes) for at, given in enumerate(zip(slots, tensors))]
+        label = check.label(kind.name)
+        check.compare(label, [described(axes, tensors), "a gradient" if needs_grad else "no gradient"])
     if torch._C._are_functorch_transforms_active():
         if kind.is_in_place:
             raise HaloTypeError(f"torch.func transforms no exchange in place; {_OUT_OF_PLACE}")
@@ -363,7 +319,7 @@ class _TransformFunction(_Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], this: _Pass, *tensors: Tensor) -> tuple[Any, ...]:
         # The batch is one more dimension of each cell, at the end that no axis counts from.
-        place = 0 if this.halo._axes and this.halo._axes[0] < 0 else -1
+        place = 0 if this.halo._slots.axes and this.halo._slots.axes[0] < 0 else -1
         dims = in_dims[1:]
         moved = [tensor if dim is None else tensor.movedim(dim, place) for tensor, dim in zip(tensors, dims)]
         return _TransformFunction.apply(this, *moved), tuple(None if dim is None else place for dim in dims)

@@ -1,4 +1,4 @@
-"""Checked mode of ``halocline.torch``."""
+"""Checked mode of ``halocline.torch`` and ``halocline.jax``: the ranks compare their calls and backward passes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import json
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import Communicator, HaloError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Check:
@@ -30,19 +27,13 @@ class Check:
         self._name = f"object {number + 1}" if name is None else f"{name} (object {number + 1})"
         self._calls = 0
 
-    def call(self, kind: str, axes: list[list[int]], tensors: Sequence[Tensor], needs_grad: bool) -> str:
-        """Of a call. Returns its name."""
+    def label(self, kind: str) -> str:
+        """The name of the next call."""
         self._calls += 1
-        label = f"{kind} {self._calls} of {self._name}"
-        fields = [
-            [str(tensor.dtype), [extent for axis, extent in enumerate(tensor.shape) if axis not in along]]
-            for along, tensor in zip(axes, tensors)
-        ]
-        self.compare(label, [fields, "a gradient" if needs_grad else "no gradient"])
-        return label
+        return f"{kind} {self._calls} of {self._name}"
 
     def compare(self, label: str, details: list[Any]) -> None:
-        """Raises an error on all ranks if they differ."""
+        """Raises an error on all ranks if they differ. Collective."""
         gathered = self._comm.all_gather(json.dumps([label, *details]).encode())
         for rank, theirs in enumerate(gathered):
             if theirs != gathered[0]:
@@ -51,3 +42,11 @@ class Check:
                     f"ranks are in different operations: rank 0 in {first}; rank {rank} in {other}. Make the same calls in the same "
                     "order on all ranks, with gradients on all ranks or on none, and let the loss of each rank depend on each call"
                 )
+
+
+def described(axes: list[list[int]], arrays: Sequence[Any]) -> list[Any]:
+    """What must be the same on all ranks: the element types, and the extents of what belongs to each cell."""
+    return [
+        [str(array.dtype), [extent for axis, extent in enumerate(array.shape) if axis not in along]]
+        for along, array in zip(axes, arrays)
+    ]
