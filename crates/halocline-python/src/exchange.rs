@@ -37,6 +37,11 @@ impl PyHaloExchange {
         Self { halo: member.hold(halo), streams, arrays, member: Arc::clone(member) }
     }
 
+    /// The object, for calls that Python does not make.
+    pub(crate) fn handle(&self) -> Arc<Closable<HaloExchange>> {
+        Arc::clone(&self.halo)
+    }
+
     /// A handle of the same object with other sets.
     fn beside(&self, halo: HaloExchange, arrays: Arrays) -> Self {
         Self::of(halo, Arc::clone(&self.streams), arrays, &self.member)

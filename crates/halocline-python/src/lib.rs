@@ -39,6 +39,7 @@ mod thread_group;
 mod trace;
 mod unbound;
 mod unstructured;
+mod xla;
 
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -97,6 +98,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pending::PyPending>()?;
     module.add_class::<unbound::PyPatternLinks>()?;
     module.add_class::<redistribute::PyRedistribute>()?;
+    module.add("_XlaExchange", module.py().get_type::<xla::PyXlaExchange>())?;
+    module.add("_xla_handler", wrap_pyfunction!(xla::xla_handler, module)?)?;
     module.add_class::<packet::PyPacket>()?;
     module.add_class::<packet::PyPayload>()?;
     module.add_class::<memory_resource::PyHostMemory>()?;

@@ -1,6 +1,6 @@
 # The extension module. What is public of it is described in __init__.pyi.
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 from typing_extensions import Self, disjoint_base
@@ -42,6 +42,8 @@ __all__ = [
     "Pending",
     "PatternLinks",
     "Redistribute",
+    "_XlaExchange",
+    "_xla_handler",
     "Packet",
     "Payload",
     "HostMemory",
@@ -200,6 +202,20 @@ def _domain(id: int, cells: Any, kind: str, rank: int, halo: Any, levels: Sequen
 def _gpus() -> int: ...
 def _run_command(args: list[str], again: list[str]) -> int: ...
 def _time_exchanges(halo: HaloExchange, rounds: int, stream: object = None) -> float: ...
+
+# --- for halocline.jax ---
+
+@final
+class _XlaExchange:
+    """An exchange of arrays, which compiled functions of JAX call by its number. ``compare`` is called in checked mode, with the number
+    of the call's label."""
+
+    def __new__(cls, halo: HaloExchange, arrays: list[Any], compare: Callable[[int], None] | None) -> _XlaExchange: ...
+    @property
+    def number(self) -> int: ...
+    def take_failure(self) -> BaseException | None: ...
+
+def _xla_handler(major: int, minor: int) -> int: ...
 
 # --- for halocline.program ---
 

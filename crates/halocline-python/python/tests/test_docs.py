@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[4]
 PAGES = [ROOT / "README.md", ROOT / "crates/halocline-python/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-LIBRARIES = ["pandas", "polars", "pyarrow", "torch"]
+LIBRARIES = ["jax", "pandas", "polars", "pyarrow", "torch"]
 """What does not exist for every Python, or is large."""
 
 
