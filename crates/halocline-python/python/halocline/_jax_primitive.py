@@ -6,6 +6,7 @@ call once, and all calls of a thread in the order of the program.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import weakref
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from . import ClosedError, HaloError, HaloTypeError, _core
+from . import ClosedError, Communicator, HaloError, HaloTypeError, HaloValueError, _core
 from ._slots import Slot
 
 try:
@@ -143,6 +144,18 @@ def register() -> None:
                 raise HaloError(f"halocline.jax needs JAX's CPU device; add cpu to JAX_PLATFORMS: {error}") from error
             jax.ffi.register_ffi_target("halocline_exchange", jax.ffi.pycapsule(handler), platform="cpu")
             _is_registered = True
+
+
+def check_threads(comm: Communicator) -> None:
+    """Refuses ranks that are threads of this process, if XLA could not run a function of each at once: one would wait for another that
+    has not begun."""
+    given = [os.environ[name] for name in ("NPROC", "PJRT_NPROC") if os.environ.get(name, "").isdecimal()]
+    threads = max(int(given[0]) if given else len(os.sched_getaffinity(0)), len(jax.devices("cpu")))
+    if comm.transport == "thread" and comm.size > threads:
+        raise HaloValueError(
+            f"comm: its {comm.size} ranks are threads of this process, and XLA runs {threads} functions at once here; set the environment "
+            f"variable PJRT_NPROC={comm.size} before JAX starts, or make ranks processes (halocline launch)"
+        )
 
 
 def _interface_version() -> tuple[int, int]:

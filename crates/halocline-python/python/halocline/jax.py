@@ -35,7 +35,7 @@ except ModuleNotFoundError:
 import numpy as np  # noqa: E402
 
 from ._jax_fields import Bound, check_memory, checked_array, is_differentiable, wide_type  # noqa: E402
-from ._jax_primitive import Operation, exchange_p, forget_token, register  # noqa: E402
+from ._jax_primitive import Operation, check_threads, exchange_p, forget_token, register  # noqa: E402
 
 __all__ = ["HaloExchange"]
 
@@ -91,6 +91,7 @@ class HaloExchange:
     ) -> None:
         register()
         self._slots = Slots(comm, patterns, axes, "array")
+        check_threads(comm)
         self._comm = comm
         self._options: dict[str, Any] = {"link": link, "deadline": deadline, "name": name, "checked": checked}
         self._operations: dict[Any, Operation] = {}

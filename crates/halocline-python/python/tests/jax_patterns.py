@@ -1,5 +1,7 @@
 """Arrays and what becomes of them, for the tests of ``halocline.jax``. A test module imports the fixtures that it uses."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,8 @@ from gradient_patterns import faces, make_pattern, narrow, ranks, regular, unstr
 import halocline as hc
 import halocline.jax
 
+# Ranks are threads here, and XLA has one for each processor: it reads this when JAX makes its first array.
+os.environ["PJRT_NPROC"] = "8"
 jax.config.update("jax_enable_x64", True)
 # For arrays of several devices, which are refused.
 jax.config.update("jax_num_cpu_devices", 2)

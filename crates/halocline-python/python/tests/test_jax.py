@@ -194,6 +194,24 @@ def test_a_step_of_diffusion_has_the_gradient_of_finite_differences(ranks):
     hc.run_threads(ranks, rank)
 
 
+def test_gradients_are_those_of_pytorch(ranks, make_pattern):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import halocline.torch
+
+    def rank(comm):
+        pattern = make_pattern(comm)
+        ours, theirs = halocline.jax.HaloExchange(comm, pattern), halocline.torch.HaloExchange(comm, pattern)
+        x, upstream = (values(pattern.shape, 2 * comm.rank + which) for which in range(2))
+        leaf, weights = (torch.tensor(np.array(array)) for array in (x, upstream))
+        leaf.requires_grad_()
+        for of_jax, of_torch in ((ours, theirs), (ours.reduce, theirs.reduce)):
+            (of_torch(leaf * leaf) * weights).sum().backward()
+            assert same(jax.grad(lambda x, call=of_jax: (call(x * x) * upstream).sum())(x), leaf.grad)
+            leaf.grad = None
+
+    hc.run_threads(ranks, rank)
+
+
 # --- types -----------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +250,7 @@ def test_types_without_gradients(dtype):
         if dtype != "bool":
             assert same(halo.reduce(x).astype(float), reduced(comm, pattern, x.astype(float)))
         if dtype == "int32":
-            (none,) = jax.grad(lambda x: (halo(x) * 1.0).sum(), allow_int=True)(x), 
+            none = jax.grad(lambda x: (halo(x) * 1.0).sum(), allow_int=True)(x)
             assert none.dtype == jax.dtypes.float0
 
     hc.run_threads(2, rank)
@@ -273,8 +291,8 @@ def test_vmap(ranks, compile):
             assert same(one, want[0]) and same(y, want)
             gradients = compile(jax.vmap(jax.grad(lambda a, halo=halo: (halo(a) ** 2).sum())))(x)
             assert same(gradients, np.stack([reduced(comm, pattern, 2 * image) for image in want]))
-            at_end = compile(jax.vmap(jax.vmap(halo), 1, 1))(x[None].swapaxes(0, 1).swapaxes(0, 1))
-            assert same(at_end[0], want)
+            at_end = compile(jax.vmap(jax.vmap(halo), in_axes=-1, out_axes=-1))(jnp.stack([x, x], -1))
+            assert same(at_end, np.stack([want, want], -1))
 
     hc.run_threads(ranks, rank)
 
@@ -405,6 +423,27 @@ def test_compiled_functions_keep_their_order(ranks):
             assert all(map(same, (long(x), short(x)), want))
 
     hc.run_threads(min(ranks, 2), rank)
+
+
+def test_ranks_that_are_threads_do_not_use_up_those_of_xla():
+    """Each has several functions in flight, in which exchanges and large computations do not depend on each other."""
+
+    def rank(comm):
+        pattern = hc.RegularGrid((comm.size * 20000,), periodic=(True,)).decompose(comm).pattern(1)
+        halos = [halocline.jax.HaloExchange(comm, pattern, deadline=60) for _ in range(3)]
+
+        @jax.jit
+        def function(x):
+            results = [halo(jnp.cos(x * k)) for k, halo in enumerate([*halos, *reversed(halos)])]
+            return sum(y.sum() for y in results), results
+
+        gradient = jax.jit(jax.grad(lambda x: function(x)[0]))
+        x = jnp.arange(float(pattern.shape[0]))
+        for _ in range(20):
+            last = function(x), gradient(x)
+        jax.block_until_ready(last)
+
+    hc.run_threads(4, rank)
 
 
 @COMPILED

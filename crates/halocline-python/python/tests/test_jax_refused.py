@@ -89,6 +89,17 @@ def test_arguments_that_are_refused_on_all_ranks():
         halocline.jax.HaloExchange(3, [])
 
 
+def test_more_threads_than_xla_has(monkeypatch):
+    monkeypatch.setenv("PJRT_NPROC", "1")
+
+    def rank(comm):
+        pattern = narrow(comm)
+        with pytest.raises(hc.HaloValueError, match="comm: its 3 ranks are threads .* XLA runs 2 functions at once here; set .* PJRT_NPROC=3"):
+            halocline.jax.HaloExchange(comm, pattern)
+
+    hc.run_threads(3, rank)
+
+
 def test_a_pattern_of_another_communicator():
     def rank(comm):
         pattern = narrow(comm)

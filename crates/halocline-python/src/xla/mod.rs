@@ -1,8 +1,9 @@
 //! Exchanges that compiled functions of JAX call, through a handler of XLA's foreign function interface: for `halocline/jax.py`.
 //!
 //! A compiled function names the exchange by a number. The handler copies the arguments into the buffers that are bound, begins,
-//! and looks for the end for a short time. Then a thread of the exchange waits in its place, and completes a future: threads of XLA
-//! never wait for other ranks. So ranks that are threads of one process cannot use up XLA's threads while they wait for each other.
+//! and looks for the end for a short time. Then a thread of the exchange waits in its place, and completes a future. So no thread
+//! of the pool that XLA computes with waits for other ranks. With ranks that are threads of one process, such waits could occupy the
+//! whole pool while a rank that the others wait for needs it.
 
 mod abi;
 mod exchange;
