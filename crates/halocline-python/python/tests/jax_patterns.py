@@ -35,6 +35,10 @@ def reduced(comm, pattern, array):
     return copy
 
 
+def same(one, other):
+    return np.array_equal(np.asarray(one), np.asarray(other))
+
+
 def total(comm, value):
     return sum(float(part) for part in comm.all_gather(repr(float(value)).encode()))
 

@@ -1,6 +1,5 @@
 """Gradients through an exchange of JAX arrays: they are those of the linear map, for every pattern, on any number of ranks."""
 
-import functools
 import subprocess
 import sys
 
@@ -22,16 +21,13 @@ from jax_patterns import (  # noqa: E402, F401
     narrow,
     ranks,
     reduced,
+    same,
     total,
     unstructured,
     values,
 )
 
 COMPILED = pytest.mark.parametrize("compile", [lambda function: function, jax.jit], ids=["eager", "jit"])
-
-
-def same(one, other):
-    return np.array_equal(np.asarray(one), np.asarray(other))
 
 
 # --- the map and its derivatives -------------------------------------------------------------------------------------
@@ -212,6 +208,39 @@ def test_gradients_are_those_of_pytorch(ranks, make_pattern):
     hc.run_threads(ranks, rank)
 
 
+def test_results_that_are_not_used_have_a_gradient_of_zero(ranks):
+    """On one rank only, even: all of them take part."""
+
+    def rank(comm):
+        pattern = narrow(comm)
+        halo = halocline.jax.HaloExchange(comm, pattern)
+        x, z = (values(pattern.shape, comm.rank) for _ in range(2))
+        of_x, of_z = jax.grad(lambda x, z: halo(x, z)[comm.rank != 0].sum(), (0, 1))(x, z)
+        ones, zeros = np.ones(pattern.shape), np.zeros(pattern.shape)
+        assert same(of_x, reduced(comm, pattern, ones if comm.rank == 0 else zeros))
+        assert same(of_z, reduced(comm, pattern, zeros if comm.rank == 0 else ones))
+
+    hc.run_threads(ranks, rank)
+
+
+def test_fields_that_some_ranks_do_not_differentiate(ranks):
+    def rank(comm):
+        pattern = narrow(comm)
+        halo = halocline.jax.HaloExchange(comm, pattern)
+        x, z = (values(pattern.shape, comm.rank) for _ in range(2))
+
+        def loss(mine, other):
+            y, w = halo(mine, other) if comm.rank == 0 else halo(other, mine)
+            return (y + 2 * w).sum()
+
+        gradient = jax.grad(loss)(x, z)
+        ones = reduced(comm, pattern, np.ones(pattern.shape))
+        # The sums of x count copies on other ranks, which do not differentiate by theirs.
+        assert same(gradient, ones if comm.rank == 0 else 2 * ones)
+
+    hc.run_threads(ranks, rank)
+
+
 # --- types -----------------------------------------------------------------------------------------------------------
 
 
@@ -373,137 +402,5 @@ def test_donated_memory(ranks):
         for _ in range(5):
             x, want = step(x), exchanged(comm, pattern, want + 1)
         assert same(x, want)
-
-    hc.run_threads(ranks, rank)
-
-
-# --- order -----------------------------------------------------------------------------------------------------------
-
-
-def test_independent_exchanges_of_one_function_keep_their_order(ranks):
-    """XLA may run what does not depend on each other at once, and in another order. Of one object and of two; large fields, too."""
-
-    def rank(comm):
-        pattern = hc.RegularGrid((1 << 15,), periodic=(True,)).decompose(comm).pattern(1)
-        first, second = (halocline.jax.HaloExchange(comm, pattern, deadline=60) for _ in range(2))
-
-        @jax.jit
-        @functools.partial(jax.value_and_grad, has_aux=True)
-        def function(x):
-            independent = [first(x + 1), second(jnp.cos(x)), first(jnp.sin(jnp.cos(x))), second(x * 5)]
-            second(x)  # unused, and kept all the same
-            return sum((y * y).sum() * (n + 1) for n, y in enumerate(independent)), independent
-
-        x = values(pattern.shape, comm.rank)
-        arguments = [np.asarray(given) for given in (x + 1, jnp.cos(x), jnp.sin(jnp.cos(x)), x * 5)]
-        want = [exchanged(comm, pattern, argument) for argument in arguments]
-        (_, results), gradient = function(x)
-        assert all(map(same, results, want))
-        for _ in range(200):
-            (_, results), again = function(x)
-        assert all(map(same, results, want)) and same(again, gradient)
-
-    hc.run_threads(min(ranks, 2), rank)
-
-
-def test_compiled_functions_keep_their_order(ranks):
-    """JAX starts a function before the one before it has ended; these do not depend on each other."""
-
-    def rank(comm):
-        pattern = hc.RegularGrid((1 << 15,), periodic=(True,)).decompose(comm).pattern(1)
-        halo = halocline.jax.HaloExchange(comm, pattern, deadline=60)
-
-        def slow(x):
-            return halo(jax.lax.fori_loop(0, 20, lambda _, y: jnp.cos(y), x))
-
-        long, short = jax.jit(slow), jax.jit(halo)
-        x = values(pattern.shape, comm.rank)
-        want = exchanged(comm, pattern, jax.lax.fori_loop(0, 20, lambda _, y: jnp.cos(y), x)), exchanged(comm, pattern, x)
-        for _ in range(50):
-            assert all(map(same, (long(x), short(x)), want))
-
-    hc.run_threads(min(ranks, 2), rank)
-
-
-def test_ranks_that_are_threads_do_not_use_up_those_of_xla():
-    """Each has several functions in flight, in which exchanges and large computations do not depend on each other."""
-
-    def rank(comm):
-        pattern = hc.RegularGrid((comm.size * 20000,), periodic=(True,)).decompose(comm).pattern(1)
-        halos = [halocline.jax.HaloExchange(comm, pattern, deadline=60) for _ in range(3)]
-
-        @jax.jit
-        def function(x):
-            results = [halo(jnp.cos(x * k)) for k, halo in enumerate([*halos, *reversed(halos)])]
-            return sum(y.sum() for y in results), results
-
-        gradient = jax.jit(jax.grad(lambda x: function(x)[0]))
-        x = jnp.arange(float(pattern.shape[0]))
-        for _ in range(20):
-            last = function(x), gradient(x)
-        jax.block_until_ready(last)
-
-    hc.run_threads(4, rank)
-
-
-@COMPILED
-def test_backward_passes_have_the_order_of_the_calls_whatever_each_rank_computes(ranks, compile):
-    """Checked mode would name another order."""
-
-    def rank(comm):
-        pattern = narrow(comm)
-        halo = halocline.jax.HaloExchange(comm, pattern, checked=True, deadline=60)
-        x = [values(pattern.shape, comm.rank) for _ in range(3)]
-
-        def loss(x):
-            random = np.random.default_rng(comm.rank)
-            results = []
-            for _ in range(8):
-                y = x[random.integers(3)] * 1.0
-                for _ in range(random.integers(4)):
-                    y = y + results[random.integers(len(results))] if results else jnp.sin(y)
-                results.append(halo(y))
-            terms = 0.0
-            for at in random.permutation(len(results)):
-                y = results[at]
-                for _ in range(random.integers(5)):
-                    y = jnp.cos(y)
-                terms = terms + y.sum()
-            return terms
-
-        compile(jax.grad(loss))(x)
-
-    hc.run_threads(ranks, rank)
-
-
-def test_results_that_are_not_used_have_a_gradient_of_zero(ranks):
-    """On one rank only, even: all of them take part."""
-
-    def rank(comm):
-        pattern = narrow(comm)
-        halo = halocline.jax.HaloExchange(comm, pattern)
-        x, z = (values(pattern.shape, comm.rank) for _ in range(2))
-        of_x, of_z = jax.grad(lambda x, z: halo(x, z)[comm.rank != 0].sum(), (0, 1))(x, z)
-        ones, zeros = np.ones(pattern.shape), np.zeros(pattern.shape)
-        assert same(of_x, reduced(comm, pattern, ones if comm.rank == 0 else zeros))
-        assert same(of_z, reduced(comm, pattern, zeros if comm.rank == 0 else ones))
-
-    hc.run_threads(ranks, rank)
-
-
-def test_fields_that_some_ranks_do_not_differentiate(ranks):
-    def rank(comm):
-        pattern = narrow(comm)
-        halo = halocline.jax.HaloExchange(comm, pattern)
-        x, z = (values(pattern.shape, comm.rank) for _ in range(2))
-
-        def loss(mine, other):
-            y, w = halo(mine, other) if comm.rank == 0 else halo(other, mine)
-            return (y + 2 * w).sum()
-
-        gradient = jax.grad(loss)(x, z)
-        ones = reduced(comm, pattern, np.ones(pattern.shape))
-        # The sums of x count copies on other ranks, which do not differentiate by theirs.
-        assert same(gradient, ones if comm.rank == 0 else 2 * ones)
 
     hc.run_threads(ranks, rank)
