@@ -362,7 +362,7 @@ def steps_of(halo, form, count):
 def test_several_calls_in_one_graph(ranks, form, compile):
     def rank(comm):
         pattern = narrow(comm)
-        halo = halocline.jax.HaloExchange(comm, pattern, deadline=60)
+        halo = halocline.jax.HaloExchange(comm, pattern, deadline=300)
         x = values(pattern.shape, comm.rank) / 8
         many = steps_of(halo, form, 3)
         value, gradient = compile(jax.value_and_grad(lambda x: many(x).sum()))(x)

@@ -19,7 +19,7 @@ def test_independent_exchanges_of_one_function_keep_their_order(ranks):
 
     def rank(comm):
         pattern = hc.RegularGrid((1 << 15,), periodic=(True,)).decompose(comm).pattern(1)
-        first, second = (halocline.jax.HaloExchange(comm, pattern, deadline=60) for _ in range(2))
+        first, second = (halocline.jax.HaloExchange(comm, pattern, deadline=300) for _ in range(2))
 
         @jax.jit
         @functools.partial(jax.value_and_grad, has_aux=True)
@@ -45,7 +45,7 @@ def test_compiled_functions_keep_their_order(ranks):
 
     def rank(comm):
         pattern = hc.RegularGrid((1 << 15,), periodic=(True,)).decompose(comm).pattern(1)
-        halo = halocline.jax.HaloExchange(comm, pattern, deadline=60)
+        halo = halocline.jax.HaloExchange(comm, pattern, deadline=300)
 
         def slow(x):
             return halo(jax.lax.fori_loop(0, 20, lambda _, y: jnp.cos(y), x))
@@ -64,7 +64,7 @@ def test_ranks_that_are_threads_do_not_use_up_those_of_xla():
 
     def rank(comm):
         pattern = hc.RegularGrid((comm.size * 20000,), periodic=(True,)).decompose(comm).pattern(1)
-        halos = [halocline.jax.HaloExchange(comm, pattern, deadline=60) for _ in range(3)]
+        halos = [halocline.jax.HaloExchange(comm, pattern, deadline=300) for _ in range(3)]
 
         @jax.jit
         def function(x):
@@ -86,7 +86,7 @@ def test_backward_passes_have_the_order_of_the_calls_whatever_each_rank_computes
 
     def rank(comm):
         pattern = narrow(comm)
-        halo = halocline.jax.HaloExchange(comm, pattern, checked=True, deadline=60)
+        halo = halocline.jax.HaloExchange(comm, pattern, checked=True, deadline=300)
         x = [values(pattern.shape, comm.rank) for _ in range(3)]
 
         def loss(x):

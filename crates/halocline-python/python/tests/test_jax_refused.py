@@ -226,7 +226,7 @@ def test_two_threads_at_once_are_refused():
 
     def rank(comm):
         pattern = narrow(comm)
-        halo = halocline.jax.HaloExchange(comm, pattern, deadline=60)
+        halo = halocline.jax.HaloExchange(comm, pattern, deadline=300)
         x = values(pattern.shape, comm.rank)
         halo(x)
         if comm.rank == 0:
@@ -293,7 +293,7 @@ def test_a_deadline_ends_a_call_that_a_rank_does_not_make():
 
     def rank(comm):
         pattern = narrow(comm)
-        eager, compiled, other = (halocline.jax.HaloExchange(comm, pattern, deadline=deadline) for deadline in (0.2, 0.2, 60))
+        eager, compiled, other = (halocline.jax.HaloExchange(comm, pattern, deadline=deadline) for deadline in (0.2, 0.2, 300))
         x = values(pattern.shape, comm.rank)
         function = jax.jit(compiled)
         for call in (eager, function, other):

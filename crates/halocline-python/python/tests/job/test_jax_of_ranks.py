@@ -45,7 +45,7 @@ def test_the_transpose(comm, pattern):
 
 def test_independent_exchanges_of_one_function_keep_their_order(comm):
     pattern = hc.RegularGrid((1 << 15,), periodic=(True,)).decompose(comm).pattern(1)
-    first, second = (halocline.jax.HaloExchange(comm, pattern, deadline=60) for _ in range(2))
+    first, second = (halocline.jax.HaloExchange(comm, pattern, deadline=300) for _ in range(2))
 
     @jax.jit
     def function(x):
@@ -75,7 +75,7 @@ def test_the_bits_of_a_loop_with_its_gradient(comm, pattern):
 def test_checked_mode_names_ranks_that_do_different_things(comm, pattern):
     if comm.size == 1:
         pytest.skip("one rank does nothing different")
-    halo = halocline.jax.HaloExchange(comm, pattern, checked=True, deadline=60)
+    halo = halocline.jax.HaloExchange(comm, pattern, checked=True, deadline=300)
     pulls = [jax.vjp(halo, jnp.ones(pattern.shape))[1] for _ in range(2)]
     with pytest.raises(hc.HaloError, match="rank 0 in backward pass of exchange 1 .*; rank 1 in backward pass of exchange 2 "):
         pulls[1 if comm.rank else 0](jnp.ones(pattern.shape))
