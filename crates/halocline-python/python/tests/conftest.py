@@ -5,6 +5,7 @@ import shutil
 import tempfile
 
 import pytest
+from counted import pytest_terminal_summary  # noqa: F401
 from driver import with_driver  # noqa: F401
 
 import halocline as hc
