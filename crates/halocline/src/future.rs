@@ -168,7 +168,8 @@ impl Pending {
             return Poll::Ready(outcome);
         }
         // In checked mode a last look at its cells may follow an exchange that is over. Nothing wakes the task for that.
-        let is_over = |scheduled: &Arc<Scheduled>| scheduled.outcome(epoch).is_some();
+        let is_over =
+            |scheduled: &Arc<Scheduled>| scheduled.checks.is_some() && scheduled.outcome(epoch).is_some();
         let is_looked_at = bound.outcome(epoch).is_some() && self.scheduled.as_ref().is_some_and(is_over);
         if is_lively || is_looked_at || !link.is_driven() {
             waker.wake_by_ref();

@@ -54,13 +54,13 @@ pub(crate) struct LookTables {
 /// What an exchange does with cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Sends them to this rank.
+    /// Sends them to the peer.
     Sent(usize),
-    /// Receives them from this rank.
+    /// Receives them from the peer.
     Received(usize),
-    /// Copies them within the rank: from here,
+    /// Copies them to cells of this rank.
     Source,
-    /// to here.
+    /// Fills them from cells of this rank.
     Target,
 }
 

@@ -8,9 +8,10 @@
 //! | the first wait for the latest exchange | copies the cells to `Last` | compares them later: what has changed was written too early |
 //!
 //! An exchange is over once the manifests of its peers have arrived and agree. The streams do not wait for that. Each exchange in flight
-//! has areas of its own, so no begin waits for a check.
+//! has areas of its own. A begin waits only while a thread compares areas at that moment.
 
-use super::{Cue, Cut, LINE, Lane, Scheduled, Work};
+use super::check_slot::Slot;
+use super::{Cue, Cut, Lane, Scheduled, Work};
 use crate::check::{Area, Finding, LookTables, Looked, Manifest, Spots, found_late};
 use crate::error::{Cause, Error};
 use crate::lifecycle::Engine;
@@ -20,13 +21,15 @@ use crate::lock::lock;
 use crate::lock::lock_yielding;
 use crate::set::Set;
 use halocline_comm::{Communicator, Endpoint, Tag};
-use halocline_device::{Address, Device, DeviceError, Epoch, Event, Memory, Stream};
+use halocline_device::{Address, Device, DeviceError, Epoch, Stream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 /// How often the progress thread looks at an exchange in flight: peers wait for this rank's manifests.
 pub(super) const CHECKED: Duration = Duration::from_millis(1);
+/// How long a wait of the host takes for the last look of a stream.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// Exchanges for which a bind makes areas. More in flight make more.
 const AT_FIRST: usize = 2;
@@ -60,26 +63,6 @@ struct State {
     followed: u64,
 }
 
-/// The areas of an exchange, and how far its checks are.
-#[derive(Default)]
-struct Slot {
-    /// 0: of none.
-    epoch: u64,
-    set: usize,
-    /// Of each lane.
-    memories: Vec<Memory>,
-    /// By link.
-    manifests: Vec<Option<Manifest>>,
-    /// The peers have this rank's manifests.
-    is_told: bool,
-    /// The halo is what the peers have sent.
-    is_right: bool,
-    /// For each lane, recorded after the copy to [`Area::Last`].
-    last: Vec<Option<Event>>,
-    /// That was compared.
-    is_compared: bool,
-}
-
 /// The result of a comparison.
 enum Verdict {
     /// A manifest has not arrived.
@@ -94,45 +77,6 @@ enum Verdict {
 enum Trouble {
     Finding(Finding, Option<u64>),
     Lost(usize, Cause, usize),
-}
-
-impl Slot {
-    /// Whether no copy to [`Area::Last`] is unfinished. On a failed device none runs.
-    fn is_looked(&self) -> bool {
-        self.last.iter().flatten().all(|event| event.query().unwrap_or(true))
-    }
-
-    /// Whether everything is compared.
-    fn is_settled(&self) -> bool {
-        self.is_compared || self.last.iter().all(Option::is_none)
-    }
-
-    /// Whether the next exchange may have it.
-    fn is_free(&self) -> bool {
-        self.epoch == 0 || self.is_right && self.is_settled() && self.is_looked()
-    }
-
-    /// Makes areas of the size that a set needs, if they are smaller. No exchange uses them.
-    fn reserve(&mut self, spots: &Spots<'_>, devices: &[Device]) -> Result<(), DeviceError> {
-        for (number, device) in devices.iter().enumerate() {
-            let bytes = Area::COUNT * spots.bytes(number);
-            match self.memories.get_mut(number) {
-                Some(memory) if memory.place().bytes >= bytes => {}
-                Some(memory) => *memory = device.allocate_pinned(bytes)?,
-                None => self.memories.push(device.allocate_pinned(bytes.max(LINE))?),
-            }
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, epoch: u64, set: usize, (links, lanes): (usize, usize)) {
-        (self.epoch, self.set) = (epoch, set);
-        (self.is_told, self.is_right, self.is_compared) = (false, false, false);
-        self.manifests.clear();
-        self.manifests.resize_with(links, || None);
-        self.last.clear();
-        self.last.resize_with(lanes, || None);
-    }
 }
 
 impl Checks {
@@ -365,7 +309,7 @@ impl Scheduled {
         if self.is_latest(&state, epoch) {
             self.look_last(&mut state, epoch, (lane, stream))?;
         } else if let Some(slot) = state.slots.iter().find(|slot| slot.epoch == epoch) {
-            slot.last.iter().flatten().try_for_each(|event| stream.wait(event))?;
+            slot.last[lane].iter().try_for_each(|event| stream.wait(event))?;
         }
         state.followed = state.followed.max(epoch);
         Ok(())
@@ -405,9 +349,14 @@ impl Scheduled {
                 Err(error) => return Some(Err(self.lose(error))),
                 Ok(()) => _ = self.look(),
             }
-            let is_open = |slot: &Slot| slot.epoch == epoch && !slot.is_settled();
-            if self.state(checks).slots.iter().any(is_open) && self.check_failure().is_ok() {
-                return None;
+            let (now, mut state) = (self.comm.link().host().now(), self.state(checks));
+            let mut open = state.slots.iter_mut().filter(|slot| slot.epoch == epoch && !slot.is_settled());
+            if let Some(slot) = open.next().filter(|_| self.check_failure().is_ok()) {
+                if now.saturating_sub(*slot.waited_since.get_or_insert(now)) < LAST_LOOK {
+                    return None;
+                }
+                // The stream may wait for what the program does next: then this exchange is not looked at again.
+                slot.is_compared = true;
             }
         }
         Some(found_late(self.life(), epoch).map_or(outcome, Err))
@@ -446,6 +395,12 @@ impl Scheduled {
     /// Whether a stream may still look at cells for the last time.
     pub(super) fn is_looking(&self) -> bool {
         self.checks.as_ref().is_some_and(|checks| !self.state(checks).slots.iter().all(Slot::is_looked))
+    }
+
+    /// As [`Scheduled::is_looking`], of a thread that must not wait: true while another one gives such work to a stream.
+    pub(super) fn may_be_looking(&self) -> bool {
+        let is_looked = |state: MutexGuard<'_, State>| state.slots.iter().all(Slot::is_looked);
+        self.checks.as_ref().is_some_and(|checks| !checks.try_state().is_some_and(is_looked))
     }
 
     /// Whether all that streams have looked at is compared.

@@ -146,7 +146,7 @@ impl Scheduled {
     /// Whether no message is being packed or unpacked any more, and no check looks at the cells. False while a thread gives work to
     /// the streams.
     pub(super) fn is_packed(&self) -> bool {
-        if self.is_looking() {
+        if self.may_be_looking() {
             return false;
         }
         match self.begin.try_lock() {

@@ -26,6 +26,7 @@
 mod begin;
 mod by_set;
 mod capture;
+mod check_slot;
 mod checks;
 mod cut;
 mod given;
