@@ -236,7 +236,7 @@ fn operation_of(operation: i32) -> Result<ReduceOp, Refusal> {
     options::choice(operation, operations, "operation", remedy)
 }
 
-/// Combines halo cells with their owned cells, whose values of before they get.
+/// Combines halo cells with their owned cells. Each halo cell gets the previous value of its owned cell.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_fetch_and_op(halo: Handle<HaloExchange>, operation: i32) -> Status {
     call(|| {

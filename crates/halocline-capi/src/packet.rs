@@ -56,11 +56,12 @@ pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Pac
         ));
     }
     if !options::flag(given.has_payload, "has_payload")? {
-        return match given.payload.is_null() && given.payload_bytes == 0 {
+        let is_empty = given.payload.is_null() && given.payload_bytes == 0 && given.stream.number() == 0;
+        return match is_empty {
             true => Ok(Some(Packet::new(metadata, None))),
             false => Err(Refusal::argument(
-                "the packet has a payload, and has_payload is 0; set has_payload to 1 to send it, or payload to NULL and \
-                 payload_bytes to 0",
+                "the packet has a payload or its stream, and has_payload is 0; set has_payload to 1 to send it, or payload to NULL, \
+                 payload_bytes to 0 and leave out the stream",
             )),
         };
     }

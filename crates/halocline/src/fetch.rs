@@ -29,7 +29,8 @@ impl HaloExchange {
     ///
     /// Collective, blocks. It is meant for a program's start: the halo goes to the owners and back in messages, whatever the links are.
     /// What one rank refuses, all refuse, and no cell changes: the errors of [`HaloExchange::reduce`], [`Error::InFlight`] while an
-    /// exchange of the object is in flight, and operations that differ between ranks. If the communicator fails meanwhile, the cells hold values of before or after.
+    /// exchange of the object is in flight, and operations that differ between ranks. If the communicator fails meanwhile, some cells
+    /// have changed and others have not.
     ///
     /// ```
     /// use halocline::{Array, Communicator, Decomposed, HaloExchange, ReduceOp, RegularGrid};
@@ -84,10 +85,10 @@ impl HaloExchange {
             let links = bound.links.iter().filter(move |link| link.direction == direction);
             links.map(|link| Peer { rank: link.peer, part: link.part, bytes: set.parts[link.part].bytes })
         };
-        let (owners, others) = (peers(Direction::Receive).collect(), peers(Direction::Send).collect());
+        let (owners, contributors) = (peers(Direction::Receive).collect(), peers(Direction::Send).collect());
         let ranks = bound.links.iter().map(|link| link.peer).collect();
         set.local.begin_flight()?;
-        Ok(Fetch { set, reverse, owners, others, ranks })
+        Ok(Fetch { set, reverse, owners, contributors, ranks })
     }
 }
 
@@ -106,8 +107,8 @@ struct Fetch<'a> {
     reverse: Reverse,
     /// The owners of this rank's halo cells.
     owners: Vec<Peer>,
-    /// Ranks whose halo cells this rank owns.
-    others: Vec<Peer>,
+    /// Ranks with halo cells that this rank owns.
+    contributors: Vec<Peer>,
     /// The rank at the other end of each link.
     ranks: Vec<usize>,
 }
@@ -140,16 +141,17 @@ impl Fetch<'_> {
         self.owners.iter().map(pack).collect()
     }
 
-    /// Combines the messages of other ranks, and halo cells of this rank, with owned cells. They get the values of before.
+    /// Combines the messages of other ranks, and halo cells of this rank, with owned cells. Each contribution gets the
+    /// owned cell's previous value.
     fn combine(&self, op: ReduceOp, messages: &mut Messages) -> Result<(), Error> {
-        check_lengths(&self.others, messages)?;
+        check_lengths(&self.contributors, messages)?;
         for Contribution { link, op: copy } in &self.reverse.contributions {
             let Some(combine) = Combine::of(op, copy.element, Source::Fetch) else { continue };
             let source = match link {
                 None => self.set.bases[copy.source],
                 Some(link) => match messages.get_mut(&self.ranks[*link]) {
                     Some(message) => message.as_mut_ptr(),
-                    // Each link that sends leads to one of `others`.
+                    // Each link that sends leads to one of `contributors`.
                     None => continue,
                 },
             };

@@ -201,7 +201,7 @@ static void contradictions(halocline_comm comm) {
   halocline_round round;
   halocline_packet odd = packet_of("", "abc", 3);
   odd.has_payload = 0, odd.release = count, odd.context = (void *)&released;
-  REFUSED(HALOCLINE_ERROR_ARGUMENT, "the packet has a payload, and has_payload is 0; set has_payload to 1",
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "the packet has a payload or its stream, and has_payload is 0; set has_payload to 1",
           halocline_neighbors_start(line, 1, NULL, &odd, &round));
   odd.payload = NULL;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "has_payload is 0", halocline_neighbors_start(line, 1, NULL, &odd, &round));

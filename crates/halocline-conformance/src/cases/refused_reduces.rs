@@ -138,7 +138,10 @@ fn overlapping_on_one(comm: &Stage<'_>) -> Outcome {
         (Err(Error::Reduce(ReduceError::Overlap { fields: [0, 1] })), 0) => {}
         (Err(error @ Error::Reduce(ReduceError::Elsewhere { op: ReduceOp::Sum })), 1..) => {
             let text = error.to_string();
-            ensure!(text.starts_with("fields of another rank have no sum, or share owned cells"), "{text}");
+            ensure!(
+                text.starts_with("fields of this or another rank have no sum, or share owned cells"),
+                "{text}"
+            );
         }
         (other, rank) => fail!("rank {rank}, where fields of rank 0 share owned cells: {other:?}"),
     }

@@ -22,7 +22,7 @@ pub enum Source {
     Keep,
     /// All its bytes become zero.
     Clear,
-    /// It gets the target's value of before.
+    /// It gets the target's previous value.
     Fetch,
 }
 

@@ -18,6 +18,7 @@ All ranks take part in each forward and in each backward pass, in one order: see
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Sequence
 from typing import Any, overload
@@ -75,7 +76,8 @@ class HaloExchange:
     that call it.
 
     **Errors.** A call that is not compiled raises the errors of this package. From a compiled function JAX raises a
-    ``JaxRuntimeError`` with their text; ``raise_failure()`` raises the error itself.
+    ``JaxRuntimeError`` with their text; ``raise_failure()`` raises the error itself. Until then, later compiled calls of the thread
+    fail with the same text.
     """
 
     def __init__(
@@ -100,7 +102,8 @@ class HaloExchange:
             checked = os.environ.get("HALOCLINE_CHECK", "").strip().lower() in ("on", "1", "yes", "true")
         self._check = Check(comm, deadline, name) if checked else None
         # Of calls in checked mode, which know the number of their label.
-        self._labels: list[tuple[str, list[Any]]] = []
+        self._labels: dict[int, tuple[str, list[Any]]] = {}
+        self._numbers = itertools.count()
 
     @overload
     def __call__(self, field: Array, /) -> Array: ...
@@ -165,14 +168,15 @@ class HaloExchange:
                 checked_axes(f"fields[{at}]", "an array", slot, tuple(array.shape), self._slots.axes)
                 for at, (slot, array) in enumerate(zip(operation.slots, arrays))
             ]
-            compare = None if self._check is None else self._compare
+            # It must not hold this object: the extension keeps it.
+            compare = None if self._check is None else functools.partial(_compare, self._check, self._labels)
             bound = self._bound[key] = Bound(self._comm, self._options, operation.slots, axes, arrays, compare)
         return bound
 
-    def _compare(self, number: int) -> None:
-        """Checked mode: called by the handler before it runs a call. Collective."""
-        assert self._check is not None
-        self._check.compare(*self._labels[number])
+
+def _compare(check: Check, labels: dict[int, tuple[str, list[Any]]], number: int) -> None:
+    """Checked mode: called by the handler before it runs a call. Collective."""
+    check.compare(*labels[number])
 
 
 class _Call:
@@ -201,8 +205,9 @@ class _Call:
             arrays = [array.astype(wide_type(array.dtype)) for array in arrays]
         labels = []
         if self.halo._check is not None:
-            labels = [np.int32(len(self.halo._labels))]
-            self.halo._labels.append((self.label, self.details))
+            number = next(self.halo._numbers)
+            labels = [np.int32(number)]
+            self.halo._labels[number] = self.label, self.details
         operation = self.halo._operation(self.slots, self.reduces)
         try:
             results = jax.block_until_ready(exchange_p.bind(*labels, *arrays, operation=operation, labels=len(labels)))
@@ -210,6 +215,9 @@ class _Call:
             self.halo.raise_failure()
             forget_token()
             raise
+        if labels and not any(isinstance(array, jax.core.Tracer) for array in arrays):
+            # No compiled function has this number.
+            del self.halo._labels[int(labels[0])]
         return tuple(result.astype(dtype) for result, dtype in zip(results, types))
 
     def transpose(self, is_float: Sequence[bool]) -> _Call:

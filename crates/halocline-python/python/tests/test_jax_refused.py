@@ -256,9 +256,10 @@ def test_two_threads_at_once_are_refused():
 # --- failures of compiled functions ----------------------------------------------------------------------------------
 
 
-def test_a_dropped_object_is_named(alone):
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_dropped_object_is_named(alone, checked):
     comm, pattern, _ = alone
-    compiled = jax.jit(halocline.jax.HaloExchange(comm, pattern).__call__).lower(jnp.arange(8.0)).compile()
+    compiled = jax.jit(halocline.jax.HaloExchange(comm, pattern, checked=checked).__call__).lower(jnp.arange(8.0)).compile()
     gc.collect()
     with pytest.raises(jax.errors.JaxRuntimeError, match="ClosedError: the halocline.jax.HaloExchange of this compiled function was dropped"):
         jax.block_until_ready(compiled(jnp.arange(8.0)))

@@ -5,6 +5,7 @@ use super::frame::{Call, Future, Memory};
 use crate::array::bytes_of;
 use crate::error;
 use crate::exchange::PyHaloExchange;
+use crate::host;
 use crate::process_local::{Closable, KeepAlive};
 use halocline::{HaloExchange, Pending, ReduceOp};
 use pyo3::prelude::*;
@@ -92,7 +93,7 @@ impl XlaExchange {
         }
         let execution = Execution { exchange: self, arguments, results, reduces, label };
         if label.is_some() {
-            return execution.leave(None, call);
+            return execution.hand_over(None, call);
         }
         let begun = execution.begin();
         let pending = match begun {
@@ -101,7 +102,7 @@ impl XlaExchange {
         };
         match pending.wait_briefly(LOOKS) {
             Some(outcome) => execution.end(outcome.map_err(error::of)).map(|()| None),
-            None => execution.leave(Some(pending), call),
+            None => execution.hand_over(Some(pending), call),
         }
     }
 
@@ -139,10 +140,12 @@ impl Execution {
     /// Copies the arguments into the buffers, and begins.
     fn begin(&self) -> PyResult<Pending> {
         let halo = self.exchange.halo.get()?;
-        let unfinished = self.exchange.unfinished.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(pending) = unfinished {
+        let mut unfinished = self.exchange.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pending) = &*unfinished {
             pending.wait().map_err(error::of)?;
         }
+        *unfinished = None;
+        drop(unfinished);
         self.arguments.iter().zip(&self.exchange.buffers).for_each(|(from, to)| copy(from, to));
         let pending = match self.reduces {
             true => halo.reduce(ReduceOp::Sum),
@@ -152,7 +155,7 @@ impl Execution {
     }
 
     /// Leaves the rest to the thread that waits.
-    fn leave(self, pending: Option<Pending>, call: &Call<'_>) -> Result<Option<*mut XlaFuture>, String> {
+    fn hand_over(self, pending: Option<Pending>, call: &Call<'_>) -> Result<Option<*mut XlaFuture>, String> {
         let future = match call.api.future() {
             Ok(future) => future,
             Err(_) => return self.finish(pending).map(|()| None),
@@ -183,6 +186,8 @@ impl Execution {
     }
 
     fn wait(&self, pending: Pending) -> PyResult<()> {
+        // So that an end of the rank ends the wait.
+        host::set_awaited_rank(&self.exchange.halo.left());
         let outcome = pending.wait();
         if outcome.is_err() {
             *self.exchange.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = Some(pending);
@@ -192,15 +197,19 @@ impl Execution {
 
     /// Copies the results, if there are any. Others may use the exchange from now on.
     fn end(self, outcome: PyResult<()>) -> Result<(), String> {
-        let ended = match outcome {
+        match outcome {
             Ok(()) => {
                 self.exchange.buffers.iter().zip(&self.results).for_each(|(from, to)| copy(from, to));
                 Ok(())
             }
             Err(error) => Err(self.exchange.failed(error)),
-        };
+        }
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
         self.exchange.is_busy.store(false, Ordering::Release);
-        ended
     }
 }
 

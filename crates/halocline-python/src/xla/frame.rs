@@ -147,7 +147,7 @@ impl XlaApi {
         unsafe { &*self.0 }
     }
 
-    /// Makes an error, which whoever gets it from XLA's handler or future destroys.
+    /// Makes an error. XLA destroys it.
     pub(super) fn error(&self, text: &str) -> *mut XlaError {
         let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
         let mut arguments = ErrorCreate {

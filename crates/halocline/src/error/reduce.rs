@@ -42,7 +42,7 @@ pub enum ReduceError {
     },
     /// The fields of a rank that is no peer of this one have such a fault.
     #[error(
-        "fields of another rank have no {op}, or share owned cells, so that no rank can reduce by it; choose an operation that the elements \
+        "fields of this or another rank have no {op}, or share owned cells, so that no rank can reduce by it; choose an operation that the elements \
          of all fields have, and bind fields that share cells apart"
     )]
     Elsewhere {

@@ -138,7 +138,7 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
     check(halocline_reduce(get(), set, static_cast<std::int32_t>(operation), keep_halo ? 1 : 0, &handle));
     return pending(handle);
   }
-  // Combines halo cells with their owned cells, whose values of before they get. Collective.
+  // Combines halo cells with their owned cells. Each halo cell gets the previous value of its owned cell. Collective.
   void fetch_and_op(halocline::reduce operation) const {
     check(halocline_fetch_and_op(get(), static_cast<std::int32_t>(operation)));
   }
