@@ -57,7 +57,8 @@ halocline_status halocline_domain_owned(halocline_pattern pattern, size_t index,
 
 /* Stores the local indices of the owned cells of this rank's unstructured domain `index` whose neighbours are all owned, ascending: those
  * to compute while the exchange is in flight. The neighbours of cell i are neighbours[offsets[i]] to neighbours[offsets[i + 1] - 1], local
- * indices; those of halo cells do not matter. `offsets` has one element more than the domain has cells, halo included. */
+ * indices; those of halo cells do not matter. An index that no cell of the domain has stands for a cell that the rank does not hold.
+ * `offsets` has one element more than the domain has cells, halo included. */
 halocline_status halocline_domain_interior_by(halocline_pattern pattern, size_t index, const size_t *offsets,
                                               const size_t *neighbours, size_t *indices, size_t capacity, size_t *count);
 

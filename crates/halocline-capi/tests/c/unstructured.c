@@ -299,11 +299,6 @@ static void interior_of_a_ring(halocline_comm comm, size_t rank, size_t size) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "offsets is NULL", halocline_domain_interior_by(pattern, 0, NULL, neighbours, NULL, 0, &count));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "neighbours is NULL", halocline_domain_interior_by(pattern, 0, offsets, NULL, NULL, 0, &count));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "no domain 1", halocline_domain_interior_by(pattern, 1, offsets, neighbours, NULL, 0, &count));
-  const size_t neighbour = neighbours[3];
-  neighbours[3] = local_cells;
-  REFUSED(HALOCLINE_ERROR_ARGUMENT, "cells; give local indices from 0",
-          halocline_domain_interior_by(pattern, 0, offsets, neighbours, NULL, 0, &count));
-  neighbours[3] = neighbour;
   offsets[2] = 1;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "the neighbours of cell 1 are 2 to 1, but offsets must not fall",
           halocline_domain_interior_by(pattern, 0, offsets, neighbours, NULL, 0, &count));
