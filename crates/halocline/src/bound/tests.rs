@@ -210,7 +210,7 @@ fn an_owner_that_computes_combines_when_the_last_contribution_comes() {
 fn fields_are_not_given_back_because_of_an_earlier_reduce() {
     for _ in 0..20 {
         let objects: [_; 3] = ranks(|comm| {
-            line(comm, LinkChoice::Push, (comm.rank() == 0).then_some(Duration::from_millis(1)))
+            line(comm, LinkChoice::Push, (comm.rank() == 0).then_some(Duration::from_millis(100)))
         });
         for _ in 0..2 {
             let begun = objects.each_ref().map(|(_, (_, halo))| halo.reduce(ReduceOp::Sum).unwrap());
