@@ -35,7 +35,7 @@ pub(crate) enum Area {
 impl Area {
     pub(crate) const COUNT: usize = 3;
 
-    /// Its offset, of areas of so many bytes.
+    /// Its offset in memory whose areas have `bytes` bytes each.
     pub(crate) fn at(self, bytes: usize) -> usize {
         self as usize * bytes
     }

@@ -5,7 +5,7 @@
 //! | an exchange begins | copies the cells to `Before`, then the fill pattern to the halo, before it grants | writes the fill pattern to `Last` |
 //! | its bytes have arrived | copies the cells to `After`, before it reports that it is done | |
 //! | a look finds it done | | compares owned cells, sends its manifests, compares the halo with those of the peers |
-//! | the first wait for the latest exchange | copies the cells to `Last` | compares them later: what has changed was written too early |
+//! | the first wait for the latest exchange | copies the cells to `Last` | compares them later: a difference is a write before the wait |
 //!
 //! An exchange is over once the manifests of its peers have arrived and agree. The streams do not wait for that. Each exchange in flight
 //! has areas of its own. A begin waits only while a thread compares areas at that moment.
@@ -59,7 +59,7 @@ pub(crate) struct Checks {
 #[derive(Default)]
 struct State {
     slots: Vec<Slot>,
-    /// The last exchange after which the user's work may follow: whoever waited first has looked at its cells once more.
+    /// The last exchange that was waited for. Work of the user may follow it, so its cells are not copied again.
     followed: u64,
 }
 
