@@ -11,6 +11,7 @@ use halocline::device::{Address, Memory, Priority};
 use halocline::{Communicator, Device, DeviceError, ElementType, Field, Layout, Stream};
 use std::any::Any;
 use std::cell::{RefCell, UnsafeCell};
+use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
@@ -59,6 +60,8 @@ pub struct Subject {
     number: u64,
     /// Byte offset of each cell from the lowest byte of the memory.
     cells: Vec<(usize, u64, Role)>,
+    /// The cells that are filled with the opposite sign, by their offset.
+    negated: HashSet<usize>,
     /// Byte offset of each element of a cell from the cell's.
     elements: Vec<isize>,
     /// All bytes of the memory as they were written last.
@@ -103,6 +106,7 @@ impl Subject {
             element: kind.element,
             number,
             cells: places.into_iter().map(|(index, id, role)| (at(&index), id, role)).collect(),
+            negated: HashSet::new(),
             elements,
             image: vec![0; bytes],
             step: 0,
@@ -112,6 +116,13 @@ impl Subject {
     /// The same field with other roles of its cells.
     pub fn recast(mut self, role: impl Fn(Role) -> Role) -> Self {
         self.cells.iter_mut().for_each(|(_, _, known)| *known = role(*known));
+        self
+    }
+
+    /// The same field, where cells, in the order in which they were given, are filled with the opposite sign.
+    pub fn negated(mut self, negated: impl IntoIterator<Item = bool>) -> Self {
+        let cells = self.cells.iter().zip(negated).filter(|(_, negated)| *negated);
+        self.negated = cells.map(|((cell, _, _), _)| *cell).collect();
         self
     }
 
@@ -223,6 +234,11 @@ impl Subject {
                     .for_each(|(to, byte)| *to = byte);
                 if self.element == ElementType::Bool {
                     target[0] &= 1;
+                }
+                if wanted == Role::Halo && self.negated.contains(&cell) {
+                    // The sign of a number is in its last byte.
+                    let part = self.element.sign_distance().unwrap_or(size);
+                    target.chunks_mut(part).for_each(|number| number[part - 1] ^= 0x80);
                 }
             }
         }

@@ -151,7 +151,7 @@ fn regions(cells: usize, halo: usize) -> Vec<Transfer> {
     };
     let transfer = |way| {
         let (source, target) = (cells_of(way, true), cells_of(way, false));
-        Transfer { from: 0, to: 0, source, target, map: AxisMap::Identity }
+        Transfer { from: 0, to: 0, source, target, map: AxisMap::IDENTITY, is_negated: false }
     };
     around.map(transfer).collect()
 }
@@ -321,7 +321,7 @@ fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
         let from: Vec<u32> = (0..count as u32).map(|at| 4 * at + at % 3).collect();
         let source = Cells::from_indices(from);
         let target = Cells::from_indices(0..count as u32);
-        let transfer = Transfer { from: 0, to: 0, source, target, map: AxisMap::Identity };
+        let transfer = Transfer { from: 0, to: 0, source, target, map: AxisMap::IDENTITY, is_negated: false };
         let op = copy_op(&transfer, (End::Field(0), &layout), (End::Message(0, 0), &layout));
         let bytes = op.bytes();
         let (field, message) = (device.allocate(total * levels * 8)?, device.allocate(bytes)?);

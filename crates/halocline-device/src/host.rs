@@ -2,6 +2,7 @@
 
 mod cells;
 mod combine;
+mod negated;
 mod streaming;
 
 pub use combine::{Combine, Source};
@@ -27,7 +28,12 @@ pub unsafe fn copy(ops: &[CopyOp], sources: &[*const u8], targets: &[*mut u8]) {
         let to = targets[op.target].wrapping_offset(op.target_offset);
         // SAFETY: the caller promises that the operation stays within valid memory, and that nothing else
         // accesses it in conflict.
-        unsafe { nest(&op.loops, op.cells.as_ref(), op.block, from, to) };
+        unsafe {
+            match op.is_negated {
+                false => nest(&op.loops, op.cells.as_ref(), op.block, from, to),
+                true => negated::copy(op, from, to),
+            }
+        };
     }
 }
 
@@ -125,6 +131,10 @@ unsafe fn strided(l: Loop, block: usize, from: *const u8, to: *mut u8) {
         // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
         return unsafe { block_of(from, to, l.count * block) };
     }
+    if (l.source, l.target) == (block as isize, -(block as isize)) {
+        // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+        return unsafe { backwards(l, block, from, to) };
+    }
     // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
     by_block!(block, N => unsafe { strided_by::<N>(l, from, to) }, {
         for (from, to) in steps(&l, from, to) {
@@ -141,6 +151,26 @@ unsafe fn strided_by<const N: usize>(l: Loop, mut from: *const u8, mut to: *mut 
         unsafe { std::ptr::copy_nonoverlapping(from, to, N) };
         from = from.wrapping_offset(l.source);
         to = to.wrapping_offset(l.target);
+    }
+}
+
+/// Copies a row of blocks to one that runs backwards, across a seam that flips it.
+unsafe fn backwards(l: Loop, block: usize, from: *const u8, to: *mut u8) {
+    // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+    by_block!(block, N => unsafe { backwards_by::<N>(l.count, from, to) }, {
+        for (from, to) in steps(&l, from, to) {
+            // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+            unsafe { block_of(from, to, block) };
+        }
+    });
+}
+
+/// The strides are constants, so that the compiler turns vectors around.
+#[inline(never)]
+unsafe fn backwards_by<const N: usize>(count: usize, from: *const u8, to: *mut u8) {
+    for at in 0..count {
+        // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+        unsafe { std::ptr::copy_nonoverlapping(from.add(at * N), to.sub(at * N), N) };
     }
 }
 

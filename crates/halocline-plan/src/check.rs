@@ -25,6 +25,12 @@ impl PatternPlan {
         self.check_for(Fills::OwnedCells)
     }
 
+    /// As [`PatternPlan::check`], for a pattern of patches: targets may also be copies among the owned cells, which are
+    /// not sent.
+    pub fn check_patches(&self) -> Result<(), PatternError> {
+        self.check_for(Fills::HalosAndCopies)
+    }
+
     fn check_for(&self, fills: Fills) -> Result<(), PatternError> {
         for pair in self.domains.windows(2) {
             if pair[0].0 >= pair[1].0 {
@@ -75,6 +81,7 @@ impl PatternPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fills {
     Halos,
+    HalosAndCopies,
     OwnedCells,
 }
 
@@ -87,6 +94,9 @@ struct Uses<'a> {
 
 fn check_equal(transfer: &Transfer) -> Result<(), PatternError> {
     let equal = match (&transfer.source, &transfer.target) {
+        (Cells::Box(source), Cells::Box(target)) if transfer.map.swapped => {
+            source.extent.len() == 2 && source.extent.iter().rev().eq(&target.extent)
+        }
         (Cells::Box(source), Cells::Box(target)) => source.extent == target.extent,
         (Cells::Runs(source), Cells::Runs(target)) => run_cells(source) == run_cells(target),
         _ => false,
@@ -150,7 +160,12 @@ impl<'a> RegularDomain<'a> {
         let mut targets = Vec::with_capacity(uses.targets.len());
         for target in &uses.targets {
             let target = self.region(target)?;
-            if target.meets(&self.owned) && (fills == Fills::Halos || !uses.sources.is_empty()) {
+            let may_be_owned = match fills {
+                Fills::Halos => false,
+                Fills::HalosAndCopies => true,
+                Fills::OwnedCells => uses.sources.is_empty(),
+            };
+            if target.meets(&self.owned) && !may_be_owned {
                 let cell = format!("{:?}", target.common_cell(&self.owned));
                 return Err(PatternError::ReceivesOwned { domain, cell });
             }
@@ -159,10 +174,18 @@ impl<'a> RegularDomain<'a> {
             }
             targets.push(target);
         }
-        match RegionIndex::new(targets).overlap() {
-            None => Ok(()),
-            Some((_, _, cell)) => Err(PatternError::ReceivedTwice { domain, cell: format!("{cell:?}") }),
+        let targets = RegionIndex::new(targets);
+        if let Some((_, _, cell)) = targets.overlap() {
+            return Err(PatternError::ReceivedTwice { domain, cell: format!("{cell:?}") });
         }
+        for source in &uses.sources {
+            let source = self.region(source)?;
+            if let Some(target) = targets.meeting(&source).next() {
+                let cell = format!("{:?}", source.common_cell(&targets.regions()[target]));
+                return Err(PatternError::SendsHalo { domain, cell });
+            }
+        }
+        Ok(())
     }
 
     fn region(&self, cells: &Cells) -> Result<Region, PatternError> {

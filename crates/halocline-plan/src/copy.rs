@@ -70,12 +70,19 @@ pub struct CopyOp {
     pub cells: Option<Indexed>,
     /// Contiguous bytes in the innermost loop.
     pub block: usize,
+    /// Whether the elements change their sign: they are then floating-point numbers.
+    pub is_negated: bool,
 }
 
 impl CopyOp {
     /// Bytes that the operation moves.
     pub fn bytes(&self) -> usize {
         self.blocks() * self.block
+    }
+
+    /// Bytes from one sign bit to the next, if the elements change their sign.
+    pub fn sign_distance(&self) -> Option<usize> {
+        self.element.sign_distance().filter(|_| self.is_negated)
     }
 
     /// Copies so many bytes from the begin of one buffer to that of another.
@@ -89,6 +96,7 @@ impl CopyOp {
             loops: Vec::new(),
             cells: None,
             block: bytes,
+            is_negated: false,
         }
     }
 
@@ -114,6 +122,7 @@ impl CopyOp {
             loops: self.loops.iter().map(turn).collect(),
             cells,
             block: self.block,
+            is_negated: self.is_negated,
         }
     }
 
@@ -217,7 +226,7 @@ pub fn copy_op_of_two(
     (target, receiver): (End, &CellLayout),
 ) -> Option<CopyOp> {
     let (Cells::Box(one), Cells::Box(other)) = (&first.source, &second.source) else { return None };
-    if one.extent != other.extent {
+    if one.extent != other.extent || (first.map, first.is_negated) != (second.map, second.is_negated) {
         return None;
     }
     let mut nest_of_two = nest(first, (source, sender), (target, receiver));
@@ -251,19 +260,19 @@ fn nest(
             let offset = |layout: &CellLayout, low: &[i64]| -> isize {
                 layout.axes.iter().zip(low).map(|(a, &low)| (a.origin + low) as isize * a.stride).sum()
             };
-            let axes = sender
-                .axes
-                .iter()
-                .zip(&receiver.axes)
-                .zip(&from.extent)
-                .map(|((s, r), &count)| Loop { count, source: s.stride, target: r.stride });
-            Nest::new(
-                offset(sender, &from.low),
-                offset(receiver, &to.low),
-                axes.chain(extra).collect(),
-                None,
-                sender.element,
-            )
+            let mut source_offset = offset(sender, &from.low);
+            // One loop for each axis of the target.
+            let axes = receiver.axes.iter().zip(&to.extent).enumerate().map(|(axis, (r, &count))| {
+                let along = transfer.map.source_axis(axis);
+                let stride = sender.axes[along].stride;
+                if !transfer.map.is_flipped(axis) {
+                    return Loop { count, source: stride, target: r.stride };
+                }
+                source_offset += (count as isize - 1) * stride;
+                Loop { count, source: -stride, target: r.stride }
+            });
+            let loops = axes.chain(extra).collect();
+            Nest::new(source_offset, offset(receiver, &to.low), loops, None, sender.element)
         }
         (from, to) => {
             let (from_stride, to_stride) = (sender.axes[0].stride, receiver.axes[0].stride);
@@ -277,6 +286,8 @@ fn nest(
         }
     };
     nest.merge();
+    // Once on the way: where the bytes reach the halo.
+    nest.is_negated = transfer.is_negated && matches!(target, End::Field(_));
     nest
 }
 
@@ -292,8 +303,18 @@ impl Nest {
         element: ElementType,
     ) -> Self {
         let block = element.size();
-        let mut nest =
-            Self { source: 0, target: 0, source_offset, target_offset, element, loops, cells, block };
+        let is_negated = false;
+        let mut nest = Self {
+            source: 0,
+            target: 0,
+            source_offset,
+            target_offset,
+            element,
+            loops,
+            cells,
+            block,
+            is_negated,
+        };
         let (source_offset, target_offset) = (&mut nest.source_offset, &mut nest.target_offset);
         let inner = nest.cells.as_mut().map(|cells| &mut cells.inner);
         for loops in [Some(&mut nest.loops), inner].into_iter().flatten() {

@@ -253,7 +253,7 @@ impl Cuts {
     }
 
     /// The same cuts through an axis with `more` additional cells at its end.
-    fn longer(&self, more: usize) -> Self {
+    pub fn longer(&self, more: usize) -> Self {
         let mut longer = self.clone();
         match &mut longer {
             Self::Even { more: cells, .. } | Self::At { cells, .. } => *cells += more,
@@ -277,7 +277,7 @@ impl Cuts {
         }
     }
 
-    fn span(&self, block: usize) -> Span {
+    pub fn span(&self, block: usize) -> Span {
         Span::new(self.start(block) as i64, self.start(block + 1) as i64)
     }
 
@@ -297,7 +297,7 @@ impl Cuts {
 
     /// The blocks that `span` reaches, in order, with the shift of each; the axis repeats beyond
     /// its ends. `None` if there are more than `most`.
-    fn images(&self, span: Span, most: usize) -> Option<Vec<(usize, i64)>> {
+    pub fn images(&self, span: Span, most: usize) -> Option<Vec<(usize, i64)>> {
         let period = self.cells() as i64;
         let mut found = Vec::new();
         let mut at = span.start;

@@ -310,7 +310,8 @@ fn transfers(request: &Request, answer: &Answer) -> Vec<Transfer> {
             to: part.to,
             source: Cells::from_indices(sources.iter().copied()),
             target: Cells::from_indices(part.targets.iter().copied()),
-            map: AxisMap::Identity,
+            map: AxisMap::IDENTITY,
+            is_negated: false,
         })
         .collect()
 }

@@ -67,6 +67,17 @@ impl ElementType {
         }
     }
 
+    /// Bytes from one sign bit to the next, for floating-point numbers and the parts of complex ones; `None` for other
+    /// types. In a negative number it is the highest bit of so many bytes.
+    pub const fn sign_distance(self) -> Option<usize> {
+        match self {
+            Self::F16 | Self::Bf16 => Some(2),
+            Self::F32 | Self::C64 => Some(4),
+            Self::F64 | Self::C128 => Some(8),
+            _ => None,
+        }
+    }
+
     /// A stable number for messages between ranks; [`ElementType::from_code`] is its inverse.
     pub const fn code(self) -> u16 {
         match self {

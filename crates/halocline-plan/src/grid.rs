@@ -243,7 +243,7 @@ pub(crate) fn checked_cells(extents: &[usize]) -> Result<(), PatternError> {
 
 /// The blocks along each axis, `domains` in all, that cut through the fewest faces; `None` if no
 /// factors fit the extents.
-fn least_surface(extents: &[usize], periodic: &[bool], domains: usize) -> Option<Vec<usize>> {
+pub(crate) fn least_surface(extents: &[usize], periodic: &[bool], domains: usize) -> Option<Vec<usize>> {
     let cells: u128 = extents.iter().map(|&n| n as u128).product();
     let mut search = Search {
         extents,

@@ -24,6 +24,7 @@ mod narrow;
 mod order;
 mod owned;
 mod partition;
+mod patches;
 mod pattern;
 mod per_axis;
 mod redistribute;
@@ -44,6 +45,10 @@ pub use narrow::DepthEnds;
 pub use order::Order;
 pub use owned::OwnedElements;
 pub use partition::{Graph, Partition, PartitionError};
+pub use patches::{
+    Along, Corners, PatchBlock, PatchDecomposition, PatchError, PatchGrid, PatchSide, Pivot, Quantity, Seam,
+    cubed_sphere_point,
+};
 pub use pattern::{AxisMap, BoxCells, Cells, DomainShape, PatternPlan, Peer, Run, Transfer};
 pub use per_axis::PerAxis;
 pub use redistribute::{RedistributeError, Redistribution, Side};

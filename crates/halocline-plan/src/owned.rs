@@ -142,28 +142,50 @@ fn first_from(axes: &[Axis], offset: usize) -> Option<usize> {
     Some(next * axis.step + first_from(finer, 0)?)
 }
 
-/// The owned indices along each axis of a regular domain whose first owned cell is at `origins`.
+/// The owned indices along each axis of a regular domain whose first owned cell is at `origins`: a box without the cells that
+/// are filled.
 fn of_regular<'a>(
     owned: &[usize],
     origins: &[i64],
-    mut filled: impl Iterator<Item = &'a Cells>,
+    filled: impl Iterator<Item = &'a Cells>,
 ) -> Vec<Vec<Range<usize>>> {
-    let is_owned = |cells: &Cells| match cells {
-        Cells::Box(BoxCells { low, extent }) => {
-            let meets = |((&low, &extent), &owned)| low < owned as i64 && low + extent as i64 > 0;
-            low.iter().zip(extent).zip(owned).all(meets)
+    let mut left: Vec<Range<i64>> = owned.iter().map(|&owned| 0..owned as i64).collect();
+    for cells in filled {
+        match cells {
+            Cells::Box(cells) => cut(&mut left, cells),
+            Cells::Runs(_) => return vec![Vec::new(); owned.len()],
         }
-        Cells::Runs(_) => true,
-    };
-    if owned.contains(&0) || filled.any(is_owned) {
+    }
+    if left.iter().any(Range::is_empty) {
         // A redistribution fills all cells that a domain owns.
         return vec![Vec::new(); owned.len()];
     }
-    let along = |(&owned, &origin): (&usize, &i64)| {
-        let first = origin as usize;
-        std::iter::once(first..first + owned).collect()
+    let along = |(left, &origin): (&Range<i64>, &i64)| {
+        let at = |cell: i64| (origin + cell) as usize;
+        std::iter::once(at(left.start)..at(left.end)).collect()
     };
-    owned.iter().zip(origins).map(along).collect()
+    left.iter().zip(origins).map(along).collect()
+}
+
+/// Cuts a box at the side where it loses the fewest layers of cells, so that it does not meet `filled`.
+fn cut(left: &mut [Range<i64>], filled: &BoxCells) {
+    let end = |axis: usize| filled.low[axis] + filled.extent[axis] as i64;
+    let meets = |(axis, left): (usize, &Range<i64>)| filled.low[axis] < left.end && end(axis) > left.start;
+    if !left.iter().enumerate().all(meets) {
+        return;
+    }
+    let cuts = (0..left.len()).flat_map(|axis| {
+        let Range { start, end: stop } = left[axis];
+        [(axis, start..filled.low[axis].max(start)), (axis, end(axis).min(stop)..stop)]
+    });
+    let lost = |(axis, kept): &(usize, Range<i64>)| {
+        let all = left[*axis].end - left[*axis].start;
+        // In thousandths of the box.
+        (all - (kept.end - kept.start)) as i128 * 1000 / i128::from(all.max(1))
+    };
+    if let Some((axis, kept)) = cuts.min_by_key(lost) {
+        left[axis] = kept;
+    }
 }
 
 /// The owned indices of an unstructured domain.

@@ -95,23 +95,42 @@ impl Cells {
     }
 }
 
-/// How the axes of the source map to those of the target. Only the identity exists; seams of a
-/// cubed sphere or a tripolar grid will need permuted and flipped axes.
+/// How the axes of the source of a transfer map to those of its target. In a grid of 2 axes they may be swapped and
+/// flipped, where a seam of a [`PatchGrid`](crate::PatchGrid) turns them; in other grids they are the same.
 ///
 /// ```
 /// use halocline_plan::{AxisMap, Halo, RegularGrid};
 ///
 /// let grid = RegularGrid::new((8, 6)).decompose(2)?;
 /// let plan = grid.pattern_of(0, &Halo::uniform(1))?;
-/// assert_eq!(plan.peers[0].sends[0].map, AxisMap::Identity);
+/// assert_eq!(plan.peers[0].sends[0].map, AxisMap::IDENTITY);
+///
+/// // A quarter turn.
+/// let turn = AxisMap { swapped: true, flipped: [true, false] };
+/// assert_eq!([turn.source_axis(0), turn.source_axis(1)], [1, 0]);
 /// # Ok::<(), halocline_plan::PatternError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum AxisMap {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct AxisMap {
+    /// Whether axis 0 of the target is axis 1 of the source, and axis 1 is axis 0.
+    pub swapped: bool,
+    /// For each axis of the target: whether cells along it are read backwards.
+    pub flipped: [bool; 2],
+}
+
+impl AxisMap {
     /// Axis i of the source is axis i of the target.
-    #[default]
-    Identity,
+    pub const IDENTITY: Self = Self { swapped: false, flipped: [false; 2] };
+
+    /// The axis of the source that an axis of the target maps to.
+    pub fn source_axis(&self, axis: usize) -> usize {
+        axis ^ usize::from(self.swapped)
+    }
+
+    /// Whether cells along an axis of the target are read backwards.
+    pub fn is_flipped(&self, axis: usize) -> bool {
+        self.flipped.get(axis).is_some_and(|flipped| *flipped)
+    }
 }
 
 /// Cells of one domain that fill halo cells of another domain, or of the same domain across a
@@ -136,10 +155,12 @@ pub struct Transfer {
     pub to: u64,
     /// The cells in `from`.
     pub source: Cells,
-    /// The cells in `to`: equally many, in the same order.
+    /// The cells in `to`: equally many. If the map is not the identity, boxes have the extents that it gives.
     pub target: Cells,
     /// How the axes map.
     pub map: AxisMap,
+    /// Whether the values change their sign, as components of vectors across some seams.
+    pub is_negated: bool,
 }
 
 /// All transfers with one other rank. Both ranks list them in the same order.

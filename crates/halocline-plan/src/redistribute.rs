@@ -134,7 +134,8 @@ impl Decomposition {
             to: Side::Second.number(other as u64)?,
             source: Cells::Box(common.cells_from(&from_region)),
             target: Cells::Box(common.cells_from(&to_region)),
-            map: AxisMap::Identity,
+            map: AxisMap::IDENTITY,
+            is_negated: false,
         })
     }
 }
@@ -148,7 +149,9 @@ impl PatternPlan {
             to: transfer.from,
             source: transfer.target.clone(),
             target: transfer.source.clone(),
-            map: transfer.map.clone(),
+            // Both sides are boxes of one grid, or lists of cells: their axes are the same.
+            map: transfer.map,
+            is_negated: transfer.is_negated,
         };
         let all = |transfers: &[Transfer]| transfers.iter().map(back).collect();
         let peer =

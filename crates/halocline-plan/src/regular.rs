@@ -113,6 +113,10 @@ impl Halo {
         Ok(Self { widths: Widths::PerAxis(widths), neighbours: self.neighbours.min(to.neighbours) })
     }
 
+    pub(crate) fn limit(&self) -> Neighbours {
+        self.neighbours
+    }
+
     /// The depth of this halo for domains without axes.
     pub(crate) fn depth(&self) -> Result<usize, PatternError> {
         match self {
@@ -287,7 +291,8 @@ impl Filler<'_> {
                 to: to as u64,
                 source: Cells::Box(piece.cells_from(&origin)),
                 target: Cells::Box(piece.cells_from(owned)),
-                map: AxisMap::Identity,
+                map: AxisMap::IDENTITY,
+                is_negated: false,
             });
         }
     }
@@ -320,7 +325,7 @@ impl Filler<'_> {
 
 /// Joins adjacent boxes, the last axis first. In a list of boxes one neighbour may cover a face and
 /// an adjacent edge; in a Cartesian decomposition it cannot.
-fn merged(mut pieces: Vec<Region>) -> Vec<Region> {
+pub(crate) fn merged(mut pieces: Vec<Region>) -> Vec<Region> {
     if pieces.len() < 2 {
         return pieces;
     }

@@ -54,11 +54,20 @@ impl Pattern {
     }
 
     /// The domains of this rank, in ascending order of their numbers.
+    ///
+    /// A pattern of vectors has each domain twice, once for each component; [`Pattern::component`] has those of one.
     pub fn domains(&self) -> impl ExactSizeIterator<Item = Domain<'_>> {
-        self.plan().domains.iter().map(|(id, shape)| {
-            let listed = self.listed().iter().find(|domain| domain.id() == *id);
-            Domain { number: self.domain_name(*id).number, shape, listed }
-        })
+        let named = self.plan().domains.iter().map(|(id, shape)| (*id, self.domain_name(*id), shape));
+        named
+            .filter(|(_, name, _)| {
+                self.component.is_none_or(|own| name.component.map(usize::from) == Some(own))
+            })
+            .map(|(id, name, shape)| {
+                let listed = self.listed().iter().find(|domain| domain.id() == id);
+                Domain { number: name.number, shape, listed }
+            })
+            .collect::<Vec<_>>()
+            .into_iter()
     }
 }
 

@@ -311,6 +311,14 @@ pub enum Error {
         /// Which field, counted in the order of the bind.
         field: usize,
     },
+    /// A component that the pattern does not have.
+    #[error("component {component} of a pattern with {components} of them; {}", components_of(components))]
+    NoComponent {
+        /// The component asked for.
+        component: usize,
+        /// The number that the pattern has, 0 if it is not one of vectors.
+        components: usize,
+    },
     /// A redistribution, asked for what only the pattern of a halo has.
     #[error(
         "a redistribution cannot be {what}: it moves all owned cells and fills no halo; use the pattern of one side"
@@ -446,6 +454,13 @@ pub(crate) fn which_domain(domains: &[u64]) -> &'static str {
     match domains {
         [] => "give a field only where this rank has a domain",
         _ => "say which one a field belongs to with `Field::on_domain`",
+    }
+}
+
+fn components_of(components: &usize) -> &'static str {
+    match components {
+        0 => "only a pattern of vectors on patches has components (`Quantity::vector`)",
+        _ => "give one of them, counted from 0",
     }
 }
 

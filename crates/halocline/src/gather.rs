@@ -1,10 +1,16 @@
 //! A distributed field as one array: in the memory of one rank, or in a file.
 
+mod error;
+
+pub use error::GatherError;
+
 use crate::agree::{agree, same_as_rank_0};
 use crate::binding::Parts;
-use crate::error::{Error, which_domain};
+use crate::error::Error;
+
 use crate::field::{Array, Field, element_of, is_element};
 use crate::npy;
+use crate::patches::Patches;
 use crate::pattern::{Kind, Pattern};
 use crate::redistribute::Redistribute;
 #[cfg(feature = "zarr")]
@@ -13,108 +19,9 @@ use halocline_comm::Communicator;
 use halocline_device::{Element, file};
 use halocline_plan::copy::CellLayout;
 use halocline_plan::{
-    CellContent, ElementType, Halo, Layout, LayoutError, NamedElement, RegularGrid, UnstructuredDomain,
+    Along, CellContent, ElementType, Halo, Layout, LayoutError, NamedElement, RegularGrid, UnstructuredDomain,
 };
-use std::path::{Path, PathBuf};
-
-/// Why fields cannot be gathered.
-///
-/// ```
-/// use halocline::{Communicator, Decomposed, Error, GatherError, RegularGrid};
-///
-/// let comm = Communicator::single();
-/// let pattern = RegularGrid::new((4, 4)).decompose(1)?.pattern(&comm, 1)?;
-/// let error = pattern.gather_to::<f64>(&comm, 0, ()).expect_err("no field");
-/// assert!(matches!(error, Error::Gather(GatherError::FieldCount { domain: 0, fields: 0 })));
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum GatherError {
-    /// No rank has a domain, so that there is no field.
-    #[error("no rank has a domain of the pattern, and so no field; gather from a pattern with domains")]
-    NoField,
-    /// A domain without a field, or with several.
-    #[error("domain {domain} of this rank has {fields} fields; give one field for each domain of this rank")]
-    FieldCount {
-        /// The domain.
-        domain: u64,
-        /// The fields given for it.
-        fields: usize,
-    },
-    /// A field that could be of several domains, or of none.
-    #[error("this rank has the domains {domains:?}; {}", which_domain(domains))]
-    WhichDomain {
-        /// The domains of this rank.
-        domains: Vec<u64>,
-    },
-    /// A field of a domain of another rank.
-    #[error(
-        "domain {domain} is not on this rank, which has {domains:?}; give fields of this rank's own domains"
-    )]
-    NotOnRank {
-        /// The domain.
-        domain: u64,
-        /// The domains of this rank.
-        domains: Vec<u64>,
-    },
-    /// Fields whose cells hold different elements, or different numbers of them.
-    #[error(
-        "field {field} of rank {rank} has {found} for each cell, a field of rank {of} has {first}; give fields with the same \
-         elements and extra dimensions"
-    )]
-    CellsDiffer {
-        /// The rank of a field that differs.
-        rank: usize,
-        /// Which field of that rank, counted in the order given.
-        field: usize,
-        /// What its cells hold.
-        found: Box<CellContent>,
-        /// The rank of the field that it was compared with.
-        of: usize,
-        /// What the cells of that field hold.
-        first: Box<CellContent>,
-    },
-    /// A field has other elements than the caller of [`Pattern::gather_to`] asks for.
-    #[error(
-        "field {field} has elements of {found}, not {wanted}; call gather_to with that type, or gather_field_to"
-    )]
-    OtherElements {
-        /// Which field, counted in the order given.
-        field: usize,
-        /// Its elements.
-        found: NamedElement,
-        /// The elements asked for.
-        wanted: NamedElement,
-    },
-    /// The name of a file does not say its format.
-    #[error("{path:?} names no format; save to a name that ends in .npy or .zarr")]
-    Format {
-        /// The path given.
-        path: PathBuf,
-    },
-    /// This build of the library writes no Zarr.
-    #[error(
-        "{} is a Zarr array, which this build cannot write; enable the feature `zarr` of the crate halocline, or save to a name that \
-         ends in .npy",
-        path.display()
-    )]
-    WithoutZarr {
-        /// The path given.
-        path: PathBuf,
-    },
-    /// A Zarr array was to replace something else.
-    #[error(
-        "{} exists, and its metadata are not those of a Zarr array of version 3; remove it, or save elsewhere",
-        path.display()
-    )]
-    NotAnArray {
-        /// The path given.
-        path: PathBuf,
-    },
-}
-
-halocline_plan::debug_as_text!(GatherError);
+use std::path::Path;
 
 impl Pattern {
     /// Copies the owned cells of a distributed field into one array on rank `root`; the other ranks get `None`. Collective: blocks until
@@ -122,7 +29,8 @@ impl Pattern {
     ///
     /// `fields` are this rank's [`Parts`], one for each of its domains ([`Field::on_domain`] where a rank has several). The array is in C
     /// order. For a regular grid its dimensions are those of the grid, then the extra ones of the field (levels, components). For
-    /// an unstructured pattern its first dimension is the cells by ascending global id.
+    /// patches of equal extents they are the patches, rows and columns. For an unstructured pattern its first dimension is
+    /// the cells by ascending global id.
     ///
     /// Fails on all ranks if `root` is no rank, if fields do not fit the pattern or each other, or if their elements are no `T`.
     ///
@@ -211,8 +119,9 @@ impl Pattern {
         // The ranks may have asked for different types.
         agree(comm, check_elements(0, &cell, wanted))?;
         let whole = agree(comm, redistribute.whole(comm, root, &cell))?;
-        redistribute.moves.bind(comm, fields, whole.iter().collect::<Vec<_>>())?.exchange()?.wait()?;
-        Ok(whole)
+        let parts: Vec<&Field> = whole.iter().map(|whole| &whole.rows).collect();
+        redistribute.moves.bind(comm, fields, parts)?.exchange()?.wait()?;
+        Ok(whole.map(|whole| whole.all))
     }
 
     /// All cells to one domain on `root`.
@@ -224,8 +133,9 @@ impl Pattern {
                 let whole = vec![(root, vec![0; extents.len()], extents.clone())];
                 let to = agree(comm, RegularGrid::new(&extents[..]).decompose_boxes(whole, comm.size()))?;
                 let moves = Redistribute::regular(comm, (from, &grid.around), (&to, &Halo::uniform(0)))?;
-                Ok(ToOne { moves, extents })
+                Ok(ToOne { moves, rows: extents.clone(), extents })
             }
+            Kind::Patches(patches) => self.patches_to_one(comm, root, patches),
             Kind::Unstructured(domains) => {
                 let owned: Vec<u8> =
                     domains.iter().flat_map(UnstructuredDomain::owned).flat_map(u64::to_le_bytes).collect();
@@ -237,10 +147,29 @@ impl Pattern {
                 let extents = vec![ids.len()];
                 let whole = (comm.rank() == root).then(|| UnstructuredDomain::new(0, ids, Vec::new()));
                 let moves = Redistribute::unstructured(comm, domains, whole.as_slice())?;
-                Ok(ToOne { moves, extents })
+                Ok(ToOne { moves, rows: extents.clone(), extents })
             }
             Kind::Redistribution => Err(Error::OfRedistribution { what: "gathered" }),
         }
+    }
+
+    /// All patches to one domain on `root`: their rows one after the other.
+    fn patches_to_one(&self, comm: &Communicator, root: usize, patches: &Patches) -> Result<ToOne, Error> {
+        let Patches { decomposition, quantity, around, .. } = patches;
+        let component = self.component.unwrap_or(0);
+        let extents = agree(comm, equal_extents(patches, component).map_err(Error::from))?;
+        let rows = vec![decomposition.grid().extents().len() * extents[0], extents[1]];
+        let boxes = (0..decomposition.domains()).filter_map(|number| {
+            let block = decomposition.values(number, quantity, component)?;
+            let first = vec![block.patch * extents[0] + block.first[0], block.first[1]];
+            Some((decomposition.owner(number), first, block.extents.to_vec()))
+        });
+        let whole = RegularGrid::new(&rows[..]);
+        let from = agree(comm, whole.decompose_boxes(boxes.collect(), comm.size()))?;
+        let to = agree(comm, whole.decompose_boxes(vec![(root, vec![0, 0], rows.clone())], comm.size()))?;
+        let moves = Redistribute::regular(comm, (&from, around), (&to, &Halo::uniform(0)))?;
+        let extents = vec![rows[0] / extents[0], extents[0], extents[1]];
+        Ok(ToOne { moves, rows, extents })
     }
 
     /// Checks that each domain has one field, and that each fits. The bind of the redistribution would name domains of its sides.
@@ -248,31 +177,31 @@ impl Pattern {
         if matches!(self.kind(), Kind::Redistribution) {
             return Err(Error::OfRedistribution { what: "gathered" });
         }
+        if matches!(self.kind(), Kind::Patches(patches) if patches.quantity.components() > 1)
+            && self.component.is_none()
+        {
+            return Err(GatherError::Vectors.into());
+        }
         fields.iter().enumerate().try_for_each(|(at, field)| {
             let refused = |error| Error::GatheredField { field: at, error: Box::new(error) };
             self.check_field(field).map_err(refused)
         })?;
-        self.plan().domains.iter().try_for_each(|&(domain, _)| {
-            match fields.iter().filter(|field| field.domain.unwrap_or(domain) == domain).count() {
+        self.domains().try_for_each(|domain| {
+            let number = self.domain_of(Some(domain.number()));
+            match fields.iter().filter(|field| self.domain_of(field.domain) == number).count() {
                 1 => Ok(()),
-                fields => Err(GatherError::FieldCount { domain, fields }.into()),
+                fields => Err(GatherError::FieldCount { domain: domain.number(), fields }.into()),
             }
         })
     }
 
     fn check_field(&self, field: &Field) -> Result<(), Error> {
-        let domains = &self.plan().domains;
-        let shape = match (field.domain, &domains[..]) {
-            (Some(number), _) => self.plan().domain(number),
-            (None, [(_, shape)]) => Some(shape),
-            (None, _) => None,
-        };
-        let Some(shape) = shape else {
-            let here: Vec<u64> = domains.iter().map(|(number, _)| *number).collect();
-            return Err(Error::from(match field.domain {
-                Some(domain) => GatherError::NotOnRank { domain, domains: here },
-                None => GatherError::WhichDomain { domains: here },
-            }));
+        let which = |domains| GatherError::WhichDomain { domains };
+        let number = self.domain_of(field.domain).map_err(which)?;
+        let Some(shape) = self.plan().domain(number) else {
+            let (domain, here) =
+                (self.domain_name(number).number, self.domains().map(|domain| domain.number()));
+            return Err(GatherError::NotOnRank { domain, domains: here.collect() }.into());
         };
         CellLayout::new(&field.layout, shape).map(drop).map_err(Error::from)
     }
@@ -281,27 +210,53 @@ impl Pattern {
     fn axes(&self) -> usize {
         match self.kind() {
             Kind::Regular(grid) => grid.decomposition.extents().len(),
+            Kind::Patches(_) => 2,
             Kind::Unstructured(_) | Kind::Redistribution => 1,
         }
     }
 }
 
-/// The redistribution of all cells to one domain, and the extents of that domain on the rank that has it.
+/// The extents of a component's values on all patches.
+fn equal_extents(patches: &Patches, component: usize) -> Result<[usize; 2], GatherError> {
+    let place = patches.quantity.place(component).unwrap_or([Along::Centre; 2]);
+    let extents = |cells: &[usize; 2]| [0, 1].map(|axis| place[axis].count(cells[axis]));
+    let all = patches.decomposition.grid().extents();
+    let first = extents(&all[0]);
+    match all.iter().position(|cells| extents(cells) != first) {
+        None => Ok(first),
+        Some(patch) => Err(GatherError::PatchExtents { patch, found: extents(&all[patch]), first }),
+    }
+}
+
+/// The redistribution of all cells to one domain.
 struct ToOne {
     moves: Redistribute,
+    /// The extents of that domain on the rank that has it.
+    rows: Vec<usize>,
+    /// Those of the array, of as many cells.
     extents: Vec<usize>,
 }
 
+/// The array for all cells, and the same memory as the redistribution sees it.
+struct Whole {
+    all: Field,
+    rows: Field,
+}
+
 impl ToOne {
-    /// The array for all cells, on `root`.
-    fn whole(&self, comm: &Communicator, root: usize, cell: &Layout) -> Result<Option<Field>, Error> {
+    /// The array, on `root`.
+    fn whole(&self, comm: &Communicator, root: usize, cell: &Layout) -> Result<Option<Whole>, Error> {
         if comm.rank() != root {
             return Ok(None);
         }
-        let extents = [&self.extents[..], cell.extents()].concat();
         let name = cell.named_element().name;
-        let layout = Layout::c_order(cell.element(), &extents)?.named(name.as_deref().unwrap_or_default());
-        Field::allocate(comm, layout).map(Some)
+        let name = name.as_deref().unwrap_or_default();
+        let layout = |extents: &[usize]| -> Result<Layout, Error> {
+            Ok(Layout::c_order(cell.element(), &[extents, cell.extents()].concat())?.named(name))
+        };
+        let all = Field::allocate(comm, layout(&self.extents)?)?;
+        let rows = all.view(all.base(), layout(&self.rows)?)?;
+        Ok(Some(Whole { all, rows }))
     }
 }
 

@@ -61,6 +61,7 @@ mod options;
 mod overlap;
 mod owned;
 mod pack;
+mod patches;
 mod pattern;
 mod redistribute;
 mod reduce;
@@ -124,10 +125,11 @@ pub use halocline_comm::{CommError, Communicator, Reduce};
 pub use halocline_derive::Element;
 pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
-    CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError,
-    LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours,
-    Partition, PartitionError, PatternError, PerAxis, RedistributeError, ReduceOp, RegularGrid, Shared, Side,
-    TooSmall, UnstructuredDomain, UnstructuredError,
+    Along, CellContent, Corners, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout,
+    LayoutError, LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement,
+    Neighbours, Partition, PartitionError, PatchBlock, PatchDecomposition, PatchError, PatchGrid, PatchSide,
+    PatternError, PerAxis, Pivot, Quantity, RedistributeError, ReduceOp, RegularGrid, Seam, Shared, Side,
+    TooSmall, UnstructuredDomain, UnstructuredError, cubed_sphere_point,
 };
 
 /// Communicators and their jobs. A [`Communicator`] here has what programs need: rank, size, barrier, duplicates and splits, small
@@ -158,6 +160,7 @@ mod documents {
         Start: "docs/start.md",
         RegularGrids: "docs/regular-grids.md",
         Meshes: "docs/meshes.md",
+        Patches: "docs/patches.md",
         Overlap: "docs/overlap.md",
         Assembling: "docs/assembling.md",
         Options: "docs/options.md",

@@ -3,6 +3,7 @@
 use crate::agree::{agree, same_as_rank_0};
 use crate::directory;
 use crate::error::Error;
+use crate::patches::Patches;
 use halocline_comm::{Communicator, Endpoint};
 use halocline_plan::{Decomposition, Halo, PatternPlan, RegularGrid, Side, UnstructuredDomain};
 use std::fmt;
@@ -25,12 +26,15 @@ pub struct Pattern {
     id: u64,
     plan: Arc<PatternPlan>,
     kind: Kind,
+    /// Of a pattern of vectors: the component that its fields are.
+    pub(crate) component: Option<usize>,
 }
 
 /// The source of a pattern.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Regular(Arc<Grid>),
+    Patches(Arc<Patches>),
     /// The domains of this rank as they were given.
     Unstructured(Arc<[UnstructuredDomain]>),
     /// Its domains are those of two sides ([`Side::number`]).
@@ -95,6 +99,11 @@ impl Pattern {
             let grid = |filled| Grid { filled, around: around.clone(), decomposition: decomposition.clone() };
             return Self::of_grid(comm, grid(agree(comm, narrowed)?));
         }
+        if let Kind::Patches(patches) = &self.kind {
+            let narrowed = patches.narrowed(to).map_err(Error::from);
+            let narrowed = Self::patches_within(comm, agree(comm, narrowed)?)?;
+            return Ok(Self { component: self.component, ..narrowed });
+        }
         let same = same_everywhere(comm, to, "halo to narrow to")?;
         let ends = same.and_then(|()| match self.kind {
             Kind::Redistribution => Err(Error::OfRedistribution { what: "narrowed" }),
@@ -106,16 +115,21 @@ impl Pattern {
     }
 
     /// The pattern of `plan` on all ranks, unless it is an error or fails its check on one of them.
-    fn agreed(comm: &Communicator, plan: Result<PatternPlan, Error>, kind: Kind) -> Result<Self, Error> {
+    pub(crate) fn agreed(
+        comm: &Communicator,
+        plan: Result<PatternPlan, Error>,
+        kind: Kind,
+    ) -> Result<Self, Error> {
         let id = comm.begin();
         let checked = plan.and_then(|plan| {
             match kind {
                 Kind::Redistribution => plan.check_redistribution(),
+                Kind::Patches(_) => plan.check_patches(),
                 Kind::Regular(_) | Kind::Unstructured(_) => plan.check(),
             }?;
             Ok(plan)
         });
-        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), kind })
+        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), kind, component: None })
     }
 
     /// The pattern of a redistribution, unless its plan is an error, or fails its check, on one of the ranks.
@@ -130,7 +144,7 @@ impl Pattern {
     pub(crate) fn listed(&self) -> &[UnstructuredDomain] {
         match &self.kind {
             Kind::Unstructured(domains) => domains,
-            Kind::Regular(_) | Kind::Redistribution => &[],
+            Kind::Regular(_) | Kind::Patches(_) | Kind::Redistribution => &[],
         }
     }
 
@@ -150,14 +164,72 @@ impl Pattern {
 
     /// The user's name of domain `number` of the pattern.
     pub(crate) fn domain_name(&self, number: u64) -> DomainName {
+        let (number, component) = self.split(number);
         let (side, number) = match self.kind {
             Kind::Redistribution => {
                 let (side, number) = Side::of(number);
                 (Some(side), number)
             }
-            Kind::Regular(_) | Kind::Unstructured(_) => (None, number),
+            Kind::Regular(_) | Kind::Patches(_) | Kind::Unstructured(_) => (None, number),
         };
-        DomainName { number, side }
+        // There are two at most.
+        DomainName { number, side, component: component.map(|component| component as u8) }
+    }
+
+    /// The number in the plan of a domain that the user names, or of the only one; otherwise, all numbers that the user could name.
+    pub(crate) fn domain_of(&self, named: Option<u64>) -> Result<u64, Vec<u64>> {
+        let own = |number: &u64| self.component.is_none_or(|own| self.split(*number).1 == Some(own));
+        match (named, self.component) {
+            (Some(number), Some(component)) => {
+                Ok(number.saturating_mul(self.components()) + component as u64)
+            }
+            (Some(number), None) => Ok(number),
+            (None, _) => {
+                let all: Vec<u64> = self.plan.domains.iter().map(|(number, _)| *number).filter(own).collect();
+                match all[..] {
+                    [only] => Ok(only),
+                    _ if self.component.is_some() => {
+                        Err(all.iter().map(|number| self.split(*number).0).collect())
+                    }
+                    _ => Err(all),
+                }
+            }
+        }
+    }
+
+    /// The same pattern for fields of one component of its vectors. It has the domains of that component. Not collective.
+    ///
+    /// [`Error::NoComponent`] if the pattern is not one of vectors, or has no such component.
+    pub fn component(&self, component: usize) -> Result<Self, Error> {
+        let components = match self.kind() {
+            Kind::Patches(patches) if patches.quantity.components() > 1 => patches.quantity.components(),
+            _ => 0,
+        };
+        match component < components {
+            true => Ok(Self { component: Some(component), ..self.clone() }),
+            false => Err(Error::NoComponent { component, components }),
+        }
+    }
+
+    /// The same pattern with domains as they are numbered in its plan.
+    pub(crate) fn all_components(&self) -> Self {
+        Self { component: None, ..self.clone() }
+    }
+
+    /// A domain of the plan as a domain of patches and a component, if the pattern is one of vectors.
+    fn split(&self, number: u64) -> (u64, Option<usize>) {
+        match self.components() {
+            1 => (number, None),
+            components => (number / components, Some((number % components) as usize)),
+        }
+    }
+
+    /// Domains of the plan for each domain of a grid.
+    fn components(&self) -> u64 {
+        match &self.kind {
+            Kind::Patches(patches) => patches.quantity.components() as u64,
+            _ => 1,
+        }
     }
 }
 
@@ -166,10 +238,14 @@ impl Pattern {
 /// ```
 /// use halocline::{DomainName, Side};
 ///
-/// assert_eq!(DomainName { number: 3, side: None }.to_string(), "domain 3");
+/// let name = DomainName { number: 3, side: None, component: None };
+/// assert_eq!(name.to_string(), "domain 3");
 /// // One of a redistribution.
-/// let name = DomainName { number: 3, side: Some(Side::Second) };
+/// let name = DomainName { side: Some(Side::Second), ..name };
 /// assert_eq!(name.to_string(), "domain 3 of the second side");
+/// // One of a pattern of vectors.
+/// let name = DomainName { side: None, component: Some(1), ..name };
+/// assert_eq!(name.to_string(), "component 1 of domain 3");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainName {
@@ -177,10 +253,13 @@ pub struct DomainName {
     pub number: u64,
     /// In a redistribution: the side of the domain.
     pub side: Option<Side>,
+    /// In a pattern of vectors: the component.
+    pub component: Option<u8>,
 }
 
 impl fmt::Display for DomainName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.component.map_or(Ok(()), |component| write!(f, "component {component} of "))?;
         write!(f, "domain {}", self.number)?;
         self.side.map_or(Ok(()), |side| write!(f, " of the {side} side"))
     }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Languages of blocks that other tests compile or run, or that are not code.
-const OTHER_LANGUAGES: &[&str] = &["", "bash", "json", "python", "rust", "sh"];
+const OTHER_LANGUAGES: &[&str] = &["", "bash", "json", "python", "rust", "sh", "text"];
 
 struct Block {
     page: String,

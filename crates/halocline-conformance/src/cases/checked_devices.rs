@@ -78,9 +78,14 @@ fn found<R: Rig>(
             for step in 1..=3 {
                 let _ = two.step(rig, step)?;
             }
-            let pending = two.checked.schedule_exchange(&[&two.stream])?;
+            // The failure below ends what other ranks have not finished.
+            two.stream.synchronise()?;
+            comm.barrier()?;
+            // The failure may reach another rank before that begins.
+            let begun = two.checked.schedule_exchange(&[&two.stream]);
             two.pass()?;
             if comm.rank() == 0 {
+                let pending = begun?;
                 wrong(rig, &two)?;
                 two.stream.synchronise()?;
                 if !by_host {
@@ -92,7 +97,10 @@ fn found<R: Rig>(
                 ensure!(*failure(pending.wait())? == *found, "another wait returns something else");
                 ensure!(two.checked.schedule_exchange(&[&two.stream]).is_err(), "it goes on");
             } else {
-                let found = until_failure(&two.checked, &two.stream)?;
+                let found = match begun {
+                    Ok(_) => until_failure(&two.checked, &two.stream)?,
+                    Err(error) => failure(Err::<(), _>(error))?,
+                };
                 ensure!((found.cause, found.culprit) == (Cause::Check(fault), 0), "{found}");
             }
             two.next.wait()?;

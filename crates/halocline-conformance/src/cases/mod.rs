@@ -22,6 +22,7 @@ mod narrowed;
 mod neighbors;
 mod owned;
 mod packing;
+mod patches;
 mod redistribution;
 mod reduce;
 mod refusals;
@@ -54,6 +55,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     tables::CASES,
     sparse::CASES,
     regular::CASES,
+    patches::CASES,
     unstructured::CASES,
     meshes::CASES,
     narrowed::CASES,
@@ -96,6 +98,7 @@ pub(crate) const OF_FIELDS: &[&[Case]] = &[
     sparse::CASES,
     refused_packets::CASES,
     regular::CASES,
+    patches::CASES,
     unstructured::CASES,
     meshes::CASES,
     narrowed::CASES,

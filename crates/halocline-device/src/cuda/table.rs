@@ -374,6 +374,7 @@ impl Cut {
             block: op.block as u64,
             ends: [0, 0],
             slot: (slot, if slot == Slot::Awaited { source } else { target }),
+            signs: sign_bits(op, target)?,
         };
         let Some(cells) = &op.cells else {
             return self.add_nest(Nest { loops: around.collect(), ..nest }, reach);
@@ -439,6 +440,19 @@ impl Cut {
         self.regions.push(nest.region());
         Ok(())
     }
+}
+
+/// The sign bits that an operation changes, in 8 bytes that are aligned at the target. The kernel finds those of a unit by its
+/// address, so that the numbers have to be aligned there.
+fn sign_bits(op: &CopyOp, target: Address) -> Result<u64, DeviceError> {
+    let Some(distance) = op.sign_distance() else { return Ok(0) };
+    let address = target.wrapping_add_signed(op.target_offset as i64);
+    let steps = op.loops.iter().fold(address | op.block as u64, |all, l| all | l.target as u64);
+    if !steps.is_multiple_of(distance as u64) {
+        return Err(DeviceError::Misaligned { address });
+    }
+    let highest = 1u64 << (8 * distance - 1);
+    Ok((0..8 / distance).fold(0, |bits, number| bits | highest << (8 * distance * number) as u32))
 }
 
 /// Checks that bytes that count from a base are some of its own. A receiver announces as many as are sent.

@@ -3,7 +3,7 @@
 //! Elements are combined one after the other in the order of the operation, without atomics. Neither end has to be aligned.
 
 use super::cells::{Offsets, STEPS, is_long, loop_of};
-use super::steps;
+use super::{negated, steps};
 use halocline_plan::copy::{CopyOp, Indexed, Loop};
 use halocline_plan::{ElementType, ReduceOp};
 
@@ -143,9 +143,48 @@ unsafe fn traverse<V: Copy, const CHANGE: u8>(
     to: *mut u8,
     apply: impl Fn(V, V) -> V + Copy,
 ) {
+    if op.is_negated {
+        // SAFETY: the caller vouches for the operation.
+        return unsafe { traverse_negated::<V, CHANGE>(op, from, to, apply) };
+    }
     let (from, to) = (from.wrapping_offset(op.source_offset), to.wrapping_offset(op.target_offset));
     // SAFETY: these elements are part of an operation that the caller of `run` vouches for.
     unsafe { nest::<V, CHANGE>(&op.loops, op.cells.as_ref(), op.block, from, to, apply) };
+}
+
+/// Combines all elements of an operation across a seam that changes their sign, there and back.
+#[cold]
+#[inline(never)]
+unsafe fn traverse_negated<V: Copy, const CHANGE: u8>(
+    op: &CopyOp,
+    from: *mut u8,
+    to: *mut u8,
+    apply: impl Fn(V, V) -> V + Copy,
+) {
+    op.for_each_block(|source, target, block| {
+        for at in 0..block / size_of::<V>() {
+            let from = from.wrapping_offset(source).cast::<V>().wrapping_add(at);
+            let to = to.wrapping_offset(target).cast::<V>().wrapping_add(at);
+            // SAFETY: these elements are part of an operation that the caller of `run` vouches for. A `V` has as many bytes.
+            unsafe {
+                let change_signs = |value: *mut V| {
+                    let bytes = std::slice::from_raw_parts_mut(value.cast::<u8>(), size_of::<V>());
+                    negated::change_signs(op.element, bytes);
+                };
+                let mut contribution = from.read_unaligned();
+                change_signs(&raw mut contribution);
+                element::<V, CHANGE>(&raw mut contribution, to, apply);
+                match CHANGE {
+                    KEEP => {}
+                    FETCH => {
+                        change_signs(&raw mut contribution);
+                        from.write_unaligned(contribution);
+                    }
+                    _ => from.write_unaligned(contribution),
+                }
+            }
+        }
+    });
 }
 
 /// Iterates over loops around blocks, or around listed cells of blocks, outermost first.
@@ -332,8 +371,14 @@ mod tests {
     ) -> Option<[T; 3]> {
         let combine = Combine::of(op, element, Source::Keep)?;
         let cells = Cells::Box(BoxCells { low: vec![0], extent: vec![3] });
-        let transfer =
-            Transfer { from: 0, to: 1, source: cells.clone(), target: cells, map: AxisMap::Identity };
+        let transfer = Transfer {
+            from: 0,
+            to: 1,
+            source: cells.clone(),
+            target: cells,
+            map: AxisMap::IDENTITY,
+            is_negated: false,
+        };
         let axis = AxisLayout { stride: size_of::<T>() as isize, origin: 0, extent: 3 };
         let layout = CellLayout { element, units: 1, name: None, axes: vec![axis], extra: vec![] };
         let op = copy_op(&transfer, (End::Field(0), &layout), (End::Field(0), &layout));

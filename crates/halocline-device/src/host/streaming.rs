@@ -2,7 +2,7 @@
 //! distant core need not fetch it from there.
 
 use super::cells::{listed, loop_of};
-use super::{ONCE, outer_loop};
+use super::{ONCE, negated, outer_loop};
 use halocline_plan::copy::{CopyOp, Indexed, Loop};
 use std::mem::MaybeUninit;
 
@@ -20,10 +20,31 @@ pub unsafe fn pack_streaming(ops: &[CopyOp], sources: &[*const u8], message: *mu
     for op in ops {
         let from = sources[op.source].wrapping_offset(op.source_offset);
         // SAFETY: the caller promises that the operation reads valid memory that nothing writes.
-        unsafe { stream(&op.loops, op.cells.as_ref(), op.block, from, &mut out) };
+        unsafe {
+            match op.is_negated {
+                false => stream(&op.loops, op.cells.as_ref(), op.block, from, &mut out),
+                true => stream_negated(op, from, &mut out),
+            }
+        };
     }
     // SAFETY: the caller promises that the message is writable in whole lines.
     unsafe { out.finish() };
+}
+
+/// Packs numbers that change their sign.
+unsafe fn stream_negated(op: &CopyOp, from: *const u8, out: &mut Streamer) {
+    let mut some = [0; STAGE / 64];
+    op.for_each_block(|source, _, block| {
+        let from = from.wrapping_offset(source - op.source_offset);
+        for begin in (0..block).step_by(some.len()) {
+            let part = &mut some[..(block - begin).min(STAGE / 64)];
+            // SAFETY: these bytes are part of an operation that the caller of `pack_streaming` vouches for.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(begin), part.as_mut_ptr(), part.len()) };
+            negated::change_signs(op.element, part);
+            // SAFETY: these bytes are readable; the caller vouches for the message.
+            unsafe { out.put(part.as_ptr(), part.len()) };
+        }
+    });
 }
 
 /// Iterates over loops as `nest` does.

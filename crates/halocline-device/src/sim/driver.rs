@@ -291,7 +291,8 @@ unsafe impl Driver for SimDriver {
         let stream = self.stream(&call.state, stream)?;
         let target = call.state.memories.find(target, bytes)?;
         let source = call.state.memories.find(source, bytes)?;
-        self.give(call, stream, Op::Copy { block: Block { target, source, bytes }, done: 0 }).map(drop)
+        self.give(call, stream, Op::Copy { block: Block { target, source, bytes, signs: None }, done: 0 })
+            .map(drop)
     }
 
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {

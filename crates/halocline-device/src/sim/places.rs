@@ -6,7 +6,7 @@ use super::remote::Mapped;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::State;
-use super::stream::{Announcement, Block, Part, Table};
+use super::stream::{Announcement, Block, Part, Signs, Table};
 use crate::driver::{Address, Announced, MemorySpace, Place, Slot, TableSpec};
 use crate::error::DeviceError;
 
@@ -51,8 +51,12 @@ impl SimDriver {
                 let source = buffer("source", spec.sources, op.source)?;
                 let target = buffer("target", spec.targets, op.target)?;
                 let mut wrong = None;
-                let mut add = |source, target, bytes: usize| match (source, target) {
-                    (Ok(source), Ok(target)) => blocks.push(Block { target, source, bytes }),
+                let distance = op.sign_distance();
+                let mut add = |source, target, bytes: usize, before: usize| match (source, target) {
+                    (Ok(source), Ok(target)) => {
+                        let signs = distance.map(|distance| Signs { distance, before });
+                        blocks.push(Block { target, source, bytes, signs });
+                    }
                     (Err(error), _) | (_, Err(error)) => wrong = Some(error),
                 };
                 op.for_each_block(|from, to, bytes| {
@@ -62,7 +66,7 @@ impl SimDriver {
                         let target = at(target, to);
                         let target =
                             Spot::of_message(target).map_or_else(|| self.reach(state, target, bytes), Ok);
-                        return add(source, target, bytes);
+                        return add(source, target, bytes, 0);
                     }
                     let is_read = part.slot == Slot::Awaited;
                     let begins = if is_read { source } else { target };
@@ -72,13 +76,13 @@ impl SimDriver {
                     if !(bits.is_multiple_of(4) && begins.is_multiple_of(16)) {
                         let (source_address, target_address) = (at(source, from), at(target, to));
                         let none = DeviceError::LlAlignment { source_address, target_address, block: bytes };
-                        return add(Err(none.clone()), Err(none), bytes);
+                        return add(Err(none.clone()), Err(none), bytes, 0);
                     }
                     for offset in (0..bytes).step_by(4) {
                         let word = self.reach(state, at(begins, 2 * (within + offset as isize)), 8);
                         let near = self.reach(state, near + offset as Address, 4);
                         let (source, target) = if is_read { (word, near) } else { (near, word) };
-                        add(source, target, 4);
+                        add(source, target, 4, offset);
                     }
                 });
                 wrong.map_or(Ok(()), Err)?;

@@ -35,7 +35,7 @@ impl State {
         }
         for _ in 0..self.piece(ready.len()) {
             let chosen = self.choices.number(ready.len());
-            let Block { target, source, .. } = part.blocks[ready.swap_remove(chosen)];
+            let Block { target, source, signs, .. } = part.blocks[ready.swap_remove(chosen)];
             let (slot, other, touch) = match is_read {
                 true => (source, target, Touch::AtomicRead),
                 false => (target, source, Touch::AtomicWrite),
@@ -46,7 +46,11 @@ impl State {
             if is_read {
                 self.touch(actor, op, target, 4, Touch::Write);
                 let word = self.memories.load(slot) as u32;
-                self.memories.slice_mut(target, 4).copy_from_slice(&word.to_le_bytes());
+                let near = self.memories.slice_mut(target, 4);
+                near.copy_from_slice(&word.to_le_bytes());
+                if let Some(signs) = signs {
+                    signs.change(near);
+                }
             } else {
                 let mut data = [0; 4];
                 data.copy_from_slice(self.memories.slice(source, 4));

@@ -136,6 +136,25 @@ pub(super) struct Block {
     pub(super) target: Spot,
     pub(super) source: Spot,
     pub(super) bytes: usize,
+    /// For numbers that change their sign.
+    pub(super) signs: Option<Signs>,
+}
+
+/// Where the sign bits of a block are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Signs {
+    /// Bytes from one to the next.
+    pub(super) distance: usize,
+    /// Bytes of the first number that lie before the block.
+    pub(super) before: usize,
+}
+
+impl Signs {
+    /// Changes all signs of a block.
+    pub(super) fn change(self, bytes: &mut [u8]) {
+        let is_last = |at: usize| (at + self.before + 1).is_multiple_of(self.distance);
+        bytes.iter_mut().enumerate().filter(|(at, _)| is_last(*at)).for_each(|(_, byte)| *byte ^= 0x80);
+    }
 }
 
 /// An issued operation, and the clock of the issuing thread.

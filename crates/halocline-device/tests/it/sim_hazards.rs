@@ -211,7 +211,14 @@ fn mailbox_of_two_slots() {
 /// A run of bytes as a copy operation.
 fn line(source: usize, target: usize, bytes: usize) -> CopyOp {
     let cells = || Cells::Box(BoxCells { low: vec![0], extent: vec![bytes] });
-    let transfer = Transfer { from: 0, to: 0, source: cells(), target: cells(), map: AxisMap::Identity };
+    let transfer = Transfer {
+        from: 0,
+        to: 0,
+        source: cells(),
+        target: cells(),
+        map: AxisMap::IDENTITY,
+        is_negated: false,
+    };
     let layout = CellLayout {
         element: ElementType::U8,
         units: 1,

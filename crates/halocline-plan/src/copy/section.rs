@@ -147,6 +147,7 @@ mod tests {
                 loops,
                 cells,
                 block,
+                is_negated: false,
             },
         )
     }

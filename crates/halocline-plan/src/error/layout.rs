@@ -124,6 +124,14 @@ pub enum LayoutError {
         /// In the other field.
         theirs: Box<CellContent>,
     },
+    /// Components of vectors whose elements are not floating-point numbers.
+    #[error(
+        "components of vectors change their sign across some seams, which {element} does not have; use floating-point elements"
+    )]
+    NoSign {
+        /// The elements of the array.
+        element: NamedElement,
+    },
 }
 
 crate::debug_as_text!(LayoutError, TooSmall);

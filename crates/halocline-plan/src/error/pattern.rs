@@ -21,6 +21,9 @@ pub enum PatternError {
     /// An invalid partition.
     #[error(transparent)]
     Partition(#[from] crate::PartitionError),
+    /// An invalid grid of patches, or a pattern that it cannot have.
+    #[error(transparent)]
+    Patch(#[from] crate::PatchError),
     /// Two distributions that do not have the same cells.
     #[error(transparent)]
     Redistribute(#[from] crate::RedistributeError),

@@ -24,7 +24,7 @@ fn runs() -> PatternPlan {
 }
 
 fn transfer(from: u64, to: u64, source: Cells, target: Cells) -> Transfer {
-    Transfer { from, to, source, target, map: Default::default() }
+    Transfer { from, to, source, target, map: Default::default(), is_negated: false }
 }
 
 fn list(runs: &[(u32, u32)]) -> Cells {

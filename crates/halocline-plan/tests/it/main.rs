@@ -9,6 +9,7 @@ mod mesh_halos;
 mod narrow;
 mod order;
 mod owned;
+mod patches;
 mod redistribute;
 mod regular;
 mod regular_errors;

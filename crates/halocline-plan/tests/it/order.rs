@@ -79,7 +79,7 @@ fn check(transfer: &Transfer, element: ElementType, (sender, receiver): (&CellLa
 }
 
 fn transfer(source: Cells, target: Cells) -> Transfer {
-    Transfer { from: 0, to: 1, source, target, map: AxisMap::Identity }
+    Transfer { from: 0, to: 1, source, target, map: AxisMap::IDENTITY, is_negated: false }
 }
 
 fn cells(low: &[i64], extent: &[usize]) -> Cells {

@@ -6,7 +6,14 @@ use halocline_plan::{
 
 fn transfer(from: u64, to: u64, source: (&[i64], &[usize]), target: &[i64]) -> Transfer {
     let cells = |low: &[i64]| Cells::Box(BoxCells { low: low.to_vec(), extent: source.1.to_vec() });
-    Transfer { from, to, source: cells(source.0), target: cells(target), map: Default::default() }
+    Transfer {
+        from,
+        to,
+        source: cells(source.0),
+        target: cells(target),
+        map: Default::default(),
+        is_negated: false,
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::link::Direction;
 use crate::pattern::{DomainName, Pattern};
 use halocline_comm::{Communicator, Segment};
 use halocline_plan::copy::{CellLayout, End, copy_op};
-use halocline_plan::{Layout, OwnedElements, ReduceOp, Transfer};
+use halocline_plan::{Layout, LayoutError, OwnedElements, ReduceOp, Transfer};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,14 +91,8 @@ impl Local {
         });
         let plan = pattern.plan();
         check_ranks(at, pattern, size)?;
-        let domain = match (field.domain, &plan.domains[..]) {
-            (Some(id), _) => id,
-            (None, [(id, _)]) => *id,
-            (None, all) => {
-                let ids: Vec<u64> = all.iter().map(|(id, _)| *id).collect();
-                return Err(BindError::WhichDomain { pattern: at, domains: ids }.into());
-            }
-        };
+        let which = |domains| BindError::WhichDomain { pattern: at, domains };
+        let domain = pattern.domain_of(field.domain).map_err(which)?;
         let shape = plan
             .domain(domain)
             .ok_or_else(|| BindError::NotOnRank { pattern: at, domain: pattern.domain_name(domain) })?;
@@ -114,6 +108,10 @@ impl Local {
             }
             if transfer.to == domain {
                 cells.check(&field.layout, shape, &transfer.target).map_err(wrong)?;
+            }
+            if transfer.is_negated && cells.element.sign_distance().is_none() {
+                let element = cells.named_element();
+                return Err(wrong(LayoutError::NoSign { element }));
             }
         }
         let index = self.fields.len();
@@ -132,7 +130,7 @@ impl Local {
         patterns: &[Pattern],
         memories: &[(Arc<Memory>, usize)],
     ) -> Result<Self, Error> {
-        let fields: Vec<(&Pattern, Field)> = self
+        let fields: Vec<(Pattern, Field)> = self
             .fields
             .iter()
             .map(|known| {
@@ -141,11 +139,10 @@ impl Local {
                 let offset = lead + known.offset;
                 let (domain, number) = (Some(known.place.domain), Number::next());
                 let field = Field { memory, layout, offset, domain, number };
-                (&patterns[self.index_of(known.place.pattern)], field)
+                (patterns[self.index_of(known.place.pattern)].all_components(), field)
             })
             .collect();
-        let given: Vec<(&Pattern, &Field)> =
-            fields.iter().map(|(pattern, field)| (*pattern, field)).collect();
+        let given: Vec<(&Pattern, &Field)> = fields.iter().map(|(pattern, field)| (pattern, field)).collect();
         Ok(Self { reductions: self.reductions, ..Self::new(comm, &given)? })
     }
 

@@ -89,7 +89,14 @@ impl Spot<'_> {
     fn packing(&self) -> CopyOp {
         let Region { cells, layout, .. } = self.of.region;
         let (packed, target) = dense(cells, layout);
-        let transfer = Transfer { from: 0, to: 0, source: cells.clone(), target, map: AxisMap::default() };
+        let transfer = Transfer {
+            from: 0,
+            to: 0,
+            source: cells.clone(),
+            target,
+            map: AxisMap::default(),
+            is_negated: false,
+        };
         let mut op = copy_op(&transfer, (End::Field(self.of.field), layout), (End::Field(0), &packed));
         op.target_offset += self.offset as isize;
         op

@@ -76,6 +76,7 @@ template <typename UNIT, bool CELLS> __device__ __forceinline__ bool read_slot(c
     }
 #pragma unroll
     for (u32 at = 0; at < SLOT_AT_ONCE; at++) {
+      if (!CELLS && item.region.signs != 0) values[at] = with_signs(values[at], item.region.signs, to[at]);
       if (base + at * THREADS + threadIdx.x < item.units) *(UNIT *)to[at] = values[at];
     }
   }

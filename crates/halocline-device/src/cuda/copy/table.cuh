@@ -58,7 +58,10 @@ struct __align__(16) Region {
   u8 cell_loop;                               // the loop over listed cells; 0: none
   u8 ends;                                    // for 16-byte units: 4-byte words left out of a block's first unit, plus 4 times those of its last
                                               // unit, plus 16 times its spare units, which align the others with target lines
-  const uint2 *cells;                         // cell numbers in source and target
+  union {
+    const uint2 *cells;                       // cell numbers in source and target
+    u64 signs;                                // without listed cells: the sign bits that change, in 8 bytes that are aligned at the target
+  };
 };
 
 // Codes for units of 4 or 8 bytes that are written to, or read from, a slot, where they have twice the

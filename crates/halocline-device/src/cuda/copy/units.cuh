@@ -83,6 +83,19 @@ template <> __device__ __forceinline__ void store_unit(const Region &region, u64
   }
 }
 
+// Changes the sign bits of a unit that is stored at a target.
+template <typename UNIT> __device__ __forceinline__ UNIT with_signs(UNIT value, u64 signs, u64 target) {
+  return value ^ (UNIT)(signs >> (target & 7) * 8);
+}
+template <> __device__ __forceinline__ uint2 with_signs(uint2 value, u64 signs, u64) {
+  return make_uint2(value.x ^ (u32)signs, value.y ^ (u32)(signs >> 32));
+}
+// The lowest bits of the target say which part of it is stored.
+template <> __device__ __forceinline__ uint4 with_signs(uint4 value, u64 signs, u64) {
+  const u32 low = (u32)signs, high = (u32)(signs >> 32);
+  return make_uint4(value.x ^ low, value.y ^ high, value.z ^ low, value.w ^ high);
+}
+
 // Called by all threads of a block, each for its own units. Warps need not arrive together, except where an
 // early item (a block's first one) waits. `GATED`: loads as much as possible, then waits. Returns whether
 // the block may copy.
@@ -113,7 +126,9 @@ __device__ __forceinline__ bool move_units(const Table &table, const Item &item,
     const u64 target_added = KIND == BASED ? added(region.target, bases, shared) : 0;
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < item.units) store_unit(region, to[at] + target_added, values[at]);
+      const u64 target = to[at] + target_added;
+      if (!CELLS && region.signs != 0) values[at] = with_signs(values[at], region.signs, target);
+      if (base + at * THREADS + threadIdx.x < item.units) store_unit(region, target, values[at]);
     }
   }
   return true;

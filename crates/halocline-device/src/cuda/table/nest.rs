@@ -39,7 +39,8 @@ pub(super) struct Region {
     /// Words left out of a block's first unit, plus 4 times those left out of its last unit, plus 16 times
     /// its spare units.
     pub(super) ends: u8,
-    /// An index into the table's cells until the table is laid out, then their address.
+    /// With listed cells, an index into the table's cells until the table is laid out, then their address. Otherwise the sign
+    /// bits that change, in 8 bytes that are aligned at the target.
     pub(super) cells: u64,
 }
 
@@ -68,6 +69,8 @@ pub(super) struct Nest {
     pub(super) ends: [u64; 2],
     /// Which side is a slot, and its start; addresses of that side are as if the slot were the message.
     pub(super) slot: (Slot, u64),
+    /// The sign bits that change, in 8 bytes that are aligned at the target; 0: none.
+    pub(super) signs: u64,
 }
 
 impl From<&halocline_plan::copy::Loop> for Loop {
@@ -233,6 +236,7 @@ impl Nest {
             log_unit: unit.trailing_zeros() as u8,
             loops: self.loops.len() as u8 + 1,
             ends: (self.ends[0] / WORD + 4 * (self.ends[1] / WORD) + 16 * self.spare()) as u8,
+            cells: self.signs,
             ..Region::default()
         };
         let mut divide_by = |at: usize, count: u64| {

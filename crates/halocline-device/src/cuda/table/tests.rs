@@ -48,7 +48,7 @@ fn the_kernel_moves_units_as_their_codes_say() {
     let types = [(1, "u8"), (2, "unsigned short"), (4, "u32"), (8, "uint2"), (nest::WIDEST, "uint4")];
     let code = |bytes: u64, slot: Slot| {
         let (block, slot) = (64 + bytes, (slot, 0));
-        let nest = Nest { source: 0, target: 0, loops: Vec::new(), block, ends: [0, 0], slot };
+        let nest = Nest { source: 0, target: 0, loops: Vec::new(), block, ends: [0, 0], slot, signs: 0 };
         assert_eq!(nest.unit(), bytes);
         nest.region().log_unit
     };
@@ -154,7 +154,14 @@ fn loops(most: usize) -> impl Strategy<Value = Vec<halocline_plan::copy::Loop>> 
 /// An operation as [`copy_op`] makes them, with any loops; these tests use addresses only.
 pub(super) fn op(loops: Vec<halocline_plan::copy::Loop>, cells: Option<Indexed>, block: usize) -> CopyOp {
     let whole = || Cells::Box(BoxCells { low: vec![0], extent: vec![1] });
-    let transfer = Transfer { from: 0, to: 0, source: whole(), target: whole(), map: AxisMap::Identity };
+    let transfer = Transfer {
+        from: 0,
+        to: 0,
+        source: whole(),
+        target: whole(),
+        map: AxisMap::IDENTITY,
+        is_negated: false,
+    };
     let axes = vec![AxisLayout { stride: 1, origin: 0, extent: 1 }];
     let layout = CellLayout { element: ElementType::U8, units: 1, name: None, axes, extra: Vec::new() };
     let mut op = copy_op(&transfer, (End::Field(0), &layout), (End::Field(0), &layout));

@@ -274,6 +274,9 @@ impl State {
             let target = block.target.from(running.message);
             if alive(block.source) && alive(target) {
                 self.memories.copy(target, block.source, block.bytes);
+                if let Some(signs) = block.signs {
+                    signs.change(self.memories.slice_mut(target, block.bytes));
+                }
             }
         }
     }

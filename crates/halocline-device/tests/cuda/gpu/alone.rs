@@ -181,7 +181,14 @@ fn many_cells(rig: &Rig) -> Outcome {
         };
         let cells = |order: Vec<u32>| Cells::from_indices(order);
         let (straight, permuted) = (|| cells((0..CELLS as u32).collect()), || cells(order.clone()));
-        let transfer = |source, target| Transfer { from: 0, to: 0, source, target, map: AxisMap::Identity };
+        let transfer = |source, target| Transfer {
+            from: 0,
+            to: 0,
+            source,
+            target,
+            map: AxisMap::IDENTITY,
+            is_negated: false,
+        };
         let op = |transfer: &Transfer| copy_op(transfer, (End::Field(0), &layout), (End::Field(0), &layout));
         let ops = [[op(&transfer(straight(), permuted()))], [op(&transfer(permuted(), straight()))]];
         let parts = ops.each_ref().map(|ops| [TablePart { ops, ..TablePart::default() }]);

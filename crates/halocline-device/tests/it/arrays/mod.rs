@@ -127,7 +127,7 @@ pub fn listed(source: Made, target: Made, cells: Vec<(usize, usize)>) -> Case {
 }
 
 pub fn transfer(source: Cells, target: Cells) -> Transfer {
-    Transfer { from: 0, to: 1, source, target, map: AxisMap::Identity }
+    Transfer { from: 0, to: 1, source, target, map: AxisMap::IDENTITY, is_negated: false }
 }
 
 impl Case {

@@ -5,7 +5,7 @@ use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
 use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
 
 fn transfer(source: Cells, target: Cells) -> Transfer {
-    Transfer { from: 0, to: 0, source, target, map: AxisMap::Identity }
+    Transfer { from: 0, to: 0, source, target, map: AxisMap::IDENTITY, is_negated: false }
 }
 
 fn layout(element: ElementType, axes: &[(isize, usize)]) -> CellLayout {

@@ -219,7 +219,7 @@ fn packed_cells_have_the_checksum_of_the_field() {
         let layout = CellLayout { element: ElementType::Opaque(5), units: 1, name: None, axes, extra };
         let mut field: Vec<u8> = (0..20 * 30u32).map(|byte| (byte * 7 % 251) as u8).collect();
         let region = Region::new(&cells, &layout, field.as_mut_ptr());
-        let domain = crate::DomainName { number: 0, side: None };
+        let domain = crate::DomainName { number: 0, side: None, component: None };
         let of = Exchanged { region, field: 0, pattern: 0, number: 0, domain, other: domain };
         let spot = Spot { role: Role::Target, of, lane: 0, offset: 16 };
         let mut area = vec![0u8; spot.range().end];

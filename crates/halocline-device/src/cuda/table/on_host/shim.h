@@ -49,5 +49,6 @@ static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long 
 static inline int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
 static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 template <typename T> static inline T __ldcg(const T *from) { return *from; }
 template <typename T> static inline T __ldg(const T *from) { return *from; }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::driver::{Announced, Signal, TablePart};
+use halocline_plan::ElementType;
 use halocline_plan::copy::{CellRun, CopyOp, Indexed, Loop};
 
 /// A part of a table under construction.
@@ -96,6 +97,15 @@ fn operation(numbers: &mut Numbers, most: usize) -> (CopyOp, usize, usize) {
     (op, source.2, target.2)
 }
 
+/// Makes the elements numbers that change their sign, if they are aligned at the target.
+fn change_signs(numbers: &mut Numbers, op: &mut CopyOp) {
+    let element = [ElementType::F16, ElementType::F32, ElementType::F64][numbers.below(3)];
+    let steps = op.loops.iter().fold(op.block | op.target_offset as usize, |all, l| all | l.target as usize);
+    if steps.is_multiple_of(element.size()) {
+        (op.element, op.is_negated) = (element, true);
+    }
+}
+
 /// How the awaited flags are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Words {
@@ -131,6 +141,10 @@ impl Fixture {
                 // Often equal at both ends, as with the same layout everywhere.
                 if numbers.one_in(2) {
                     to += (from % 16 + 16 - to % 16) % 16;
+                }
+                if op.cells.is_none() && numbers.one_in(3) {
+                    to = to.next_multiple_of(8);
+                    change_signs(numbers, &mut op);
                 }
                 op.source_offset += from as isize;
                 op.target_offset += to as isize;
@@ -229,7 +243,10 @@ impl Fixture {
             let (source, target) = (self.sources[draft.source].get(), &mut targets[draft.target]);
             for op in &draft.ops {
                 op.for_each_block(|from, to, bytes| {
-                    target[to as usize..][..bytes].copy_from_slice(&source[from as usize..][..bytes]);
+                    let target = &mut target[to as usize..][..bytes];
+                    target.copy_from_slice(&source[from as usize..][..bytes]);
+                    let distance = op.sign_distance().unwrap_or(bytes + 1);
+                    target.iter_mut().skip(distance - 1).step_by(distance).for_each(|byte| *byte ^= 0x80);
                 });
             }
         }

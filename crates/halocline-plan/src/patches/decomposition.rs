@@ -1,0 +1,246 @@
+//! Which rank owns which part of a grid of patches.
+
+use super::resolve::Rectangle;
+use super::{PatchError, PatchGrid, Quantity};
+use crate::decomposition::Cuts;
+use crate::error::PatternError;
+use crate::grid::least_surface;
+
+/// How many numbers of domains [`PatchGrid::decompose`] tries: so many per rank at most.
+const DOMAINS_PER_RANK: usize = 12;
+/// It takes the first whose largest rank has at most this share of cells more than the mean.
+const IMBALANCE: f64 = 1.05;
+
+/// A grid of patches cut into blocks, each a domain of one rank. Made by [`PatchGrid::decompose`].
+///
+/// Domains are numbered patch by patch, in row-major order within each, and dealt out to the ranks in turn. Blocks are
+/// computed, not stored: memory does not grow with the number of ranks.
+///
+/// ```
+/// use halocline_plan::PatchGrid;
+///
+/// let tiles = PatchGrid::cubed_sphere(48)?;
+/// // Six ranks own a tile each; four ranks own three half tiles each.
+/// assert_eq!(tiles.decompose(6)?.domains(), 6);
+/// let halves = tiles.decompose(4)?;
+/// assert_eq!((halves.domains(), halves.blocks(0)), (12, [2, 1]));
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PatchDecomposition {
+    pub(super) grid: PatchGrid,
+    /// The cuts along both axes of each patch.
+    cuts: Vec<[Cuts; 2]>,
+    /// The first domain of each patch, and the number of all.
+    first: Vec<u64>,
+    ranks: usize,
+}
+
+/// A block of a patch.
+///
+/// ```
+/// use halocline_plan::{PatchBlock, PatchGrid};
+///
+/// let halves = PatchGrid::cubed_sphere(48)?.decompose(4)?;
+/// let block = halves.block(3).expect("12 domains");
+/// assert_eq!(block, PatchBlock { patch: 1, first: [24, 0], extents: [24, 48] });
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PatchBlock {
+    /// The patch.
+    pub patch: usize,
+    /// Its first cell along each axis of the patch.
+    pub first: [usize; 2],
+    /// Its cells along each axis.
+    pub extents: [usize; 2],
+}
+
+impl PatchGrid {
+    /// Cuts the patches into blocks for so many ranks, with the fewest blocks that give all ranks about the same number
+    /// of cells, and each patch into blocks with the shortest cuts.
+    ///
+    /// Errors: 0 ranks, or no numbers of blocks that fit the extents.
+    pub fn decompose(&self, ranks: usize) -> Result<PatchDecomposition, PatternError> {
+        if ranks == 0 {
+            return Err(PatternError::Zero { what: "ranks" });
+        }
+        let mut best: Option<(f64, PatchDecomposition)> = None;
+        for per_rank in 1..=DOMAINS_PER_RANK {
+            let Some(blocks) = ranks.checked_mul(per_rank).and_then(|domains| self.blocks_for(domains))
+            else {
+                continue;
+            };
+            let Ok(cut) = self.decompose_into(&blocks, ranks) else { continue };
+            let imbalance = cut.imbalance();
+            if best.as_ref().is_none_or(|(least, _)| imbalance < *least) {
+                best = Some((imbalance, cut));
+            }
+            if imbalance <= IMBALANCE {
+                break;
+            }
+        }
+        let none = PatchError::NoBlocks { patches: self.patches.len(), ranks };
+        best.map(|(_, cut)| cut).ok_or(none.into())
+    }
+
+    /// Cuts patch i into `blocks[i]` blocks along its axes. Blocks along an axis differ by at most one cell.
+    ///
+    /// Errors: 0 ranks, a list that is not one pair for each patch, an axis with 0 blocks or more blocks than cells, or
+    /// fewer blocks than ranks.
+    pub fn decompose_into(
+        &self,
+        blocks: &[[usize; 2]],
+        ranks: usize,
+    ) -> Result<PatchDecomposition, PatternError> {
+        if ranks == 0 {
+            return Err(PatternError::Zero { what: "ranks" });
+        }
+        if blocks.len() != self.patches.len() {
+            let (given, patches) = (blocks.len(), self.patches.len());
+            return Err(PatchError::BlocksForPatches { given, patches }.into());
+        }
+        let (mut cuts, mut first) = (Vec::with_capacity(blocks.len()), vec![0]);
+        for (patch, (extents, blocks)) in self.patches.iter().zip(blocks).enumerate() {
+            for axis in 0..2 {
+                let (blocks, cells) = (blocks[axis], extents[axis]);
+                if blocks == 0 || blocks > cells {
+                    return Err(PatchError::BlocksOnAxis { patch, axis, blocks, cells }.into());
+                }
+            }
+            let even = |axis: usize| Cuts::Even { cells: extents[axis], blocks: blocks[axis], more: 0 };
+            cuts.push([even(0), even(1)]);
+            // No overflow: there are at most as many blocks as cells.
+            first.push(first[patch] + (blocks[0] * blocks[1]) as u64);
+        }
+        let domains = first[blocks.len()];
+        if domains < ranks as u64 {
+            return Err(PatchError::FewerDomainsThanRanks { domains, ranks }.into());
+        }
+        Ok(PatchDecomposition { grid: self.clone(), cuts, first, ranks })
+    }
+
+    /// Blocks of each patch, about `domains` in all, in proportion to its cells. `None` if no factors fit its extents.
+    fn blocks_for(&self, domains: usize) -> Option<Vec<[usize; 2]>> {
+        let cells = |extents: &[usize; 2]| extents[0] as f64 * extents[1] as f64;
+        let all: f64 = self.patches.iter().map(cells).sum();
+        let blocks = |extents: &[usize; 2]| {
+            let count = (cells(extents) / all * domains as f64).round().max(1.0) as usize;
+            let blocks = least_surface(extents, &[false; 2], count)?;
+            Some([blocks[0], blocks[1]])
+        };
+        self.patches.iter().map(blocks).collect()
+    }
+}
+
+impl PatchDecomposition {
+    /// The grid.
+    pub fn grid(&self) -> &PatchGrid {
+        &self.grid
+    }
+
+    /// The number of ranks that it was made for.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// The number of domains: blocks of all patches.
+    pub fn domains(&self) -> u64 {
+        self.first[self.cuts.len()]
+    }
+
+    /// Blocks along each axis of a patch.
+    ///
+    /// # Panics
+    /// If the grid has no such patch.
+    pub fn blocks(&self, patch: usize) -> [usize; 2] {
+        [0, 1].map(|axis| self.cuts[patch][axis].blocks())
+    }
+
+    /// The block that is domain `number`; `None` if there is no such domain.
+    pub fn block(&self, number: u64) -> Option<PatchBlock> {
+        self.values(number, &Quantity::cells(), 0)
+    }
+
+    /// The values of a component of a quantity that domain `number` holds, counted in its patch; `None` if there is no such
+    /// domain or component.
+    pub fn values(&self, number: u64, quantity: &Quantity, component: usize) -> Option<PatchBlock> {
+        let (patch, at) = self.position(number).filter(|_| component < quantity.components())?;
+        let spans = self.held(quantity, component, patch, at);
+        let first = spans.map(|span| span.start as usize);
+        Some(PatchBlock { patch, first, extents: spans.map(|span| (span.end - span.start) as usize) })
+    }
+
+    /// The domains of a rank.
+    pub fn domains_of(&self, rank: usize) -> std::ops::Range<u64> {
+        let first = |rank: usize| {
+            let before = u128::from(self.domains()) * rank as u128;
+            before.div_ceil(self.ranks as u128) as u64
+        };
+        first(rank)..first(rank + 1)
+    }
+
+    /// The rank that owns a domain.
+    pub fn owner(&self, domain: u64) -> usize {
+        (u128::from(domain) * self.ranks as u128 / u128::from(self.domains())) as usize
+    }
+
+    /// Patch and position among its blocks of a domain.
+    pub(super) fn position(&self, domain: u64) -> Option<(usize, [usize; 2])> {
+        let patch = self.first.partition_point(|first| *first <= domain) - 1;
+        let columns = self.cuts.get(patch)?[1].blocks() as u64;
+        let within = domain - self.first[patch];
+        Some((patch, [(within / columns) as usize, (within % columns) as usize]))
+    }
+
+    /// The values of a component that a block holds.
+    pub(super) fn held(
+        &self,
+        quantity: &Quantity,
+        component: usize,
+        patch: usize,
+        at: [usize; 2],
+    ) -> Rectangle {
+        let cuts = self.cuts_of(quantity, component, patch);
+        [0, 1].map(|axis| cuts[axis].span(at[axis]))
+    }
+
+    /// The cuts through the values of a component of a patch.
+    pub(super) fn cuts_of(&self, quantity: &Quantity, component: usize, patch: usize) -> [Cuts; 2] {
+        [0, 1].map(|axis| {
+            let cells = self.grid.patches[patch][axis];
+            self.cuts[patch][axis].longer(quantity.places[component][axis].count(cells) - cells)
+        })
+    }
+
+    /// The number of the domain of a block.
+    pub(super) fn number(&self, patch: usize, at: [usize; 2]) -> u64 {
+        self.first[patch] + (at[0] * self.cuts[patch][1].blocks() + at[1]) as u64
+    }
+
+    /// Cells of the rank with the most, as a multiple of the mean. Blocks of a patch count as equal.
+    fn imbalance(&self) -> f64 {
+        let patches = self.grid.patches.iter().enumerate();
+        let cells: Vec<f64> =
+            patches.clone().map(|(_, extents)| extents[0] as f64 * extents[1] as f64).collect();
+        let of_block: Vec<f64> = patches
+            .map(|(patch, _)| cells[patch] / (self.first[patch + 1] - self.first[patch]) as f64)
+            .collect();
+        let mut most: f64 = 0.0;
+        let mut patch = 0;
+        for rank in 0..self.ranks {
+            let domains = self.domains_of(rank);
+            let (mut at, mut load) = (domains.start, 0.0);
+            while at < domains.end {
+                while self.first[patch + 1] <= at {
+                    patch += 1;
+                }
+                let end = domains.end.min(self.first[patch + 1]);
+                load += (end - at) as f64 * of_block[patch];
+                at = end;
+            }
+            most = most.max(load);
+        }
+        most * self.ranks as f64 / cells.iter().sum::<f64>()
+    }
+}

@@ -1,0 +1,178 @@
+//! Errors of grids of patches.
+
+use super::{Along, PatchSide};
+
+/// An invalid grid of patches, or a pattern that it cannot have.
+///
+/// ```
+/// use halocline_plan::{PatchError, PatchGrid, PatchSide, PatternError, Seam};
+///
+/// let seam = Seam::join(PatchSide::high(0, 1), PatchSide::low(1, 1));
+/// let Err(PatternError::Patch(error)) = PatchGrid::new(vec![[4, 6], [5, 6]], vec![seam]) else {
+///     panic!("the sides have 4 and 5 cells")
+/// };
+/// assert!(matches!(error, PatchError::Lengths { lengths: [4, 5], .. }));
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatchError {
+    /// A grid without patches.
+    #[error("a grid of 0 patches; give at least one")]
+    NoPatches,
+    /// A patch without cells.
+    #[error("patch {patch} has 0 cells along axis {axis}; every axis has at least 1")]
+    Empty {
+        /// The patch.
+        patch: usize,
+        /// The axis.
+        axis: usize,
+    },
+    /// More than 2^60 cells.
+    #[error("the {patches} patches have more than 2^60 cells; use a smaller grid")]
+    TooLarge {
+        /// Number of patches.
+        patches: usize,
+    },
+    /// A seam with a side that no patch has.
+    #[error("seam {seam} names {side}; patches are numbered 0 to {}, their axes 0 and 1", .patches - 1)]
+    NoSuchSide {
+        /// Position of the seam in the list.
+        seam: usize,
+        /// The side.
+        side: PatchSide,
+        /// Number of patches.
+        patches: usize,
+    },
+    /// A side in two seams.
+    #[error("{side} is in seams {one} and {other}; each side is in one seam at most")]
+    JoinedTwice {
+        /// The side.
+        side: PatchSide,
+        /// Position of the first seam in the list.
+        one: usize,
+        /// Position of the second seam.
+        other: usize,
+    },
+    /// A side that is joined with itself, but not folded.
+    #[error("seam {seam} joins {side} with itself; fold it (`Seam::fold`) or make it a pole (`Seam::pole`)")]
+    JoinedWithItself {
+        /// Position of the seam in the list.
+        seam: usize,
+        /// The side.
+        side: PatchSide,
+    },
+    /// Joined sides of different lengths.
+    #[error(
+        "seam {seam} joins {}, which is {} cells long, with {}, which is {}; joined sides have as many cells",
+        .sides[0], .lengths[0], .sides[1], .lengths[1]
+    )]
+    Lengths {
+        /// Position of the seam in the list.
+        seam: usize,
+        /// The sides.
+        sides: [PatchSide; 2],
+        /// Their lengths in cells.
+        lengths: [usize; 2],
+    },
+    /// A fold or a pole with an odd number of cells.
+    #[error(
+        "{side} is folded or a pole and has {cells} cells; the number must be even, so that each cell has a partner"
+    )]
+    OddFold {
+        /// The side.
+        side: PatchSide,
+        /// Cells along it.
+        cells: usize,
+    },
+    /// A fold or a pole whose other axis is not periodic.
+    #[error(
+        "{side} is folded or a pole, but axis {} of the patch is not periodic; join its two sides (`Seam::join`)",
+        1 - .side.axis
+    )]
+    OpenFold {
+        /// The side.
+        side: PatchSide,
+    },
+    /// Three-tile corners asked for where all corners have a diagonal neighbour.
+    #[error(
+        "no corner of the {patches} patches is one of three patches; leave corners open (`Corners::Open`)"
+    )]
+    NoThreePatchCorners {
+        /// Number of patches.
+        patches: usize,
+    },
+    /// An axis that patches do not have.
+    #[error("corners filled through axis {axis}; patches have axes 0 and 1")]
+    CornerAxis {
+        /// The axis.
+        axis: usize,
+    },
+    /// A halo that reaches through a patch.
+    #[error(
+        "a halo {width} cells wide at {side} reaches through the patch behind it; it can be at most {most} wide there"
+    )]
+    HaloTooWide {
+        /// The side.
+        side: PatchSide,
+        /// Width of the halo there.
+        width: usize,
+        /// The largest possible width.
+        most: usize,
+    },
+    /// Places that do not meet places of the quantity across a seam.
+    #[error(
+        "across {side}, values at {place:?} meet places where the quantity has no values; for components that the seam \
+         turns into each other give both (`Quantity::vector`)"
+    )]
+    Places {
+        /// The side.
+        side: PatchSide,
+        /// Where the values of the target lie, along its axes.
+        place: [Along; 2],
+    },
+    /// A list that is not one entry for each patch.
+    #[error("{given} numbers of blocks for {patches} patches; give one pair for each patch")]
+    BlocksForPatches {
+        /// How many were given.
+        given: usize,
+        /// Number of patches.
+        patches: usize,
+    },
+    /// A number of blocks that a patch cannot have.
+    #[error(
+        "{blocks} blocks along axis {axis} of patch {patch}, which has {cells} cells; it can have 1 to {cells} blocks"
+    )]
+    BlocksOnAxis {
+        /// The patch.
+        patch: usize,
+        /// The axis.
+        axis: usize,
+        /// Blocks wanted along it.
+        blocks: usize,
+        /// Cells along it.
+        cells: usize,
+    },
+    /// Fewer domains than ranks.
+    #[error(
+        "{domains} blocks for {ranks} ranks; every rank needs at least one, so give more blocks or fewer ranks"
+    )]
+    FewerDomainsThanRanks {
+        /// Number of blocks.
+        domains: u64,
+        /// Number of ranks.
+        ranks: usize,
+    },
+    /// No numbers of blocks were found.
+    #[error(
+        "the {patches} patches cannot be cut for {ranks} ranks: no numbers of blocks fit their extents; give the \
+         blocks of each patch (`PatchGrid::decompose_into`)"
+    )]
+    NoBlocks {
+        /// Number of patches.
+        patches: usize,
+        /// Number of ranks.
+        ranks: usize,
+    },
+}
+
+crate::debug_as_text!(PatchError);

@@ -1,0 +1,386 @@
+//! Finds the owner of each value of a region, across seams.
+//!
+//! A region is a rectangle of values of one component, in the numbering of the target patch. It is split until
+//! each part has one owner, seen through one view.
+
+use super::error::PatchError;
+use super::seam::{Crossing, View};
+use super::{Along, Corners, PatchGrid, PatchSide, Quantity};
+use crate::region::Span;
+
+/// Values of one component of a patch, from the first along each axis.
+pub(super) type Rectangle = [Span; 2];
+
+/// Values and what they are copied from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Source {
+    /// The values, in the target patch.
+    pub target: Rectangle,
+    /// The source patch as seen from the target.
+    pub view: View,
+    /// The component of the source.
+    pub component: usize,
+}
+
+/// Where a coordinate lies along one axis of a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Zone {
+    /// Behind a joined side.
+    Behind { is_high: bool },
+    /// On the line that two sides share.
+    On { is_high: bool },
+    /// Within the patch.
+    Within,
+    /// Where the patch has no values and nothing is joined.
+    Nowhere,
+}
+
+/// Most seams that lead from outside a patch into it: around a corner, and on across a fold or a pole.
+const MOST_SEAMS: usize = 8;
+
+/// Finds sources for values of one component of one patch.
+#[derive(Clone, Copy)]
+pub(super) struct Resolver<'a> {
+    pub grid: &'a PatchGrid,
+    pub quantity: &'a Quantity,
+    pub patch: usize,
+    pub component: usize,
+}
+
+impl Resolver<'_> {
+    /// The sources of all values of a rectangle that have an owner. Values that own themselves have the identity
+    /// as view.
+    pub fn sources(&self, target: Rectangle) -> Vec<Source> {
+        let mut found = Vec::new();
+        self.resolve(target, &[View::of(self.patch)], &mut found);
+        found
+    }
+
+    /// The component of a source and where its values lie.
+    fn component_of(&self, view: &View) -> (usize, [Along; 2]) {
+        let component = self.quantity.source_component(self.component, view.map.swapped);
+        (component, self.quantity.places[component])
+    }
+
+    /// The source's values that correspond to a rectangle of the target, along the source's axes.
+    pub fn image(&self, target: &Rectangle, view: &View) -> Rectangle {
+        let (_, places) = self.component_of(view);
+        let own = self.quantity.places[self.component];
+        let mut image = *target;
+        for axis in 0..2 {
+            let along = view.map.source_axis(axis);
+            let index =
+                |value: i64| (view.at(axis, 2 * value + own[axis].first()) - places[along].first()) / 2;
+            let (first, last) = (index(target[axis].start), index(target[axis].end - 1));
+            image[along] = Span::new(first.min(last), first.max(last) + 1);
+        }
+        image
+    }
+
+    /// Splits a rectangle where the source's axes change their zone. The last of `views` is the one that is
+    /// followed; the others have one zone in the rectangle.
+    fn resolve(&self, target: Rectangle, views: &[View], found: &mut Vec<Source>) {
+        let view = views[views.len() - 1];
+        let axes = [0, 1].map(|axis| self.zones(&view, axis, target[axis]));
+        for (one, first) in &axes[0] {
+            for (other, second) in &axes[1] {
+                let mut zones = [Zone::Nowhere; 2];
+                zones[view.map.source_axis(0)] = *first;
+                zones[view.map.source_axis(1)] = *second;
+                self.follow([*one, *other], zones, views, found);
+            }
+        }
+    }
+
+    /// Continues with a rectangle whose source lies in one zone along each of the source's axes.
+    fn follow(&self, target: Rectangle, zones: [Zone; 2], views: &[View], found: &mut Vec<Source>) {
+        let view = views[views.len() - 1];
+        let behind = |axis: usize| match zones[axis] {
+            Zone::Behind { is_high } => self.crossing(&view, axis, is_high),
+            _ => None,
+        };
+        let before = &views[..views.len() - 1];
+        if zones.contains(&Zone::Nowhere) {
+            return self.choose(target, before, found);
+        }
+        match [behind(0), behind(1)] {
+            [None, None] => self.settle(target, zones, views, found),
+            [Some(one), None] | [None, Some(one)] => {
+                self.resolve(target, &[before, &[view.then(&one.view)]].concat(), found);
+            }
+            // The values are known already, and this view of them leads around a corner.
+            [Some(_), Some(_)] if !before.is_empty() => self.choose(target, before, found),
+            [Some(one), Some(other)] => {
+                let through = |first: &Crossing, target: Rectangle| {
+                    let mut found = Vec::new();
+                    self.resolve(target, &[view.then(&first.view)], &mut found);
+                    found
+                };
+                // The axis of the target that the source's axis 0 is.
+                let axis = view.map.source_axis(0);
+                let [first, second] = if axis == 0 { [&one, &other] } else { [&other, &one] };
+                match self.grid.corners {
+                    Corners::Open => {
+                        found.extend(self.agreed(through(first, target), |part| through(second, part)))
+                    }
+                    Corners::ThroughAxis(0) => found.extend(through(first, target)),
+                    Corners::ThroughAxis(_) => found.extend(through(second, target)),
+                }
+            }
+        }
+    }
+
+    /// The parts of `one` way around a corner that the other way agrees with.
+    fn agreed(&self, one: Vec<Source>, other: impl Fn(Rectangle) -> Vec<Source>) -> Vec<Source> {
+        let same = |source: &Source, part: Source| (source.view == part.view).then_some(part);
+        let parts = |source: &Source| {
+            other(source.target).into_iter().filter_map(|part| same(source, part)).collect::<Vec<_>>()
+        };
+        one.iter().flat_map(parts).collect()
+    }
+
+    /// The last view reaches values of a patch. If they lie on a line that several patches share, looks for them in
+    /// the other patches, too; then chooses the owner.
+    fn settle(&self, target: Rectangle, zones: [Zone; 2], views: &[View], found: &mut Vec<Source>) {
+        let mut next = None;
+        // All views of these values that are known, each with its zones: those of the last one are given.
+        for (at, view) in views.iter().enumerate() {
+            let zones = match at + 1 == views.len() {
+                true => zones,
+                false => self.zones_of(view, &target),
+            };
+            for (axis, zone) in zones.into_iter().enumerate() {
+                if let Zone::On { is_high } = zone
+                    && let Some(crossing) = self.crossing(view, axis, is_high)
+                {
+                    let there = self.normal(view.then(&crossing.view), &target);
+                    next = next.or_else(|| there.filter(|there| !self.is_known(there, &target, views)));
+                }
+            }
+        }
+        match next {
+            // There are few: each place is known once with each sign.
+            Some(view) => self.resolve(target, &[views, &[view]].concat(), found),
+            None => self.choose(target, views, found),
+        }
+    }
+
+    /// Whether one of the views shows the same values of the same patch, with the same sign.
+    fn is_known(&self, view: &View, target: &Rectangle, views: &[View]) -> bool {
+        let of = |view: &View| {
+            let image = self.image(target, view);
+            let along = |axis: usize| image[view.map.source_axis(axis)];
+            let is_backwards =
+                |axis: usize| along(axis).end - along(axis).start > 1 && view.map.flipped[axis];
+            (
+                view.patch,
+                self.component_of(view).0,
+                image,
+                [is_backwards(0), is_backwards(1)],
+                self.is_negated(view),
+            )
+        };
+        views.iter().any(|known| of(known) == of(view))
+    }
+
+    /// Whether values change their sign.
+    pub fn is_negated(&self, view: &View) -> bool {
+        self.quantity.is_vector() && view.is_negated[self.component]
+    }
+
+    /// A view that reaches the same values without leaving its patch: where it leaves it through one joined
+    /// side, the view through that one. `None` if they are behind a corner, or if parts of the rectangle differ.
+    fn normal(&self, mut view: View, target: &Rectangle) -> Option<View> {
+        for _ in 0..MOST_SEAMS {
+            let zones = [0, 1].map(|axis| self.zones(&view, axis, target[axis]));
+            if zones.iter().any(|zones| zones.len() != 1) {
+                // Split by the caller when it follows this view.
+                return Some(view);
+            }
+            let zones = self.zones_of(&view, target);
+            let behind = |axis: usize| match zones[axis] {
+                Zone::Behind { is_high } => self.crossing(&view, axis, is_high),
+                _ => None,
+            };
+            match [behind(0), behind(1)] {
+                [None, None] => return Some(view),
+                [Some(one), None] | [None, Some(one)] => view = view.then(&one.view),
+                [Some(_), Some(_)] => return None,
+            }
+        }
+        None
+    }
+
+    /// Splits a rectangle so that each part has one owner among the views: the patch with the lowest number, and in
+    /// it the lowest values.
+    fn choose(&self, target: Rectangle, views: &[View], found: &mut Vec<Source>) {
+        for (at, one) in views.iter().enumerate() {
+            for other in &views[at + 1..] {
+                if let Some(parts) = self.split_where_equal(&target, one, other) {
+                    parts.into_iter().for_each(|part| self.choose(part, views, found));
+                    return;
+                }
+            }
+        }
+        let held = views.iter().filter(|view| self.is_held(&target, view));
+        let place = |view: &&View| {
+            let image = self.image(&target, view);
+            (view.patch, self.component_of(view).0, image[0].start, image[1].start, self.is_negated(view))
+        };
+        // Of equal ones the first that keeps the sign: a value that is its own partner owns itself.
+        if let Some(view) = held.min_by_key(place) {
+            found.push(Source { target, view: *view, component: self.component_of(view).0 });
+        }
+    }
+
+    /// Two views may show the same values of one patch in opposite directions. Splits the rectangle at the value
+    /// that both show at the same place, so that one of the views is lower in each part.
+    fn split_where_equal(&self, target: &Rectangle, one: &View, other: &View) -> Option<Vec<Rectangle>> {
+        let alike = one.patch == other.patch && one.map.swapped == other.map.swapped;
+        let differs = |axis: &usize| one.map.flipped[*axis] != other.map.flipped[*axis];
+        let is_long = |axis: &usize| target[*axis].end - target[*axis].start > 1;
+        let axis = (0..2).filter(is_long).find(|axis| alike && differs(axis))?;
+        let span = target[axis];
+        // The coordinate where both are equal, from value 0 of the target.
+        let own = self.quantity.places[self.component][axis].first();
+        let (low, high) = if one.map.flipped[axis] { (other, one) } else { (one, other) };
+        let middle = (high.offset[axis] - low.offset[axis]) / 2 - own;
+        let low = middle.div_euclid(2) + i64::from(middle.rem_euclid(2) != 0);
+        let high = middle.div_euclid(2) + 1;
+        let parts = [Span::new(span.start, low), Span::new(low, high), Span::new(high, span.end)];
+        let parts: Vec<Span> =
+            parts.into_iter().map(|part| part.intersection(span)).filter(|part| !part.is_empty()).collect();
+        let with = |part: Span| {
+            let mut rectangle = *target;
+            rectangle[axis] = part;
+            rectangle
+        };
+        (parts.len() > 1).then(|| parts.into_iter().map(with).collect())
+    }
+
+    /// Whether the source has all these values.
+    fn is_held(&self, target: &Rectangle, view: &View) -> bool {
+        let (_, places) = self.component_of(view);
+        let image = self.image(target, view);
+        let zones = self.zones_of(view, target);
+        (0..2).all(|axis| {
+            let count = places[axis].count(self.grid.patches[view.patch][axis]) as i64;
+            let is_inside = matches!(zones[axis], Zone::Within | Zone::On { .. });
+            is_inside && image[axis].start >= 0 && image[axis].end <= count
+        })
+    }
+
+    /// The zones of a rectangle that has one along each axis: those of its first value.
+    fn zones_of(&self, view: &View, target: &Rectangle) -> [Zone; 2] {
+        let mut zones = [Zone::Nowhere; 2];
+        for axis in 0..2 {
+            let first = Span::new(target[axis].start, target[axis].start + 1);
+            zones[view.map.source_axis(axis)] = self.zones(view, axis, first)[0].1;
+        }
+        zones
+    }
+
+    fn crossing(&self, view: &View, axis: usize, is_high: bool) -> Option<Crossing> {
+        self.grid.crossing(PatchSide { patch: view.patch, axis, is_high })
+    }
+
+    /// Splits values along an axis of the target by the zones of the source.
+    fn zones(&self, view: &View, axis: usize, values: Span) -> Vec<(Span, Zone)> {
+        let along = view.map.source_axis(axis);
+        let own = self.quantity.places[self.component][axis].first();
+        let (_, places) = self.component_of(view);
+        let count = places[along].count(self.grid.patches[view.patch][along]) as i64;
+        // Each bound is the first coordinate of the next zone.
+        let mut bounds = Vec::with_capacity(4);
+        match self.crossing(view, along, false) {
+            Some(Crossing { line, .. }) => {
+                bounds.push((line, Zone::Behind { is_high: false }));
+                bounds.push((line + 1, Zone::On { is_high: false }));
+            }
+            None => bounds.push((places[along].first(), Zone::Nowhere)),
+        }
+        match self.crossing(view, along, true) {
+            Some(Crossing { line, .. }) => {
+                bounds.push((line, Zone::Within));
+                bounds.push((line + 1, Zone::On { is_high: true }));
+                bounds.push((i64::MAX / 4, Zone::Behind { is_high: true }));
+            }
+            None => {
+                bounds.push((2 * count - 1 + places[along].first(), Zone::Within));
+                bounds.push((i64::MAX / 4, Zone::Nowhere));
+            }
+        }
+        let mut begin = i64::MIN / 4;
+        let mut found = Vec::with_capacity(bounds.len());
+        for (end, zone) in bounds {
+            // The target's coordinates for those of the source from `begin` to below `end`.
+            let (first, last) = match view.map.flipped[axis] {
+                false => (begin - view.offset[axis], end - 1 - view.offset[axis]),
+                true => (view.offset[axis] - (end - 1), view.offset[axis] - begin),
+            };
+            let span = Span::new((first - own + 1).div_euclid(2), (last - own).div_euclid(2) + 1);
+            let span = span.intersection(values);
+            if !span.is_empty() {
+                found.push((span, zone));
+            }
+            begin = end;
+        }
+        found
+    }
+}
+
+impl PatchGrid {
+    /// Checks that values of each component continue as values across each seam.
+    pub(super) fn check_quantity(&self, quantity: &Quantity) -> Result<(), PatchError> {
+        for side in self.joined_sides() {
+            let Some(Crossing { view, .. }) = self.crossing(side) else { continue };
+            for (component, place) in quantity.places.iter().enumerate() {
+                let source = quantity.places[quantity.source_component(component, view.map.swapped)];
+                let meets = |axis: usize| {
+                    let there =
+                        view.at(axis, place[axis].first()) - source[view.map.source_axis(axis)].first();
+                    there.rem_euclid(2) == 0
+                };
+                // Values on the line must be those of one of its sides.
+                let holds = |place: Along, side: PatchSide| {
+                    let last =
+                        2 * place.count(self.patches[side.patch][side.axis]) as i64 - 2 + place.first();
+                    match self.crossing(side) {
+                        Some(Crossing { line, .. }) if (line - place.first()).rem_euclid(2) == 0 => {
+                            if side.is_high { last >= line } else { place.first() <= line }
+                        }
+                        _ => true,
+                    }
+                };
+                let behind = view.map.source_axis(side.axis);
+                let is_high = side.is_high == view.map.flipped[side.axis];
+                let other = PatchSide { patch: view.patch, axis: behind, is_high };
+                let is_held = holds(place[side.axis], side) || holds(source[behind], other);
+                if !meets(0) || !meets(1) || !is_held {
+                    return Err(PatchError::Places { side, place: *place });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a corner of a patch has no diagonal neighbour, because three patches meet there.
+    pub(super) fn has_three_patch_corner(&self) -> bool {
+        let quantity = Quantity::cells();
+        (0..self.patches.len()).any(|patch| {
+            let resolver = Resolver { grid: self, quantity: &quantity, patch, component: 0 };
+            [[false, false], [false, true], [true, false], [true, true]].into_iter().any(|ends| {
+                let joined =
+                    |axis: usize| self.crossing(PatchSide { patch, axis, is_high: ends[axis] }).is_some();
+                let beyond = |axis: usize| match ends[axis] {
+                    true => {
+                        let cells = self.patches[patch][axis] as i64;
+                        Span::new(cells, cells + 1)
+                    }
+                    false => Span::new(-1, 0),
+                };
+                joined(0) && joined(1) && resolver.sources([beyond(0), beyond(1)]).is_empty()
+            })
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! Grids and patterns of patches that are refused, and what the messages say.
+
+use halocline_plan::{
+    Along, Corners, Halo, PatchError, PatchGrid, PatchSide, PatternError, Pivot, Quantity, Seam,
+};
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, PatternError>, expected: &str) {
+    let error = result.expect_err("it is refused");
+    assert_eq!(error.to_string(), expected);
+}
+
+fn grid(patches: &[[usize; 2]], seams: &[Seam]) -> Result<PatchGrid, PatternError> {
+    PatchGrid::new(patches.to_vec(), seams.to_vec())
+}
+
+fn around() -> Seam {
+    Seam::join(PatchSide::low(0, 1), PatchSide::high(0, 1))
+}
+
+/// As [`refused`], by an error of patches.
+macro_rules! refused_patches {
+    ($result:expr, $error:pat, $expected:expr $(,)?) => {
+        match $result.expect_err("it is refused") {
+            PatternError::Patch(error) => {
+                assert!(matches!(error, $error), "{error}");
+                assert_eq!(error.to_string(), $expected);
+            }
+            other => panic!("{other}"),
+        }
+    };
+}
+
+#[test]
+fn patches_without_cells_or_with_too_many_are_refused() {
+    refused_patches!(grid(&[], &[]), PatchError::NoPatches, "a grid of 0 patches; give at least one");
+    refused_patches!(
+        grid(&[[3, 3], [3, 0]], &[]),
+        PatchError::Empty { .. },
+        "patch 1 has 0 cells along axis 1; every axis has at least 1"
+    );
+    refused_patches!(
+        grid(&[[1 << 40, 1 << 30]], &[]),
+        PatchError::TooLarge { .. },
+        "the 1 patches have more than 2^60 cells; use a smaller grid"
+    );
+    refused_patches!(
+        PatchGrid::cubed_sphere(0),
+        PatchError::Empty { .. },
+        "patch 0 has 0 cells along axis 0; every axis has at least 1"
+    );
+    refused_patches!(
+        PatchGrid::lat_lon_cap(usize::MAX),
+        PatchError::TooLarge { .. },
+        "the 5 patches have more than 2^60 cells; use a smaller grid",
+    );
+}
+
+#[test]
+fn seams_that_do_not_fit_are_refused() {
+    let (low, high) = (PatchSide::low, PatchSide::high);
+    refused_patches!(
+        grid(&[[3, 3]], &[Seam::join(low(0, 0), high(1, 0))]),
+        PatchError::NoSuchSide { .. },
+        "seam 0 names the high side of axis 0 of patch 1; patches are numbered 0 to 0, their axes 0 and 1",
+    );
+    refused_patches!(
+        grid(&[[3, 3], [3, 3]], &[Seam::join(low(0, 0), high(1, 2))]),
+        PatchError::NoSuchSide { .. },
+        "seam 0 names the high side of axis 2 of patch 1; patches are numbered 0 to 1, their axes 0 and 1",
+    );
+    refused_patches!(
+        grid(&[[3, 3], [3, 3]], &[Seam::join(low(0, 0), high(1, 0)), Seam::join(low(1, 1), low(0, 0))]),
+        PatchError::JoinedTwice { .. },
+        "the low side of axis 0 of patch 0 is in seams 0 and 1; each side is in one seam at most",
+    );
+    refused_patches!(
+        grid(&[[3, 3]], &[Seam::join(low(0, 0), low(0, 0))]),
+        PatchError::JoinedWithItself { .. },
+        "seam 0 joins the low side of axis 0 of patch 0 with itself; fold it (`Seam::fold`) or make it a pole \
+         (`Seam::pole`)",
+    );
+    refused_patches!(
+        grid(&[[3, 4], [5, 4]], &[Seam::join(high(0, 1), low(1, 1))]),
+        PatchError::Lengths { .. },
+        "seam 0 joins the high side of axis 1 of patch 0, which is 3 cells long, with the low side of axis 1 of patch \
+         1, which is 5; joined sides have as many cells",
+    );
+}
+
+#[test]
+fn folds_and_poles_need_an_even_number_of_cells_around() {
+    for pivot in [Pivot::Cell, Pivot::Corner] {
+        refused_patches!(
+            PatchGrid::tripolar([4, 7], pivot),
+            PatchError::OddFold { .. },
+            "the high side of axis 0 of patch 0 is folded or a pole and has 7 cells; the number must be even, so that \
+             each cell has a partner",
+        );
+    }
+    refused_patches!(
+        grid(&[[4, 6]], &[Seam::pole(PatchSide::low(0, 0))]),
+        PatchError::OpenFold { .. },
+        "the low side of axis 0 of patch 0 is folded or a pole, but axis 1 of the patch is not periodic; join its two \
+         sides (`Seam::join`)",
+    );
+    assert!(grid(&[[4, 6]], &[around(), Seam::pole(PatchSide::low(0, 0))]).is_ok());
+}
+
+#[test]
+fn corners_are_filled_only_where_three_patches_meet() {
+    refused_patches!(
+        PatchGrid::latitude_longitude([4, 6]).and_then(|grid| grid.corners(Corners::ThroughAxis(0))),
+        PatchError::NoThreePatchCorners { .. },
+        "no corner of the 1 patches is one of three patches; leave corners open (`Corners::Open`)",
+    );
+    refused_patches!(
+        PatchGrid::cubed_sphere(4).and_then(|grid| grid.corners(Corners::ThroughAxis(2))),
+        PatchError::CornerAxis { .. },
+        "corners filled through axis 2; patches have axes 0 and 1",
+    );
+    assert!(PatchGrid::lat_lon_cap(4).and_then(|grid| grid.corners(Corners::ThroughAxis(1))).is_ok());
+}
+
+#[test]
+fn halos_reach_one_patch_far_at_most() -> Result<(), PatternError> {
+    let tiles = PatchGrid::cubed_sphere(3)?.decompose(6)?;
+    assert!(tiles.pattern_of(0, &Quantity::cells(), &Halo::uniform(3)).is_ok());
+    refused_patches!(
+        tiles.pattern_of(0, &Quantity::cells(), &Halo::uniform(4)),
+        PatchError::HaloTooWide { .. },
+        "a halo 4 cells wide at the high side of axis 1 of patch 0 reaches through the patch behind it; it can be at \
+         most 3 wide there",
+    );
+    let orca = PatchGrid::tripolar([4, 8], Pivot::Cell)?.decompose(1)?;
+    assert!(orca.pattern_of(0, &Quantity::cells(), &Halo::uniform(3)).is_ok());
+    refused_patches!(
+        orca.pattern_of(0, &Quantity::cells(), &Halo::uniform(4)),
+        PatchError::HaloTooWide { .. },
+        "a halo 4 cells wide at the high side of axis 0 of patch 0 reaches through the patch behind it; it can be at \
+         most 3 wide there",
+    );
+    Ok(())
+}
+
+#[test]
+fn values_that_a_seam_turns_into_others_need_both_components() -> Result<(), PatternError> {
+    let tiles = PatchGrid::cubed_sphere(4)?.decompose(1)?;
+    let faces = Quantity::scalar([Along::Faces, Along::Centre]);
+    refused_patches!(
+        tiles.pattern_of(0, &faces, &Halo::uniform(1)),
+        PatchError::Places { .. },
+        "across the high side of axis 0 of patch 0, values at [Faces, Centre] meet places where the quantity has no \
+         values; for components that the seam turns into each other give both (`Quantity::vector`)",
+    );
+    // Neither patch has the faces on the side that both share.
+    let pair =
+        grid(&[[4, 4], [4, 4]], &[Seam::join(PatchSide::low(0, 1), PatchSide::low(1, 1))])?.decompose(1)?;
+    let high = Quantity::scalar([Along::Centre, Along::HighFaces]);
+    let error = pair.pattern_of(0, &high, &Halo::uniform(1)).expect_err("no owner");
+    assert!(matches!(error, PatternError::Patch(PatchError::Places { .. })), "{error}");
+    Ok(())
+}
+
+#[test]
+fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
+    let tiles = PatchGrid::cubed_sphere(4)?;
+    refused(tiles.decompose(0), "a decomposition with 0 ranks; give at least 1");
+    refused(tiles.decompose_into(&[[1, 1]; 6], 0), "a decomposition with 0 ranks; give at least 1");
+    refused_patches!(
+        tiles.decompose(97),
+        PatchError::NoBlocks { .. },
+        "the 6 patches cannot be cut for 97 ranks: no numbers of blocks fit their extents; give the blocks of each \
+         patch (`PatchGrid::decompose_into`)",
+    );
+    refused_patches!(
+        tiles.decompose_into(&[[1, 1]; 5], 1),
+        PatchError::BlocksForPatches { .. },
+        "5 numbers of blocks for 6 patches; give one pair for each patch",
+    );
+    refused_patches!(
+        tiles.decompose_into(&[[1, 5]; 6], 1),
+        PatchError::BlocksOnAxis { .. },
+        "5 blocks along axis 1 of patch 0, which has 4 cells; it can have 1 to 4 blocks",
+    );
+    refused_patches!(
+        tiles.decompose_into(&[[1, 1]; 6], 7),
+        PatchError::FewerDomainsThanRanks { .. },
+        "6 blocks for 7 ranks; every rank needs at least one, so give more blocks or fewer ranks",
+    );
+    refused(
+        tiles.decompose(6)?.pattern_of(6, &Quantity::cells(), &Halo::uniform(1)),
+        "rank 6 of a decomposition for 6 ranks, numbered from 0; give a rank below 6",
+    );
+    refused(
+        tiles.decompose(6)?.pattern_of(0, &Quantity::cells(), &Halo::per_axis([(1, 1)])),
+        "1 halo widths for a grid of 2 axes; give one for each axis",
+    );
+    Ok(())
+}
