@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use arguments::{
-    Address, Announced, Base, Capture, Connection, Counted, Epoch, MemorySpace, Place, Priority, RawEvent,
-    RawGraph, RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
+    Address, Announced, Base, Capture, Combining, Connection, Counted, Epoch, MemorySpace, Place, Priority,
+    RawEvent, RawGraph, RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
 };
 pub(crate) use arguments::{MOST_COUNTED_BLOCKS, POISON};
 
@@ -329,6 +329,12 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// this device can reach every byte. Waits for the device
     /// (`cuMemAlloc`, `cuMemcpyHtoD`).
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError>;
+
+    /// Makes tables that combine as quick to upload as others: loads their kernels, which may wait for the device and compile
+    /// (`cuModuleLoadData`). Call it when objects are bound.
+    fn prepare_to_combine(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 
     /// Thread blocks of a launch that may wait for flags; see [`Driver::waiting_block_limit`].
     ///

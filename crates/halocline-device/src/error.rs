@@ -1,6 +1,7 @@
 //! Errors of device calls.
 
 use crate::Address;
+use halocline_plan::{ElementType, ReduceOp};
 
 /// Why a call to a device failed.
 ///
@@ -122,6 +123,22 @@ pub enum DeviceError {
         target_address: Address,
         /// Bytes per block.
         block: usize,
+    },
+    /// A copy table combines elements by an operation that they do not have.
+    #[error("elements of {element} have no {op}; choose one of {}", ReduceOp::names_for(*.element))]
+    NoOperation {
+        /// The operation.
+        op: ReduceOp,
+        /// The type of the elements.
+        element: ElementType,
+    },
+    /// A copy table that combines elements has LL slots, bases or announcements, too.
+    #[error(
+        "part {part} of a copy table combines elements, but the table has LL slots, bases or announcements; upload two tables"
+    )]
+    CombinesApart {
+        /// The first part that combines.
+        part: usize,
     },
     /// No peer access to the device's memory.
     #[error(

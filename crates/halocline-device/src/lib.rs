@@ -23,8 +23,8 @@ mod variable;
 pub use deferred_free::Waiting;
 pub use device::{CopyTable, Device, Graph, Memory, Stream};
 pub use driver::{
-    Address, Announced, Base, Capture, Connection, Counted, Driver, Epoch, MemorySpace, Place, Priority,
-    RawEvent, RawGraph, RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
+    Address, Announced, Base, Capture, Combining, Connection, Counted, Driver, Epoch, MemorySpace, Place,
+    Priority, RawEvent, RawGraph, RawStream, RawTable, Signal, Slot, TablePart, TableSpec, ValueOp,
 };
 pub use element::{Bool, Element};
 pub use error::DeviceError;

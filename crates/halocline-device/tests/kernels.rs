@@ -6,8 +6,9 @@ use halocline_device::cuda::{COPY_KERNELS, Compiled, Compiler};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// A source with two parts that are compiled on their own.
-const BASED: &str = "#ifndef HALOCLINE_BASED";
+/// A source with further parts that are compiled on their own, with these options.
+const FURTHER: &str = "#if !defined(HALOCLINE_BASED) && !defined(HALOCLINE_COMBINES)";
+const PARTS: [&[&str]; 3] = [&[], &["-DHALOCLINE_BASED"], &["-DHALOCLINE_COMBINES"]];
 
 /// All `*.cu` below a directory.
 fn kernels_in(directory: &Path) -> Vec<PathBuf> {
@@ -55,7 +56,7 @@ fn compiled_for(capability: u32) -> Vec<(String, Compiled)> {
     };
     let copy = ("cuda/copy".to_owned(), COPY_KERNELS.to_owned());
     for (name, source) in files.iter().map(read).chain([copy]) {
-        let parts: &[&[&str]] = if source.contains(BASED) { &[&[], &["-DHALOCLINE_BASED"]] } else { &[&[]] };
+        let parts: &[&[&str]] = if source.contains(FURTHER) { &PARTS } else { &PARTS[..1] };
         for options in parts {
             let compiled = compiler.compile(&name, &source, options, capability);
             let compiled = compiled.unwrap_or_else(|why| panic!("{why}"));

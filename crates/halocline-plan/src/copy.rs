@@ -5,9 +5,11 @@
 //! fewest and longest blocks. A direct copy, a pack and an unpack are the same nest with different
 //! strides.
 
+mod gather;
 mod layout;
 mod section;
 
+pub use gather::{Gather, Listed};
 pub use layout::{AxisLayout, CellLayout};
 
 use crate::{Cells, ElementType, Run, Transfer};

@@ -3,8 +3,7 @@
 use super::api::{WordOp, capture, code};
 use super::context::Primary;
 use super::copy_table::CopyTable;
-use super::gpu::{CudaDriver, ENABLED, events};
-use crate::deferred_free;
+use super::gpu::{COMBINING, CudaDriver, ENABLED, drop_kept, events};
 use crate::driver::{
     Address, Capture, Connection, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawGraph, RawStream,
     RawTable, TableSpec, ValueOp,
@@ -13,7 +12,7 @@ use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
 use std::any::Any;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 
@@ -467,6 +466,11 @@ unsafe impl Driver for CudaDriver {
         CopyTable::upload(self, works).map(CopyTable::into_handle)
     }
 
+    fn prepare_to_combine(&self) -> Result<(), DeviceError> {
+        let _current = self.enter_beside_captures()?;
+        self.further_kernels(&COMBINING).map(drop)
+    }
+
     unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {
         // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it.
         unsafe { CopyTable::at(table) }.waiting_blocks
@@ -491,10 +495,4 @@ unsafe impl Driver for CudaDriver {
         // that the memory of the table and the counter stay valid until the launch is over.
         unsafe { CopyTable::at(table).launch(self, stream, epoch, bases) }
     }
-}
-
-/// Drops a value of [`Driver::keep_with_graph`], but not on CUDA's thread, which must not call CUDA.
-extern "C" fn drop_kept(kept: *mut c_void) {
-    // SAFETY: `keep_with_graph` has made it from such a box, and CUDA gives it here once.
-    deferred_free::drop_elsewhere(*unsafe { Box::from_raw(kept.cast::<Arc<dyn Any + Send + Sync>>()) });
 }

@@ -3,10 +3,12 @@
 use super::api::{Api, api, code};
 use super::context::{Current, Primary, refused};
 use super::module::{Function, Module};
+use crate::deferred_free;
 use crate::driver::{Address, Driver, MemorySpace, Priority, RawEvent, RawStream};
 use crate::error::DeviceError;
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A GPU, by its primary context, which the CUDA runtime and the libraries above it use; their streams and
@@ -24,8 +26,8 @@ pub struct CudaDriver {
     peers: Mutex<Vec<Arc<Primary>>>,
     /// The kernels of copy tables once loaded; a failure is retried.
     kernels: Mutex<Option<(CopyKernels, Module)>>,
-    /// The same for tables with bases.
-    based: Mutex<Option<([Function; 2], Module)>>,
+    /// The same for tables that need further ones.
+    further: [Mutex<Option<([Function; 2], Module)>>; 2],
     pub(super) primary: Arc<Primary>,
 }
 
@@ -37,6 +39,29 @@ pub(super) struct CopyKernels {
     /// The same with the LL protocol.
     pub(super) ll: [Function; 2],
 }
+
+/// Kernels of copy tables that most programs do not need: a part of the source that is compiled on its own.
+pub(super) struct FurtherKernels {
+    /// Its place in [`CudaDriver`].
+    at: usize,
+    options: [&'static str; 1],
+    /// For an epoch that the launch gives, and for one that a counter gives.
+    names: [&'static str; 2],
+}
+
+/// Of tables with bases.
+pub(super) const BASED: FurtherKernels = FurtherKernels {
+    at: 0,
+    options: ["-DHALOCLINE_BASED"],
+    names: ["halocline_copy_based", "halocline_copy_based_counted"],
+};
+
+/// Of tables whose parts combine.
+pub(super) const COMBINING: FurtherKernels = FurtherKernels {
+    at: 1,
+    options: ["-DHALOCLINE_COMBINES"],
+    names: ["halocline_combine", "halocline_combine_counted"],
+};
 
 /// Pairs of devices with peer access enabled.
 pub(super) static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
@@ -70,7 +95,7 @@ impl CudaDriver {
             failure: OnceLock::new(),
             peers: Mutex::default(),
             kernels: Mutex::default(),
-            based: Mutex::default(),
+            further: Default::default(),
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
@@ -249,18 +274,17 @@ impl CudaDriver {
         Ok(kernels)
     }
 
-    /// The kernels of copy tables with bases: for an epoch that the launch gives, and for one that a counter gives.
-    pub(super) fn based_kernels(&self) -> Result<[Function; 2], DeviceError> {
-        let mut loaded = self.based.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Kernels of copy tables that need further ones.
+    pub(super) fn further_kernels(&self, of: &FurtherKernels) -> Result<[Function; 2], DeviceError> {
+        let mut loaded = self.further[of.at].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((kernels, _)) = *loaded {
             return Ok(kernels);
         }
         let compiler = super::Compiler::load_for(self.version()?)?;
-        let options = ["-DHALOCLINE_BASED"];
-        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, &options, self.capability()?)?;
+        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, &of.options, self.capability()?)?;
         let module = Module::load(self, &compiled)?;
-        let kernels =
-            [module.function("halocline_copy_based")?, module.function("halocline_copy_based_counted")?];
+        let [given, counted] = of.names;
+        let kernels = [module.function(given)?, module.function(counted)?];
         *loaded = Some((kernels, module));
         Ok(kernels)
     }
@@ -284,4 +308,10 @@ impl CudaDriver {
             _ => DeviceError::NoStream { stream: stream.0 },
         }
     }
+}
+
+/// Drops a value of [`Driver::keep_with_graph`], but not on CUDA's thread, which must not call CUDA.
+pub(super) extern "C" fn drop_kept(kept: *mut c_void) {
+    // SAFETY: `keep_with_graph` has made it from such a box, and CUDA gives it here once.
+    deferred_free::drop_elsewhere(*unsafe { Box::from_raw(kept.cast::<Arc<dyn Any + Send + Sync>>()) });
 }

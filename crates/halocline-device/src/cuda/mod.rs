@@ -64,6 +64,7 @@ pub const COPY_KERNELS: &str = joined![
     "copy/waits.cuh",
     "copy/units.cuh",
     "copy/slots.cuh",
+    "copy/combine.cuh",
     "copy/kernels.cuh",
 ];
 

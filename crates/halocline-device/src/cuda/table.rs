@@ -20,9 +20,11 @@ use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 
+mod gather;
 mod kernel;
 mod nest;
 
+use gather::Listed;
 use kernel::{Announced, Part, RAISES, Wait};
 pub(super) use kernel::{Argument, Bases, THREADS};
 use nest::{Loop, Nest, Region};
@@ -92,6 +94,7 @@ pub(super) enum Kind {
     Plain,
     Ll,
     Based,
+    Combining,
 }
 
 /// A table split into pieces, before its layout in memory.
@@ -118,6 +121,12 @@ pub(super) struct Cut {
     guard: u64,
     has_ll: bool,
     is_based: bool,
+    combines: bool,
+    /// Numbers of elements that parts combine, and the index of the first of each list by the list's address.
+    numbers: Vec<u32>,
+    listed: HashMap<usize, u64>,
+    /// The sources of what parts combine.
+    sources: Vec<Listed>,
 }
 
 impl Cut {
@@ -139,6 +148,7 @@ impl Cut {
         mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Result<Self, DeviceError> {
         let spec = &works[number];
+        spec.check_combining()?;
         let mut reach = |address, bytes| match Base::of(address) {
             None => reach(address, bytes),
             Some(from) => reach_from(spec.bases, from, (address, bytes)),
@@ -178,7 +188,7 @@ impl Cut {
                 self.raises.push(reach_flag(address)?);
             }
             let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
-            let is_bare = part.waits.is_empty() && part.ops.iter().all(|op| op.bytes() == 0);
+            let is_bare = part.waits.is_empty() && part.is_bare();
             // The argument of a launch has the first flags of all works.
             let is_same = works.iter().all(|work| work.parts[at].raises == part.raises);
             if is_bare && is_same && self.first.len() + part.raises.len() <= RAISES {
@@ -205,6 +215,9 @@ impl Cut {
             let first = self.regions.len();
             for op in part.ops {
                 self.add((op, part.slot), spec, &mut listed, &mut reach)?;
+            }
+            if let Some(combining) = part.combines {
+                self.add_gathers(combining, spec, &mut reach)?;
             }
             let regions = first..self.regions.len();
             let units = self.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
@@ -243,12 +256,13 @@ impl Cut {
         waiting.map(|parts| parts[0].blocks).sum::<u32>() + u32::from(bare)
     }
 
-    /// The kernel that the table needs: none uses the LL protocol and bases.
+    /// The kernel that the table needs: none combines, uses the LL protocol or bases beside the others.
     pub(super) fn kind(&self) -> Kind {
-        match (self.is_based, self.has_ll) {
-            (true, _) => Kind::Based,
-            (false, true) => Kind::Ll,
-            (false, false) => Kind::Plain,
+        match (self.combines, self.is_based, self.has_ll) {
+            (true, ..) => Kind::Combining,
+            (false, true, _) => Kind::Based,
+            (false, false, true) => Kind::Ll,
+            (false, false, false) => Kind::Plain,
         }
     }
 

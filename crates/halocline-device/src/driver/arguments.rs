@@ -1,6 +1,8 @@
 //! Arguments and results of driver calls: addresses, handles, flags, copy tables.
 
-use halocline_plan::copy::CopyOp;
+use crate::error::DeviceError;
+use halocline_plan::ReduceOp;
+use halocline_plan::copy::{CopyOp, Gather};
 use std::fmt;
 use std::ops::Range;
 
@@ -228,6 +230,28 @@ pub struct Base {
     pub bytes: Range<i64>,
 }
 
+impl TableSpec<'_> {
+    /// Checks that a table whose parts combine has neither bases nor slots.
+    pub(crate) fn check_combining(&self) -> Result<(), DeviceError> {
+        let is_special = |part: &TablePart<'_>| part.slot != Slot::None || part.announced.is_some();
+        let has_special = !self.bases.is_empty() || self.parts.iter().any(is_special);
+        match self.parts.iter().position(|part| part.combines.is_some()).filter(|_| has_special) {
+            Some(part) => Err(DeviceError::CombinesApart { part }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl TablePart<'_> {
+    /// Whether it neither copies nor combines.
+    pub(crate) fn is_bare(&self) -> bool {
+        let combines = self
+            .combines
+            .is_some_and(|combining| combining.gathers.iter().any(|gather| gather.elements() > 0));
+        !combines && self.ops.iter().all(|op| op.bytes() == 0)
+    }
+}
+
 impl Base {
     /// The most of a table.
     pub const MOST: usize = 64;
@@ -306,7 +330,28 @@ pub enum Slot {
     Awaited,
 }
 
-/// One link of a copy table: waits, then copies, then raises flags.
+/// Elements that a part of a copy table combines instead of copying.
+///
+/// ```
+/// use halocline_device::{Combining, TablePart};
+/// use halocline_plan::ReduceOp;
+/// use halocline_plan::copy::{CopyOp, Gather};
+///
+/// // Bytes of two messages are added to those of a buffer, always in this order.
+/// let gathers = Gather::all(&[CopyOp::of_bytes(0, 0, 64), CopyOp::of_bytes(1, 0, 64)]);
+/// let part = TablePart { combines: Some(Combining { op: ReduceOp::Sum, gathers: &gathers }), ..TablePart::default() };
+/// assert!(part.ops.is_empty());
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Combining<'a> {
+    /// How a target is combined with each of its sources: `target = op(target, source)`, one after the other, in elements of
+    /// [`Gather::element`], which have the operation. The result is that of [`crate::host::Combine`] to the bit, except which NaN it is.
+    pub op: ReduceOp,
+    /// The elements. Each is a target once in the part. Their buffers are those of the table.
+    pub gathers: &'a [Gather],
+}
+
+/// One link of a copy table: waits, then copies or combines, then raises flags.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TablePart<'a> {
     /// Flags that the part waits for before it copies.
@@ -326,4 +371,6 @@ pub struct TablePart<'a> {
     pub announced: Option<Announced>,
     /// In a table with bases: the thread blocks of the part before this one execute it, after that. Both wait or raise flags.
     pub follows: bool,
+    /// What the part combines. Such a part has no operations, is not early, and its table has no bases.
+    pub combines: Option<Combining<'a>>,
 }

@@ -19,6 +19,7 @@ mod based;
 mod call;
 mod choice;
 mod clock;
+mod combined;
 mod current;
 mod driver;
 mod explore;

@@ -40,6 +40,7 @@ impl SimDriver {
     }
 
     pub(super) fn table(&self, state: &State, spec: &TableSpec<'_>) -> Result<Table, DeviceError> {
+        spec.check_combining()?;
         let mut parts = Vec::with_capacity(spec.parts.len());
         for part in spec.parts {
             let mut blocks = Vec::new();
@@ -97,7 +98,9 @@ impl SimDriver {
                 Ok(Announcement { address, words, sent, differs: self.reach_flag(state, differs)? })
             });
             let announced = announced.transpose()?;
-            parts.push(Part { waits: waits?, blocks, raises: raises?, early, slot: part.slot, announced });
+            let combined = self.combined(state, spec, part)?;
+            let (waits, raises, slot) = (waits?, raises?, part.slot);
+            parts.push(Part { waits, blocks, combined, raises, early, slot, announced });
         }
         let guard = spec.guard.map(|guard| self.reach_flag(state, guard)).transpose()?;
         Ok(Table { device: self.device, guard, parts })

@@ -4,6 +4,7 @@ mod steps;
 
 use super::based::{Based, BasedWork};
 use super::clock::{Actor, Clock};
+use super::combined::Combined;
 use super::kernel::Kernel;
 use super::memory::Spot;
 use super::state::State;
@@ -107,6 +108,7 @@ pub(super) struct Part {
     /// Flags, and how many epochs they may lag.
     pub(super) waits: Vec<(Spot, u64)>,
     pub(super) blocks: Vec<Block>,
+    pub(super) combined: Vec<Combined>,
     pub(super) raises: Vec<Spot>,
     pub(super) early: bool,
     /// Blocks have 4 bytes if one side is a slot, whose words are at their offsets there.
@@ -127,6 +129,16 @@ impl Part {
     /// Whether it waits for flags, or for words of a slot.
     pub(super) fn may_wait(&self) -> bool {
         !self.waits.is_empty() || self.slot == Slot::Awaited
+    }
+
+    /// Whether it neither copies nor combines.
+    pub(super) fn is_bare(&self) -> bool {
+        self.units() == 0
+    }
+
+    /// What it copies and combines, in blocks and elements.
+    pub(super) fn units(&self) -> usize {
+        self.blocks.len() + self.combined.len()
     }
 }
 
@@ -260,6 +272,7 @@ impl Table {
             || self.parts.iter().any(|part| {
                 part.waits.iter().map(|(word, _)| word).chain(&part.raises).any(is_it)
                     || part.blocks.iter().any(|b| is_it(&b.source) || is_it(&b.target))
+                    || part.combined.iter().any(|one| is_it(&one.target) || one.sources.iter().any(is_it))
             })
     }
 }

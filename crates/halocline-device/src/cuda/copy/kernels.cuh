@@ -21,6 +21,14 @@ __device__ __forceinline__ bool move_as(const Table &table, const Item &item, co
 
 template <bool GATED, Kind KIND>
 __device__ __forceinline__ bool move_item(const Table &table, const Item &item, const Bases *bases, u64 epoch, Shared &shared) {
+#if defined(HALOCLINE_COMBINES) || !defined(__CUDACC__)
+  if constexpr (KIND == COMBINING) {
+    if (item.region.log_unit == COMBINED) {
+      combine_item(item);
+      return true;
+    }
+  }
+#endif
   if (item.region.cell_loop) return move_as<true, GATED, KIND>(table, item, bases, epoch, shared);
   return move_as<false, GATED, KIND>(table, item, bases, epoch, shared);
 }
@@ -163,8 +171,8 @@ __device__ __forceinline__ void copy(const Table &table, const Bases *bases, u64
   }
 }
 
-// Tables with bases have a compilation of their own (`HALOCLINE_BASED`): most programs have none.
-#ifndef HALOCLINE_BASED
+// Tables with bases and those that combine have compilations of their own: most programs have none.
+#if !defined(HALOCLINE_BASED) && !defined(HALOCLINE_COMBINES)
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
   __shared__ Shared shared;
   copy<PLAIN, false>(table, nullptr, epoch, shared);
@@ -203,6 +211,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 halocline_copy_based_counted(const __grid_constant__ Table table, u64 *counter, const __grid_constant__ Bases bases) {
   __shared__ Shared shared;
   copy<BASED, true>(table, &bases, (u64)counter, shared);
+  __syncthreads();
+  if (threadIdx.x == 0) count_block(counter);
+}
+#endif
+
+#if defined(HALOCLINE_COMBINES) || !defined(__CUDACC__)
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_combine(const __grid_constant__ Table table, u64 epoch) {
+  __shared__ Shared shared;
+  copy<COMBINING, false>(table, nullptr, epoch, shared);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_combine_counted(const __grid_constant__ Table table, u64 *counter) {
+  __shared__ Shared shared;
+  copy<COMBINING, true>(table, nullptr, (u64)counter, shared);
   __syncthreads();
   if (threadIdx.x == 0) count_block(counter);
 }

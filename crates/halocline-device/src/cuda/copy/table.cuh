@@ -68,6 +68,31 @@ struct __align__(16) Region {
 // size.
 constexpr u8 WRITTEN = 5, AWAITED = 7;
 
+// A region of units of this code is a `Gather`.
+constexpr u8 COMBINED = 9;
+
+// Elements of one buffer: in step n, element `at` of the list lies at first + numbers[at] * stride + n * step.
+struct Listed {
+  u64 first;
+  i64 stride, step;
+  const u32 *numbers;
+};
+
+// Elements of one buffer and those that are combined with them, in the place of a region. Units are elements, numbered below 2^31.
+struct __align__(16) Gather {
+  Listed target;
+  const Listed *source; // in the order of combination
+  u32 sources;          // 0: targets become zero
+  u32 op, type, bytes;  // of an element
+  u32 inner;            // elements in a step or, inside out, steps of an element
+  u32 multiplier, shift; // for divisions by that
+  u32 steps_inside;
+  u32 aligned; // to the numbers that elements consist of
+  u32 unused[9];
+  u8 codes[8];
+  u64 unused_end;
+};
+
 struct Wait {
   const u64 *flag;
   u64 lag;
@@ -124,8 +149,9 @@ struct Bases {
   u64 added[BASES];
 };
 
+static_assert(sizeof(Gather) == sizeof(Region), "one takes the place of the other");
 static_assert(sizeof(Region) == 128 && sizeof(Item) == 208 && sizeof(Part) == 16, "as on the host");
 static_assert(sizeof(Wait) == 16 && sizeof(Announced) == 32 && sizeof(Table) == 128, "as on the host");
 
 // The abilities of a kernel beside plain copies.
-enum Kind { PLAIN, SLOTS, BASED };
+enum Kind { PLAIN, SLOTS, BASED, COMBINING };

@@ -1,5 +1,6 @@
 //! The form of a table that the kernel reads, in memory and as its argument: `copy/table.cuh` has the same structures.
 
+use super::gather::{Listed, Lists};
 use super::nest::Region;
 use super::{Cut, Piece, Tied};
 use crate::driver::{Address, Base};
@@ -124,8 +125,17 @@ impl Cut {
     fn lay_out_one(mut self, base: Address) -> (Vec<u8>, Argument) {
         let mut bytes = Vec::new();
         let cells = base + put(&mut bytes, &self.cells);
-        for region in self.regions.iter_mut().filter(|region| region.cell_loop != 0) {
-            region.cells = cells + 8 * region.cells;
+        let numbers = base + put(&mut bytes, &self.numbers);
+        let placed = |of: Listed| Listed { numbers: numbers + 4 * of.numbers, ..of };
+        let sources: Vec<Listed> = self.sources.iter().copied().map(placed).collect();
+        let sources = base + put(&mut bytes, &sources);
+        for region in &mut self.regions {
+            if let Some(lists) = Lists::of(region) {
+                lists.target = placed(lists.target);
+                lists.source = sources + size_of::<Listed>() as u64 * lists.source;
+            } else if region.cell_loop != 0 {
+                region.cells = cells + 8 * region.cells;
+            }
         }
         let mut first = [0; RAISES];
         first[..self.first.len()].copy_from_slice(&self.first);
@@ -186,6 +196,8 @@ impl Cut {
     pub(in crate::cuda) fn size(&self) -> usize {
         let of = |count: usize, bytes: usize| (count * bytes).next_multiple_of(ALIGN);
         of(self.cells.len(), 8)
+            + of(self.numbers.len(), 4)
+            + of(self.sources.len(), size_of::<Listed>())
             + of(self.announced.len(), size_of::<Announced>())
             + of(self.pieces.len() + self.later.len() + self.following.len(), size_of::<Item>())
             + of(self.bare.len(), size_of::<Part>())
@@ -231,7 +243,7 @@ macro_rules! dense {
     )*};
 }
 
-dense!(Item, Part, Wait, Announced, u64, [u32; 2]);
+dense!(Item, Part, Wait, Announced, Listed, u64, u32, [u32; 2]);
 
 /// Appends values, aligned; returns their offset.
 fn put<T: Dense>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {

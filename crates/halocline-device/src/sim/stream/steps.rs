@@ -187,7 +187,7 @@ impl State {
         running.stage = match running.stage {
             Stage::Starting => {
                 self.devices[table.device as usize].waiting_blocks += waiting_blocks;
-                Stage::Waiting { well: part.blocks.is_empty() || self.is_well(actor, running.op, table) }
+                Stage::Waiting { well: part.is_bare() || self.is_well(actor, running.op, table) }
             }
             Stage::Waiting { well } => {
                 running.op = self.begin_op(actor, "copies");
@@ -210,6 +210,12 @@ impl State {
             Stage::Copying(done) if done < part.blocks.len() => {
                 let count = self.piece(part.blocks.len() - done);
                 self.copy_blocks(part, done, count, running);
+                Stage::Copying(done + count)
+            }
+            Stage::Copying(done) if done < part.units() => {
+                let count = self.piece(part.units() - done);
+                let first = done - part.blocks.len();
+                part.combined[first..first + count].iter().for_each(|one| self.combine(one));
                 Stage::Copying(done + count)
             }
             Stage::Copying(_) if part.raises.is_empty() => Stage::Done,
@@ -247,13 +253,13 @@ impl State {
             well = running.message.is_some();
         }
         // A part without copies checks the guard now.
-        well & (!part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table))
+        well & (!part.is_bare() || part.raises.is_empty() || self.is_well(actor, op, table))
     }
 
     /// Begins to read and to write the blocks of a part; false if memory of one is gone.
     fn touch_blocks(&mut self, part: &Part, running: &Running) -> bool {
         let (actor, op) = (running.actor, running.op);
-        let mut there = true;
+        let mut there = part.combined.iter().all(|one| self.touch_combined(actor, op, one));
         for block in &part.blocks {
             // A word of a slot is written only when its source is ready.
             if part.slot != Slot::Awaited {

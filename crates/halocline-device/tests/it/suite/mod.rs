@@ -1,6 +1,7 @@
 //! Conformance programs for every kind of device: small programs on two devices, correct under any timing.
 
 mod carriers;
+mod combines;
 mod copies;
 mod ll;
 mod memory;
@@ -53,6 +54,8 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("a guard ends a wait for words of a slot", ll::guarded),
     ("copies other than words of 4 bytes into a slot are refused", ll::refusals),
     ("tables copy what their operations say", copies::copies),
+    ("elements of several sources are added, then cleared", combines::sums),
+    ("combinations that cannot be are refused", combines::refusals),
     ("bad calls are refused by name", refusals),
     ("memory is never taken for other memory", memory::identities),
     ("registered memory is reached like pinned memory", memory::registered),

@@ -34,7 +34,10 @@ void run_thread() {
     }
   } else {
     const Table &table = *me->block->launch->table;
-    if (table.kind == 2) {
+    if (table.kind == 3) {
+      if (op.counter) halocline_combine_counted(op.argument, (u64 *)op.counter);
+      else halocline_combine(op.argument, op.value);
+    } else if (table.kind == 2) {
       if (op.counter) halocline_copy_based_counted(op.argument, (u64 *)op.counter, table.bases);
       else halocline_copy_based(op.argument, op.value, table.bases);
     } else {

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+mod combines;
 mod compile;
 mod exchanges;
 #[path = "../../../../../halocline-conformance/src/numbers.rs"]
@@ -311,7 +312,7 @@ impl Work {
                 raise: raises.len() as u32,
                 raises: part.raises.len() as u32,
                 early: part.early.into(),
-                copies: part.ops.iter().any(|op| op.bytes() > 0).into(),
+                copies: (!part.is_bare()).into(),
                 announced: part.announced.map_or([0, 0], |announced| [announced.address, announced.sent]),
                 differs: part.announced.map_or(0, |announced| announced.differs),
             });
@@ -324,6 +325,18 @@ impl Work {
                     let end = begin + times as u64 * bytes as u64;
                     targets.push(Interval { begin, end, part: number, unused: 0 });
                 });
+            }
+        }
+        for (part, number) in spec.parts.iter().zip(0..) {
+            for gather in part.combines.iter().flat_map(|combining| combining.gathers) {
+                for (step, at) in (0..gather.steps)
+                    .flat_map(|step| (0..gather.target.numbers.len()).map(move |at| (step, at)))
+                {
+                    let base = spec.targets[gather.target.buffer];
+                    let begin = base.wrapping_add_signed(gather.target.at(at, step) as i64);
+                    let end = begin + gather.element.size() as u64;
+                    targets.push(Interval { begin, end, part: number, unused: 0 });
+                }
             }
         }
         targets.sort_by_key(|interval| interval.begin);

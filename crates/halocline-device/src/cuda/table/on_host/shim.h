@@ -10,6 +10,7 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 #define __device__
 #define __grid_constant__
 #define __forceinline__ inline
+#define __noinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 // One copy for all blocks, whose contents are swapped with the running block.
@@ -45,6 +46,10 @@ static inline void store_words(unsigned long long to, const unsigned long long (
   store_slot(to + 8 * (1 - first), words[1 - first]);
 }
 
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __dmul_rn(double a, double b) { return a * b; }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 static inline int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
 static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }

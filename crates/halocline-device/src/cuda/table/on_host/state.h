@@ -30,6 +30,8 @@ extern "C" void halocline_copy_based(Argument table, u64 epoch, Bases bases);
 extern "C" void halocline_copy_based_counted(Argument table, u64 *counter, Bases bases);
 extern "C" void halocline_copy_counted(Argument table, u64 *counter);
 extern "C" void halocline_copy_ll_counted(Argument table, u64 *counter);
+extern "C" void halocline_combine(Argument table, u64 epoch);
+extern "C" void halocline_combine_counted(Argument table, u64 *counter);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 
 // Mirrors `mod.rs`.
