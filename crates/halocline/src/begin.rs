@@ -65,8 +65,8 @@ impl<'a> Begin<'a> {
         self
     }
 
-    /// Reduces instead: the reverse of an exchange. All ranks give the same operation. Of an object with device fields it fails with
-    /// [`Error::OfDevices`]. [`HaloExchange::reduce`] has the rules and the other errors.
+    /// Reduces instead: the reverse of an exchange. All ranks give the same operation. [`HaloExchange::reduce`] has the
+    /// rules and the errors.
     #[inline]
     pub fn reduce(mut self, op: ReduceOp) -> Self {
         self.reduce = Some(op);
@@ -100,13 +100,12 @@ impl<'a> Begin<'a> {
                 None => halo.bound().begin(set, &[]),
                 Some(reduction) => halo.bound().begin_reduce(set, reduction),
             },
-            Some(_) if reduction.is_some() => Err(Error::OfDevices {
-                what: "reduced",
-                instead: "copy its fields to host memory and bind those",
-            }),
             Some(scheduled) => {
                 let life = &halo.bound().life;
                 let _span = trace::exchange(&life.comm, &life.name, halo.epoch() + 1);
+                if let Some(reduction) = reduction {
+                    return scheduled.begin_reduce((set, reduction), halo.object(), streams);
+                }
                 match streams {
                     None => scheduled.begin_bound(set, halo.object()),
                     Some(streams) => {

@@ -300,7 +300,7 @@ impl Link {
             && let Some(theirs) = self.peer_subject(epoch)
             && theirs != subject
         {
-            return Ok(Polled::Lost(self.differs(comm, subject, theirs), comm.rank()));
+            return Ok(Polled::Lost(self.clash(comm, subject, theirs), comm.rank()));
         }
         let part = in_flight.part(self.part);
         if let Some(unbound_slots) = &self.unbound_slots {
@@ -366,7 +366,7 @@ impl Link {
         let subject = in_flight.subject();
         match message.as_deref().and_then(|message| message.split_last_chunk()) {
             Some((_, theirs)) if Subject::from_bytes(*theirs) != subject => {
-                let cause = self.differs(comm, subject, Subject::from_bytes(*theirs));
+                let cause = self.clash(comm, subject, Subject::from_bytes(*theirs));
                 return Ok(Polled::Lost(cause, comm.rank()));
             }
             Some((payload, _)) if payload.len() == part.bytes => {
@@ -393,14 +393,9 @@ impl Link {
         if self.is_mutual { Ok(()) } else { self.signal(comm, epoch, subject) }
     }
 
-    /// Reports, found on this rank, that the peer exchanges another set.
-    pub(crate) fn clash(&self, comm: &Communicator, ours: usize, theirs: u64) -> Cause {
-        self.differs(comm, Subject::new(ours, None), Subject::new(theirs as usize, None))
-    }
-
     /// Reports, found on this rank, that the peer exchanges another set or begins another operation.
     #[cold]
-    fn differs(&self, comm: &Communicator, ours: Subject, theirs: Subject) -> Cause {
+    pub(crate) fn clash(&self, comm: &Communicator, ours: Subject, theirs: Subject) -> Cause {
         let (fault, report) = ours.clash((comm.rank(), self.peer), theirs);
         self.clashes.get_or_init(|| report);
         Cause::Check(fault)

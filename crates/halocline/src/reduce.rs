@@ -10,6 +10,7 @@ use crate::exchange::{HaloExchange, Pending};
 use crate::field::Array;
 use crate::link::Link;
 use crate::set::Set;
+use halocline_device::Stream;
 use halocline_plan::copy::CopyOp;
 use halocline_plan::{Cells, DomainShape, ElementType, ReduceOp, Transfer};
 
@@ -117,9 +118,11 @@ impl HaloExchange {
     /// `halo.begin().reduce(op)` has more choices: a set, [`Begin::keep_halo`], [`Begin::schedule`], `.await`. For host fields, the
     /// scheduled form starts at once.
     ///
+    /// Device fields are reduced on their devices, with the same bits. The first reduce of a set by an operation uploads its tables.
+    ///
     /// Besides the errors of [`HaloExchange::exchange`]: [`Error::Reduce`] for an operation that elements do not have,
-    /// and for fields that share owned cells, on this rank or on another; [`Error::OfDevices`] for an object of device fields, which cannot
-    /// reduce. None of them counts as an exchange. Checked mode checks no reduce.
+    /// for fields that share owned cells, and for device fields whose links are pulled or send messages, on this rank or on another. None of
+    /// them counts as an exchange. Checked mode checks no reduce.
     ///
     /// ```
     /// use halocline::{Array, Communicator, Decomposed, HaloExchange, ReduceOp, RegularGrid};
@@ -139,6 +142,31 @@ impl HaloExchange {
     #[inline]
     pub fn reduce(&self, op: ReduceOp) -> Result<Pending, Error> {
         self.begin().reduce(op).start()
+    }
+
+    /// Begins a reduce that runs after all earlier work of the streams: `halo.begin().reduce(op).after(streams).schedule()`. As in
+    /// [`HaloExchange::schedule_exchange`], whose contract and errors apply, the host waits for no device, and the streams may be captured
+    /// into a graph.
+    ///
+    /// ```
+    /// use halocline::device::{Priority, sim};
+    /// use halocline::{Communicator, Decomposed, DeviceArray, HaloExchange, ReduceOp, RegularGrid};
+    ///
+    /// let comm = Communicator::single();
+    /// // A simulated device; `halocline::device::cuda::device(0)?` opens a GPU.
+    /// let world = sim::World::live(1, &sim::Options::default()).expect("a thread");
+    /// let device = world.world().device(0)?;
+    /// let pattern = RegularGrid::new([3]).periodic([true]).decompose(1)?.pattern(&comm, 1)?;
+    /// let mass = DeviceArray::<f64>::zeros(&device, &[5])?;
+    /// let stream = device.stream(Priority::Normal)?;
+    /// mass.write(&stream, &[0.5, 1.0, 2.0, 3.0, 0.25])?;
+    /// let halo = HaloExchange::bind(&comm, [(&pattern, &mass)])?;
+    /// halo.schedule_reduce(ReduceOp::Sum, &[&stream])?.schedule_wait(&stream)?;
+    /// assert_eq!(mass.read(&stream)?, [0.0, 1.25, 2.0, 3.5, 0.0]);
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    pub fn schedule_reduce(&self, op: ReduceOp, streams: &[&Stream]) -> Result<Pending, Error> {
+        self.begin().reduce(op).after(streams).schedule()
     }
 
     /// How many halo cells copy each cell: an array for each field of the (first) set, in the order of the bind, of its domain's

@@ -39,12 +39,12 @@ fn in_order(comm: &Stage<'_>) -> Outcome {
             let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
             for op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Replace] {
                 for (domain, array) in &fields.arrays {
-                    let mut cells = array.write()?;
+                    let mut cells = array.on_host()?.write()?;
                     cells.iter_mut().enumerate().for_each(|(at, cell)| *cell = value(*domain, at));
                 }
                 halo.fetch_and_op(op)?;
                 for (domain, array) in &fields.arrays {
-                    let found = array.read()?;
+                    let found = array.on_host()?.read()?;
                     let piece = all.iter().find(|piece| piece.domain.id() == *domain);
                     let piece = piece.ok_or_else(|| Trouble::new("a domain without a piece"))?;
                     for (at, &cell) in piece.domain.cells().iter().enumerate() {
@@ -84,7 +84,7 @@ fn numbers(comm: &Stage<'_>) -> Outcome {
     let degrees = halo.degree()?;
     let ones = || -> Outcome {
         for ((_, array), degree) in fields.arrays.iter().zip(&degrees) {
-            let (mut cells, degree) = (array.write()?, degree.read()?);
+            let (mut cells, degree) = (array.on_host()?.write()?, degree.read()?);
             // Halo cells have degree 0, and so have owned cells that nobody copies.
             cells.iter_mut().zip(&degree[..]).for_each(|(cell, &copies)| *cell = u64::from(copies == 0));
         }
@@ -94,7 +94,7 @@ fn numbers(comm: &Stage<'_>) -> Outcome {
     halo.fetch_and_op(ReduceOp::Sum)?;
     let mut squares = 0;
     for ((_, array), degree) in fields.arrays.iter().zip(&degrees) {
-        for (&count, &copies) in array.read()?.iter().zip(&degree.read()?[..]) {
+        for (&count, &copies) in array.on_host()?.read()?.iter().zip(&degree.read()?[..]) {
             ensure!(copies == 0 || count == u64::from(copies), "{count} of {copies} halo cells were counted");
             squares += (0..u64::from(copies)).map(|number| number * number).sum::<u64>();
         }
@@ -102,7 +102,7 @@ fn numbers(comm: &Stage<'_>) -> Outcome {
     // Each number below the degree is given once, so that the squares have this sum.
     let mut found = 0;
     for ((_, array), degree) in fields.arrays.iter().zip(&degrees) {
-        let (cells, degree) = (array.read()?, degree.read()?);
+        let (cells, degree) = (array.on_host()?.read()?, degree.read()?);
         let halo = cells.iter().zip(&degree[..]).filter(|(_, copies)| **copies == 0);
         found += halo.map(|(number, _)| number * number).sum::<u64>();
     }
@@ -115,7 +115,7 @@ fn numbers(comm: &Stage<'_>) -> Outcome {
 fn refused(comm: &Stage<'_>) -> Outcome {
     let fields = ring::<u64>(comm)?;
     let halo = HaloExchange::bind(comm, fields.list())?;
-    let array: &Array<u64> = &fields.arrays[0].1;
+    let array: &Array<u64> = fields.arrays[0].1.on_host()?;
     array.write()?.copy_from_slice(&[1, 2, 3]);
     let guard = (comm.rank() == 0).then(|| array.read()).transpose()?;
     match (halo.fetch_and_op(ReduceOp::Sum), comm.rank()) {

@@ -25,6 +25,7 @@ mod packing;
 mod patches;
 mod redistribution;
 mod reduce;
+mod reduced_bits;
 mod refusals;
 mod refused_packets;
 mod refused_patterns;
@@ -61,7 +62,9 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     narrowed::CASES,
     redistribution::CASES,
     redistribution::OF_HOST,
-    reduce::OF_HOST,
+    reduce::CASES,
+    reduced_bits::CASES,
+    reduced_bits::OF_HOST,
     fetch::OF_HOST,
     layouts::CASES,
     foreign::CASES,
@@ -112,6 +115,8 @@ pub(crate) const OF_FIELDS: &[&[Case]] = &[
     lifetimes::CASES,
     failures::CASES,
     refusals::CASES,
+    reduce::CASES,
+    reduced_bits::CASES,
     refused_reduces::CASES,
 ];
 

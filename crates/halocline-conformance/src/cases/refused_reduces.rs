@@ -1,8 +1,8 @@
 //! Reduces that are refused, or fail.
 
 use super::fixture::{Line, failure, in_flight, still_works};
-use super::reduce::ring;
-use crate::fixtures::Grid;
+use super::reduce::{paths, ring};
+use crate::fixtures::{Grid, by};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
@@ -11,19 +11,20 @@ use halocline::{
 };
 
 pub(crate) const OF_HOST: &[Case] = &[
-    Case { name: "refused_reduces::another_operation_on_one_rank_fails_on_all", run: other_operation },
-    Case { name: "refused_reduces::operations_that_elements_lack_are_refused", run: lacking },
     Case { name: "refused_reduces::fields_that_share_owned_cells_are_refused", run: overlapping },
     Case { name: "refused_reduces::what_one_rank_refuses_all_refuse", run: overlapping_on_one },
     Case { name: "refused_reduces::owned_cells_cannot_be_read_meanwhile", run: owned },
 ];
 
-pub(crate) const CASES: &[Case] =
-    &[Case { name: "refused_reduces::of_device_fields_is_refused", run: of_devices }];
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "refused_reduces::another_operation_on_one_rank_fails_on_all", run: other_operation },
+    Case { name: "refused_reduces::operations_that_elements_lack_are_refused", run: lacking },
+    Case { name: "refused_reduces::of_device_fields_over_messages_is_refused", run: by_messages },
+];
 
 fn other_operation(comm: &Stage<'_>) -> Outcome {
     let odd = comm.rank() + 1 == comm.size();
-    for link in comm.paths() {
+    for link in paths(comm)? {
         for (one, other) in [
             (None, Some(ReduceOp::Sum)),
             (Some(ReduceOp::Sum), None),
@@ -54,7 +55,8 @@ fn other_operation(comm: &Stage<'_>) -> Outcome {
 
 fn lacking(comm: &Stage<'_>) -> Outcome {
     let fields = ring::<f64>(comm)?;
-    let halo = HaloExchange::bind(comm, fields.list())?;
+    let Some(link) = paths(comm)?.into_iter().next() else { return Ok(()) };
+    let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
     for op in [ReduceOp::And, ReduceOp::Or, ReduceOp::Xor] {
         match halo.reduce(op) {
             Err(
@@ -67,7 +69,7 @@ fn lacking(comm: &Stage<'_>) -> Outcome {
         }
     }
     let complex = ring::<[f32; 2]>(comm)?;
-    let other = HaloExchange::bind(comm, complex.list())?;
+    let other = HaloExchange::bind_with(comm, complex.list(), &by(link))?;
     ensure!(
         matches!(other.reduce(ReduceOp::Min), Err(Error::Reduce(ReduceError::Operation { .. }))),
         "a complex minimum"
@@ -80,7 +82,7 @@ fn lacking(comm: &Stage<'_>) -> Outcome {
     let pending = halo.reduce(ReduceOp::Sum)?;
     ensure!(pending.epoch() == 1, "a refused reduce has taken an epoch");
     if comm.rank() == 0 {
-        if comm.size() > 1 {
+        if comm.size() > 1 && !comm.is_on_device() {
             in_flight(halo.exchange(), 1)?;
         }
         comm.barrier()?;
@@ -154,7 +156,7 @@ fn overlapping_on_one(comm: &Stage<'_>) -> Outcome {
 fn owned(comm: &Stage<'_>) -> Outcome {
     let fields = ring::<u64>(comm)?;
     let halo = HaloExchange::bind(comm, fields.list())?;
-    let array = &fields.arrays[0].1;
+    let array = fields.arrays[0].1.on_host()?;
     let pending = halo.reduce(ReduceOp::Sum)?;
     match pending.owned(array) {
         Err(Error::Reducing { epoch: 1 }) => {}
@@ -166,16 +168,23 @@ fn owned(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-fn of_devices(comm: &Stage<'_>) -> Outcome {
+fn by_messages(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm)?;
-    let halo = line.bind(comm, LinkChoice::Auto)?;
-    match (halo.reduce(ReduceOp::Sum), comm.is_on_device()) {
-        (Err(Error::OfDevices { what: "reduced", .. }), true) => {}
+    let halo = line.bind(comm, LinkChoice::Message)?;
+    let is_refused = comm.is_on_device() && comm.size() > 1;
+    match (halo.reduce(ReduceOp::Sum), is_refused) {
+        (Err(error @ Error::Reduce(ReduceError::Links)), true) => {
+            let text = error.to_string();
+            ensure!(
+                text.starts_with("device fields of this or another rank are pulled, or their halo"),
+                "{text}"
+            );
+        }
         (Ok(pending), false) => pending.wait()?,
-        (other, _) => fail!("a reduce of fields of a device: {other:?}"),
+        (other, _) => fail!("a reduce over messages: {other:?}"),
     }
     line.step(&halo, 1)?;
-    let epochs = if comm.is_on_device() { 1 } else { 2 };
+    let epochs = if is_refused { 1 } else { 2 };
     let epoch = halo.pending().map(|pending| pending.epoch());
     ensure!(epoch == Some(epochs), "{epoch:?} epochs instead of {epochs}");
     Ok(())

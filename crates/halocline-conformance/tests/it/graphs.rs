@@ -1,6 +1,7 @@
 //! Exchanges that are captured into graphs, on simulated devices: launched again and again, between exchanges that are begun by calls.
 
 pub(super) mod end;
+mod reduces;
 
 use end::{End, OWNED, PUSH, Setting, value};
 use halocline::device::sim::{Kernel, Options, Report, World, explore, run};

@@ -5,7 +5,7 @@ use super::Preference;
 use super::aware;
 use super::connect::{Buffer, Connected, End, Endpoints, Handshake};
 use super::error::BindError;
-use super::flag_layout::{FlagLayout, LANES, PeerSlots, head, max_sets, slot};
+use super::flag_layout::{self, FlagLayout, LANES, PeerSlots, head, max_sets};
 use super::lanes::{self, Joined, Opened};
 use super::local::Local;
 use super::offer::{LinkEndpoint, OfDevices};
@@ -17,10 +17,10 @@ use super::script::Kit;
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::link::{Direction, LinkPath, SLOTS};
+use crate::link::{Direction, Link, LinkPath};
 use crate::options::{BindOptions, LinkChoice};
 use crate::stream::{self, BySet, Checks, Pool, Scheduled, Staging, Unbound};
-use halocline_comm::{Communicator, Endpoint};
+use halocline_comm::{Communicator, Endpoint, Reduce};
 use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -66,6 +66,7 @@ pub(super) fn bind(
     let connected = connected.map(|made| complete(made, options.link, of_devices));
     let mut made = agree(comm, connected)?;
     preferences.explain(&mut made.links);
+    let reduces = carries_reduces(&binding, &made)?;
     let joined = binding.join(&mut opened, &mut made, &exports, [addresses, proof]);
     let checked = joined?.and_then(|joined| {
         let checks = || Checks::new(checks, &made.sets, &made.links, &opened.devices);
@@ -92,12 +93,25 @@ pub(super) fn bind(
         host: Arc::clone(host),
         has_host_fields,
         inline: options.inline,
+        reduces,
         registered,
         pinned: exports.pinned,
         segments: own_and_theirs.flat_map(|(own, theirs)| [own, theirs]).chain(held).collect(),
         cut: options.cut(),
     };
     Ok(register(comm, host, Scheduled::new(parts, unbound)))
+}
+
+/// Whether the links of all ranks can carry reduces; if so, prepares the devices for them. Collective.
+fn carries_reduces(binding: &Binding<'_>, made: &Connected) -> Result<bool, Error> {
+    let comm = binding.comm;
+    let cannot = |link: &Link| matches!(link.path, LinkPath::Pull | LinkPath::Message);
+    let none = binding.options.is_unbound || made.links.iter().any(cannot);
+    if comm.all_reduce(&[u8::from(none)], Reduce::Max)? != [0] {
+        return Ok(false);
+    }
+    let prepare = |device: &Device| device.driver().prepare_to_combine().map_err(Error::from);
+    agree(comm, binding.devices.iter().try_for_each(prepare)).map(|()| true)
 }
 
 /// Makes a device engine known to the memory of its fields, to the object's life and to the progress thread.
@@ -287,7 +301,7 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> Endpoints {
     Endpoints::lay_out(&peers, |peer| {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive)).max();
         let capacity = received.filter(|_| has_mailbox).unwrap_or(0);
-        let bytes = head(max_sets(sets.len())) + SLOTS as usize * slot(capacity);
+        let bytes = head(max_sets(sets.len())) + flag_layout::slots(capacity);
         Buffer { capacity, bytes: if has_mailbox { bytes } else { 0 } }
     })
 }

@@ -4,14 +4,14 @@
 //! | from the begin on | on |
 //! | --- | --- |
 //! | a guard, then the counter of epochs, each on a line of its own | each lane |
-//! | for each peer `ready` of each set, of links that push, then of those that pull | each lane |
+//! | for each peer `ready` of each set and of each reduce of it, of links that push, then of those that pull | each lane |
 //! | for each peer `arrived` of each of its lanes, of links that push, then of those that pull | the first lane |
-//! | for each peer the LL slots | the first lane |
-//! | for each peer the mailbox: `arrived` of each of its lanes, set and slot, then the slots | the first lane |
+//! | for each peer the LL slots, then two slots for reduces | the first lane |
+//! | for each peer the mailbox: `arrived` of each of its lanes, set and slot, then the slots of exchanges, then those of reduces | the first lane |
 //! | what each lane of this rank raises | each lane |
 
 use crate::link::{MOST_SETS, SLOTS};
-use crate::stream::{Cue, LINE};
+use crate::stream::{Cue, FlagSet, LINE};
 use halocline_device::Address;
 use halocline_device::host::MESSAGE_ALIGN;
 use std::ops::Range;
@@ -28,9 +28,14 @@ pub(super) fn max_sets(sets: usize) -> usize {
 }
 
 /// Bytes in front of the slots of a mailbox in memory of the host: for each lane of the other side a word `ready`, then for each of them
-/// a word `arrived` of each set and slot.
+/// a word `arrived` of each set and slot, and of each reduce of a set.
 pub(super) fn head(max_sets: usize) -> usize {
-    LANES * LINE + arrived(max_sets)
+    LANES * LINE + arrived(FlagSet::count(max_sets))
+}
+
+/// Bytes of the words `ready` of a link: of each set, and of each reduce of a set.
+pub(super) fn ready(max_sets: usize) -> usize {
+    span(FlagSet::count(max_sets))
 }
 
 /// Bytes of this many flags that one side sets.
@@ -77,7 +82,7 @@ pub(super) struct FlagLayout {
 
 impl PeerSlots {
     fn ll(&self, max_sets: usize) -> usize {
-        self.ll.map_or(0, |capacity| Places::of_ll(0, capacity).bytes(max_sets))
+        self.ll.map_or(0, |capacity| ll(capacity, max_sets))
     }
 
     fn mailbox(&self, max_sets: usize) -> usize {
@@ -87,7 +92,18 @@ impl PeerSlots {
 
 /// Bytes of a mailbox.
 pub(super) fn mailbox(capacity: usize, max_sets: usize) -> usize {
-    arrived(max_sets) + SLOTS as usize * slot(capacity)
+    arrived(max_sets) + slots(capacity)
+}
+
+/// Bytes of the slots of a mailbox: those of exchanges, then those of reduces. A rank that exchanges may write a slot while its peer
+/// reduces, before either knows.
+pub(super) fn slots(capacity: usize) -> usize {
+    2 * SLOTS as usize * slot(capacity)
+}
+
+/// Bytes of LL slots, and of the slots of reduces behind them.
+pub(super) fn ll(capacity: usize, max_sets: usize) -> usize {
+    Places::of_ll(0, capacity).bytes(max_sets) + SLOTS as usize * slot(capacity)
 }
 
 /// Bytes of its words, in front of the slots.
@@ -101,9 +117,9 @@ pub(super) fn slot(capacity: usize) -> usize {
 }
 
 impl FlagLayout {
-    /// The flags, one for each set, for which a lane waits before it pushes to a peer, or pulls from it.
+    /// The flags, one for each set and each reduce of a set, for which a lane waits before it pushes to a peer, or pulls from it.
     pub(super) fn ready(&self, peer: usize, pulls: bool) -> usize {
-        2 * LINE + (2 * peer + usize::from(pulls)) * span(self.max_sets)
+        2 * LINE + (2 * peer + usize::from(pulls)) * ready(self.max_sets)
     }
 
     /// The first of the flags that a peer's lanes set once they have pushed, or pulled.
@@ -149,7 +165,7 @@ impl FlagLayout {
         let peers = self.of_peers.len();
         let of_peers = self.ready(0, false)..self.ready(peers, false);
         let ready = of_peers
-            .step_by(span(self.max_sets))
+            .step_by(ready(self.max_sets))
             .flat_map(move |first| (0..sets).map(move |set| first + set * WORD));
         let arrived = self.arrived(0, false)..if number == 0 { self.ll(0) } else { self.arrived(0, false) };
         let lanes = self.of_lane(number, 0)..self.bytes(number);
@@ -182,6 +198,11 @@ impl Places {
         self.first + (set * self.of_set + parity * self.of_parity) as Address
     }
 
+    /// The slots of reduces, behind those of the LL protocol.
+    pub(super) fn of_reduces(self, max_sets: usize, capacity: usize) -> Self {
+        Self::of_all_sets(self.first + self.bytes(max_sets) as Address, capacity)
+    }
+
     /// Bytes of those of so many sets.
     pub(super) fn bytes(self, max_sets: usize) -> usize {
         max_sets * self.of_set
@@ -190,7 +211,7 @@ impl Places {
 
 /// A flag that one side sets and the other waits for.
 #[derive(Clone, Copy)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// The same for all sets.
     One(Address),
     /// The first of as many as there are sets.
@@ -202,7 +223,7 @@ pub(super) enum Word {
 
 impl Word {
     /// Of a set, in epochs of a parity.
-    pub(super) fn of(self, set: usize, parity: usize) -> Address {
+    pub(crate) fn of(self, set: usize, parity: usize) -> Address {
         match self {
             Self::One(address) => address,
             Self::Each(first) => first + (WORD * set) as Address,
@@ -213,10 +234,5 @@ impl Word {
     /// A wait for it, in exchanges of a set.
     pub(super) fn wait(self, set: usize, lag: u64) -> Cue {
         Cue::Wait([self.of(set, 0), self.of(set, 1)], lag)
-    }
-
-    /// That of each of so many sets, in even epochs and in odd ones.
-    pub(super) fn each(self, sets: usize) -> Vec<[Address; SLOTS as usize]> {
-        (0..sets).map(|set| [self.of(set, 0), self.of(set, 1)]).collect()
     }
 }

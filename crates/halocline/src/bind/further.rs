@@ -26,22 +26,9 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
         sets.iter().map(|set| staged(set, &scheduled.links[stage.link], &scheduled.links)).collect()
     };
     let stages = scheduled.stages().iter().map(of_stage).collect();
-    let kit = &scheduled.kit;
     let mut lanes = Vec::new();
     for (number, lane) in scheduled.lanes.iter().enumerate() {
-        let making = Making {
-            opened: &kit.opened,
-            links: &scheduled.links,
-            number,
-            outgoing: kit.outgoing.iter().filter(|out| out.lane == number).collect(),
-            incoming: kit.incoming.iter().filter(|_| number == 0).collect(),
-            stages: scheduled.stages(),
-            status: &lane.status,
-            cut: kit.cut,
-            in_one: lane.is_by_event(),
-            inline: scheduled.inline,
-            checked: scheduled.checks.is_some(),
-        };
+        let making = making(scheduled, number);
         let scripts = making.scripts(&sets)?;
         if lane.is_counting() && scripts.iter().any(|script| script.one_launch.is_none()) {
             let why = "graphs hold others of it, and this halo needs more thread blocks that wait than the device has";
@@ -52,6 +39,24 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
         lanes.push((scripts, poisoned));
     }
     Ok(Further { sets, lanes, stages })
+}
+
+/// What the further scripts of a lane are made from.
+pub(super) fn making(scheduled: &Scheduled, number: usize) -> Making<'_> {
+    let (kit, lane) = (&scheduled.kit, &scheduled.lanes[number]);
+    Making {
+        opened: &kit.opened,
+        links: &scheduled.links,
+        number,
+        outgoing: kit.outgoing.iter().filter(|out| out.lane == number).collect(),
+        incoming: kit.incoming.iter().filter(|_| number == 0).collect(),
+        stages: scheduled.stages(),
+        status: &lane.status,
+        cut: kit.cut,
+        in_one: lane.is_by_event(),
+        inline: scheduled.inline,
+        checked: scheduled.checks.is_some(),
+    }
 }
 
 /// Adds it.

@@ -210,9 +210,9 @@ impl Sides {
         Ok(sides)
     }
 
-    fn seats(&self, max_sets: usize) -> Vec<Seat> {
-        let of_senders = self.outgoing.iter().map(|out| out.seat(max_sets));
-        of_senders.chain(self.incoming.iter().flat_map(|into| into.seats(max_sets))).collect()
+    fn seats(&self) -> Vec<Seat> {
+        let of_senders = self.outgoing.iter().map(Outgoing::seat);
+        of_senders.chain(self.incoming.iter().flat_map(Incoming::seats)).collect()
     }
 }
 
@@ -238,7 +238,7 @@ pub(super) fn join(
         }
         lanes.push(lane);
     }
-    let (seats, producers) = (sides.seats(made.max_sets()), producers(opened, options)?);
+    let (seats, producers) = (sides.seats(), producers(opened, options)?);
     let Sides { outgoing, incoming, stages } = sides;
     Ok(Joined { producers, lanes, stages, seats, registered, apart, outgoing, incoming })
 }

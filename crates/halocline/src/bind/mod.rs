@@ -17,6 +17,7 @@ mod ops;
 mod pair;
 mod path_preferences;
 mod peer_view;
+mod reduce_script;
 mod remote;
 mod remote_lanes;
 mod reverse;
@@ -26,11 +27,13 @@ pub(crate) mod unbound;
 mod validate;
 
 pub use error::BindError;
+pub(crate) use flag_layout::Word;
 pub(crate) use lanes::lane_of;
 pub(crate) use local::{Bindable, Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
 pub(crate) use ops::{share_runs, within};
+pub(crate) use reduce_script::reduce_script;
 pub(crate) use reverse::{Via, reverse};
 pub(crate) use script::Kit;
 

@@ -9,8 +9,11 @@ use crate::error::Error;
 use crate::link::{Link, LinkPath, SLOTS};
 use crate::set::Set;
 use crate::stream::{Cue, Cut, DONE, LINE, Looks, Script, Stage, Step, begun};
-use halocline_device::{Address, Announced, CopyTable, Device, Memory, Signal, Slot, TablePart, TableSpec};
-use halocline_plan::copy::CopyOp;
+use halocline_device::{
+    Address, Announced, Combining, CopyTable, Device, Memory, Signal, Slot, TablePart, TableSpec,
+};
+use halocline_plan::ReduceOp;
+use halocline_plan::copy::{CopyOp, Gather};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -25,6 +28,14 @@ pub(super) struct Draft {
     pub(super) slot: Slot,
     pub(super) announced: Option<Announced>,
     pub(super) follows: bool,
+    pub(super) combines: Option<Combined>,
+}
+
+/// What a part combines.
+#[derive(Clone)]
+pub(super) struct Combined {
+    pub(super) op: ReduceOp,
+    pub(super) gathers: Arc<[Gather]>,
 }
 
 impl Draft {
@@ -33,10 +44,17 @@ impl Draft {
         self.waits.is_empty() && self.raises.is_empty() && self.slot == Slot::None
     }
 
+    /// A part that does nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        let combines = self.combines.as_ref().is_some_and(|combined| !combined.gathers.is_empty());
+        self.waits.is_empty() && self.raises.is_empty() && self.ops.is_empty() && !combines
+    }
+
     pub(super) fn part(&self) -> TablePart<'_> {
-        let Self { waits, ops, raises, early, beside, slot, announced, follows } = self;
+        let Self { waits, ops, raises, early, beside, slot, announced, follows, combines } = self;
         let (early, beside, slot, announced) = (*early, *beside, *slot, *announced);
-        TablePart { waits, ops, raises, early, beside, slot, announced, follows: *follows }
+        let combines = combines.as_ref().map(|Combined { op, gathers }| Combining { op: *op, gathers });
+        TablePart { waits, ops, raises, early, beside, slot, announced, follows: *follows, combines }
     }
 }
 
@@ -48,10 +66,10 @@ fn onto(op: &CopyOp, first: usize) -> CopyOp {
 }
 
 /// The work of a copy table in epochs of one parity.
-struct Work {
-    drafts: Vec<Draft>,
-    sources: Vec<Address>,
-    targets: Vec<Address>,
+pub(super) struct Work {
+    pub(super) drafts: Vec<Draft>,
+    pub(super) sources: Vec<Address>,
+    pub(super) targets: Vec<Address>,
 }
 
 /// What the tables and operations of all lanes are made from. It is kept for further sets.
@@ -92,6 +110,16 @@ pub(super) struct Making<'a> {
 impl Making<'_> {
     fn is_cut(&self, cut: Cut) -> bool {
         self.cut == Some(cut)
+    }
+
+    /// The device of the lane.
+    pub(super) fn device(&self) -> &Device {
+        &self.opened.devices[self.number]
+    }
+
+    /// The flags of the lane.
+    pub(super) fn words(&self) -> &Memory {
+        &self.opened.lanes[self.number].words
     }
 
     /// `ready` of direct links, which are set at once.
@@ -175,7 +203,7 @@ impl Making<'_> {
     }
 
     /// The flags that order the lanes of this rank at a point of an exchange: each lane sets a flag of all others.
-    fn tie(&self, at: Tie) -> Vec<Cue> {
+    pub(super) fn tie(&self, at: Tie) -> Vec<Cue> {
         let others = || (0..self.opened.lanes.len()).filter(|&other| other != self.number);
         let word = |lane: usize, other: usize| {
             self.opened.lanes[lane].words.at(self.opened.layout.of_lane(lane, other) + at as usize * LINE)
@@ -364,7 +392,7 @@ impl Making<'_> {
     }
 
     /// The table of one work, or of those for even and odd epochs; `None` if there is nothing to do.
-    fn upload(&self, works: &[Work]) -> Result<Option<CopyTable>, Error> {
+    pub(super) fn upload(&self, works: &[Work]) -> Result<Option<CopyTable>, Error> {
         if works[0].drafts.is_empty() {
             return Ok(None);
         }

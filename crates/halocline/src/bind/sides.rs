@@ -4,14 +4,14 @@ use super::aware::Slots;
 use super::connect::{Connected, End};
 use super::error::BindError;
 use super::flag_layout::{self, Places, Word, slot};
-use super::flag_layout::{LANES, head, span};
+use super::flag_layout::{LANES, head, ready, span};
 use super::lanes::{Opened, address};
 use super::remote_lanes::{RemoteLane, RemoteLanes};
 use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath, SLOTS};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
-use crate::stream::{BySet, Cut, LINE, Seat, Stage, Staged, Waits, chunks};
+use crate::stream::{BySet, Cut, FlagSet, LINE, Seat, Stage, Staged, Waits, chunks};
 use halocline_comm::Segment;
 use halocline_device::Address;
 use halocline_plan::copy::CopyOp;
@@ -36,14 +36,14 @@ impl Area {
 struct Mailbox {
     base: Address,
     capacity: usize,
-    /// The number of sets.
-    max_sets: usize,
+    /// The number of sets and, in memory of the host, of their reduces.
+    sets: usize,
 }
 
 impl Mailbox {
     /// The first of the flags of a lane, one for each set and slot.
     fn arrived(self, lane: usize) -> Word {
-        Word::Slots(self.base + (lane * span(SLOTS as usize * self.max_sets)) as Address)
+        Word::Slots(self.base + (lane * span(SLOTS as usize * self.sets)) as Address)
     }
 
     /// The flag of a lane, if there is one set, whose slot is announced.
@@ -52,7 +52,12 @@ impl Mailbox {
     }
 
     fn slots(self) -> Places {
-        Places::of_all_sets(self.base + flag_layout::arrived(self.max_sets) as Address, self.capacity)
+        Places::of_all_sets(self.base + flag_layout::arrived(self.sets) as Address, self.capacity)
+    }
+
+    fn slots_of_reduces(self) -> Places {
+        let first = flag_layout::arrived(self.sets) + SLOTS as usize * slot(self.capacity);
+        Places::of_all_sets(self.base + first as Address, self.capacity)
     }
 }
 
@@ -70,6 +75,26 @@ pub(super) struct Outgoing {
     pub(super) slots: Option<Places>,
     /// This rank's slots.
     pub(super) stage: Option<usize>,
+    /// In a reduce: the flags to wait for and to set, and the peer's slots, which hold its halo. `None` if the link carries no reduce.
+    pub(super) reverse: Option<Outwards>,
+}
+
+/// The side of a link that combines the peer's halo cells, in a reduce.
+#[derive(Clone, Copy)]
+pub(super) struct Outwards {
+    /// The flag to wait for: the halo is complete, in the peer's field or in its slot.
+    pub(super) ready: Word,
+    /// The flag to set: the halo is combined.
+    pub(super) arrived: Word,
+    pub(super) slots: Option<Places>,
+}
+
+/// The side of a link whose halo cells are combined, in a reduce.
+pub(super) struct Inwards {
+    /// For each of the peer's lanes that combine: the flag to set, and the flag to wait for.
+    pub(super) words: Vec<(Word, Word)>,
+    /// This rank's slots, into which it packs its halo, if the peer does not read that in place.
+    pub(super) slots: Option<Places>,
 }
 
 pub(super) struct Incoming {
@@ -81,27 +106,37 @@ pub(super) struct Incoming {
     pub(super) slots: Option<Places>,
     /// The slots of a staged message.
     pub(super) stage: Option<usize>,
+    /// In a reduce; `None` if the link carries none.
+    pub(super) reverse: Option<Inwards>,
 }
 
 impl Outgoing {
     /// Shows how far the peer is.
-    pub(super) fn seat(&self, sets: usize) -> Seat {
+    pub(super) fn seat(&self) -> Seat {
         let waits = match self.stage {
             Some(stage) => Waits::Stage(stage),
-            None => Waits::Word { lane: self.lane, of_sets: self.ready.each(sets), lag: self.lag },
+            None => Waits::Word {
+                lane: self.lane,
+                word: self.ready,
+                lag: self.lag,
+                in_reduce: self.reverse.map(|reverse| reverse.ready),
+            },
         };
         Seat { link: self.link, waits }
     }
 }
 
 impl Incoming {
-    pub(super) fn seats(&self, sets: usize) -> Vec<Seat> {
+    pub(super) fn seats(&self) -> Vec<Seat> {
         let seat = |waits| Seat { link: self.link, waits };
         match self.stage {
             Some(stage) => vec![seat(Waits::Stage(stage))],
             None => {
-                let word = |arrived: &Word| Waits::Word { lane: 0, of_sets: arrived.each(sets), lag: 0 };
-                self.words.iter().map(|(_, arrived)| seat(word(arrived))).collect()
+                let in_reduce = |at: usize| self.reverse.as_ref().map(|reverse| reverse.words[at].1);
+                let word = |(at, &(_, word)): (usize, &(Word, Word))| {
+                    seat(Waits::Word { lane: 0, word, lag: 0, in_reduce: in_reduce(at) })
+                };
+                self.words.iter().enumerate().map(word).collect()
             }
         }
     }
@@ -113,14 +148,13 @@ fn areas(made: &Connected, end: &End, link: usize) -> Result<Option<(Area, Area)
     let broken = || Error::from(BindError::OutsideMemory { peer: end.peer, what: "a mailbox" });
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, endpoint: super::offer::LinkEndpoint| {
-        let max_sets = made.max_sets();
+        let (max_sets, sets) = (made.max_sets(), FlagSet::count(made.max_sets()));
         // A peer may send any number.
         let slot = endpoint.capacity.checked_next_multiple_of(slot(1))?;
-        let bytes = slot.checked_mul(SLOTS as usize)?.checked_add(head(max_sets))?;
+        let bytes = slot.checked_mul(2 * SLOTS as usize)?.checked_add(head(max_sets))?;
         let end = endpoint.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
         let base = address(segment.base().as_ptr()) + endpoint.mailbox as Address;
-        let mailbox =
-            Mailbox { base: base + (LANES * LINE) as Address, capacity: endpoint.capacity, max_sets };
+        let mailbox = Mailbox { base: base + (LANES * LINE) as Address, capacity: endpoint.capacity, sets };
         (end > 0 && endpoint.mailbox.is_multiple_of(LINE)).then_some(Area { base, mailbox })
     };
     let both = area(own, end.endpoints.0).zip(area(theirs, end.endpoints.1)).ok_or_else(broken)?;
@@ -191,14 +225,15 @@ pub(super) fn send(
         let lag = if options.cut() == Some(Cut::Staging) { SLOTS + 1 } else { SLOTS };
         let (ready, arrived) = (Word::One(stage.sent()), Word::One(stage.raised(0)));
         let stage = Some(stages - 1);
-        return Ok(Outgoing { lane, link, path, ready, lag, arrived, slots: None, stage });
+        return Ok(Outgoing { lane, link, path, ready, lag, arrived, slots: None, stage, reverse: None });
     }
     let overtaking = u64::from(options.cut() == Some(Cut::Overtaking));
     let of_slot = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
     if let Some((own, theirs)) = areas(made, end, link)? {
         let (ready, theirs) = (Word::One(own.ready(lane)), theirs.mailbox);
         let (arrived, slots) = (theirs.arrived(lane), Some(theirs.slots()));
-        return Ok(Outgoing { lane, link, path, ready, lag: of_slot, arrived, slots, stage: None });
+        let reverse = Some(Outwards { ready, arrived, slots: Some(theirs.slots_of_reduces()) });
+        return Ok(Outgoing { lane, link, path, ready, lag: of_slot, arrived, slots, stage: None, reverse });
     }
     let outside = |what| Error::from(BindError::OutsideMemory { peer: end.peer, what });
     let first = if path == LinkPath::Pull { LANES } else { 0 };
@@ -208,22 +243,28 @@ pub(super) fn send(
     let ready = opened.lanes[lane].words.at(opened.layout.ready(end.number, path == LinkPath::Pull));
     let arrived = Word::One(remote.arrived + ((first + lane) * LINE) as Address);
     let (capacity, max_sets) = (capacity(made, link), made.max_sets());
+    let mut reverse =
+        (path != LinkPath::Pull).then_some(Outwards { ready: Word::Each(ready), arrived, slots: None });
     let (ready, lag, arrived, slots) = match path {
         LinkPath::Ll => {
             let slots = Places::of_ll(remote.ll, capacity);
-            if !remote.holds(remote.ll, slots.bytes(max_sets)) || !remote.ll.is_multiple_of(LINE as Address) {
+            reverse.iter_mut().for_each(|reverse| reverse.slots = Some(slots.of_reduces(max_sets, capacity)));
+            if !remote.holds(remote.ll, flag_layout::ll(capacity, max_sets))
+                || !remote.ll.is_multiple_of(LINE as Address)
+            {
                 return Err(outside("slots"));
             }
             (Word::One(ready), of_slot, arrived, Some(slots))
         }
         LinkPath::DeviceMailbox => {
-            let mailbox = Mailbox { base: remote.mailbox, capacity, max_sets };
+            let mailbox = Mailbox { base: remote.mailbox, capacity, sets: max_sets };
             if !remote.holds(remote.mailbox, flag_layout::mailbox(capacity, max_sets))
                 || !remote.mailbox.is_multiple_of(LINE as Address)
             {
                 return Err(outside("a mailbox"));
             }
             let slots = Some(mailbox.slots());
+            reverse.iter_mut().for_each(|reverse| reverse.slots = Some(mailbox.slots_of_reduces()));
             match options.is_unbound {
                 // The grant of each epoch says where the slot is.
                 true => (Word::One(ready), overtaking, mailbox.only_arrived(lane), slots),
@@ -232,7 +273,7 @@ pub(super) fn send(
         }
         _ => (Word::Each(ready), overtaking, arrived, None),
     };
-    Ok(Outgoing { lane, link, path, ready, lag, arrived, slots, stage: None })
+    Ok(Outgoing { lane, link, path, ready, lag, arrived, slots, stage: None, reverse })
 }
 
 pub(super) fn receive(
@@ -244,7 +285,8 @@ pub(super) fn receive(
 ) -> Result<Incoming, Error> {
     let path = made.links[link].path;
     if path == LinkPath::Message {
-        return Ok(Incoming { link, path, words: Vec::new(), slots: None, stage: Some(stages - 1) });
+        let stage = Some(stages - 1);
+        return Ok(Incoming { link, path, words: Vec::new(), slots: None, stage, reverse: None });
     }
     let is_pulled = path == LinkPath::Pull;
     let senders = remote.lanes.iter().enumerate();
@@ -252,23 +294,25 @@ pub(super) fn receive(
     if let Some((own, theirs)) = areas(made, end, link)? {
         let own = own.mailbox;
         let word = |(lane, _)| (Word::One(theirs.ready(lane)), own.arrived(lane));
-        let (words, slots) = (senders.map(word).collect(), Some(own.slots()));
-        return Ok(Incoming { link, path, words, slots, stage: None });
+        let (words, slots): (Vec<_>, _) = (senders.map(word).collect(), Some(own.slots()));
+        let reverse = Some(Inwards { words: words.clone(), slots: Some(own.slots_of_reduces()) });
+        return Ok(Incoming { link, path, words, slots, stage: None, reverse });
     }
     let (layout, own) = (&opened.layout, &opened.lanes[0].words);
     let (capacity, max_sets) = (capacity(made, link), made.max_sets());
-    let mailbox = Mailbox { base: own.at(layout.mailbox(end.number)), capacity, max_sets };
+    let mailbox = Mailbox { base: own.at(layout.mailbox(end.number)), capacity, sets: max_sets };
+    let ll = Places::of_ll(own.at(layout.ll(end.number)), capacity);
     let slots = match path {
-        LinkPath::Ll => Some(Places::of_ll(own.at(layout.ll(end.number)), capacity)),
+        LinkPath::Ll => Some(ll),
         LinkPath::DeviceMailbox => Some(mailbox.slots()),
         _ => None,
     };
     let first = own.at(layout.arrived(end.number, is_pulled));
     let word = |(lane, remote_lane): (usize, &RemoteLane)| {
-        if !remote.holds(remote_lane.ready, 2 * span(max_sets)) {
+        if !remote.holds(remote_lane.ready, 2 * ready(max_sets)) {
             return Err(BindError::OutsideMemory { peer: end.peer, what: "flags" });
         }
-        let ready = remote_lane.ready + if is_pulled { span(max_sets) as Address } else { 0 };
+        let ready = remote_lane.ready + if is_pulled { ready(max_sets) as Address } else { 0 };
         let ready = if slots.is_some() { Word::One(ready) } else { Word::Each(ready) };
         let arrived = match path {
             LinkPath::DeviceMailbox if options.is_unbound => mailbox.only_arrived(lane),
@@ -277,6 +321,18 @@ pub(super) fn receive(
         };
         Ok((ready, arrived))
     };
+    let in_reduce: Vec<(Word, Word)> = senders
+        .clone()
+        .map(|(lane, remote_lane)| {
+            (Word::Each(remote_lane.ready), Word::One(first + (lane * LINE) as Address))
+        })
+        .collect();
     let words = senders.map(word).collect::<Result<_, BindError>>()?;
-    Ok(Incoming { link, path, words, slots, stage: None })
+    let slots_of_reduces = match path {
+        LinkPath::Ll => Some(ll.of_reduces(max_sets, capacity)),
+        LinkPath::DeviceMailbox => Some(mailbox.slots_of_reduces()),
+        _ => None,
+    };
+    let reverse = (!is_pulled).then_some(Inwards { words: in_reduce, slots: slots_of_reduces });
+    Ok(Incoming { link, path, words, slots, stage: None, reverse })
 }

@@ -49,6 +49,12 @@ pub enum ReduceError {
         /// The operation asked for.
         op: ReduceOp,
     },
+    /// A link between device fields, of this or another rank, can carry no reduce.
+    #[error(
+        "device fields of this or another rank are pulled, or their halo travels in messages, so that no rank can reduce them; bind them with \
+         LinkChoice::Auto on ranks of one node, or copy them to host memory and bind those"
+    )]
+    Links,
     /// Ranks fetch by different operations.
     #[error("a rank fetches by {}, another by {}; give all ranks the same operation", ops[0], ops[1])]
     Operations {

@@ -96,7 +96,7 @@ impl Link {
         self.begin_in_place(comm, epoch, in_flight);
         let looked = match self.look(comm, epoch) {
             Looked::Reached(_) => match self.peer_subject(epoch).filter(|theirs| theirs.agreed() != ours) {
-                Some(theirs) => return Polled::Lost(self.differs(comm, ours, theirs), comm.rank()),
+                Some(theirs) => return Polled::Lost(self.clash(comm, ours, theirs), comm.rank()),
                 None if self.direction == Direction::Receive => self.look_for_combined(comm, epoch),
                 None => Looked::Reached(None),
             },
@@ -127,11 +127,11 @@ impl Link {
         let expected = if self.direction == Direction::Send { in_flight.part(self.part).bytes } else { 0 };
         let Some(mut message) = message else {
             let theirs = self.peer_subject(epoch).filter(|theirs| *theirs != ours)?;
-            return Some(Polled::Lost(self.differs(comm, ours, theirs), comm.rank()));
+            return Some(Polled::Lost(self.clash(comm, ours, theirs), comm.rank()));
         };
         match message.split_last_chunk() {
             Some((_, theirs)) if Subject::from_bytes(*theirs) != ours => {
-                let cause = self.differs(comm, ours, Subject::from_bytes(*theirs));
+                let cause = self.clash(comm, ours, Subject::from_bytes(*theirs));
                 return Some(Polled::Lost(cause, comm.rank()));
             }
             Some((payload, _)) if payload.len() == expected => {}

@@ -2,6 +2,7 @@
 
 use super::{Direction, Link, Subject};
 use crate::error::{Cause, Failure};
+use crate::stream::FlagSet;
 use halocline_comm::{CommError, Communicator, Counter, Doorbell, Endpoint, Seen, Tag};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -14,8 +15,8 @@ const QUIET: u64 = Tag::NEWS + 3;
 const AWAITED: u64 = 0;
 const SETS: u32 = 16;
 
-/// Sets of device fields that an object can have.
-pub(crate) const MOST_SETS: usize = 1 << SETS;
+/// Sets of device fields that an object can have: there are flags for each operation of a set.
+pub(crate) const MOST_SETS: usize = (1 << SETS) / FlagSet::count(1);
 
 /// Kinds of a notice: failed with this cause, or closed after this epoch.
 const FAILED: u8 = 1;
@@ -247,11 +248,12 @@ impl Link {
         }
     }
 
-    /// Notifies the peer, if flags can, what this rank's devices wait for: exchange `epoch`, of a set. For device fields.
-    pub(crate) fn notify_awaited(&self, comm: &Communicator, epoch: u64, set: usize) {
+    /// Notifies the peer, if flags can, what this rank's devices wait for: operation `epoch`, by the number of its [`FlagSet`]. For device
+    /// fields.
+    pub(crate) fn notify_awaited(&self, comm: &Communicator, epoch: u64, number: usize) {
         if let Signals::Counters(counters) = &self.signals {
             let (theirs, bell) = counters.theirs();
-            let awaited = epoch << SETS | set as u64;
+            let awaited = epoch << SETS | number as u64;
             if self.signalled[AWAITED as usize].swap(awaited, Ordering::Relaxed) != awaited {
                 theirs.say(AWAITED, awaited);
                 bell.demand(comm.link().host());
@@ -259,7 +261,7 @@ impl Link {
         }
     }
 
-    /// The exchange that the peer's devices wait for, and its set, if the peer has notified this side.
+    /// The operation that the peer's devices wait for, and the number of its [`FlagSet`], if the peer has notified this side.
     pub(crate) fn peer_awaits(&self) -> Option<(u64, u64)> {
         let Signals::Counters(counters) = &self.signals else { return None };
         let awaited = counters.mine().about(AWAITED);

@@ -47,10 +47,15 @@ impl Scheduled {
         self.limit_in_flight(epoch)?;
         self.prepare_check(epoch, work)?;
         // Before the epoch: staged links look it up as soon as they see that.
-        self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(work.set(), Ordering::Release);
+        self.chosen[(epoch % (2 * IN_FLIGHT)) as usize]
+            .store(work.flags().number(self.sets.max_sets()), Ordering::Release);
         self.hold(epoch, work);
-        if let (Work::Set(set), true) = (work, self.has_host_fields) {
-            self.host.begin(set, &[])?;
+        if self.has_host_fields {
+            match work {
+                Work::Set(set) => self.host.begin(set, &[])?,
+                Work::Reduce(set, reduction) => self.host.begin_reduce(set, reduction)?,
+                Work::Given(_) => 0,
+            };
         }
         self.count_in_flight(epoch);
         fence(Ordering::SeqCst);
@@ -227,7 +232,7 @@ impl Scheduled {
         let chosen = |number| self.chosen(number, streams.clone());
         if self.is_cut(Cut::HaloRead) {
             for (number, lane) in self.lanes.iter().enumerate() {
-                let Script { before, raised, .. } = work.script(&lane.scripts);
+                let Script { before, raised, .. } = work.script(lane);
                 lane.cue(chosen(number), &before[..*raised], epoch, scratch)?;
             }
         }

@@ -72,7 +72,7 @@ impl Scheduled {
         self.check_guards(work)?;
         let [lane] = &self.lanes[..] else { return Err(self.not_capturable()) };
         let is_one_launch = lane.scripts.iter().all(|script| script.one_launch.is_some())
-            && work.script(&lane.scripts).one_launch.is_some();
+            && work.script(lane).one_launch.is_some();
         if !is_one_launch || self.has_host_fields || self.checks.is_some() {
             return Err(self.not_capturable());
         }
@@ -166,21 +166,20 @@ impl Scheduled {
     pub(super) fn progress(&self) -> Progress {
         let done = self.look();
         let Some(lane) = self.counting_lane() else { return Progress { begun: self.epoch(), done } };
-        let (begun, _) = lane.begun(self.sets.len());
+        let (begun, _) = lane.begun();
         Progress { begun, done: lane.counted().map_or(begun, |counted| counted.epochs()).min(begun) }
     }
 
     /// Whether no exchange is in flight: none that a call has begun, and none of a graph, as far as the device tells.
     pub(super) fn is_all_over(&self) -> bool {
-        self.look() >= self.epoch()
-            && self.counting_lane().is_none_or(|lane| lane.is_counted(self.sets.len()))
+        self.look() >= self.epoch() && self.counting_lane().is_none_or(|lane| lane.is_counted())
     }
 
-    /// The set of an epoch, as the device counts; with graphs, of the last one begun.
-    pub(super) fn set_at(&self, epoch: u64) -> usize {
+    /// The flags of an epoch, by the number of their [`super::FlagSet`], as the device counts; with graphs, of the last one begun.
+    pub(super) fn number_at(&self, epoch: u64) -> usize {
         match self.counting_lane() {
-            Some(lane) => lane.begun(self.sets.len()).1,
-            None => self.set_of(epoch),
+            Some(lane) => lane.begun().1,
+            None => self.number_of(epoch),
         }
     }
 
@@ -188,8 +187,8 @@ impl Scheduled {
     /// none does at two looks some time apart: a block shows within microseconds. Later launches copy nothing.
     pub(super) fn are_graphs_over(&self) -> bool {
         let Some(lane) = self.counting_lane() else { return true };
-        let (begun, now) = (lane.begun(self.sets.len()).0, self.comm.link().host().now());
-        let is_counted = lane.is_counted(self.sets.len());
+        let (begun, now) = (lane.begun().0, self.comm.link().host().now());
+        let is_counted = lane.is_counted();
         let mut last = lock(&self.last_begun);
         let since = match *last {
             Some((epoch, since)) if epoch == begun => since,

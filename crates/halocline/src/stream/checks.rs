@@ -143,7 +143,16 @@ impl Scheduled {
     }
 
     fn make_areas(&self, epoch: u64, work: Work<'_>) -> Result<(), Error> {
-        let (Some(checks), Work::Set(_)) = (&self.checks, work) else { return Ok(()) };
+        let Some(checks) = &self.checks else { return Ok(()) };
+        match work {
+            Work::Set(_) => {}
+            // Work of the user may follow the exchanges before.
+            Work::Reduce(..) => {
+                self.state(checks).followed = epoch - 1;
+                return Ok(());
+            }
+            Work::Given(_) => return Ok(()),
+        }
         let set = &self.sets[work.set()];
         let spots = self.spots(set);
         let mut state = self.state(checks);

@@ -10,12 +10,13 @@
 //! its slot holds makes a larger one, and no rank waits for another because of it, but for the progress thread of a process that has to
 //! map it.
 
-use super::{BySet, Scheduled, Script};
+use super::{FlagSet, Lane, Scheduled, Script};
 use crate::error::{Cause, Difference, Error};
 use crate::field::Memory;
 use crate::lifecycle::Engine;
 use crate::link::{Direction, Record};
 use crate::lock::lock;
+use crate::reduce::Reduction;
 use crate::set::Set;
 use halocline_comm::mappings::{Kept, Kind, Pinned};
 use halocline_device::{Address, Memory as DeviceMemory};
@@ -76,24 +77,36 @@ pub(crate) struct Unbound {
 pub(crate) enum Work<'a> {
     /// The fields of a bound set: of this one, and of that with its number on devices.
     Set(&'a Arc<Set>),
+    /// The same in reverse.
+    Reduce(&'a Arc<Set>, Reduction),
     /// These.
     Given(&'a Arc<Given>),
 }
 
 impl<'a> Work<'a> {
-    /// The number of the set whose flags it uses.
+    /// The number of its set.
     pub(super) fn set(self) -> usize {
         match self {
-            Self::Set(set) => set.number,
+            Self::Set(set) | Self::Reduce(set, _) => set.number,
             Self::Given(_) => 0,
         }
     }
 
-    /// What a lane does, by its scripts.
+    /// The flags that it uses.
+    pub(super) fn flags(self) -> FlagSet {
+        let op = match self {
+            Self::Reduce(_, reduction) => Some(reduction.op),
+            Self::Set(_) | Self::Given(_) => None,
+        };
+        FlagSet { set: self.set(), op }
+    }
+
+    /// What a lane does.
     #[inline]
-    pub(super) fn script(self, scripts: &'a BySet<Script>) -> &'a Script {
+    pub(super) fn script(self, lane: &'a Lane) -> &'a Script {
         match self {
-            Self::Set(set) => &scripts[set.number],
+            Self::Set(set) => &lane.scripts[set.number],
+            Self::Reduce(set, reduction) => lane.reduces.script(set.number, reduction),
             Self::Given(given) => &given.layouts.script,
         }
     }
@@ -102,7 +115,7 @@ impl<'a> Work<'a> {
     #[inline]
     pub(super) fn bases(self) -> &'a [Address] {
         match self {
-            Self::Set(_) => &[],
+            Self::Set(_) | Self::Reduce(..) => &[],
             Self::Given(given) => &given.bases,
         }
     }
@@ -179,7 +192,7 @@ impl Scheduled {
     /// The memories of what an exchange copies, each with the first field in it.
     pub(super) fn memories<'a>(&'a self, work: Work<'a>) -> &'a [(Arc<Memory>, usize)] {
         match work {
-            Work::Set(set) => &self.sets[set.number].local.memories,
+            Work::Set(set) | Work::Reduce(set, _) => &self.sets[set.number].local.memories,
             Work::Given(given) => &given.memories,
         }
     }
@@ -221,7 +234,7 @@ impl Scheduled {
     /// Checks that the guards of given fields allow an exchange.
     pub(super) fn check_guards(&self, work: Work<'_>) -> Result<(), Error> {
         match work {
-            Work::Set(set) => self.sets[set.number].local.check_guards(),
+            Work::Set(set) | Work::Reduce(set, _) => self.sets[set.number].local.check_guards(),
             Work::Given(given) => match given.memories.iter().find(|(memory, _)| memory.state.is_guarded()) {
                 Some(&(_, field)) => Err(Error::Borrowed { field }),
                 None => Ok(()),

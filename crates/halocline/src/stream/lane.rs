@@ -3,8 +3,9 @@
 use super::by_set::BySet;
 use super::checks::Looks;
 use super::pool::OfDevice;
+use super::reduce::Reduces;
 use super::sm_budget::Reserved;
-use super::{Cut, IN_FLIGHT, POISON, Work};
+use super::{Cut, FlagSet, IN_FLIGHT, POISON, Work};
 use crate::check::Area;
 use crate::error::Error;
 use crate::link::SLOTS;
@@ -30,6 +31,8 @@ pub(crate) struct Lane {
     pub(crate) status: Memory,
     /// For each set.
     pub(crate) scripts: BySet<Script>,
+    /// For each reduce that was begun.
+    pub(crate) reduces: Reduces,
     /// For each set, the flags that no earlier set has: the guard, then all that the lane waits for.
     pub(crate) poisoned: BySet<Vec<Address>>,
     /// Exchanges of some sets are one launch, and only the event after an exchange shows that it is over: a stream's write of a
@@ -67,6 +70,8 @@ pub(crate) struct Script {
     pub(crate) one_launch: Option<u32>,
     /// In checked mode.
     pub(crate) looks: Option<Looks>,
+    /// Of a reduce: the flags that it waits for.
+    pub(crate) poisoned: Vec<Address>,
 }
 
 /// Waits, then unpacks.
@@ -100,20 +105,23 @@ pub(crate) enum Cue {
 /// The offset in [`Lane::words`] of the counter of epochs. The guard is at 0.
 pub(crate) const COUNTER: usize = LINE;
 
+/// The offset in [`Lane::words`] of the flag that cells of the lane are combined, for the parts of its launch that clear the halo.
+pub(crate) const COMBINED: usize = COUNTER + size_of::<u64>();
+
 /// Flags in [`Lane::status`], by their offsets.
 pub(crate) const DONE: usize = 0;
 const RESCUED: usize = LINE;
 /// The address of an announcement that differs from what this rank sends.
 pub(crate) const DIFFERS: usize = 2 * LINE;
 
-/// The flag that becomes the epoch of each exchange of a set that begins.
-pub(crate) fn begun(set: usize) -> usize {
-    3 * LINE + 8 * set
+/// The flag that becomes the epoch of each operation that begins, by the number of its [`FlagSet`].
+pub(crate) fn begun(number: usize) -> usize {
+    3 * LINE + 8 * number
 }
 
 /// Bytes of the flags of an object with so many sets at most.
 pub(crate) fn status(max_sets: usize) -> usize {
-    begun(max_sets)
+    begun(FlagSet::count(max_sets))
 }
 
 impl Lane {
@@ -125,6 +133,7 @@ impl Lane {
         (poisoned, by_event): (BySet<Vec<Address>>, bool),
     ) -> Self {
         let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
+        let reduces = Reduces::new(scripts.max_sets());
         let events = (0..IN_FLIGHT).map(|_| (AtomicU64::new(0), AtomicUsize::new(0))).collect();
         Self {
             device,
@@ -132,6 +141,7 @@ impl Lane {
             words,
             status,
             scripts,
+            reduces,
             poisoned,
             by_event,
             events,
@@ -149,7 +159,7 @@ impl Lane {
         work: Work<'_>,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<Option<Reserved<'_>>, DeviceError> {
-        let blocks = work.script(&self.scripts).one_launch.filter(|&blocks| blocks > 0);
+        let blocks = work.script(self).one_launch.filter(|&blocks| blocks > 0);
         let reserve = |blocks| self.shared.budget.reserve(host, (stream, id), (blocks, !cut(Cut::Chain)));
         blocks.map(reserve).transpose()
     }
@@ -165,7 +175,7 @@ impl Lane {
         (done, areas): (&Event, Option<Address>),
         (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
-        let script = work.script(&self.scripts);
+        let script = work.script(self);
         let Script { given, before, raised, is_raised_by_table, out, steps, .. } = script;
         if cut(Cut::Sent) {
             stream.record(done)?;
@@ -287,9 +297,10 @@ impl Lane {
         Ok(())
     }
 
-    /// The epoch that the device has begun last, and its set, of so many.
-    pub(crate) fn begun(&self, sets: usize) -> (u64, usize) {
-        (0..sets).map(|set| (self.word(begun(set)), set)).max().unwrap_or_default()
+    /// The epoch that the device has begun last, and the number of its [`FlagSet`].
+    pub(crate) fn begun(&self) -> (u64, usize) {
+        let numbers = (0..self.scripts.len()).chain(self.reduces.numbers());
+        numbers.map(|number| (self.word(begun(number)), number)).max().unwrap_or_default()
     }
 
     /// The counter, if the device tells it soon.
@@ -297,10 +308,10 @@ impl Lane {
         self.peek(self.words.at(COUNTER)).map(Counted)
     }
 
-    /// Whether the device tells that each epoch it has begun is over, of an object with so many sets.
-    pub(crate) fn is_counted(&self, sets: usize) -> bool {
+    /// Whether the device tells that each epoch it has begun is over.
+    pub(crate) fn is_counted(&self) -> bool {
         // First: an epoch that begins after this look is not over.
-        let begun = self.begun(sets).0;
+        let begun = self.begun().0;
         self.counted().is_some_and(|counted| counted.epochs() >= begun && !counted.is_within_launch())
     }
 
@@ -312,7 +323,7 @@ impl Lane {
         epoch: u64,
         is_cut: bool,
     ) -> Result<(), DeviceError> {
-        let Some(table) = &work.script(&self.scripts).out else { return Ok(()) };
+        let Some(table) = &work.script(self).out else { return Ok(()) };
         if is_cut {
             // SAFETY: the graph keeps the object, which holds the table and its memory. A test repeats one epoch.
             return unsafe { stream.launch_on(table, Epoch::Given(epoch), work.bases()) };
@@ -359,7 +370,7 @@ impl Lane {
 
     /// Whether its stream has reached an exchange.
     pub(crate) fn has_begun(&self, epoch: u64) -> bool {
-        self.begun(self.scripts.len()).0 >= epoch
+        self.begun().0 >= epoch
     }
 
     /// Reads a flag in memory of this device; `None` if that takes too long or the device has failed.
@@ -440,8 +451,9 @@ impl Lane {
         };
         let rescues = self.rescues.fetch_add(1, Ordering::AcqRel) + 1;
         let rescued = ValueOp::Write { address: self.status.at(RESCUED), value: rescues };
-        let ops: Vec<ValueOp> =
-            self.poisoned.iter().flatten().enumerate().map(write).chain([rescued]).collect();
+        let of_reduces = self.reduces.iter().flat_map(|script| &script.poisoned);
+        let words = self.poisoned.iter().flatten().chain(of_reduces);
+        let ops: Vec<ValueOp> = words.enumerate().map(write).chain([rescued]).collect();
         // SAFETY: the flags are those of this object, which it holds until the stream has finished: `drop` waits for
         // that. Only streams, tables and atomic operations access them.
         Ok(unsafe { self.shared.rescue.values(&ops) }?)
@@ -454,7 +466,7 @@ impl Lane {
             return true;
         }
         // A graph may be launched later: only the guard keeps it from copying.
-        let is_guarded = || self.rescues.load(Ordering::Acquire) > 0 && self.is_counted(self.scripts.len());
+        let is_guarded = || self.rescues.load(Ordering::Acquire) > 0 && self.is_counted();
         let is_over = self.written() >= epoch || self.is_over(epoch);
         is_over && self.is_rescued() && (!self.is_counting() || is_guarded())
     }

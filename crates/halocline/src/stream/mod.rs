@@ -11,6 +11,8 @@
 //! | `begin.rs` | the begin of an exchange |
 //! | `by_set.rs` | a list with one entry for each set |
 //! | `checks.rs` | checked mode |
+//! | `flag_set.rs` | which flags an exchange or a reduce uses |
+//! | `reduce.rs` | reduces |
 //! | `capture.rs` | exchanges that are captured into graphs |
 //! | `given.rs` | fields that are given to an exchange |
 //! | `lane.rs` | one device's part of an exchange |
@@ -29,10 +31,12 @@ mod capture;
 mod check_slot;
 mod checks;
 mod cut;
+mod flag_set;
 mod given;
 mod lane;
 mod message;
 mod pool;
+mod reduce;
 mod shared;
 mod sm_budget;
 mod stage;
@@ -43,16 +47,17 @@ mod watch;
 pub(crate) use by_set::BySet;
 pub(crate) use checks::{Checks, Looks};
 pub use cut::Cut;
+pub(crate) use flag_set::FlagSet;
 pub(crate) use given::{Given, Layouts, Sent, Slot, Unbound, WORDS, Work, describe, mix};
-pub(crate) use lane::{Cue, DIFFERS, DONE, LINE, Lane, Script, Step, begun, status};
+pub(crate) use lane::{COMBINED, Cue, DIFFERS, DONE, LINE, Lane, Script, Step, begun, status};
 pub(crate) use pool::{OfDevice, Pool};
 pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;
 
-use crate::bind::Kit;
+use crate::bind::{Kit, Word};
 use crate::bound::Bound;
 use crate::lifecycle::{Engine, Lateness};
-use crate::link::{Link, SLOTS};
+use crate::link::Link;
 use crate::set::Set;
 pub(crate) use capture::{Captured, is_captured};
 use halocline_comm::mappings::{Mappings, Pinned, Stats};
@@ -89,6 +94,8 @@ pub(crate) struct Parts {
     pub(crate) seats: Vec<Seat>,
     /// Producer streams of [`crate::HaloExchange::exchange`].
     pub(crate) producers: Vec<Arc<Stream>>,
+    /// No rank has a link that cannot carry a reduce.
+    pub(crate) reduces: bool,
     /// Why an exchange is more than one launch, if it is.
     pub(crate) apart: Option<&'static str>,
     /// The host engine of the same object, and the life that both share.
@@ -112,7 +119,7 @@ pub(crate) struct Scheduled {
     begin: Mutex<Begin>,
     /// For each set, memory of the user that must not have moved.
     borrowed: BySet<Vec<Borrowed>>,
-    /// The set of each exchange, by its epoch: of those in flight, and of as many before them, which peers may still wait for.
+    /// The flags of each exchange and reduce, by its epoch: of those in flight, and of as many before them, which peers may still wait for.
     chosen: Vec<AtomicUsize>,
     /// After a failure: nothing of this rank runs any more, and the peers were notified.
     quiet: AtomicBool,
@@ -193,8 +200,8 @@ impl Borrowed {
 
 /// Where a link's progress shows.
 pub(crate) enum Waits {
-    /// A lane waits for a flag, by set and by even and odd epochs, `lag` epochs behind.
-    Word { lane: usize, of_sets: Vec<[Address; SLOTS as usize]>, lag: u64 },
+    /// A lane waits for a flag, `lag` epochs behind, and in a reduce for another one.
+    Word { lane: usize, word: Word, lag: u64, in_reduce: Option<Word> },
     /// The host waits for a staged message.
     Stage(usize),
 }
@@ -309,8 +316,13 @@ impl Scheduled {
         self.life().epoch()
     }
 
-    /// The set of an exchange, of one of the last 128.
+    /// The set of an operation, of one of the last 128.
     fn set_of(&self, epoch: u64) -> usize {
+        FlagSet::of(self.number_of(epoch), self.sets.max_sets()).set
+    }
+
+    /// The number of its [`FlagSet`].
+    fn number_of(&self, epoch: u64) -> usize {
         self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].load(Ordering::Acquire)
     }
 }

@@ -21,7 +21,7 @@ use super::watch::STAGED;
 use super::{LINE, Scheduled, Stage};
 use crate::error::Cause;
 use crate::lifecycle::Engine;
-use crate::link::{Link, SLOTS};
+use crate::link::{Link, SLOTS, Subject};
 use halocline_comm::{Claim, CommError, Communicator, Cores, Endpoint, Tag, buffers};
 use halocline_device::Memory;
 use std::ops::Range;
@@ -233,7 +233,11 @@ impl Scheduled {
             let theirs = announced.payload.as_slice().try_into().map_err(|_| Cause::Malformed)?;
             let theirs = u64::from_le_bytes(theirs);
             if theirs != set as u64 {
-                return Err(self.links[stage.link].clash(&self.comm, set, theirs));
+                return Err(self.links[stage.link].clash(
+                    &self.comm,
+                    Subject::new(set, None),
+                    Subject::new(theirs as usize, None),
+                ));
             }
             let bulk = announced.bulk.ok_or(Cause::Malformed)?;
             let place =
@@ -350,7 +354,11 @@ impl Scheduled {
         };
         let (set, theirs) = (self.set_of(epoch), u64::from_le_bytes(theirs));
         if theirs != set as u64 {
-            return Err(self.links[stage.link].clash(&self.comm, set, theirs));
+            return Err(self.links[stage.link].clash(
+                &self.comm,
+                Subject::new(set, None),
+                Subject::new(theirs as usize, None),
+            ));
         }
         // SAFETY: the chunk was given back, and the stream reads it only after the word below is raised.
         let bytes = unsafe { stage.memory.bytes_mut(place) };

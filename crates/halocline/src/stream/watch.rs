@@ -6,7 +6,7 @@
 
 use super::capture::Progress;
 use super::checks::CHECKED;
-use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
+use super::{Cut, FlagSet, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::lifecycle::{Engine, EnginePart, Lifecycle};
 use crate::link::{Link, SLOTS};
@@ -134,9 +134,12 @@ impl Scheduled {
     /// Whether the flag or message that a link waits for is missing. `unless_told`: the answer if the device does not report it.
     fn is_behind(&self, link: usize, epoch: u64, unless_told: bool) -> bool {
         let is_behind = |seat: &Seat| match &seat.waits {
-            Waits::Word { lane, of_sets, lag } => {
-                let word = self.lanes[*lane].peek(of_sets[self.set_at(epoch)][(epoch % SLOTS) as usize]);
-                word.map_or(unless_told, |word| word < epoch.saturating_sub(*lag))
+            &Waits::Word { lane, word, lag, in_reduce } => {
+                let number = self.number_at(epoch);
+                let is_reduce = FlagSet::of(number, self.sets.max_sets()).op.is_some();
+                let (word, lag) = in_reduce.filter(|_| is_reduce).map_or((word, lag), |word| (word, 0));
+                let word = self.lanes[lane].peek(word.of(number, (epoch % SLOTS) as usize));
+                word.map_or(unless_told, |word| word < epoch.saturating_sub(lag))
             }
             Waits::Stage(stage) => {
                 self.staging.as_ref().is_some_and(|staging| staging.is_behind(*stage, epoch))
@@ -164,18 +167,19 @@ impl Scheduled {
         }
     }
 
-    /// Fails the object if a peer waits for an exchange that has another set here.
+    /// Fails the object if a peer waits for an exchange that has another set here, or is a reduce.
     fn look_at_sets(&self, epoch: u64) {
         for link in &self.links {
             let Some((awaited, theirs)) = link.peer_awaits() else { continue };
-            let ours = self.set_at(awaited);
+            let ours = self.number_at(awaited);
             // Read afterwards: an exchange begun meanwhile may have taken its entry.
             let is_known = match self.is_counting() {
                 true => awaited == self.progress().begun,
                 false => awaited <= epoch && self.epoch() + 1 < awaited + 2 * IN_FLIGHT,
             };
             if is_known && ours as u64 != theirs {
-                let cause = link.clash(&self.comm, ours, theirs);
+                let subject = |number| FlagSet::of(number, self.sets.max_sets()).subject();
+                let cause = link.clash(&self.comm, subject(ours), subject(theirs as usize));
                 return link.fail(self.life(), cause, self.comm.rank());
             }
         }
@@ -192,8 +196,9 @@ impl Scheduled {
         if !self.lanes.iter().any(|lane| lane.has_begun(oldest)) {
             return;
         }
-        if self.sets.len() > 1 && self.has_waited(oldest) >= self.often() {
-            self.links.iter().for_each(|link| link.notify_awaited(&self.comm, oldest, self.set_at(oldest)));
+        if self.has_waited(oldest) >= self.often() {
+            let number = self.number_at(oldest);
+            self.links.iter().for_each(|link| link.notify_awaited(&self.comm, oldest, number));
         }
         self.keep_time(oldest, true);
     }
@@ -248,9 +253,7 @@ impl Scheduled {
         if self.look_for_failed_peers() || self.look_at_announcements() {
             return;
         }
-        if self.sets.len() > 1 {
-            self.look_at_sets(begun);
-        }
+        self.look_at_sets(begun);
         if done < begun {
             if let Some(error) = self.ask_devices(done + 1) {
                 return self.lost(&error);

@@ -302,13 +302,13 @@ fn device_fields_have_a_limited_number_of_sets() {
     let bound = || -> Result<(), Error> {
         let pattern = RegularGrid::new([2]).decompose(1)?.pattern(&comm, 0)?;
         let array = DeviceArray::<u64>::zeros(&world.world().device(0)?, &[2])?;
-        let mut sets: Vec<&[(&Pattern, &Field)]> = vec![&[]; 65_537];
+        let mut sets: Vec<&[(&Pattern, &Field)]> = vec![&[]; 7_282];
         let set = [(&pattern, &*array)];
         sets[0] = &set;
         HaloExchange::bind_alternatives(&comm, &sets, &BindOptions::default()).map(drop)
     };
     match bound() {
-        Err(Error::Bind(BindError::TooManySets { sets: 65_537, most: 65_536 })) => {}
+        Err(Error::Bind(BindError::TooManySets { sets: 7_282, most: 7_281 })) => {}
         other => panic!("instead of a refusal: {other:?}"),
     }
 }

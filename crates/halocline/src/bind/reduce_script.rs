@@ -1,0 +1,237 @@
+//! The work of one lane for a reduce of a set: operations on flags, and copy tables.
+
+use super::flag_layout::{Tie, Word};
+use super::further::making;
+use super::lanes::{address, lane_of};
+use super::reverse::{Via, reverse};
+use super::script::{Combined, Draft, Making, Work};
+use super::sides::Incoming;
+use crate::error::Error;
+use crate::link::{Direction, LinkPath, SLOTS};
+use crate::reduce::{Contribution, Reduction, Reverse};
+use crate::set::Set;
+use crate::stream::{COMBINED, Cue, FlagSet, Scheduled, Script, Step, begun};
+use halocline_device::{Address, CopyTable, Signal};
+use halocline_plan::ReduceOp;
+use halocline_plan::copy::{CopyOp, Gather};
+
+/// Makes the work of a lane.
+pub(crate) fn reduce_script(
+    scheduled: &Scheduled,
+    number: usize,
+    (set, reduction): (&Set, Reduction),
+) -> Result<Script, Error> {
+    let making = making(scheduled, number);
+    let max_sets = scheduled.sets.max_sets();
+    let reverse_work = Reducing {
+        making: &making,
+        set,
+        reverse: set.reversed(making.links)?,
+        // Packed halo cells are those that are cleared, also where peers read them in place.
+        packed: reverse(set, making.links, Via::Messages)?,
+        reduction,
+        number: FlagSet { set: set.number, op: Some(reduction.op) }.number(max_sets),
+    };
+    let in_one = if making.in_one { reverse_work.in_one_launch()? } else { None };
+    let lane = &scheduled.lanes[number];
+    if in_one.is_none() && lane.is_counting() {
+        let why = "graphs hold others of it, and this reduce needs more thread blocks that wait than the device has";
+        return Err(Error::NotCapturable { why });
+    }
+    in_one.map_or_else(|| reverse_work.by_waits_of_streams(), Ok)
+}
+
+/// One lane's work for a reduce, in the making.
+struct Reducing<'a> {
+    making: &'a Making<'a>,
+    set: &'a Set,
+    reverse: &'a Reverse,
+    packed: Reverse,
+    reduction: Reduction,
+    /// Of its flags.
+    number: usize,
+}
+
+impl Reducing<'_> {
+    /// The work as a single launch, if its blocks can wait at the same time.
+    fn in_one_launch(&self) -> Result<Option<Script>, Error> {
+        let first: Vec<Address> = self.raised().collect();
+        let parities = 0..if self.has_slots() { SLOTS as usize } else { 1 };
+        let works = parities.map(|parity| {
+            let mut work = self.empty();
+            work.drafts.extend(first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() }));
+            self.add_packs(&mut work, parity);
+            self.add_combination(&mut work, parity);
+            self.add_clears(&mut work);
+            self.finish(work)
+        });
+        let out = self.making.upload(&works.collect::<Vec<_>>())?;
+        let blocks = out.as_ref().map_or(0, CopyTable::waiting_blocks);
+        let limit = self.making.device().waiting_block_limit();
+        let fits = blocks <= limit && limit > 0;
+        let poisoned = self.poisoned();
+        Ok(fits.then(|| Script { out, one_launch: Some(blocks), poisoned, ..Script::default() }))
+    }
+
+    /// The work as launches between which the stream waits: packs, combines, clears.
+    fn by_waits_of_streams(&self) -> Result<Script, Error> {
+        let (given, over) = (self.making.tie(Tie::Given), self.making.tie(Tie::Over));
+        let before: Vec<Cue> = self.raised().map(Cue::Write).collect();
+        let upload = |add: &dyn Fn(&mut Work, usize)| {
+            let work = |parity: usize| {
+                let mut work = self.empty();
+                add(&mut work, parity);
+                work.drafts.iter_mut().for_each(|draft| draft.waits.clear());
+                self.finish(work)
+            };
+            self.making.upload(&[0, 1].map(work))
+        };
+        let out = upload(&|work, parity| self.add_packs(work, parity))?;
+        let into = upload(&|work, parity| self.add_combination(work, parity))?;
+        let waits = self.outgoing().map(|(_, ready, _)| ready.wait(self.number, 0));
+        let combines = Step { cues: waits.collect(), into };
+        // The lanes read halo cells of each other.
+        let arrived = self.incoming().map(|(_, arrived)| arrived.wait(self.number, 0));
+        let cues = arrived.chain(self.making.tie(Tie::Filled)).collect();
+        let clears = Step { cues, into: upload(&|work, _| self.add_clears(work))? };
+        let (raised, steps, poisoned) = (before.len(), vec![combines, clears], self.poisoned());
+        Ok(Script { given, before, raised, out, steps, over, poisoned, ..Script::default() })
+    }
+
+    /// A work without parts, on this rank's fields.
+    fn empty(&self) -> Work {
+        let bases: Vec<Address> = self.set.bases.iter().copied().map(address).collect();
+        Work { drafts: Vec::new(), sources: bases.clone(), targets: bases }
+    }
+
+    fn finish(&self, mut work: Work) -> Work {
+        work.drafts.retain(|draft| !draft.is_idle());
+        work.drafts.iter_mut().for_each(|draft| draft.beside = !self.making.inline);
+        work
+    }
+
+    /// The flags that are set at first: that the reduce has begun; that halo cells which peers read in place are complete; that slots which
+    /// peers write in exchanges are free, since those wait for all epochs.
+    fn raised(&self) -> impl Iterator<Item = Address> {
+        let begun = self.making.status.at(begun(self.number));
+        std::iter::once(begun).chain(self.making.incoming.iter().flat_map(|into| self.raised_of(into)))
+    }
+
+    fn raised_of(&self, into: &Incoming) -> Vec<Address> {
+        let in_place = into.reverse.iter().flat_map(|reverse| &reverse.words);
+        match into.path {
+            LinkPath::Push => in_place.map(|(ready, _)| ready.of(self.number, 0)).collect(),
+            LinkPath::Ll | LinkPath::DeviceMailbox => {
+                into.words.iter().map(|(free, _)| free.of(self.set.number, 0)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn has_slots(&self) -> bool {
+        let out = self.making.outgoing.iter().filter_map(|out| out.reverse.as_ref());
+        let into = self.making.incoming.iter().filter_map(|into| into.reverse.as_ref());
+        out.map(|reverse| reverse.slots.is_some())
+            .chain(into.map(|reverse| reverse.slots.is_some()))
+            .any(|has| has)
+    }
+
+    /// For each link whose halo this lane combines: its index among the outgoing ones, the flag to wait for and the flag to set.
+    fn outgoing(&self) -> impl Iterator<Item = (usize, Word, Word)> {
+        let reverse = self.making.outgoing.iter().enumerate();
+        reverse.filter_map(|(at, out)| out.reverse.map(|reverse| (at, reverse.ready, reverse.arrived)))
+    }
+
+    /// For each peer that combines this rank's halo: the flag to set and the flag to wait for.
+    fn incoming(&self) -> impl Iterator<Item = (Word, Word)> {
+        let reverse = self.making.incoming.iter().filter_map(|into| into.reverse.as_ref());
+        reverse.flat_map(|reverse| reverse.words.iter().copied())
+    }
+
+    /// Adds the parts that pack this rank's halo into its slots, and tell the peers.
+    fn add_packs(&self, work: &mut Work, parity: usize) {
+        for into in &self.making.incoming {
+            let Some((reverse, slots)) =
+                into.reverse.as_ref().and_then(|reverse| Some((reverse, reverse.slots?)))
+            else {
+                continue;
+            };
+            let mut ops = self.packed.packs(self.making.links[into.link].part).to_vec();
+            ops.iter_mut().for_each(|op| op.target = work.targets.len());
+            work.targets.push(slots.at(self.number, parity));
+            let raises = reverse.words.iter().map(|(ready, _)| ready.of(self.number, parity)).collect();
+            work.drafts.push(Draft { ops, raises, ..Draft::default() });
+        }
+    }
+
+    /// Adds the part that combines all contributions to cells of this lane, once all are there.
+    fn add_combination(&self, work: &mut Work, parity: usize) {
+        let mut first_of_link = vec![None; self.making.links.len()];
+        for out in &self.making.outgoing {
+            let Some(reverse) = &out.reverse else { continue };
+            first_of_link[out.link] = Some(work.sources.len());
+            let peers = self.reverse.peer_bases(self.making.links[out.link].part);
+            match reverse.slots {
+                Some(slots) => work.sources.push(slots.at(self.number, parity)),
+                None => work.sources.extend(peers.iter().copied().map(address)),
+            }
+        }
+        let devices = &self.making.opened.devices;
+        let mine = |one: &&Contribution| lane_of(self.set, one.op.target, devices) == self.making.number;
+        let ops = self.reverse.contributions.iter().filter(mine).map(|Contribution { link, op }| {
+            let mut op = op.clone();
+            op.source += link.and_then(|link| first_of_link[link]).unwrap_or(0);
+            op
+        });
+        let gathers = Gather::all(&ops.collect::<Vec<_>>());
+        let waits =
+            self.outgoing().map(|(_, ready, _)| Signal { address: ready.of(self.number, parity), lag: 0 });
+        let arrived = self.outgoing().map(|(.., arrived)| arrived.of(self.number, parity));
+        let own = self.clears_own().then(|| self.combined());
+        let combines = Some(Combined { op: self.reduction.op, gathers: gathers.into() });
+        let (waits, raises) = (waits.collect(), arrived.chain(own).collect());
+        work.drafts.push(Draft { waits, raises, combines, ..Draft::default() });
+    }
+
+    /// Adds the part that waits until peers have combined this rank's halo, and clears that unless the reduce keeps it.
+    fn add_clears(&self, work: &mut Work) {
+        if self.making.number != 0 {
+            return;
+        }
+        // In one launch no flag depends on the parity; otherwise the stream waits.
+        let arrived = self.incoming().map(|(_, arrived)| arrived.of(self.number, 0));
+        let own = self.clears_own().then(|| self.combined());
+        let waits = arrived.chain(own).map(|address| Signal { address, lag: 0 }).collect();
+        let combines = (!self.reduction.keeps_halo)
+            .then(|| Combined { op: ReduceOp::Replace, gathers: Gather::clear_sources(&self.halo()).into() });
+        work.drafts.push(Draft { waits, combines, ..Draft::default() });
+    }
+
+    /// Operations whose sources are all halo cells of this rank.
+    fn halo(&self) -> Vec<CopyOp> {
+        let received = self.making.links.iter().filter(|link| link.direction == Direction::Receive);
+        let packed = received.flat_map(|link| self.packed.packs(link.part).iter().cloned());
+        let within = self.reverse.contributions.iter().filter(|one| one.link.is_none());
+        packed.chain(within.map(|one| one.op.clone())).collect()
+    }
+
+    /// Whether halo cells of this rank are cleared that it combines itself.
+    fn clears_own(&self) -> bool {
+        !self.reduction.keeps_halo && self.reverse.contributions.iter().any(|one| one.link.is_none())
+    }
+
+    /// The flag that says so within a launch.
+    fn combined(&self) -> Address {
+        self.making.words().at(COMBINED)
+    }
+
+    /// The flags that the lane waits for in this reduce.
+    fn poisoned(&self) -> Vec<Address> {
+        let ready = self.outgoing().map(|(_, ready, _)| ready);
+        let words = ready.chain(self.incoming().map(|(_, arrived)| arrived));
+        words
+            .flat_map(|word| [word.of(self.number, 0), word.of(self.number, 1)])
+            .chain([self.combined()])
+            .collect()
+    }
+}
