@@ -16,7 +16,7 @@ use crate::pointer::{
 };
 use crate::status::{Refusal, Status};
 use halocline::{
-    BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, ReduceOp, Stream,
+    Begin, BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, ReduceOp, Stream,
 };
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -287,13 +287,45 @@ pub(crate) unsafe extern "C" fn halocline_schedule_exchange(
         // SAFETY: the caller passes null or an array of that many handles.
         let streams = unsafe { streams_of(streams, stream_count) }?;
         let object = halo.pin()?;
-        let begin = object.begin().set(set);
-        let Some(streams) = streams else {
-            return begun(halo.number(), out, begin.schedule().map(|pending| pending.epoch()));
-        };
-        with_streams(streams, |streams| {
-            begun(halo.number(), out, begin.after(streams).schedule().map(|pending| pending.epoch()))
-        })
+        schedule(halo.number(), out, object.begin().set(set), streams)
+    })
+}
+
+/// Schedules an exchange or a reduce after earlier work of streams, or of those of the object.
+fn schedule(
+    exchange: u64,
+    pending: CheckedOut<'_, PendingExchange>,
+    begin: Begin<'_>,
+    streams: Option<&[Handle<Arc<Stream>>]>,
+) -> Result<(), Refusal> {
+    let epoch = |begin: Begin<'_>| begin.schedule().map(|pending| pending.epoch());
+    match streams {
+        None => begun(exchange, pending, epoch(begin)),
+        Some(streams) => {
+            with_streams(streams, |streams| begun(exchange, pending, epoch(begin.after(streams))))
+        }
+    }
+}
+
+/// Starts the reverse of an exchange after earlier work of streams; the host does not wait for it.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn halocline_schedule_reduce(
+    halo: Handle<HaloExchange>,
+    set: usize,
+    operation: i32,
+    keep_halo: i32,
+    streams: *const Handle<Arc<Stream>>,
+    stream_count: usize,
+    pending: OutPtr<'_, PendingExchange>,
+) -> Status {
+    call(|| {
+        let out = pending.optional("pending")?;
+        let op = operation_of(operation)?;
+        let keep = options::flag(keep_halo, "keep_halo")?;
+        // SAFETY: the caller passes null or an array of that many handles.
+        let streams = unsafe { streams_of(streams, stream_count) }?;
+        let object = halo.pin()?;
+        schedule(halo.number(), out, object.begin().set(set).reduce(op).keep_halo(keep), streams)
     })
 }
 

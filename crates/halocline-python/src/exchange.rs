@@ -89,6 +89,23 @@ impl PyHaloExchange {
         }
     }
 
+    /// Schedules an exchange or a reduce of a set after earlier work of streams.
+    fn schedule(
+        &self,
+        (py, set): (Python<'_>, usize),
+        stream: Option<Argument<Handles>>,
+        choose: impl Send + FnOnce(Begin<'_>) -> Begin<'_>,
+    ) -> PyResult<PyPending> {
+        let halo = self.halo.get()?;
+        let streams = self.streams.get(&Handles::of_call(stream)?)?;
+        let begin = |begin: Begin<'_>| {
+            let streams: Vec<_> = streams.iter().map(|stream| &**stream).collect();
+            choose(begin).after(&streams).schedule()
+        };
+        let (pending, write) = self.begin((py, &halo), set, begin, Ok)?;
+        Ok(self.pending(pending, write))
+    }
+
     /// Begins an exchange or a reduce of a set, and calls `then` while the GIL is released. Also returns the tensors that it writes.
     fn begin<T: Send>(
         &self,
@@ -203,6 +220,21 @@ impl PyHaloExchange {
         self.start((py, &halo), set, wait, |begin| begin.reduce(op).keep_halo(keep).start())
     }
 
+    #[doc = doc!("HaloExchange.schedule_reduce")]
+    #[pyo3(signature = (op = Argument::of("sum"), stream = None, *, keep = Argument::of(false), set = Argument::of(0usize)), text_signature = "($self, op='sum', stream=None, *, keep=False, set=0)")]
+    fn schedule_reduce(
+        &self,
+        py: Python<'_>,
+        op: Argument<String>,
+        stream: Option<Argument<Handles>>,
+        keep: Argument<bool>,
+        set: Argument<usize>,
+    ) -> PyResult<PyPending> {
+        accept!(keep, set);
+        let op = operation(op)?;
+        self.schedule((py, set), stream, |begin| begin.reduce(op).keep_halo(keep))
+    }
+
     #[doc = doc!("HaloExchange.fetch_and_op")]
     #[pyo3(signature = (op = Argument::of("sum")), text_signature = "($self, op='sum')")]
     fn fetch_and_op(&self, py: Python<'_>, op: Argument<String>) -> PyResult<()> {
@@ -236,15 +268,7 @@ impl PyHaloExchange {
         set: Argument<usize>,
     ) -> PyResult<PyPending> {
         accept!(set);
-        let halo = self.halo.get()?;
-        let streams = self.streams.get(&Handles::of_call(stream)?)?;
-        let (pending, write) = self.begin(
-            (py, &halo),
-            set,
-            |begin| begin.after(&streams.iter().map(|stream| &**stream).collect::<Vec<_>>()).schedule(),
-            Ok,
-        )?;
-        Ok(self.pending(pending, write))
+        self.schedule((py, set), stream, |begin| begin)
     }
 
     #[doc = doc!("HaloExchange.schedule_wait")]

@@ -83,6 +83,18 @@ module halocline_exchanges
       integer(c_int32_t) :: status
     end function
 
+    function halocline_schedule_reduce(halo, set, operation, keep_halo, streams, stream_count, pending) bind(c) &
+        result(status)
+      import
+      type(halocline_halo_exchange), value :: halo
+      integer(c_size_t), value :: set
+      integer(c_int32_t), value :: operation, keep_halo
+      type(halocline_stream), intent(in), optional :: streams(*)
+      integer(c_size_t), value :: stream_count
+      type(halocline_pending), intent(out), optional :: pending
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_wait(pending) bind(c) result(status)
       import
       type(halocline_pending), value :: pending

@@ -96,7 +96,8 @@ halocline_status halocline_exchange_and_wait(halocline_halo_exchange halo);
  * _MAX, _PRODUCT, _REPLACE, _AND, _OR or _XOR. `keep_halo` is 1 if halo cells stay as they are, 0 if they are cleared. A reduce is an
  * exchange in all other respects: it has an epoch and a wait, and all ranks begin exchanges and reduces of an object in one order.
  * Until the wait no cell may be read or written, owned cells included. `pending` may be NULL. Errors: those of
- * halocline_exchange; HALOCLINE_ERROR_ARGUMENT for an operation that the elements do not have. Host fields only. */
+ * halocline_exchange; HALOCLINE_ERROR_ARGUMENT for an operation that the elements do not have, and for GPU fields whose halo travels in
+ * messages. */
 halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int32_t operation, int32_t keep_halo,
                                   halocline_pending *pending);
 
@@ -119,6 +120,11 @@ halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, ui
  * such a `pending` under the same capture; halocline_wait refuses it. */
 halocline_status halocline_schedule_exchange(halocline_halo_exchange halo, size_t set, const halocline_stream *streams,
                                              size_t stream_count, halocline_pending *pending);
+
+/* Begins a reduce of set `set` after all earlier work of streams, as halocline_schedule_exchange begins an exchange: also in captures. The
+ * other arguments are those of halocline_reduce. Errors: those of both. */
+halocline_status halocline_schedule_reduce(halocline_halo_exchange halo, size_t set, int32_t operation, int32_t keep_halo,
+                                           const halocline_stream *streams, size_t stream_count, halocline_pending *pending);
 
 /* Blocks until the halo is filled and owned cells may be overwritten. Calling it again returns the same. After an error other than
  * HALOCLINE_ERROR_HANDLE, _ARGUMENT, _FORKED and _CALLBACK the object is unusable; halocline_reclaim says when its memory is free. */

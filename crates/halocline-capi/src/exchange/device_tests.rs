@@ -50,6 +50,28 @@ fn a_scheduled_exchange_runs_in_the_order_of_its_stream() {
 }
 
 #[test]
+fn a_scheduled_reduce_runs_in_the_order_of_its_stream() {
+    let world = sim::World::live(0, &sim::Options::default()).unwrap();
+    let ring = ring(&world.world().device(0).unwrap(), &Communicator::single());
+    let stream = Arc::clone(&*ring.stream.pin().unwrap());
+    let mut pending = PendingExchange { exchange: 0, epoch: 0 };
+    for (keep, streams) in [(0, Some(ring.stream)), (1, None)] {
+        ring.array.write(&stream, &[0.5, 1.0, 2.0, 3.0, 4.0, 0.25]).unwrap();
+        let first = streams.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let (count, sum) = (usize::from(!first.is_null()), 0);
+        // SAFETY: the array has as many handles.
+        let begun = unsafe {
+            halocline_schedule_reduce(ring.halo, 0, sum, keep, first, count, OutPtr::of(&mut pending))
+        };
+        assert_eq!(begun, Status::OK);
+        assert_eq!(halocline_schedule_wait(pending, ring.stream), Status::OK);
+        let halo = if keep == 1 { [0.5, 0.25] } else { [0.0, 0.0] };
+        assert_eq!(ring.array.read(&stream).unwrap(), [halo[0], 1.25, 2.0, 3.0, 4.5, halo[1]]);
+    }
+    assert_eq!((halocline_wait(pending), pending.epoch), (Status::OK, 2));
+}
+
+#[test]
 fn fields_of_a_device_are_given_to_each_exchange() {
     let world = sim::World::live(0, &sim::Options::default()).unwrap();
     let device = world.world().device(0).unwrap();

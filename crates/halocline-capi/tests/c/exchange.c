@@ -105,7 +105,8 @@ static void reduced(halocline_comm comm, halocline_pattern pattern, const halocl
     fill(pattern, domain, field, keep);
     OK(halocline_exchange_and_wait(halo));
     halocline_pending pending;
-    OK(halocline_reduce(halo, 0, HALOCLINE_SUM, keep, &pending));
+    if (keep) OK(halocline_schedule_reduce(halo, 0, HALOCLINE_SUM, keep, NULL, 0, &pending));
+    else OK(halocline_reduce(halo, 0, HALOCLINE_SUM, keep, &pending));
     OK(halocline_wait(pending));
     TRUE(pending.epoch == 2 * (uint64_t)keep + 2);
     for (size_t i = 0; i < domain->extents[0]; i++) {
@@ -149,6 +150,9 @@ static void reduced(halocline_comm comm, halocline_pattern pattern, const halocl
   TRUE(halocline_reduce(halo, 0, HALOCLINE_XOR, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
   TRUE(halocline_reduce(halo, 0, HALOCLINE_SUM, 2, NULL) == HALOCLINE_ERROR_ARGUMENT);
   TRUE(halocline_reduce(halo, 1, HALOCLINE_SUM, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(halocline_schedule_reduce(halo, 0, 8, 0, NULL, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(halocline_schedule_reduce(halo, 0, HALOCLINE_SUM, 2, NULL, 0, NULL) == HALOCLINE_ERROR_ARGUMENT);
+  TRUE(halocline_schedule_reduce(halo, 0, HALOCLINE_SUM, 0, NULL, 1, NULL) == HALOCLINE_ERROR_ARGUMENT);
   TRUE(halocline_degree(halo, 1, degree, cells, &count) == HALOCLINE_ERROR_ARGUMENT);
   TRUE(strstr(halocline_error_message(), "field is 1; the object has 1 fields") != NULL);
   TRUE(halocline_degree(halo, 0, degree, cells - 1, &count) == HALOCLINE_ERROR_ARGUMENT);

@@ -296,6 +296,8 @@ contains
     call refused(halocline_resource_cuda(-1, resource), HALOCLINE_ERROR_ARGUMENT, "-1")
     call refused(halocline_resource_pinned(comm, -1, resource), HALOCLINE_ERROR_ARGUMENT, "-1")
     call refused(halocline_schedule_exchange(halo, 0_c_size_t, stream_count=0_c_size_t), HALOCLINE_ERROR_HANDLE, "null")
+    call refused(halocline_schedule_reduce(halo, 0_c_size_t, HALOCLINE_SUM, 0, stream_count=0_c_size_t), &
+                 HALOCLINE_ERROR_HANDLE, "null")
     call refused(halocline_schedule_wait(pending, none), HALOCLINE_ERROR_HANDLE, "null")
     call refused(halocline_trace_on_stream(trace, none, 1_c_size_t, device_trace), HALOCLINE_ERROR_HANDLE, "null")
     call refused(halocline_device_trace_stamp(device_trace, HALOCLINE_MOMENT_BEGUN), HALOCLINE_ERROR_HANDLE, "null")

@@ -931,8 +931,18 @@ class HaloExchange:
         same to the bit on any transport and number of ranks.
 
         All ranks start exchanges and reduces of an object in one order. Until the wait no cell of the arrays may be read or written.
-        Objects with GPU fields cannot reduce. Checked mode checks no reduce.
+        GPU fields are reduced on their GPUs; not if their halo travels in messages. Checked mode checks no reduce.
         """
+    def schedule_reduce(
+        self,
+        op: _ReduceOp = "sum",
+        stream: _StreamLike | Sequence[_StreamLike] = None,
+        *,
+        keep: bool = False,
+        set: int = 0,
+    ) -> Pending:
+        """As ``reduce``, after all earlier work of the stream, as ``schedule_exchange``. Host fields start at once. If the stream is being
+        captured into a CUDA graph, the reduce becomes part of the graph."""
     def fetch_and_op(self, op: _ReduceOp = "sum") -> None:
         """Combines halo cells with the owned cells that they copy, as ``reduce`` does, and gives each halo cell the value that its owned
         cell had just before that. The halo cells of an owned cell follow in the order of their domains' numbers.

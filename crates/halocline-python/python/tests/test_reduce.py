@@ -48,6 +48,16 @@ def test_operations(op: str, dtype: str, expected: list[int]) -> None:
     assert array.tolist() == [0, *expected, 0]
 
 
+def test_a_scheduled_reduce_of_host_fields_starts_at_once() -> None:
+    array, halo = ring("float64")
+    array[:] = [0.5, 1, 2, 3, 0.25]
+    pending = halo.schedule_reduce("sum", keep=True)
+    pending.wait()
+    assert pending.epoch == 1 and array.tolist() == [0.5, 1.25, 2, 3.5, 0.25]
+    halo.schedule_reduce("max").wait()
+    assert array.tolist() == [0, 1.25, 2, 3.5, 0]
+
+
 def test_a_pending_reduce_is_waited_for_or_awaited() -> None:
     array, halo = ring("float64")
     array[:] = 1

@@ -160,6 +160,19 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
     const halocline_stream handle = stream.get();
     return schedule_exchange(span<const halocline_stream>(&handle, 1), set);
   }
+  // The reverse of an exchange, after all earlier work of the streams; the host does not wait for it.
+  pending schedule_reduce(halocline::reduce operation, span<const halocline_stream> streams, bool keep_halo = false,
+                          std::size_t set = 0) const {
+    halocline_pending handle;
+    check(halocline_schedule_reduce(get(), set, static_cast<std::int32_t>(operation), keep_halo ? 1 : 0, streams.data(),
+                                    streams.size(), &handle));
+    return pending(handle);
+  }
+  pending schedule_reduce(halocline::reduce operation, const stream &stream, bool keep_halo = false,
+                          std::size_t set = 0) const {
+    const halocline_stream handle = stream.get();
+    return schedule_reduce(operation, span<const halocline_stream>(&handle, 1), keep_halo, set);
+  }
   // Whether the memory of the fields belongs to the program again.
   bool reclaim() const {
     std::int32_t reclaimed;
