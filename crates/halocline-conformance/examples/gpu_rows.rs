@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Options: `--json FILE`; `--only TEXT`, for the rows whose names contain it, without sizes; `--no-nccl`; `--objects`, for
-//! several objects in turn and nothing else; `--graphs`, for exchanges in CUDA graphs and nothing else (`--only` applies).
+//! several objects in turn and nothing else; `--graphs`, for exchanges in CUDA graphs and nothing else (`--only` applies); `--reduces`, for reduces beside
+//! exchanges and nothing else (`--only` applies).
 
 use halocline::Communicator;
 use halocline::device::cuda;
@@ -28,6 +29,10 @@ fn main() -> ExitCode {
                 options.objects = true;
                 true
             }
+            "--reduces" => {
+                options.reduces = true;
+                true
+            }
             "--graphs" => {
                 options.graphs = true;
                 true
@@ -44,7 +49,7 @@ fn main() -> ExitCode {
         };
         if !understood {
             eprintln!(
-                "{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl, --objects, --graphs"
+                "{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl, --objects, --graphs, --reduces"
             );
             return ExitCode::from(2);
         }

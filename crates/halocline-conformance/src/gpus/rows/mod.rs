@@ -6,6 +6,7 @@ mod graphs;
 pub(super) mod limits;
 mod nccl;
 mod objects;
+mod reduces;
 mod report;
 mod rival;
 #[cfg(test)]
@@ -45,6 +46,8 @@ pub struct Options {
     pub objects: bool,
     /// Only exchanges in graphs.
     pub graphs: bool,
+    /// Only reduces beside exchanges.
+    pub reduces: bool,
 }
 
 /// Measures, and prints a table on rank 0. Collective over two ranks or more.
@@ -55,9 +58,10 @@ pub fn run(comm: &Communicator, options: &Options) -> Outcome {
     // NCCL and captures take the thread's current GPU.
     device.driver().within(&mut || {
         if let Some(meter) = meter.take() {
-            result = match options.objects {
-                true => objects::run(&meter),
-                false => Bench::new(meter, options).and_then(|bench| match options.graphs {
+            result = match (options.objects, options.reduces) {
+                (true, _) => objects::run(&meter),
+                (_, true) => reduces::run(&meter, options.only.as_deref()),
+                (false, false) => Bench::new(meter, options).and_then(|bench| match options.graphs {
                     true => graphs::run(&bench, options.only.as_deref()),
                     false => bench.run(options),
                 }),
