@@ -196,10 +196,27 @@ pub(crate) fn begun(
     Ok(())
 }
 
+/// Where an exchange is stored. A caller without a handle cannot leave the wait to another thread: the exchange must not begin if
+/// this thread may not wait.
+#[inline]
+fn out_of<'a>(
+    object: &HaloExchange,
+    pending: OutPtr<'a, PendingExchange>,
+) -> Result<CheckedOut<'a, PendingExchange>, Refusal> {
+    let out = pending.optional("pending")?;
+    if !out.is_wanted() {
+        object.check_thread()?;
+    }
+    Ok(out)
+}
+
 /// Starts an exchange.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_exchange(halo: Handle<HaloExchange>, pending: OutPtr<'_, PendingExchange>) -> Status {
-    call(|| begun(halo.number(), pending.optional("pending")?, halo.pin()?.begin().start_epoch()))
+    call(|| {
+        let object = halo.pin()?;
+        begun(halo.number(), out_of(&object, pending)?, object.begin().start_epoch())
+    })
 }
 
 /// Starts an exchange of one of several sets.
@@ -209,7 +226,10 @@ extern "C" fn halocline_exchange_set(
     set: usize,
     pending: OutPtr<'_, PendingExchange>,
 ) -> Status {
-    call(|| begun(halo.number(), pending.optional("pending")?, halo.pin()?.begin().set(set).start_epoch()))
+    call(|| {
+        let object = halo.pin()?;
+        begun(halo.number(), out_of(&object, pending)?, object.begin().set(set).start_epoch())
+    })
 }
 
 /// Starts the reverse of an exchange.
@@ -222,10 +242,11 @@ extern "C" fn halocline_reduce(
     pending: OutPtr<'_, PendingExchange>,
 ) -> Status {
     call(|| {
-        let out = pending.optional("pending")?;
         let op = operation_of(operation)?;
         let keep = options::flag(keep_halo, "keep_halo")?;
-        begun(halo.number(), out, halo.pin()?.begin().set(set).reduce(op).keep_halo(keep).start_epoch())
+        let object = halo.pin()?;
+        let out = out_of(&object, pending)?;
+        begun(halo.number(), out, object.begin().set(set).reduce(op).keep_halo(keep).start_epoch())
     })
 }
 

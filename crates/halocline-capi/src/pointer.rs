@@ -87,6 +87,12 @@ impl<'a, T> OutPtr<'a, T> {
 }
 
 impl<T> CheckedOut<'_, T> {
+    /// Whether the caller has given a place.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
     #[inline]
     pub(crate) fn set(self, value: T) {
         if let Some(place) = self.0 {

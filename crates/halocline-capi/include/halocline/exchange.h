@@ -81,7 +81,8 @@ halocline_status halocline_bind_alternatives(halocline_comm comm, const haloclin
 
 /* Starts an exchange and returns. Owned cells are read and halo cells are written from now until its wait returns; those of GPU
  * fields after all earlier work of the object's streams. Ranks match the exchanges of an object in the order in which each begins
- * them. `pending` may be NULL. Errors: HALOCLINE_ERROR_BUSY while the previous exchange of an object with host fields is in flight,
+ * them. `pending` may be NULL, but only in a thread that may wait: another one gets HALOCLINE_ERROR_MPI (MPI_THREAD_FUNNELED), and no
+ * exchange begins. Errors: HALOCLINE_ERROR_BUSY while the previous exchange of an object with host fields is in flight,
  * while 64 of an object of GPU fields alone are, or while a field is in flight in another object. */
 halocline_status halocline_exchange(halocline_halo_exchange halo, halocline_pending *pending);
 

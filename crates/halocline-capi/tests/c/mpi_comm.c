@@ -77,7 +77,11 @@ static void mailboxes_without_shared_memory_are_refused(halocline_comm comm, siz
 }
 
 static void *exchange_of_another_thread(void *halo) {
-  REFUSED(HALOCLINE_ERROR_MPI, "MPI_THREAD_FUNNELED", halocline_exchange_and_wait(*(halocline_halo_exchange *)halo));
+  halocline_halo_exchange object = *(halocline_halo_exchange *)halo;
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_THREAD_FUNNELED", halocline_exchange_and_wait(object));
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_THREAD_FUNNELED", halocline_exchange(object, NULL));
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_THREAD_FUNNELED", halocline_exchange_set(object, 0, NULL));
+  REFUSED(HALOCLINE_ERROR_MPI, "MPI_THREAD_FUNNELED", halocline_reduce(object, 0, HALOCLINE_SUM, 0, NULL));
   return NULL;
 }
 
@@ -89,7 +93,11 @@ static void a_refused_exchange_is_not_begun(halocline_comm comm, size_t size) {
   pthread_t thread;
   TRUE(pthread_create(&thread, NULL, exchange_of_another_thread, &halo) == 0);
   TRUE(pthread_join(thread, NULL) == 0);
-  OK(halocline_exchange_and_wait(halo));
+  /* The first exchange that begins, of this rank and of the others. */
+  halocline_pending pending;
+  OK(halocline_exchange(halo, &pending));
+  TRUE(pending.epoch == 1);
+  OK(halocline_wait(pending));
   OK(halocline_halo_exchange_free(&halo));
   free_binding(&binding);
 }
