@@ -23,6 +23,8 @@ halocline_status halocline_fortran_all_gather(halocline_comm comm, const CFI_cde
 halocline_status halocline_fortran_all_reduce(halocline_comm comm, const CFI_cdesc_t *array, int32_t operation);
 halocline_status halocline_fortran_pack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message);
 halocline_status halocline_fortran_unpack(halocline_halo_exchange halo, size_t peer, const CFI_cdesc_t *message);
+halocline_status halocline_fortran_write(halocline_field field, halocline_stream stream, const CFI_cdesc_t *array);
+halocline_status halocline_fortran_read(halocline_field field, halocline_stream stream, const CFI_cdesc_t *array);
 halocline_packet halocline_fortran_packet(const CFI_cdesc_t *metadata, const CFI_cdesc_t *payload);
 halocline_argument halocline_fortran_argument(const CFI_cdesc_t *array, array_shape *shape);
 
@@ -213,6 +215,20 @@ halocline_status halocline_fortran_unpack(halocline_halo_exchange halo, size_t p
   halocline_status status = halocline_unpack(halo, peer, packed.bytes, packed.count);
   end(packed, 0);
   return told(status, packed.refused);
+}
+
+halocline_status halocline_fortran_write(halocline_field field, halocline_stream stream, const CFI_cdesc_t *array) {
+  elements written = begin(array);
+  halocline_status status = halocline_field_write(field, stream, written.bytes, written.count);
+  end(written, 0);
+  return told(status, written.refused);
+}
+
+halocline_status halocline_fortran_read(halocline_field field, halocline_stream stream, const CFI_cdesc_t *array) {
+  elements read = begin(array);
+  halocline_status status = halocline_field_read(field, stream, read.bytes, read.count);
+  end(read, status == HALOCLINE_OK);
+  return told(status, read.refused);
 }
 
 /* Stores the memory of an array in a packet: NULL, which the library refuses, if it has no size or gaps. */

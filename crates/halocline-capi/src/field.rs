@@ -6,10 +6,10 @@ use crate::keep_alive::{KeepAlive, Release};
 use crate::layout::{LayoutOptions, layout};
 use crate::object::Handle;
 use crate::options::{self, Options, OptionsPtr};
-use crate::pointer::{Capacity, OutArray, OutPtr, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, array_mut, store};
 use crate::status::{Refusal, Status};
 use halocline::device::cuda;
-use halocline::{Field, Layout};
+use halocline::{Field, Layout, Stream};
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -139,6 +139,38 @@ extern "C" fn halocline_field_on_domain(
 #[unsafe(no_mangle)]
 extern "C" fn halocline_field_base(field: Handle<Field>, base: OutPtr<'_, *mut c_void>) -> Status {
     call_for(base, "base", || Ok(field.pin()?.base().as_ptr().cast()))
+}
+
+/// Copies bytes of the host into memory of a GPU.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn halocline_field_write(
+    field: Handle<Field>,
+    stream: Handle<Arc<Stream>>,
+    source: *const c_void,
+    bytes: usize,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or an array of that many bytes, which nothing writes until the call ends.
+        let source = unsafe { array(source.cast::<u8>(), bytes, "source") }?;
+        let stream = stream.pin()?;
+        Ok(field.pin()?.write_bytes(&stream, source)?)
+    })
+}
+
+/// Copies memory of a GPU to the host.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn halocline_field_read(
+    field: Handle<Field>,
+    stream: Handle<Arc<Stream>>,
+    target: *mut c_void,
+    bytes: usize,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller passes null or an array of that many bytes, which nothing else accesses until the call ends.
+        let target = unsafe { array_mut(target.cast::<u8>(), bytes, "target") }?;
+        let stream = stream.pin()?;
+        Ok(field.pin()?.read_into(&stream, target)?)
+    })
 }
 
 /// The layout of a field.

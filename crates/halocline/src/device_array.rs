@@ -5,6 +5,7 @@ use crate::field::{Field, Memory, Number, OnDevice, State, layout_of};
 use halocline_device::{Address, Device, Element, Priority, Stream};
 use halocline_plan::Layout;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -38,7 +39,6 @@ const PIECE: usize = 16 << 20;
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T> {
     field: Field,
-    device: Device,
     element: PhantomData<T>,
 }
 
@@ -72,6 +72,113 @@ impl Field {
         }
         Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() })
     }
+
+    /// Copies bytes into a field in memory of a device, lowest address first, gaps of the layout included: host memory with the same
+    /// layout. Runs after all earlier work of the stream, and blocks until the copy is complete: [`DeviceArray::write`] for a field whose
+    /// element type is known at run time only, or whose memory the library does not own.
+    ///
+    /// Fails with [`ArrayError::Bytes`] if their number is not the length of [`Layout::span`], with [`ArrayError::OnHost`] for a field in
+    /// host memory, with [`Error::StreamDevice`] for a stream of another device, and otherwise as [`DeviceArray::write`] does.
+    ///
+    /// ```
+    /// use halocline::device::{Priority, sim};
+    /// use halocline::{ElementType, Field, Layout};
+    ///
+    /// // A simulated device; `device::cuda::device(0)?` opens a GPU.
+    /// let world = sim::World::live(0, &sim::Options::default()).expect("a thread");
+    /// let device = world.world().device(0)?;
+    /// let stream = device.stream(Priority::Normal)?;
+    /// let field = Field::allocate_on(&device, Layout::c_order(ElementType::U8, &[4])?)?;
+    /// field.write_bytes(&stream, b"halo")?;
+    /// let mut found = [0; 4];
+    /// field.read_bytes(&stream, &mut found)?;
+    /// assert_eq!(&found, b"halo");
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    pub fn write_bytes(&self, stream: &Stream, bytes: &[u8]) -> Result<(), Error> {
+        let device = self.copied_by(stream, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let staged = device.allocate_pinned(bytes.len().min(PIECE))?;
+        let _held = self.hold(stream, true)?;
+        for (piece, from) in bytes.chunks(PIECE).enumerate() {
+            // SAFETY: nobody else knows the pinned memory, which the stream was through with.
+            unsafe {
+                staged.bytes_mut(0..from.len()).copy_from_slice(from);
+                stream.copy(self.lowest(piece * PIECE), staged.at(0), from.len())?;
+            }
+            stream.synchronise()?;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes of a field in memory of a device to the host, lowest address first, gaps of the layout included. Runs after all
+    /// earlier work of the stream, and blocks until the copy is complete. Fails as [`Field::write_bytes`] does; other threads may read
+    /// the field at the same time.
+    pub fn read_bytes(&self, stream: &Stream, bytes: &mut [u8]) -> Result<(), Error> {
+        // SAFETY: `read_into` writes bytes, and leaves none uninitialised.
+        let places = unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) };
+        self.read_into(stream, places)
+    }
+
+    /// As [`Field::read_bytes`], to memory that may be uninitialised. If it succeeds, all of it is initialised.
+    #[doc(hidden)]
+    pub fn read_into(&self, stream: &Stream, places: &mut [MaybeUninit<u8>]) -> Result<(), Error> {
+        let device = self.copied_by(stream, places.len())?;
+        if places.is_empty() {
+            return Ok(());
+        }
+        let staged = device.allocate_pinned(places.len().min(PIECE))?;
+        let _held = self.hold(stream, false)?;
+        for (piece, to) in places.chunks_mut(PIECE).enumerate() {
+            // SAFETY: nobody else knows the pinned memory, which lives until the stream is through.
+            unsafe { stream.copy(staged.at(0), self.lowest(piece * PIECE), to.len()) }?;
+            stream.synchronise()?;
+            // SAFETY: nobody writes the pinned memory any more; both have so many bytes.
+            unsafe {
+                let from = staged.bytes(0..to.len());
+                from.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr().cast(), to.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Its device, if a stream can copy that many bytes from or to it.
+    fn copied_by(&self, stream: &Stream, bytes: usize) -> Result<&Device, Error> {
+        let Some(home) = &self.memory.device else {
+            return Err(Error::Array(ArrayError::OnHost));
+        };
+        let (own, given) = (&home.device, stream.device());
+        if given.space() != own.space() {
+            let (device, devices) = (given.ordinal(), vec![own.ordinal()]);
+            return Err(Error::StreamDevice { stream: 0, device, devices });
+        }
+        match self.layout.span().len() {
+            expected if expected == bytes => Ok(own),
+            expected => Err(Error::Array(ArrayError::Bytes { expected, found: bytes })),
+        }
+    }
+
+    /// Guards it for copies in the order of a stream: no exchange of it is in flight, and none can begin.
+    fn hold(&self, stream: &Stream, writes: bool) -> Result<Held<'_>, Error> {
+        // An exchange that the stream waits for is over then.
+        stream.synchronise()?;
+        let memory = &self.memory;
+        let held = Held { state: &memory.state, add: memory.state.guard_copy(writes)? };
+        // After the guard: a begin finds that, or is found here.
+        let users = memory.device.as_ref().map_or_else(Vec::new, OnDevice::users);
+        match users.iter().any(|user| user.is_in_flight_with(memory)) {
+            true => Err(Error::Array(ArrayError::InFlight)),
+            false => Ok(held),
+        }
+    }
+
+    /// The address so many bytes above its lowest byte.
+    fn lowest(&self, offset: usize) -> Address {
+        let base = self.memory.segment.base().addr().get() + self.offset;
+        base.wrapping_add_signed(self.layout.span().start) as Address + offset as Address
+    }
 }
 
 impl<T: Element> DeviceArray<T> {
@@ -86,7 +193,7 @@ impl<T: Element> DeviceArray<T> {
     /// [`Error::Device`] as [`DeviceArray::zeros`] does.
     pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
         let field = Field::allocate_on(device, layout_of::<T>(layout)?)?;
-        Ok(Self { field, device: device.clone(), element: PhantomData })
+        Ok(Self { field, element: PhantomData })
     }
 
     /// Number of elements, gaps of the layout included.
@@ -97,7 +204,7 @@ impl<T: Element> DeviceArray<T> {
     /// The address of its lowest byte in the device's memory, for kernels and compiled programs. Their work on it is ordered with exchanges
     /// by streams.
     pub fn address(&self) -> Address {
-        self.at(0)
+        self.field.lowest(0)
     }
 
     /// True if it has no element.
@@ -108,7 +215,7 @@ impl<T: Element> DeviceArray<T> {
     /// Copies elements into it, lowest address first, after all earlier work of the stream. Blocks until the copy is
     /// complete. Fails if their number is not [`DeviceArray::len`]; with [`ArrayError::InFlight`] while an exchange of
     /// the array is in flight that the stream does not wait for ([`crate::Pending::schedule_wait`]); with
-    /// [`ArrayError::Borrowed`] while another thread copies from or to it.
+    /// [`ArrayError::Borrowed`] while another thread copies from or to it; with [`Error::StreamDevice`] for a stream of another device.
     pub fn write(&self, stream: &Stream, elements: &[T]) -> Result<(), Error> {
         if elements.len() != self.len() {
             let extents = self.field.layout.extents().to_vec();
@@ -118,67 +225,26 @@ impl<T: Element> DeviceArray<T> {
                 found: elements.len(),
             }));
         }
-        if elements.is_empty() {
-            return Ok(());
-        }
         // SAFETY: the bytes of `elements`, all of them initialised: `T` has no padding, by the contract of `Element`.
         let bytes =
             unsafe { std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) };
-        let staged = self.device.allocate_pinned(bytes.len().min(PIECE))?;
-        let _held = self.hold(stream, true)?;
-        for (piece, from) in bytes.chunks(PIECE).enumerate() {
-            // SAFETY: nobody else knows the pinned memory, which the stream was through with.
-            unsafe {
-                staged.bytes_mut(0..from.len()).copy_from_slice(from);
-                stream.copy(self.at(piece * PIECE), staged.at(0), from.len())?;
-            }
-            stream.synchronise()?;
-        }
-        Ok(())
+        self.field.write_bytes(stream, bytes)
     }
 
     /// Copies its elements to the host, lowest address first, after all earlier work of the stream. Blocks until the copy is
     /// complete. Fails as [`DeviceArray::write`] does; other threads may read it at the same time.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>, Error> {
-        let bytes = self.len() * size_of::<T>();
-        if bytes == 0 {
-            return Ok(Vec::new());
-        }
-        let staged = self.device.allocate_pinned(bytes.min(PIECE))?;
-        let _held = self.hold(stream, false)?;
         let mut elements = Vec::<T>::with_capacity(self.len());
-        for from in (0..bytes).step_by(PIECE) {
-            let piece = PIECE.min(bytes - from);
-            // SAFETY: nobody else knows the pinned memory, which lives until the stream is through.
-            unsafe { stream.copy(staged.at(0), self.at(from), piece) }?;
-            stream.synchronise()?;
-            // SAFETY: nobody writes the pinned memory any more; both have so many bytes.
-            unsafe {
-                let to = elements.as_mut_ptr().cast::<u8>().add(from);
-                staged.bytes(0..piece).as_ptr().copy_to_nonoverlapping(to, piece);
-            }
-        }
-        // SAFETY: the loop has initialised all bytes of `len` elements; any bytes are a `T`, by the contract of `Element`.
+        let places = &mut elements.spare_capacity_mut()[..self.len()];
+        // SAFETY: the same memory as bytes that may be uninitialised.
+        let bytes = unsafe {
+            let first = places.as_mut_ptr().cast::<MaybeUninit<u8>>();
+            std::slice::from_raw_parts_mut(first, size_of_val(places))
+        };
+        self.field.read_into(stream, bytes)?;
+        // SAFETY: the call has initialised all bytes of `len` elements; any bytes are a `T`, by the contract of `Element`.
         unsafe { elements.set_len(self.len()) };
         Ok(elements)
-    }
-
-    /// Guards it for copies in the order of a stream: no exchange of it is in flight, and none can begin.
-    fn hold(&self, stream: &Stream, writes: bool) -> Result<Held<'_>, Error> {
-        // An exchange that the stream waits for is over then.
-        stream.synchronise()?;
-        let memory = &self.field.memory;
-        let held = Held { state: &memory.state, add: memory.state.guard_copy(writes)? };
-        // After the guard: a begin finds that, or is found here.
-        let users = memory.device.as_ref().map_or_else(Vec::new, OnDevice::users);
-        match users.iter().any(|user| user.is_in_flight_with(memory)) {
-            true => Err(Error::Array(ArrayError::InFlight)),
-            false => Ok(held),
-        }
-    }
-
-    fn at(&self, offset: usize) -> Address {
-        (self.field.memory.segment.base().addr().get() + offset) as Address
     }
 }
 

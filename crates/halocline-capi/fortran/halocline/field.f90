@@ -73,6 +73,44 @@ module halocline_fields
       integer(c_int32_t) :: status
     end function
 
+    ! `source` is the c_loc of a contiguous array; halocline_write_field takes the array itself.
+    function halocline_field_write(field, stream, source, bytes) bind(c) result(status)
+      import
+      type(halocline_field), value :: field
+      type(halocline_stream), value :: stream
+      type(c_ptr), value :: source
+      integer(c_size_t), value :: bytes
+      integer(c_int32_t) :: status
+    end function
+
+    ! Copies an array of any type and rank, in Fortran order, into a field in memory of a GPU. The first dimension of the field is
+    ! contiguous then, and it has no gaps.
+    function halocline_write_field(field, stream, array) bind(c, name="halocline_fortran_write") result(status)
+      import
+      type(halocline_field), value :: field
+      type(halocline_stream), value :: stream
+      type(*), dimension(..), target, intent(in) :: array
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_field_read(field, stream, target, bytes) bind(c) result(status)
+      import
+      type(halocline_field), value :: field
+      type(halocline_stream), value :: stream
+      type(c_ptr), value :: target
+      integer(c_size_t), value :: bytes
+      integer(c_int32_t) :: status
+    end function
+
+    ! The reverse of halocline_write_field.
+    function halocline_read_field(field, stream, array) bind(c, name="halocline_fortran_read") result(status)
+      import
+      type(halocline_field), value :: field
+      type(halocline_stream), value :: stream
+      type(*), dimension(..), target, intent(inout) :: array
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_field_describe(field, extents, strides, capacity, dimensions, element) bind(c) result(status)
       import
       type(halocline_field), value :: field

@@ -113,6 +113,17 @@ halocline_status halocline_field_on_domain(halocline_field field, uint64_t numbe
  * it is bound to are freed. */
 halocline_status halocline_field_base(halocline_field field, void **base);
 
+/* Copies `bytes` bytes of host memory into a field in memory of a GPU, after all earlier work of the stream; blocks until they are there. So
+ * a program needs no CUDA to fill a field. `source` has the layout of the field, in the order of addresses: `bytes` is the distance from
+ * the lowest byte of an element to the end of the highest, gaps included. Errors: HALOCLINE_ERROR_ARGUMENT for another number of
+ * bytes, a stream of another GPU, or a field in host memory, whose elements lie at halocline_field_base; HALOCLINE_ERROR_BUSY while an
+ * exchange of the field is in flight that the stream does not wait for (halocline_schedule_wait), or while another thread copies. */
+halocline_status halocline_field_write(halocline_field field, halocline_stream stream, const void *source, size_t bytes);
+
+/* Copies a field in memory of a GPU to host memory: the reverse of halocline_field_write, with the same errors. Several threads may read a
+ * field at the same time. */
+halocline_status halocline_field_read(halocline_field field, halocline_stream stream, void *target, size_t bytes);
+
 /* Stores extents, byte strides, number of dimensions and element type of a field. `extents` and `strides` hold `capacity` elements
  * each; each pointer but `dimensions` may be NULL. */
 halocline_status halocline_field_describe(halocline_field field, size_t *extents, ptrdiff_t *strides, size_t capacity,

@@ -1,11 +1,12 @@
 //! Exchanges of device fields in the order of streams, on simulated devices.
 
 use super::*;
+use crate::field::{halocline_field_read, halocline_field_write};
 use crate::message::{halocline_pack_on, halocline_unpack_on};
 use crate::object::Handle;
 use crate::pattern_links::halocline_pattern_links_schedule;
-use halocline::device::{Priority, sim};
-use halocline::{Communicator, Decomposed, DeviceArray, PatternLinks, RegularGrid};
+use halocline::device::{Priority, ValueOp, sim};
+use halocline::{Communicator, Decomposed, DeviceArray, ElementType, Layout, PatternLinks, RegularGrid};
 
 /// A ring of four cells in device memory, bound, and a stream.
 struct Ring {
@@ -165,4 +166,82 @@ fn packs_and_unpacks(device: &halocline::Device, comm: &Communicator) {
     let short = unsafe { halocline_pack_on(ring.halo, next, at, 4, ring.stream) };
     assert_eq!(short, Status::ARGUMENT);
     comm.barrier().unwrap();
+}
+
+/// The message of the last call that failed.
+fn message() -> String {
+    // SAFETY: the message is a string that stays until the next call of this thread that fails.
+    unsafe { std::ffi::CStr::from_ptr(crate::status::halocline_error_message()) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn write(field: Handle<Field>, stream: Handle<Arc<Stream>>, bytes: &[u8]) -> Status {
+    // SAFETY: the slice has so many bytes.
+    unsafe { halocline_field_write(field, stream, bytes.as_ptr().cast(), bytes.len()) }
+}
+
+fn read(field: Handle<Field>, stream: Handle<Arc<Stream>>, bytes: &mut [u8]) -> Status {
+    // SAFETY: the slice has so many bytes.
+    unsafe { halocline_field_read(field, stream, bytes.as_mut_ptr().cast(), bytes.len()) }
+}
+
+#[test]
+fn the_host_writes_and_reads_fields_of_a_device() {
+    let world = sim::World::live(0, &sim::Options::default()).unwrap();
+    let device = world.world().device(0).unwrap();
+    let stream = Handle::new(Arc::new(device.stream(Priority::Normal).unwrap())).unwrap();
+    let whole = Field::allocate_on(&device, Layout::c_order(ElementType::U8, &[3, 4]).unwrap()).unwrap();
+    // The columns 1 to 3 from right to left, without the last row: element (0, 0) is byte 3.
+    let base = whole.base().map_addr(|first| first.saturating_add(3));
+    let part = whole.view(base, Layout::strided(ElementType::U8, &[2, 3], &[4, -1]).unwrap()).unwrap();
+    let (whole, part) = (Handle::new(whole).unwrap(), Handle::new(part).unwrap());
+
+    assert_eq!(write(whole, stream, b"abcdefghijkl"), Status::OK);
+    let mut found = [0; 7];
+    assert_eq!(read(part, stream, &mut found), Status::OK);
+    assert_eq!(&found, b"bcdefgh");
+    assert_eq!(write(part, stream, b"BCDEFGH"), Status::OK);
+    let mut found = [0; 12];
+    assert_eq!(read(whole, stream, &mut found), Status::OK);
+    assert_eq!(&found, b"aBCDEFGHijkl");
+
+    assert_eq!(write(part, stream, b"BCD"), Status::ARGUMENT);
+    assert!(message().contains("takes 7 bytes"), "{}", message());
+    let elsewhere = world.world().device(1).unwrap().stream(Priority::Normal).unwrap();
+    let elsewhere = Handle::new(Arc::new(elsewhere)).unwrap();
+    assert_eq!(read(whole, elsewhere, &mut found), Status::ARGUMENT);
+    assert!(message().contains("is of device 1"), "{}", message());
+    let on_host = Layout::c_order(ElementType::U8, &[2]).unwrap();
+    let on_host = Handle::new(Field::allocate(&Communicator::single(), on_host).unwrap()).unwrap();
+    assert_eq!(write(on_host, stream, b"ab"), Status::ARGUMENT);
+    assert!(message().contains("the field lies in host memory"), "{}", message());
+}
+
+#[test]
+fn the_host_does_not_write_a_field_whose_exchange_its_stream_does_not_wait_for() {
+    let world = sim::World::live(0, &sim::Options::default()).unwrap();
+    let device = world.world().device(0).unwrap();
+    let comm = Communicator::single();
+    let ring = ring(&device, &comm);
+    let field = Handle::new((*ring.array).clone()).unwrap();
+    let beside = Handle::new(Arc::new(device.stream(Priority::Normal).unwrap())).unwrap();
+    // The exchange cannot begin before the host opens the gate.
+    let gate = device.allocate_pinned(8).unwrap();
+    // SAFETY: only the stream and the store below access the word, which lives until the end of the test.
+    unsafe { ring.stream.pin().unwrap().values(&[ValueOp::Wait { address: gate.at(0), at_least: 1 }]) }
+        .unwrap();
+    let mut pending = PendingExchange { exchange: 0, epoch: 0 };
+    // SAFETY: the array has one handle.
+    let begun =
+        unsafe { halocline_schedule_exchange(ring.halo, 0, &ring.stream, 1, OutPtr::of(&mut pending)) };
+    assert_eq!(begun, Status::OK);
+    let mut bytes = [0; 48];
+    assert_eq!(write(field, beside, &bytes), Status::BUSY);
+    assert!(message().contains("is in flight"), "{}", message());
+    assert_eq!(read(field, beside, &mut bytes), Status::BUSY);
+    // SAFETY: the word is written here alone.
+    unsafe { gate.store(0, 1) };
+    assert_eq!(halocline_schedule_wait(pending, beside), Status::OK);
+    assert_eq!(write(field, beside, &bytes), Status::OK);
 }

@@ -132,6 +132,27 @@ static void consume(const ring *ring, size_t rank, size_t size, int step) {
   TRUE(found[CELLS + 1] == (double)((rank * CELLS + CELLS) % all) + 1000.0 * step);
 }
 
+/* A field of the library that the program fills and reads without calls of CUDA. */
+static void filled_by_the_library(halocline_comm comm, size_t rank, size_t size) {
+  ring ring = make_ring(comm, size, 0);
+  double host[CELLS + 2] = {-1, 0, 1, 2, 3, 4, 5, -1}, found[CELLS + 2];
+  for (int step = 1; step <= STEPS; step++) {
+    for (size_t at = 0; at < CELLS; at++) host[at + 1] = (double)(rank * CELLS + at) + 1000.0 * step;
+    OK(halocline_field_write(ring.field, ring.stream, host, sizeof host));
+    halocline_pending pending;
+    OK(halocline_schedule_exchange(ring.halo, 0, &ring.stream, 1, &pending));
+    OK(halocline_schedule_wait(pending, ring.stream));
+    OK(halocline_field_read(ring.field, ring.stream, found, sizeof found));
+    size_t all = CELLS * size;
+    TRUE(found[0] == (double)((rank * CELLS + all - 1) % all) + 1000.0 * step);
+    TRUE(found[CELLS + 1] == (double)((rank * CELLS + CELLS) % all) + 1000.0 * step);
+    TRUE(memcmp(found + 1, host + 1, CELLS * sizeof *host) == 0);
+  }
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "takes 64 bytes", halocline_field_write(ring.field, ring.stream, host, 8));
+  free_ring(&ring);
+  CUDA(cuda.destroy(ring.raw));
+}
+
 /* The field is given to each exchange. */
 static void given(halocline_comm comm, size_t rank, size_t size) {
   ring ring = make_ring(comm, size, 0);
@@ -294,6 +315,7 @@ static void packets(halocline_comm comm, size_t rank, size_t size) {
 static void run(halocline_comm comm, size_t rank, size_t size) {
   scheduled(comm, rank, size, 0);
   scheduled(comm, rank, size, 1);
+  filled_by_the_library(comm, rank, size);
   given(comm, rank, size);
   packed(comm, rank, size);
   traced(comm, rank, size);

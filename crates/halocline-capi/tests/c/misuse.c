@@ -280,6 +280,12 @@ static void memory_of_a_gpu(void) {
   halocline_field on_gpu = {0};
   halocline_status status = halocline_field_allocate_cuda(0, &layout, &on_gpu);
   TRUE(status == HALOCLINE_OK || (status == HALOCLINE_ERROR_DEVICE && strlen(halocline_error_message()) > 0));
+  halocline_stream none = {0};
+  char byte = 0;
+  REFUSED(HALOCLINE_ERROR_HANDLE, "null", halocline_field_write(on_gpu, none, &byte, 1));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "source is NULL, and has 8 elements", halocline_field_write(on_gpu, none, NULL, 8));
+  REFUSED(HALOCLINE_ERROR_HANDLE, "null", halocline_field_read(on_gpu, none, &byte, 1));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "target is NULL, and has 8 elements", halocline_field_read(on_gpu, none, NULL, 8));
   OK(halocline_field_free(&on_gpu));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "device is -1; give the number of a GPU, from 0", halocline_field_allocate_cuda(-1, &layout, &on_gpu));
   REFUSED(HALOCLINE_ERROR_DEVICE, "", halocline_field_allocate_cuda(100000, &layout, &on_gpu));

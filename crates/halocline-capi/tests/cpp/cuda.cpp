@@ -70,6 +70,14 @@ static void messages(const hc::comm &comm, const stream_of_rank &own) {
   own.to_host(found.data(), memory, sizeof found);
   TRUE(found[0] == static_cast<double>(last * CELLS + CELLS - 1) && found[CELLS + 1] == static_cast<double>(next * CELLS));
   TRUE(links.reclaim() && !links.explain().empty());
+
+  // Without calls of CUDA, in memory that the library allocates.
+  const hc::field filled = hc::field::allocate_cuda(0, hc::layout(HALOCLINE_F64, {CELLS + 2}));
+  filled.write(own.stream, cells.data(), sizeof cells);
+  links.schedule({{pattern, filled}}, own.stream).schedule_wait(own.stream);
+  std::array<double, CELLS + 2> again{};
+  filled.read(own.stream, again.data(), sizeof again);
+  TRUE(again == found);
   comm.barrier();
 }
 

@@ -113,6 +113,19 @@ fn fortran_calls_compiled_programs() {
     }
 }
 
+#[test]
+fn fortran_exchanges_fields_of_a_gpu() {
+    let Some(program) = program("gpu") else { return };
+    // Without a GPU the program says so and ends with 77.
+    if Command::new(&program).status().unwrap().code() == Some(77) {
+        eprintln!("== SKIPPED: no GPU here");
+        return;
+    }
+    assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");
+    let printed = launched_by(&halocline(), &program, "2");
+    assert!(printed.contains("ok 2 shm"), "{printed}");
+}
+
 /// The lines of all modules without comments.
 fn code() -> String {
     let folders = [sources(), sources().join("halocline")];

@@ -4,8 +4,8 @@
 use halocline::device::Priority;
 use halocline::device::sim::{World, explore};
 use halocline::{
-    ArrayError, BindOptions, Communicator, Decomposed, Device, DeviceArray, Error, Halo, HaloExchange,
-    LinkChoice, Pending, Redistribute, RegularGrid, Stream,
+    ArrayError, BindOptions, Communicator, Decomposed, Device, DeviceArray, ElementType, Error, Field, Halo,
+    HaloExchange, Layout, LinkChoice, Pending, Redistribute, RegularGrid, Stream,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
@@ -176,4 +176,28 @@ fn threads_that_begin_exchanges_of_one_array_never_race() {
     for link in LINKS {
         explore(0..20, &options(), |world| run_ranks(world, 2, |comm| of_two_threads(world, comm, link)));
     }
+}
+
+/// Bytes of fields whose element type is known at run time only.
+#[test]
+fn bytes_of_another_number_or_of_the_host_are_refused() {
+    explore(0..1, &options(), |world| {
+        run_ranks(world, 1, |comm| -> Outcome {
+            let stream = world.device(0)?.stream(Priority::Normal)?;
+            let layout = Layout::strided(ElementType::U16, &[2, 3], &[8, -2])?;
+            let field = Field::allocate_on(stream.device(), layout.clone())?;
+            field.write_bytes(&stream, b"0123456789abcd")?;
+            let mut found = [0; 14];
+            field.read_bytes(&stream, &mut found)?;
+            ensure!(&found == b"0123456789abcd", "{found:?}");
+            match field.read_bytes(&stream, &mut found[1..]) {
+                Err(Error::Array(ArrayError::Bytes { expected: 14, found: 13 })) => {}
+                other => fail!("a buffer that is too short: {other:?}"),
+            }
+            match Field::allocate(comm, layout)?.write_bytes(&stream, &found) {
+                Err(Error::Array(ArrayError::OnHost)) => Ok(()),
+                other => fail!("a field of the host: {other:?}"),
+            }
+        });
+    });
 }

@@ -26,6 +26,21 @@ pub enum ArrayError {
         /// Elements given.
         found: usize,
     },
+    /// The number of bytes differs from that of the field.
+    #[error(
+        "the memory of the field takes {expected} bytes from its lowest to its highest element, {found} are given; give {expected}"
+    )]
+    Bytes {
+        /// Bytes of the field.
+        expected: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// A copy in the order of a stream, of a field in host memory.
+    #[error(
+        "the field lies in host memory, which no stream copies; access its elements directly, at the address of its base"
+    )]
+    OnHost,
     /// A guard of an array was requested between the begin of an exchange and the end of its wait.
     #[error(
         "an exchange of this array is in flight; wait for it first, or read its owned cells with `Pending::owned`"

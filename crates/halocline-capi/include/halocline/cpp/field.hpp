@@ -70,6 +70,19 @@ class layout {
   std::string name_;
 };
 
+// A stream of a GPU, which the program owns.
+class stream : public owner<halocline_stream, halocline_stream_free> {
+ public:
+  using owner::owner;
+
+  // `cuda_stream` is a cudaStream_t; null for the default stream.
+  static stream cuda(int device, void *cuda_stream) {
+    halocline_stream handle;
+    check(halocline_stream_cuda(device, cuda_stream, &handle));
+    return stream(handle);
+  }
+};
+
 // Memory with a layout.
 class field : public owner<halocline_field, halocline_field_free> {
  public:
@@ -148,6 +161,14 @@ class field : public owner<halocline_field, halocline_field_free> {
     check(halocline_field_describe(get(), nullptr, nullptr, 0, &dimensions, &element));
     return element;
   }
+  // Copies host memory of the same layout into memory of a GPU, or back: in the order of addresses, gaps included. After all earlier work
+  // of the stream; blocks until it is done.
+  void write(const stream &stream, const void *source, std::size_t bytes) const {
+    check(halocline_field_write(get(), stream.get(), source, bytes));
+  }
+  void read(const stream &stream, void *target, std::size_t bytes) const {
+    check(halocline_field_read(get(), stream.get(), target, bytes));
+  }
   // The elements, such as those of `gather_to`. Valid while the field, or an exchange that it is bound to, lives.
   template <typename T, std::size_t Rank>
   halocline::view<T, Rank> elements() const {
@@ -197,19 +218,6 @@ class array : public field {
 
  private:
   halocline::view<T, Rank> view_;
-};
-
-// A stream of a GPU, which the program owns.
-class stream : public owner<halocline_stream, halocline_stream_free> {
- public:
-  using owner::owner;
-
-  // `cuda_stream` is a cudaStream_t; null for the default stream.
-  static stream cuda(int device, void *cuda_stream) {
-    halocline_stream handle;
-    check(halocline_stream_cuda(device, cuda_stream, &handle));
-    return stream(handle);
-  }
 };
 
 }  // namespace halocline
