@@ -21,6 +21,9 @@ use halocline::{
 use std::ffi::c_char;
 use std::sync::Arc;
 
+/// `HALOCLINE_LINK_NCCL`: the numbers between it and the other links are of paths that no bind asks for.
+pub(crate) const NCCL: i32 = 7;
+
 /// `halocline_binding`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -57,7 +60,12 @@ pub(crate) fn bind_options(given: &OptionsPtr<'_, BindChoices>) -> Result<BindOp
     let given = given.optional()?;
     let links =
         [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
-    let link = options::choice(given.link, links, "link", "set it to HALOCLINE_LINK_AUTO or another link")?;
+    let link = match given.link {
+        NCCL => LinkChoice::Nccl,
+        other => {
+            options::choice(other, links, "link", "set it to HALOCLINE_LINK_AUTO or another link of a bind")?
+        }
+    };
     let remedy = "set it to HALOCLINE_DEFAULT, HALOCLINE_ON (with ll_bytes) or HALOCLINE_OFF";
     if given.ll_bytes != 0 && given.ll != 1 {
         return Err(Refusal::argument(format!(

@@ -1,6 +1,7 @@
 //! Messages that a program sends by itself, and the links of an object.
 
 use crate::call::{call, call_for};
+use crate::exchange::NCCL;
 use crate::object::Handle;
 use crate::options;
 use crate::pointer::{Capacity, OutArray, OutPtr, array, array_mut, store};
@@ -31,6 +32,7 @@ impl From<LinkInfo> for LinkOfRank {
             LinkPath::Message => 4,
             LinkPath::DeviceMailbox => 5,
             LinkPath::Ll => 6,
+            LinkPath::Nccl => NCCL,
             _ => 0,
         };
         Self { peer: link.peer, direction, path }

@@ -170,6 +170,7 @@ pub(crate) enum Link {
     Pull,
     Mailbox,
     Message,
+    Nccl,
 }
 
 impl Link {
@@ -180,6 +181,7 @@ impl Link {
             Self::Pull => LinkChoice::Pull,
             Self::Mailbox => LinkChoice::Mailbox,
             Self::Message => LinkChoice::Message,
+            Self::Nccl => LinkChoice::Nccl,
         }
     }
 }

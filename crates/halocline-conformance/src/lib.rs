@@ -17,6 +17,7 @@ pub mod host;
 pub mod instant;
 pub mod large;
 pub mod launchers;
+pub mod nccl;
 pub mod numbers;
 pub mod payloads;
 pub mod processes;

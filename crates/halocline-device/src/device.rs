@@ -6,6 +6,7 @@ use crate::driver::{
 };
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
+use crate::messages::MessageLibrary;
 use crate::tuning::Tuning;
 use crate::{deferred_free, remote};
 use std::any::Any;
@@ -195,6 +196,11 @@ impl Device {
             true => Ok(()),
             false => Err(DeviceError::OtherMachine { what }),
         }
+    }
+
+    /// The library that carries messages between devices: see [`Driver::messages`].
+    pub fn messages(&self) -> Result<Arc<dyn MessageLibrary>, DeviceError> {
+        self.0.messages()
     }
 
     /// Creates a stream.

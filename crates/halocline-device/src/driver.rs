@@ -4,6 +4,7 @@
 mod arguments;
 
 use crate::error::DeviceError;
+use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
 use std::any::Any;
@@ -65,6 +66,12 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// cannot be shared.
     fn provider(&self) -> Result<Option<Arc<dyn Provider>>, DeviceError> {
         Ok(None)
+    }
+
+    /// The library that carries messages between devices in the order of streams (NCCL). Fails with [`DeviceError::NoMessages`].
+    fn messages(&self) -> Result<Arc<dyn MessageLibrary>, DeviceError> {
+        let why = "this kind of device has none".to_owned();
+        Err(DeviceError::NoMessages { device: self.ordinal(), why })
     }
 
     /// Number of hardware queues that the streams of this process share. Each queue runs work in issue

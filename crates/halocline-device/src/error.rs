@@ -227,6 +227,27 @@ pub enum DeviceError {
         /// The device.
         device: u32,
     },
+    /// NCCL, which carries messages between devices, is missing or too old.
+    #[error(
+        "device {device} has no NCCL: {why}; install NCCL 2.14 or later, name its file in HALOCLINE_NCCL, or choose another path for \
+         the links"
+    )]
+    NoMessages {
+        /// The device.
+        device: u32,
+        /// The places searched, or why what was found cannot be used.
+        why: String,
+    },
+    /// A call of NCCL has failed.
+    #[error("device {device}: {call}: {what}; NCCL_DEBUG=WARN in the environment tells more")]
+    Messages {
+        /// The device.
+        device: u32,
+        /// NCCL's function.
+        call: &'static str,
+        /// What it says.
+        what: String,
+    },
     /// The driver refused a call; later calls may succeed.
     #[error(
         "device {device}: {call}: {what}; check the streams and the memory that were passed, or report this with the \

@@ -1,6 +1,6 @@
 //! Layer 1: memory, streams, events, and the execution of copy plans.
 //!
-//! Knows nothing of ranks: callers pass addresses and [`halocline_plan::copy::CopyOp`]s. [`host`] executes
+//! Knows nothing of ranks, but for their numbers in a communicator of NCCL: callers pass addresses and [`halocline_plan::copy::CopyOp`]s. [`host`] executes
 //! them on host memory at once. A [`Device`] executes them in the order of its streams; each kind of device
 //! implements [`Driver`]. [`cuda`] drives GPUs; [`sim`] is a device without hardware that detects missing
 //! ordering.
@@ -15,6 +15,7 @@ mod error;
 mod event;
 pub mod file;
 pub mod host;
+mod messages;
 pub mod remote;
 pub mod sim;
 pub mod tuning;
@@ -29,4 +30,5 @@ pub use driver::{
 pub use element::{Bool, Element};
 pub use error::DeviceError;
 pub use event::{Event, EventPool};
+pub use messages::{DeviceCommunicator, Message, MessageLibrary, RawCommunicator, UniqueId};
 pub use variable::{Bytes, Variable, VariableError};

@@ -9,12 +9,13 @@ use pyo3::types::{PyDict, PyString};
 use std::time::Duration;
 
 /// The words for `link=`.
-const LINKS: [(&str, LinkChoice); 5] = [
+const LINKS: [(&str, LinkChoice); 6] = [
     ("auto", LinkChoice::Auto),
     ("push", LinkChoice::Push),
     ("pull", LinkChoice::Pull),
     ("mailbox", LinkChoice::Mailbox),
     ("message", LinkChoice::Message),
+    ("nccl", LinkChoice::Nccl),
 ];
 
 /// The words for `direction`.

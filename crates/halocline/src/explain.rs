@@ -76,7 +76,7 @@ pub struct LinkCounts {
     pub direct: usize,
     /// Through a buffer of the receiver, in device memory or in shared memory.
     pub mailbox: usize,
-    /// Through messages.
+    /// Through messages, of the transport or of NCCL.
     pub message: usize,
 }
 
@@ -87,7 +87,7 @@ impl FromIterator<LinkInfo> for LinkCounts {
             match link.path {
                 LinkPath::Push | LinkPath::Pull | LinkPath::Ll => counts.direct += 1,
                 LinkPath::DeviceMailbox | LinkPath::Mailbox { .. } => counts.mailbox += 1,
-                LinkPath::Message => counts.message += 1,
+                LinkPath::Message | LinkPath::Nccl => counts.message += 1,
             }
         }
         counts
@@ -123,9 +123,12 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
                 );
             }
             let set = &scheduled.sets[set.number];
-            let through = |link: &Link, transport: &str| match scheduled.is_far(link) {
-                true => format!("memory of the devices, messages of {transport}"),
-                false => through_devices(link, transport),
+            let through = |link: &Link, transport: &str| match &scheduled.nccl {
+                Some(nccl) if link.path == LinkPath::Nccl => {
+                    format!("memory of the devices, messages of {}", nccl.library())
+                }
+                _ if scheduled.is_far(link) => format!("memory of the devices, messages of {transport}"),
+                _ => through_devices(link, transport),
             };
             text += &table(bound.life.comm.transport(), &scheduled.links, set, through);
         }

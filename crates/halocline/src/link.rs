@@ -332,7 +332,7 @@ impl Link {
             // The peer copies, or devices do.
             (Direction::Send, LinkPath::Pull)
             | (Direction::Receive, LinkPath::Push)
-            | (_, LinkPath::Ll | LinkPath::DeviceMailbox) => {}
+            | (_, LinkPath::Ll | LinkPath::DeviceMailbox | LinkPath::Nccl) => {}
         }
         Ok(Polled::Done)
     }

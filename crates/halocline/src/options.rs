@@ -39,6 +39,9 @@ pub enum LinkChoice {
     Mailbox,
     /// Through messages of the transport. Always possible.
     Message,
+    /// For device fields through messages of NCCL in the order of streams, also where memory is in reach. Refused without NCCL 2.14, for
+    /// ranks with fields on several devices, and for fields that are given to each exchange. For host fields the same as `Auto`.
+    Nccl,
     /// For tests: between devices through buffers on the receivers' devices, though the fields may be in reach. For fields of the host
     /// the same as `Mailbox`.
     #[cfg(feature = "cuts")]
@@ -55,6 +58,7 @@ impl fmt::Display for LinkChoice {
             Self::Pull => "pull",
             Self::Mailbox => "mailbox",
             Self::Message => "message",
+            Self::Nccl => "nccl",
             #[cfg(feature = "cuts")]
             Self::DeviceMailbox => "device-mailbox",
         })
@@ -120,6 +124,7 @@ impl LinkChoice {
             Pull,
             Mailbox,
             Message,
+            Nccl,
             #[cfg(feature = "cuts")]
             DeviceMailbox,
         ];

@@ -47,6 +47,7 @@ module halocline_types
   integer(c_int32_t), parameter :: HALOCLINE_LINK_AUTO = 0, HALOCLINE_LINK_PUSH = 1, HALOCLINE_LINK_PULL = 2
   integer(c_int32_t), parameter :: HALOCLINE_LINK_MAILBOX = 3, HALOCLINE_LINK_MESSAGE = 4
   integer(c_int32_t), parameter :: HALOCLINE_LINK_DEVICE_MAILBOX = 5, HALOCLINE_LINK_LL = 6
+  integer(c_int32_t), parameter :: HALOCLINE_LINK_NCCL = 7
   ! The direction of a link or a message.
   integer(c_int32_t), parameter :: HALOCLINE_SEND = 0, HALOCLINE_RECEIVE = 1
   ! The moments of a round in a trace.

@@ -29,7 +29,10 @@ enum {
   /* Through buffers of the receivers in shared memory. Refused between ranks that share none. */
   HALOCLINE_LINK_MAILBOX = 3,
   /* Through messages of the transport. Always possible. */
-  HALOCLINE_LINK_MESSAGE = 4
+  HALOCLINE_LINK_MESSAGE = 4,
+  /* GPU fields through messages of NCCL in the order of streams, also where memory is in reach; host fields as HALOCLINE_LINK_AUTO. Refused
+   * without NCCL 2.14, for ranks with fields on several GPUs, and for links of patterns. */
+  HALOCLINE_LINK_NCCL = 7
 };
 
 /* Options of a bind. An option set here wins over its environment variable. */

@@ -19,7 +19,7 @@ typedef struct halocline_link {
   size_t peer;
   /* HALOCLINE_SEND or HALOCLINE_RECEIVE. */
   int32_t direction;
-  /* HALOCLINE_LINK_PUSH, _PULL, _MAILBOX, _MESSAGE, _DEVICE_MAILBOX or _LL; 0: one that this header does not know. */
+  /* HALOCLINE_LINK_PUSH, _PULL, _MAILBOX, _MESSAGE, _DEVICE_MAILBOX, _LL or _NCCL; 0: one that this header does not know. */
   int32_t path;
 } halocline_link;
 

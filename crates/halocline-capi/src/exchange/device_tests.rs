@@ -168,6 +168,36 @@ fn packs_and_unpacks(device: &halocline::Device, comm: &Communicator) {
     comm.barrier().unwrap();
 }
 
+#[test]
+fn nccl_carries_messages_between_the_fields_of_two_devices() {
+    let options = sim::Options { ordered_threads: true, ..sim::Options::default() };
+    let world = sim::World::live(0, &options).unwrap();
+    let ranks = Communicator::threads(2).into_iter().map(|comm| {
+        let device = world.world().device(comm.rank() as u32).unwrap();
+        std::thread::spawn(move || exchanges_by_nccl(&device, &comm))
+    });
+    ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
+}
+
+fn exchanges_by_nccl(device: &halocline::Device, comm: &Communicator) {
+    let grid = RegularGrid::new([8]).periodic([true]);
+    let pattern = grid.decompose(2).unwrap().pattern(comm, 1).unwrap();
+    let array = DeviceArray::<f64>::zeros(device, &[6]).unwrap();
+    let stream = Arc::new(device.stream(Priority::Normal).unwrap());
+    let options = BindOptions::default().link(LinkChoice::Nccl).streams([Arc::clone(&stream)]).inline(true);
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &array)], &options).unwrap();
+    let paths = halo.links().map(|link| crate::message::LinkOfRank::from(link).path);
+    assert_eq!(paths.collect::<Vec<_>>(), [NCCL; 2]);
+    let own = 10.0 * comm.rank() as f64;
+    array.write(&stream, &[-1.0, own, own + 1.0, own + 2.0, own + 3.0, -1.0]).unwrap();
+    let halo = Handle::new(halo).unwrap();
+    assert_eq!(halocline_exchange_and_wait(halo), Status::OK);
+    let theirs = 10.0 - own;
+    let found = array.read(&stream).unwrap();
+    assert_eq!(found, [theirs + 3.0, own, own + 1.0, own + 2.0, own + 3.0, theirs]);
+    comm.barrier().unwrap();
+}
+
 /// The message of the last call that failed.
 fn message() -> String {
     // SAFETY: the message is a string that stays until the next call of this thread that fails.

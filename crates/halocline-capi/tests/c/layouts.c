@@ -58,11 +58,11 @@ static void each_byte(halocline_pattern pattern, const halocline_domain *domain,
   }
 }
 
-/* Exchanges a field over two paths, and compares all of its bytes. */
+/* Exchanges a field over every path, and compares all of its bytes. */
 static void exchanges(halocline_comm comm, size_t size, halocline_pattern pattern, const halocline_domain *domain,
                       halocline_field field, const places *of) {
-  const int32_t paths[] = {HALOCLINE_LINK_AUTO, HALOCLINE_LINK_MESSAGE};
-  for (size_t path = 0; path < 2; path++) {
+  const int32_t paths[] = {HALOCLINE_LINK_AUTO, HALOCLINE_LINK_MESSAGE, HALOCLINE_LINK_NCCL};
+  for (size_t path = 0; path < sizeof paths / sizeof *paths; path++) {
     halocline_binding binding = {pattern, field};
     halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
     options.link = paths[path];

@@ -101,6 +101,13 @@ static void sizes_of_options(void) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "sizeof", halocline_bind(comm, &binding, 1, &options, &bound));
   options.size = sizeof options, options.link = 77;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "link is 77", halocline_bind(comm, &binding, 1, &options, &bound));
+  /* A path that no bind asks for. */
+  options.link = HALOCLINE_LINK_DEVICE_MAILBOX;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "link is 5", halocline_bind(comm, &binding, 1, &options, &bound));
+  options.link = HALOCLINE_LINK_NCCL;
+  halocline_pattern_links without_fields;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "links without fields cannot be nccl",
+          halocline_pattern_links_create(comm, &binding.pattern, 1, &options, &without_fields));
   options.link = 0, options.deadline = -1;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "deadline is -1", halocline_bind(comm, &binding, 1, &options, &bound));
 }

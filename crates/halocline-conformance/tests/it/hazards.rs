@@ -41,9 +41,11 @@ fn check(hazard: &str, cut: Cut, link: LinkChoice, program: Program) {
 
 fn check_with(hazard: &str, cut: Cut, (link, ll, alone): (LinkChoice, bool, bool), program: Program) {
     let checked = matches!(cut, Cut::Fill | Cut::Look | Cut::LastLook);
-    let whole = Setting { cut: None, link, apart: false, ll, alone, checked };
+    // NCCL refuses ranks that share a device.
+    let is_nccl = link == LinkChoice::Nccl;
+    let whole = Setting { cut: None, link, apart: is_nccl, ll, alone, checked };
     let play = |world: &World, setting: Setting| run_ranks(world, 2, |comm| program(world, comm, setting));
-    for apart in [false, true] {
+    for apart in [is_nccl, true] {
         explore(0..SEEDS, &limited(), |world| play(world, Setting { apart, ..whole }));
     }
     let cut = |seed| run(seed, &limited(), |world| play(world, Setting { cut: Some(cut), ..whole }));
@@ -161,6 +163,24 @@ fn hazards_of_mailboxes_on_devices() {
             let hazard = format!("device mailbox, without {cut:?}");
             check_with(&hazard, cut, (LinkChoice::DeviceMailbox, false, alone), program);
         }
+    }
+}
+
+/// The same where NCCL carries the messages.
+#[test]
+fn hazards_of_messages_of_nccl() {
+    let hazards: [(Cut, Program); 8] = [
+        (Cut::Packed, steps),
+        (Cut::Arrived, steps),
+        (Cut::Producer, steps),
+        (Cut::Consumer, steps),
+        (Cut::Sent, overwriting),
+        (Cut::Event, two_in_flight),
+        (Cut::Drop, dropped),
+        (Cut::FailureReport, lost),
+    ];
+    for (cut, program) in hazards {
+        check(&format!("NCCL, without {cut:?}"), cut, LinkChoice::Nccl, program);
     }
 }
 
@@ -371,7 +391,8 @@ fn two_streams(world: &World, comm: &Communicator, setting: Setting) -> Outcome 
 /// The orders that checked mode adds, in one launch and where streams wait.
 #[test]
 fn hazards_of_checked_mode() {
-    let hazards: [(Cut, Program, LinkChoice, bool); 8] = [
+    let hazards: [(Cut, Program, LinkChoice, bool); 9] = [
+        (Cut::Look, steps, LinkChoice::Nccl, false),
         (Cut::Fill, steps, LinkChoice::Push, false),
         (Cut::Fill, steps, LinkChoice::Push, true),
         (Cut::Fill, steps, LinkChoice::Pull, false),
@@ -394,12 +415,13 @@ fn failures_end_every_wait_on_every_path() {
         LinkChoice::DeviceMailbox,
         LinkChoice::Mailbox,
         LinkChoice::Message,
+        LinkChoice::Nccl,
     ];
     let paths = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
     for (link, ll) in paths {
         let programs: [(Program, _); 3] = [(alone, 0..100), (lost, 0..80), (dropped, 0..30)];
         for (program, seeds) in programs {
-            for apart in [false, true] {
+            for apart in [link == LinkChoice::Nccl, true] {
                 let setting = Setting { cut: None, link, apart, ll, alone: ll, checked: false };
                 explore(seeds.clone(), &limited(), |world| {
                     run_ranks(world, 2, |comm| program(world, comm, setting));

@@ -16,6 +16,7 @@ mod mapped;
 mod messages;
 mod mpi;
 mod narrowed;
+mod nccl;
 mod objects;
 mod own_failures;
 mod packets;

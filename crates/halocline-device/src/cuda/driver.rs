@@ -9,6 +9,7 @@ use crate::driver::{
     RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
+use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
 use std::any::Any;
@@ -27,8 +28,6 @@ const STREAM_PER_THREAD: usize = 2;
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`, and of its values `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
 const RDMA_WRITES_ORDERING: c_int = 118;
 const ORDERED_FOR_OWNER: c_int = 100;
-/// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
-const NATIVE_ATOMICS: c_int = 3;
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, `CU_GRAPH_USER_OBJECT_MOVE`.
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
@@ -65,6 +64,10 @@ unsafe impl Driver for CudaDriver {
         super::provider(self.ordinal).map(Some)
     }
 
+    fn messages(&self) -> Result<Arc<dyn MessageLibrary>, DeviceError> {
+        super::nccl::messages(self.ordinal)
+    }
+
     fn queues(&self) -> u32 {
         self.api.queues
     }
@@ -94,18 +97,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn connection(&self, other: &DeviceId) -> Option<Connection> {
-        if self.uuid() == Some(*other) {
-            return Some(Connection::SameDevice);
-        }
-        let mut count = 0;
-        ((self.api.device_count)(&mut count) == code::SUCCESS).then_some(())?;
-        let peer = (0..count.max(0) as u32).find(|&peer| self.id_of(peer).is_ok_and(|id| id == *other))?;
-        let (mut device, mut atomics) = (0, 0);
-        let result = match (self.api.device)(&mut device, peer as c_int) {
-            code::SUCCESS => (self.api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, self.device, device),
-            failed => failed,
-        };
-        (result == code::SUCCESS).then_some(if atomics == 0 { Connection::Pcie } else { Connection::NvLink })
+        self.connection_to(other)
     }
 
     fn waiting_block_limit(&self) -> u32 {

@@ -4,12 +4,16 @@ use super::api::{Api, api, code};
 use super::context::{Current, Primary, refused};
 use super::module::{Function, Module};
 use crate::deferred_free;
-use crate::driver::{Address, Driver, MemorySpace, Priority, RawEvent, RawStream};
+use crate::driver::{Address, Connection, Driver, MemorySpace, Priority, RawEvent, RawStream};
 use crate::error::DeviceError;
+use crate::remote::DeviceId;
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
+const NATIVE_ATOMICS: c_int = 3;
 
 /// A GPU, by its primary context, which the CUDA runtime and the libraries above it use; their streams and
 /// memory can be used here. Foreign state is never destroyed or changed, not even the current context of a
@@ -80,6 +84,22 @@ const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
 impl CudaDriver {
+    /// [`Driver::connection`].
+    pub(super) fn connection_to(&self, other: &DeviceId) -> Option<Connection> {
+        if self.uuid() == Some(*other) {
+            return Some(Connection::SameDevice);
+        }
+        let mut count = 0;
+        ((self.api.device_count)(&mut count) == code::SUCCESS).then_some(())?;
+        let peer = (0..count.max(0) as u32).find(|&peer| self.id_of(peer).is_ok_and(|id| id == *other))?;
+        let (mut device, mut atomics) = (0, 0);
+        let result = match (self.api.device)(&mut device, peer as c_int) {
+            code::SUCCESS => (self.api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, self.device, device),
+            failed => failed,
+        };
+        (result == code::SUCCESS).then_some(if atomics == 0 { Connection::Pcie } else { Connection::NvLink })
+    }
+
     /// Opens a GPU. Blocks for a second or so the first time in a process, while CUDA makes the context.
     pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
         let api = api()?;

@@ -3,6 +3,7 @@
 use super::based::{Based, BasedWork};
 use super::call::{Call, EVENTS, STREAMS, SimDriver};
 use super::current;
+use super::messages::SimMessages;
 use super::remote::SimMemory;
 use super::report::Report;
 use super::shadow::Touch;
@@ -13,6 +14,7 @@ use crate::driver::{
     TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
+use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use std::any::Any;
 use std::ptr::NonNull;
@@ -48,6 +50,10 @@ unsafe impl Driver for SimDriver {
     fn provider(&self) -> Result<Option<Arc<dyn Provider>>, DeviceError> {
         let exports = self.world.lock().options.exports;
         Ok(exports.then(|| Arc::new(SimMemory::new(self.world.clone(), self.device)) as _))
+    }
+
+    fn messages(&self) -> Result<Arc<dyn MessageLibrary>, DeviceError> {
+        Ok(Arc::new(SimMessages::new(self.world.clone(), self.device)))
     }
 
     fn failure(&self) -> Option<DeviceError> {

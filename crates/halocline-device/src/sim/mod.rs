@@ -27,6 +27,7 @@ mod graph;
 mod kernel;
 mod live;
 mod memory;
+mod messages;
 mod places;
 mod remote;
 mod report;

@@ -5,6 +5,7 @@ use super::choice::{Choices, Task, mix};
 use super::clock::{Actor, Clock};
 use super::graph::Recorded;
 use super::memory::{Memories, Spot};
+use super::messages::Communicators;
 use super::remote::Calls;
 use super::report::{Operation, Report};
 use super::shadow::{Access, Touch};
@@ -49,6 +50,7 @@ pub(super) struct State {
     pub(super) graphs: Vec<Recorded>,
     /// Counters that launches use.
     pub(super) counters: Vec<Spot>,
+    pub(super) communicators: Communicators,
     pub(super) memories: Memories,
     pub(super) mapping_calls: Calls,
     pub(super) devices: Vec<Device>,
@@ -131,6 +133,7 @@ impl State {
             tables: Vec::new(),
             graphs: Vec::new(),
             counters: Vec::new(),
+            communicators: Communicators::default(),
             memories: Memories::new(options.devices),
             mapping_calls: Calls::default(),
             devices: (0..options.devices).map(|_| Device::default()).collect(),

@@ -7,6 +7,7 @@ use super::clock::{Actor, Clock};
 use super::combined::Combined;
 use super::kernel::Kernel;
 use super::memory::Spot;
+use super::messages::Call as Messages;
 use super::state::State;
 use crate::driver::{Address, Slot};
 use std::collections::VecDeque;
@@ -204,6 +205,8 @@ pub(super) enum Op {
         parts: Vec<Running>,
     },
     Kernel(Option<Kernel>),
+    /// A grouped call of messages.
+    Messages(Messages),
 }
 
 /// A running part of a copy table.
@@ -246,6 +249,7 @@ impl Op {
             Op::Copy { .. } => "copy",
             Op::Launch { .. } => "copy table",
             Op::Kernel(kernel) => kernel.as_ref().map_or("kernel", |kernel| kernel.name),
+            Op::Messages(_) => "messages",
         }
     }
 
@@ -262,6 +266,7 @@ impl Op {
                 let kernel = kernel.as_ref();
                 kernel.is_some_and(|kernel| kernel.spots.iter().any(|(spot, ..)| is_it(spot)))
             }
+            Op::Messages(call) => call.messages.iter().any(|message| is_it(&message.spot)),
         }
     }
 }
@@ -327,6 +332,8 @@ impl State {
             Op::Launch { works, epoch, parts, .. } if head.begun.is_some() => {
                 (0..parts.len()).any(|at| self.can_advance(works.of(*epoch), *epoch, at, &parts[at]))
             }
+            Op::Messages(call) if head.begun.is_none() => self.may_begin(call),
+            Op::Messages(call) => !self.ready_messages(call).is_empty(),
             _ => true,
         }
     }
@@ -410,6 +417,7 @@ impl State {
                 }
                 format!("is at a copy table that waits for {}", open.join(" and for "))
             }
+            Op::Messages(call) => format!("is at messages that wait for {}", call.open()),
             op => format!("is at: {}", op.what()),
         })
     }

@@ -832,7 +832,7 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 
 # --- exchanges ---------------------------------------------------------------------------------------------------
 
-_LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
+_LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message", "nccl"]
 _ReduceOp: TypeAlias = Literal["sum", "product", "min", "max", "and", "or", "xor", "replace"]
 
 _Ll: TypeAlias = int | Literal["auto", "never"]
@@ -845,7 +845,8 @@ class HaloExchange:
 
     ``fields``: pairs (pattern, array), where an array may be a ``Field``. The n-th field of a domain of a pattern is exchanged
     with the n-th field of every other domain of that pattern.
-    ``link``: the path of the bytes, the same on all ranks: ``auto``, ``push``, ``pull``, ``mailbox`` or ``message``.
+    ``link``: the path of the bytes, the same on all ranks: ``auto``, ``push``, ``pull``, ``mailbox``, ``message`` or, for fields of GPUs,
+    ``nccl``.
     ``deadline``: seconds that an exchange may take before the object fails. They count from its begin, of GPU fields from when their
     streams reach it, also while no caller waits.
     ``name``: the name of the object in traces and checked mode.

@@ -234,7 +234,7 @@ WITHOUT = {
     ),
     "no such link": (
         lambda: hc.HaloExchange(COMM, [(PATTERN, array())], link="fast"),
-        "link: there is no 'fast'; choose 'auto', 'push', 'pull', 'mailbox' or 'message'",
+        "link: there is no 'fast'; choose 'auto', 'push', 'pull', 'mailbox', 'message' or 'nccl'",
     ),
     "records of many bytes": (
         lambda: hc.Field(np.zeros(3, [("a", "f8", 30), ("b", "f8"), ("c", "f8", 2)])),

@@ -8,6 +8,7 @@ use super::error::BindError;
 use super::flag_layout::{self, FlagLayout, LANES, PeerSlots, head, max_sets};
 use super::lanes::{self, Joined, Opened};
 use super::local::Local;
+use super::nccl::{Group, Messages};
 use super::offer::{LinkEndpoint, OfDevices};
 use super::pair::Pair;
 use super::path_preferences::PathPreferences;
@@ -49,6 +50,7 @@ pub(super) fn bind(
 ) -> Result<Arc<Scheduled>, Error> {
     let [offers, operation, addresses, staged, proof, checks] = std::array::from_fn(|_| comm.begin());
     let binding = Binding::new(comm, &sets, options)?;
+    let group = Group::join(comm, &binding.registry, &binding.devices, options)?;
     let mut endpoints = lay_out(&sets, options.link);
     let preferences =
         PathPreferences::new(&binding.registry, (&binding.devices, &sets), (options, binding.is_alone));
@@ -67,13 +69,15 @@ pub(super) fn bind(
     let mut made = agree(comm, connected)?;
     preferences.explain(&mut made.links);
     let reduces = carries_reduces(&binding, &made)?;
-    let joined = binding.join(&mut opened, &mut made, &exports, [addresses, proof]);
+    let messages = Messages::new(comm, group, &opened, &made)?;
+    let joined = binding.join(&mut opened, (&mut made, &messages), &exports, [addresses, proof]);
     let checked = joined?.and_then(|joined| {
         let checks = || Checks::new(checks, &made.sets, &made.links, &opened.devices);
         Ok((joined, options.checks_devices().then(checks).transpose()?))
     });
     let (joined, checks) = agree(comm, checked)?;
-    let Joined { lanes, stages, seats, producers, registered, apart, outgoing, incoming } = joined;
+    let Joined { lanes, stages, seats, producers, mut registered, apart, outgoing, incoming } = joined;
+    registered.extend(messages.memories());
     let sets = BySet::new(made.max_sets(), made.sets);
     let own_and_theirs = made.ends.into_iter().filter_map(|end| end.segments);
     let held = made.remote.into_iter().flat_map(|remote| remote.words);
@@ -86,7 +90,8 @@ pub(super) fn bind(
         lanes,
         staging: (!stages.is_empty()).then(|| Staging::new(staged, stages)),
         checks,
-        kit: Kit { opened, outgoing, incoming, cut: options.cut(), registry: binding.registry },
+        nccl: messages.communicator(),
+        kit: Kit { opened, outgoing, incoming, messages, cut: options.cut(), registry: binding.registry },
         seats,
         producers,
         apart,
@@ -178,7 +183,7 @@ impl<'a> Binding<'a> {
         opened: &Opened,
         exports: &mut Exports,
     ) -> Result<(), Error> {
-        if matches!(self.options.link, LinkChoice::Mailbox | LinkChoice::Message) {
+        if matches!(self.options.link, LinkChoice::Mailbox | LinkChoice::Message | LinkChoice::Nccl) {
             return Ok(());
         }
         let of_peer = |&(peer, _): &(usize, _)| opened.lanes.iter().map(move |lane| (peer, &lane.segment));
@@ -192,7 +197,7 @@ impl<'a> Binding<'a> {
     fn join(
         &self,
         opened: &mut Opened,
-        made: &mut Connected,
+        (made, messages): (&mut Connected, &Messages),
         exports: &Exports,
         [addresses, proof]: [u64; 2],
     ) -> Result<Result<Joined, Error>, Error> {
@@ -211,7 +216,7 @@ impl<'a> Binding<'a> {
                 of_slots.into_iter().for_each(|link| link.mapped.extend(remote.mapped));
             }
             made.remote = remote;
-            lanes::join(opened, made, &slots, (self.options, self.is_alone))
+            lanes::join(opened, (made, messages), &slots, (self.options, self.is_alone))
         }))
     }
 }
@@ -368,5 +373,6 @@ fn preference(choice: LinkChoice) -> Preference {
         LinkChoice::DeviceMailbox => Preference { path: LinkPath::DeviceMailbox, forced: true },
         LinkChoice::Mailbox => Preference { path: LinkPath::Mailbox { streaming: false }, forced: true },
         LinkChoice::Message => Preference { path: LinkPath::Message, forced: true },
+        LinkChoice::Nccl => Preference { path: LinkPath::Nccl, forced: true },
     }
 }

@@ -46,6 +46,26 @@ pub enum BindError {
         /// The choice of rank 0.
         first: LinkChoice,
     },
+    /// NCCL for a rank with fields on several devices.
+    #[error(
+        "the fields of this rank lie on {devices} devices, and NCCL connects one device of each rank; use one a rank, or another link \
+         than nccl"
+    )]
+    NcclDevices {
+        /// Their number.
+        devices: usize,
+    },
+    /// NCCL for ranks that share a device.
+    #[error(
+        "ranks {rank} and {peer} have fields on the same device, which NCCL refuses; give each rank a device of its own, or choose another \
+         link than nccl"
+    )]
+    NcclShared {
+        /// One of them.
+        rank: usize,
+        /// The other.
+        peer: usize,
+    },
     /// Some ranks bind in checked mode, others do not.
     #[error(
         "rank {rank} binds {} checked mode, rank 0 binds {} it; HALOCLINE_CHECK and the option must be the same on all ranks",
@@ -240,7 +260,7 @@ pub enum BindError {
         /// Why it is impossible.
         reason: String,
     },
-    /// A direct path, asked for before there are fields.
+    /// A direct path, or NCCL, asked for before there are fields.
     #[error(
         "links without fields cannot be {choice}, which needs memory of bound fields; make them with the link choice auto, mailbox or \
          message"

@@ -51,6 +51,7 @@ pub(super) fn making(scheduled: &Scheduled, number: usize) -> Making<'_> {
         outgoing: kit.outgoing.iter().filter(|out| out.lane == number).collect(),
         incoming: kit.incoming.iter().filter(|_| number == 0).collect(),
         stages: scheduled.stages(),
+        messages: &kit.messages,
         status: &lane.status,
         cut: kit.cut,
         in_one: lane.is_by_event(),

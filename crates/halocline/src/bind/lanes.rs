@@ -7,6 +7,7 @@
 //! | mailbox, host or device | set by the table that unpacks, awaited two epochs later | one for each set and slot: set by the table that packs |
 //! | LL | the same | set by the table that packs, awaited by streams; an exchange in one launch waits for the LL words of the slot, which each set has its own |
 //! | message | see `stream/staging.rs` | |
+//! | NCCL | none: NCCL's messages wait for each other, and the stream orders them with packing and unpacking | |
 //!
 //! If each set has its own flags, ranks that exchange different sets wait for ever and copy nothing that the peer has not granted;
 //! `stream/watch.rs` detects that.
@@ -19,6 +20,7 @@ use super::aware::Slots;
 use super::connect::{Connected, End};
 use super::error::BindError;
 use super::flag_layout::FlagLayout;
+use super::nccl::Messages;
 use super::script::Making;
 use super::sides::{Incoming, Outgoing, receive, send, stage};
 use crate::error::Error;
@@ -165,7 +167,7 @@ pub(super) fn moves(
     if (direction == Direction::Receive) != (link.path == LinkPath::Pull) {
         return false;
     }
-    if link.path == LinkPath::Message {
+    if matches!(link.path, LinkPath::Message | LinkPath::Nccl) {
         return lane == 0;
     }
     let of_set = |set: &'_ Arc<Set>| -> Vec<usize> {
@@ -190,7 +192,10 @@ impl Sides {
         let Self { outgoing, incoming, stages } = &mut sides;
         for (end, remote) in made.ends.iter().zip(&made.remote) {
             for direction in [Direction::Send, Direction::Receive] {
-                let Some(link) = end.link(made, direction) else { continue };
+                let link = end.link(made, direction);
+                let Some(link) = link.filter(|&link| made.links[link].path != LinkPath::Nccl) else {
+                    continue;
+                };
                 for lane in 0..opened.lanes.len() {
                     if moves(made, end, (lane, direction), &opened.devices) {
                         stages.extend(stage(opened, made, slots, (end.peer, link))?);
@@ -219,7 +224,7 @@ impl Sides {
 /// Tables and operations of all lanes. `is_alone`: no other rank uses this rank's devices.
 pub(super) fn join(
     opened: &Opened,
-    made: &Connected,
+    (made, messages): (&Connected, &Messages),
     slots: &Slots,
     (options, is_alone): (&BindOptions, bool),
 ) -> Result<Joined, Error> {
@@ -229,7 +234,7 @@ pub(super) fn join(
     let in_one = apart.is_none();
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
-        let (lane, all_in_one) = lane(opened, made, &sides, (number, in_one), options)?;
+        let (lane, all_in_one) = lane(opened, (made, messages), &sides, (number, in_one), options)?;
         if in_one && !all_in_one {
             apart = Some(match open.device.waiting_block_limit() {
                 0 => "kernels of this device have a time limit, or it has one multiprocessor",
@@ -238,7 +243,8 @@ pub(super) fn join(
         }
         lanes.push(lane);
     }
-    let (seats, producers) = (sides.seats(), producers(opened, options)?);
+    let (mut seats, producers) = (sides.seats(), producers(opened, options)?);
+    seats.extend(messages.seats());
     let Sides { outgoing, incoming, stages } = sides;
     Ok(Joined { producers, lanes, stages, seats, registered, apart, outgoing, incoming })
 }
@@ -246,7 +252,7 @@ pub(super) fn join(
 /// Tables and operations of one lane, and whether an exchange of each set is one launch. `in_one`: try that.
 fn lane(
     opened: &Opened,
-    made: &Connected,
+    (made, messages): (&Connected, &Messages),
     Sides { outgoing, incoming, stages }: &Sides,
     (number, in_one): (usize, bool),
     options: &BindOptions,
@@ -260,6 +266,7 @@ fn lane(
         outgoing: outgoing.iter().filter(|out| out.lane == number).collect(),
         incoming: incoming.iter().filter(|_| number == 0).collect(),
         stages,
+        messages,
         status: &status,
         cut: options.cut(),
         in_one,

@@ -12,6 +12,7 @@ mod lanes;
 mod local;
 mod measure;
 mod narrow;
+mod nccl;
 mod offer;
 mod ops;
 mod pair;
@@ -149,7 +150,9 @@ fn check_fields(
 fn prefer(comm: &Communicator, fields: &Local, choice: LinkChoice) -> Result<Preference, Error> {
     let forced = |path| Preference { path, forced: true };
     Ok(match choice {
-        LinkChoice::Auto => Preference { path: measure::choose(comm, fields, &measure::ALL)?, forced: false },
+        LinkChoice::Auto | LinkChoice::Nccl => {
+            Preference { path: measure::choose(comm, fields, &measure::ALL)?, forced: false }
+        }
         LinkChoice::Push => forced(LinkPath::Push),
         LinkChoice::Pull => forced(LinkPath::Pull),
         LinkChoice::Message => forced(LinkPath::Message),

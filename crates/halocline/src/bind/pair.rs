@@ -50,7 +50,8 @@ impl Obstacles {
             LinkPath::Ll => no_shared_memory().or_else(device_flags),
             LinkPath::DeviceMailbox => no_shared_memory().or_else(device_flags).or_else(no_device_mailbox),
             LinkPath::Mailbox { .. } => no_shared_memory(),
-            LinkPath::Message => None,
+            // The bind has made a communicator of NCCL before.
+            LinkPath::Message | LinkPath::Nccl => None,
         }
     }
 }

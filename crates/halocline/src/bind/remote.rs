@@ -108,6 +108,22 @@ impl DeviceRegistry {
         others.flat_map(|(_, devices)| devices).all(|device| !self.of_ranks[rank].contains(device))
     }
 
+    /// The ranks with devices, ascending.
+    pub(super) fn ranks_with_devices(&self) -> Vec<usize> {
+        (0..self.here.len()).filter(|&rank| !self.here[rank].is_empty()).collect()
+    }
+
+    /// Another rank that uses a device of this rank, as far as that is known.
+    pub(super) fn sharer(&self, comm: &Communicator) -> Option<usize> {
+        fn meet<T: PartialEq>(all: &[Vec<T>], one: usize, other: usize) -> bool {
+            all[other].iter().any(|device| all[one].contains(device))
+        }
+        let (rank, here) = (comm.rank(), comm.transport() == "thread");
+        let uses =
+            |&other: &usize| meet(&self.of_ranks, rank, other) || here && meet(&self.here, rank, other);
+        (0..comm.size()).filter(|&other| other != rank).find(uses)
+    }
+
     /// Keeps memory of peers open here if they die: work that is launched before that shows writes to it, also a graph's.
     pub(super) fn keep(&self, peers: impl Iterator<Item = usize>) -> Result<Vec<Kept>, Error> {
         let Some(mappings) = &self.mappings else { return Ok(Vec::new()) };

@@ -2,11 +2,12 @@
 
 use super::flag_layout::{Tie, Word};
 use super::lanes::{Opened, address, lane_for, lane_of};
+use super::nccl::Messages;
 use super::remote::DeviceRegistry;
 use super::sides::{Incoming, Outgoing, split};
 use crate::check::Spots;
 use crate::error::Error;
-use crate::link::{Link, LinkPath, SLOTS};
+use crate::link::{Direction, Link, LinkPath, SLOTS};
 use crate::set::Set;
 use crate::stream::{Cue, Cut, DONE, LINE, Looks, Script, Stage, Step, begun};
 use halocline_device::{
@@ -77,6 +78,7 @@ pub(crate) struct Kit {
     pub(super) opened: Opened,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) incoming: Vec<Incoming>,
+    pub(super) messages: Messages,
     pub(super) cut: Option<Cut>,
     pub(super) registry: DeviceRegistry,
 }
@@ -97,6 +99,7 @@ pub(super) struct Making<'a> {
     pub(super) outgoing: Vec<&'a Outgoing>,
     pub(super) incoming: Vec<&'a Incoming>,
     pub(super) stages: &'a [Stage],
+    pub(super) messages: &'a Messages,
     pub(super) status: &'a Memory,
     pub(super) cut: Option<Cut>,
     /// Tables set and wait for all flags, so that an exchange is one launch.
@@ -188,6 +191,7 @@ impl Making<'_> {
             return Ok(script);
         }
         script.is_raised_by_table &= script.out.is_some();
+        script.messages = self.messages.of_set(set);
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
         let count = chunks.max().unwrap_or(0).max(1);
         for number in 0..count {
@@ -273,6 +277,11 @@ impl Making<'_> {
                 Some(stage) => self.add_chunks(&mut work, (set, parity), out, &self.stages[stage]),
                 None => self.add_outgoing(&mut work, (set, parity), out),
             }
+        }
+        for (buffer, ops) in self.messages.of(set, Direction::Send) {
+            let ops = ops.iter().map(|op| onto(op, work.targets.len())).collect();
+            work.targets.push(buffer);
+            work.drafts.push(Draft { ops, ..Draft::default() });
         }
         let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
@@ -379,6 +388,15 @@ impl Making<'_> {
                     None => drafts.push(draft),
                 }
             }
+        }
+        for (buffer, ops) in self.messages.of(set, Direction::Receive).filter(|_| number == 0) {
+            let mut unpacked = ops.to_vec();
+            unpacked.iter_mut().for_each(|op| op.source = sources.len());
+            match drafts.last_mut().filter(|last| last.is_plain()) {
+                Some(last) => last.ops.append(&mut unpacked),
+                None => drafts.push(Draft { ops: unpacked, ..Draft::default() }),
+            }
+            sources.push(buffer);
         }
         let mut says_done = false;
         if let ([all], true) = (&mut drafts[..], is_last)

@@ -100,7 +100,7 @@ fn connect(
 
 /// Refuses what cannot be made, before anything is made.
 fn possible(comm: &Communicator, patterns: &[&Pattern], choice: LinkChoice) -> Result<(), Error> {
-    if matches!(choice, LinkChoice::Push | LinkChoice::Pull) {
+    if matches!(choice, LinkChoice::Push | LinkChoice::Pull | LinkChoice::Nccl) {
         return Err(BindError::DirectWithoutFields { choice }.into());
     }
     for (at, pattern) in patterns.iter().enumerate() {

@@ -40,6 +40,8 @@ pub enum LinkPath {
     },
     /// Packed, sent by the transport, unpacked.
     Message,
+    /// Packed in device memory, sent by NCCL in the order of a stream, unpacked.
+    Nccl,
 }
 
 impl LinkPath {
@@ -69,6 +71,7 @@ impl fmt::Display for LinkPath {
             Self::Mailbox { streaming: false } => "mailbox",
             Self::Mailbox { streaming: true } => "mailbox, streaming",
             Self::Message => "message",
+            Self::Nccl => "NCCL",
         })
     }
 }

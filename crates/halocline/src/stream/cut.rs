@@ -22,6 +22,8 @@ pub enum Cut {
     Unpacked,
     /// A staging buffer is packed again only once it was sent.
     Staging,
+    /// NCCL sends a message only once it is packed.
+    Packed,
     /// An event stays with its exchange until that is over.
     Event,
     /// The grant is set before anything waits.

@@ -1,14 +1,13 @@
 //! One device's part of an exchange.
 
 use super::by_set::BySet;
-use super::checks::Looks;
 use super::pool::OfDevice;
 use super::reduce::Reduces;
+use super::script::{Cue, Script, Step};
 use super::sm_budget::Reserved;
 use super::{Cut, FlagSet, IN_FLIGHT, POISON, Work};
 use crate::check::Area;
 use crate::error::Error;
-use crate::link::SLOTS;
 use halocline_comm::Host;
 use halocline_device::{
     Address, CopyTable, Counted, Device, DeviceError, Epoch, Event, Memory, RawEvent, Stream, ValueOp,
@@ -45,61 +44,6 @@ pub(crate) struct Lane {
     /// How often poison was written, by one thread at a time.
     rescues: AtomicU64,
     rescuing: Mutex<()>,
-}
-
-/// The work of a lane's stream for an exchange of one set.
-#[derive(Default)]
-pub(crate) struct Script {
-    /// Flags between lanes: the producers are done.
-    pub(crate) given: Vec<Cue>,
-    /// Flags that are set and waited for at first,
-    pub(crate) before: Vec<Cue>,
-    /// and how many of them, at the front, are set.
-    pub(crate) raised: usize,
-    /// The first table sets them, too: if the lane waits for nothing before it, that is enough.
-    pub(crate) is_raised_by_table: bool,
-    /// Pushes, pulls and packs.
-    pub(crate) out: Option<CopyTable>,
-    /// Waits for arriving bytes, and unpacks them.
-    pub(crate) steps: Vec<Step>,
-    /// Flags between lanes: this exchange is done.
-    pub(crate) over: Vec<Cue>,
-    /// The table of the last step reports that this lane is done.
-    pub(crate) is_ended_by_table: bool,
-    /// The exchange is one launch, with so many thread blocks that may wait.
-    pub(crate) one_launch: Option<u32>,
-    /// In checked mode.
-    pub(crate) looks: Option<Looks>,
-    /// Of a reduce: the flags that it waits for.
-    pub(crate) poisoned: Vec<Address>,
-}
-
-/// Waits, then unpacks.
-#[derive(Default)]
-pub(crate) struct Step {
-    pub(crate) cues: Vec<Cue>,
-    pub(crate) into: Option<CopyTable>,
-}
-
-impl Script {
-    /// The most stream operations on flags in one call.
-    pub(crate) fn longest(&self) -> usize {
-        let steps = self.steps.iter().map(|step| step.cues.len());
-        steps.sum::<usize>().max(self.given.len() + self.before.len()) + self.over.len() + 1
-    }
-}
-
-/// A stream operation on a flag.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Cue {
-    /// Sets the flag to the epoch.
-    Write(Address),
-    /// Sets a word to a value.
-    Set(Address, u64),
-    /// Waits until the flag, that of even or odd epochs, is at most so many epochs behind.
-    Wait([Address; SLOTS as usize], u64),
-    /// The same for a flag in pinned memory that this rank's host sets, and may have set already.
-    WaitHost(Address, u64),
 }
 
 /// The offset in [`Lane::words`] of the counter of epochs. The guard is at 0.
@@ -176,7 +120,7 @@ impl Lane {
         (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
         let script = work.script(self);
-        let Script { given, before, raised, is_raised_by_table, out, steps, .. } = script;
+        let Script { given, before, raised, is_raised_by_table, out, messages, steps, .. } = script;
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
@@ -213,7 +157,16 @@ impl Lane {
             flush(scratch)?;
             self.launch(stream, (table, work.bases()), epoch)
         };
+        let exchange = |when: bool, scratch: &mut Vec<ValueOp>| {
+            let Some(messages) = messages.as_ref().filter(|_| when) else { return Ok(()) };
+            flush(scratch)?;
+            be_watched();
+            messages.give(stream)
+        };
+        let (early, late) = (cut(Cut::Packed), cut(Cut::Arrived));
+        exchange(early, scratch)?;
         launch(out, scratch)?;
+        exchange(!early && !late, scratch)?;
         if cut(Cut::Fill) {
             look_before(scratch)?;
         }
@@ -221,6 +174,7 @@ impl Lane {
             scratch.extend(cues.iter().filter(is_open).map(|cue| cue.of(epoch)));
             launch(into, scratch)?;
         }
+        exchange(late, scratch)?;
         self.end(stream, (script, epoch), scratch, (done, areas), (&cut, &flush))?;
         let (of, event) = &self.events[(epoch % IN_FLIGHT) as usize];
         event.store(done.raw().0, Ordering::Relaxed);
@@ -485,21 +439,6 @@ impl Drop for Lane {
             && let Err(error) = self.shared.rescue.synchronise()
         {
             tracing::debug!("device {}: poison is not written: {error}", self.device.ordinal());
-        }
-    }
-}
-
-impl Cue {
-    #[inline]
-    fn of(self, epoch: u64) -> ValueOp {
-        match self {
-            Cue::Write(address) => ValueOp::Write { address, value: epoch },
-            Cue::Set(address, value) => ValueOp::Write { address, value },
-            Cue::Wait(of_parity, lag) => {
-                let address = of_parity[(epoch % SLOTS) as usize];
-                ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) }
-            }
-            Cue::WaitHost(address, lag) => ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) },
         }
     }
 }

@@ -16,6 +16,7 @@
 //! | `capture.rs` | exchanges that are captured into graphs |
 //! | `given.rs` | fields that are given to an exchange |
 //! | `lane.rs` | one device's part of an exchange |
+//! | `script.rs` | the work of a lane for an exchange of one set |
 //! | `shared.rs` | the order of exchanges of one memory by several objects |
 //! | `pool.rs` | streams and events that objects share |
 //! | `sm_budget.rs` | how many thread blocks of a device wait at the same time |
@@ -37,6 +38,7 @@ mod lane;
 mod message;
 mod pool;
 mod reduce;
+mod script;
 mod shared;
 mod sm_budget;
 mod stage;
@@ -49,8 +51,9 @@ pub(crate) use checks::{Checks, Looks};
 pub use cut::Cut;
 pub(crate) use flag_set::FlagSet;
 pub(crate) use given::{Given, Layouts, Sent, Slot, Unbound, WORDS, Work, describe, mix};
-pub(crate) use lane::{COMBINED, Cue, DIFFERS, DONE, LINE, Lane, Script, Step, begun, status};
+pub(crate) use lane::{COMBINED, DIFFERS, DONE, LINE, Lane, begun, status};
 pub(crate) use pool::{OfDevice, Pool};
+pub(crate) use script::{Cue, Messages, Script, Step};
 pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;
 
@@ -62,7 +65,9 @@ use crate::set::Set;
 pub(crate) use capture::{Captured, is_captured};
 use halocline_comm::mappings::{Mappings, Pinned, Stats};
 use halocline_comm::{Communicator, Segment};
-use halocline_device::{Address, Capture, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
+use halocline_device::{
+    Address, Capture, Device, DeviceCommunicator, DeviceError, Event, Memory, Stream, ValueOp, Waiting,
+};
 use message::Kept;
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -87,6 +92,8 @@ pub(crate) struct Parts {
     pub(crate) lanes: Vec<Lane>,
     /// After the lanes, whose tables use its memory.
     pub(crate) staging: Option<Staging>,
+    /// Carries the messages of links by NCCL. Other objects use it, too.
+    pub(crate) nccl: Option<Arc<DeviceCommunicator>>,
     /// In checked mode. After the lanes, whose tables use its memory.
     pub(crate) checks: Option<Checks>,
     /// What the scripts of further sets are made from.
@@ -204,6 +211,8 @@ pub(crate) enum Waits {
     Word { lane: usize, word: Word, lag: u64, in_reduce: Option<Word> },
     /// The host waits for a staged message.
     Stage(usize),
+    /// A stream waits for a message of NCCL: it may be that of any peer.
+    Nccl,
 }
 
 /// State that a begin changes. Only its holder gives work to the streams.

@@ -34,6 +34,13 @@ impl Scheduled {
             link.fail(self.life(), cause, culprit);
             return self.completed();
         }
+        if done > known && self.is_cut_short() {
+            // Its messages may have ended by an abort.
+            self.end_by_device(
+                "NCCL was aborted, because an exchange of another object has failed".to_owned(),
+            );
+            return self.completed();
+        }
         let done = self.check(known, done);
         // An exchange that ends after a failure ended by poison: it does not count.
         let completed = self.life().device.completed.reach(done);
@@ -79,11 +86,16 @@ impl Scheduled {
         pulled.find_map(|link| Some((link, link.peer_failure(&self.comm)?)))
     }
 
+    /// Whether messages of NCCL may have ended by an abort. To be asked after an exchange was seen to be over.
+    fn is_cut_short(&self) -> bool {
+        self.nccl.as_ref().is_some_and(|nccl| nccl.is_aborted())
+    }
+
     /// Before a failure: counts what the user may have seen to be over in the order of a stream.
     pub(super) fn count_done(&self) {
         let known = self.completed();
         let done = self.done(known, self.epoch());
-        if self.torn().is_none() && !self.differs() {
+        if self.torn().is_none() && !self.differs() && !self.is_cut_short() {
             self.life().device.completed.reach(self.check_silently(known, done));
         }
     }

@@ -65,7 +65,14 @@ impl Scheduled {
         }
     }
 
+    /// Ends the waits of the streams: those for flags, and those for messages of NCCL, which ends those of other objects, too.
     fn write_poison(&self, epoch: u64) {
+        if let Some(nccl) = &self.nccl
+            && !nccl.is_aborted()
+            && !self.lanes.iter().all(|lane| lane.is_drained(epoch))
+        {
+            nccl.abort();
+        }
         for lane in &self.lanes {
             if let Err(error) = lane.poison(epoch) {
                 // No work waits on a failed device.
@@ -128,7 +135,8 @@ impl Scheduled {
         }
         // A refused call says nothing about exchanges.
         let lost = |error: &DeviceError| matches!(error, DeviceError::Lost { .. });
-        self.lanes.iter().find_map(|lane| lane.shared.rescue.query().err().filter(lost))
+        let lost = self.lanes.iter().find_map(|lane| lane.shared.rescue.query().err().filter(lost));
+        lost.or_else(|| self.nccl.as_ref()?.is_ready().err())
     }
 
     /// Whether the flag or message that a link waits for is missing. `unless_told`: the answer if the device does not report it.
@@ -141,6 +149,7 @@ impl Scheduled {
                 let word = self.lanes[lane].peek(word.of(number, (epoch % SLOTS) as usize));
                 word.map_or(unless_told, |word| word < epoch.saturating_sub(lag))
             }
+            Waits::Nccl => self.progress().done < epoch,
             Waits::Stage(stage) => {
                 self.staging.as_ref().is_some_and(|staging| staging.is_behind(*stage, epoch))
             }

@@ -81,6 +81,7 @@ impl State {
                 }
                 false
             }
+            Op::Messages(call) => self.begin_messages(actor, number, call),
         }
     }
 
@@ -149,6 +150,7 @@ impl State {
                 self.run_kernel(number, kernel);
                 true
             }
+            Op::Messages(call) => self.carry_messages(actor, call),
             // The other operations have one step.
             _ => true,
         }
