@@ -6,9 +6,9 @@
 //! mpirun -n 2 gpu_rows
 //! ```
 //!
-//! Options: `--json FILE`; `--only TEXT`, for the rows whose names contain it, without sizes; `--no-nccl`; `--objects`, for
-//! several objects in turn and nothing else; `--graphs`, for exchanges in CUDA graphs and nothing else (`--only` applies); `--reduces`, for reduces beside
-//! exchanges and nothing else (`--only` applies).
+//! Options: `--json FILE`; `--only TEXT`, for the rows whose names contain it, without sizes; `--no-nccl`; `--link-nccl`, for our
+//! exchanges by NCCL, too; `--objects`, for several objects in turn and nothing else; `--graphs`, for exchanges in CUDA graphs and
+//! nothing else (`--only` applies); `--reduces`, for reduces beside exchanges and nothing else (`--only` applies).
 
 use halocline::Communicator;
 use halocline::device::cuda;
@@ -23,6 +23,10 @@ fn main() -> ExitCode {
         let understood = match argument.as_str() {
             "--no-nccl" => {
                 options.without_nccl = true;
+                true
+            }
+            "--link-nccl" => {
+                options.link_nccl = true;
                 true
             }
             "--objects" => {
@@ -49,7 +53,8 @@ fn main() -> ExitCode {
         };
         if !understood {
             eprintln!(
-                "{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl, --objects, --graphs, --reduces"
+                "{argument:?} is not understood; there are --json FILE, --only TEXT, --no-nccl, --link-nccl, --objects, \
+                 --graphs, --reduces"
             );
             return ExitCode::from(2);
         }

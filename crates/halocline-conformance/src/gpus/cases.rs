@@ -5,6 +5,7 @@ use super::raw::Raw;
 use crate::cases::{device_of, scheduled_paths};
 use crate::device_fixtures::{DeviceFixture, Rig, until_failure};
 use crate::fixtures::by;
+use crate::nccl::{aborted, exchanged};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::{Address, Priority, RawStream};
@@ -16,12 +17,13 @@ use halocline_comm::Endpoint;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) const CASES: [Case; 5] = [
+pub(super) const CASES: [Case; 6] = [
     Case { name: "gpus::a_hundred_thousand_exchanges_without_the_host_waiting", run: many_exchanges },
     Case { name: "gpus::more_streams_than_a_gpu_has_queues_by_itself", run: many_streams },
     Case { name: "gpus::streams_of_other_libraries", run: other_streams },
     Case { name: "gpus::memory_that_was_freed_and_given_again", run: freed },
     Case { name: "gpus::no_memory_left", run: no_memory },
+    Case { name: "gpus::messages_of_nccl", run: messages_of_nccl },
 ];
 
 /// Whether ranks are processes that share a GPU, which takes turns of milliseconds among them.
@@ -101,6 +103,29 @@ fn many_streams(comm: &Stage<'_>) -> Outcome {
         comm.barrier()?;
     }
     Ok(())
+}
+
+/// Skipped where there is no NCCL, and where ranks share GPUs, which it refuses.
+fn messages_of_nccl(comm: &Stage<'_>) -> Outcome {
+    let rig = Gpus::get()?;
+    let device = device_of(rig, comm.rank());
+    let id = device.driver().uuid().map_or([0; 16], |id| id.0);
+    let all = comm.all_gather(&id)?;
+    let shared = (1..all.len()).any(|at| all[..at].contains(&all[at]));
+    if let Some(why) =
+        device.messages().err().map(|error| error.to_string()).or(shared.then(|| "ranks share GPUs".into()))
+    {
+        println!("SKIPPED, messages of NCCL: {why}");
+        return Ok(());
+    }
+    for choice in [(false, false), (true, false), (false, true)] {
+        exchanged(rig, comm, device, choice)?;
+        rig.check()?;
+    }
+    if comm.size() > 1 {
+        aborted(rig, comm, device, Duration::from_secs(1))?;
+    }
+    rig.check()
 }
 
 fn other_streams(comm: &Stage<'_>) -> Outcome {

@@ -18,7 +18,7 @@ use crate::device_fixtures::DeviceFixture;
 use crate::{Outcome, Trouble, ensure};
 pub use cases::cube;
 use cases::{CASES, Case};
-use halocline::{BindOptions, Communicator, Stream};
+use halocline::{BindOptions, Communicator, LinkChoice, Stream};
 use halocline_device::file;
 use limits::Remote;
 use nccl::Nccl;
@@ -30,6 +30,8 @@ use std::sync::Arc;
 
 /// Exchanges by NCCL in a graph, as in that of a program's steps: to launch a graph takes longer than a kernel.
 const IN_GRAPH: usize = 10;
+/// What our exchanges by NCCL may take of the time of those by hand.
+const MOST_OF_NCCL: f64 = 1.10;
 /// The largest message.
 const MOST: usize = 64 << 20;
 
@@ -42,12 +44,21 @@ pub struct Options {
     pub only: Option<String>,
     /// Nothing of NCCL.
     pub without_nccl: bool,
+    /// NCCL carries the messages of our exchanges, too, which are then to take at most [`MOST_OF_NCCL`] times as long.
+    pub link_nccl: bool,
     /// Only exchanges of several objects in turn.
     pub objects: bool,
     /// Only exchanges in graphs.
     pub graphs: bool,
     /// Only reduces beside exchanges.
     pub reduces: bool,
+}
+
+impl Options {
+    /// Those of our binds.
+    fn link(&self) -> BindOptions {
+        BindOptions::default().link(if self.link_nccl { LinkChoice::Nccl } else { LinkChoice::Auto })
+    }
 }
 
 /// Measures, and prints a table on rank 0. Collective over two ranks or more.
@@ -124,17 +135,20 @@ impl<'a> Bench<'a> {
         let remote = Remote::new(comm, gpu.device(), MOST)?;
         let only = options.only.as_deref();
         for case in CASES.iter().filter(|case| only.is_none_or(|only| case.name.contains(only))) {
-            let row = self.row(case, &remote)?;
+            let row = self.row(case, &remote, options)?;
             say(row.line());
             report.rows.push(row);
         }
         write(&report)?;
+        if options.link_nccl {
+            self.compare(&report, say)?;
+        }
         if only.is_none() {
             say(report.head_of_sizes());
             for bytes in
                 (0..).map(|power| 8usize << (2 * power)).take_while(|&bytes| bytes < MOST).chain([MOST])
             {
-                let size = self.size(bytes, &remote)?;
+                let size = self.size(bytes, &remote, options)?;
                 say(size.line());
                 report.sizes.push(size);
             }
@@ -143,13 +157,25 @@ impl<'a> Bench<'a> {
         Ok(comm.barrier()?)
     }
 
+    /// Says how long ours by NCCL take beside NCCL by hand. Fails if that is too long.
+    fn compare(&self, report: &Report, say: impl Fn(String)) -> Outcome {
+        let mut slow = Vec::new();
+        for row in &report.rows {
+            let Some((ours, by_hand)) = row.us[0].zip(row.us[2]) else { continue };
+            say(format!("{}: {:.2} times NCCL by hand\n", row.name, ours / by_hand));
+            slow.extend((ours > MOST_OF_NCCL * by_hand).then_some(row.name));
+        }
+        ensure!(slow.is_empty(), "more than {MOST_OF_NCCL} times NCCL by hand: {slow:?}");
+        Ok(())
+    }
+
     /// One row of the table.
-    fn row(&self, case: &Case, remote: &Remote) -> Result<Row, Trouble> {
+    fn row(&self, case: &Case, remote: &Remote, options: &Options) -> Result<Row, Trouble> {
         let Meter { comm, gpu, .. } = self.meter;
         let fixture = case.fixture(comm, gpu.device())?;
         let packed = Packed::new(&fixture, gpu.device())?;
         let (mut us, mut host) = ([None; 4], [None; 4]);
-        let paths = self.methods(&fixture, &packed, |number, method| {
+        let paths = self.methods(&fixture, &packed, &options.link(), |number, method| {
             let time = self.meter.steady(method)?;
             if us[number].is_none_or(|best| time < best) {
                 us[number] = Some(time);
@@ -163,12 +189,12 @@ impl<'a> Bench<'a> {
     }
 
     /// One size of a message.
-    fn size(&self, bytes: usize, remote: &Remote) -> Result<Size, Trouble> {
+    fn size(&self, bytes: usize, remote: &Remote, options: &Options) -> Result<Size, Trouble> {
         let Meter { comm, gpu, .. } = self.meter;
         let fixture = cases::line(comm, gpu.device(), bytes / 8)?;
         let packed = Packed::new(&fixture, gpu.device())?;
         let mut us = [None; 4];
-        let paths = self.methods(&fixture, &packed, |number, method| {
+        let paths = self.methods(&fixture, &packed, &options.link(), |number, method| {
             us[number] = Some(self.meter.steady(method)?);
             Ok(())
         })?;
@@ -183,6 +209,7 @@ impl<'a> Bench<'a> {
         &self,
         fixture: &DeviceFixture,
         packed: &Packed,
+        options: &BindOptions,
         mut each: impl FnMut(usize, &Method<'_>) -> Outcome,
     ) -> Result<String, Trouble> {
         let fields: Vec<usize> = (0..fixture.pieces.len()).collect();
@@ -193,7 +220,7 @@ impl<'a> Bench<'a> {
             each(number, method)
         };
         for (number, inline) in [true, false].into_iter().enumerate() {
-            let options = BindOptions::default().inline(inline);
+            let options = options.clone().inline(inline);
             let halo = fixture.bind(self.meter.comm, &[&fields[..]], &options)?;
             ours.extend(halo.links().map(|link| link.path.to_string()));
             let text = halo.explain();
