@@ -8,6 +8,7 @@ mod provoked;
 mod source;
 mod stub_driver;
 mod stub_mpi;
+mod stub_nccl;
 
 use arguments::{Check, checks, not_quoted};
 use source::{Message, messages, test_code};

@@ -8,6 +8,7 @@ use halocline_device::RawStream;
 use halocline_device::cuda::{self, Program};
 use halocline_device::remote::{Allocation, Export, Kind, Refusal};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The functions that also write something: one GPU of compute capability 9.0, CUDA 11.8, NVRTC 13.0, memory in pieces of one page.
@@ -38,11 +39,7 @@ fn with_stubs(test: &str, codes: &[(&str, &str)]) {
 /// The same, once for each of several lists of functions.
 fn with_stubs_of_each(test: &str, codes: &[&[(&str, &str)]]) {
     let folder = tempfile::tempdir().unwrap();
-    let (source, library) = (folder.path().join("stub.c"), folder.path().join("libcuda.so.1"));
-    std::fs::write(&source, WRITES.to_owned() + &others()).unwrap();
-    let compiled =
-        Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(&source).status();
-    assert!(compiled.expect("these tests need a C compiler, `cc`").success());
+    let library = driver(folder.path());
     for codes in codes {
         let mut command = process_of(&format!("errors::stub_driver::{test}"));
         command
@@ -51,6 +48,21 @@ fn with_stubs_of_each(test: &str, codes: &[&[(&str, &str)]]) {
             .env("HALOCLINE_CACHE", "off");
         passes(command.envs(codes.iter().copied()));
     }
+}
+
+/// Compiles the stubs in a folder, where the loader finds the driver.
+pub(super) fn driver(folder: &Path) -> PathBuf {
+    compile(&folder.join("libcuda.so.1"), &(WRITES.to_owned() + &others()))
+}
+
+/// Compiles a library.
+pub(super) fn compile(library: &Path, code: &str) -> PathBuf {
+    let source = library.with_extension("c");
+    std::fs::write(&source, code).unwrap();
+    let compiled =
+        Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(library).arg(&source).status();
+    assert!(compiled.expect("these tests need a C compiler, `cc`").success());
+    library.to_owned()
 }
 
 /// The other functions that the library looks up.
