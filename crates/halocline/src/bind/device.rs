@@ -20,6 +20,7 @@ use crate::bound::Bound;
 use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::{BindOptions, LinkChoice};
+use crate::pattern::Pattern;
 use crate::stream::{self, BySet, Checks, Pool, Scheduled, Staging, Unbound};
 use halocline_comm::{Communicator, Endpoint, Reduce};
 use halocline_device::{Device, DeviceError};
