@@ -17,6 +17,11 @@ pub(crate) const OF_HOST: &[Case] = &[Case { name: "reduce::a_sum_of_ones_is_the
 /// A type whose values follow from random numbers. None is a NaN, whose bits follow from nothing.
 trait Value: Element {
     fn of(random: u64) -> Self;
+
+    /// One of which many have a product that is no infinity: the next one could be a NaN.
+    fn factor(random: u64) -> Self {
+        Self::of(random)
+    }
 }
 
 macro_rules! integers {
@@ -44,11 +49,20 @@ impl Value for f64 {
         sign * (1.0 + (random >> 12) as f64 / (1_u64 << 52) as f64)
             * 2_f64.powi((random >> 1 & 31) as i32 - 16)
     }
+
+    fn factor(random: u64) -> Self {
+        let sign = if random & 1 == 0 { 1.0 } else { -1.0 };
+        sign * (0.5 + (random >> 12) as f64 / (1_u64 << 52) as f64)
+    }
 }
 
 impl Value for f32 {
     fn of(random: u64) -> Self {
         <f64 as Value>::of(random) as f32
+    }
+
+    fn factor(random: u64) -> Self {
+        <f64 as Value>::factor(random) as f32
     }
 }
 
@@ -56,11 +70,19 @@ impl Value for [f32; 2] {
     fn of(random: u64) -> Self {
         [Value::of(random), Value::of(mix(random))]
     }
+
+    fn factor(random: u64) -> Self {
+        [Value::factor(random), Value::factor(mix(random))]
+    }
 }
 
 impl Value for [f64; 2] {
     fn of(random: u64) -> Self {
         [Value::of(random), Value::of(mix(random))]
+    }
+
+    fn factor(random: u64) -> Self {
+        [Value::factor(random), Value::factor(mix(random))]
     }
 }
 
@@ -78,8 +100,9 @@ fn of_type<T: Value>(comm: &Stage<'_>, pattern: &Pattern, link: LinkChoice) -> O
     let host = HaloExchange::bind_with(comm, there.list(), &by(LinkChoice::Auto))?;
     for (step, op) in (0..).zip(ReduceOp::ALL.into_iter().filter(|op| op.supports(T::TYPE))) {
         let keeps = step % 2 == 1;
-        here.fill(step, T::of)?;
-        there.fill(step, T::of)?;
+        let value: fn(u64) -> T = if op == ReduceOp::Product { T::factor } else { T::of };
+        here.fill(step, value)?;
+        there.fill(step, value)?;
         // Twice: the second finds what the first has left.
         for _ in 0..2 {
             halo.begin().reduce(op).keep_halo(keeps).start()?.wait()?;

@@ -131,7 +131,9 @@ fn job(part: Part, count: &str, filter: &str) -> Outcome {
     let in_time = ranks.await_end(0..count, Duration::from_secs(240));
     let ends = ranks.end();
     let said: String = ends.iter().map(|end| end.output.as_str()).collect();
-    ensure!(in_time && ends.iter().all(|end| end.status.success()), "in time: {in_time}\n{said}");
+    let statuses: Vec<String> = ends.iter().map(|end| end.status.to_string()).collect();
+    let is_well = in_time && ends.iter().all(|end| end.status.success());
+    ensure!(is_well, "in time: {in_time}, ended with {statuses:?}\n{said}");
     print!("{said}");
     Ok(())
 }

@@ -188,7 +188,7 @@ fn without_memory_for_a_device_mailbox_a_host_mailbox_is_used() {
         if comm.rank() == 1 {
             world.refuse_export(ring.address(), Refusal::DefaultPool)?;
             // The words alone take less.
-            world.refuse_allocations_beyond(device, 4096);
+            world.refuse_allocations_beyond(device, 6144);
         }
         comm.barrier()?;
         let halo = ring.bind(comm, &BindOptions::default())?;
