@@ -236,7 +236,7 @@ impl<T: Element> DeviceArray<T> {
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>, Error> {
         let mut elements = Vec::<T>::with_capacity(self.len());
         let places = &mut elements.spare_capacity_mut()[..self.len()];
-        // SAFETY: the same memory as bytes that may be uninitialised.
+        // SAFETY: the bytes of the borrowed places, which may be uninitialised; nothing uses the places meanwhile.
         let bytes = unsafe {
             let first = places.as_mut_ptr().cast::<MaybeUninit<u8>>();
             std::slice::from_raw_parts_mut(first, size_of_val(places))
