@@ -13,8 +13,14 @@ use std::sync::Arc;
 
 const OWNED: usize = 4;
 const ALL: usize = OWNED + 2;
-const LINKS: [LinkChoice; 5] =
-    [LinkChoice::Push, LinkChoice::Pull, LinkChoice::DeviceMailbox, LinkChoice::Mailbox, LinkChoice::Message];
+const LINKS: [LinkChoice; 6] = [
+    LinkChoice::Push,
+    LinkChoice::Pull,
+    LinkChoice::DeviceMailbox,
+    LinkChoice::Mailbox,
+    LinkChoice::Message,
+    LinkChoice::Nccl,
+];
 
 /// One domain of a ring on a device, with an object that exchanges it and two streams.
 struct Part {

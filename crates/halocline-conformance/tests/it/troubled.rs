@@ -75,7 +75,13 @@ fn on_streams_in_turn(world: &World, comm: &Communicator, link: LinkChoice) -> O
 
 #[test]
 fn inline_exchanges_on_several_streams_follow_each_other() {
-    for link in [LinkChoice::Auto, LinkChoice::DeviceMailbox, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in [
+        LinkChoice::Auto,
+        LinkChoice::DeviceMailbox,
+        LinkChoice::Mailbox,
+        LinkChoice::Message,
+        LinkChoice::Nccl,
+    ] {
         explore(0..60, &limited(2), |world| {
             run_ranks(world, 2, |comm| on_streams_in_turn(world, comm, link));
         });

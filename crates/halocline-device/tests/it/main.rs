@@ -5,5 +5,6 @@ mod copy;
 mod sim;
 mod sim_hazards;
 mod sim_mappings;
+mod sim_messages;
 mod sim_suite;
 mod suite;

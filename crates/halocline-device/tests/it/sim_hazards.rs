@@ -4,26 +4,25 @@
 
 use halocline_device::sim::{Kernel, KernelMemory, Options, Report, World, explore, find, run};
 use halocline_device::{
-    Device, DeviceCommunicator, DeviceError, Memory, Message, Priority, Signal, Slot, Stream, TablePart,
-    TableSpec, ValueOp,
+    Device, DeviceError, Memory, Priority, Signal, Slot, Stream, TablePart, TableSpec, ValueOp,
 };
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
 use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
 
 /// The piece of ordering that a program leaves out; `ALL` leaves out none.
-type Without = u32;
+pub(super) type Without = u32;
 const ALL: Without = 0;
 
 const SEEDS: u64 = 2000;
 /// Number of seeds within which a hazard must show.
 const ENOUGH: u64 = 50;
-const BYTES: usize = 256;
+pub(super) const BYTES: usize = 256;
 
-type Program = fn(&World, Without) -> Result<(), DeviceError>;
+pub(super) type Program = fn(&World, Without) -> Result<(), DeviceError>;
 
 /// Checks that the program passes as it is, and fails without any of its pieces of ordering.
-fn check(name: &str, pieces: &[&str], program: Program) {
+pub(super) fn check(name: &str, pieces: &[&str], program: Program) {
     let options = Options::default();
     explore(0..SEEDS, &options, |world| program(world, ALL).expect("no call is refused"));
     for (at, piece) in pieces.iter().enumerate() {
@@ -35,20 +34,30 @@ fn check(name: &str, pieces: &[&str], program: Program) {
     }
 }
 
-fn devices(world: &World) -> Result<[Device; 2], DeviceError> {
+pub(super) fn devices(world: &World) -> Result<[Device; 2], DeviceError> {
     let devices = [world.device(0)?, world.device(1)?];
     devices[0].enable_peer(&devices[1])?;
     devices[1].enable_peer(&devices[0])?;
     Ok(devices)
 }
 
-fn produce(world: &World, stream: &Stream, memory: &Memory, value: u64) -> Result<(), DeviceError> {
+pub(super) fn produce(
+    world: &World,
+    stream: &Stream,
+    memory: &Memory,
+    value: u64,
+) -> Result<(), DeviceError> {
     let (base, words) = (memory.at(0), memory.place().bytes as u64 / 8);
     let kernel = Kernel::new("produce").writes(base, memory.place().bytes);
     world.launch(stream, kernel.body(move |m| (0..words).for_each(|at| m.write(base + 8 * at, value + at))))
 }
 
-fn consume(world: &World, stream: &Stream, memory: &Memory, value: u64) -> Result<(), DeviceError> {
+pub(super) fn consume(
+    world: &World,
+    stream: &Stream,
+    memory: &Memory,
+    value: u64,
+) -> Result<(), DeviceError> {
     let (base, words) = (memory.at(0), memory.place().bytes as u64 / 8);
     let kernel = Kernel::new("consume").reads(base, memory.place().bytes);
     let check = move |m: &mut KernelMemory<'_>| {
@@ -425,97 +434,4 @@ fn a_guard_that_is_set_during_a_wait_comes_too_late_or_in_time() {
         seen.insert(raised.into_inner());
     }
     assert_eq!(seen, [0, 1].into());
-}
-
-/// Communicators of two ranks, each with a device.
-fn communicators(devices: &[Device; 2]) -> Result<[DeviceCommunicator; 2], DeviceError> {
-    let id = devices[0].messages()?.unique_id()?;
-    let first = DeviceCommunicator::join(&devices[0], &id, 0, 2)?;
-    assert_eq!(first.is_ready(), Ok(false));
-    let second = DeviceCommunicator::join(&devices[1], &id, 1, 2)?;
-    assert_eq!(second.is_ready(), Ok(true));
-    Ok([first, second])
-}
-
-/// A message between two devices, twice, each end with a stream of its own beside that of the user.
-fn messages(world: &World, without: Without) -> Result<(), DeviceError> {
-    let devices = devices(world)?;
-    let communicators = communicators(&devices)?;
-    let [producer, consumer] = [devices[0].stream(Priority::Normal)?, devices[1].stream(Priority::Normal)?];
-    let [sender, receiver] = [devices[0].stream(Priority::Normal)?, devices[1].stream(Priority::Normal)?];
-    let [source, target] = [devices[0].allocate(BYTES)?, devices[1].allocate(BYTES)?];
-    let follow = |piece: Without, later: &Stream, earlier: &Stream| {
-        let event = earlier.device().events().take()?;
-        earlier.record(&event)?;
-        if without == piece { Ok(()) } else { later.wait(&event) }
-    };
-    for round in [1, 1000] {
-        follow(3, &producer, &sender)?;
-        produce(world, &producer, &source, round)?;
-        follow(1, &sender, &producer)?;
-        follow(4, &receiver, &consumer)?;
-        let sent = Message { peer: 1, sends: true, address: source.at(0), bytes: BYTES };
-        let received = Message { peer: 0, sends: false, address: target.at(0), bytes: BYTES };
-        // SAFETY: the streams are synchronised before the memory is freed. What else is missing is the test's subject.
-        unsafe {
-            communicators[0].exchange(&sender, &[sent])?;
-            communicators[1].exchange(&receiver, &[received])?;
-        }
-        follow(2, &consumer, &receiver)?;
-        consume(world, &consumer, &target, round)?;
-    }
-    [&producer, &consumer, &sender, &receiver].into_iter().try_for_each(Stream::synchronise)
-}
-
-#[test]
-fn messages_of_two_devices_are_ordered_by_their_streams() {
-    let pieces = [
-        "the wait for the producer",
-        "the wait for what was received",
-        "the wait for what was sent",
-        "the wait for the consumer",
-    ];
-    check("messages", &pieces, messages);
-}
-
-#[test]
-fn an_abort_ends_a_message_that_never_comes() {
-    explore(0..50, &Options::default(), |world| {
-        let devices = devices(world).unwrap();
-        let [_, second] = communicators(&devices).unwrap();
-        let stream = devices[1].stream(Priority::Normal).unwrap();
-        let memory = devices[1].allocate(BYTES).unwrap();
-        let message = Message { peer: 0, sends: false, address: memory.at(0), bytes: BYTES };
-        // SAFETY: the stream is synchronised before the memory is freed, and nothing else uses that.
-        unsafe { second.exchange(&stream, &[message]) }.unwrap();
-        assert_eq!(stream.query(), Ok(false));
-        second.abort();
-        stream.synchronise().unwrap();
-        // SAFETY: the call is refused.
-        let refused = unsafe { second.exchange(&stream, &[message]) };
-        assert!(matches!(refused, Err(DeviceError::Messages { device: 1, .. })), "{refused:?}");
-        assert!(second.is_aborted());
-    });
-}
-
-#[test]
-fn messages_of_different_lengths_are_reported() {
-    let found = find(0..1, &Options::default(), |world| {
-        let devices = devices(world).unwrap();
-        let communicators = communicators(&devices).unwrap();
-        let streams = [0, 1].map(|at: usize| devices[at].stream(Priority::Normal).unwrap());
-        let memories = [0, 1].map(|at: usize| devices[at].allocate(BYTES).unwrap());
-        for at in [0, 1] {
-            let (address, bytes) = (memories[at].at(0), BYTES - 8 * at);
-            let message = Message { peer: 1 - at as u32, sends: at == 0, address, bytes };
-            // SAFETY: the streams are synchronised before the memory is freed.
-            unsafe { communicators[at].exchange(&streams[at], &[message]) }.unwrap();
-        }
-        streams.iter().for_each(|stream| stream.synchronise().unwrap());
-    });
-    let reports = found.expect("the first seed finds it").run.reports;
-    assert!(
-        matches!(&reports[0], Report::Refused { what, .. } if what.contains("expects 248 bytes")),
-        "{reports:?}"
-    );
 }
