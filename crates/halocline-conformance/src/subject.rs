@@ -186,6 +186,16 @@ impl Subject {
         Ok(())
     }
 
+    /// All of the memory. Not while an exchange is in flight.
+    pub fn bytes(&self) -> Result<Vec<u8>, Trouble> {
+        match &self.staged {
+            Some(staged) => Ok(staged.read()?),
+            // SAFETY: the memory has as many bytes as the image from its lowest on, and the field holds it. No exchange
+            // is in flight, as the caller promises.
+            None => Ok(unsafe { std::slice::from_raw_parts(self.low(), self.image.len()) }.to_vec()),
+        }
+    }
+
     fn compare(&self, expected: &[u8]) -> Outcome {
         let copied = self.staged.as_ref().map(Staged::read).transpose()?;
         let found = match &copied {

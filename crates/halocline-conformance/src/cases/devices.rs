@@ -1,6 +1,6 @@
 //! Fields of any pattern, type and layout in memory of devices, against the oracle.
 
-use super::scheduled::{device_of, is_carried, paths};
+use super::scheduled::{device_of, direct, is_carried, paths};
 use crate::by_hand;
 use crate::device_fixtures::Rig;
 use crate::fixtures::{Cloud, DomainForm, Fixture, Grid, by, pattern_of, ring, ring_neighbours, subjects_of};
@@ -15,15 +15,16 @@ use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
     BindError, BindOptions, Direction, ElementType, Error, HaloExchange, LinkChoice, LinkInfo, Ll,
-    PatternLinks, RegularGrid, TestOptions,
+    PatternLinks, ReduceError, ReduceOp, RegularGrid, TestOptions,
 };
 use halocline_comm::{Endpoint, Tag};
 
-pub(super) const fn cases<R: Rig>() -> [Case; 5] {
+pub(super) const fn cases<R: Rig>() -> [Case; 6] {
     [
         Case { name: "devices::elements_of_up_to_256_bytes_in_one_bind", run: element_sizes::<R> },
         Case { name: "devices::random_patterns_types_and_layouts", run: random_fields::<R> },
         Case { name: "devices::packed_messages_equal_those_of_host_fields", run: messages_alike::<R> },
+        Case { name: "devices::reduces_change_what_those_of_host_fields_change", run: reduces_alike::<R> },
         Case { name: "devices::random_programs", run: random_programs::<R> },
         Case { name: "devices::operations_of_host_fields_are_refused", run: of_host_alone::<R> },
     ]
@@ -213,6 +214,49 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
         // What stays within a rank is no message.
         if !on_host.stays_within(comm)? {
             fixtures.iter().try_for_each(Fixture::check)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reduces of fields of any type and layout, on one device of a rank or on several, leave the bytes that those of host fields leave. Of
+/// several halo cells the last in the order of domains replaces the owned cell.
+fn reduces_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
+    let rig = R::get()?;
+    for seed in chosen(0..4 * R::SEEDS) {
+        note(comm.rank(), format!("reduces, HALOCLINE_SEED={seed}"));
+        let mut fixtures = [Fixture::default(), Fixture::default()];
+        let mut numbers = Numbers::new(seed);
+        let on_one = !direct(comm) || seed % 3 != 0;
+        let device = |numbers: &mut Numbers| match numbers.below(rig.devices().len()) {
+            _ if on_one => device_of(rig, comm.rank()),
+            other => device_of(rig, other),
+        };
+        for _ in 0..1 + numbers.below(2) {
+            let home = |numbers: &mut Numbers| [Home::Own, Home::Device(device(numbers))];
+            group(comm, (&mut numbers, 3), &mut fixtures, home)?;
+        }
+        let paths = paths(comm);
+        let link = paths[seed as usize % paths.len()];
+        let ll = [Ll::Auto, Ll::UpTo(1 << 20)][numbers.below(2)];
+        let [on_host, on_device] = &mut fixtures;
+        let there = bind_with(comm, on_device, by(link).ll(ll))?;
+        let here = on_host.bind(comm, &by(LinkChoice::Auto))?;
+        for keeps in [false, true] {
+            on_host.next();
+            on_device.next();
+            let reduce =
+                |halo: &HaloExchange| halo.begin().reduce(ReduceOp::Replace).keep_halo(keeps).start();
+            match reduce(&there) {
+                // All ranks refuse it.
+                Err(Error::Reduce(ReduceError::Links)) => break,
+                begun => begun?.wait()?,
+            }
+            reduce(&here)?.wait()?;
+            for (field, (one, other)) in on_host.subjects().zip(on_device.subjects()).enumerate() {
+                let is_equal = one.bytes()? == other.bytes()?;
+                ensure!(is_equal, "seed {seed}, {link:?}, {ll:?}, halo kept {keeps}: field {field} differs");
+            }
         }
     }
     Ok(())

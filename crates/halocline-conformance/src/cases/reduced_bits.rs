@@ -8,11 +8,12 @@ use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{Bool, Element, HaloExchange, LinkChoice, Pattern, Reduce, ReduceOp, RegularGrid};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "reduce::the_bits_are_those_of_fields_of_the_host", run: bits },
-    Case { name: "reduce::fields_of_the_host_and_of_a_device_in_one_object", run: both_memories },
+    Case { name: "reduced_bits::the_bits_are_those_of_fields_of_the_host", run: bits },
+    Case { name: "reduced_bits::fields_of_the_host_and_of_a_device_in_one_object", run: both_memories },
 ];
 
-pub(crate) const OF_HOST: &[Case] = &[Case { name: "reduce::a_sum_of_ones_is_the_degree", run: degree }];
+pub(crate) const OF_HOST: &[Case] =
+    &[Case { name: "reduced_bits::a_sum_of_ones_is_the_degree", run: degree }];
 
 /// A type whose values follow from random numbers. None is a NaN, whose bits follow from nothing.
 trait Value: Element {

@@ -1,14 +1,18 @@
 //! Reduces that are refused, or fail.
 
-use super::fixture::{Line, failure, in_flight, still_works};
+use super::fixture::{Line, Words, failure, in_flight, is_deadline, reclaimed, still_works};
 use super::reduce::{paths, ring};
-use crate::fixtures::{Grid, by};
+use crate::fixtures::{Grid, by, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
     Array, ArrayError, Cause, DomainShape, ElementType, Error, Fault, HaloExchange, Layout, LinkChoice,
     Pattern, ReduceError, ReduceOp, RegularGrid,
 };
+use std::time::Duration;
+
+/// Longer than a step takes on a machine that does much else.
+const DEADLINE: Duration = Duration::from_millis(400);
 
 pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "refused_reduces::fields_that_share_owned_cells_are_refused", run: overlapping },
@@ -20,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "refused_reduces::another_operation_on_one_rank_fails_on_all", run: other_operation },
     Case { name: "refused_reduces::operations_that_elements_lack_are_refused", run: lacking },
     Case { name: "refused_reduces::of_device_fields_over_messages_is_refused", run: by_messages },
+    Case { name: "refused_reduces::a_deadline_names_the_rank_that_does_not_reduce", run: late },
 ];
 
 fn other_operation(comm: &Stage<'_>) -> Outcome {
@@ -188,4 +193,29 @@ fn by_messages(comm: &Stage<'_>) -> Outcome {
     let epoch = halo.pending().map(|pending| pending.epoch());
     ensure!(epoch == Some(epochs), "{epoch:?} epochs instead of {epochs}");
     Ok(())
+}
+
+/// Rank 0 begins no reduce. Its neighbours have a deadline.
+fn late(comm: &Stage<'_>) -> Outcome {
+    for link in paths(comm)? {
+        let line = Line::new(comm)?;
+        let words = Words::new(comm);
+        let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
+        let deadline = waits_for_0.then_some(DEADLINE);
+        let halo = line.bind_with(comm, &by(link).deadline(deadline))?;
+        let reduce = || halo.reduce(ReduceOp::Sum).and_then(|pending| pending.wait());
+        reduce()?;
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            words.all_tell(0, 0)?;
+            continue;
+        }
+        // A rank between two that have no deadline hears of it in a later epoch at the latest.
+        let failed = failure((0..4).map(|_| reduce()).find(Result::is_err).unwrap_or(Ok(())))?;
+        ensure!(is_deadline(failed.cause, DEADLINE) && failed.culprit == 0, "{link:?}: {failed}");
+        ensure!(failed.to_string().contains("rank 0 missed the deadline"), "it does not say so: {failed}");
+        reclaimed(comm, &halo, &line.array)?;
+        words.all_tell(0, 0)?;
+    }
+    still_works(comm)
 }

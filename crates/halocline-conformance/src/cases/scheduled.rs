@@ -46,7 +46,7 @@ pub(crate) fn paths(comm: &Stage<'_>) -> Vec<LinkChoice> {
 }
 
 /// Whether ranks reach each other's devices.
-fn direct(comm: &Stage<'_>) -> bool {
+pub(super) fn direct(comm: &Stage<'_>) -> bool {
     comm.transport() == "thread"
 }
 

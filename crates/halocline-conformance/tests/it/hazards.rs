@@ -3,7 +3,9 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
-use halocline::{BindOptions, Cause, Communicator, Cut, Error, LinkChoice, Ll, Stream, TestOptions};
+use halocline::{
+    BindOptions, Cause, Communicator, Cut, Error, LinkChoice, Ll, ReduceOp, Stream, TestOptions,
+};
 use halocline_comm::Endpoint;
 use halocline_conformance::device_fixtures::{DeviceFixture, devices};
 use halocline_conformance::simulated::{options, run_ranks};
@@ -92,6 +94,34 @@ fn steps(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
         fixture.consume(world, &[0], &stream, step)?;
     }
     Ok(stream.synchronise()?)
+}
+
+/// The same with two reduces between two exchanges: one puts back what the first exchange has brought, the other finds a cleared halo.
+fn reduces(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, fixture) = begin(world, comm, setting)?;
+    let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
+    for step in 1..=4 {
+        fixture.produce(world, &[0], &stream, step)?;
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+        for op in [ReduceOp::Replace, ReduceOp::Or] {
+            halo.schedule_reduce(op, &[&stream])?.schedule_wait(&stream)?;
+        }
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+        fixture.consume(world, &[0], &stream, step)?;
+    }
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn a_halo_combined_before_it_is_complete() {
+    check("a halo combined before it is complete", Cut::Complete, LinkChoice::Auto, reduces);
+    check_with("the same in one launch", Cut::Complete, (LinkChoice::Auto, false, true), reduces);
+}
+
+#[test]
+fn a_halo_cleared_before_it_is_combined() {
+    check("a halo cleared before it is combined", Cut::Cleared, LinkChoice::Auto, reduces);
+    check_with("the same in one launch", Cut::Cleared, (LinkChoice::Auto, false, true), reduces);
 }
 
 #[test]

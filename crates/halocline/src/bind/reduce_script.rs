@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::link::{Direction, LinkPath, SLOTS};
 use crate::reduce::{Contribution, Reduction, Reverse};
 use crate::set::Set;
-use crate::stream::{COMBINED, Cue, FlagSet, Scheduled, Script, Step, begun};
+use crate::stream::{COMBINED, Cue, Cut, FlagSet, IN_FLIGHT, Scheduled, Script, Step, begun};
 use halocline_device::{Address, CopyTable, Signal};
 use halocline_plan::ReduceOp;
 use halocline_plan::copy::{CopyOp, Gather};
@@ -88,10 +88,10 @@ impl Reducing<'_> {
         };
         let out = upload(&|work, parity| self.add_packs(work, parity))?;
         let into = upload(&|work, parity| self.add_combination(work, parity))?;
-        let waits = self.outgoing().map(|(_, ready, _)| ready.wait(self.number, 0));
+        let waits = self.outgoing().map(|(_, ready, _)| ready.wait(self.number, self.lag()));
         let combines = Step { cues: waits.collect(), into };
         // The lanes read halo cells of each other.
-        let arrived = self.incoming().map(|(_, arrived)| arrived.wait(self.number, 0));
+        let arrived = self.arrived().map(|arrived| arrived.wait(self.number, 0));
         let cues = arrived.chain(self.making.tie(Tie::Filled)).collect();
         let clears = Step { cues, into: upload(&|work, _| self.add_clears(work))? };
         let (raised, steps, poisoned) = (before.len(), vec![combines, clears], self.poisoned());
@@ -148,6 +148,16 @@ impl Reducing<'_> {
         reverse.flat_map(|reverse| reverse.words.iter().copied())
     }
 
+    /// The flags that say that peers have combined this rank's halo.
+    fn arrived(&self) -> impl Iterator<Item = Word> {
+        self.incoming().map(|(_, arrived)| arrived).filter(|_| !self.making.is_cut(Cut::Cleared))
+    }
+
+    /// How many epochs the grants of peers may lag.
+    fn lag(&self) -> u64 {
+        if self.making.is_cut(Cut::Complete) { IN_FLIGHT } else { 0 }
+    }
+
     /// Adds the parts that pack this rank's halo into its slots, and tell the peers.
     fn add_packs(&self, work: &mut Work, parity: usize) {
         for into in &self.making.incoming {
@@ -184,8 +194,9 @@ impl Reducing<'_> {
             op
         });
         let gathers = Gather::all(&ops.collect::<Vec<_>>());
-        let waits =
-            self.outgoing().map(|(_, ready, _)| Signal { address: ready.of(self.number, parity), lag: 0 });
+        let waits = self
+            .outgoing()
+            .map(|(_, ready, _)| Signal { address: ready.of(self.number, parity), lag: self.lag() });
         let arrived = self.outgoing().map(|(.., arrived)| arrived.of(self.number, parity));
         let own = self.clears_own().then(|| self.combined());
         let combines = Some(Combined { op: self.reduction.op, gathers: gathers.into() });
@@ -199,7 +210,7 @@ impl Reducing<'_> {
             return;
         }
         // In one launch no flag depends on the parity; otherwise the stream waits.
-        let arrived = self.incoming().map(|(_, arrived)| arrived.of(self.number, 0));
+        let arrived = self.arrived().map(|arrived| arrived.of(self.number, 0));
         let own = self.clears_own().then(|| self.combined());
         let waits = arrived.chain(own).map(|address| Signal { address, lag: 0 }).collect();
         let combines = (!self.reduction.keeps_halo)

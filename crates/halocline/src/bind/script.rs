@@ -111,7 +111,7 @@ pub(super) struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn is_cut(&self, cut: Cut) -> bool {
+    pub(super) fn is_cut(&self, cut: Cut) -> bool {
         self.cut == Some(cut)
     }
 

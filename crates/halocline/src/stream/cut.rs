@@ -14,6 +14,10 @@ pub enum Cut {
     Arrived,
     /// The sender waits for the grant of this epoch, not of an earlier one.
     Overtaking,
+    /// In a reduce, the owner waits for the grant of this epoch: the halo is complete.
+    Complete,
+    /// In a reduce, halo cells are cleared only once they are combined.
+    Cleared,
     /// The user's stream waits for the exchange.
     Consumer,
     /// A slot of a mailbox is written again only once it was unpacked.
