@@ -31,7 +31,7 @@ pub struct CudaDriver {
     /// The kernels of copy tables once loaded; a failure is retried.
     kernels: Mutex<Option<(CopyKernels, Module)>>,
     /// The same for tables that need further ones.
-    further: [Mutex<Option<([Function; 2], Module)>>; 2],
+    further: [Mutex<Option<Loaded>>; 2],
     pub(super) primary: Arc<Primary>,
 }
 
@@ -43,6 +43,9 @@ pub(super) struct CopyKernels {
     /// The same with the LL protocol.
     pub(super) ll: [Function; 2],
 }
+
+/// Kernels for an epoch that the launch gives and for one that a counter gives, with their module.
+type Loaded = ([Function; 2], Module);
 
 /// Kernels of copy tables that most programs do not need: a part of the source that is compiled on its own.
 pub(super) struct FurtherKernels {
