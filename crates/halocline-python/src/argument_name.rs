@@ -2,7 +2,7 @@
 
 use halocline::comm::CommError;
 use halocline::plan::{PatternError, RedistributeError};
-use halocline::{Error, GatherError, MeshError, PartitionError};
+use halocline::{Error, GatherError, MeshError, PartitionError, PatchError};
 
 /// The name of the argument, with the index of the entry where the error names one: `owners[3]`.
 pub(crate) fn argument_name(error: &Error) -> Option<String> {
@@ -29,6 +29,7 @@ fn of_pattern(error: &PatternError) -> Option<String> {
     let name = match error {
         E::Partition(error) => return of_partition(error),
         E::Mesh(error) => return of_mesh(error),
+        E::Patch(error) => return Some(of_patches(error)),
         E::Unstructured(_) => "domains",
         E::Redistribute(RedistributeError::Ranks { .. } | RedistributeError::Grids { .. }) => "target",
         E::GridAxes(_) | E::EmptyAxis { .. } | E::GridTooLarge { .. } => "shape",
@@ -54,6 +55,25 @@ fn of_pattern(error: &PatternError) -> Option<String> {
         _ => return None,
     };
     Some(name.to_owned())
+}
+
+fn of_patches(error: &PatchError) -> String {
+    use PatchError as E;
+    match error {
+        E::Empty { patch, .. } => format!("patches[{patch}]"),
+        E::NoSuchSide { seam, .. } | E::JoinedWithItself { seam, .. } | E::Lengths { seam, .. } => {
+            format!("seams[{seam}]")
+        }
+        E::JoinedTwice { other, .. } => format!("seams[{other}]"),
+        E::BlocksOnAxis { patch, axis, .. } => format!("blocks[{patch}][{axis}]"),
+        E::BlocksForPatches { .. } | E::FewerDomainsThanRanks { .. } => "blocks".to_owned(),
+        E::NoBlocks { .. } => "comm".to_owned(),
+        E::HaloTooWide { .. } => "halo".to_owned(),
+        E::Places { .. } => "quantity".to_owned(),
+        E::CornerAxis { .. } | E::NoThreePatchCorners { .. } => "axis".to_owned(),
+        // Of a grid with a name the extents are given, of others the patches.
+        _ => "patches".to_owned(),
+    }
 }
 
 fn of_partition(error: &PartitionError) -> Option<String> {

@@ -28,7 +28,7 @@ pub(crate) struct PyRegularGrid {
 }
 
 /// A communicator, or only a number of ranks.
-enum Ranks {
+pub(crate) enum Ranks {
     Of(Py<PyCommunicator>),
     Number(usize),
 }
@@ -42,6 +42,16 @@ impl<'py> ArgumentType<'py> for Ranks {
         }
         let wanted = || Refusal::wanted("a halocline.Communicator or a number of ranks", object);
         usize::of(object).map(Self::Number).map_err(|_| wanted())
+    }
+}
+
+impl Ranks {
+    /// The number of ranks, and the communicator if it was given.
+    pub(crate) fn number(self) -> PyResult<(usize, Option<Py<PyCommunicator>>)> {
+        match self {
+            Self::Of(comm) => Ok((comm.get().get()?.size(), Some(comm))),
+            Self::Number(ranks) => Ok((ranks, None)),
+        }
     }
 }
 
@@ -64,10 +74,7 @@ impl PyRegularGrid {
         comm: Argument<Ranks>,
         decompose: impl FnOnce(&RegularGrid, usize) -> Result<Decomposition, halocline::PatternError>,
     ) -> PyResult<PyDecomposition> {
-        let (ranks, comm) = match comm.get("comm")? {
-            Ranks::Of(comm) => (comm.get().get()?.size(), Some(comm)),
-            Ranks::Number(ranks) => (ranks, None),
-        };
+        let (ranks, comm) = comm.get("comm")?.number()?;
         let decomposition = decompose(&self.grid, ranks).map_err(error::of)?;
         Ok(PyDecomposition { decomposition, comm })
     }
@@ -372,15 +379,23 @@ impl PyPattern {
     #[doc = doc!("Pattern.domains")]
     #[getter]
     fn domains(&self) -> Vec<PyDomain> {
-        let domains = self.pattern.plan().domains.iter();
-        domains.map(|(id, shape)| PyDomain::of_pattern(*id, shape.clone(), &self.pattern)).collect()
+        let of = |domain: halocline::Domain<'_>| {
+            PyDomain::of_pattern(domain.number(), domain.shape().clone(), &self.pattern)
+        };
+        self.pattern.domains().map(of).collect()
+    }
+
+    #[doc = doc!("Pattern.component")]
+    fn component(&self, py: Python<'_>, component: Argument<usize>) -> PyResult<Self> {
+        let pattern = self.pattern.component(component.get("component")?).map_err(error::of)?;
+        Ok(Self { pattern, comm: self.comm.clone_ref(py) })
     }
 
     #[doc = doc!("Pattern.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        match &self.pattern.plan().domains[..] {
-            [(_, shape)] => PyTuple::new(py, shape.extents()),
+        match &self.pattern.domains().collect::<Vec<_>>()[..] {
+            [domain] => PyTuple::new(py, domain.extents()),
             all => Err(error::value_error(format!(
                 "this rank has {} domains of the pattern; see pattern.domains for their shapes",
                 all.len()

@@ -26,6 +26,7 @@ mod neighbors;
 mod options;
 mod packet;
 mod packet_error;
+mod patches;
 mod pending;
 mod process_local;
 mod program;
@@ -74,6 +75,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<thread_group::ThreadGroup>()?;
     module.add_class::<grid::PyRegularGrid>()?;
     module.add_class::<grid::PyDecomposition>()?;
+    module.add_class::<patches::PyPatchGrid>()?;
+    module.add_class::<patches::PyPatchDecomposition>()?;
     module.add_class::<domain::PyDomain>()?;
     module.add_class::<grid::PyPattern>()?;
     module.add_class::<unstructured::PyUnstructuredDomain>()?;

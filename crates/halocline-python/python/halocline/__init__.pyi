@@ -390,6 +390,85 @@ class Decomposition:
         ranks pass the same arguments.
         """
 
+_Side: TypeAlias = tuple[SupportsIndex, SupportsIndex, Literal["low", "high"]]
+"""A side of a patch: the patch, the axis that leaves it there, and whether the side is before cell 0 or behind the last one."""
+
+_Seam: TypeAlias = (
+    tuple[Literal["join", "join_reversed"], _Side, _Side] | tuple[Literal["fold_cell", "fold_corner", "pole"], _Side]
+)
+"""Two sides that are joined, where coordinates along them run in the same direction or in opposite ones; or one that is folded
+onto itself about the centre of cell 0 or about the corner before it, or joined with itself across a pole."""
+
+_Along: TypeAlias = Literal["centre", "faces", "high_faces"]
+"""Where values lie along an axis of n cells: n at centres, n + 1 at all faces, or n at the high face of each cell."""
+
+_Quantity: TypeAlias = (
+    Literal["cells", "corners", "cell_vectors", "c_grid", "d_grid"] | Sequence[tuple[_Along, _Along]]
+)
+"""What a field holds: scalars at centres or at corners, vectors at centres, or vectors whose components lie at the faces that
+they cross (``c_grid``) or along which they point (``d_grid``); or the places of a scalar, or of both components."""
+
+@final
+class PatchGrid:
+    """Patches of rows and columns of cells, and the seams that join their sides: grids of the Earth.
+
+    ``patches``: rows and columns of each. ``seams``: the joined sides. A side without a seam is a border. Axis 0 of a patch counts
+    rows, axis 1 columns.
+    """
+
+    def __new__(cls, patches: Sequence[_NumbersLike], seams: Sequence[_Seam]) -> PatchGrid: ...
+    @staticmethod
+    def cubed_sphere(n: SupportsIndex) -> PatchGrid:
+        """Six tiles of n x n cells, joined as those of FV3. Tile 2 lies on the north pole, tile 5 on the south pole."""
+    @staticmethod
+    def lat_lon_cap(n: SupportsIndex) -> PatchGrid:
+        """The five patches of an LLC grid: 3 n x n, 3 n x n, n x n, n x 3 n and n x 3 n cells."""
+    @staticmethod
+    def tripolar(shape: _NumbersLike, pivot: Literal["cell", "corner"]) -> PatchGrid:
+        """Rows from south to north, columns around the Earth, folded at the northern side about the centre of cell 0 (a T point, as in
+        ORCA2) or about the corner before it (an F point). ``shape`` leaves out the rows and columns that a model adds as halo.
+        """
+    @staticmethod
+    def latitude_longitude(shape: _NumbersLike) -> PatchGrid:
+        """Rows from the south pole to the north pole, columns around the Earth."""
+    def corners_through(self, axis: SupportsIndex) -> PatchGrid:
+        """The same grid, where halo cells behind corners of three patches are filled with the cells that are reached through the side
+        of this axis first. Otherwise an exchange leaves them unchanged.
+        """
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Rows and columns of each patch."""
+    def decompose(self, comm: Communicator | SupportsIndex) -> PatchDecomposition:
+        """Cuts the patches into blocks so that all ranks own about the same number of cells. ``comm`` is a communicator or a number of
+        ranks; with a number, ``PatchDecomposition.pattern`` needs ``comm=``. Local; the result is the same on all ranks.
+        """
+    def decompose_into(self, blocks: Sequence[_NumbersLike], comm: Communicator | SupportsIndex) -> PatchDecomposition:
+        """Cuts patch i into ``blocks[i]`` blocks along its axes. Domains are dealt out to the ranks in turn. Local."""
+
+@final
+class PatchDecomposition:
+    """A grid of patches cut into blocks, each a domain of one rank. Domains are numbered patch by patch."""
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+    @property
+    def domains(self) -> int:
+        """The number of domains."""
+    def block(self, domain: SupportsIndex) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        """The patch of a domain, its first cell there, and its rows and columns. Local."""
+    def pattern(
+        self,
+        halo: _HaloLike,
+        quantity: _Quantity = "cells",
+        *,
+        neighbours: _Neighbours = "all",
+        comm: Communicator | None = None,
+    ) -> Pattern:
+        """The pattern that fills halos of the given width, in cells, of a quantity. Vectors have two fields for each domain: bind each
+        with the ``Pattern.component`` that it holds. Collective; all ranks pass the same arguments.
+        """
+
 @final
 class Domain:
     """A domain of this rank: which cells of its array are owned, interior, boundary and halo, and where they lie in the global grid.
@@ -470,6 +549,8 @@ class Pattern:
     @property
     def peers(self) -> list[tuple[int, int, int]]:
         """For each peer: its rank, the number of cells sent to it, the number of cells received from it."""
+    def component(self, component: SupportsIndex) -> Pattern:
+        """The same pattern for fields of one component of its vectors, 0 along the rows' axis or 1 along the columns'. Local."""
     def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> Pattern:
         """The pattern of a narrower halo in the same arrays: exchanges fill only that part of the halo. Collective."""
     def gather_to(self, root: SupportsIndex, fields: _Parts) -> numpy.typing.NDArray[Any] | None:

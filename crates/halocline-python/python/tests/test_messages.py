@@ -9,6 +9,7 @@ import pytest
 import halocline as hc
 
 COMM = hc.run_threads(1, lambda comm: comm)[0]
+TILES = hc.PatchGrid.cubed_sphere(4)
 GRID = hc.RegularGrid((8, 6), periodic=(True, False))
 CUT = GRID.decompose(COMM)
 PATTERN = CUT.pattern(1)
@@ -47,6 +48,20 @@ CALLS = {
     "staggered": (CUT.staggered, {"axes": (True, False)}),
     "domains_of": (CUT.domains_of, {"rank": 0, "halo": 1}),
     "Decomposition.pattern": (CUT.pattern, {"halo": 1, "neighbours": "all", "comm": COMM}),
+    "PatchGrid": (hc.PatchGrid, {"patches": [(4, 4)], "seams": []}),
+    "cubed_sphere": (hc.PatchGrid.cubed_sphere, {"n": 4}),
+    "lat_lon_cap": (hc.PatchGrid.lat_lon_cap, {"n": 4}),
+    "tripolar": (hc.PatchGrid.tripolar, {"shape": (4, 8), "pivot": "cell"}),
+    "latitude_longitude": (hc.PatchGrid.latitude_longitude, {"shape": (4, 8)}),
+    "corners_through": (TILES.corners_through, {"axis": 0}),
+    "PatchGrid.decompose": (TILES.decompose, {"comm": 1}),
+    "PatchGrid.decompose_into": (TILES.decompose_into, {"blocks": [(1, 1)] * 6, "comm": 2}),
+    "PatchDecomposition.block": (TILES.decompose(1).block, {"domain": 0}),
+    "PatchDecomposition.pattern": (
+        TILES.decompose(1).pattern,
+        {"halo": 1, "quantity": "cells", "neighbours": "all", "comm": COMM},
+    ),
+    "Pattern.component": (TILES.decompose(1).pattern(1, "c_grid", comm=COMM).component, {"component": 0}),
     "Pattern.unstructured": (hc.Pattern.unstructured, {"comm": COMM, "domains": [DOMAIN]}),
     "Pattern.narrowed": (PATTERN.narrowed, {"halo": 0, "neighbours": "all"}),
     "gather_to": (PATTERN.gather_to, {"root": 0, "fields": array()}),

@@ -1,0 +1,159 @@
+"""Grids of patches: halos across seams, beside the geometry of the cubed sphere and the rules of a fold."""
+
+import numpy as np
+import pytest
+
+import halocline as hc
+
+N = 6
+
+
+def point(tile, rows, columns):
+    """Unit vectors to points of a tile, in an equiangular projection; coordinates from 0 to 1."""
+    b, a = (np.tan((np.asarray(at) - 0.5) * np.pi / 2) for at in np.broadcast_arrays(rows, columns))
+    one = np.ones_like(a)
+    on_cube = [(one, a, b), (-a, one, b), (-a, -b, one), (-one, -b, -a), (b, -one, -a), (b, a, -one)][tile]
+    place = np.stack(on_cube, axis=-1)
+    return place / np.linalg.norm(place, axis=-1, keepdims=True)
+
+
+def scalar(place):
+    x, y, z = np.moveaxis(place, -1, 0)
+    return np.sin(3 * x + 1) + 2 * np.cos(2 * y - z) + x * z
+
+
+def tiles(comm):
+    return hc.PatchGrid.cubed_sphere(N).decompose(comm)
+
+
+def of_block(cut, domain, value):
+    """An array of a domain: `value(tile, rows, columns)` at owned cells, NaN in the halo."""
+    tile, first, shape = cut.block(domain.id)
+    array = np.full(domain.shape, np.nan)
+    rows = (first[0] + np.arange(shape[0])[:, None] + 0.5) / N
+    columns = (first[1] + np.arange(shape[1])[None, :] + 0.5) / N
+    array[domain.owned] = value(tile, rows, columns)
+    return array
+
+
+def test_halos_beside_a_tile_continue_the_sphere(ranks):
+    def program(comm):
+        cut = tiles(comm)
+        pattern = cut.pattern(halo=1)
+        arrays = [of_block(cut, domain, lambda *at: scalar(point(*at))) for domain in pattern.domains]
+        fields = [(pattern, hc.Field(a, domain=d.id)) for a, d in zip(arrays, pattern.domains)]
+        hc.HaloExchange(comm, fields).exchange()
+        for array, domain in zip(arrays, pattern.domains):
+            tile, first, shape = cut.block(domain.id)
+            # The first cell behind a side is about where the tile's own coordinates continue.
+            rows = (first[0] + np.arange(-1, shape[0] + 1)[:, None] + 0.5) / N
+            columns = (first[1] + np.arange(-1, shape[1] + 1)[None, :] + 0.5) / N
+            near = scalar(point(tile, rows, columns))
+            corner = np.isnan(array)
+            outside = ((rows < 0) | (rows > 1)) & ((columns < 0) | (columns > 1))
+            np.testing.assert_array_equal(corner, outside)
+            assert np.abs(array - near)[~corner].max() < 0.4
+
+    hc.run_threads(ranks, program)
+
+
+def test_components_turn_with_the_seams(ranks):
+    def program(comm):
+        cut = tiles(comm)
+        wind = cut.pattern(1, "cell_vectors")
+        # Component 0 has 1 and component 1 has 2 everywhere.
+        arrays, fields = {}, []
+        for component in (0, 1):
+            pattern = wind.component(component)
+            for domain in pattern.domains:
+                array = of_block(cut, domain, lambda *_: 1.0 + component)
+                arrays[component, domain.id] = array
+                fields.append((pattern, hc.Field(array, domain=domain.id)))
+        hc.HaloExchange(comm, fields).exchange()
+        for (component, domain), array in arrays.items():
+            if cut.block(domain)[:2] == (0, (0, 0)):
+                # West of tile 0 lies tile 4: its rows are columns there, and run backwards.
+                west = array[1:-1, 0]
+                assert set(west) == ({-2.0} if component == 0 else {1.0}), (component, west)
+
+    hc.run_threads(ranks, program)
+
+
+@pytest.mark.parametrize("pivot", ["cell", "corner"])
+def test_a_fold_reads_the_last_rows_backwards(pivot):
+    def program(comm):
+        rows, columns = 5, 8
+        cut = hc.PatchGrid.tripolar((rows, columns), pivot).decompose(comm)
+        pattern = cut.pattern(1)
+        (domain,) = pattern.domains
+        array = np.full(domain.shape, np.nan)
+        cells = np.arange(rows * columns, dtype=float).reshape(rows, columns)
+        array[domain.owned] = cells
+        hc.HaloExchange(comm, [(pattern, array)]).exchange()
+        north = array[-1, 1:-1]
+        if pivot == "corner":
+            np.testing.assert_array_equal(north, cells[-1, ::-1])
+        else:
+            np.testing.assert_array_equal(north, np.roll(cells[-2, ::-1], 1))
+            # The second half of the last row repeats the first.
+            last = array[-2, 1:-1]
+            np.testing.assert_array_equal(last[columns // 2 + 1 :], last[columns // 2 - 1 : 0 : -1])
+
+    hc.run_threads(1, program)
+
+
+def test_tiles_are_gathered(ranks):
+    def program(comm):
+        cut = tiles(comm)
+        pattern = cut.pattern(1)
+        number = lambda tile, rows, columns: 1e4 * tile + 100 * np.floor(rows * N) + np.floor(columns * N)  # noqa: E731
+        fields = [hc.Field(of_block(cut, d, number), domain=d.id) for d in pattern.domains]
+        return pattern.gather_to(0, fields)
+
+    gathered = hc.run_threads(ranks, program)[0]
+    tile, row, column = np.indices((6, N, N))
+    np.testing.assert_array_equal(gathered, 1e4 * tile + 100 * row + column)
+
+
+def test_grids_are_described():
+    grid = hc.PatchGrid.lat_lon_cap(2)
+    assert grid.shapes == [(6, 2), (6, 2), (2, 2), (2, 6), (2, 6)]
+    assert repr(grid) == "PatchGrid(5 patches, 8 seams)"
+    pair = hc.PatchGrid([(4, 4), (4, 4)], [("join_reversed", (0, 1, "high"), (1, 0, "low"))])
+    cut = pair.decompose_into([(2, 1), (1, 1)], 3)
+    assert (cut.domains, cut.ranks, cut.block(1)) == (3, 3, (0, (2, 0), (2, 4)))
+    assert repr(cut) == "PatchDecomposition(3 domains for 3 ranks)"
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: hc.PatchGrid([(4, 0)], []), "patches[0]: patch 0 has 0 cells along axis 1"),
+        (lambda: hc.PatchGrid([(4, 4)], [("join", (0, 0, "low"), (1, 0, "high"))]), "seams[0]: seam 0 names"),
+        (lambda: hc.PatchGrid.tripolar((4, 7), "cell"), "must be even"),
+        (lambda: hc.PatchGrid.tripolar((4, 8), "edge"), "pivot: there is no 'edge'"),
+        (lambda: hc.PatchGrid.latitude_longitude((4, 8)).corners_through(0), "axis: no corner"),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(97), "comm: the 6 patches cannot be cut"),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).block(6), "domain: there is no 6 of 6 domains"),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).pattern(1), "comm: the grid was decomposed"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(hc.HaloValueError) as refused:
+        make()
+    assert message in str(refused.value)
+
+
+def test_a_component_or_a_quantity_that_is_not_there_is_refused():
+    def program(comm):
+        cut = hc.PatchGrid.cubed_sphere(4).decompose(comm)
+        with pytest.raises(hc.HaloValueError, match="component 1 of a pattern with 0"):
+            cut.pattern(1).component(1)
+        with pytest.raises(hc.HaloValueError, match="halo: a halo 5 cells wide"):
+            cut.pattern(5)
+        with pytest.raises(hc.HaloTypeError, match="quantity: "):
+            cut.pattern(1, "winds")
+        with pytest.raises(hc.HaloValueError, match="quantity: across"):
+            cut.pattern(1, [("faces", "centre")])
+
+    hc.run_threads(1, program)
