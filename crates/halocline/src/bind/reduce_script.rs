@@ -5,7 +5,7 @@ use super::further::making;
 use super::lanes::{address, lane_of};
 use super::reverse::{Via, reverse};
 use super::script::{Combined, Draft, Making, Work};
-use super::sides::Incoming;
+use super::sides::{Incoming, Outwards};
 use crate::error::Error;
 use crate::link::{Direction, LinkPath, SLOTS};
 use crate::reduce::{Contribution, Reduction, Reverse};
@@ -88,7 +88,7 @@ impl Reducing<'_> {
         };
         let out = upload(&|work, parity| self.add_packs(work, parity))?;
         let into = upload(&|work, parity| self.add_combination(work, parity))?;
-        let waits = self.outgoing().map(|(_, ready, _)| ready.wait(self.number, self.lag()));
+        let waits = self.outgoing().map(|out| out.ready.wait(self.number, self.lag()));
         let combines = Step { cues: waits.collect(), into };
         // The lanes read halo cells of each other.
         let arrived = self.arrived().map(|arrived| arrived.wait(self.number, 0));
@@ -136,10 +136,9 @@ impl Reducing<'_> {
             .any(|has| has)
     }
 
-    /// For each link whose halo this lane combines: its index among the outgoing ones, the flag to wait for and the flag to set.
-    fn outgoing(&self) -> impl Iterator<Item = (usize, Word, Word)> {
-        let reverse = self.making.outgoing.iter().enumerate();
-        reverse.filter_map(|(at, out)| out.reverse.map(|reverse| (at, reverse.ready, reverse.arrived)))
+    /// The links whose halo this lane combines.
+    fn outgoing(&self) -> impl Iterator<Item = Outwards> {
+        self.making.outgoing.iter().filter_map(|out| out.reverse)
     }
 
     /// For each peer that combines this rank's halo: the flag to set and the flag to wait for.
@@ -194,10 +193,9 @@ impl Reducing<'_> {
             op
         });
         let gathers = Gather::all(&ops.collect::<Vec<_>>());
-        let waits = self
-            .outgoing()
-            .map(|(_, ready, _)| Signal { address: ready.of(self.number, parity), lag: self.lag() });
-        let arrived = self.outgoing().map(|(.., arrived)| arrived.of(self.number, parity));
+        let waits =
+            self.outgoing().map(|out| Signal { address: out.ready.of(self.number, parity), lag: self.lag() });
+        let arrived = self.outgoing().map(|out| out.arrived.of(self.number, parity));
         let own = self.clears_own().then(|| self.combined());
         let combines = Some(Combined { op: self.reduction.op, gathers: gathers.into() });
         let (waits, raises) = (waits.collect(), arrived.chain(own).collect());
@@ -238,7 +236,7 @@ impl Reducing<'_> {
 
     /// The flags that the lane waits for in this reduce.
     fn poisoned(&self) -> Vec<Address> {
-        let ready = self.outgoing().map(|(_, ready, _)| ready);
+        let ready = self.outgoing().map(|out| out.ready);
         let words = ready.chain(self.incoming().map(|(_, arrived)| arrived));
         words
             .flat_map(|word| [word.of(self.number, 0), word.of(self.number, 1)])

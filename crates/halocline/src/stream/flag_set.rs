@@ -1,5 +1,6 @@
 //! Which flags of a link an operation uses.
 
+use super::LINE;
 use crate::link::Subject;
 use halocline_plan::ReduceOp;
 
@@ -32,6 +33,16 @@ impl FlagSet {
     pub(crate) fn subject(self) -> Subject {
         Subject::new(self.set, self.op)
     }
+}
+
+/// The flag that becomes the epoch of each operation that begins, by the number of its [`FlagSet`]: an offset in [`super::Lane::status`].
+pub(crate) fn begun(number: usize) -> usize {
+    3 * LINE + 8 * number
+}
+
+/// Bytes of the flags of an object with so many sets at most.
+pub(crate) fn status(max_sets: usize) -> usize {
+    begun(FlagSet::count(max_sets))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::pool::OfDevice;
 use super::reduce::Reduces;
 use super::script::{Cue, Script, Step};
 use super::sm_budget::Reserved;
-use super::{Cut, FlagSet, IN_FLIGHT, POISON, Work};
+use super::{Cut, IN_FLIGHT, POISON, Work, begun};
 use crate::check::Area;
 use crate::error::Error;
 use halocline_comm::Host;
@@ -57,16 +57,6 @@ pub(crate) const DONE: usize = 0;
 const RESCUED: usize = LINE;
 /// The address of an announcement that differs from what this rank sends.
 pub(crate) const DIFFERS: usize = 2 * LINE;
-
-/// The flag that becomes the epoch of each operation that begins, by the number of its [`FlagSet`].
-pub(crate) fn begun(number: usize) -> usize {
-    3 * LINE + 8 * number
-}
-
-/// Bytes of the flags of an object with so many sets at most.
-pub(crate) fn status(max_sets: usize) -> usize {
-    begun(FlagSet::count(max_sets))
-}
 
 impl Lane {
     pub(crate) fn new(
