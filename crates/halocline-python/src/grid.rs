@@ -379,10 +379,14 @@ impl PyPattern {
     #[doc = doc!("Pattern.domains")]
     #[getter]
     fn domains(&self) -> Vec<PyDomain> {
-        let of = |domain: halocline::Domain<'_>| {
-            PyDomain::of_pattern(domain.number(), domain.shape().clone(), &self.pattern)
-        };
-        self.pattern.domains().map(of).collect()
+        let numbered = &self.pattern.plan().domains;
+        let (domains, pattern) = (self.pattern.domains(), &self.pattern);
+        let of = |id: u64, shape: &halocline::DomainShape| PyDomain::of_pattern(id, shape.clone(), pattern);
+        // As fields name them: of one component by the number in the grid, otherwise by that in the plan.
+        match pattern.component_of_fields() {
+            Some(_) => domains.map(|domain| of(domain.number(), domain.shape())).collect(),
+            None => numbered.iter().map(|(id, shape)| of(*id, shape)).collect(),
+        }
     }
 
     #[doc = doc!("Pattern.component")]

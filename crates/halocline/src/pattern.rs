@@ -217,6 +217,11 @@ impl Pattern {
         }
     }
 
+    /// The component that its fields are, of a pattern made by [`Pattern::component`].
+    pub fn component_of_fields(&self) -> Option<usize> {
+        self.component
+    }
+
     /// The same pattern with domains as they are numbered in its plan.
     pub(crate) fn all_components(&self) -> Self {
         Self { component: None, ..self.clone() }

@@ -144,6 +144,20 @@ def test_what_does_not_fit_is_refused(make, message):
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: hc.PatchGrid.tripolar((4, 8, 2), "cell"), "shape: a pair (rows, columns) is wanted, not (4, 8, 2)"),
+        (lambda: hc.PatchGrid([(4, 4)], [("join", (0, 0, "low"))]), "seams[0]: a seam ('join' or 'join_reversed', "),
+        (lambda: hc.PatchGrid([(4, 4)], [("pole", (0, 0, "top"))]), "a side (patch, axis, 'low' or 'high') is wanted"),
+    ],
+)
+def test_what_is_no_argument_is_refused(make, message):
+    with pytest.raises(hc.HaloTypeError) as refused:
+        make()
+    assert message in str(refused.value)
+
+
 def test_a_component_or_a_quantity_that_is_not_there_is_refused():
     def program(comm):
         cut = hc.PatchGrid.cubed_sphere(4).decompose(comm)

@@ -1,7 +1,7 @@
 //! Visits the cells of a region one by one, in the plainest way: the checks must not depend on the copy loops that they check.
 
 use halocline_plan::copy::CellLayout;
-use halocline_plan::{Cells, ElementType};
+use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
 
 /// Where a checksum begins (FNV-1a).
 pub(super) const SUM_OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
@@ -20,12 +20,22 @@ pub(crate) struct Region<'a> {
     pub(super) base: *mut u8,
     /// The cells lie one after the other, without gaps.
     is_packed: bool,
+    /// How their order follows from that of the cells that they fill.
+    map: AxisMap,
+    /// Bytes from one sign bit to the next, where they fill cells with the opposite sign.
+    signs: Option<usize>,
 }
 
 impl<'a> Region<'a> {
     /// Of a field whose element (0, 0, …) lies at `base`.
     pub(super) fn new(cells: &'a Cells, layout: &'a CellLayout, base: *mut u8) -> Self {
-        Self { cells, layout, base, is_packed: false }
+        Self { cells, layout, base, is_packed: false, map: AxisMap::IDENTITY, signs: None }
+    }
+
+    /// The source of a transfer: its cells are counted, and its values taken, as those that they fill.
+    pub(super) fn source(transfer: &'a Transfer, layout: &'a CellLayout, base: *mut u8) -> Self {
+        let signs = layout.element.sign_distance().filter(|_| transfer.is_negated);
+        Self { map: transfer.map, signs, ..Self::new(&transfer.source, layout, base) }
     }
 
     /// The same cells, packed at another place.
@@ -41,39 +51,47 @@ impl<'a> Region<'a> {
     /// Calls `visit` with the byte offset of every cell and its position: coordinates from the domain's first
     /// owned cell, or its local number.
     fn for_each_cell(&self, mut visit: impl FnMut(isize, &[i64])) {
-        if !self.is_packed {
-            return self.for_each_in_field(visit);
-        }
-        let (bytes, mut begin) = (self.layout.bytes_per_cell() as isize, 0);
-        self.for_each_in_field(|_, place| {
-            visit(begin, place);
-            begin += bytes;
+        let bytes = self.layout.bytes_per_cell() as isize;
+        self.for_each_in_field(|offset, number, place| {
+            visit(if self.is_packed { number as isize * bytes } else { offset }, place);
         });
     }
 
-    fn for_each_in_field(&self, mut visit: impl FnMut(isize, &[i64])) {
+    /// The same, with the number of each cell in the order of the region itself, in which it is packed.
+    fn for_each_in_field(&self, mut visit: impl FnMut(isize, usize, &[i64])) {
         let axes = &self.layout.axes;
         match self.cells {
             Cells::Box(cells) => {
-                let count: usize = cells.extent.iter().product();
                 let mut at = cells.low.clone();
-                for number in 0..count {
-                    let mut rest = number;
-                    for (axis, &extent) in cells.extent.iter().enumerate().rev() {
-                        at[axis] = cells.low[axis] + (rest % extent) as i64;
-                        rest /= extent;
-                    }
+                for filled in 0..cells.extent.iter().product() {
+                    self.find(cells, filled, &mut at);
+                    let number = at.iter().zip(&cells.low).zip(&cells.extent);
+                    let number =
+                        number.fold(0, |sum, ((at, low), extent)| sum * extent + (at - low) as usize);
                     let offsets =
                         at.iter().zip(axes).map(|(at, axis)| (axis.origin + at) as isize * axis.stride);
-                    visit(offsets.sum(), &at);
+                    visit(offsets.sum(), number, &at);
                 }
             }
             Cells::Runs(runs) => {
-                for cell in runs.iter().flat_map(|run| run.start..run.start + run.len) {
+                for (number, cell) in runs.iter().flat_map(|run| run.start..run.start + run.len).enumerate() {
                     let cell = i64::from(cell);
-                    visit((axes[0].origin + cell) as isize * axes[0].stride, &[cell]);
+                    visit((axes[0].origin + cell) as isize * axes[0].stride, number, &[cell]);
                 }
             }
+        }
+    }
+
+    /// The cell that corresponds to number `filled` of those that the region fills, in row-major order.
+    fn find(&self, cells: &BoxCells, filled: usize, at: &mut [i64]) {
+        let mut rest = filled;
+        for axis in (0..at.len()).rev() {
+            let along = if at.len() == 2 { self.map.source_axis(axis) } else { axis };
+            let extent = cells.extent[along];
+            let step = rest % extent;
+            rest /= extent;
+            at[along] =
+                cells.low[along] + (if self.map.is_flipped(axis) { extent - 1 - step } else { step }) as i64;
         }
     }
 
@@ -99,13 +117,15 @@ impl<'a> Region<'a> {
     /// The region lies in memory that can be read, and no thread writes it meanwhile.
     pub(super) unsafe fn checksum(&self) -> u64 {
         let (elements, size) = (self.elements(), self.layout.element.size());
+        let signs = self.signs.unwrap_or(size + 1);
         let mut sum = SUM_OF_NOTHING;
         self.for_each_cell(|cell, _| {
             for &element in &elements {
                 // SAFETY: the caller promises that the region can be read and that no thread writes it meanwhile. An
                 // element has at most 16 bytes.
-                for byte in unsafe { bytes_of(self.address(cell, element), size) } {
-                    sum = add_byte(sum, byte);
+                for (at, byte) in (1..).zip(unsafe { bytes_of(self.address(cell, element), size) }) {
+                    let sign: u8 = if usize::is_multiple_of(at, signs) { 0x80 } else { 0 };
+                    sum = add_byte(sum, byte ^ sign);
                 }
             }
         });

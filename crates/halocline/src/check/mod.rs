@@ -30,6 +30,8 @@ use crate::set::InFlight;
 use cells::Region;
 use halocline_comm::{CommError, Communicator, Endpoint, Tag};
 use halocline_device::Variable;
+use halocline_plan::Transfer;
+use halocline_plan::copy::CellLayout;
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,12 +88,9 @@ fn exchanged_of<'a>(
     direction: Direction,
 ) -> impl Iterator<Item = Exchanged<'a>> {
     local.exchanged(peer, direction).map(move |(index, field, transfer)| {
-        let (cells, other) = match direction {
-            Direction::Send => (&transfer.source, transfer.to),
-            Direction::Receive => (&transfer.target, transfer.from),
-        };
+        let other = if direction == Direction::Send { transfer.to } else { transfer.from };
         Exchanged {
-            region: Region::new(cells, &field.cells, bases[index]),
+            region: region_of(transfer, direction, &field.cells, bases[index]),
             field: index,
             pattern: local.index_of(field.place.pattern),
             number: field.place.number,
@@ -252,16 +251,29 @@ fn within_of<'a>(
         let transfers = &pattern.plan().local;
         let pairs = (0..count).flat_map(move |number| transfers.iter().map(move |t| (number, t)));
         pairs.filter_map(move |(number, transfer)| {
-            let end = |domain, other, cells| {
+            let end = |domain, other, direction| {
                 let (index, field) = local.at(Place { pattern: pattern.id(), number, domain })?;
-                let region = Region::new(cells, &field.cells, bases[index]);
+                let region = region_of(transfer, direction, &field.cells, bases[index]);
                 let [domain, other] = [domain, other].map(|domain| pattern.domain_name(domain));
                 Some(Exchanged { region, field: index, pattern: at, number, domain, other })
             };
-            let source = end(transfer.from, transfer.to, &transfer.source)?;
-            Some((source, end(transfer.to, transfer.from, &transfer.target)?))
+            let source = end(transfer.from, transfer.to, Direction::Send)?;
+            Some((source, end(transfer.to, transfer.from, Direction::Receive)?))
         })
     })
+}
+
+/// One end of a transfer.
+fn region_of<'a>(
+    transfer: &'a Transfer,
+    direction: Direction,
+    layout: &'a CellLayout,
+    base: *mut u8,
+) -> Region<'a> {
+    match direction {
+        Direction::Send => Region::source(transfer, layout, base),
+        Direction::Receive => Region::new(&transfer.target, layout, base),
+    }
 }
 
 fn checksums<'a>(regions: impl Iterator<Item = Exchanged<'a>>) -> Vec<u64> {
