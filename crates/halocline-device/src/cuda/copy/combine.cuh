@@ -110,9 +110,11 @@ template <typename LISTED> __device__ __forceinline__ u64 place(const LISTED &li
   return listed.first + (i64)__ldg(listed.numbers + unit.at) * listed.stride + (i64)unit.step * listed.step;
 }
 
-template <typename E> __device__ __forceinline__ void combine_units(const Gather &gather, u32 first, u32 units) {
+// Combines units, `AT_ONCE` of each thread at a time, with `OF_ONCE` of their sources at a time: so many loads are in flight.
+template <typename E, bool SUMS, u32 AT_ONCE, u32 OF_ONCE>
+__device__ __forceinline__ void combine_some(const Gather &gather, u32 first, u32 units) {
   typedef typename E::Value Value;
-  constexpr u32 AT_ONCE = sizeof(Value) > 8 ? 2 : 4; // elements in flight per thread
+  const u32 op = SUMS ? SUM : gather.op;
   const bool aligned = gather.aligned != 0;
 #pragma unroll 1
   for (u32 base = 0; base < units; base += THREADS * AT_ONCE) {
@@ -126,16 +128,23 @@ template <typename E> __device__ __forceinline__ void combine_units(const Gather
       if (gather.sources != 0) values[at] = E::load(place(gather.target, unit[at]), aligned);
     }
 #pragma unroll 1
-    for (u32 of = 0; of < gather.sources; of++) {
-      const Listed source = gather.source[of];
-      Value from[AT_ONCE];
+    for (u32 begin = 0; begin < gather.sources; begin += OF_ONCE) {
+      Value from[OF_ONCE][AT_ONCE];
 #pragma unroll
-      for (u32 at = 0; at < AT_ONCE; at++) {
-        if (base + at * THREADS < units) from[at] = E::load(place(source, unit[at]), aligned);
+      for (u32 of = 0; of < OF_ONCE; of++) {
+        if (begin + of >= gather.sources) continue;
+        const Listed source = gather.source[begin + of];
+#pragma unroll
+        for (u32 at = 0; at < AT_ONCE; at++) {
+          if (base + at * THREADS < units) from[of][at] = E::load(place(source, unit[at]), aligned);
+        }
       }
 #pragma unroll
-      for (u32 at = 0; at < AT_ONCE; at++) {
-        if (base + at * THREADS < units) values[at] = E::combined(gather.op, values[at], from[at]);
+      for (u32 of = 0; of < OF_ONCE; of++) {
+#pragma unroll
+        for (u32 at = 0; at < AT_ONCE; at++) {
+          if (begin + of < gather.sources && base + at * THREADS < units) values[at] = E::combined(op, values[at], from[of][at]);
+        }
       }
     }
 #pragma unroll
@@ -143,6 +152,14 @@ template <typename E> __device__ __forceinline__ void combine_units(const Gather
       if (base + at * THREADS + threadIdx.x < units) E::store(place(gather.target, unit[at]), values[at], aligned);
     }
   }
+}
+
+// Edges and corners have few units with many sources. More loads in flight exceed the registers; sums, which are the most, need fewer.
+template <typename E> __device__ __forceinline__ void combine_units(const Gather &gather, u32 first, u32 units) {
+  constexpr u32 LOADS = sizeof(typename E::Value) > 8 ? 2 : 4;
+  if (gather.op != SUM) return combine_some<E, false, 2, 1>(gather, first, units);
+  if (units <= THREADS) return combine_some<E, true, 1, LOADS>(gather, first, units);
+  combine_some<E, true, LOADS, 1>(gather, first, units);
 }
 
 // Elements of any other size, which are replaced or cleared alone.
