@@ -64,6 +64,7 @@ unsafe fn outer_loop(
             ([], Some(cells)) => listed(outer, cells, &cells.runs, block, from, to),
             ([], None) => strided(*outer, block, from, to),
             ([pair], None) if pair.count == 2 => pairs(*outer, *pair, block, from, to),
+            ([few], None) if few.count <= FEW && block <= SMALL => by_columns(*outer, *few, block, from, to),
             _ => {
                 for (from, to) in steps(outer, from, to) {
                     nest(loops, cells, block, from, to);
@@ -171,6 +172,27 @@ unsafe fn backwards_by<const N: usize>(count: usize, from: *const u8, to: *mut u
     for at in 0..count {
         // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
         unsafe { std::ptr::copy_nonoverlapping(from.add(at * N), to.sub(at * N), N) };
+    }
+}
+
+/// Most steps of an inner loop that is worth turning around.
+const FEW: usize = 8;
+/// Steps of the outer loop that are taken together: their cache lines stay in the L1 cache meanwhile.
+const ROWS: usize = 32;
+/// Most bytes of a block whose copy costs less than a loop around it.
+const SMALL: usize = 32;
+
+/// Copies loops of few steps within a long one, as of the columns of a narrow halo: the long one becomes the inner one, since each
+/// inner loop has a cost of its own.
+unsafe fn by_columns(outer: Loop, few: Loop, block: usize, from: *const u8, to: *mut u8) {
+    for begin in (0..outer.count).step_by(ROWS) {
+        let rows = Loop { count: ROWS.min(outer.count - begin), ..outer };
+        let from = from.wrapping_offset(begin as isize * outer.source);
+        let to = to.wrapping_offset(begin as isize * outer.target);
+        for (from, to) in steps(&few, from, to) {
+            // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+            unsafe { strided(rows, block, from, to) };
+        }
     }
 }
 

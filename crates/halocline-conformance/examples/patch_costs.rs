@@ -1,0 +1,119 @@
+//! What turned edges of patches cost on the host, beside edges that are not turned and a plain copy, and how long the pattern of
+//! one of a million ranks takes. Each copy is checked before it is timed.
+//!
+//! ```text
+//! cargo run --release -p halocline-conformance --example patch_costs
+//! ```
+
+use halocline::plan::copy::{CellLayout, CopyOp, End, copy_op};
+use halocline::plan::{AxisMap, BoxCells, Cells, DomainShape, Transfer};
+use halocline::{ElementType, Halo, Layout, PatchGrid, Quantity};
+use halocline_device::host;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+/// The shortest of many rounds.
+const ROUNDS: usize = 200;
+
+/// The copy of a box to another of the same extents, or turned.
+struct Edge {
+    name: &'static str,
+    map: AxisMap,
+    is_negated: bool,
+    extent: [usize; 2],
+}
+
+/// Seconds of one copy, the shortest of all rounds.
+fn shortest(mut copy: impl FnMut()) -> f64 {
+    let round = |_| {
+        let begin = Instant::now();
+        copy();
+        begin.elapsed()
+    };
+    (0..ROUNDS).map(round).min().unwrap_or(Duration::ZERO).as_secs_f64()
+}
+
+fn operation(edge: &Edge, n: usize, levels: usize) -> Result<CopyOp, Box<dyn Error>> {
+    let shape = DomainShape::Regular { first: vec![0; 2], owned: vec![n; 2], halo: vec![(0, 0); 2] };
+    let cells = CellLayout::new(&Layout::c_order(ElementType::F64, &[n, n, levels])?, &shape)?;
+    let cells_of = |extent: Vec<usize>| Cells::Box(BoxCells { low: vec![0, 0], extent });
+    let target = edge.extent.to_vec();
+    let source = if edge.map.swapped { target.iter().rev().copied().collect() } else { target.clone() };
+    let transfer = Transfer {
+        from: 0,
+        to: 1,
+        source: cells_of(source),
+        target: cells_of(target),
+        map: edge.map,
+        is_negated: edge.is_negated,
+    };
+    Ok(copy_op(&transfer, (End::Field(0), &cells), (End::Field(1), &cells)))
+}
+
+/// Times the copies of an edge of a tile of n x n cells, and returns GB/s.
+fn rate(edge: &Edge, n: usize, levels: usize) -> Result<f64, Box<dyn Error>> {
+    let op = operation(edge, n, levels)?;
+    let count = n * n * levels;
+    let source: Vec<f64> = (0..count).map(|at| at as f64 + 1.0).collect();
+    let mut target = vec![0.0f64; count];
+    let (from, to) = (source.as_ptr().cast::<u8>(), target.as_mut_ptr().cast::<u8>());
+    let ops = [op];
+    // SAFETY: both arrays have as many cells as the layout of the operation, and nothing else uses them.
+    let mut copy = || unsafe { host::copy(&ops, &[from, from], &[to, to]) };
+    copy();
+    let sign = if edge.is_negated { -1.0 } else { 1.0 };
+    let mut wrong = 0;
+    ops[0].for_each_block(|source_at, target_at, bytes| {
+        for at in 0..bytes / 8 {
+            let value = sign * source[source_at as usize / 8 + at];
+            // SAFETY: within the target; the copy is over.
+            wrong +=
+                usize::from(unsafe { to.cast::<f64>().add(target_at as usize / 8 + at).read() } != value);
+        }
+    });
+    if wrong > 0 {
+        return Err(format!("{}: {wrong} cells are wrong", edge.name).into());
+    }
+    let seconds = shortest(&mut copy);
+    Ok(ops[0].bytes() as f64 / seconds / 1e9)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let turn = |swapped, flipped| AxisMap { swapped, flipped };
+    let edge = |name, map, is_negated, extent| Edge { name, map, is_negated, extent };
+    let (along, across) = ([96, 3], [3, 96]);
+    let edges = [
+        edge("columns to columns", AxisMap::IDENTITY, false, along),
+        edge("rows to columns, a quarter turn", turn(true, [true, false]), false, along),
+        edge("columns to columns, flipped", turn(false, [true, true]), false, along),
+        edge("rows to columns, negated", turn(true, [true, false]), true, along),
+        edge("rows to rows", AxisMap::IDENTITY, false, across),
+        edge("columns to rows, a quarter turn", turn(true, [false, true]), false, across),
+        edge("rows to rows, flipped", turn(false, [true, true]), false, across),
+        edge("rows to rows, flipped and negated", turn(false, [true, true]), true, across),
+    ];
+    for levels in [80, 1] {
+        println!(
+            "edges of 3 x 96 cells, {levels} levels of 8 bytes: GB/s, and time of the first of its kind"
+        );
+        let mut first = 0.0;
+        for (at, edge) in edges.iter().enumerate() {
+            let rate = rate(edge, 96, levels)?;
+            first = if at % 4 == 0 { rate } else { first };
+            println!("{:>36} {rate:>8.2} {:>6.2}", edge.name, first / rate);
+        }
+    }
+    println!("rows of 1024 cells, 1 level, 512 of them: GB/s, share of a plain copy");
+    let plain = rate(&edge("plain", AxisMap::IDENTITY, false, [512, 1024]), 1024, 1)?;
+    let flipped = rate(&edge("flipped", turn(false, [false, true]), false, [512, 1024]), 1024, 1)?;
+    let negated = rate(&edge("negated", turn(false, [false, true]), true, [512, 1024]), 1024, 1)?;
+    println!("{:>36} {plain:>8.2}", "copied");
+    println!("{:>36} {flipped:>8.2} {:>6.2}", "flipped", flipped / plain);
+    println!("{:>36} {negated:>8.2} {:>6.2}", "flipped and negated", negated / plain);
+    let cut = PatchGrid::cubed_sphere(36_864)?.decompose_into(&[[500, 1000]; 6], 1_000_000)?;
+    let begin = Instant::now();
+    let plan = cut.pattern_of(123_456, &Quantity::cells(), &Halo::uniform(3))?;
+    let elapsed = begin.elapsed();
+    println!("rank 123,456 of 1,000,000 on 6 x 36,864^2 cells: {} peers, {elapsed:?}", plan.peers.len());
+    Ok(())
+}
