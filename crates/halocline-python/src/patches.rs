@@ -162,6 +162,9 @@ pub(crate) struct PyPatchDecomposition {
     comm: Option<Py<PyCommunicator>>,
 }
 
+/// The patch of a block, its first cell, and its rows and columns.
+type Block = (usize, (usize, usize), (usize, usize));
+
 /// What a field holds, by name or as the places of each component.
 pub(crate) struct What(Quantity);
 
@@ -219,7 +222,7 @@ impl PyPatchDecomposition {
     }
 
     #[doc = doc!("PatchDecomposition.block")]
-    fn block(&self, domain: Argument<usize>) -> PyResult<(usize, (usize, usize), (usize, usize))> {
+    fn block(&self, domain: Argument<usize>) -> PyResult<Block> {
         let domain = domain.get("domain")?;
         let block = self.decomposition.block(domain as u64).ok_or_else(|| {
             error::value_error(format!(
