@@ -239,12 +239,7 @@ impl PyDecomposition {
         neighbours: Argument<String>,
         comm: Option<Argument<Py<PyCommunicator>>>,
     ) -> PyResult<PyPattern> {
-        let Some(comm) = comm.get("comm")?.or_else(|| self.comm.as_ref().map(|comm| comm.clone_ref(py)))
-        else {
-            return Err(error::value_error(
-                "comm: the grid was decomposed for a number of ranks, not for a communicator; pass one: pattern(..., comm=comm)",
-            ));
-        };
+        let comm = communicator(py, comm, self.comm.as_ref())?;
         let halo = halo_of(halo, neighbours);
         let pattern = collective(py, &comm, "pattern", halo, |comm, halo| {
             Pattern::regular(comm, &self.decomposition, &halo)
@@ -256,6 +251,19 @@ impl PyDecomposition {
         let (domains, ranks) = (self.decomposition.domains(), self.decomposition.ranks());
         Ok(format!("Decomposition({} in {domains} domains for {ranks} ranks)", self.shape(py)?))
     }
+}
+
+/// The communicator that was given, or the one that a grid was decomposed for.
+pub(crate) fn communicator(
+    py: Python<'_>,
+    given: Option<Argument<Py<PyCommunicator>>>,
+    of_grid: Option<&Py<PyCommunicator>>,
+) -> PyResult<Py<PyCommunicator>> {
+    given.get("comm")?.or_else(|| of_grid.map(|comm| comm.clone_ref(py))).ok_or_else(|| {
+        error::value_error(
+            "comm: the grid was decomposed for a number of ranks, not for a communicator; pass one: pattern(..., comm=comm)",
+        )
+    })
 }
 
 /// The widths of a halo.

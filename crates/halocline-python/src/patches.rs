@@ -3,7 +3,7 @@
 use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, choose, entries, entry};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::grid::{PyPattern, Ranks, Widths, collective, halo_of};
+use crate::grid::{PyPattern, Ranks, Widths, collective, communicator, halo_of};
 use halocline::{Along, Corners, PatchDecomposition, PatchGrid, PatchSide, Pattern, Pivot, Quantity, Seam};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -243,12 +243,7 @@ impl PyPatchDecomposition {
         neighbours: Argument<String>,
         comm: Option<Argument<Py<PyCommunicator>>>,
     ) -> PyResult<PyPattern> {
-        let Some(comm) = comm.get("comm")?.or_else(|| self.comm.as_ref().map(|comm| comm.clone_ref(py)))
-        else {
-            return Err(error::value_error(
-                "comm: the grid was decomposed for a number of ranks, not for a communicator; pass one: pattern(..., comm=comm)",
-            ));
-        };
+        let comm = communicator(py, comm, self.comm.as_ref())?;
         let given = quantity.get("quantity").and_then(|quantity| {
             let quantity = quantity.map_or_else(Quantity::cells, |What(quantity)| quantity);
             Ok((quantity, halo_of(halo, neighbours)?))

@@ -107,7 +107,6 @@ impl PatchGrid {
             // A fold on cells takes one of them away.
             let most = cells - (crossing.line.rem_euclid(2) as usize).min(cells);
             let (low, high) = widths[side.axis];
-            // Beyond a line within the last cell lie also values of that cell.
             let width = if side.is_high { high } else { low };
             if width > most {
                 return Err(PatchError::HaloTooWide { side, width, most });
