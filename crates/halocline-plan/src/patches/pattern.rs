@@ -3,7 +3,7 @@
 
 use super::resolve::{Rectangle, Resolver, Source};
 use super::seam::View;
-use super::{PatchDecomposition, PatchError, PatchGrid, PatchSide, Quantity};
+use super::{Along, PatchDecomposition, PatchError, PatchGrid, PatchSide, Quantity};
 use crate::error::PatternError;
 use crate::grid::MAX_CELLS;
 use crate::region::{Region, Span};
@@ -45,7 +45,7 @@ impl PatchDecomposition {
         self.grid.check_quantity(quantity)?;
         let halo_to = halo.narrowed(to, 2)?;
         let around = of_axes(halo)?;
-        self.grid.check_widths(&around)?;
+        self.grid.check_widths(quantity, &around)?;
         let filler = Filler { cut: self, quantity, widths: of_axes(&halo_to)?, neighbours: halo_to.limit() };
         let mut domains = Vec::new();
         let mut peers: BTreeMap<usize, Peer> = BTreeMap::new();
@@ -99,13 +99,15 @@ fn of_axes(halo: &Halo) -> Result<[(usize, usize); 2], PatternError> {
 
 impl PatchGrid {
     /// Checks that no halo reaches through the patch behind a seam.
-    fn check_widths(&self, widths: &[(usize, usize); 2]) -> Result<(), PatchError> {
+    fn check_widths(&self, quantity: &Quantity, widths: &[(usize, usize); 2]) -> Result<(), PatchError> {
         for side in self.joined_sides() {
             let Some(crossing) = self.crossing(side) else { continue };
             let behind = crossing.view.map.source_axis(side.axis);
             let cells = self.patches[crossing.view.patch][behind];
-            // A fold on cells takes one of them away.
-            let most = cells - (crossing.line.rem_euclid(2) as usize).min(cells);
+            // A fold on cells takes one of them away. Where high faces meet high faces, the last one has no value at the low side.
+            let has_high_faces = quantity.places.iter().any(|place| place[side.axis] == Along::HighFaces);
+            let is_short = has_high_faces && crossing.view.map.flipped[side.axis];
+            let most = cells.saturating_sub(crossing.line.rem_euclid(2) as usize + usize::from(is_short));
             let (low, high) = widths[side.axis];
             let width = if side.is_high { high } else { low };
             if width > most {

@@ -140,6 +140,17 @@ fn halos_reach_one_patch_far_at_most() -> Result<(), PatternError> {
         "a halo 4 cells wide at the high side of axis 0 of patch 0 reaches through the patch behind it; it can be at \
          most 3 wide there",
     );
+    // The face behind the last one that a fold reaches is the border of the grid, which has no value.
+    let v_points = Quantity::scalar([Along::HighFaces, Along::Centre]);
+    for (pivot, most) in [(Pivot::Corner, 3), (Pivot::Cell, 2)] {
+        let grid = PatchGrid::tripolar([4, 8], pivot)?.decompose(1)?;
+        assert!(grid.pattern_of(0, &v_points, &Halo::uniform(most)).is_ok());
+        let error = grid.pattern_of(0, &v_points, &Halo::uniform(most + 1)).expect_err("too wide");
+        assert!(
+            matches!(error, PatternError::Patch(PatchError::HaloTooWide { most: at_most, .. }) if at_most == most),
+            "{error}"
+        );
+    }
     Ok(())
 }
 
