@@ -190,17 +190,11 @@ mod tests {
     use super::*;
 
     /// Messages that no call of C returns, and why.
-    const NOT_OF_C: [(&str, &str); 12] = [
+    const NOT_OF_C: [(&str, &str); 6] = [
         ("`Pending::owned`", "C has no guards of arrays"),
         ("`Array::read`", "C has no guards of arrays"),
         ("`Domain::owned_indices`", "C has no guards of arrays"),
         ("`Pattern::domains`", "C passes the index of a domain"),
-        ("`Pattern::component`", "of patches"),
-        ("`Seam::fold`", "of patches"),
-        ("`Seam::join`", "of patches"),
-        ("`Corners::Open`", "of patches"),
-        ("`Quantity::vector`", "of patches"),
-        ("`PatchGrid::decompose_into`", "of patches"),
         ("`Options::steps`", "of simulated devices"),
         ("World::spawn", "of simulated devices"),
     ];

@@ -1,7 +1,8 @@
 //! What a program computes with: the boxes of a domain, and global coordinates of local indices.
 
 use crate::copy::CellLayout;
-use crate::{DomainShape, Layout, LayoutError};
+use crate::owned::unfilled;
+use crate::{DomainShape, Layout, LayoutError, PatternPlan};
 use std::ops::Range;
 
 /// A box of local indices: a range for each axis, in an array of [`DomainShape::extents`].
@@ -40,13 +41,23 @@ impl DomainShape {
     /// those cells with the boundary condition of the program.
     ///
     /// An unstructured domain has no axes to measure a width along: all owned cells if `width` is 0, else none.
+    ///
+    /// Cells that several patches of a [`PatchGrid`](crate::PatchGrid) hold are filled by an exchange, too:
+    /// [`PatternPlan::interior`](crate::PatternPlan::interior) leaves these out.
     pub fn interior(&self, width: usize) -> LocalBox {
+        self.interior_of(None, width)
+    }
+
+    /// The interior, where an exchange leaves only these owned cells as they are.
+    fn interior_of(&self, unfilled: Option<&[Range<usize>]>, width: usize) -> LocalBox {
         match self {
             Self::Regular { owned, halo, .. } => {
-                let margin = |halo: usize| if halo == 0 { 0 } else { width };
-                let axes = owned.iter().zip(halo).map(|(&owned, &(low, high))| {
-                    let start = low + margin(low).min(owned);
-                    start..(low + owned).saturating_sub(margin(high)).max(start)
+                let margin = |reads_filled: bool| if reads_filled { width } else { 0 };
+                let axes = owned.iter().zip(halo).enumerate().map(|(axis, (&owned, &(low, high)))| {
+                    let kept = unfilled.map_or(0..owned, |unfilled| unfilled[axis].clone());
+                    let start = kept.start + margin(low > 0 || kept.start > 0).min(kept.len());
+                    let end = kept.end.saturating_sub(margin(high > 0 || kept.end < owned)).max(start);
+                    low + start..low + end
                 });
                 axes.collect()
             }
@@ -90,6 +101,23 @@ impl DomainShape {
             usize::try_from(at).ok().filter(|&at| at < extent)
         });
         local.collect()
+    }
+}
+
+impl PatternPlan {
+    /// The owned cells of domain `id` whose stencil of `width` cells to each side reads no cell that an exchange fills: as
+    /// [`DomainShape::interior`], without copies of cells that other domains own. `None` if this rank does not own the domain.
+    pub fn interior(&self, id: u64, width: usize) -> Option<LocalBox> {
+        let shape = self.domain(id)?;
+        let DomainShape::Regular { owned, .. } = shape else { return Some(shape.interior(width)) };
+        let received = self.peers.iter().flat_map(|peer| &peer.receives).chain(&self.local);
+        let filled = received.filter(|transfer| transfer.to == id).map(|transfer| &transfer.target);
+        Some(shape.interior_of(Some(&unfilled(owned, filled)), width))
+    }
+
+    /// The owned cells of domain `id` that are not of [`PatternPlan::interior`], in disjoint boxes: at most two for each axis.
+    pub fn boundary(&self, id: u64, width: usize) -> Option<Vec<LocalBox>> {
+        Some(shell(&self.domain(id)?.owned_cells(), &self.interior(id, width)?))
     }
 }
 

@@ -299,7 +299,7 @@ impl Search<'_> {
 /// All divisors of a positive number, largest first.
 fn divisors(number: usize) -> Vec<usize> {
     let small: Vec<usize> =
-        (1..).take_while(|d| d * d <= number).filter(|d| number.is_multiple_of(*d)).collect();
+        (1..).take_while(|d| *d <= number / d).filter(|d| number.is_multiple_of(*d)).collect();
     let large = small.iter().map(|d| number / d).filter(|d| d * d > number);
     large.chain(small.iter().rev().copied()).collect()
 }

@@ -149,22 +149,31 @@ fn of_regular<'a>(
     origins: &[i64],
     filled: impl Iterator<Item = &'a Cells>,
 ) -> Vec<Vec<Range<usize>>> {
+    let left = unfilled(owned, filled);
+    if left.iter().any(Range::is_empty) {
+        return vec![Vec::new(); owned.len()];
+    }
+    let along = |(left, &origin): (&Range<usize>, &i64)| {
+        let at = |cell: usize| (origin + cell as i64) as usize;
+        std::iter::once(at(left.start)..at(left.end)).collect()
+    };
+    left.iter().zip(origins).map(along).collect()
+}
+
+/// A box of the owned cells of a regular domain, counted from the first, without those that are filled. Empty ranges if all are, as in a
+/// redistribution.
+pub(crate) fn unfilled<'a>(owned: &[usize], filled: impl Iterator<Item = &'a Cells>) -> Vec<Range<usize>> {
     let mut left: Vec<Range<i64>> = owned.iter().map(|&owned| 0..owned as i64).collect();
     for cells in filled {
         match cells {
             Cells::Box(cells) => cut(&mut left, cells),
-            Cells::Runs(_) => return vec![Vec::new(); owned.len()],
+            Cells::Runs(_) => return vec![0..0; owned.len()],
         }
     }
     if left.iter().any(Range::is_empty) {
-        // A redistribution fills all cells that a domain owns.
-        return vec![Vec::new(); owned.len()];
+        return vec![0..0; owned.len()];
     }
-    let along = |(left, &origin): (&Range<i64>, &i64)| {
-        let at = |cell: i64| (origin + cell) as usize;
-        std::iter::once(at(left.start)..at(left.end)).collect()
-    };
-    left.iter().zip(origins).map(along).collect()
+    left.into_iter().map(|left| left.start as usize..left.end as usize).collect()
 }
 
 /// Cuts a box at the side where it loses the fewest layers of cells, so that it does not meet `filled`.

@@ -71,9 +71,9 @@ pub enum Corners {
 impl PatchGrid {
     /// Patches with these cells along each axis, joined by seams.
     ///
-    /// Errors: no patch, a patch without cells, more than 2^60 cells, a side that does not exist or is in two seams,
-    /// joined sides of different lengths, a side joined with itself but not folded, a fold or pole of an odd number of
-    /// cells or of a patch whose other axis is not periodic.
+    /// Errors: no patch, a patch without cells, more than 2^60 cells or 2^58 along an axis, a side that does not exist or is
+    /// in two seams, joined sides of different lengths, a side joined with itself but not folded, a fold or pole of an odd
+    /// number of cells or of a patch whose other axis is not periodic, one row of cells that is folded at both sides.
     pub fn new(patches: Vec<[usize; 2]>, seams: Vec<Seam>) -> Result<Self, PatternError> {
         check_extents(&patches)?;
         let mut number: Vec<[[Option<usize>; 2]; 2]> = vec![[[None; 2]; 2]; patches.len()];
@@ -89,6 +89,7 @@ impl PatchGrid {
             }
         }
         let grid = Self { patches, seams, crossings, corners: Corners::Open };
+        grid.check_folds()?;
         for seam in &grid.seams {
             let side = seam.sides[0];
             let low = PatchSide::low(side.patch, 1 - side.axis);
@@ -163,6 +164,20 @@ impl PatchGrid {
         &self.seams
     }
 
+    /// Checks that the lines of two folds differ.
+    fn check_folds(&self) -> Result<(), PatchError> {
+        for (patch, of_patch) in self.crossings.iter().enumerate() {
+            for (axis, ends) in of_patch.iter().enumerate() {
+                if let [Some(low), Some(high)] = ends
+                    && low.line >= high.line
+                {
+                    return Err(PatchError::FoldedTwice { patch, axis });
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn crossing(&self, side: PatchSide) -> Option<Crossing> {
         self.crossings[side.patch][side.axis][usize::from(side.is_high)]
     }
@@ -175,6 +190,9 @@ impl PatchGrid {
     }
 }
 
+/// The most cells along an axis: coordinates count half cells, several patches far.
+const MAX_ALONG: usize = 1 << 58;
+
 fn check_extents(patches: &[[usize; 2]]) -> Result<(), PatchError> {
     if patches.is_empty() {
         return Err(PatchError::NoPatches);
@@ -184,9 +202,10 @@ fn check_extents(patches: &[[usize; 2]]) -> Result<(), PatchError> {
         if let Some(axis) = extents.iter().position(|&cells| cells == 0) {
             return Err(PatchError::Empty { patch, axis });
         }
+        let is_short = extents.iter().all(|&cells| cells <= MAX_ALONG);
         let sum = extents[0].checked_mul(extents[1]).and_then(|cells| all.checked_add(cells));
-        all =
-            sum.filter(|&cells| cells <= MAX_CELLS).ok_or(PatchError::TooLarge { patches: patches.len() })?;
+        let sum = sum.filter(|&cells| cells <= MAX_CELLS && is_short);
+        all = sum.ok_or(PatchError::TooLarge { patches: patches.len() })?;
     }
     Ok(())
 }

@@ -15,8 +15,8 @@ pub(crate) struct PyDomain {
     #[pyo3(get)]
     id: u64,
     shape: DomainShape,
-    /// `None`: of a decomposition.
-    pattern: Option<Pattern>,
+    /// The pattern, and the domain's position among those of the rank. `None`: of a decomposition.
+    pattern: Option<(Pattern, usize)>,
 }
 
 impl PyDomain {
@@ -24,8 +24,14 @@ impl PyDomain {
         Self { id, shape, pattern: None }
     }
 
-    pub(crate) fn of_pattern(id: u64, shape: DomainShape, pattern: &Pattern) -> Self {
-        Self { id, shape, pattern: Some(pattern.clone()) }
+    /// The domain at a position among those of a pattern, under the number that fields give.
+    pub(crate) fn of_pattern(id: u64, shape: &DomainShape, (pattern, position): (&Pattern, usize)) -> Self {
+        Self { id, shape: shape.clone(), pattern: Some((pattern.clone(), position)) }
+    }
+
+    fn in_pattern(&self) -> Option<Domain<'_>> {
+        let (pattern, position) = self.pattern.as_ref()?;
+        pattern.domains().nth(*position)
     }
 
     /// The domain if its cells have global ids.
@@ -34,8 +40,7 @@ impl PyDomain {
             DomainShape::Unstructured { cells, .. } => *cells == 0 || domain.global_id(0).is_some(),
             DomainShape::Regular { .. } => false,
         };
-        let mut domains = self.pattern.iter().flat_map(Pattern::domains);
-        domains.find(|domain| domain.number() == self.id && has_ids(domain))
+        self.in_pattern().filter(has_ids)
     }
 
     /// Refuses boxes where halo cells lie between the owned ones.
@@ -117,14 +122,16 @@ impl PyDomain {
     fn interior<'py>(&self, py: Python<'py>, width: Argument<usize>) -> PyResult<Bound<'py, PyTuple>> {
         accept!(width);
         self.check_boxes()?;
-        slices(py, self.shape.interior(width))
+        let of_shape = || self.shape.interior(width);
+        slices(py, self.in_pattern().map_or_else(of_shape, |domain| domain.interior(width)))
     }
 
     #[doc = doc!("Domain.boundary")]
     fn boundary<'py>(&self, py: Python<'py>, width: Argument<usize>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         accept!(width);
         self.check_boxes()?;
-        all_slices(py, self.shape.boundary(width))
+        let of_shape = || self.shape.boundary(width);
+        all_slices(py, self.in_pattern().map_or_else(of_shape, |domain| domain.boundary(width)))
     }
 
     #[doc = doc!("Domain.halo_boxes")]

@@ -387,14 +387,16 @@ impl PyPattern {
     #[doc = doc!("Pattern.domains")]
     #[getter]
     fn domains(&self) -> Vec<PyDomain> {
-        let numbered = &self.pattern.plan().domains;
-        let (domains, pattern) = (self.pattern.domains(), &self.pattern);
-        let of = |id: u64, shape: &halocline::DomainShape| PyDomain::of_pattern(id, shape.clone(), pattern);
-        // As fields name them: of one component by the number in the grid, otherwise by that in the plan.
-        match pattern.component_of_fields() {
-            Some(_) => domains.map(|domain| of(domain.number(), domain.shape())).collect(),
-            None => numbered.iter().map(|(id, shape)| of(*id, shape)).collect(),
-        }
+        let pattern = &self.pattern;
+        let all = pattern.domains().enumerate().map(|(at, domain)| {
+            // As fields name it: of one component by the number in the grid, otherwise by that in the plan.
+            let id = match pattern.component_of_fields() {
+                Some(_) => domain.number(),
+                None => pattern.plan().domains[at].0,
+            };
+            PyDomain::of_pattern(id, domain.shape(), (pattern, at))
+        });
+        all.collect()
     }
 
     #[doc = doc!("Pattern.component")]

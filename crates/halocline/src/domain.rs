@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::pattern::Pattern;
-use halocline_plan::{DomainShape, LocalBox, UnstructuredDomain};
+use halocline_plan::{DomainShape, LocalBox, PatternPlan, UnstructuredDomain};
 use std::fmt;
 
 /// A domain of this rank: which local indices are owned, interior, boundary and halo, and where they lie in the global grid.
@@ -38,6 +38,9 @@ use std::fmt;
 #[derive(Clone, Copy)]
 pub struct Domain<'a> {
     number: u64,
+    plan: &'a PatternPlan,
+    /// Its number in the plan.
+    id: u64,
     shape: &'a DomainShape,
     listed: Option<&'a UnstructuredDomain>,
 }
@@ -64,7 +67,7 @@ impl Pattern {
             })
             .map(|(id, name, shape)| {
                 let listed = self.listed().iter().find(|domain| domain.id() == id);
-                Domain { number: name.number, shape, listed }
+                Domain { number: name.number, plan: self.plan(), id, shape, listed }
             })
             .collect::<Vec<_>>()
             .into_iter()
@@ -98,17 +101,18 @@ impl<'a> Domain<'a> {
         self.owned().into_iter().map(|range| range.len()).product()
     }
 
-    /// The owned cells whose stencil of `width` cells to each side reads no halo cell: [`DomainShape::interior`] has the rule. At a side
-    /// without a halo it includes cells whose stencil leaves the array. An unstructured domain has no axes: all owned cells if `width` is 0,
-    /// else none ([`Domain::interior_by`]).
+    /// The owned cells whose stencil of `width` cells to each side reads no cell that an exchange fills: neither a halo cell nor, on a
+    /// [`PatchGrid`](crate::PatchGrid), a copy of a value that another patch owns. [`DomainShape::interior`] has the rule. At a side without
+    /// a halo it includes cells whose stencil leaves the array. An unstructured domain has no axes: all owned cells if `width` is 0, else none
+    /// ([`Domain::interior_by`]).
     pub fn interior(&self, width: usize) -> LocalBox {
-        self.shape.interior(width)
+        self.plan.interior(self.id, width).unwrap_or_default()
     }
 
     /// The owned cells that are not of [`Domain::interior`], in disjoint boxes: at most two for each axis. Of an unstructured domain
     /// all owned cells, unless `width` is 0.
     pub fn boundary(&self, width: usize) -> Vec<LocalBox> {
-        self.shape.boundary(width)
+        self.plan.boundary(self.id, width).unwrap_or_default()
     }
 
     /// The halo cells in disjoint boxes: at most two for each axis.

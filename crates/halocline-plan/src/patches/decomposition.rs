@@ -65,12 +65,11 @@ impl PatchGrid {
         if ranks == 0 {
             return Err(PatternError::Zero { what: "ranks" });
         }
+        let all: usize = self.patches.iter().map(|extents| extents[0] * extents[1]).sum();
         let mut best: Option<(f64, PatchDecomposition)> = None;
         for per_rank in 1..=DOMAINS_PER_RANK {
-            let Some(blocks) = ranks.checked_mul(per_rank).and_then(|domains| self.blocks_for(domains))
-            else {
-                continue;
-            };
+            let domains = ranks.checked_mul(per_rank).filter(|&domains| domains <= all);
+            let Some(blocks) = domains.and_then(|domains| self.blocks_for(domains)) else { continue };
             let Ok(cut) = self.decompose_into(&blocks, ranks) else { continue };
             let imbalance = cut.imbalance();
             if best.as_ref().is_none_or(|(least, _)| imbalance < *least) {
@@ -80,7 +79,7 @@ impl PatchGrid {
                 break;
             }
         }
-        let none = PatchError::NoBlocks { patches: self.patches.len(), ranks };
+        let none = PatchError::NoBlocks { patches: self.patches.len(), cells: all, ranks };
         best.map(|(_, cut)| cut).ok_or(none.into())
     }
 

@@ -27,8 +27,8 @@ pub enum PatchError {
         /// The axis.
         axis: usize,
     },
-    /// More than 2^60 cells.
-    #[error("the {patches} patches have more than 2^60 cells; use a smaller grid")]
+    /// More than 2^60 cells, or 2^58 along an axis.
+    #[error("the {patches} patches have more than 2^60 cells, or 2^58 along an axis; use a smaller grid")]
     TooLarge {
         /// Number of patches.
         patches: usize,
@@ -54,7 +54,7 @@ pub enum PatchError {
         other: usize,
     },
     /// A side that is joined with itself, but not folded.
-    #[error("seam {seam} joins {side} with itself; fold it (`Seam::fold`) or make it a pole (`Seam::pole`)")]
+    #[error("seam {seam} joins {side} with itself; make it a fold or a pole")]
     JoinedWithItself {
         /// Position of the seam in the list.
         seam: usize,
@@ -86,17 +86,25 @@ pub enum PatchError {
     },
     /// A fold or a pole whose other axis is not periodic.
     #[error(
-        "{side} is folded or a pole, but axis {} of the patch is not periodic; join its two sides (`Seam::join`)",
+        "{side} is folded or a pole, but axis {} of the patch is not periodic; join its two sides",
         1 - .side.axis
     )]
     OpenFold {
         /// The side.
         side: PatchSide,
     },
-    /// Three-tile corners asked for where all corners have a diagonal neighbour.
+    /// One row of cells with a fold about its cells at both sides.
     #[error(
-        "no corner of the {patches} patches is one of three patches; leave corners open (`Corners::Open`)"
+        "patch {patch} has 1 cell along axis {axis} and is folded about it at both sides; give it 2 cells or more, or one fold"
     )]
+    FoldedTwice {
+        /// The patch.
+        patch: usize,
+        /// The axis that leaves the patch through the folded sides.
+        axis: usize,
+    },
+    /// Three-tile corners asked for where all corners have a diagonal neighbour.
+    #[error("no corner of the {patches} patches is one of three patches; leave corners open")]
     NoThreePatchCorners {
         /// Number of patches.
         patches: usize,
@@ -122,7 +130,7 @@ pub enum PatchError {
     /// Places that do not meet places of the quantity across a seam.
     #[error(
         "across {side}, values at {place:?} meet places where the quantity has no values; for components that the seam \
-         turns into each other give both (`Quantity::vector`)"
+         turns into each other give both, as one vector"
     )]
     Places {
         /// The side.
@@ -164,12 +172,14 @@ pub enum PatchError {
     },
     /// No numbers of blocks were found.
     #[error(
-        "the {patches} patches cannot be cut for {ranks} ranks: no numbers of blocks fit their extents; give the \
-         blocks of each patch (`PatchGrid::decompose_into`)"
+        "the {patches} patches, of {cells} cells, cannot be cut for {ranks} ranks: no numbers of blocks fit their extents; give \
+         the blocks of each patch, or use fewer ranks"
     )]
     NoBlocks {
         /// Number of patches.
         patches: usize,
+        /// Cells of all of them.
+        cells: usize,
         /// Number of ranks.
         ranks: usize,
     },

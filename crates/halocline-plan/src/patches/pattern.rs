@@ -203,12 +203,10 @@ impl Filler<'_> {
     fn near(&self, domain: u64) -> Result<BTreeSet<u64>, PatternError> {
         let Some(block) = self.cut.block(domain) else { return Ok(BTreeSet::new()) };
         let cells = Quantity::cells();
-        // Across a seam that swaps axes, a width counts along the other one. One cell more for shared lines.
-        let [(a, b), (c, d)] = self.widths;
-        let width = a.max(b).max(c).max(d) as i64 + 1;
+        let widths = self.reach();
         let reach = [0, 1].map(|axis| {
             let first = block.first[axis] as i64;
-            Span::new(first - width, first + block.extents[axis] as i64 + width)
+            Span::new(first - widths[axis], first + block.extents[axis] as i64 + widths[axis])
         });
         let resolver = Resolver { grid: &self.cut.grid, quantity: &cells, patch: block.patch, component: 0 };
         let mut views = vec![View::of(block.patch)];
@@ -245,6 +243,20 @@ impl Filler<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// How far halos reach along each axis. Behind an open side nothing is filled, and behind a seam at most a patch.
+    fn reach(&self) -> [i64; 2] {
+        let grid = &self.cut.grid;
+        let longest = grid.patches.iter().flatten().max().copied().unwrap_or(0);
+        let [rows, columns] = self.widths.map(|(low, high)| low.max(high).min(longest));
+        // Across a seam that swaps axes, a width counts along the other one.
+        let swaps = grid
+            .joined_sides()
+            .any(|side| grid.crossing(side).is_some_and(|crossing| crossing.view.map.swapped));
+        let widths = if swaps { [rows.max(columns); 2] } else { [rows, columns] };
+        // One cell more for shared lines.
+        widths.map(|width| width as i64 + 1)
     }
 
     /// The values held, and the rectangles around them that are filled.

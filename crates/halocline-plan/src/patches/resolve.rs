@@ -100,16 +100,17 @@ impl Resolver<'_> {
             _ => None,
         };
         let before = &views[..views.len() - 1];
-        if zones.contains(&Zone::Nowhere) {
-            return self.choose(target, before, found);
+        if zones.contains(&Zone::Nowhere) && before.is_empty() {
+            return;
         }
         match [behind(0), behind(1)] {
+            // A view that reaches no values may show the way to further patches.
             [None, None] => self.settle(target, zones, views, found),
             [Some(one), None] | [None, Some(one)] => {
                 self.resolve(target, &[before, &[view.then(&one.view)]].concat(), found);
             }
             // The values are known already, and this view of them leads around a corner.
-            [Some(_), Some(_)] if !before.is_empty() => self.choose(target, before, found),
+            [Some(_), Some(_)] if !before.is_empty() => self.settle(target, zones, views, found),
             [Some(one), Some(other)] => {
                 let through = |first: &Crossing, target: Rectangle| {
                     let mut found = Vec::new();

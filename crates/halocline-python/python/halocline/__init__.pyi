@@ -501,8 +501,9 @@ class Domain:
         boxes below: take ``owned_indices``.
         """
     def interior(self, width: SupportsIndex) -> tuple[slice, ...]:
-        """The box of the owned cells whose stencil of ``width`` cells to each side reads no halo cell: compute them while the
-        exchange is in flight. Its slices are empty if there are none.
+        """The box of the owned cells whose stencil of ``width`` cells to each side reads no cell that an exchange fills: neither a halo
+        cell nor, on a :class:`PatchGrid`, a copy of a value that another patch owns. Compute them while the exchange is in flight.
+        Its slices are empty if there are none.
 
         An axis without a halo at one side does not limit the box there. Halo cells beyond a border that is not periodic count
         as halo. An unstructured domain has no widths: all owned cells if ``width`` is 0, else none.

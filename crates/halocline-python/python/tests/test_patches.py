@@ -171,3 +171,16 @@ def test_a_component_or_a_quantity_that_is_not_there_is_refused():
             cut.pattern(1, [("faces", "centre")])
 
     hc.run_threads(1, program)
+
+
+def test_the_interior_leaves_out_copies():
+    def program(comm):
+        grid = hc.PatchGrid.tripolar((6, 8), "cell")
+        (domain,) = grid.decompose(comm).pattern(1).domains
+        # Half of the last row repeats the other half.
+        assert domain.owned == (slice(1, 7, 1), slice(1, 9, 1))
+        assert domain.interior(0) == (slice(1, 6, 1), slice(1, 9, 1))
+        assert domain.interior(1) == (slice(2, 5, 1), slice(2, 8, 1))
+        assert domain.boundary(0) == [(slice(6, 7, 1), slice(1, 9, 1))]
+
+    hc.run_threads(1, program)

@@ -42,7 +42,7 @@ fn patches_without_cells_or_with_too_many_are_refused() {
     refused_patches!(
         grid(&[[1 << 40, 1 << 30]], &[]),
         PatchError::TooLarge { .. },
-        "the 1 patches have more than 2^60 cells; use a smaller grid"
+        "the 1 patches have more than 2^60 cells, or 2^58 along an axis; use a smaller grid"
     );
     refused_patches!(
         PatchGrid::cubed_sphere(0),
@@ -50,9 +50,14 @@ fn patches_without_cells_or_with_too_many_are_refused() {
         "patch 0 has 0 cells along axis 0; every axis has at least 1"
     );
     refused_patches!(
+        grid(&[[1 << 59, 1]], &[]),
+        PatchError::TooLarge { .. },
+        "the 1 patches have more than 2^60 cells, or 2^58 along an axis; use a smaller grid"
+    );
+    refused_patches!(
         PatchGrid::lat_lon_cap(usize::MAX),
         PatchError::TooLarge { .. },
-        "the 5 patches have more than 2^60 cells; use a smaller grid",
+        "the 5 patches have more than 2^60 cells, or 2^58 along an axis; use a smaller grid",
     );
 }
 
@@ -77,8 +82,7 @@ fn seams_that_do_not_fit_are_refused() {
     refused_patches!(
         grid(&[[3, 3]], &[Seam::join(low(0, 0), low(0, 0))]),
         PatchError::JoinedWithItself { .. },
-        "seam 0 joins the low side of axis 0 of patch 0 with itself; fold it (`Seam::fold`) or make it a pole \
-         (`Seam::pole`)",
+        "seam 0 joins the low side of axis 0 of patch 0 with itself; make it a fold or a pole",
     );
     refused_patches!(
         grid(&[[3, 4], [5, 4]], &[Seam::join(high(0, 1), low(1, 1))]),
@@ -102,9 +106,24 @@ fn folds_and_poles_need_an_even_number_of_cells_around() {
         grid(&[[4, 6]], &[Seam::pole(PatchSide::low(0, 0))]),
         PatchError::OpenFold { .. },
         "the low side of axis 0 of patch 0 is folded or a pole, but axis 1 of the patch is not periodic; join its two \
-         sides (`Seam::join`)",
+         sides",
     );
     assert!(grid(&[[4, 6]], &[around(), Seam::pole(PatchSide::low(0, 0))]).is_ok());
+}
+
+#[test]
+fn one_row_is_not_folded_at_both_sides() {
+    let (low, high) = (PatchSide::low(0, 0), PatchSide::high(0, 0));
+    let both = [around(), Seam::fold(low, Pivot::Cell), Seam::fold(high, Pivot::Cell)];
+    refused_patches!(
+        grid(&[[1, 8]], &both),
+        PatchError::FoldedTwice { .. },
+        "patch 0 has 1 cell along axis 0 and is folded about it at both sides; give it 2 cells or more, or one fold",
+    );
+    assert!(grid(&[[2, 8]], &both).is_ok());
+    assert!(
+        grid(&[[1, 8]], &[around(), Seam::fold(low, Pivot::Cell), Seam::fold(high, Pivot::Corner)]).is_ok()
+    );
 }
 
 #[test]
@@ -112,7 +131,7 @@ fn corners_are_filled_only_where_three_patches_meet() {
     refused_patches!(
         PatchGrid::latitude_longitude([4, 6]).and_then(|grid| grid.corners(Corners::ThroughAxis(0))),
         PatchError::NoThreePatchCorners { .. },
-        "no corner of the 1 patches is one of three patches; leave corners open (`Corners::Open`)",
+        "no corner of the 1 patches is one of three patches; leave corners open",
     );
     refused_patches!(
         PatchGrid::cubed_sphere(4).and_then(|grid| grid.corners(Corners::ThroughAxis(2))),
@@ -162,7 +181,7 @@ fn values_that_a_seam_turns_into_others_need_both_components() -> Result<(), Pat
         tiles.pattern_of(0, &faces, &Halo::uniform(1)),
         PatchError::Places { .. },
         "across the high side of axis 0 of patch 0, values at [Faces, Centre] meet places where the quantity has no \
-         values; for components that the seam turns into each other give both (`Quantity::vector`)",
+         values; for components that the seam turns into each other give both, as one vector",
     );
     // Neither patch has the faces on the side that both share.
     let pair =
@@ -181,9 +200,12 @@ fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
     refused_patches!(
         tiles.decompose(97),
         PatchError::NoBlocks { .. },
-        "the 6 patches cannot be cut for 97 ranks: no numbers of blocks fit their extents; give the blocks of each \
-         patch (`PatchGrid::decompose_into`)",
+        "the 6 patches, of 96 cells, cannot be cut for 97 ranks: no numbers of blocks fit their extents; give the blocks of \
+         each patch, or use fewer ranks",
     );
+    for ranks in [1 << 63, usize::MAX, (1 << 61) - 1] {
+        assert!(matches!(tiles.decompose(ranks), Err(PatternError::Patch(PatchError::NoBlocks { .. }))));
+    }
     refused_patches!(
         tiles.decompose_into(&[[1, 1]; 5], 1),
         PatchError::BlocksForPatches { .. },
