@@ -61,6 +61,26 @@ pub fn exchanged(
     Ok(())
 }
 
+/// One rank begins an exchange before a bind, the others begin it afterwards: a bind of connected ranks sends nothing that could be mistaken
+/// for it.
+pub fn bound_between(kernels: &impl Kernels, comm: &Communicator, device: &Device) -> Outcome {
+    let fixture = DeviceFixture::new(comm, &[4 * comm.size()], (1, 1, 2), |_| device)?;
+    let first = fixture.bind(comm, &[&[0]], &by_nccl())?;
+    let stream = device.stream(Priority::Normal)?;
+    fixture.produce(kernels, &[0], &stream, 1)?;
+    let begin = || first.schedule_exchange(&[&stream])?.schedule_wait(&stream);
+    if comm.rank() == 0 {
+        begin()?;
+    }
+    let second = fixture.bind(comm, &[&[1]], &by_nccl())?;
+    if comm.rank() != 0 {
+        begin()?;
+    }
+    fixture.consume(kernels, &[0], &stream, 1)?;
+    step(kernels, (&fixture, 1), &second, (&stream, 2))?;
+    Ok(stream.synchronise()?)
+}
+
 /// One object misses its deadline, which ends the communicator that another one uses.
 pub fn aborted(kernels: &impl Kernels, comm: &Communicator, device: &Device, deadline: Duration) -> Outcome {
     let fixture = DeviceFixture::new(comm, &[4 * comm.size()], (1, 1, 2), |_| device)?;

@@ -3,9 +3,10 @@
 use crate::device::{Device, Stream};
 use crate::driver::{Address, RawStream};
 use crate::error::DeviceError;
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Identifies a communicator among all processes: `ncclUniqueId`. One rank makes it, and all ranks join with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -136,6 +137,8 @@ pub struct DeviceCommunicator {
     users: AtomicU64,
     /// The library has ended it.
     is_ended: AtomicBool,
+    /// Ranks that this one has connected with: their numbers, and whether this one sends.
+    connected: Mutex<BTreeSet<(u32, bool)>>,
 }
 
 /// In [`DeviceCommunicator::users`]: it is to be aborted, by the last call that uses it. Set before the library aborts: whatever ended by
@@ -153,8 +156,8 @@ impl DeviceCommunicator {
     pub fn join(device: &Device, id: &UniqueId, rank: u32, ranks: u32) -> Result<Self, DeviceError> {
         let library = device.messages()?;
         let raw = library.join(id, rank, ranks)?;
-        let (users, is_ended) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Self { device: device.clone(), library, raw, users, is_ended })
+        let (users, is_ended, connected) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::default());
+        Ok(Self { device: device.clone(), library, raw, users, is_ended, connected })
     }
 
     /// Its device.
@@ -196,6 +199,18 @@ impl DeviceCommunicator {
         let _used = self.enter()?;
         // SAFETY: the communicator is neither aborted nor destroyed while it is used. The caller keeps the rest of the contract.
         unsafe { self.library.connect(self.raw, stream.raw(), messages) }
+    }
+
+    /// Whether [`DeviceCommunicator::set_connected`] was told of an equal peer and direction.
+    pub fn is_connected(&self, message: &Message) -> bool {
+        let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        connected.contains(&(message.peer, message.sends))
+    }
+
+    /// Keeps that these messages have connected this rank with others, once they are over on all ranks.
+    pub fn set_connected(&self, messages: &[Message]) {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        connected.extend(messages.iter().map(|message| (message.peer, message.sends)));
     }
 
     /// Ends all its messages on this rank; other ranks' messages with this one do not end by that. Later calls fail. Never waits for

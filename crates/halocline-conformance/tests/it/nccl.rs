@@ -6,7 +6,7 @@ use halocline::{BindError, Cause, Communicator, Device, DeviceError, Error, Link
 use halocline_comm::Endpoint;
 use halocline_conformance::device_fixtures::{DeviceFixture, Rig, devices};
 use halocline_conformance::holding::Held;
-use halocline_conformance::nccl::{aborted, by_nccl, exchanged, step};
+use halocline_conformance::nccl::{aborted, bound_between, by_nccl, exchanged, step};
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::{Outcome, Trouble, fail};
 use std::time::Duration;
@@ -30,6 +30,13 @@ fn sets_narrower_halos_and_objects_share_a_communicator() {
             });
         });
     }
+}
+
+#[test]
+fn a_bind_of_connected_ranks_sends_nothing() {
+    explore(0..60, &limited(), |world| {
+        run_ranks(world, 2, |comm| bound_between(world, comm, &own_device(world, comm)?));
+    });
 }
 
 /// A rank without fields takes no part.

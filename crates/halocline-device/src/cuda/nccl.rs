@@ -10,7 +10,7 @@ use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// Names the only file to try.
@@ -153,6 +153,8 @@ struct Part {
     is_given_up: AtomicBool,
     /// It was aborted.
     is_aborted: AtomicBool,
+    /// Held during a grouped call: NCCL allows one at a time.
+    calls: Mutex<()>,
 }
 
 /// NCCL for a GPU.
@@ -231,6 +233,7 @@ impl OfGpu {
     unsafe fn grouped(&self, part: &Part, stream: RawStream, messages: &[Message]) -> c_int {
         let raw = std::ptr::with_exposed_provenance_mut::<c_void>(stream.0);
         let comm = part.comm.load(Ordering::SeqCst);
+        let _alone = part.calls.lock().unwrap_or_else(PoisonError::into_inner);
         self.call(|nccl| {
             // SAFETY: begins a group of this thread, which ends below.
             let mut result = unsafe { (nccl.group_start)() };
@@ -292,6 +295,7 @@ unsafe impl MessageLibrary for OfGpu {
             result: AtomicI32::new(0),
             is_given_up: AtomicBool::new(false),
             is_aborted: AtomicBool::new(false),
+            calls: Mutex::new(()),
         });
         let id = *id;
         self.spawn(&part, move |this, part| {
@@ -329,7 +333,9 @@ unsafe impl MessageLibrary for OfGpu {
         messages: &[Message],
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller promises a communicator that is there, and keeps the contract of the call.
-        self.check("ncclGroupEnd", unsafe { self.grouped(part(communicator), stream, messages) })
+        self.check("ncclSend, ncclRecv or ncclGroupEnd", unsafe {
+            self.grouped(part(communicator), stream, messages)
+        })
     }
 
     unsafe fn connect(

@@ -210,10 +210,14 @@ impl Messages {
         Ok(messages)
     }
 
-    /// Exchanges all buffers once, on a stream of its own: others may have to write poison meanwhile.
+    /// Exchanges the buffers of ranks that are not connected yet, on a stream of its own: others may have to write poison meanwhile.
+    /// Between connected ranks, messages of an earlier object may be under way, which these would be mistaken for.
     fn connect(&self, comm: &Communicator, members: &[usize], opened: &Opened) -> Result<(), Error> {
-        let list = self.buffers.iter().map(|buffer| buffer.message(buffer.memory.place().bytes)).collect();
-        let grouped = self.grouped(list);
+        let all = self.buffers.iter().map(|buffer| buffer.message(buffer.memory.place().bytes));
+        let is_new = |message: &Message| {
+            self.communicator.as_ref().is_some_and(|communicator| !communicator.is_connected(message))
+        };
+        let grouped = self.grouped(all.filter(is_new).collect());
         let stream = opened.devices.first().map(|device| device.stream(Priority::Normal)).transpose();
         let Some((stream::Messages { communicator, list }, stream)) = grouped.zip(agree(comm, stream)?)
         else {
@@ -226,7 +230,7 @@ impl Messages {
             given.clone()?;
             Ok(communicator.is_ready()? && stream.query()?)
         });
-        connected.inspect_err(|_| {
+        connected.inspect(|()| communicator.set_connected(&list)).inspect_err(|_| {
             communicator.abort();
             // A call of NCCL may still wait for a rank that has gone, and use them later.
             std::mem::forget((stream, self.memories().collect::<Vec<_>>()));

@@ -193,7 +193,7 @@ fn a_call_that_nccl_refuses_is_named() {
         ("ncclGetUniqueId", "ncclGetUniqueId"),
         ("ncclCommInitRank", "connecting ranks by NCCL"),
         ("ncclAsync", "a message of NCCL"),
-        ("ncclSend", "ncclGroupEnd"),
+        ("ncclSend", "ncclSend, ncclRecv or ncclGroupEnd"),
     ];
     for (function, call) in calls {
         with_stubs("refused", &[(function, "5"), ("REFUSED_CALL", call)]);
