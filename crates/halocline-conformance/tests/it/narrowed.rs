@@ -70,8 +70,10 @@ fn ranks_that_mix_the_wide_and_the_narrow_object_fail() {
         line.wide.wait()?;
         let failure = until_failure(if comm.rank() == 0 { &narrow } else { &line.wide }, &line.stream)?;
         ensure!(failure.cause == Cause::Check(Fault::OtherSet) && failure.epoch >= 4, "{failure}");
-        // What was not given to the exchange is as it was.
-        line.fixture.consume(world, &[0], &line.stream, 3)?;
+        // What was not given to the exchange is as it was. In checked mode the failed exchange has written the fill pattern to the halo.
+        if !by(link).is_checked()? {
+            line.fixture.consume(world, &[0], &line.stream, 3)?;
+        }
         while !narrow.reclaim() {
             comm.link().host().yield_now();
         }
