@@ -111,6 +111,17 @@ pub enum DeviceError {
         /// The address.
         address: Address,
     },
+    /// Elements that change their signs, at an address that is no multiple of the size of their numbers.
+    #[error(
+        "elements that change their signs begin at {address:#x}, but their numbers have {bytes} bytes; give fields whose \
+         addresses and strides are multiples of that"
+    )]
+    MisalignedSigns {
+        /// The address.
+        address: Address,
+        /// Bytes of a number.
+        bytes: usize,
+    },
     /// A copy to or from an LL slot whose blocks are not aligned 4-byte words.
     #[error(
         "the LL protocol cannot copy blocks of {block} bytes from {source_address:#x} to {target_address:#x}: it copies words of 4 bytes; \
@@ -132,9 +143,10 @@ pub enum DeviceError {
         /// The type of the elements.
         element: ElementType,
     },
-    /// A copy table that combines elements has LL slots, bases or announcements, too.
+    /// A copy table that combines elements has operations, LL slots, bases or announcements, too.
     #[error(
-        "part {part} of a copy table combines elements, but the table has LL slots, bases or announcements; upload two tables"
+        "part {part} of a copy table combines elements, but the table has operations, LL slots, bases or announcements; upload two \
+         tables, or copy by combining with replace"
     )]
     CombinesApart {
         /// The first part that combines.

@@ -157,12 +157,6 @@ impl Pattern {
         &self.kind
     }
 
-    /// Whether some transfers of this rank change the sign of their values.
-    pub(crate) fn changes_signs(&self) -> bool {
-        let of_peers = self.plan.peers.iter().flat_map(|peer| peer.sends.iter().chain(&peer.receives));
-        of_peers.chain(&self.plan.local).any(|transfer| transfer.is_negated)
-    }
-
     /// The number of the pattern: the same on all ranks, and unique.
     pub(crate) fn id(&self) -> u64 {
         self.id

@@ -4,7 +4,7 @@
 //! Then one thread combines all contributions, those from this rank's own halo cells included, in the order of the contributing
 //! domain's number. So the result depends neither on the order of arrival nor on the paths of the links.
 
-use crate::bind::{self, Bindable, Via};
+use crate::bind::{self, Bindable, Local, Via};
 use crate::error::{Error, ReduceError};
 use crate::exchange::{HaloExchange, Pending};
 use crate::field::Array;
@@ -169,19 +169,15 @@ impl HaloExchange {
         self.begin().reduce(op).after(streams).schedule()
     }
 
-    /// How many halo cells copy each cell: an array for each field of the (first) set, in the order of the bind, of its domain's
-    /// [`Domain::extents`](crate::Domain::extents), in C order. Halo cells have 0. It follows from the pattern, without communication.
+    /// How many halo cells copy each cell: an array in host memory for each field of the (first) set, of its domain's
+    /// [`Domain::extents`](crate::Domain::extents), in C order. Host fields come first, then device fields, both in the order of the bind.
+    /// Halo cells have 0. It follows from the pattern, without communication.
     ///
     /// A sum of ones in all halo cells gives the same. An average over all copies divides by it, plus one for the owned cell.
-    ///
-    /// Fails with [`Error::OfDevices`] for an object of device fields.
     pub fn degree(&self) -> Result<Vec<Array<u32>>, Error> {
-        if self.is_of_devices() {
-            let instead = "copy its fields to host memory and bind those";
-            return Err(Error::OfDevices { what: "asked for degrees", instead });
-        }
-        let (local, comm) = (&self.set(0)?.local, &self.bound().life.comm);
-        let degree = |field: &Bindable| {
+        let (set, comm) = (self.set(0)?, &self.bound().life.comm);
+        let on_devices = self.scheduled.as_ref().map(|scheduled| &scheduled.sets[set.number].local);
+        let degree = |(local, field): (&Local, &Bindable)| {
             let plan = local.patterns[local.index_of(field.place.pattern)].plan();
             let extents = plan.domain(field.place.domain).map_or(Vec::new(), DomainShape::extents);
             let array = Array::zeros(comm, &extents)?;
@@ -189,6 +185,7 @@ impl HaloExchange {
             array.write()?.copy_from_slice(&degree);
             Ok(array)
         };
-        local.fields.iter().map(degree).collect()
+        let all = std::iter::once(&set.local).chain(on_devices);
+        all.flat_map(|local| local.fields.iter().map(move |field| (local, field))).map(degree).collect()
     }
 }

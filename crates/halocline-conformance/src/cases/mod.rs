@@ -64,7 +64,6 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     redistribution::OF_HOST,
     reduce::CASES,
     reduced_bits::CASES,
-    reduced_bits::OF_HOST,
     fetch::OF_HOST,
     layouts::CASES,
     foreign::CASES,

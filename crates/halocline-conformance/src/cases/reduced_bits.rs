@@ -5,15 +5,17 @@ use crate::fixtures::{DomainForm, Grid, by, pattern_of};
 use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{Bool, Element, HaloExchange, LinkChoice, Pattern, Reduce, ReduceOp, RegularGrid};
+use halocline::{
+    Bool, Element, Halo, HaloExchange, LinkChoice, PatchGrid, Pattern, Pivot, Quantity, Reduce, ReduceOp,
+    RegularGrid,
+};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "reduced_bits::the_bits_are_those_of_fields_of_the_host", run: bits },
+    Case { name: "reduced_bits::vectors_on_patches_change_their_signs", run: vectors },
     Case { name: "reduced_bits::fields_of_the_host_and_of_a_device_in_one_object", run: both_memories },
+    Case { name: "reduced_bits::a_sum_of_ones_is_the_degree", run: degree },
 ];
-
-pub(crate) const OF_HOST: &[Case] =
-    &[Case { name: "reduced_bits::a_sum_of_ones_is_the_degree", run: degree }];
 
 /// A type whose values follow from random numbers. None is a NaN, whose bits follow from nothing.
 trait Value: Element {
@@ -155,6 +157,21 @@ fn bits(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// Vectors on patches: contributions change their components and signs.
+fn vectors(comm: &Stage<'_>) -> Outcome {
+    let grids = [PatchGrid::cubed_sphere(3)?, PatchGrid::tripolar([5, 8], Pivot::Cell)?];
+    let types: [fn(&Stage<'_>, &Pattern, LinkChoice) -> Outcome; 4] =
+        [of_type::<f64>, of_type::<f32>, of_type::<[f64; 2]>, of_type::<[f32; 2]>];
+    for grid in grids {
+        let cut = grid.decompose(comm.size())?;
+        let pattern = Pattern::patches(comm, &cut, &Quantity::c_grid(), &Halo::uniform(2))?;
+        for (of_type, link) in types.iter().zip(paths(comm)?.iter().cycle()) {
+            of_type(comm, &pattern, *link)?;
+        }
+    }
+    Ok(())
+}
+
 fn both_memories(comm: &Stage<'_>) -> Outcome {
     let on_host = Stage::on_host(comm);
     for pattern in patterns(comm)? {
@@ -182,8 +199,9 @@ fn degree(comm: &Stage<'_>) -> Outcome {
     let regular = Grid::cut(grid.decompose(comm.size())?, &[true, true], &[(1, 2), (2, 0)]).pattern(comm)?;
     let cloud = pattern_of(comm, &clouds(comm, DomainForm::ByIndices).1)?;
     for pattern in [regular, cloud] {
+        let Some(link) = paths(comm)?.into_iter().next() else { return Ok(()) };
         let fields = Fields::<u32>::new(comm, pattern, 1)?;
-        let halo = HaloExchange::bind(comm, fields.list())?;
+        let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
         fields.fill(0, |_| 1)?;
         let ones = fields.values()?;
         halo.reduce(ReduceOp::Sum)?.wait()?;

@@ -181,7 +181,7 @@ fn by_messages(comm: &Stage<'_>) -> Outcome {
         (Err(error @ Error::Reduce(ReduceError::Links)), true) => {
             let text = error.to_string();
             ensure!(
-                text.starts_with("device fields of this or another rank are pulled, sent as messages"),
+                text.starts_with("device fields of this or another rank are pulled or sent as messages"),
                 "{text}"
             );
         }

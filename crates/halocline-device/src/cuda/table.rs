@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 mod gather;
 mod kernel;
+mod loops;
 mod nest;
 
 use gather::Listed;
@@ -122,9 +123,9 @@ pub(super) struct Cut {
     has_ll: bool,
     is_based: bool,
     combines: bool,
-    /// Numbers of elements that parts combine, and the index of the first of each list by the list's address.
+    /// Numbers of elements that parts combine, and the index of the first of each list by the list's address and what is left out of it.
     numbers: Vec<u32>,
-    listed: HashMap<usize, u64>,
+    listed: HashMap<(usize, usize), u64>,
     /// The sources of what parts combine.
     sources: Vec<Listed>,
 }
@@ -463,10 +464,15 @@ fn sign_bits(op: &CopyOp, target: Address) -> Result<u64, DeviceError> {
     let address = target.wrapping_add_signed(op.target_offset as i64);
     let steps = op.loops.iter().fold(address | op.block as u64, |all, l| all | l.target as u64);
     if !steps.is_multiple_of(distance as u64) {
-        return Err(DeviceError::Misaligned { address });
+        return Err(DeviceError::MisalignedSigns { address, bytes: distance });
     }
+    Ok(sign_bits_each(distance))
+}
+
+/// The sign bits in 8 bytes, one every so many bytes.
+fn sign_bits_each(distance: usize) -> u64 {
     let highest = 1u64 << (8 * distance - 1);
-    Ok((0..8 / distance).fold(0, |bits, number| bits | highest << (8 * distance * number) as u32))
+    (0..8 / distance).fold(0, |bits, number| bits | highest << (8 * distance * number) as u32)
 }
 
 /// Checks that bytes that count from a base are some of its own. A receiver announces as many as are sent.

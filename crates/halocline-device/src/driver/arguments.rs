@@ -233,7 +233,9 @@ pub struct Base {
 impl TableSpec<'_> {
     /// Checks that a table whose parts combine has neither bases nor slots.
     pub(crate) fn check_combining(&self) -> Result<(), DeviceError> {
-        let is_special = |part: &TablePart<'_>| part.slot != Slot::None || part.announced.is_some();
+        let is_special = |part: &TablePart<'_>| {
+            !part.ops.is_empty() || part.slot != Slot::None || part.announced.is_some()
+        };
         let has_special = !self.bases.is_empty() || self.parts.iter().any(is_special);
         match self.parts.iter().position(|part| part.combines.is_some()).filter(|_| has_special) {
             Some(part) => Err(DeviceError::CombinesApart { part }),
@@ -371,6 +373,6 @@ pub struct TablePart<'a> {
     pub announced: Option<Announced>,
     /// In a table with bases: the thread blocks of the part before this one execute it, after that. Both wait or raise flags.
     pub follows: bool,
-    /// What the part combines. Such a part has no operations, is not early, and its table has no bases.
+    /// What the part combines. Such a part is not early, and its table has neither operations nor bases.
     pub combines: Option<Combining<'a>>,
 }

@@ -15,10 +15,18 @@ use halocline_plan::copy::{CopyOp, Gather, Listed};
 pub(super) struct Combined {
     pub(super) target: Spot,
     /// In the order in which they are combined. Without any, the target becomes zero.
-    pub(super) sources: Vec<Spot>,
+    pub(super) sources: Vec<Operand>,
     /// How, with an operation that moves one element.
     by: Combine,
     element: CopyOp,
+}
+
+/// An element that is combined with another one.
+#[derive(Debug)]
+pub(super) struct Operand {
+    pub(super) spot: Spot,
+    is_negated: bool,
+    is_cleared: bool,
 }
 
 impl SimDriver {
@@ -43,7 +51,14 @@ impl SimDriver {
                 };
             for step in 0..*steps {
                 for at in 0..target.numbers.len() {
-                    let of_source = |source| spot(("source", spec.sources), source, at, step);
+                    let of_source = |source: &Listed| {
+                        let &Listed { is_negated, is_cleared, .. } = source;
+                        spot(("source", spec.sources), source, at, step).map(|spot| Operand {
+                            spot,
+                            is_negated,
+                            is_cleared,
+                        })
+                    };
                     let sources = sources.iter().map(of_source).collect::<Result<_, _>>()?;
                     let target = spot(("target", spec.targets), target, at, step)?;
                     let mut moved = CopyOp::of_bytes(0, 0, bytes);
@@ -57,12 +72,13 @@ impl SimDriver {
 }
 
 impl State {
-    /// Begins to read the sources of an element, and to change it; false if memory of one is gone.
+    /// Begins to read or clear the sources of an element, and to change it; false if memory of one is gone.
     pub(super) fn touch_combined(&mut self, actor: Actor, op: usize, one: &Combined) -> bool {
         let bytes = one.element.bytes();
         let mut there = self.touch(actor, op, one.target, bytes, Touch::Write);
-        for &source in &one.sources {
-            there &= self.touch(actor, op, source, bytes, Touch::Read);
+        for source in &one.sources {
+            let how = if source.is_cleared { Touch::Write } else { Touch::Read };
+            there &= self.touch(actor, op, source.spot, bytes, how);
         }
         there
     }
@@ -71,18 +87,25 @@ impl State {
     pub(super) fn combine(&mut self, one: &Combined) {
         let Combined { target, sources, by, element } = one;
         let bytes = element.bytes();
-        if !self.memories.is_there(*target) || !sources.iter().all(|source| self.memories.is_there(*source)) {
+        if !self.memories.is_there(*target)
+            || !sources.iter().all(|source| self.memories.is_there(source.spot))
+        {
             return;
         }
         let mut value = match sources.is_empty() {
             true => vec![0; bytes],
             false => self.memories.slice(*target, bytes).to_vec(),
         };
-        for &source in sources {
-            let mut from = self.memories.slice(source, bytes).to_vec();
+        for source in sources {
+            let mut from = self.memories.slice(source.spot, bytes).to_vec();
+            let mut moved = element.clone();
+            moved.is_negated = source.is_negated;
             // SAFETY: the operation moves one element of the type of `by` between two vectors of so many bytes, which this thread
             // alone knows.
-            unsafe { by.run(element, from.as_mut_ptr(), value.as_mut_ptr()) };
+            unsafe { by.run(&moved, from.as_mut_ptr(), value.as_mut_ptr()) };
+            if source.is_cleared {
+                self.memories.slice_mut(source.spot, bytes).fill(0);
+            }
         }
         self.memories.slice_mut(*target, bytes).copy_from_slice(&value);
     }

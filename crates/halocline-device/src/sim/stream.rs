@@ -277,7 +277,10 @@ impl Table {
             || self.parts.iter().any(|part| {
                 part.waits.iter().map(|(word, _)| word).chain(&part.raises).any(is_it)
                     || part.blocks.iter().any(|b| is_it(&b.source) || is_it(&b.target))
-                    || part.combined.iter().any(|one| is_it(&one.target) || one.sources.iter().any(is_it))
+                    || part
+                        .combined
+                        .iter()
+                        .any(|one| is_it(&one.target) || one.sources.iter().any(|source| is_it(&source.spot)))
             })
     }
 }

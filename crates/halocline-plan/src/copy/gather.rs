@@ -15,7 +15,7 @@ const MOST: usize = 1 << 26;
 /// ```
 /// use halocline_plan::copy::Listed;
 ///
-/// let listed = Listed { buffer: 0, offset: 8, numbers: [0, 2].into(), stride: 8, step: 100 };
+/// let listed = Listed { buffer: 0, offset: 8, numbers: [0, 2].into(), stride: 8, step: 100, is_negated: false, is_cleared: false };
 /// assert_eq!([listed.at(1, 0), listed.at(1, 3)], [24, 324]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub struct Listed {
     pub stride: isize,
     /// Bytes from one step to the next.
     pub step: isize,
+    /// Whether sources change their sign before they are combined.
+    pub is_negated: bool,
+    /// Whether sources become zero once they are read. No other source has their bytes.
+    pub is_cleared: bool,
 }
 
 /// Elements of one buffer, and those of others that are combined with them.
@@ -70,7 +74,7 @@ impl Listed {
         let divisor = offsets.iter().fold(0, |divisor, &at| gcd(divisor, (at - offset).unsigned_abs()));
         let number = |&at: &isize| ((at - offset).unsigned_abs() / divisor.max(1)) as u32;
         let numbers = offsets.iter().map(number).collect();
-        Self { buffer, offset, numbers, stride: divisor as isize, step }
+        Self { buffer, offset, numbers, stride: divisor as isize, step, is_negated: false, is_cleared: false }
     }
 
     /// Whether offsets have numbers.
@@ -120,6 +124,18 @@ impl Gather {
         let reversed: Vec<CopyOp> = ops.iter().map(|op| CopyOp { source: 0, ..op.reversed() }).collect();
         let without_sources = |gather: Self| Self { sources: Vec::new(), ..gather };
         Self::all(&reversed).into_iter().map(without_sources).collect()
+    }
+
+    /// The same, with sources in some buffers cleared.
+    #[must_use]
+    pub fn clearing(mut self, is_cleared: impl Fn(usize) -> bool) -> Self {
+        self.sources.iter_mut().for_each(|source| source.is_cleared = is_cleared(source.buffer));
+        self
+    }
+
+    /// Whether all sources lie in such buffers.
+    pub fn is_from(&self, is_it: impl Fn(usize) -> bool) -> bool {
+        self.sources.iter().all(|source| is_it(source.buffer))
     }
 
     /// The number of elements that change.
@@ -247,7 +263,10 @@ fn by_sources(
             let sources = key.iter().enumerate().map(|(at, &op)| {
                 let op = op as usize;
                 let offsets: Vec<isize> = elements.iter().map(|of_one| of_one[at].source).collect();
-                Listed::new(ops[op].source, source_step(op), &offsets)
+                Listed {
+                    is_negated: ops[op].is_negated,
+                    ..Listed::new(ops[op].source, source_step(op), &offsets)
+                }
             });
             let sources = sources.collect();
             let element = ops[key[0] as usize].element;

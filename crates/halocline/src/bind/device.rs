@@ -20,7 +20,6 @@ use crate::bound::Bound;
 use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::{BindOptions, LinkChoice};
-use crate::pattern::Pattern;
 use crate::stream::{self, BySet, Checks, Pool, Scheduled, Staging, Unbound};
 use halocline_comm::{Communicator, Endpoint, Reduce};
 use halocline_device::{Device, DeviceError};
@@ -112,8 +111,7 @@ pub(super) fn bind(
 fn carries_reduces(binding: &Binding<'_>, made: &Connected) -> Result<bool, Error> {
     let comm = binding.comm;
     let cannot = |link: &Link| matches!(link.path, LinkPath::Pull | LinkPath::Message | LinkPath::Nccl);
-    let changes_signs = made.sets.iter().any(|set| set.local.patterns.iter().any(Pattern::changes_signs));
-    let none = binding.options.is_unbound || changes_signs || made.links.iter().any(cannot);
+    let none = binding.options.is_unbound || made.links.iter().any(cannot);
     if comm.all_reduce(&[u8::from(none)], Reduce::Max)? != [0] {
         return Ok(false);
     }

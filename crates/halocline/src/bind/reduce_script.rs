@@ -7,10 +7,10 @@ use super::reverse::{Via, reverse};
 use super::script::{Combined, Draft, Making, Work};
 use super::sides::{Incoming, Outwards};
 use crate::error::Error;
-use crate::link::{Direction, LinkPath, SLOTS};
+use crate::link::{LinkPath, SLOTS};
 use crate::reduce::{Contribution, Reduction, Reverse};
 use crate::set::Set;
-use crate::stream::{COMBINED, Cue, Cut, FlagSet, IN_FLIGHT, Scheduled, Script, Step, begun};
+use crate::stream::{Cue, Cut, FlagSet, IN_FLIGHT, Scheduled, Script, Step, begun};
 use halocline_device::{Address, CopyTable, Signal};
 use halocline_plan::ReduceOp;
 use halocline_plan::copy::{CopyOp, Gather};
@@ -90,9 +90,7 @@ impl Reducing<'_> {
         let into = upload(&|work, parity| self.add_combination(work, parity))?;
         let waits = self.outgoing().map(|out| out.ready.wait(self.number, self.lag()));
         let combines = Step { cues: waits.collect(), into };
-        // The lanes read halo cells of each other.
-        let arrived = self.arrived().map(|arrived| arrived.wait(self.number, 0));
-        let cues = arrived.chain(self.making.tie(Tie::Filled)).collect();
+        let cues = self.arrived().map(|arrived| arrived.wait(self.number, 0)).collect();
         let clears = Step { cues, into: upload(&|work, _| self.add_clears(work))? };
         let (raised, steps, poisoned) = (before.len(), vec![combines, clears], self.poisoned());
         Ok(Script { given, before, raised, out, steps, over, poisoned, ..Script::default() })
@@ -157,7 +155,7 @@ impl Reducing<'_> {
         if self.making.is_cut(Cut::Complete) { IN_FLIGHT } else { 0 }
     }
 
-    /// Adds the parts that pack this rank's halo into its slots, and tell the peers.
+    /// Adds the parts that pack this rank's halo into its slots, clear it unless the reduce keeps it, and tell the peers.
     fn add_packs(&self, work: &mut Work, parity: usize) {
         for into in &self.making.incoming {
             let Some((reverse, slots)) =
@@ -168,13 +166,47 @@ impl Reducing<'_> {
             let mut ops = self.packed.packs(self.making.links[into.link].part).to_vec();
             ops.iter_mut().for_each(|op| op.target = work.targets.len());
             work.targets.push(slots.at(self.number, parity));
+            let gathers = Gather::all(&ops).into_iter().map(|gather| gather.clearing(|_| self.clears()));
+            let combines = Some(Combined { op: ReduceOp::Replace, gathers: gathers.collect() });
             let raises = reverse.words.iter().map(|(ready, _)| ready.of(self.number, parity)).collect();
-            work.drafts.push(Draft { ops, raises, ..Draft::default() });
+            work.drafts.push(Draft { combines, raises, ..Draft::default() });
         }
     }
 
-    /// Adds the part that combines all contributions to cells of this lane, once all are there.
+    /// Whether the reduce clears this rank's halo.
+    fn clears(&self) -> bool {
+        !self.reduction.keeps_halo
+    }
+
+    /// Adds the parts that combine all contributions to cells of this lane: at once where all are this rank's own, and once those of peers
+    /// are there. They clear this rank's own contributions, unless the reduce keeps them.
     fn add_combination(&self, work: &mut Work, parity: usize) {
+        let own = work.sources.len();
+        let first_of_link = self.add_sources(work, parity);
+        let devices = &self.making.opened.devices;
+        let mine = |one: &&Contribution| lane_of(self.set, one.op.target, devices) == self.making.number;
+        let ops = self.reverse.contributions.iter().filter(mine).map(|Contribution { link, op }| {
+            let mut op = op.clone();
+            op.source += link.and_then(|link| first_of_link[link]).unwrap_or(0);
+            op
+        });
+        let is_own = |source: usize| source < own;
+        let is_cleared = |source: usize| is_own(source) && self.clears();
+        let gathers =
+            Gather::all(&ops.collect::<Vec<_>>()).into_iter().map(|gather| gather.clearing(is_cleared));
+        let (at_once, with_peers): (Vec<_>, Vec<_>) = gathers.partition(|gather| gather.is_from(is_own));
+        let combines =
+            |gathers: Vec<Gather>| Some(Combined { op: self.reduction.op, gathers: gathers.into() });
+        let waits =
+            self.outgoing().map(|out| Signal { address: out.ready.of(self.number, parity), lag: self.lag() });
+        let waits = waits.collect();
+        let raises = self.outgoing().map(|out| out.arrived.of(self.number, parity)).collect();
+        work.drafts.push(Draft { waits, raises, combines: combines(with_peers), ..Draft::default() });
+        work.drafts.push(Draft { combines: combines(at_once), ..Draft::default() });
+    }
+
+    /// Adds the peers' halo to the sources, and returns the index of the first one of each link.
+    fn add_sources(&self, work: &mut Work, parity: usize) -> Vec<Option<usize>> {
         let mut first_of_link = vec![None; self.making.links.len()];
         for out in &self.making.outgoing {
             let Some(reverse) = &out.reverse else { continue };
@@ -185,62 +217,40 @@ impl Reducing<'_> {
                 None => work.sources.extend(peers.iter().copied().map(address)),
             }
         }
-        let devices = &self.making.opened.devices;
-        let mine = |one: &&Contribution| lane_of(self.set, one.op.target, devices) == self.making.number;
-        let ops = self.reverse.contributions.iter().filter(mine).map(|Contribution { link, op }| {
-            let mut op = op.clone();
-            op.source += link.and_then(|link| first_of_link[link]).unwrap_or(0);
-            op
-        });
-        let gathers = Gather::all(&ops.collect::<Vec<_>>());
-        let waits =
-            self.outgoing().map(|out| Signal { address: out.ready.of(self.number, parity), lag: self.lag() });
-        let arrived = self.outgoing().map(|out| out.arrived.of(self.number, parity));
-        let own = self.clears_own().then(|| self.combined());
-        let combines = Some(Combined { op: self.reduction.op, gathers: gathers.into() });
-        let (waits, raises) = (waits.collect(), arrived.chain(own).collect());
-        work.drafts.push(Draft { waits, raises, combines, ..Draft::default() });
+        first_of_link
     }
 
-    /// Adds the part that waits until peers have combined this rank's halo, and clears that unless the reduce keeps it.
+    /// Adds the part that waits until peers have combined this rank's halo, and clears what they have read in place unless the reduce keeps it.
     fn add_clears(&self, work: &mut Work) {
         if self.making.number != 0 {
             return;
         }
         // In one launch no flag depends on the parity; otherwise the stream waits.
-        let arrived = self.arrived().map(|arrived| arrived.of(self.number, 0));
-        let own = self.clears_own().then(|| self.combined());
-        let waits = arrived.chain(own).map(|address| Signal { address, lag: 0 }).collect();
-        let combines = (!self.reduction.keeps_halo)
-            .then(|| Combined { op: ReduceOp::Replace, gathers: Gather::clear_sources(&self.halo()).into() });
+        let waits =
+            self.arrived().map(|arrived| Signal { address: arrived.of(self.number, 0), lag: 0 }).collect();
+        let combines = self.clears().then(|| Combined {
+            op: ReduceOp::Replace,
+            gathers: Gather::clear_sources(&self.read_in_place()).into(),
+        });
         work.drafts.push(Draft { waits, combines, ..Draft::default() });
     }
 
-    /// Operations whose sources are all halo cells of this rank.
-    fn halo(&self) -> Vec<CopyOp> {
-        let received = self.making.links.iter().filter(|link| link.direction == Direction::Receive);
-        let packed = received.flat_map(|link| self.packed.packs(link.part).iter().cloned());
-        let within = self.reverse.contributions.iter().filter(|one| one.link.is_none());
-        packed.chain(within.map(|one| one.op.clone())).collect()
-    }
-
-    /// Whether halo cells of this rank are cleared that it combines itself.
-    fn clears_own(&self) -> bool {
-        !self.reduction.keeps_halo && self.reverse.contributions.iter().any(|one| one.link.is_none())
-    }
-
-    /// The flag that says so within a launch.
-    fn combined(&self) -> Address {
-        self.making.words().at(COMBINED)
+    /// Operations whose sources are the halo cells that peers combine where they lie.
+    fn read_in_place(&self) -> Vec<CopyOp> {
+        let received = self
+            .making
+            .incoming
+            .iter()
+            .filter(|into| into.reverse.as_ref().is_some_and(|reverse| reverse.slots.is_none()));
+        received
+            .flat_map(|into| self.packed.packs(self.making.links[into.link].part).iter().cloned())
+            .collect()
     }
 
     /// The flags that the lane waits for in this reduce.
     fn poisoned(&self) -> Vec<Address> {
         let ready = self.outgoing().map(|out| out.ready);
         let words = ready.chain(self.incoming().map(|(_, arrived)| arrived));
-        words
-            .flat_map(|word| [word.of(self.number, 0), word.of(self.number, 1)])
-            .chain([self.combined()])
-            .collect()
+        words.flat_map(|word| [word.of(self.number, 0), word.of(self.number, 1)]).collect()
     }
 }

@@ -120,11 +120,6 @@ impl Making<'_> {
         &self.opened.devices[self.number]
     }
 
-    /// The flags of the lane.
-    pub(super) fn words(&self) -> &Memory {
-        &self.opened.lanes[self.number].words
-    }
-
     /// `ready` of direct links, which are set at once.
     fn raised(&self, set: usize) -> impl Iterator<Item = Address> + '_ {
         let is_at_once = |into: &Incoming| into.path.is_direct() || self.is_raised_early(into);

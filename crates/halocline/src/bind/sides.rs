@@ -198,9 +198,24 @@ pub(super) fn staged(set: &Set, link: &Link, links: &[Link]) -> Staged {
     Staged { chunks, acknowledged: !comes_back }
 }
 
-/// The chunks of a message: their bytes and their operations.
+/// The chunks of a message: their bytes and their operations. No chunk ends within a number that may change its sign.
 pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Vec<CopyOp>)> {
-    let mut chunks: Vec<_> = chunks(part.bytes, chunk).into_iter().map(|bytes| (bytes, Vec::new())).collect();
+    let mut ranges = chunks(part.bytes, chunk);
+    let mut begin = 0;
+    for op in &part.ops {
+        let end = begin + op.bytes();
+        if op.element.sign_distance().is_some() {
+            for at in 1..ranges.len() {
+                let cut = ranges[at].start;
+                if begin < cut && cut < end {
+                    ranges[at].start = cut - (cut - begin) % op.element.size();
+                    ranges[at - 1].end = ranges[at].start;
+                }
+            }
+        }
+        begin = end;
+    }
+    let mut chunks: Vec<_> = ranges.into_iter().map(|bytes| (bytes, Vec::new())).collect();
     let mut begin = 0;
     for op in &part.ops {
         let end = begin + op.bytes();
@@ -335,4 +350,31 @@ pub(super) fn receive(
     };
     let reverse = (!is_pulled).then_some(Inwards { words: in_reduce, slots: slots_of_reduces });
     Ok(Incoming { link, path, words, slots, stage: None, reverse })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halocline_plan::ElementType;
+
+    #[test]
+    fn no_chunk_ends_within_a_number_that_may_change_its_sign() {
+        let mut numbers = CopyOp::of_bytes(0, 0, 80_000);
+        (numbers.element, numbers.is_negated, numbers.target_offset) = (ElementType::F64, true, 3);
+        let ops = vec![CopyOp::of_bytes(0, 0, 3), numbers];
+        let part = Part { bytes: 3 + 80_000, ops, ..Part::default() };
+        let chunks = split(&part, 5000);
+        assert!(chunks.len() > 2, "{} chunks", chunks.len());
+        let mut end = 0;
+        for (bytes, ops) in &chunks {
+            assert_eq!(bytes.start, end);
+            end = bytes.end;
+            assert_eq!(ops.iter().map(CopyOp::bytes).sum::<usize>(), bytes.len());
+            assert!(
+                ops.iter().filter(|op| op.is_negated).all(|op| op.bytes().is_multiple_of(8)),
+                "{bytes:?}"
+            );
+        }
+        assert_eq!(end, part.bytes);
+    }
 }

@@ -51,9 +51,8 @@ pub enum ReduceError {
     },
     /// A link between device fields, of this or another rank, can carry no reduce.
     #[error(
-        "device fields of this or another rank are pulled, sent as messages, or change their signs across a seam, so that no rank \
-         can reduce them; bind them on ranks of one node and let the bind choose the links, or copy them to host memory and bind \
-         those"
+        "device fields of this or another rank are pulled or sent as messages, so that no rank can reduce them; bind them on ranks of \
+         one node and let the bind choose the links, or copy them to host memory and bind those"
     )]
     Links,
     /// Ranks fetch by different operations.

@@ -49,9 +49,6 @@ pub(crate) struct Lane {
 /// The offset in [`Lane::words`] of the counter of epochs. The guard is at 0.
 pub(crate) const COUNTER: usize = LINE;
 
-/// The offset in [`Lane::words`] of the flag that cells of the lane are combined, for the parts of its launch that clear the halo.
-pub(crate) const COMBINED: usize = COUNTER + size_of::<u64>();
-
 /// Flags in [`Lane::status`], by their offsets.
 pub(crate) const DONE: usize = 0;
 const RESCUED: usize = LINE;

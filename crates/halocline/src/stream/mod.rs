@@ -51,7 +51,7 @@ pub(crate) use checks::{Checks, Looks};
 pub use cut::Cut;
 pub(crate) use flag_set::{FlagSet, begun, status};
 pub(crate) use given::{Given, Layouts, Sent, Slot, Unbound, WORDS, Work, describe, mix};
-pub(crate) use lane::{COMBINED, DIFFERS, DONE, LINE, Lane};
+pub(crate) use lane::{DIFFERS, DONE, LINE, Lane};
 pub(crate) use pool::{OfDevice, Pool};
 pub(crate) use script::{Cue, Messages, Script, Step};
 pub(crate) use stage::{Stage, Staged, chunks, offset};

@@ -3,56 +3,58 @@
 #if defined(HALOCLINE_COMBINES) || !defined(__CUDACC__)
 
 // Operations and types of elements, as on the host.
-constexpr u32 SUM = 1, PRODUCT = 2, MIN = 3, MAX = 4, AND = 5, OR = 6, XOR = 7;
+constexpr u32 SUM = 1, PRODUCT = 2, MIN = 3, MAX = 4, AND = 5, OR = 6, XOR = 7, REPLACE = 8;
 enum Type : u32 { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, BOOL, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, BYTES };
 
-// Loads and stores of numbers, which may lie at any address.
-template <typename T> __device__ __forceinline__ T load_number(u64 from, bool aligned) {
-  if (aligned) return __ldcg((const T *)from);
-  T value;
-  for (u32 byte = 0; byte < sizeof(T); byte++) ((u8 *)&value)[byte] = __ldcg((const u8 *)(from + byte));
-  return value;
-}
-template <typename T> __device__ __forceinline__ void store_number(u64 to, T value, bool aligned) {
-  if (aligned) {
-    *(T *)to = value;
-    return;
+// How the elements of a unit are accessed.
+enum Access : u8 {
+  BYTES_ALONE, // one element, byte by byte: it may lie at any address
+  NUMBERS,     // one element, number by number
+  WIDE,        // the elements of 16 bytes at once
+};
+
+// Loads and stores of numbers.
+template <bool ALIGNED, typename T> __device__ __forceinline__ T load_number(u64 from) {
+  if constexpr (ALIGNED) {
+    return __ldcg((const T *)from);
+  } else {
+    T value;
+    for (u32 byte = 0; byte < sizeof(T); byte++) ((u8 *)&value)[byte] = __ldcg((const u8 *)(from + byte));
+    return value;
   }
-  for (u32 byte = 0; byte < sizeof(T); byte++) ((u8 *)to)[byte] = ((const u8 *)&value)[byte];
+}
+template <bool ALIGNED, typename T> __device__ __forceinline__ void store_number(u64 to, T value) {
+  if constexpr (ALIGNED) {
+    *(T *)to = value;
+  } else {
+    for (u32 byte = 0; byte < sizeof(T); byte++) ((u8 *)to)[byte] = ((const u8 *)&value)[byte];
+  }
 }
 
 // Integers wrap: sums and products are those of `U`, an unsigned type of 32 bits or more.
 template <typename T, typename U> struct Integer {
   typedef T Value;
-  static __device__ __forceinline__ T load(u64 from, bool aligned) { return load_number<T>(from, aligned); }
-  static __device__ __forceinline__ void store(u64 to, T value, bool aligned) { store_number<T>(to, value, aligned); }
-  static __device__ __forceinline__ T combined(u32 op, T a, T b) {
-    switch (op) {
-    case SUM: return (T)((U)a + (U)b);
-    case PRODUCT: return (T)((U)a * (U)b);
-    case MIN: return b < a ? b : a;
-    case MAX: return b > a ? b : a;
-    case AND: return (T)(a & b);
-    case OR: return (T)(a | b);
-    case XOR: return (T)(a ^ b);
-    default: return b;
-    }
+  template <bool ALIGNED> static __device__ __forceinline__ T load(u64 from) { return load_number<ALIGNED, T>(from); }
+  template <bool ALIGNED> static __device__ __forceinline__ void store(u64 to, T value) { store_number<ALIGNED>(to, value); }
+  template <u32 OP> static __device__ __forceinline__ T combined(T a, T b) {
+    if constexpr (OP == SUM) return (T)((U)a + (U)b);
+    if constexpr (OP == PRODUCT) return (T)((U)a * (U)b);
+    if constexpr (OP == MIN) return b < a ? b : a;
+    if constexpr (OP == MAX) return b > a ? b : a;
+    if constexpr (OP == AND) return (T)(a & b);
+    if constexpr (OP == OR) return (T)(a | b);
+    if constexpr (OP == XOR) return (T)(a ^ b);
+    return b;
   }
 };
 
 // One bit, whatever byte says that it is set.
 struct Truth : Integer<u8, u32> {
-  static __device__ __forceinline__ u8 combined(u32 op, u8 a, u8 b) {
-    switch (op) {
-    case SUM:
-    case XOR: return (a != 0) != (b != 0);
-    case MAX:
-    case OR: return a != 0 || b != 0;
-    case PRODUCT:
-    case MIN:
-    case AND: return a != 0 && b != 0;
-    default: return b;
-    }
+  template <u32 OP> static __device__ __forceinline__ u8 combined(u8 a, u8 b) {
+    if constexpr (OP == SUM || OP == XOR) return (a != 0) != (b != 0);
+    if constexpr (OP == MAX || OP == OR) return a != 0 || b != 0;
+    if constexpr (OP == PRODUCT || OP == MIN || OP == AND) return a != 0 && b != 0;
+    return b;
   }
 };
 
@@ -64,111 +66,204 @@ __device__ __forceinline__ double multiply(double a, double b) { return __dmul_r
 
 template <typename T> struct Real {
   typedef T Value;
-  static __device__ __forceinline__ T load(u64 from, bool aligned) { return load_number<T>(from, aligned); }
-  static __device__ __forceinline__ void store(u64 to, T value, bool aligned) { store_number<T>(to, value, aligned); }
-  static __device__ __forceinline__ T combined(u32 op, T a, T b) {
-    switch (op) {
-    case SUM: return add(a, b);
-    case PRODUCT: return multiply(a, b);
+  template <bool ALIGNED> static __device__ __forceinline__ T load(u64 from) { return load_number<ALIGNED, T>(from); }
+  template <bool ALIGNED> static __device__ __forceinline__ void store(u64 to, T value) { store_number<ALIGNED>(to, value); }
+  template <u32 OP> static __device__ __forceinline__ T combined(T a, T b) {
+    if constexpr (OP == SUM) return add(a, b);
+    if constexpr (OP == PRODUCT) return multiply(a, b);
     // Where one is NaN, the comparisons are false, and the sum is NaN.
-    case MIN: return b < a ? b : b >= a ? a : add(a, b);
-    case MAX: return b > a ? b : b <= a ? a : add(a, b);
-    default: return b;
-    }
+    if constexpr (OP == MIN) return b < a ? b : b >= a ? a : add(a, b);
+    if constexpr (OP == MAX) return b > a ? b : b <= a ? a : add(a, b);
+    return b;
   }
 };
 
 template <typename T> struct Pair { T re, im; };
 template <typename T> struct Complex {
   typedef Pair<T> Value;
-  static __device__ __forceinline__ Value load(u64 from, bool aligned) {
-    return {load_number<T>(from, aligned), load_number<T>(from + sizeof(T), aligned)};
+  template <bool ALIGNED> static __device__ __forceinline__ Value load(u64 from) {
+    return {load_number<ALIGNED, T>(from), load_number<ALIGNED, T>(from + sizeof(T))};
   }
-  static __device__ __forceinline__ void store(u64 to, Value value, bool aligned) {
-    store_number<T>(to, value.re, aligned);
-    store_number<T>(to + sizeof(T), value.im, aligned);
+  template <bool ALIGNED> static __device__ __forceinline__ void store(u64 to, Value value) {
+    store_number<ALIGNED>(to, value.re);
+    store_number<ALIGNED>(to + sizeof(T), value.im);
   }
-  static __device__ __forceinline__ Value combined(u32 op, Value a, Value b) {
-    switch (op) {
-    case SUM: return {add(a.re, b.re), add(a.im, b.im)};
-    case PRODUCT: return {add(multiply(a.re, b.re), -multiply(a.im, b.im)), add(multiply(a.re, b.im), multiply(a.im, b.re))};
-    default: return b;
+  template <u32 OP> static __device__ __forceinline__ Value combined(Value a, Value b) {
+    if constexpr (OP == SUM) return {add(a.re, b.re), add(a.im, b.im)};
+    if constexpr (OP == PRODUCT) return {add(multiply(a.re, b.re), -multiply(a.im, b.im)), add(multiply(a.re, b.im), multiply(a.im, b.re))};
+    return b;
+  }
+};
+
+// The elements of a unit.
+template <typename E, Access ACCESS> struct Elements {
+  typedef typename E::Value Value;
+  static constexpr u32 COUNT = ACCESS == WIDE ? 16 / sizeof(Value) : 1;
+  Value of[COUNT];
+
+  static __device__ __forceinline__ Elements load(u64 from) {
+    Elements elements;
+    if constexpr (ACCESS == WIDE) {
+      const uint4 words = __ldcg((const uint4 *)from);
+      memcpy(elements.of, &words, sizeof words);
+    } else {
+      elements.of[0] = E::template load<ACCESS == NUMBERS>(from);
+    }
+    return elements;
+  }
+  // Changes sign bits, given for 8 bytes. Elements of one byte have none.
+  __device__ __forceinline__ void change(u64 signs) {
+    if constexpr (sizeof of >= 4) {
+      u32 words[sizeof of / 4];
+      memcpy(words, of, sizeof of);
+#pragma unroll
+      for (u32 word = 0; word < sizeof of / 4; word++) words[word] ^= (u32)(word % 2 == 0 ? signs : signs >> 32);
+      memcpy(of, words, sizeof of);
+    } else if constexpr (sizeof of == 2) {
+      of[0] = (Value)(of[0] ^ (u16)signs);
+    }
+  }
+  __device__ __forceinline__ void store(u64 to) const {
+    if constexpr (ACCESS == WIDE) {
+      uint4 words;
+      memcpy(&words, of, sizeof words);
+      *(uint4 *)to = words;
+    } else {
+      E::template store<ACCESS == NUMBERS>(to, of[0]);
     }
   }
 };
 
-// Places of a unit: the element of the lists, and the step.
-struct Unit { u32 at, step; };
+// The index of a unit in each loop.
+struct Unit { u32 index[LOOPS]; };
 
 __device__ __forceinline__ Unit unit_of(const Gather &gather, u32 unit) {
-  const u32 outer = divide(unit, gather.multiplier, gather.shift), inner = unit - outer * gather.inner;
-  if (gather.steps_inside) return {outer, inner};
-  return {inner, outer};
+  Unit found;
+#pragma unroll
+  for (u32 loop = 0; loop + 1 < LOOPS; loop++) {
+    const u32 rest = divide(unit, gather.multiplier[loop], gather.shift[loop]);
+    found.index[loop] = unit - rest * gather.count[loop];
+    unit = rest;
+  }
+  found.index[LOOPS - 1] = unit;
+  return found;
 }
 
-template <typename LISTED> __device__ __forceinline__ u64 place(const LISTED &listed, Unit unit) {
-  return listed.first + (i64)__ldg(listed.numbers + unit.at) * listed.stride + (i64)unit.step * listed.step;
+// The address of a unit.
+__device__ __forceinline__ u64 place(const Gather &gather, const Listed &listed, const Unit &unit) {
+  u32 inner = unit.index[0], outer = unit.index[LOOPS - 1];
+  if (gather.list == INNERMOST) inner = __ldg(listed.numbers + inner);
+  if (gather.list == OUTERMOST) outer = __ldg(listed.numbers + outer);
+  u64 at = listed.first + (i64)inner * listed.step[0] + (i64)outer * listed.step[LOOPS - 1];
+#pragma unroll
+  for (u32 loop = 1; loop + 1 < LOOPS; loop++) at += (i64)unit.index[loop] * listed.step[loop];
+  return at;
 }
 
-// Combines units, `AT_ONCE` of each thread at a time, with `OF_ONCE` of their sources at a time: so many loads are in flight.
-template <typename E, bool SUMS, u32 AT_ONCE, u32 OF_ONCE>
-__device__ __forceinline__ void combine_some(const Gather &gather, u32 first, u32 units) {
-  typedef typename E::Value Value;
-  const u32 op = SUMS ? SUM : gather.op;
-  const bool aligned = gather.aligned != 0;
+// One of the sources, read 16 bytes at a time.
+__device__ __forceinline__ Listed source_of(const Gather &gather, u32 number) {
+  Listed listed;
+  uint4 words[sizeof listed / sizeof(uint4)];
+#pragma unroll
+  for (u32 word = 0; word < sizeof words / sizeof(uint4); word++) words[word] = __ldg((const uint4 *)(gather.source + number) + word);
+  memcpy(&listed, words, sizeof words);
+  return listed;
+}
+
+// Combines all values with others.
+template <typename E, Access ACCESS, u32 OP, u32 COUNT>
+__device__ __forceinline__ void combine_by(Elements<E, ACCESS> (&values)[COUNT], const Elements<E, ACCESS> (&others)[COUNT]) {
+#pragma unroll
+  for (u32 at = 0; at < COUNT; at++) {
+#pragma unroll
+    for (u32 of = 0; of < Elements<E, ACCESS>::COUNT; of++) values[at].of[of] = E::template combined<OP>(values[at].of[of], others[at].of[of]);
+  }
+}
+template <typename E, Access ACCESS, u32 COUNT>
+__device__ __forceinline__ void combine_all(u32 op, Elements<E, ACCESS> (&values)[COUNT], const Elements<E, ACCESS> (&others)[COUNT]) {
+  switch (op) {
+  case SUM: return combine_by<E, ACCESS, SUM>(values, others);
+  case PRODUCT: return combine_by<E, ACCESS, PRODUCT>(values, others);
+  case MIN: return combine_by<E, ACCESS, MIN>(values, others);
+  case MAX: return combine_by<E, ACCESS, MAX>(values, others);
+  case AND: return combine_by<E, ACCESS, AND>(values, others);
+  case OR: return combine_by<E, ACCESS, OR>(values, others);
+  case XOR: return combine_by<E, ACCESS, XOR>(values, others);
+  default: return combine_by<E, ACCESS, REPLACE>(values, others);
+  }
+}
+
+// Combines units, `AT_ONCE` of each thread at a time, with as many of their sources at a time: so many loads are in flight.
+template <typename E, Access ACCESS>
+__device__ __forceinline__ void combine_as(const Gather &gather, u32 first, u32 units) {
+  constexpr u32 AT_ONCE = ACCESS == BYTES_ALONE ? 1 : 2;
+  typedef Elements<E, ACCESS> Values;
 #pragma unroll 1
   for (u32 base = 0; base < units; base += THREADS * AT_ONCE) {
     Unit unit[AT_ONCE];
-    Value values[AT_ONCE] = {};
+    Values values[AT_ONCE] = {};
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
       // The last threads combine the last unit again, and store nothing.
       if (base + at * THREADS >= units) continue;
       unit[at] = unit_of(gather, first + min(base + at * THREADS + threadIdx.x, units - 1));
-      if (gather.sources != 0) values[at] = E::load(place(gather.target, unit[at]), aligned);
+      if (gather.sources != 0) values[at] = Values::load(place(gather, gather.target, unit[at]));
     }
 #pragma unroll 1
-    for (u32 begin = 0; begin < gather.sources; begin += OF_ONCE) {
-      Value from[OF_ONCE][AT_ONCE];
+    for (u32 begin = 0; begin < gather.sources; begin += AT_ONCE) {
+      Values from[AT_ONCE][AT_ONCE] = {};
 #pragma unroll
-      for (u32 of = 0; of < OF_ONCE; of++) {
+      for (u32 of = 0; of < AT_ONCE; of++) {
         if (begin + of >= gather.sources) continue;
-        const Listed source = gather.source[begin + of];
+        const Listed source = source_of(gather, begin + of);
 #pragma unroll
         for (u32 at = 0; at < AT_ONCE; at++) {
-          if (base + at * THREADS < units) from[of][at] = E::load(place(source, unit[at]), aligned);
+          if (base + at * THREADS >= units) continue;
+          const u64 place_of = place(gather, source, unit[at]);
+          from[of][at] = Values::load(place_of);
+          from[of][at].change(source.signs);
+          if (source.is_cleared != 0 && base + at * THREADS + threadIdx.x < units) Values{}.store(place_of);
         }
       }
 #pragma unroll
-      for (u32 of = 0; of < OF_ONCE; of++) {
-#pragma unroll
-        for (u32 at = 0; at < AT_ONCE; at++) {
-          if (begin + of < gather.sources && base + at * THREADS < units) values[at] = E::combined(op, values[at], from[of][at]);
-        }
+      for (u32 of = 0; of < AT_ONCE; of++) {
+        if (begin + of < gather.sources) combine_all<E, ACCESS>(gather.op, values, from[of]);
       }
     }
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < units) E::store(place(gather.target, unit[at]), values[at], aligned);
+      if (base + at * THREADS + threadIdx.x < units) values[at].store(place(gather, gather.target, unit[at]));
     }
   }
 }
 
-// Edges and corners have few units with many sources. More loads in flight exceed the registers; sums, which are the most, need fewer.
-template <typename E> __device__ __forceinline__ void combine_units(const Gather &gather, u32 first, u32 units) {
-  constexpr u32 LOADS = sizeof(typename E::Value) > 8 ? 2 : 4;
-  if (gather.op != SUM) return combine_some<E, false, 2, 1>(gather, first, units);
-  if (units <= THREADS) return combine_some<E, true, 1, LOADS>(gather, first, units);
-  combine_some<E, true, LOADS, 1>(gather, first, units);
+// Each type has registers of its own: not inlined.
+template <typename E> __device__ __noinline__ void combine_units(const Gather &gather, u32 first, u32 units) {
+  switch (gather.access) {
+  case BYTES_ALONE: return combine_as<E, BYTES_ALONE>(gather, first, units);
+  case NUMBERS: return combine_as<E, NUMBERS>(gather, first, units);
+  default:
+    // Narrower elements are never combined 16 bytes at a time: the operations would take longer than the accesses.
+    if constexpr (sizeof(typename E::Value) >= 4) return combine_as<E, WIDE>(gather, first, units);
+  }
 }
 
 // Elements of any other size, which are replaced or cleared alone.
 __device__ __forceinline__ void replace_units(const Gather &gather, u32 first, u32 units) {
   for (u32 at = threadIdx.x; at < units; at += THREADS) {
     const Unit unit = unit_of(gather, first + at);
-    const u64 to = place(gather.target, unit);
-    const u64 from = gather.sources != 0 ? place(gather.source[gather.sources - 1], unit) : 0;
-    for (u32 byte = 0; byte < gather.bytes; byte++) *(u8 *)(to + byte) = from != 0 ? __ldcg((const u8 *)(from + byte)) : 0;
+    const u64 to = place(gather, gather.target, unit);
+    u64 from = 0;
+    for (u32 number = 0; number < gather.sources; number++) {
+      const Listed source = source_of(gather, number);
+      from = place(gather, source, unit);
+      const bool is_last = number + 1 == gather.sources;
+      for (u32 byte = 0; byte < gather.bytes; byte++) {
+        if (is_last) *(u8 *)(to + byte) = __ldcg((const u8 *)(from + byte));
+        if (source.is_cleared != 0) *(u8 *)(from + byte) = 0;
+      }
+    }
+    for (u32 byte = 0; from == 0 && byte < gather.bytes; byte++) *(u8 *)(to + byte) = 0;
   }
 }
 

@@ -23,14 +23,14 @@ template <bool GATED, Kind KIND>
 __device__ __forceinline__ bool move_item(const Table &table, const Item &item, const Bases *bases, u64 epoch, Shared &shared) {
 #if defined(HALOCLINE_COMBINES) || !defined(__CUDACC__)
   if constexpr (KIND == COMBINING) {
-    if (item.region.log_unit == COMBINED) {
-      combine_item(item);
-      return true;
-    }
+    combine_item(item);
+    return true;
   }
 #endif
-  if (item.region.cell_loop) return move_as<true, GATED, KIND>(table, item, bases, epoch, shared);
-  return move_as<false, GATED, KIND>(table, item, bases, epoch, shared);
+  if constexpr (KIND != COMBINING) {
+    if (item.region.cell_loop) return move_as<true, GATED, KIND>(table, item, bases, epoch, shared);
+    return move_as<false, GATED, KIND>(table, item, bases, epoch, shared);
+  }
 }
 
 // Parts without copies, in one block: one part per thread; no part delays another.
@@ -171,7 +171,7 @@ __device__ __forceinline__ void copy(const Table &table, const Bases *bases, u64
   }
 }
 
-// Tables with bases and those that combine have compilations of their own: most programs have none.
+// Tables with bases and those that combine, which copy nothing, have compilations of their own: most programs have none.
 #if !defined(HALOCLINE_BASED) && !defined(HALOCLINE_COMBINES)
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
   __shared__ Shared shared;

@@ -35,6 +35,7 @@
 // carry the epoch, and checks the guard now and then.
 
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
@@ -68,29 +69,35 @@ struct __align__(16) Region {
 // size.
 constexpr u8 WRITTEN = 5, AWAITED = 7;
 
-// A region of units of this code is a `Gather`.
-constexpr u8 COMBINED = 9;
-
-// Elements of one buffer: in step n, element `at` of the list lies at first + numbers[at] * stride + n * step.
-struct Listed {
+// Where the units of a gather lie in one buffer: at `first`, moved by the steps of all loops. In a loop over a list, a step counts from a number
+// of the list.
+struct __align__(16) Listed {
   u64 first;
-  i64 stride, step;
+  i64 step[LOOPS];
   const u32 *numbers;
+  u64 is_cleared; // as a source: becomes zero once it is read
+  u64 signs;      // as a source: the sign bits that change first, in 8 bytes
 };
 
-// Elements of one buffer and those that are combined with them, in the place of a region. Units are elements, numbered below 2^31.
+// The loop of a gather that goes over lists of numbers.
+enum List : u8 { NONE, INNERMOST, OUTERMOST };
+
+// Elements of one buffer and those that are combined with them, in the place of a region in tables that combine. Units are elements, or the elements of 16 bytes; they
+// are numbered in the order of the loops, the innermost first, below 2^31.
 struct __align__(16) Gather {
   Listed target;
   const Listed *source; // in the order of combination
   u32 sources;          // 0: targets become zero
-  u32 op, type, bytes;  // of an element
-  u32 inner;            // elements in a step or, inside out, steps of an element
-  u32 multiplier, shift; // for divisions by that
-  u32 steps_inside;
-  u32 aligned; // to the numbers that elements consist of
-  u32 unused[9];
-  u8 codes[8];
-  u64 unused_end;
+  u32 bytes;            // of an element
+  u32 count[LOOPS - 1];
+  u32 op;
+  u32 multiplier[LOOPS - 1]; // for divisions by the counts
+  u32 type;
+  u8 shift[LOOPS - 1];
+  u8 list;
+  u8 code; // where a region has its `log_unit`
+  u8 access;
+  u8 unused[10];
 };
 
 struct Wait {
@@ -149,7 +156,7 @@ struct Bases {
   u64 added[BASES];
 };
 
-static_assert(sizeof(Gather) == sizeof(Region), "one takes the place of the other");
+static_assert(sizeof(Gather) == sizeof(Region) && sizeof(Listed) == 64, "one takes the place of the other");
 static_assert(sizeof(Region) == 128 && sizeof(Item) == 208 && sizeof(Part) == 16, "as on the host");
 static_assert(sizeof(Wait) == 16 && sizeof(Announced) == 32 && sizeof(Table) == 128, "as on the host");
 

@@ -1,6 +1,6 @@
 //! The form of a table that the kernel reads, in memory and as its argument: `copy/table.cuh` has the same structures.
 
-use super::gather::{Listed, Lists};
+use super::gather::{Combination, Listed};
 use super::nest::Region;
 use super::{Cut, Piece, Tied};
 use crate::driver::{Address, Base};
@@ -130,9 +130,9 @@ impl Cut {
         let sources: Vec<Listed> = self.sources.iter().copied().map(placed).collect();
         let sources = base + put(&mut bytes, &sources);
         for region in &mut self.regions {
-            if let Some(lists) = Lists::of(region) {
-                lists.target = placed(lists.target);
-                lists.source = sources + size_of::<Listed>() as u64 * lists.source;
+            if let Some(combination) = Combination::of(region) {
+                combination.target = placed(combination.target);
+                combination.source = sources + size_of::<Listed>() as u64 * combination.source;
             } else if region.cell_loop != 0 {
                 region.cells = cells + 8 * region.cells;
             }

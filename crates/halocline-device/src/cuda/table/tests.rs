@@ -361,6 +361,21 @@ fn wrong_words_and_buffers_are_refused() {
     let raises = TablePart { raises: &[12], ..TablePart::default() };
     assert_eq!(cut(&[raises], None), Some(DeviceError::Misaligned { address: 12 }));
     assert_eq!(cut(&[], Some(4)), Some(DeviceError::Misaligned { address: 4 }));
+    let mut signs = op(Vec::new(), None, 8);
+    (signs.element, signs.is_negated) = (ElementType::F64, true);
+    let spec = |target| {
+        let parts = [TablePart { ops: std::slice::from_ref(&signs), ..TablePart::default() }];
+        let spec = TableSpec { parts: &parts, sources: &[0], targets: &[target], ..TableSpec::default() };
+        Cut::new(&spec, (4, &Tuning::HOPPER), |_, _| Ok(())).err()
+    };
+    assert_eq!(spec(16), None);
+    let misaligned = spec(12).expect("it is refused");
+    assert_eq!(misaligned, DeviceError::MisalignedSigns { address: 12, bytes: 8 });
+    assert_eq!(
+        misaligned.to_string(),
+        "elements that change their signs begin at 0xc, but their numbers have 8 bytes; give fields whose addresses and strides \
+         are multiples of that"
+    );
     let ops = [op(Vec::new(), None, 8)];
     let none = DeviceError::NoBuffer { side: "source", index: 0, count: 0 };
     assert_eq!(cut(&[TablePart { ops: &ops, ..TablePart::default() }], None), Some(none));

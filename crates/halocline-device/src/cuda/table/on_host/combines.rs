@@ -26,7 +26,7 @@ const ELEMENTS: [ElementType; 17] = [
     ElementType::Opaque(16),
 ];
 
-const EXTENT: [usize; 3] = [9, 11, 7];
+const EXTENT: [usize; 3] = [9, 5, 24];
 
 /// A box of a field whose axes have these strides.
 fn box_of(numbers: &mut Numbers, element: ElementType, strides: [[isize; 3]; 2]) -> CopyOp {
@@ -60,7 +60,7 @@ fn values(numbers: &mut Numbers, element: ElementType, bytes: usize) -> Vec<u8> 
     all
 }
 
-/// One launch, after a flag, of a table that combines several boxes of two fields with a third, and then clears.
+/// One launch, after a flag, of a table that combines several boxes of two fields with a third, and clears some of them.
 fn play(machine: &Machine, seed: u64) -> Result<(), String> {
     let mut numbers = Numbers::new(seed);
     let element = ELEMENTS[numbers.below(ELEMENTS.len())];
@@ -85,10 +85,15 @@ fn play(machine: &Machine, seed: u64) -> Result<(), String> {
         .map(|_| {
             let mut op = box_of(&mut numbers, element, strides);
             op.source = numbers.below(2);
+            op.is_negated = element.sign_distance().is_some() && numbers.one_in(3);
             op
         })
         .collect();
-    let gathers = Gather::all(&boxes);
+    // Sources of which no other box has the bytes.
+    let clears = numbers.one_in(2);
+    let is_cleared = |source: usize| clears && boxes.iter().filter(|op| op.source == source).count() == 1;
+    let gathers: Vec<Gather> =
+        Gather::all(&boxes).into_iter().map(|gather| gather.clearing(is_cleared)).collect();
     let words = Arena::new(64);
     let waits = [Signal { address: words.at(8), lag: 0 }];
     let raises = [words.at(16), words.at(24)];
@@ -111,6 +116,12 @@ fn play(machine: &Machine, seed: u64) -> Result<(), String> {
         let mut source = expected[at[op.source]..].to_vec();
         // SAFETY: the box lies within the field at both ends, and this thread alone knows them.
         unsafe { combine.run(op, source.as_mut_ptr(), expected[at[2] + first..].as_mut_ptr()) };
+        if is_cleared(op.source) {
+            op.for_each_block(|from, _, bytes| {
+                let from = at[op.source] + from as usize;
+                expected[from..from + bytes].fill(0);
+            });
+        }
     }
     let max_blocks = vec![table.waiting + 1];
     let ops = vec![(0, Op::Launch(0, 5, 0, None)), (1, Op::Busy(1)), (1, Op::Write(words.at(8), 5))];

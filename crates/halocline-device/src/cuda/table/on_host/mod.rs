@@ -332,10 +332,14 @@ impl Work {
                 for (step, at) in (0..gather.steps)
                     .flat_map(|step| (0..gather.target.numbers.len()).map(move |at| (step, at)))
                 {
-                    let base = spec.targets[gather.target.buffer];
-                    let begin = base.wrapping_add_signed(gather.target.at(at, step) as i64);
-                    let end = begin + gather.element.size() as u64;
-                    targets.push(Interval { begin, end, part: number, unused: 0 });
+                    let cleared = gather.sources.iter().filter(|source| source.is_cleared);
+                    let cleared = cleared.map(|source| (source, spec.sources));
+                    for (listed, buffers) in cleared.chain([(&gather.target, spec.targets)]) {
+                        let base = buffers[listed.buffer];
+                        let begin = base.wrapping_add_signed(listed.at(at, step) as i64);
+                        let end = begin + gather.element.size() as u64;
+                        targets.push(Interval { begin, end, part: number, unused: 0 });
+                    }
                 }
             }
         }

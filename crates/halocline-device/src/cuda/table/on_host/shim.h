@@ -46,6 +46,7 @@ static inline void store_words(unsigned long long to, const unsigned long long (
   store_slot(to + 8 * (1 - first), words[1 - first]);
 }
 
+#define memcpy __builtin_memcpy
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline double __dadd_rn(double a, double b) { return a + b; }
