@@ -193,47 +193,72 @@ __device__ __forceinline__ void combine_all(u32 op, Elements<E, ACCESS> (&values
   }
 }
 
-// Combines units, `AT_ONCE` of each thread at a time, with as many of their sources at a time: so many loads are in flight.
-template <typename E, Access ACCESS>
-__device__ __forceinline__ void combine_as(const Gather &gather, u32 first, u32 units) {
-  constexpr u32 AT_ONCE = ACCESS == BYTES_ALONE ? 1 : 2;
+// Combines units, `AT_ONCE` of each thread at a time, with `OF_ONCE` of their sources at a time: so many loads are in flight. More exceed the
+// registers.
+template <typename E, Access ACCESS, u32 AT_ONCE, u32 OF_ONCE>
+__device__ __forceinline__ void combine_some(const Gather &gather, u32 first, u32 units) {
   typedef Elements<E, ACCESS> Values;
 #pragma unroll 1
   for (u32 base = 0; base < units; base += THREADS * AT_ONCE) {
     Unit unit[AT_ONCE];
+    u64 to[AT_ONCE];
     Values values[AT_ONCE] = {};
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
       // The last threads combine the last unit again, and store nothing.
       if (base + at * THREADS >= units) continue;
       unit[at] = unit_of(gather, first + min(base + at * THREADS + threadIdx.x, units - 1));
-      if (gather.sources != 0) values[at] = Values::load(place(gather, gather.target, unit[at]));
+      to[at] = place(gather, gather.target, unit[at]);
+      if (gather.sources != 0) values[at] = Values::load(to[at]);
     }
+    bool clears = false;
 #pragma unroll 1
-    for (u32 begin = 0; begin < gather.sources; begin += AT_ONCE) {
-      Values from[AT_ONCE][AT_ONCE] = {};
+    for (u32 begin = 0; begin < gather.sources; begin += OF_ONCE) {
+      Values from[OF_ONCE][AT_ONCE] = {};
 #pragma unroll
-      for (u32 of = 0; of < AT_ONCE; of++) {
+      for (u32 of = 0; of < OF_ONCE; of++) {
         if (begin + of >= gather.sources) continue;
         const Listed source = source_of(gather, begin + of);
+        clears |= source.is_cleared != 0;
 #pragma unroll
         for (u32 at = 0; at < AT_ONCE; at++) {
           if (base + at * THREADS >= units) continue;
-          const u64 place_of = place(gather, source, unit[at]);
-          from[of][at] = Values::load(place_of);
+          from[of][at] = Values::load(place(gather, source, unit[at]));
           from[of][at].change(source.signs);
-          if (source.is_cleared != 0 && base + at * THREADS + threadIdx.x < units) Values{}.store(place_of);
         }
       }
 #pragma unroll
-      for (u32 of = 0; of < AT_ONCE; of++) {
+      for (u32 of = 0; of < OF_ONCE; of++) {
         if (begin + of < gather.sources) combine_all<E, ACCESS>(gather.op, values, from[of]);
       }
     }
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < units) values[at].store(place(gather, gather.target, unit[at]));
+      if (base + at * THREADS + threadIdx.x < units) values[at].store(to[at]);
     }
+    if (!clears) continue;
+    // Now that all is read: a store to bytes that a load is still fetching takes four times as long.
+#pragma unroll 1
+    for (u32 number = 0; number < gather.sources; number++) {
+      const Listed source = source_of(gather, number);
+      if (source.is_cleared == 0) continue;
+#pragma unroll
+      for (u32 at = 0; at < AT_ONCE; at++) {
+        if (base + at * THREADS + threadIdx.x < units) Values{}.store(place(gather, source, unit[at]));
+      }
+    }
+  }
+}
+
+// Edges and corners have few units with many sources.
+template <typename E, Access ACCESS> __device__ __forceinline__ void combine_as(const Gather &gather, u32 first, u32 units) {
+  if constexpr (ACCESS == BYTES_ALONE) {
+    combine_some<E, ACCESS, 1, 1>(gather, first, units);
+  } else {
+    if constexpr (ACCESS == NUMBERS) {
+      if (units <= THREADS && gather.sources > 2) return combine_some<E, ACCESS, 1, 8>(gather, first, units);
+    }
+    combine_some<E, ACCESS, 2, 2>(gather, first, units);
   }
 }
 
