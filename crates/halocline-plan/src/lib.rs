@@ -47,7 +47,7 @@ pub use owned::OwnedElements;
 pub use partition::{Graph, Partition, PartitionError};
 pub use patches::{
     Along, Corners, PatchBlock, PatchDecomposition, PatchError, PatchGrid, PatchSide, Pivot, Quantity, Seam,
-    cubed_sphere_point,
+    SeamKind, cubed_sphere_point,
 };
 pub use pattern::{AxisMap, BoxCells, Cells, DomainShape, PatternPlan, Peer, Run, Transfer};
 pub use per_axis::PerAxis;

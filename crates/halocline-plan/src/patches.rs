@@ -12,12 +12,12 @@ mod sphere;
 pub use decomposition::{PatchBlock, PatchDecomposition};
 pub use error::PatchError;
 pub use quantity::{Along, Quantity};
-pub use seam::{PatchSide, Pivot, Seam};
+pub use seam::{PatchSide, Pivot, Seam, SeamKind};
 pub use sphere::cubed_sphere_point;
 
 use crate::error::PatternError;
 use crate::grid::MAX_CELLS;
-use seam::{Crossing, SeamKind};
+use seam::Crossing;
 
 /// Patches of rows and columns of cells, and the seams that join their sides. Axis 0 counts rows, axis 1 columns.
 ///
@@ -152,6 +152,11 @@ impl PatchGrid {
         }
         self.corners = corners;
         Ok(self)
+    }
+
+    /// What fills halo cells behind corners where three patches meet.
+    pub fn corner_fill(&self) -> Corners {
+        self.corners
     }
 
     /// Cells along both axes of each patch.

@@ -128,8 +128,8 @@ pub use halocline_plan::{
     Along, CellContent, Corners, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout,
     LayoutError, LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement,
     Neighbours, Partition, PartitionError, PatchBlock, PatchDecomposition, PatchError, PatchGrid, PatchSide,
-    PatternError, PerAxis, Pivot, Quantity, RedistributeError, ReduceOp, RegularGrid, Seam, Shared, Side,
-    TooSmall, UnstructuredDomain, UnstructuredError, cubed_sphere_point,
+    PatternError, PerAxis, Pivot, Quantity, RedistributeError, ReduceOp, RegularGrid, Seam, SeamKind, Shared,
+    Side, TooSmall, UnstructuredDomain, UnstructuredError, cubed_sphere_point,
 };
 
 /// Communicators and their jobs. A [`Communicator`] here has what programs need: rank, size, barrier, duplicates and splits, small

@@ -78,14 +78,40 @@ pub struct Seam {
     pub(super) kind: SeamKind,
 }
 
+/// How a seam joins its sides.
+///
+/// ```
+/// use halocline_plan::{PatchGrid, Pivot, SeamKind};
+///
+/// let orca2 = PatchGrid::tripolar([148, 180], Pivot::Cell)?;
+/// let kinds: Vec<SeamKind> = orca2.seams().iter().map(|seam| seam.kind()).collect();
+/// assert_eq!(kinds, [SeamKind::Join { is_reversed: false }, SeamKind::Fold(Pivot::Cell)]);
+/// # Ok::<(), halocline_plan::PatternError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum SeamKind {
-    Join { is_reversed: bool },
+pub enum SeamKind {
+    /// [`Seam::join`] or [`Seam::join_reversed`]: two sides are joined.
+    Join {
+        /// Whether coordinates along the two sides run in opposite directions.
+        is_reversed: bool,
+    },
+    /// [`Seam::fold`]: a side is folded onto itself.
     Fold(Pivot),
+    /// [`Seam::pole`]: a side is joined with itself, shifted by half the cells along it.
     Pole,
 }
 
 impl Seam {
+    /// The sides that it joins. Those of a fold and of a pole are the same.
+    pub fn sides(&self) -> [PatchSide; 2] {
+        self.sides
+    }
+
+    /// How it joins them.
+    pub fn kind(&self) -> SeamKind {
+        self.kind
+    }
+
     /// Joins two sides: coordinates along them run in the same direction.
     pub fn join(one: PatchSide, other: PatchSide) -> Self {
         Self { sides: [one, other], kind: SeamKind::Join { is_reversed: false } }
