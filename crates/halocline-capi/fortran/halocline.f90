@@ -19,6 +19,7 @@
 !
 !   halocline_meshes           unstructured domains and meshes
 !   halocline_packets          packets between neighbours and in a sparse all-to-all
+!   halocline_patches          grids of patches: the cubed sphere, tripolar grids
 !   halocline_programs         compiled programs
 !   halocline_redistribution   fields from one distribution to another; after halocline_meshes
 include "halocline/types.f90"

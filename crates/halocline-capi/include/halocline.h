@@ -71,6 +71,7 @@
 #include "halocline/comm.h"
 #include "halocline/grid.h"
 #include "halocline/pattern.h"
+#include "halocline/patches.h"
 #include "halocline/field.h"
 #include "halocline/exchange.h"
 #include "halocline/mesh.h"

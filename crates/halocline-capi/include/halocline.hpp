@@ -16,6 +16,7 @@
 #include "halocline/cpp/core.hpp"
 #include "halocline/cpp/comm.hpp"
 #include "halocline/cpp/grid.hpp"
+#include "halocline/cpp/patches.hpp"
 #include "halocline/cpp/field.hpp"
 #include "halocline/cpp/exchange.hpp"
 #include "halocline/cpp/mesh.hpp"

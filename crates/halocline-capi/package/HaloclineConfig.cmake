@@ -19,8 +19,8 @@ if(NOT TARGET Halocline::halocline)
     INTERFACE_INCLUDE_DIRECTORIES "${Halocline_PREFIX}/include"
     INTERFACE_LINK_LIBRARIES "gcc_s;m;pthread;dl")
 
-  set(halocline_fortran halocline.f90 halocline_meshes.f90 halocline_packets.f90 halocline_programs.f90 halocline_redistribution.f90
-    halocline_fortran.c)
+  set(halocline_fortran halocline.f90 halocline_meshes.f90 halocline_packets.f90 halocline_patches.f90 halocline_programs.f90
+    halocline_redistribution.f90 halocline_fortran.c)
   list(TRANSFORM halocline_fortran PREPEND "${Halocline_PREFIX}/share/halocline/")
   # One of the sources of the Fortran modules is C.
   get_property(halocline_languages GLOBAL PROPERTY ENABLED_LANGUAGES)

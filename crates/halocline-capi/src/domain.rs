@@ -56,6 +56,14 @@ pub(crate) fn domain(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>,
     })
 }
 
+/// The number by which fields name a domain: that of its block, or of both components of vectors that in the plan.
+fn number(pattern: &BoundPattern, index: usize, domain: &Domain<'_>) -> u64 {
+    match (pattern.pattern.component_of_fields(), pattern.pattern.plan().domains.get(index)) {
+        (None, Some((number, _))) => *number,
+        _ => domain.number(),
+    }
+}
+
 /// A domain whose cells are in boxes.
 fn boxed(pattern: &BoundPattern, index: usize) -> Result<Domain<'_>, Refusal> {
     let domain = domain(pattern, index)?;
@@ -87,7 +95,7 @@ extern "C" fn halocline_pattern_domain(
         let extents = domain.extents();
         Ok(DomainShape {
             axes: extents.len(),
-            number: domain.number(),
+            number: number(&pattern, index, &domain),
             owned_count: domain.owned_count() as u64,
             extents: std::array::from_fn(|axis| extents.get(axis).copied().unwrap_or(1)),
             owned: if domain.owned_come_first() { CellBox::of(&domain.owned()) } else { CellBox::EMPTY },

@@ -48,6 +48,11 @@ layouts! {
     contents_lies_as_in_the_header: crate::packet::Contents = "halocline_contents" { size metadata metadata_bytes payload payload_bytes has_payload space device reserved }
     argument_lies_as_in_the_header: crate::program::Argument = "halocline_argument" { base dimensions extents strides origin integer real kind element space device read_only reserved }
     resource_statistics_lies_as_in_the_header: crate::memory_resource::Statistics = "halocline_resource_statistics" { size in_use peak allocations spilled }
+    patch_side_lies_as_in_the_header: crate::patches::Side = "halocline_patch_side" { patch axis is_high }
+    seam_lies_as_in_the_header: crate::patches::JoinedSides = "halocline_seam" { kind one other }
+    quantity_lies_as_in_the_header: crate::patches::quantity::Places = "halocline_quantity" { size components places }
+    patch_block_lies_as_in_the_header: crate::patches::decomposition::Block = "halocline_patch_block" { size patch first extents owner }
+    patch_transfer_lies_as_in_the_header: crate::patches::decomposition::Moved = "halocline_patch_transfer" { from to from_rank to_rank from_component to_component source target extents is_swapped is_flipped is_negated }
 }
 
 macro_rules! options {
@@ -75,4 +80,6 @@ options! {
     crate::packet::PacketOptions
     crate::packet::Contents
     crate::memory_resource::Statistics
+    crate::patches::quantity::Places
+    crate::patches::decomposition::Block
 }

@@ -51,6 +51,8 @@ mod options;
 #[cfg(not(loom))]
 mod packet;
 #[cfg(not(loom))]
+mod patches;
+#[cfg(not(loom))]
 mod pattern;
 #[cfg(not(loom))]
 mod pattern_links;

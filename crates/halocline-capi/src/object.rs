@@ -13,7 +13,10 @@ use crate::sparse::Sparse;
 use crate::status::{Refusal, Status};
 use crate::trace::Recording;
 use halocline::neighbors::{NeighborExchange, Round};
-use halocline::{Decomposition, Field, HaloExchange, Packet, Partition, Redistribute, Stream};
+use halocline::{
+    Decomposition, Field, HaloExchange, Packet, Partition, PatchDecomposition, PatchGrid, Redistribute,
+    Stream,
+};
 use halocline_trace::device::DeviceTrace;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -108,6 +111,8 @@ kinds! {
     19 Prepared(PreparedCall), "halocline_prepared", halocline_prepared_free;
     20 Trace(Recording), "halocline_trace", halocline_trace_free;
     21 DeviceTrace(Arc<DeviceTrace>), "halocline_device_trace", halocline_device_trace_free;
+    22 PatchGrid(PatchGrid), "halocline_patch_grid", halocline_patch_grid_free;
+    23 PatchDecomposition(PatchDecomposition), "halocline_patch_decomposition", halocline_patch_decomposition_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.

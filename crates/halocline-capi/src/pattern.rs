@@ -22,6 +22,12 @@ impl BoundPattern {
         Self { pattern, comm: comm.comm.clone(), group: comm.group }
     }
 
+    /// The pattern of one component of its vectors.
+    pub(crate) fn component(&self, component: usize) -> Result<Self, Refusal> {
+        let pattern = self.pattern.component(component)?;
+        Ok(Self { pattern, comm: self.comm.clone(), group: self.group })
+    }
+
     /// Refuses a communicator that is not of the pattern's group.
     pub(crate) fn check(&self, comm: &Comm) -> Result<(), Refusal> {
         if self.group == comm.group {

@@ -73,13 +73,22 @@ impl<E: Into<Error>> From<E> for Refusal {
 }
 
 /// Names of Rust in the library's messages, and what C's messages say instead.
-const IN_C: [(&str, &str); 12] = [
+const IN_C: [(&str, &str); 18] = [
     ("`Field::on_domain`", "`halocline_field_on_domain`"),
     ("`with_axes`", "`axes` of the layout"),
     ("`Halo::uniform(depth)`", "`width` of the halo"),
     ("`padded()`", "`padded` of the layout"),
     ("`UnstructuredDomain::with_levels`", "`levels` of the domain"),
     ("`LinkChoice::Mailbox` or `Message`", "HALOCLINE_LINK_MAILBOX or HALOCLINE_LINK_MESSAGE"),
+    ("of one component (`Pattern::component`)", "of one component (`halocline_pattern_component`)"),
+    (
+        "fold it (`Seam::fold`) or make it a pole (`Seam::pole`)",
+        "set `kind` to HALOCLINE_SEAM_FOLD_CELL, HALOCLINE_SEAM_FOLD_CORNER or HALOCLINE_SEAM_POLE",
+    ),
+    ("`Seam::join`", "HALOCLINE_SEAM_JOIN"),
+    ("leave corners open (`Corners::Open`)", "use the grid without `halocline_patch_grid_corners_through`"),
+    ("`Quantity::vector`", "2 `components` of the quantity"),
+    ("`PatchGrid::decompose_into`", "`halocline_patch_decompose_into`"),
     ("as an `Array`", "with `halocline_field_allocate`"),
     ("`pack_on` or `unpack_on`", "`halocline_pack_on` or `halocline_unpack_on`"),
     ("`pack` or `unpack`", "`halocline_pack` or `halocline_unpack`"),

@@ -62,7 +62,8 @@ typedef struct halocline_domain {
   size_t size;
   /* The number of axes; 1 for an unstructured domain. */
   size_t axes;
-  /* The number of the domain, as in halocline_field_on_domain. */
+  /* The number of the domain, as in halocline_field_on_domain. In a pattern of vectors on patches, component c of domain d has the number
+   * 2 d + c, and d in the pattern of one component. */
   uint64_t number;
   /* The number of owned cells. */
   uint64_t owned_count;
@@ -91,7 +92,7 @@ halocline_status halocline_domain_halo(halocline_pattern pattern, size_t index, 
                                        size_t *count);
 
 /* Stores the global coordinates of a local index, an element for each axis. Those of halo cells beyond a periodic border are
- * negative, or not below the extents of the grid. */
+ * negative, or not below the extents of the grid. On a grid of patches they count in the domain's patch, also behind its sides. */
 halocline_status halocline_domain_global(halocline_pattern pattern, size_t index, const size_t *local, int64_t *global);
 
 /* Stores the local index of global coordinates, an element for each axis, and 1 in `found`; 0 in `found` if the domain does not hold the

@@ -1,6 +1,7 @@
 ! Prints the size of each struct of the headers, as the modules declare it.
 program sizes
   use halocline_packets
+  use halocline_patches
   use halocline_programs
   use halocline_redistribution
   implicit none
@@ -42,6 +43,13 @@ program sizes
   type(halocline_argument) :: argument_
   type(halocline_trace) :: trace_
   type(halocline_device_trace) :: device_trace_
+  type(halocline_patch_grid) :: patch_grid_
+  type(halocline_patch_decomposition) :: patch_decomposition_
+  type(halocline_patch_side) :: patch_side_
+  type(halocline_seam) :: seam_
+  type(halocline_quantity) :: quantity_
+  type(halocline_patch_block) :: patch_block_
+  type(halocline_patch_transfer) :: patch_transfer_
 
   call show("comm", storage_size(comm_))
   call show("decomposition", storage_size(decomposition_))
@@ -80,6 +88,13 @@ program sizes
   call show("argument", storage_size(argument_))
   call show("trace", storage_size(trace_))
   call show("device_trace", storage_size(device_trace_))
+  call show("patch_grid", storage_size(patch_grid_))
+  call show("patch_decomposition", storage_size(patch_decomposition_))
+  call show("patch_side", storage_size(patch_side_))
+  call show("seam", storage_size(seam_))
+  call show("quantity", storage_size(quantity_))
+  call show("patch_block", storage_size(patch_block_))
+  call show("patch_transfer", storage_size(patch_transfer_))
 
 contains
 

@@ -116,7 +116,11 @@ fn units() -> Vec<Unit> {
         let closing = if language == "fortran" { "end subroutine\nend module" } else { "}" };
         let source = format!("{opening}\n{source}{closing}\n");
         match units.last_mut() {
-            Some(unit) if unit.page == page && !opening.starts_with("#include") => unit.source += &source,
+            Some(unit)
+                if unit.page == page && unit.language == language && !opening.starts_with("#include") =>
+            {
+                unit.source += &source;
+            }
             _ => units.push(Unit { page, language, source, is_program }),
         }
     }
@@ -134,7 +138,7 @@ fn units_of(pages: &[&str], are_meant: impl Fn(&Unit) -> bool) -> Vec<Unit> {
 #[test]
 fn programs_of_the_guide_run_on_two_ranks() {
     let is_plain = |unit: &Unit| unit.is_program && !unit.uses_mpi() && !unit.uses_kokkos();
-    for program in units_of(&["c.md", "cpp.md", "from-petsc-sf.md"], is_plain) {
+    for program in units_of(&["c.md", "cpp.md", "from-petsc-sf.md", "patches.md", "patches.md"], is_plain) {
         let printed = launched_by(&halocline(), &program.compiled().unwrap(), "2");
         if program.page == "from-petsc-sf.md" {
             assert_eq!(printed, "[0] sum of squares 17.108152\n");
@@ -164,7 +168,7 @@ fn fragments_of_pages_without_their_program_compile() {
 
 #[test]
 fn fragments_in_fortran_compile() {
-    for fragments in units_of(&["fortran.md"], |unit| unit.language == "fortran") {
+    for fragments in units_of(&["fortran.md", "patches.md"], |unit| unit.language == "fortran") {
         if fortran::is_here() && install::has_mpi_of_fortran() {
             fortran::check(&fragments.source);
         }

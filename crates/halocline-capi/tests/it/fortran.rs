@@ -27,10 +27,11 @@ fn compile(compiler: &str, folder: &Path) -> Command {
 }
 
 /// In the order of their uses of each other. `halocline.f90` includes the folder `halocline`.
-const MODULES: [&str; 5] = [
+const MODULES: [&str; 6] = [
     "halocline.f90",
     "halocline_meshes.f90",
     "halocline_packets.f90",
+    "halocline_patches.f90",
     "halocline_programs.f90",
     "halocline_redistribution.f90",
 ];
@@ -93,6 +94,11 @@ fn fortran_passes_arrays_to_collective_calls() {
 #[test]
 fn fortran_decomposes_redistributes_and_saves_regular_grids() {
     runs_on_ranks("regular");
+}
+
+#[test]
+fn fortran_exchanges_halos_across_seams_of_patches() {
+    runs_on_ranks("patches");
 }
 
 #[test]

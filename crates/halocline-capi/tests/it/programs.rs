@@ -111,6 +111,18 @@ fn c_exchanges_regular_grids_in_checked_mode() {
 }
 
 #[test]
+fn c_exchanges_grids_of_patches_alone_and_on_threads() {
+    alone_and_on_threads(&C.program_with("patches", &["-lm"]));
+}
+
+#[test]
+fn c_exchanges_grids_of_patches_between_processes() {
+    let program = C.program_with("patches", &["-lm"]);
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
 fn c_exchanges_every_element_type_and_layout_alone_and_on_threads() {
     alone_and_on_threads(&C.program("layouts"));
 }
@@ -211,6 +223,14 @@ fn cpp_exchanges_on_every_transport() {
 #[test]
 fn cpp_exchanges_regular_grids_of_every_kind_on_every_transport() {
     let program = CPP.program("grids");
+    alone_and_on_threads(&program);
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
+#[test]
+fn cpp_exchanges_grids_of_patches_on_every_transport() {
+    let program = CPP.program("patches");
     alone_and_on_threads(&program);
     launched(&program, "4");
     over_mpi(&program, "2");

@@ -190,6 +190,15 @@ std::vector<T> stored(Call call) {
   return elements;
 }
 
+// The same for numbers that come in pairs.
+template <typename Call>
+std::vector<std::array<std::size_t, 2>> pairs(Call call) {
+  const std::vector<std::size_t> numbers = stored<std::size_t>(call);
+  std::vector<std::array<std::size_t, 2>> found(numbers.size() / 2);
+  for (std::size_t at = 0; at < found.size(); at++) found[at] = {numbers[2 * at], numbers[2 * at + 1]};
+  return found;
+}
+
 // The same for a text, without its closing zero.
 template <typename Call>
 std::string text(Call call) {

@@ -165,6 +165,12 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
     check(halocline_pattern_narrowed(get(), &width, &handle));
     return pattern(handle);
   }
+  // The pattern with the domains of one component, of a pattern of vectors on patches.
+  pattern component(std::size_t component) const {
+    halocline_pattern handle;
+    check(halocline_pattern_component(get(), component, &handle));
+    return pattern(handle);
+  }
 };
 
 // A regular grid cut into domains.

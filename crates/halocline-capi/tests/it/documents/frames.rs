@@ -59,6 +59,7 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
         "measuring.md",
         "void of_stream(halocline_comm comm, halocline_trace trace, halocline_halo_exchange halo, halocline_stream stream, halocline_pending pending) {",
     ),
+    ("patches.md", FORTRAN_PATCHES),
     (
         "programs.md",
         "#include <halocline.h>\nvoid check(halocline_status);\nvoid call(double *memory, int steps, halocline_halo_exchange halo) {",
@@ -106,6 +107,15 @@ implicit none
 type(halocline_neighbors) :: ring
 contains
 subroutine pass_on()";
+
+const FORTRAN_PATCHES: &str = "module of_patches
+use halocline
+implicit none
+type(halocline_comm) :: comm
+integer(c_size_t) :: ranks
+integer(c_int32_t) :: status
+contains
+subroutine exchange_across_a_fold()";
 
 const FORTRAN_REDISTRIBUTION: &str = "module of_redistribution
 use of_grid
