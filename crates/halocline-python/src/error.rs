@@ -111,7 +111,7 @@ pub(crate) fn closed(why: &str) -> PyErr {
 }
 
 /// Names of Rust in the library's messages, and what Python's messages say instead.
-const IN_PYTHON: [(&str, &str); 13] = [
+const IN_PYTHON: [(&str, &str); 20] = [
     ("`Field::on_domain`", "Field(domain=...)"),
     ("`with_axes`", "Field(axes=...)"),
     ("`with_axes(&[", "`halocline.Field(array, axes=["),
@@ -124,6 +124,13 @@ const IN_PYTHON: [(&str, &str); 13] = [
     ("`LinkChoice::Mailbox` or `Message`", "link='mailbox' or link='message'"),
     ("as an `Array`", "with halocline.zeros"),
     ("`Turn::Last`", "'last'"),
+    ("`Pattern::component`", "Pattern.component"),
+    ("(`Seam::fold`)", "('fold_cell' or 'fold_corner')"),
+    ("(`Seam::pole`)", "('pole')"),
+    ("(`Seam::join`)", "('join')"),
+    ("leave corners open (`Corners::Open`)", "use the grid without corners_through"),
+    ("`Quantity::vector`", "quantity='c_grid', for example"),
+    ("`PatchGrid::decompose_into`", "PatchGrid.decompose_into"),
     ("or use a ring", "or make the exchange with periodic=True"),
 ];
 

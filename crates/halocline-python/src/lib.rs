@@ -81,6 +81,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<grid::PyPattern>()?;
     module.add_class::<unstructured::PyUnstructuredDomain>()?;
     module.add_function(wrap_pyfunction!(unstructured::domain, module)?)?;
+    module.add_function(wrap_pyfunction!(patches::patch_grid, module)?)?;
     module.add_class::<unstructured::PyGraph>()?;
     module.add_class::<unstructured::PyPartition>()?;
     module.add_class::<mesh::PyMesh>()?;

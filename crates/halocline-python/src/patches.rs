@@ -4,12 +4,14 @@ use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, choose
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::{PyPattern, Ranks, Widths, collective, communicator, halo_of};
-use halocline::{Along, Corners, PatchDecomposition, PatchGrid, PatchSide, Pattern, Pivot, Quantity, Seam};
+use halocline::{
+    Along, Corners, PatchDecomposition, PatchGrid, PatchSide, Pattern, Pivot, Quantity, Seam, SeamKind,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 /// Rows and columns.
-struct Extents([usize; 2]);
+pub(crate) struct Extents([usize; 2]);
 
 impl<'py> ArgumentType<'py> for Extents {
     const PLURAL: &'static str = "pairs (rows, columns)";
@@ -41,7 +43,7 @@ impl<'py> ArgumentType<'py> for Side {
 }
 
 /// A seam: its kind, and the sides.
-struct OneSeam(Seam);
+pub(crate) struct OneSeam(Seam);
 
 impl<'py> ArgumentType<'py> for OneSeam {
     const PLURAL: &'static str = "seams";
@@ -66,7 +68,8 @@ impl<'py> ArgumentType<'py> for OneSeam {
 }
 
 #[doc = doc!("PatchGrid")]
-#[pyclass(frozen, module = "halocline", name = "PatchGrid")]
+#[pyclass(frozen, eq, hash, module = "halocline", name = "PatchGrid")]
+#[derive(PartialEq, Hash)]
 pub(crate) struct PyPatchGrid {
     grid: PatchGrid,
 }
@@ -149,9 +152,47 @@ impl PyPatchGrid {
         self.decomposed(comm, |grid, ranks| grid.decompose_into(&blocks, ranks))
     }
 
+    /// For copies and pickles.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let seams = self.grid.seams().iter().map(|seam| told(py, seam)).collect::<PyResult<Vec<_>>>()?;
+        let axis = match self.grid.corner_fill() {
+            Corners::Open => None,
+            Corners::ThroughAxis(axis) => Some(axis),
+        };
+        let make = py.import("halocline._core")?.getattr("_patch_grid")?;
+        (make, (self.shapes(), seams, axis)).into_pyobject(py)
+    }
+
     fn __repr__(&self) -> String {
         let patches = self.grid.extents();
         format!("PatchGrid({} patches, {} seams)", patches.len(), self.grid.seams().len())
+    }
+}
+
+/// A seam as the constructor takes it.
+fn told<'py>(py: Python<'py>, seam: &Seam) -> PyResult<Bound<'py, PyTuple>> {
+    let side = |side: PatchSide| (side.patch, side.axis, if side.is_high { "high" } else { "low" });
+    let [one, other] = seam.sides().map(side);
+    match seam.kind() {
+        SeamKind::Join { is_reversed: false } => ("join", one, other).into_pyobject(py),
+        SeamKind::Join { is_reversed: true } => ("join_reversed", one, other).into_pyobject(py),
+        SeamKind::Fold(Pivot::Cell) => ("fold_cell", one).into_pyobject(py),
+        SeamKind::Fold(Pivot::Corner) => ("fold_corner", one).into_pyobject(py),
+        SeamKind::Pole => ("pole", one).into_pyobject(py),
+    }
+}
+
+/// A grid as its `__reduce__` tells it.
+#[pyfunction(name = "_patch_grid")]
+pub(crate) fn patch_grid(
+    patches: Argument<List<Extents>>,
+    seams: Argument<List<OneSeam>>,
+    axis: Option<Argument<usize>>,
+) -> PyResult<PyPatchGrid> {
+    let grid = PyPatchGrid::new(patches, seams)?;
+    match axis {
+        Some(axis) => grid.corners_through(axis),
+        None => Ok(grid),
     }
 }
 

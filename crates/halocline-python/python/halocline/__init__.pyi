@@ -414,9 +414,13 @@ class PatchGrid:
 
     ``patches``: rows and columns of each. ``seams``: the joined sides. A side without a seam is a border. Axis 0 of a patch counts
     rows, axis 1 columns.
+
+    Grids are values: they compare by their contents, and can be copied, pickled and used as keys.
     """
 
     def __new__(cls, patches: Sequence[_NumbersLike], seams: Sequence[_Seam]) -> PatchGrid: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
     @staticmethod
     def cubed_sphere(n: SupportsIndex) -> PatchGrid:
         """Six tiles of n x n cells, joined as those of FV3. Tile 2 lies on the north pole, tile 5 on the south pole."""

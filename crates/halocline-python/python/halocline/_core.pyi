@@ -12,6 +12,7 @@ __all__ = [
     "_time_exchanges",
     "_check_stream",
     "_domain",
+    "_patch_grid",
     "_gpus",
     "trace",
     "DeviceTrace",
@@ -19,6 +20,8 @@ __all__ = [
     "ThreadGroup",
     "RegularGrid",
     "Decomposition",
+    "PatchGrid",
+    "PatchDecomposition",
     "Domain",
     "Pattern",
     "UnstructuredDomain",
@@ -89,6 +92,8 @@ from halocline import (
     SessionRound as SessionRound,
     Packet as Packet,
     Partition as Partition,
+    PatchDecomposition as PatchDecomposition,
+    PatchGrid as PatchGrid,
     Pattern as Pattern,
     PatternLinks as PatternLinks,
     Payload as Payload,
@@ -198,6 +203,7 @@ class _ScheduledState:
     def end(self) -> None: ...
 
 def _check_stream(stream: object) -> None: ...
+def _patch_grid(patches: Any, seams: Any, axis: int | None) -> PatchGrid: ...
 def _domain(id: int, cells: Any, kind: str, rank: int, halo: Any, levels: Sequence[int]) -> UnstructuredDomain: ...
 def _gpus() -> int: ...
 def _run_command(args: list[str], again: list[str]) -> int: ...

@@ -132,8 +132,10 @@ def test_grids_are_described():
         (lambda: hc.PatchGrid([(4, 4)], [("join", (0, 0, "low"), (1, 0, "high"))]), "seams[0]: seam 0 names"),
         (lambda: hc.PatchGrid.tripolar((4, 7), "cell"), "must be even"),
         (lambda: hc.PatchGrid.tripolar((4, 8), "edge"), "pivot: there is no 'edge'"),
-        (lambda: hc.PatchGrid.latitude_longitude((4, 8)).corners_through(0), "axis: no corner"),
-        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(97), "comm: the 6 patches cannot be cut"),
+        (lambda: hc.PatchGrid.latitude_longitude((4, 8)).corners_through(0), "use the grid without corners_through"),
+        (lambda: hc.PatchGrid([(4, 4)], [("join", *[(0, 0, "low")] * 2)]), "fold it ('fold_cell' or 'fold_corner')"),
+        (lambda: hc.PatchGrid([(4, 4)], [("pole", (0, 0, "low"))]), "join its two sides ('join')"),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(97), "of each patch (PatchGrid.decompose_into)"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).block(6), "domain: there is no 6 of 6 domains"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).pattern(1), "comm: the grid was decomposed"),
     ],
@@ -161,7 +163,7 @@ def test_what_is_no_argument_is_refused(make, message):
 def test_a_component_or_a_quantity_that_is_not_there_is_refused():
     def program(comm):
         cut = hc.PatchGrid.cubed_sphere(4).decompose(comm)
-        with pytest.raises(hc.HaloValueError, match="component 1 of a pattern with 0"):
+        with pytest.raises(hc.HaloValueError, match="component 1 of a pattern with 0 .*='c_grid', for example"):
             cut.pattern(1).component(1)
         with pytest.raises(hc.HaloValueError, match="halo: a halo 5 cells wide"):
             cut.pattern(5)

@@ -20,6 +20,24 @@ VALUES = {
             lambda: hc.RegularGrid((8, 6), periodic=(True, False)),
         ],
     ),
+    "PatchGrid": (
+        lambda: hc.PatchGrid([(4, 6), (5, 4)], [("join_reversed", (0, 1, "high"), (1, 0, "low"))]),
+        [
+            lambda: hc.PatchGrid([(4, 6), (5, 4)], [("join", (0, 1, "high"), (1, 0, "low"))]),
+            lambda: hc.PatchGrid([(4, 6), (6, 4)], [("join_reversed", (0, 1, "high"), (1, 0, "low"))]),
+            lambda: hc.PatchGrid([(4, 6), (5, 4)], []),
+        ],
+    ),
+    "PatchGrid of a cubed sphere": (
+        lambda: hc.PatchGrid.cubed_sphere(4).corners_through(1),
+        [lambda: hc.PatchGrid.cubed_sphere(4), lambda: hc.PatchGrid.cubed_sphere(4).corners_through(0)],
+    ),
+    "PatchGrid with a fold": (
+        lambda: hc.PatchGrid.tripolar((4, 8), "cell"),
+        [lambda: hc.PatchGrid.tripolar((4, 8), "corner"), lambda: hc.PatchGrid.latitude_longitude((4, 8))],
+    ),
+    "PatchGrid with a fold at corners": (lambda: hc.PatchGrid.tripolar((4, 8), "corner"), []),
+    "PatchGrid with poles": (lambda: hc.PatchGrid.latitude_longitude((4, 8)), []),
     "Partition": (
         lambda: hc.Partition([0, 2, 1], 3),
         [lambda: hc.Partition([0, 2, 1], 4), lambda: hc.Partition([0, 1, 1], 3)],
