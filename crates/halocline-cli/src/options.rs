@@ -115,6 +115,11 @@ pub(crate) struct Division {
 }
 
 impl Division {
+    /// The blocks along each axis, if they are given.
+    pub(crate) fn blocks(&self) -> Option<&Grid> {
+        self.decomposition.as_ref()
+    }
+
     /// The parts of a grid with these extents. The error says what does not fit it.
     pub(crate) fn of(&self, extents: &[usize], ranks: usize) -> Result<Decomposition, CommandError> {
         let periodic = self.periodic.flags(extents.len()).map_err(CommandError::Usage)?;

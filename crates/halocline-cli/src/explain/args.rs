@@ -1,12 +1,14 @@
 //! Arguments of `halocline explain`.
 
+use super::patches::{PatchLayout, Values};
 use crate::options::{Division, Dtype, Grid, Link, Order};
 use crate::ranks::{RanksArgs, Transport};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Show what an exchange moves between ranks
 ///
-/// For a regular grid it plans one rank without starting any, even one of a million. With up to 4096 ranks it also adds up the bytes
+/// For a grid it plans one rank without starting any, even one of a million. With up to 4096 ranks it also adds up the bytes
 /// between all ranks. With `--transport` it starts the ranks, binds fields and shows the path of each link. `explain ocean` does
 /// that for the mesh of `run ocean`.
 #[derive(Debug, Clone, clap::Args)]
@@ -24,12 +26,31 @@ pub(super) enum Case {
     Ocean(OceanArgs),
 }
 
-/// A regular grid and its exchanged fields.
+/// A grid as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum GridName {
+    Regular(Grid),
+    Patches(PatchLayout),
+}
+
+impl FromStr for GridName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            true => text.parse().map(Self::Patches),
+            false => text.parse().map(Self::Regular),
+        }
+    }
+}
+
+/// A grid and its exchanged fields.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct GridArgs {
-    /// Cells of the whole grid, one to four axes
-    #[arg(long, value_name = "NXxNYxNZ", required = true)]
-    pub(super) grid: Option<Grid>,
+    /// Cells of a regular grid, one to four axes, such as 512x512x64; or a grid of patches: cubed:N (tiles of N x N cells), llc:N,
+    /// latlon:ROWSxCOLUMNS, tripolar:ROWSxCOLUMNS, or tripolar:ROWSxCOLUMNS:cell (folded about cell centres instead of corners)
+    #[arg(long, value_name = "GRID", required = true)]
+    pub(super) grid: Option<GridName>,
     /// Number of ranks
     #[arg(long, value_name = "N", required = true)]
     pub(super) ranks: Option<usize>,
@@ -41,6 +62,12 @@ pub(super) struct GridArgs {
     pub(super) halo: usize,
     #[command(flatten)]
     pub(super) division: Division,
+    /// What the fields hold on a grid of patches
+    #[arg(long, value_enum, default_value_t = Values::Cells)]
+    pub(super) quantity: Values,
+    /// Draw the patches of a grid and the ranks that own them to this file (.png or .svg)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Option<PathBuf>,
     /// Fields exchanged together
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) fields: u32,

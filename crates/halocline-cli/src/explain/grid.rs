@@ -1,7 +1,8 @@
-//! `halocline explain --grid …`.
+//! `halocline explain --grid …` of a regular grid.
 
 use super::args::GridArgs;
 use super::bound;
+use super::patches::Values;
 use super::plan::{self, Region};
 use super::report::{self, Planned};
 use super::traffic::{MOST_RANKS, Traffic};
@@ -15,23 +16,29 @@ use halocline::{
 };
 
 /// Plans one rank, or starts all of them.
-pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, CommandError> {
+pub(super) fn run(args: &GridArgs, cells: &Grid, json: bool) -> Result<u8, CommandError> {
+    if args.plot.is_some() || args.quantity != Values::Cells {
+        return Err(CommandError::usage(format!(
+            "`--plot` and `--quantity` are for grids of patches, and {cells} is a regular grid; leave them out, or give \
+             `--grid cubed:96`, for example"
+        )));
+    }
     match args.transport {
-        None => plan_one(args, args.ranks.unwrap_or(0), json),
+        None => plan_one(args, &decompose(args, cells, args.ranks.unwrap_or(0))?, json),
         Some(transport) => ranks::run(
             &RanksArgs { ranks: args.ranks, transport, node_aware: None },
             |ranks| {
                 bound::check_ranks(ranks)?;
-                fits(args, &decompose(args, ranks)?, transport)
+                fits(args, &decompose(args, cells, ranks)?, transport)
             },
             || Ok(()),
-            |comm, ()| bind(comm, args, json),
+            |comm, ()| bind(comm, args, &decompose(args, cells, comm.size())?, json),
         ),
     }
 }
 
-fn decompose(args: &GridArgs, ranks: usize) -> Result<Decomposition, CommandError> {
-    args.division.of(args.grid.as_ref().map_or(&[], |grid| &grid.0), ranks)
+fn decompose(args: &GridArgs, cells: &Grid, ranks: usize) -> Result<Decomposition, CommandError> {
+    args.division.of(&cells.0, ranks)
 }
 
 fn layout(args: &GridArgs, shape: &DomainShape) -> Result<Layout, LayoutError> {
@@ -52,15 +59,14 @@ fn title(args: &GridArgs, decomposition: &Decomposition) -> String {
     )
 }
 
-fn plan_one(args: &GridArgs, ranks: usize, json: bool) -> Result<u8, CommandError> {
-    let halo = Halo::uniform(args.halo);
-    let decomposition = decompose(args, ranks)?;
+fn plan_one(args: &GridArgs, decomposition: &Decomposition, json: bool) -> Result<u8, CommandError> {
+    let (halo, ranks) = (Halo::uniform(args.halo), decomposition.ranks());
     let pattern = decomposition.pattern_of(args.rank, &halo)?;
     let layout = layout(args, &pattern.domains[0].1)?;
     let regions: Vec<Region> = plan::regions(&pattern, &layout, args.fields)?;
     let cell = u128::from(args.fields) * layout.element().size() as u128;
-    let traffic = (ranks <= MOST_RANKS).then(|| Traffic::of_grid(&decomposition, &halo, cell)).transpose()?;
-    let title = title(args, &decomposition);
+    let traffic = (ranks <= MOST_RANKS).then(|| Traffic::of_grid(decomposition, &halo, cell)).transpose()?;
+    let title = title(args, decomposition);
     let planned = Planned { title: &title, rank: args.rank, ranks, pattern: &pattern, regions: &regions };
     report::print(|out| {
         report::plan(out, &planned, json)?;
@@ -79,8 +85,12 @@ fn fits(args: &GridArgs, decomposition: &Decomposition, transport: Transport) ->
 }
 
 /// Binds the fields as one of the ranks. Collective.
-fn bind(comm: &Communicator, args: &GridArgs, json: bool) -> Result<u8, CommandError> {
-    let decomposition = decompose(args, comm.size())?;
+fn bind(
+    comm: &Communicator,
+    args: &GridArgs,
+    decomposition: &Decomposition,
+    json: bool,
+) -> Result<u8, CommandError> {
     let pattern = decomposition.pattern(comm, Halo::uniform(args.halo))?;
     let layout = layout(args, &pattern.plan().domains[0].1)?;
     let fields: Vec<Field> =
@@ -89,7 +99,7 @@ fn bind(comm: &Communicator, args: &GridArgs, json: bool) -> Result<u8, CommandE
     let options = BindOptions::default().link(args.link.choice());
     let halo = HaloExchange::bind_with(comm, &pairs, &options)?;
     let cell = args.fields as usize * layout.element().size();
-    let title = title(args, &decomposition);
+    let title = title(args, decomposition);
     let said = bound::gather(comm, &[bound::describe(&title, &halo, &pattern, cell)])?;
     if comm.rank() == 0 {
         report::print_bound(&said, json)?;

@@ -1,12 +1,13 @@
 //! `halocline explain`: what a pattern moves between ranks, and how.
 //!
 //! The [`plan`] of one rank of a regular grid is made without running it. [`traffic`] adds up the bytes between all ranks. Ranks that run
-//! bind fields and report the paths of their links ([`bound`]): of a grid ([`grid`]) or of the ocean ([`ocean`]).
+//! bind fields and report the paths of their links ([`bound`]): of a regular grid ([`grid`]), of a grid of [`patches`], or of the ocean ([`ocean`]).
 
 mod args;
 mod bound;
 mod grid;
 mod ocean;
+mod patches;
 mod plan;
 mod report;
 mod traffic;
@@ -14,7 +15,8 @@ mod traffic;
 pub(crate) use args::ExplainArgs;
 
 use crate::error::CommandError;
-use args::Case;
+use crate::options::Grid;
+use args::{Case, GridName};
 
 /// Runs `halocline explain` and returns the exit code. With `json`, one object a line and no table.
 ///
@@ -22,6 +24,11 @@ use args::Case;
 pub(crate) fn run(args: &ExplainArgs, json: bool) -> Result<u8, CommandError> {
     match &args.case {
         Some(Case::Ocean(args)) => ocean::run(args, json),
-        None => grid::run(&args.grid, json),
+        None => match &args.grid.grid {
+            Some(GridName::Patches(layout)) => patches::run(&args.grid, *layout, json),
+            Some(GridName::Regular(cells)) => grid::run(&args.grid, cells, json),
+            // The parser requires one where there is no subcommand.
+            None => grid::run(&args.grid, &Grid(Vec::new()), json),
+        },
     }
 }

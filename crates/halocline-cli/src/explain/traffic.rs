@@ -1,7 +1,8 @@
 //! The bytes between all ranks.
 
 use crate::error::CommandError;
-use halocline::{Decomposition, Halo};
+use halocline::plan::{PatternPlan, Transfer};
+use halocline::{Decomposition, Halo, PatternError};
 
 /// Most ranks whose traffic is added up.
 pub(super) const MOST_RANKS: usize = 4096;
@@ -26,10 +27,19 @@ impl Traffic {
         halo: &Halo,
         cell: u128,
     ) -> Result<Self, CommandError> {
-        let mut traffic = Self::new(decomposition.ranks());
-        for rank in 0..decomposition.ranks() {
-            let pattern = decomposition.pattern_of(rank, halo)?;
-            let bytes = |transfers: &[halocline::plan::Transfer]| {
+        Self::of_plans(decomposition.ranks(), cell, |rank| decomposition.pattern_of(rank, halo))
+    }
+
+    /// The traffic of ranks with these plans, whose cells have that many bytes.
+    pub(super) fn of_plans(
+        ranks: usize,
+        cell: u128,
+        plan_of: impl Fn(usize) -> Result<PatternPlan, PatternError>,
+    ) -> Result<Self, CommandError> {
+        let mut traffic = Self::new(ranks);
+        for rank in 0..ranks {
+            let pattern = plan_of(rank)?;
+            let bytes = |transfers: &[Transfer]| {
                 transfers.iter().map(|transfer| transfer.target.count() as u128 * cell).sum::<u128>()
             };
             traffic.sends[rank] = pattern
@@ -66,6 +76,13 @@ impl Traffic {
     /// Bytes that go between ranks.
     pub(super) fn total(&self) -> u128 {
         self.links().map(|(_, _, bytes)| bytes).sum()
+    }
+
+    /// Bytes that each rank receives.
+    pub(super) fn received(&self) -> Vec<u128> {
+        let mut bytes = vec![0; self.ranks()];
+        self.links().for_each(|(_, to, moved)| bytes[to] += moved);
+        bytes
     }
 
     /// Bytes that each rank sends and receives.

@@ -30,6 +30,62 @@ fn the_table_of_a_rank() {
 }
 
 #[test]
+fn patches_their_owners_and_their_traffic() {
+    insta::assert_snapshot!("cubed", text("--grid cubed:8 --ranks 6 --rank 2 --quantity c-grid"));
+    insta::assert_snapshot!("tripolar", text("--grid tripolar:6x8:cell --ranks 2 --halo 2"));
+}
+
+/// The line for programs of that kind.
+fn line(args: &str, wanted: &str) -> Value {
+    let found: Vec<Value> = lines(args).into_iter().filter(|line| line["explain"] == wanted).collect();
+    let [only] = &found[..] else { panic!("{args}: {found:?}") };
+    only.clone()
+}
+
+#[test]
+fn ranks_of_patches_send_what_their_peers_receive() {
+    let plan = |rank: usize| line(&format!("--grid llc:4 --ranks 5 --rank {rank} --halo 2"), "plan");
+    let plans: Vec<Value> = (0..5).map(plan).collect();
+    let moved = |plan: &Value, direction: &str, peer: usize| -> Vec<(u64, u64, u64)> {
+        let number = |region: &Value, key: &str| region[key].as_u64().unwrap();
+        let (own, other) =
+            if direction == "to" { ("other_domain", "domain") } else { ("domain", "other_domain") };
+        let regions = plan["regions"].as_array().unwrap().iter();
+        let meant = regions.filter(|region| region["direction"] == direction && region["rank"] == peer);
+        meant.map(|region| (number(region, own), number(region, other), number(region, "bytes"))).collect()
+    };
+    let mut all = 0;
+    for (rank, plan) in plans.iter().enumerate() {
+        for (peer, other) in plans.iter().enumerate() {
+            let sent = moved(plan, "to", peer);
+            assert_eq!(sent, moved(other, "from", rank), "{rank} to {peer}");
+            all += sent.iter().map(|region| region.2).sum::<u64>();
+        }
+    }
+    assert_eq!(line("--grid llc:4 --ranks 5 --halo 2", "all")["bytes"], all);
+}
+
+#[test]
+fn bound_ranks_of_patches_say_the_bytes_of_the_plan() {
+    let args = "--grid cubed:6 --ranks 4 --quantity d-grid --fields 2 --dtype f32";
+    assert_eq!(line(&format!("{args} --transport thread"), "all"), line(args, "all"));
+}
+
+#[test]
+fn patches_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    for grid in ["cubed:12", "llc:8", "tripolar:20x36", "tripolar:20x36:cell", "latlon:18x36"] {
+        let [png, svg] = ["png", "svg"].map(|kind| folder.path().join("patches").with_extension(kind));
+        for file in [&png, &svg] {
+            text(&format!("--grid {grid} --ranks 8 --plot {}", file.display()));
+        }
+        assert!(std::fs::read(&png).unwrap().starts_with(b"\x89PNG"), "{grid}");
+        let drawn = std::fs::read_to_string(&svg).unwrap();
+        assert!(drawn.contains(&format!("{grid}: 8 ranks")) && drawn.contains("patch 0"), "{grid}");
+    }
+}
+
+#[test]
 fn the_ways_of_ranks_that_bind() {
     let bound = text("--grid 16x12 --ranks 2 --transport thread --link pull");
     insta::assert_snapshot!("bound", bound);
@@ -137,6 +193,23 @@ fn invalid_explanations_are_refused_with_the_reason() {
             2,
             "100000 ranks to be started on this machine; give 1 to 512",
         ),
+        ("--grid 8x8 --ranks 4 --plot t.png", 2, "8x8 is a regular grid; leave them out"),
+        ("--grid 8x8 --ranks 4 --quantity corners", 2, "are for grids of patches"),
+        ("--grid cubed:x --ranks 1", 2, "\"cubed:x\" is no grid; give numbers above 0"),
+        ("--grid cubed:0 --ranks 1", 2, "patch 0 has 0 cells along axis 0"),
+        ("--grid cubed:99999999999 --ranks 1", 2, "have more than 2^60 cells"),
+        ("--grid tripolar:6x7 --ranks 1", 2, "has 7 cells; the number must be even"),
+        ("--grid cubed:4 --ranks 0", 2, "0 ranks"),
+        ("--grid cubed:4 --ranks 97", 2, "the 6 patches cannot be cut for 97 ranks"),
+        ("--grid cubed:4 --ranks 18446744073709551615", 2, "cannot be cut"),
+        ("--grid cubed:4 --ranks 6 --rank 6", 2, "rank 6 of a decomposition for 6 ranks"),
+        ("--grid cubed:4 --ranks 6 --halo 5", 2, "it can be at most 4 wide there"),
+        ("--grid cubed:4 --ranks 6 --periodic x", 2, "whose patches are joined by seams; leave it out"),
+        ("--grid cubed:4 --ranks 6 --decomposition 2", 2, "has 1 number; give the blocks of each patch"),
+        ("--grid cubed:4 --ranks 6 --decomposition 5x1", 2, "5 blocks along axis 0 of patch 0"),
+        ("--grid cubed:4 --ranks 6 --plot t.pdf", 1, "a plot is a PNG or SVG file"),
+        ("--grid cubed:64 --ranks 6144 --plot t.png", 2, "a picture of 6144 ranks; it can have at most 4096"),
+        ("--grid cubed:4 --ranks 2 --dtype i32 --quantity c-grid --transport thread", 1, "sign"),
         ("ocean --ranks 0", 2, "0 ranks"),
         ("ocean --data nowhere", 1, "cannot read nowhere"),
     ] {
