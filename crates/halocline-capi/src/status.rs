@@ -85,7 +85,7 @@ const IN_C: [(&str, &str); 18] = [
         "fold it (`Seam::fold`) or make it a pole (`Seam::pole`)",
         "set `kind` to HALOCLINE_SEAM_FOLD_CELL, HALOCLINE_SEAM_FOLD_CORNER or HALOCLINE_SEAM_POLE",
     ),
-    ("`Seam::join`", "HALOCLINE_SEAM_JOIN"),
+    ("(`Seam::join`)", "(HALOCLINE_SEAM_JOIN)"),
     ("leave corners open (`Corners::Open`)", "use the grid without `halocline_patch_grid_corners_through`"),
     ("`Quantity::vector`", "2 `components` of the quantity"),
     ("`PatchGrid::decompose_into`", "`halocline_patch_decompose_into`"),
