@@ -40,7 +40,10 @@ pub use element::{ElementType, NamedElement, fits};
 pub use error::{CellContent, LayoutError, PatternError, TooSmall};
 pub use grid::{OwnedBox, RegularGrid};
 pub use layout::Layout;
-pub use mesh::{Elements, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, Shared};
+pub use mesh::{
+    Elements, IconHalos, IcosahedralGrid, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart,
+    Shared,
+};
 pub use narrow::DepthEnds;
 pub use order::Order;
 pub use owned::OwnedElements;

@@ -2,11 +2,15 @@
 
 mod error;
 mod halos;
+mod icon;
+mod icosahedron;
 mod part;
 mod shape;
 
 pub use error::MeshError;
 pub use halos::{MeshEdges, MeshHalos};
+pub use icon::IconHalos;
+pub use icosahedron::IcosahedralGrid;
 pub use part::MeshPart;
 pub use shape::Shared;
 

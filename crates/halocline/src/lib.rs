@@ -125,11 +125,12 @@ pub use halocline_comm::{CommError, Communicator, Reduce};
 pub use halocline_derive::Element;
 pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
-    Along, CellContent, Corners, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout,
-    LayoutError, LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement,
-    Neighbours, Partition, PartitionError, PatchBlock, PatchDecomposition, PatchError, PatchGrid, PatchSide,
-    PatternError, PerAxis, Pivot, Quantity, RedistributeError, ReduceOp, RegularGrid, Seam, SeamKind, Shared,
-    Side, TooSmall, UnstructuredDomain, UnstructuredError, cubed_sphere_point,
+    Along, CellContent, Corners, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, IconHalos,
+    IcosahedralGrid, Layout, LayoutError, LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos,
+    MeshPart, NamedElement, Neighbours, Partition, PartitionError, PatchBlock, PatchDecomposition,
+    PatchError, PatchGrid, PatchSide, PatternError, PerAxis, Pivot, Quantity, RedistributeError, ReduceOp,
+    RegularGrid, Seam, SeamKind, Shared, Side, TooSmall, UnstructuredDomain, UnstructuredError,
+    cubed_sphere_point,
 };
 
 /// Communicators and their jobs. A [`Communicator`] here has what programs need: rank, size, barrier, duplicates and splits, small

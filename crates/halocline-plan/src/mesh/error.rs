@@ -183,6 +183,17 @@ pub enum MeshError {
         /// Segments asked for.
         segments: usize,
     },
+    /// More bisections of an icosahedron than 32-bit numbers count triangles.
+    #[error("an icosahedron whose edges are bisected {bisections} times; give at most {most}")]
+    Bisections {
+        /// Bisections asked for.
+        bisections: usize,
+        /// The largest number.
+        most: usize,
+    },
+    /// The halos of ICON asked for around solids.
+    #[error("the elements are solids, but the halos of ICON are those of polygons; ask for `Mesh::halos`")]
+    NoSurface,
 }
 
 crate::debug_as_text!(MeshError);

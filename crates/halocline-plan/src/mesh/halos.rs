@@ -249,15 +249,21 @@ impl<'a> MeshHalos<'a> {
         let id = |at: usize| ends(at).into_iter().fold(0, |id, end| id << 32 | global(end));
         let edges = Local::new(self.part, self.depth, all.len(), |at| (all[at].1, all[at].2, id(at)));
         let local_ends = |&at: &u32| ends(at as usize).map(|end| names[end as usize]);
-        Ok(MeshEdges {
-            domain: edges.domain(self.part, id),
-            owned: edges.owned,
-            vertices: edges.cells.iter().map(local_ends).collect(),
-        })
+        Ok(MeshEdges::new(&edges, self.part, id, edges.cells.iter().map(local_ends).collect()))
     }
 }
 
 impl MeshEdges {
+    /// The local edges of a part; `id` returns the global number of an edge of the source.
+    pub(super) fn new(
+        edges: &Local,
+        part: usize,
+        id: impl Fn(usize) -> u64,
+        vertices: Vec<[u32; 2]>,
+    ) -> Self {
+        Self { domain: edges.domain(part, id), owned: edges.owned, vertices }
+    }
+
     /// The edges as a domain; its [`cells`](UnstructuredDomain::cells) map local to global numbers.
     pub fn domain(&self) -> &UnstructuredDomain {
         &self.domain
@@ -277,10 +283,10 @@ impl MeshEdges {
 
 /// The local cells of one kind, in local order.
 #[derive(Debug, Clone)]
-struct Local {
+pub(super) struct Local {
     /// Their numbers in the source.
-    cells: Vec<u32>,
-    owned: usize,
+    pub(super) cells: Vec<u32>,
+    pub(super) owned: usize,
     /// The end of each depth.
     ends: Vec<usize>,
 }
@@ -288,7 +294,12 @@ struct Local {
 impl Local {
     /// Selects among `count` cells; `of` returns the depth ([`UNSET`] if not local), owner and global number
     /// of a cell.
-    fn new(part: usize, depth: usize, count: usize, of: impl Fn(usize) -> (u32, u32, u64)) -> Self {
+    pub(super) fn new(
+        part: usize,
+        depth: usize,
+        count: usize,
+        of: impl Fn(usize) -> (u32, u32, u64),
+    ) -> Self {
         let near = (0..count as u32).filter(|&at| of(at as usize).0 != UNSET);
         let (mut cells, mut halo): (Vec<u32>, Vec<u32>) =
             near.partition(|&at| of(at as usize).1 as usize == part);
@@ -301,7 +312,7 @@ impl Local {
         Self { cells, owned, ends }
     }
 
-    fn domain(&self, part: usize, id: impl Fn(usize) -> u64) -> UnstructuredDomain {
+    pub(super) fn domain(&self, part: usize, id: impl Fn(usize) -> u64) -> UnstructuredDomain {
         let ids = |cells: &[u32]| cells.iter().map(|&at| id(at as usize)).collect();
         let (owned, halo) = self.cells.split_at(self.owned);
         UnstructuredDomain::new(part as u64, ids(owned), ids(halo)).with_levels(self.ends.clone())

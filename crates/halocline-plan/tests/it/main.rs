@@ -3,6 +3,7 @@
 mod bisection;
 mod check;
 mod directory_messages;
+mod icosahedral;
 mod layout_errors;
 mod mesh;
 mod mesh_halos;
