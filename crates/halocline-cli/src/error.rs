@@ -4,6 +4,7 @@ use crate::device::NoGpu;
 use crate::launch::LaunchError;
 use crate::ocean::InputError;
 use crate::rolling;
+use crate::sphere::SphereError;
 use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
 use halocline_comm::shm::Job;
 use halocline_program::ProgramError;
@@ -68,6 +69,8 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
+    Sphere(#[from] SphereError),
+    #[error(transparent)]
     TableInput(#[from] rolling::TableInputError),
     #[error(transparent)]
     Table(#[from] TableError),
@@ -108,6 +111,7 @@ impl CommandError {
             | Self::SameFile { .. }
             | Self::TooManyThreads { .. }
             | Self::Pattern(_)
+            | Self::Sphere(_)
             | Self::Layout(_) => 2,
             Self::Launch(error) => error.exit_code(),
             _ => 1,

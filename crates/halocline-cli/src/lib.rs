@@ -7,6 +7,7 @@ mod clash;
 mod device;
 mod error;
 mod explain;
+mod geometry;
 mod heat;
 mod info;
 mod launch;
@@ -21,6 +22,7 @@ mod ranks;
 mod results;
 mod rolling;
 mod sizes;
+mod sphere;
 mod stats;
 mod table;
 mod timeline;
@@ -87,6 +89,7 @@ enum Case {
     Ocean(ocean::OceanArgs),
     Heat(heat::HeatArgs),
     Rolling(rolling::RollingArgs),
+    Sphere(sphere::SphereArgs),
 }
 
 /// Pictures of data files.
@@ -104,6 +107,7 @@ impl Command {
             Self::Run(Case::Heat(args)) => args.trace.is_wanted(),
             Self::Bench(bench) => bench.trace().is_some_and(trace::TraceArgs::is_wanted),
             Self::Run(Case::Rolling(args)) => args.trace.is_wanted(),
+            Self::Run(Case::Sphere(args)) => args.trace.is_wanted(),
             Self::Launch(_)
             | Self::Explain(_)
             | Self::Plot(_)
@@ -158,6 +162,7 @@ fn run_command(command: Command, json: bool) -> Result<u8, CommandError> {
         Command::Run(Case::Ocean(args)) => ocean::run(&args, json),
         Command::Run(Case::Heat(args)) => heat::run(&args, json),
         Command::Run(Case::Rolling(args)) => rolling::run(&args, json),
+        Command::Run(Case::Sphere(args)) => sphere::run(&args, json),
         Command::Launch(args) => Ok(launch::run(&args, json)?),
         Command::Plot(Plot::Trace(args)) => timeline::run(&args).map(|()| 0),
         Command::Plot(Plot::Sizes(args)) => sizes::run(&args).map(|()| 0),

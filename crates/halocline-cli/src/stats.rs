@@ -1,4 +1,4 @@
-//! Order statistics.
+//! Order statistics and compensated sums.
 
 use halocline::{CommError, Communicator, Reduce};
 use std::time::Duration;
@@ -28,6 +28,28 @@ pub(crate) fn micros(nanoseconds: u64) -> f64 {
 pub(crate) fn slowest_median(comm: &Communicator, times: &[Duration]) -> Result<f64, CommError> {
     let own: Vec<f64> = times.iter().map(|time| micros(time.as_nanos() as u64)).collect();
     comm.all_reduce(median(&own), Reduce::Max)
+}
+
+/// A sum with its rounding errors (A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation
+/// endlicher Summen", ZAMM 54 (1974)).
+#[derive(Debug, Default)]
+pub(crate) struct Sum {
+    sum: f64,
+    lost: f64,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, value: f64) {
+        let sum = self.sum + value;
+        let (large, small) =
+            if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };
+        self.lost += (large - sum) + small;
+        self.sum = sum;
+    }
+
+    pub(crate) fn value(&self) -> f64 {
+        self.sum + self.lost
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::geometry::{EARTH_RADIUS, Triangle, spherical_area};
 use super::state::Case;
+use crate::stats::Sum;
 use halocline::MeshDomains;
 
 /// Diffusivity along the layers for a triangle of 100 km, m^2/s. It is proportional to the size of the triangle.
@@ -177,26 +178,4 @@ impl LocalTriangle {
 pub fn gradient(shape: &Triangle, [a, b, c]: [f64; 3]) -> [f64; 2] {
     let (ab, ac) = (b - a, c - a);
     std::array::from_fn(|axis| ab * shape.gradients[1][axis] + ac * shape.gradients[2][axis])
-}
-
-/// A sum with its rounding errors (A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation
-/// endlicher Summen", ZAMM 54 (1974)).
-#[derive(Default)]
-struct Sum {
-    sum: f64,
-    lost: f64,
-}
-
-impl Sum {
-    fn add(&mut self, value: f64) {
-        let sum = self.sum + value;
-        let (large, small) =
-            if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };
-        self.lost += (large - sum) + small;
-        self.sum = sum;
-    }
-
-    fn value(&self) -> f64 {
-        self.sum + self.lost
-    }
 }

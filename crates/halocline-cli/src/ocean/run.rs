@@ -48,14 +48,7 @@ fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), CommandErro
     if let Some(path) = &args.save {
         file::check(path).map_err(CommandError::file("write the temperature to", path))?;
     }
-    let Some(path) = plot_path(args) else { return Ok(()) };
-    if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
-        return Err(CommandError::usage(format!(
-            "the plot is to be written to {}, but it is a PNG image; give a name that ends in .png",
-            path.display()
-        )));
-    }
-    crate::plot::check_file(path)
+    plot_path(args).map_or(Ok(()), crate::plot::check_png)
 }
 
 fn plot_path(args: &OceanArgs) -> Option<&Path> {

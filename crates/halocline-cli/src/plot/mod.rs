@@ -55,6 +55,17 @@ pub(crate) fn check<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<
     paths.into_iter().try_for_each(|path| kind(path).and_then(|_| check_file(path)))
 }
 
+/// Refuses a file that is not named as a PNG image, or cannot be written. To be called before the work that the plot shows.
+pub(crate) fn check_png(path: &Path) -> Result<(), CommandError> {
+    if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
+        return Err(CommandError::usage(format!(
+            "the plot is to be written to {}, but it is a PNG image; give a name that ends in .png",
+            path.display()
+        )));
+    }
+    check_file(path)
+}
+
 /// Refuses a file that cannot be written. One that was not there is not there afterwards.
 pub(crate) fn check_file(path: &Path) -> Result<(), CommandError> {
     file::check(path).map_err(CommandError::file(WRITE, path))

@@ -13,6 +13,7 @@ mod ocean;
 mod processes;
 mod program;
 mod rolling;
+mod sphere;
 mod terminal;
 mod timeline;
 mod trace;

@@ -1,0 +1,134 @@
+//! The grid and the time that a run is asked for.
+
+use super::SphereError;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// Cells along a tile of the cubed sphere. The halo is two cells wide.
+pub(super) const CUBED: RangeInclusive<usize> = 4..=1024;
+/// Bisections of the edges of the icosahedron. With fewer, the bell falls between the cells; with more, the mesh, which each rank makes
+/// as a whole, becomes large.
+pub(super) const ICOSAHEDRAL: RangeInclusive<usize> = 2..=8;
+/// Cells of the tripolar grid along each axis.
+pub(super) const TRIPOLAR: RangeInclusive<usize> = 8..=2048;
+/// The longest time to simulate, days.
+pub(super) const MOST_DAYS: f64 = 10_000.0;
+
+/// A grid of the Earth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GridChoice {
+    /// Six tiles of n x n cells.
+    Cubed { n: usize },
+    /// An icosahedron whose edges are bisected `level` times.
+    Icosahedral { level: usize },
+    /// Folded at its northern side.
+    Tripolar { columns: usize, rows: usize },
+}
+
+impl GridChoice {
+    fn checked(self) -> Result<Self, SphereError> {
+        match self {
+            Self::Cubed { n } if !CUBED.contains(&n) => Err(SphereError::Cubed { n }),
+            Self::Icosahedral { level } if !ICOSAHEDRAL.contains(&level) => {
+                Err(SphereError::Icosahedral { level })
+            }
+            Self::Tripolar { columns, rows } if !TRIPOLAR.contains(&columns) || !TRIPOLAR.contains(&rows) => {
+                Err(SphereError::Tripolar { columns, rows })
+            }
+            Self::Tripolar { columns, .. } if !columns.is_multiple_of(2) => {
+                Err(SphereError::OddColumns { columns })
+            }
+            valid => Ok(valid),
+        }
+    }
+
+    /// Number of cells.
+    pub(super) fn cells(self) -> usize {
+        match self {
+            Self::Cubed { n } => 6 * n * n,
+            Self::Icosahedral { level } => 20 << (2 * level),
+            Self::Tripolar { columns, rows } => columns * rows,
+        }
+    }
+}
+
+impl FromStr for GridChoice {
+    type Err = SphereError;
+
+    fn from_str(text: &str) -> Result<Self, SphereError> {
+        let number = |digits: &str| digits.parse::<usize>().ok();
+        let choice = match text.split_once(':') {
+            Some(("cubed", n)) => number(n).map(|n| Self::Cubed { n }),
+            Some(("icosahedral", level)) => number(level).map(|level| Self::Icosahedral { level }),
+            Some(("tripolar", extents)) => extents.split_once('x').and_then(|(columns, rows)| {
+                Some(Self::Tripolar { columns: number(columns)?, rows: number(rows)? })
+            }),
+            _ => None,
+        };
+        choice.ok_or_else(|| SphereError::Grid { text: text.to_owned() })?.checked()
+    }
+}
+
+impl fmt::Display for GridChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cubed { n } => write!(f, "cubed:{n}"),
+            Self::Icosahedral { level } => write!(f, "icosahedral:{level}"),
+            Self::Tripolar { columns, rows } => write!(f, "tripolar:{columns}x{rows}"),
+        }
+    }
+}
+
+/// A simulated time, days.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Days(pub(super) f64);
+
+impl FromStr for Days {
+    type Err = SphereError;
+
+    fn from_str(text: &str) -> Result<Self, SphereError> {
+        let days = text.parse().ok().filter(|&days: &f64| days > 0.0 && days <= MOST_DAYS);
+        days.map(Self).ok_or_else(|| SphereError::Days { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_are_read_as_they_are_written() {
+        for text in ["cubed:48", "icosahedral:4", "tripolar:180x90"] {
+            assert_eq!(text.parse::<GridChoice>().unwrap().to_string(), text);
+        }
+        let cells = |text: &str| text.parse::<GridChoice>().unwrap().cells();
+        assert_eq!(["cubed:4", "icosahedral:2", "tripolar:12x8"].map(cells), [96, 320, 96]);
+    }
+
+    #[test]
+    fn grids_that_cannot_be_are_refused() {
+        let error = |text: &str| text.parse::<GridChoice>().unwrap_err();
+        for text in
+            ["", "cubed", "cubed:", "cubed:-4", "cubed:4.5", "tripolar:8", "tripolar:8x8x8", "octahedral:4"]
+        {
+            assert_eq!(error(text), SphereError::Grid { text: text.to_owned() });
+        }
+        assert_eq!(error("cubed:3"), SphereError::Cubed { n: 3 });
+        assert_eq!(error("cubed:1025"), SphereError::Cubed { n: 1025 });
+        assert_eq!(error("icosahedral:1"), SphereError::Icosahedral { level: 1 });
+        assert_eq!(error("icosahedral:9"), SphereError::Icosahedral { level: 9 });
+        assert_eq!(error("tripolar:8x7"), SphereError::Tripolar { columns: 8, rows: 7 });
+        assert_eq!(error("tripolar:9x8"), SphereError::OddColumns { columns: 9 });
+        // More than a number holds.
+        assert!(matches!(error("cubed:99999999999999999999"), SphereError::Grid { .. }));
+    }
+
+    #[test]
+    fn times_are_positive_numbers() {
+        assert_eq!("0.5".parse(), Ok(Days(0.5)));
+        for text in ["0", "-1", "nan", "inf", "10001", "twelve"] {
+            assert_eq!(text.parse::<Days>(), Err(SphereError::Days { text: text.to_owned() }));
+        }
+    }
+}

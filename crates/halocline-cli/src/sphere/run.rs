@@ -1,0 +1,194 @@
+//! A run from its arguments to its report.
+
+use super::SphereError;
+use super::args::SphereArgs;
+use super::choice::GridChoice;
+use super::domains::Level;
+use super::grid::{self, Grid, Topology};
+use super::norms::Norms;
+use super::plot::{self, Globes};
+use super::problem::Problem;
+use super::report::Report;
+use super::simulation::{Outcome, Steps, simulate};
+use super::verify::{Verdict, verify};
+use crate::error::CommandError;
+use crate::info::plural;
+use crate::stats::slowest_median;
+use crate::table::print_report;
+use crate::{progress, ranks};
+use halocline::{Communicator, LinkCounts, Reduce};
+use indicatif::ProgressBar;
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of memory that a cell takes on the rank that owns it: shapes, sides and gradients.
+const BYTES_OF_CELL: u128 = 600;
+/// Bytes that a triangle of the whole mesh takes on each rank: vertices, levels and owners.
+const BYTES_OF_MESH: u128 = 250;
+
+/// Grid and problem, which all ranks of a process share.
+struct Case {
+    grid: Box<dyn Grid>,
+    problem: Problem,
+}
+
+impl Case {
+    fn parts(&self) -> (&dyn Grid, &Problem) {
+        (&*self.grid, &self.problem)
+    }
+}
+
+/// Runs `halocline run sphere` and returns the exit code: not 0 if the check fails. With `json` it prints no summary, only the JSON line.
+///
+/// Call it while no other thread runs ([`ranks::run`] requires that).
+pub(crate) fn run(args: &SphereArgs, json: bool) -> Result<u8, CommandError> {
+    ranks::run(
+        &args.ranks,
+        |ranks| check(args, ranks),
+        || Ok(Case { grid: grid::make(args.grid)?, problem: Problem::new(args)? }),
+        |comm, case| run_rank(comm, case, args, json),
+    )
+}
+
+/// Refuses invalid arguments, a grid that does not fit into memory, and files that cannot be written.
+fn check(args: &SphereArgs, ranks: usize) -> Result<(), CommandError> {
+    Problem::new(args)?;
+    let cells = args.grid.cells();
+    if ranks > cells {
+        return Err(SphereError::Ranks { ranks, cells }.into());
+    }
+    let mut each = BYTES_OF_CELL * cells.div_ceil(ranks) as u128;
+    match args.grid {
+        // Each rank makes the whole mesh, but not before the memory is known to be there.
+        GridChoice::Icosahedral { .. } => each += BYTES_OF_MESH * cells as u128,
+        GridChoice::Cubed { .. } | GridChoice::Tripolar { .. } => {
+            if let Topology::Patches(patches) = grid::make(args.grid)?.topology()? {
+                patches.decompose(ranks)?;
+            }
+        }
+    }
+    let what = format!("the {cells} cells of {} take", args.grid);
+    ranks::check_memory(args.ranks.transport, ranks, each, (&what, "use a smaller grid"))?;
+    args.trace.check()?;
+    plot_path(args).map_or(Ok(()), crate::plot::check_png)
+}
+
+fn plot_path(args: &SphereArgs) -> Option<&Path> {
+    (!args.no_plot).then_some(args.plot.as_path())
+}
+
+/// Runs one rank and returns the exit code of the process. Collective.
+fn run_rank(comm: &Communicator, case: &Case, args: &SphereArgs, json: bool) -> Result<u8, CommandError> {
+    let trace = args.trace.begin(comm)?;
+    let bar = progress::bar(comm.rank(), 0, &plural(comm.size(), "rank"));
+    let begin = |steps: Steps| {
+        bar.set_length(steps.count.into());
+        // The bar measures the steps only.
+        bar.reset();
+    };
+    let outcome = simulate(comm, case.parts(), args.days.0, begin, || bar.inc(1))?;
+    bar.finish();
+
+    let costs = costs(comm, &outcome)?;
+    let gathered = outcome.pattern.gather_to::<f64>(comm, 0, &outcome.field.fields)?;
+    let owners = match plot_path(args) {
+        Some(_) => gather_owners(comm, &outcome)?,
+        None => Vec::new(),
+    };
+    let traced = trace.finish(comm)?;
+    let skipped = ranks::skipped(comm, args.no_check, BYTES_OF_CELL * args.grid.cells() as u128)?;
+    let Some(gathered) = gathered else { return Ok(0) };
+    let (steps, values) = (outcome.steps, gathered.read()?);
+    let verdict = match skipped {
+        Some(why) => Verdict::Skipped { why },
+        None => compare(case, steps, &values),
+    };
+    let norms = Norms::new(&*case.grid, &case.problem, &values, args.days.0);
+    let report = report(comm, args, (steps, costs), (norms, verdict), &case.problem);
+    let plot = plot_path(args)
+        .map(|path| {
+            let globes = Globes {
+                grid: &*case.grid,
+                problem: &case.problem,
+                days: args.days.0,
+                owners: &owners,
+                values: &values,
+                title: format!("{} {}", case.problem.title(), report.headline()),
+                subtitle: format!("error {}; {}", report.error(), report.result()),
+            };
+            plot::draw(path, &globes).map(|()| path)
+        })
+        .transpose();
+    print_report(&report, || report.to_text(*plot.as_ref().unwrap_or(&None)), json)?;
+    // Report the result before errors of the files.
+    plot?;
+    traced?;
+    Ok(u8::from(!report.is_good()))
+}
+
+fn report(
+    comm: &Communicator,
+    args: &SphereArgs,
+    (steps, costs): (Steps, Costs),
+    (norms, verdict): (Norms, Verdict),
+    problem: &Problem,
+) -> Report {
+    Report {
+        case: "sphere",
+        grid: args.grid.to_string(),
+        problem: problem.name(),
+        unit: problem.unit(),
+        ranks: comm.size(),
+        transport: comm.transport(),
+        cells: args.grid.cells(),
+        days: args.days.0,
+        steps: steps.count,
+        step_seconds: steps.days * 86_400.0,
+        norms,
+        seconds: costs.seconds,
+        exchange_us_median: costs.median_us,
+        exchange_share: costs.share,
+        links: costs.links,
+        verdict,
+    }
+}
+
+/// The rank that owns each cell, on rank 0; nothing elsewhere. Collective.
+fn gather_owners(comm: &Communicator, outcome: &Outcome) -> Result<Vec<u32>, CommandError> {
+    let owners = Level::<i64>::new(comm, &outcome.pattern, comm.rank() as i64)?;
+    match outcome.pattern.gather_to::<i64>(comm, 0, &owners.fields)? {
+        Some(owners) => Ok(owners.read()?.iter().map(|&owner| owner as u32).collect()),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Compares the values of all cells with those of a run without exchanges.
+fn compare(case: &Case, steps: Steps, values: &[f64]) -> Verdict {
+    let bar: ProgressBar = progress::bar(0, steps.count, "compare");
+    let verdict = verify(case.parts(), steps, values, || bar.inc(1));
+    bar.finish();
+    verdict
+}
+
+/// Times of the exchanges, over all ranks.
+struct Costs {
+    /// Median time of a step's exchanges on the slowest rank.
+    median_us: f64,
+    /// Time of all steps on the slowest rank.
+    seconds: f64,
+    /// Share of the time that all ranks spend in exchanges.
+    share: f64,
+    links: LinkCounts,
+}
+
+fn costs(comm: &Communicator, outcome: &Outcome) -> Result<Costs, CommandError> {
+    let elapsed = outcome.elapsed.as_secs_f64();
+    let in_exchanges: f64 = outcome.exchanges.iter().map(Duration::as_secs_f64).sum();
+    let [in_exchanges, total] = comm.all_reduce([in_exchanges, elapsed], Reduce::Sum)?;
+    Ok(Costs {
+        median_us: slowest_median(comm, &outcome.exchanges)?,
+        seconds: comm.all_reduce(elapsed, Reduce::Max)?,
+        share: in_exchanges / total.max(f64::MIN_POSITIVE),
+        links: ranks::sum_links(comm, outcome.links)?,
+    })
+}

@@ -1,0 +1,51 @@
+//! The cells of the arrays of a mesh of triangles, with the halos and owners of ICON.
+
+use super::domains::Domains;
+use super::part::LocalCells;
+use crate::error::CommandError;
+use halocline::{Communicator, Mesh, Partition, Pattern, agree};
+use std::collections::HashMap;
+
+/// The domain of this rank. Collective.
+pub(super) fn domains(comm: &Communicator, mesh: &Mesh) -> Result<Domains, CommandError> {
+    let partition = share_partition(comm, mesh)?;
+    let halos = agree(comm, mesh.icon_halos(&partition, comm.rank()))?;
+    let pattern = Pattern::unstructured(comm, &[halos.cells().clone()])?;
+    let ids = halos.cells().cells().iter().map(|&id| Some(id as u32)).collect();
+    let owned = (0..halos.owned_cells() as u32).collect();
+    let triangles = halos.local_cells().connectivity().as_chunks().0;
+    Ok(Domains { pattern, cells: vec![LocalCells { ids, owned, neighbours: neighbours(triangles) }] })
+}
+
+/// The owner of each triangle, computed by METIS on rank 0 for all ranks. Collective.
+fn share_partition(comm: &Communicator, mesh: &Mesh) -> Result<Partition, CommandError> {
+    let mine = match comm.rank() {
+        // Neighbours share the two vertices of a side.
+        0 => Partition::metis(&mesh.element_graph(2)?, comm.size())?.owners().to_vec(),
+        _ => Vec::new(),
+    };
+    Ok(Partition::given(comm.broadcast(0, mine)?, comm.size())?)
+}
+
+/// The local triangles across the sides of each local triangle. Side k goes from corner k to the next one.
+fn neighbours(triangles: &[[u32; 3]]) -> Vec<[Option<u32>; 4]> {
+    let ends = |corners: &[u32; 3], side: usize| {
+        let (from, to) = (corners[side], corners[(side + 1) % 3]);
+        (from.min(to), from.max(to))
+    };
+    let mut around: HashMap<(u32, u32), [Option<u32>; 2]> = HashMap::new();
+    for (triangle, corners) in (0..).zip(triangles) {
+        for side in 0..3 {
+            let beside = around.entry(ends(corners, side)).or_default();
+            beside[usize::from(beside[0].is_some())] = Some(triangle);
+        }
+    }
+    let across = |(triangle, corners): (u32, &[u32; 3])| {
+        let other = |side: usize| {
+            let beside = around.get(&ends(corners, side)).copied().unwrap_or_default();
+            if beside[0] == Some(triangle) { beside[1] } else { beside[0] }
+        };
+        [other(0), other(1), other(2), None]
+    };
+    (0..).zip(triangles).map(across).collect()
+}

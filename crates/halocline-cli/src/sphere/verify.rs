@@ -1,0 +1,64 @@
+//! The comparison with a run without exchanges.
+
+use super::grid::{self, Grid};
+use super::part::{LocalCells, Part};
+use super::problem::Problem;
+use super::simulation::{Steps, simulate_whole};
+use serde::Serialize;
+
+/// The result of the comparison.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Verdict {
+    /// The results were compared.
+    Compared {
+        /// Largest difference of two values; infinite if one is not a number.
+        max_abs_diff: f64,
+        /// Number of cells whose bits differ.
+        different: u64,
+    },
+    /// The results were not compared, for this reason.
+    Skipped {
+        #[serde(rename = "check_skipped")]
+        why: String,
+    },
+}
+
+impl Verdict {
+    /// Whether the comparison found no difference.
+    pub(super) fn is_good(&self) -> bool {
+        match self {
+            Self::Compared { max_abs_diff, different } => *max_abs_diff == 0.0 && *different == 0,
+            Self::Skipped { .. } => true,
+        }
+    }
+}
+
+/// Repeats all steps on this thread, and compares the result with `found`: the values of all cells. There is no halo: the neighbours of a
+/// cell are those that share the middle of a side with it.
+pub(super) fn verify(
+    (grid, problem): (&dyn Grid, &Problem),
+    steps: Steps,
+    found: &[f64],
+    tick: impl FnMut(),
+) -> Verdict {
+    let due = simulate_whole((grid, problem), &whole(grid, problem), steps, tick);
+    let (mut max_abs_diff, mut different) = (0f64, 0);
+    for (&due, &found) in due.iter().zip(found) {
+        let is_nan = due.is_nan() || found.is_nan();
+        max_abs_diff = max_abs_diff.max(if is_nan { f64::INFINITY } else { (due - found).abs() });
+        different += u64::from(due.to_bits() != found.to_bits());
+    }
+    Verdict::Compared { max_abs_diff, different }
+}
+
+/// The part that has all cells, each at the place of its global number.
+fn whole(grid: &dyn Grid, problem: &Problem) -> Part {
+    let cells = 0..grid.cells() as u32;
+    let cells = LocalCells {
+        ids: cells.clone().map(Some).collect(),
+        owned: cells.collect(),
+        neighbours: grid::neighbours(grid),
+    };
+    Part::new(grid, problem, &cells)
+}

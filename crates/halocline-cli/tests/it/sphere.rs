@@ -1,0 +1,127 @@
+//! `halocline run sphere` as its users meet it: mass, error, the picture, and what is said of bad input.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn run(directory: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+    command.args(["run", "sphere"]).args(args.split_whitespace());
+    command.current_dir(directory).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The JSON object in the last line of a run that must succeed.
+fn report(directory: &Path, args: &str) -> Value {
+    let output = run(directory, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args}: {stderr}");
+    assert_eq!(stderr, "", "{args}: quiet where standard error is no terminal");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn each_grid_on_ranks_of_either_transport_is_exact_to_the_last_bit_and_keeps_its_mass() {
+    let directory = tempfile::tempdir().unwrap();
+    for (grid, problem, cells) in [
+        ("cubed:8", "rotation", 384),
+        ("icosahedral:2", "rotation", 320),
+        ("tripolar:24x18", "diffusion", 432),
+    ] {
+        for (transport, ranks) in [("thread", 3), ("shm", 1), ("shm", 4)] {
+            let args =
+                format!("--grid {grid} --days 0.5 --ranks {ranks} --transport {transport} --no-plot --json");
+            let report = report(directory.path(), &args);
+            assert_eq!((&report["max_abs_diff"], &report["different"]), (&0.0.into(), &0.into()), "{args}");
+            assert!(report["conservation"].as_f64().unwrap() < 1e-13, "{args}: {report}");
+            assert!(report["l2"].as_f64().unwrap() < 0.5, "{args}: {report}");
+            assert_eq!((&report["grid"], &report["problem"]), (&grid.into(), &problem.into()));
+            assert_eq!((&report["cells"], &report["ranks"]), (&cells.into(), &ranks.into()));
+            let links: u64 = ["direct", "mailbox", "message"]
+                .map(|path| report["links"][path].as_u64().unwrap())
+                .iter()
+                .sum();
+            assert_eq!(links > 0, ranks > 1, "{args}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no plot was asked for");
+}
+
+#[test]
+fn the_globes_are_drawn_and_the_summary_precedes_the_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run(directory.path(), "--grid cubed:6 --ranks 2 --days 1 --plot globe.png --no-check");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{stdout}");
+    assert!(stdout.starts_with("sphere: cubed:6, 2 ranks (shm), "), "{stdout}");
+    assert!(stdout.contains("NOT compared with a run without exchanges: `--no-check`"), "{stdout}");
+    assert!(stdout.contains("  plot      globe.png\n"), "{stdout}");
+    let last: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["case"], &last["check_skipped"]), (&"sphere".into(), &"`--no-check`".into()));
+    let picture = std::fs::read(directory.path().join("globe.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 50_000, "{} bytes", picture.len());
+}
+
+#[test]
+fn a_job_that_was_launched_runs_the_case() {
+    let halocline = env!("CARGO_BIN_EXE_halocline");
+    let mut command = Command::new(halocline);
+    command.args([
+        "launch",
+        "-n",
+        "2",
+        "--no-prefix",
+        "--",
+        halocline,
+        "run",
+        "sphere",
+        "--no-plot",
+        "--json",
+    ]);
+    command.args(["--grid", "tripolar:16x12", "--days", "0.2"]).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["ranks"], &report["max_abs_diff"]), (&2.into(), &0.0.into()));
+}
+
+#[test]
+fn the_angle_turns_the_path_and_the_time_moves_the_bell() {
+    let directory = tempfile::tempdir().unwrap();
+    let of =
+        |more: &str| report(directory.path(), &format!("--grid cubed:8 --ranks 2 --no-plot --json {more}"));
+    let (straight, turned) = (of("--days 1 --angle 0"), of("--days 1 --angle -90"));
+    assert_ne!(straight["l2"], turned["l2"]);
+    let later = of("--days 2 --angle 0");
+    assert!(later["steps"].as_u64() > straight["steps"].as_u64(), "{later}");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    for (args, code, message) in [
+        ("--grid octahedral:4", 2, "\"octahedral:4\" is no grid of the Earth; give cubed:N"),
+        ("--grid cubed:3", 2, "a cubed sphere with tiles of 3 x 3 cells; give 4 to 1024"),
+        ("--grid icosahedral:20", 2, "an icosahedron whose edges are bisected 20 times; give 2 to 8"),
+        ("--grid tripolar:4x4096", 2, "a tripolar grid of 4 x 4096 cells; give 8 to 2048 of each"),
+        ("--grid tripolar:9x8", 2, "a tripolar grid of 9 columns has no middle to be folded at"),
+        ("--days 0", 2, "\"0\" is no time to simulate; give a number of days above 0, at most 10000"),
+        ("--angle inf", 2, "`--angle inf` is no direction; give degrees, such as 45"),
+        ("--grid tripolar:16x16 --angle 3", 2, "but on a tripolar grid heat spreads; leave it out"),
+        (
+            "--grid icosahedral:2 --ranks 321",
+            2,
+            "321 ranks for the 320 cells of the grid; use at most one rank",
+        ),
+        ("--grid cubed:4 --ranks 97", 2, "97 ranks for the 96 cells of the grid"),
+        ("--ranks 0", 2, "0 ranks; give at least one"),
+        ("--plot globe.svg", 2, "it is a PNG image; give a name that ends in .png"),
+        ("--plot nowhere/globe.png", 1, "cannot write the plot to nowhere/globe.png: "),
+    ] {
+        let output = run(directory.path(), args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
+        assert!(output.stdout.is_empty() && stderr.contains(message), "{args}: {stderr}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
+}
