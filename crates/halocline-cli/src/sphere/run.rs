@@ -105,25 +105,33 @@ fn run_rank(comm: &Communicator, case: &Case, args: &SphereArgs, json: bool) -> 
     };
     let norms = Norms::new(&*case.grid, &case.problem, &values, args.days.0);
     let report = report(comm, args, (steps, costs), (norms, verdict), &case.problem);
-    let plot = plot_path(args)
-        .map(|path| {
-            let globes = Globes {
-                grid: &*case.grid,
-                problem: &case.problem,
-                days: args.days.0,
-                owners: &owners,
-                values: &values,
-                title: format!("{} {}", case.problem.title(), report.headline()),
-                subtitle: format!("error {}; {}", report.error(), report.result()),
-            };
-            plot::draw(path, &globes).map(|()| path)
-        })
-        .transpose();
+    let plot = draw(case, args, &report, (&owners, &values));
     print_report(&report, || report.to_text(*plot.as_ref().unwrap_or(&None)), json)?;
     // Report the result before errors of the files.
     plot?;
     traced?;
     Ok(u8::from(!report.is_good()))
+}
+
+/// Draws the globes, unless there shall be none, and returns the file. `owners` and `values` are those of all cells.
+fn draw<'a>(
+    case: &Case,
+    args: &'a SphereArgs,
+    report: &Report,
+    (owners, values): (&[u32], &[f64]),
+) -> Result<Option<&'a Path>, CommandError> {
+    let Some(path) = plot_path(args) else { return Ok(None) };
+    let globes = Globes {
+        grid: &*case.grid,
+        problem: &case.problem,
+        days: args.days.0,
+        owners,
+        values,
+        title: format!("{} {}", case.problem.title(), report.headline()),
+        subtitle: format!("error {}; {}", report.error(), report.result()),
+    };
+    plot::draw(path, &globes)?;
+    Ok(Some(path))
 }
 
 fn report(

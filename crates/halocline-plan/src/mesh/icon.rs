@@ -141,23 +141,8 @@ impl Levels {
         let sides = sides(mesh)?;
         let around = || sides.chunk_by(|a, b| a.0 == b.0);
 
-        // The vertices on the cutting line, and the cells beside it.
-        let mut is_cut = vec![false; mesh.vertices];
-        let mut cells: Vec<u32> =
-            (0..owners.len()).map(|cell| if is_own(cell) { 0 } else { UNSET }).collect();
-        for edge in around() {
-            let own = edge.iter().filter(|(_, cell)| is_own(*cell as usize)).count();
-            if (1..edge.len()).contains(&own) {
-                edge[0].0.iter().for_each(|&end| is_cut[end as usize] = true);
-                edge.iter().for_each(|&(_, cell)| cells[cell as usize] = cells[cell as usize].min(1));
-            }
-        }
-        let is_at_line = |corners: &[u32]| corners.iter().any(|&corner| is_cut[corner as usize]);
-        for (level, corners) in cells.iter_mut().zip(mesh.elements.iter()) {
-            if *level == UNSET && is_at_line(corners) {
-                *level = 2;
-            }
-        }
+        let CuttingLine { is_cut, cells } = CuttingLine::new(mesh, &sides, &is_own);
+        let is_at_line = |ends: &[u32; 2]| ends.iter().any(|&end| is_cut[end as usize]);
 
         let mut vertex_owners = vec![0; mesh.vertices];
         // The lowest level of a cell around each vertex.
@@ -190,6 +175,36 @@ impl Levels {
         let edges = around().map(edge).collect();
         let vertices = (0..mesh.vertices).map(vertex).collect();
         Ok(Self { vertices, edges, owners, cells, vertex_owners })
+    }
+}
+
+/// The line between the cells of a part and those of others.
+struct CuttingLine {
+    /// Whether each vertex lies on it.
+    is_cut: Vec<bool>,
+    /// The level of each cell; [`UNSET`] if it is not local.
+    cells: Vec<u32>,
+}
+
+impl CuttingLine {
+    /// `sides` are those of all cells, edge by edge.
+    fn new(mesh: &Mesh, sides: &[Side], is_own: &impl Fn(usize) -> bool) -> Self {
+        let mut is_cut = vec![false; mesh.vertices];
+        let level = |cell: usize| if is_own(cell) { 0 } else { UNSET };
+        let mut cells: Vec<u32> = (0..mesh.elements.len()).map(level).collect();
+        for edge in sides.chunk_by(|a, b| a.0 == b.0) {
+            let own = edge.iter().filter(|(_, cell)| is_own(*cell as usize)).count();
+            if (1..edge.len()).contains(&own) {
+                edge[0].0.iter().for_each(|&end| is_cut[end as usize] = true);
+                edge.iter().for_each(|&(_, cell)| cells[cell as usize] = cells[cell as usize].min(1));
+            }
+        }
+        for (level, corners) in cells.iter_mut().zip(mesh.elements.iter()) {
+            if *level == UNSET && corners.iter().any(|&corner| is_cut[corner as usize]) {
+                *level = 2;
+            }
+        }
+        Self { is_cut, cells }
     }
 }
 
