@@ -199,11 +199,12 @@ mod tests {
     use super::*;
 
     /// Messages that no call of C returns, and why.
-    const NOT_OF_C: [(&str, &str); 6] = [
+    const NOT_OF_C: [(&str, &str); 7] = [
         ("`Pending::owned`", "C has no guards of arrays"),
         ("`Array::read`", "C has no guards of arrays"),
         ("`Domain::owned_indices`", "C has no guards of arrays"),
         ("`Pattern::domains`", "C passes the index of a domain"),
+        ("`Mesh::halos`", "C has no halos of ICON"),
         ("`Options::steps`", "of simulated devices"),
         ("World::spawn", "of simulated devices"),
     ];

@@ -459,7 +459,7 @@ pub(crate) fn which_domain(domains: &[u64]) -> &'static str {
 
 fn components_of(components: &usize) -> &'static str {
     match components {
-        0 => "only a pattern of vectors on patches has components",
+        0 => "only a pattern of vectors on patches has components (`Quantity::vector`)",
         _ => "give one of them, counted from 0",
     }
 }

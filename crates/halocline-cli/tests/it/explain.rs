@@ -200,7 +200,7 @@ fn invalid_explanations_are_refused_with_the_reason() {
         ("--grid cubed:99999999999 --ranks 1", 2, "have more than 2^60 cells"),
         ("--grid tripolar:6x7 --ranks 1", 2, "has 7 cells; the number must be even"),
         ("--grid cubed:4 --ranks 0", 2, "0 ranks"),
-        ("--grid cubed:4 --ranks 97", 2, "the 6 patches cannot be cut for 97 ranks"),
+        ("--grid cubed:4 --ranks 97", 2, "the 6 patches, of 96 cells, cannot be cut for 97 ranks"),
         ("--grid cubed:4 --ranks 18446744073709551615", 2, "cannot be cut"),
         ("--grid cubed:4 --ranks 6 --rank 6", 2, "rank 6 of a decomposition for 6 ranks"),
         ("--grid cubed:4 --ranks 6 --halo 5", 2, "it can be at most 4 wide there"),

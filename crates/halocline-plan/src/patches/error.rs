@@ -54,7 +54,7 @@ pub enum PatchError {
         other: usize,
     },
     /// A side that is joined with itself, but not folded.
-    #[error("seam {seam} joins {side} with itself; make it a fold or a pole")]
+    #[error("seam {seam} joins {side} with itself; fold it (`Seam::fold`) or make it a pole (`Seam::pole`)")]
     JoinedWithItself {
         /// Position of the seam in the list.
         seam: usize,
@@ -86,7 +86,7 @@ pub enum PatchError {
     },
     /// A fold or a pole whose other axis is not periodic.
     #[error(
-        "{side} is folded or a pole, but axis {} of the patch is not periodic; join its two sides",
+        "{side} is folded or a pole, but axis {} of the patch is not periodic; join its two sides (`Seam::join`)",
         1 - .side.axis
     )]
     OpenFold {
@@ -104,7 +104,9 @@ pub enum PatchError {
         axis: usize,
     },
     /// Three-tile corners asked for where all corners have a diagonal neighbour.
-    #[error("no corner of the {patches} patches is one of three patches; leave corners open")]
+    #[error(
+        "no corner of the {patches} patches is one of three patches; leave corners open (`Corners::Open`)"
+    )]
     NoThreePatchCorners {
         /// Number of patches.
         patches: usize,
@@ -130,7 +132,7 @@ pub enum PatchError {
     /// Places that do not meet places of the quantity across a seam.
     #[error(
         "across {side}, values at {place:?} meet places where the quantity has no values; for components that the seam \
-         turns into each other give both, as one vector"
+         turns into each other give both (`Quantity::vector`)"
     )]
     Places {
         /// The side.
@@ -173,7 +175,7 @@ pub enum PatchError {
     /// No numbers of blocks were found.
     #[error(
         "the {patches} patches, of {cells} cells, cannot be cut for {ranks} ranks: no numbers of blocks fit their extents; give \
-         the blocks of each patch, or use fewer ranks"
+         the blocks of each patch (`PatchGrid::decompose_into`), or use fewer ranks"
     )]
     NoBlocks {
         /// Number of patches.

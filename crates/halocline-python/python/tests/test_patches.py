@@ -186,3 +186,74 @@ def test_the_interior_leaves_out_copies():
         assert domain.boundary(0) == [(slice(6, 7, 1), slice(1, 9, 1))]
 
     hc.run_threads(1, program)
+
+
+def of_one_rank(grid, quantity, value):
+    """Arrays after an exchange, by component and patch: `value(patch, rows, columns)` at owned values, one halo cell."""
+
+    def program(comm):
+        cut = grid.decompose_into([(1, 1)] * len(grid.shapes), comm)
+        pattern = cut.pattern(1, quantity)
+        components = [pattern] if quantity == "cells" or len(quantity) == 1 else [pattern.component(c) for c in (0, 1)]
+        arrays, fields = {}, []
+        for number, component in enumerate(components):
+            for domain in component.domains:
+                array = np.full(domain.shape, np.nan)
+                patch = cut.block(domain.id)[0]
+                array[domain.owned] = value(patch, *np.indices([owned.stop - owned.start for owned in domain.owned]))
+                arrays[number, patch] = array
+                fields.append((component, hc.Field(array, domain=domain.id)))
+        hc.HaloExchange(comm, fields).exchange()
+        return arrays
+
+    return hc.run_threads(1, program)[0]
+
+
+def test_halos_of_tiles_are_those_that_the_guide_shows():
+    found = of_one_rank(hc.PatchGrid.cubed_sphere(3), "cells", lambda *at: 100 * at[0] + 10 * at[1] + at[2])
+    nan = np.nan
+    shown = [
+        [
+            [nan, 220, 210, 200, nan],
+            [420, 20, 21, 22, 120],
+            [421, 10, 11, 12, 110],
+            [422, 0, 1, 2, 100],
+            [nan, 520, 521, 522, nan],
+        ],
+        [
+            [nan, 200, 201, 202, nan],
+            [22, 120, 121, 122, 300],
+            [12, 110, 111, 112, 301],
+            [2, 100, 101, 102, 302],
+            [nan, 522, 512, 502, nan],
+        ],
+    ]
+    for tile in range(6):
+        # Tiles 2 and 4 are joined as tile 0, tiles 3 and 5 as tile 1.
+        cells = np.array(shown[tile % 2], dtype=float)
+        np.testing.assert_array_equal(found[0, tile][::-1], (cells + 100 * (tile - tile % 2)) % 600)
+
+
+@pytest.mark.parametrize("pivot, inwards", [("corner", 0), ("cell", 1)])
+def test_points_behind_a_fold_are_those_that_the_guide_lists(pivot, inwards):
+    rows, n = 6, 8
+    grid = hc.PatchGrid.tripolar((rows, n), pivot)
+    j = np.arange(n)
+
+    def north(quantity, component=0):
+        return of_one_rank(grid, quantity, lambda _, row, column: 100 * row + column + 1)[component, 0][-1, 1:-1]
+
+    def of(row, column):
+        return 100 * (row - inwards) + (column + inwards) % n + 1
+
+    velocity = [("high_faces", "centre"), ("centre", "high_faces")]
+    np.testing.assert_array_equal(north("cells"), of(rows - 1, n - 1 - j))
+    np.testing.assert_array_equal(north(velocity, 1), -of(rows - 1, n - 2 - j))
+    np.testing.assert_array_equal(north(velocity, 0), -of(rows - 2, n - 1 - j))
+    np.testing.assert_array_equal(north([("high_faces", "high_faces")]), of(rows - 2, n - 2 - j))
+
+
+def test_rows_behind_poles_are_those_that_the_guide_shows():
+    found = of_one_rank(hc.PatchGrid.latitude_longitude((4, 8)), "cells", lambda _, row, column: 10 * row + column)
+    np.testing.assert_array_equal(found[0, 0][-1, 1:-1], [34, 35, 36, 37, 30, 31, 32, 33])
+    np.testing.assert_array_equal(found[0, 0][0, 1:-1], [4, 5, 6, 7, 0, 1, 2, 3])

@@ -82,7 +82,8 @@ fn seams_that_do_not_fit_are_refused() {
     refused_patches!(
         grid(&[[3, 3]], &[Seam::join(low(0, 0), low(0, 0))]),
         PatchError::JoinedWithItself { .. },
-        "seam 0 joins the low side of axis 0 of patch 0 with itself; make it a fold or a pole",
+        "seam 0 joins the low side of axis 0 of patch 0 with itself; fold it (`Seam::fold`) or make it a pole \
+         (`Seam::pole`)",
     );
     refused_patches!(
         grid(&[[3, 4], [5, 4]], &[Seam::join(high(0, 1), low(1, 1))]),
@@ -106,7 +107,7 @@ fn folds_and_poles_need_an_even_number_of_cells_around() {
         grid(&[[4, 6]], &[Seam::pole(PatchSide::low(0, 0))]),
         PatchError::OpenFold { .. },
         "the low side of axis 0 of patch 0 is folded or a pole, but axis 1 of the patch is not periodic; join its two \
-         sides",
+         sides (`Seam::join`)",
     );
     assert!(grid(&[[4, 6]], &[around(), Seam::pole(PatchSide::low(0, 0))]).is_ok());
 }
@@ -131,7 +132,7 @@ fn corners_are_filled_only_where_three_patches_meet() {
     refused_patches!(
         PatchGrid::latitude_longitude([4, 6]).and_then(|grid| grid.corners(Corners::ThroughAxis(0))),
         PatchError::NoThreePatchCorners { .. },
-        "no corner of the 1 patches is one of three patches; leave corners open",
+        "no corner of the 1 patches is one of three patches; leave corners open (`Corners::Open`)",
     );
     refused_patches!(
         PatchGrid::cubed_sphere(4).and_then(|grid| grid.corners(Corners::ThroughAxis(2))),
@@ -181,7 +182,7 @@ fn values_that_a_seam_turns_into_others_need_both_components() -> Result<(), Pat
         tiles.pattern_of(0, &faces, &Halo::uniform(1)),
         PatchError::Places { .. },
         "across the high side of axis 0 of patch 0, values at [Faces, Centre] meet places where the quantity has no \
-         values; for components that the seam turns into each other give both, as one vector",
+         values; for components that the seam turns into each other give both (`Quantity::vector`)",
     );
     // Neither patch has the faces on the side that both share.
     let pair =
@@ -201,7 +202,7 @@ fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
         tiles.decompose(97),
         PatchError::NoBlocks { .. },
         "the 6 patches, of 96 cells, cannot be cut for 97 ranks: no numbers of blocks fit their extents; give the blocks of \
-         each patch, or use fewer ranks",
+         each patch (`PatchGrid::decompose_into`), or use fewer ranks",
     );
     for ranks in [1 << 63, usize::MAX, (1 << 61) - 1] {
         assert!(matches!(tiles.decompose(ranks), Err(PatternError::Patch(PatchError::NoBlocks { .. }))));
