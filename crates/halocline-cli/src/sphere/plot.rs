@@ -9,7 +9,7 @@ use crate::error::CommandError;
 use crate::geometry::{Vector, dot, lon_lat};
 use crate::plot::colour::{self, BALANCE, ColourMap, Rgb, THERMAL, blend};
 use crate::plot::{self, INK, text};
-use globe::{Globe, Line};
+use globe::{Globe, Line, Mask};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use raster::{Hit, Raster, View};
@@ -75,98 +75,100 @@ fn draw_all<'a>(area: &Area<'a>, globes: &Globes<'_>, raster: &Raster) -> Drawn<
     let error = corners.field(values.iter().zip(&exact.cells).map(|(value, exact)| value - exact).collect());
     let end = corners.field(values.to_vec());
     let coloured = |scale: &Scale, field: &Field<'_>| {
-        let of =
-            |hit: &Hit| if grid.is_land(hit.cell as usize) { LAND } else { scale.colour(field.value(hit)) };
+        let of = |hit: &Hit| match corners.land[hit.cell as usize] {
+            true => LAND,
+            false => scale.colour(field.value(hit)),
+        };
         raster.colours(of)
     };
 
     let (height, unit) = (problem.bell().height, problem.unit());
     let scale = Scale { map: &THERMAL, low: 0.0, high: height, step: height / 5.0, unit };
-    let lines = Lines { globes, raster, colour: [255, 255, 255] };
+    let masks = Masks::new(globes, raster);
+    let light: Rgb = [255, 255, 255];
     let mut globe = Globe { area, raster, place: (LEFT, TOP) };
-    let (over, title) = match lines.path() {
-        Some(path) => (lines.and(path), "At the start; orange: the path of the bell"),
-        None => (lines.all(), "At the start"),
-    };
+    let path = masks.path(problem);
+    let title = if path.is_some() { "At the start; orange: the path of the bell" } else { "At the start" };
+    let over: Vec<Line> = masks.all(light).into_iter().chain(path).collect();
     globe.draw(title, coloured(&scale, &start), &over)?;
     globe.bar(&scale)?;
     globe.place = (LEFT + ACROSS, TOP);
     let title = format!("After {days} days; lines: the exact solution");
-    globe.draw(&title, coloured(&scale, &end), &lines.and(lines.contours(&exact)))?;
+    let over: Vec<Line> =
+        masks.all(light).into_iter().chain([masks.contours(&exact, height, light)]).collect();
+    globe.draw(&title, coloured(&scale, &end), &over)?;
     globe.bar(&scale)?;
 
     let largest = scale_of(&error.cells, height);
     let scale = Scale { map: &BALANCE, low: -largest, high: largest, step: largest / 2.0, unit };
-    let lines = Lines { colour: [40, 40, 60], ..lines };
+    let dark: Rgb = [40, 40, 60];
     globe.place = (LEFT, TOP + DOWN);
-    globe.draw("Difference from the exact solution", coloured(&scale, &error), &lines.all())?;
+    globe.draw("Difference from the exact solution", coloured(&scale, &error), &masks.all(dark))?;
     globe.bar(&scale)?;
     globe.place = (LEFT + ACROSS, TOP + DOWN);
-    let of_rank = raster.colours(|hit| rank_colour(grid, globes.owners, hit.cell as usize));
-    globe.draw("Cells and their ranks", of_rank, &lines.of_cells())?;
+    let of_rank = raster.colours(|hit| {
+        let colour = colour::of_rank(globes.owners[hit.cell as usize]);
+        if corners.land[hit.cell as usize] { blend(colour, LAND, 0.7) } else { colour }
+    });
+    globe.draw("Cells and their ranks", of_rank, &masks.of_cells(grid, dark))?;
     legend(area, globes.owners, globe.place)
 }
 
-/// The lines of globes.
-#[derive(Clone, Copy)]
-struct Lines<'a> {
-    globes: &'a Globes<'a>,
+/// The lines that all globes have.
+struct Masks<'a> {
     raster: &'a Raster,
-    colour: Rgb,
+    /// Meridians and parallels.
+    graticule: Mask,
+    patches: Mask,
+    ranks: Mask,
 }
 
-impl Lines<'_> {
-    /// Meridians and parallels, and the borders of patches and ranks.
-    fn all(&self) -> Vec<Line> {
-        let graticule = self.raster.labels(|_, point| graticule(point));
-        let mut lines = vec![Line::thin(graticule, self.colour, 0.18)];
-        lines.extend(self.borders());
-        lines
+impl<'a> Masks<'a> {
+    fn new(globes: &Globes<'_>, raster: &'a Raster) -> Self {
+        let Globes { grid, owners, .. } = *globes;
+        let patch: Vec<i32> = (0..grid.cells()).map(|cell| grid.patch(cell) as i32).collect();
+        let of_cells = |label: &dyn Fn(usize) -> i32| {
+            Mask::new(&raster.labels(|hit, _| label(hit.cell as usize)), raster.width, true)
+        };
+        Self {
+            raster,
+            graticule: Mask::new(&raster.labels(|_, point| graticule(point)), raster.width, false),
+            patches: of_cells(&|cell| patch[cell]),
+            ranks: of_cells(&|cell| owners[cell] as i32),
+        }
     }
 
-    /// All, and another one.
-    fn and(&self, line: Line) -> Vec<Line> {
-        self.all().into_iter().chain([line]).collect()
+    fn all(&self, colour: Rgb) -> Vec<Line> {
+        let graticule = self.graticule.line(colour, 0.18);
+        [graticule].into_iter().chain(self.borders(colour)).collect()
     }
 
-    fn borders(&self) -> [Line; 2] {
-        let Globes { grid, owners, .. } = *self.globes;
-        let patches = self.raster.labels(|hit, _| grid.patch(hit.cell as usize) as i32);
-        let ranks = self.raster.labels(|hit, _| owners[hit.cell as usize] as i32);
-        [Line::thick(patches, self.colour, 0.3), Line::thick(ranks, self.colour, 0.6)]
+    fn borders(&self, colour: Rgb) -> [Line; 2] {
+        [self.patches.line(colour, 0.3), self.ranks.line(colour, 0.6)]
     }
 
     /// The sides of cells, unless they are too small, and the borders.
-    fn of_cells(&self) -> Vec<Line> {
-        let mut lines = Vec::new();
-        if self.raster.cell_size(self.globes.grid) >= LEAST_CELL {
-            lines.push(Line::thin(self.raster.labels(|hit, _| hit.cell as i32), self.colour, 0.35));
-        }
-        lines.extend(self.borders());
-        lines
+    fn of_cells(&self, grid: &dyn Grid, colour: Rgb) -> Vec<Line> {
+        let sides = (self.raster.cell_size(grid) >= LEAST_CELL).then(|| {
+            let labels = self.raster.labels(|hit, _| hit.cell as i32);
+            Mask::new(&labels, self.raster.width, false).line(colour, 0.35)
+        });
+        sides.into_iter().chain(self.borders(colour)).collect()
     }
 
-    /// Where a field has 1/8, 3/8, 5/8 and 7/8 of the height of the bell.
-    fn contours(&self, field: &Field<'_>) -> Line {
-        let step = 0.25 * self.globes.problem.bell().height;
-        Line::thin(
-            self.raster.labels(|hit, _| (field.value(hit) / step - 0.5).ceil() as i32),
-            self.colour,
-            0.9,
-        )
+    /// Where a field has 1/8, 3/8, 5/8 and 7/8 of a height.
+    fn contours(&self, field: &Field<'_>, height: f64, colour: Rgb) -> Line {
+        let step = 0.25 * height;
+        let labels = self.raster.labels(|hit, _| (field.value(hit) / step - 0.5).ceil() as i32);
+        Mask::new(&labels, self.raster.width, false).line(colour, 0.9)
     }
 
     /// The path of the middle of the bell, if it moves.
-    fn path(&self) -> Option<Line> {
-        let Problem::Rotation { axis, .. } = self.globes.problem else { return None };
+    fn path(&self, problem: &Problem) -> Option<Line> {
+        let Problem::Rotation { axis, .. } = problem else { return None };
         let labels = self.raster.labels(|_, point| i32::from(dot(*axis, point) > 0.0));
-        Some(Line::thick(labels, [255, 190, 90], 0.6))
+        Some(Mask::new(&labels, self.raster.width, true).line([255, 190, 90], 0.6))
     }
-}
-
-fn rank_colour(grid: &dyn Grid, owners: &[u32], cell: usize) -> Rgb {
-    let colour = colour::of_rank(owners[cell]);
-    if grid.is_land(cell) { blend(colour, LAND, 0.7) } else { colour }
 }
 
 /// Which field of 30 x 30 degrees a point lies in.
@@ -202,8 +204,9 @@ impl Scale {
 }
 
 /// The corners of all cells, where values are interpolated.
-struct Corners<'a> {
-    grid: &'a dyn Grid,
+struct Corners {
+    /// Whether each cell is land.
+    land: Vec<bool>,
     /// The first corner of each cell in `numbers`.
     first: Vec<u32>,
     /// The number of each corner of each cell, empty if nothing is interpolated.
@@ -211,8 +214,8 @@ struct Corners<'a> {
     count: usize,
 }
 
-impl<'a> Corners<'a> {
-    fn new(grid: &'a dyn Grid) -> Self {
+impl Corners {
+    fn new(grid: &dyn Grid) -> Self {
         let (mut first, mut points) = (Vec::new(), Vec::new());
         if grid.cells() <= MOST_INTERPOLATED {
             for cell in 0..grid.cells() {
@@ -222,7 +225,8 @@ impl<'a> Corners<'a> {
         }
         let (numbers, count) = number_points(&points);
         first.push(numbers.len() as u32);
-        Self { grid, first, numbers, count }
+        let land = (0..grid.cells()).map(|cell| grid.is_land(cell)).collect();
+        Self { land, first, numbers, count }
     }
 
     fn of(&self, cell: usize) -> &[u32] {
@@ -235,7 +239,7 @@ impl<'a> Corners<'a> {
     /// The field with these values of the cells. The value at a corner is the mean of the cells around it, without land.
     fn field(&self, cells: Vec<f64>) -> Field<'_> {
         let mut sums = vec![(0.0, 0.0); self.count];
-        for (cell, value) in cells.iter().enumerate().filter(|(cell, _)| !self.grid.is_land(*cell)) {
+        for (cell, value) in cells.iter().enumerate().filter(|(cell, _)| !self.land[*cell]) {
             for &corner in self.of(cell) {
                 let (sum, count) = &mut sums[corner as usize];
                 (*sum, *count) = (*sum + value, *count + 1.0);
@@ -247,7 +251,7 @@ impl<'a> Corners<'a> {
 
 /// A field that is linear between the centres and the corners of the cells.
 struct Field<'a> {
-    corners: &'a Corners<'a>,
+    corners: &'a Corners,
     cells: Vec<f64>,
     at_corners: Vec<f64>,
 }

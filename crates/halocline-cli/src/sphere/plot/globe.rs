@@ -6,40 +6,40 @@ use crate::plot::colour::{Rgb, blend};
 use crate::plot::{INK, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
+use std::rc::Rc;
 
-/// Lines where the labels of samples change.
-pub(super) struct Line {
-    labels: Vec<Option<i32>>,
-    colour: Rgb,
-    opacity: f64,
-    /// Two samples wide instead of one.
-    is_thick: bool,
-}
+/// The samples where labels change.
+#[derive(Clone)]
+pub(super) struct Mask(Rc<[bool]>);
 
-impl Line {
-    pub(super) fn thin(labels: Vec<Option<i32>>, colour: Rgb, opacity: f64) -> Self {
-        Self { labels, colour, opacity, is_thick: false }
-    }
-
-    pub(super) fn thick(labels: Vec<Option<i32>>, colour: Rgb, opacity: f64) -> Self {
-        Self { labels, colour, opacity, is_thick: true }
-    }
-
-    /// Whether each sample is part of the lines.
-    fn mask(&self, width: usize) -> Vec<bool> {
-        let mut mask = vec![false; self.labels.len()];
-        for (at, label) in self.labels.iter().enumerate() {
+impl Mask {
+    /// Of a raster that is `width` samples wide. Lines are two samples wide instead of one if `is_thick`.
+    pub(super) fn new(labels: &[Option<i32>], width: usize, is_thick: bool) -> Self {
+        let mut mask = vec![false; labels.len()];
+        for (at, label) in labels.iter().enumerate() {
             let right = (at % width + 1 < width).then_some(at + 1);
             let below = (at + width < mask.len()).then_some(at + width);
             for other in [right, below].into_iter().flatten() {
-                if label.zip(self.labels[other]).is_some_and(|(label, other)| label != other) {
+                if label.zip(labels[other]).is_some_and(|(label, other)| label != other) {
                     mask[at] = true;
-                    mask[other] |= self.is_thick;
+                    mask[other] |= is_thick;
                 }
             }
         }
-        mask
+        Self(mask.into())
     }
+
+    /// Lines of this colour.
+    pub(super) fn line(&self, colour: Rgb, opacity: f64) -> Line {
+        Line { mask: self.clone(), colour, opacity }
+    }
+}
+
+/// Lines on a globe.
+pub(super) struct Line {
+    mask: Mask,
+    colour: Rgb,
+    opacity: f64,
 }
 
 /// A globe in the picture. `place` is its upper left corner.
@@ -55,16 +55,12 @@ impl<'a> Globe<'a, '_> {
         let (left, top) = self.place;
         text(self.area, title, (left + SIZE as i32 / 2, top - 20), 18.0, HPos::Center)?;
         for line in lines {
-            let mask = line.mask(self.raster.width);
-            for colour in
-                colours.iter_mut().zip(mask).filter(|(_, is_line)| *is_line).filter_map(|(c, _)| c.as_mut())
-            {
-                *colour = blend(*colour, line.colour, line.opacity);
+            for (colour, _) in colours.iter_mut().zip(&*line.mask.0).filter(|(_, is_line)| **is_line) {
+                *colour = colour.map(|colour| blend(colour, line.colour, line.opacity));
             }
         }
-        for (at, colour) in colours.iter_mut().enumerate() {
-            let bright = self.raster.brightness(at);
-            *colour = colour.map(|colour| blend([0, 0, 0], colour, bright));
+        for (colour, bright) in colours.iter_mut().zip(&self.raster.brightness) {
+            *colour = colour.map(|colour| blend([0, 0, 0], colour, f64::from(*bright)));
         }
         for y in 0..SIZE {
             for x in 0..SIZE {
@@ -138,11 +134,11 @@ mod tests {
     #[test]
     fn lines_lie_between_different_labels() {
         let labels = [1, 1, 2, 1, 1, 2, 3, 3, 3].map(Some).to_vec();
-        let thin = Line::thin(labels.clone(), [0; 3], 1.0).mask(3);
-        assert_eq!(thin, [false, true, false, true, true, true, false, false, false]);
-        let thick = Line::thick(labels, [0; 3], 1.0).mask(3);
-        assert_eq!(thick, [false, true, true, true, true, true, true, true, true]);
-        let outside = Line::thick(vec![Some(1), None, Some(1), Some(1)], [0; 3], 1.0).mask(2);
-        assert_eq!(outside, [false; 4]);
+        let thin = Mask::new(&labels, 3, false);
+        assert_eq!(*thin.0, [false, true, false, true, true, true, false, false, false]);
+        let thick = Mask::new(&labels, 3, true);
+        assert_eq!(*thick.0, [false, true, true, true, true, true, true, true, true]);
+        let outside = Mask::new(&[Some(1), None, Some(1), Some(1)], 2, true);
+        assert_eq!(*outside.0, [false; 4]);
     }
 }

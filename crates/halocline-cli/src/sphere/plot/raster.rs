@@ -52,13 +52,21 @@ pub(super) struct Raster {
     /// Samples along an axis.
     pub(super) width: usize,
     pub(super) samples: Vec<Option<Hit>>,
+    /// How bright the light makes each sample: it comes from above, on the left.
+    pub(super) brightness: Vec<f32>,
 }
 
 impl Raster {
     /// The view of a grid, `size` pixels wide.
     pub(super) fn new(grid: &dyn Grid, view: View, size: usize) -> Self {
         let width = size * SAMPLES;
-        let mut raster = Self { view, width, samples: vec![None; width * width] };
+        let mut raster = Self { view, width, samples: vec![None; width * width], brightness: Vec::new() };
+        let light = unit(plus(plus(times(-0.5, view.right), times(0.6, view.up)), view.ahead));
+        let bright = |at: usize| match raster.view.point(raster.place(at)) {
+            Some(point) => (0.66 + 0.34 * dot(point, light).max(0.0)) as f32,
+            None => 1.0,
+        };
+        raster.brightness = (0..width * width).map(bright).collect();
         for cell in 0..grid.cells() {
             raster.fill(grid, cell);
         }
@@ -124,14 +132,6 @@ impl Raster {
     pub(super) fn cell_size(&self, grid: &dyn Grid) -> f64 {
         let cells_around = (grid.cells() as f64 * std::f64::consts::PI).sqrt();
         self.width as f64 / SAMPLES as f64 * std::f64::consts::PI / cells_around
-    }
-
-    /// How bright the light makes each sample: it comes from above, on the left.
-    pub(super) fn brightness(&self, at: usize) -> f64 {
-        let Some(point) = self.view.point(self.place(at)) else { return 1.0 };
-        let View { right, up, ahead } = self.view;
-        let light = unit(plus(plus(times(-0.5, right), times(0.6, up)), ahead));
-        0.66 + 0.34 * dot(point, light).max(0.0)
     }
 }
 
