@@ -81,7 +81,9 @@ pub enum GatherError {
         path: PathBuf,
     },
     /// Vectors, which have two fields for each domain.
-    #[error("a pattern of vectors has two fields for each domain; gather those of one component (`Pattern::component`)")]
+    #[error(
+        "a pattern of vectors has two fields for each domain; gather those of one component (`Pattern::component`)"
+    )]
     Vectors,
     /// Patches of different extents, whose values are no array.
     #[error(
