@@ -4,6 +4,7 @@
 mod bench;
 mod cache;
 mod clash;
+mod costs;
 mod device;
 mod error;
 mod explain;
@@ -27,6 +28,7 @@ mod stats;
 mod table;
 mod timeline;
 mod trace;
+mod verdict;
 
 /// What `fuzz/` reaches of the private readers. Part of no ordinary build.
 #[cfg(fuzzing)]

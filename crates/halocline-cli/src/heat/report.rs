@@ -2,10 +2,10 @@
 
 use super::measure::Figures;
 use super::simulation::Micros;
-use super::verify::Verdict;
 use crate::info::plural;
 use crate::options::{Grid, Periodic};
 use crate::ranks::LinksAsJson;
+use crate::verdict::Verdict;
 use halocline::LinkCounts;
 use serde::Serialize;
 use std::fmt::Write;

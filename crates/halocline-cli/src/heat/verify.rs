@@ -5,36 +5,8 @@ use super::levels::{Host, Levels};
 use super::simulation::{Heat, Way};
 use super::stencil::Real;
 use crate::error::CommandError;
+use crate::verdict::Verdict;
 use halocline::{Communicator, LinkChoice, RegularGrid};
-use serde::Serialize;
-
-/// The result of the comparison.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub(super) enum Verdict {
-    /// The results were compared.
-    Compared {
-        /// Largest difference of two temperatures; infinite if a value is not a number.
-        max_abs_diff: f64,
-        /// Number of values whose bits differ.
-        different: u64,
-    },
-    /// The results were not compared, for this reason.
-    Skipped {
-        #[serde(rename = "check_skipped")]
-        why: String,
-    },
-}
-
-impl Verdict {
-    /// Whether the comparison found no difference.
-    pub(super) fn is_good(&self) -> bool {
-        match self {
-            Self::Compared { max_abs_diff, different } => *max_abs_diff == 0.0 && *different == 0,
-            Self::Skipped { .. } => true,
-        }
-    }
-}
 
 /// All cells of each field in the order of the grid, on rank 0; nothing elsewhere. Collective.
 pub(super) fn gather<L: Levels>(

@@ -11,19 +11,15 @@ use super::rigid_lid;
 use super::simulation::{Outcome, simulate};
 use super::state::Case;
 use super::verify::{gather, verify};
+use crate::costs::Costs;
 use crate::device::{Gpu, Kind};
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::stats::slowest_median;
 use crate::table::print_report;
 use crate::{progress, ranks};
-use halocline::{
-    Array, Communicator, Decomposed, Error, Halo, LinkCounts, MeshDomains, Partition, Reduce, RegularGrid,
-    Stream,
-};
+use halocline::{Array, Communicator, Decomposed, Error, Halo, MeshDomains, Partition, RegularGrid, Stream};
 use halocline_device::file;
 use std::path::Path;
-use std::time::Duration;
 
 /// Runs `halocline run ocean` and returns the exit code: not 0 if the check fails. With `json` it prints no summary, only the JSON line.
 ///
@@ -73,7 +69,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let nodes = std::mem::take(&mut domain.owned_nodes);
     drop((domain, domains));
 
-    let costs = costs(comm, &outcome)?;
+    let costs = Costs::of(comm, (outcome.elapsed, &outcome.exchanges), outcome.links)?;
     let gathered = gather(comm, &nodes, &std::mem::take(&mut outcome.temperature), case.layers())?;
     let traced = trace.finish(comm)?;
     let Some(gathered) = gathered else { return Ok(0) };
@@ -129,29 +125,6 @@ fn run_steps(
             Ok((simulate_on(comm, place, args.steps, gpu.stream, kernels, tick)?, Some(described)))
         }
     }
-}
-
-/// Times of the exchanges, over all ranks.
-struct Costs {
-    /// Median time of a step's exchanges on the slowest rank.
-    median_us: f64,
-    /// Time of all steps on the slowest rank.
-    seconds: f64,
-    /// Share of the time that all ranks spend in exchanges.
-    share: f64,
-    links: LinkCounts,
-}
-
-fn costs(comm: &Communicator, outcome: &Outcome) -> Result<Costs, CommandError> {
-    let elapsed = outcome.elapsed.as_secs_f64();
-    let in_exchanges: f64 = outcome.exchanges.iter().map(Duration::as_secs_f64).sum();
-    let [in_exchanges, total] = comm.all_reduce([in_exchanges, elapsed], Reduce::Sum)?;
-    Ok(Costs {
-        median_us: slowest_median(comm, &outcome.exchanges)?,
-        seconds: comm.all_reduce(elapsed, Reduce::Max)?,
-        share: in_exchanges / total.max(f64::MIN_POSITIVE),
-        links: ranks::sum_links(comm, outcome.links)?,
-    })
 }
 
 fn plot_surface(

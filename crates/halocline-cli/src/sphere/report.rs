@@ -1,9 +1,9 @@
 //! The report of a run.
 
 use super::norms::{Norms, ROUNDING};
-use super::verify::Verdict;
 use crate::info::plural;
 use crate::ranks::LinksAsJson;
+use crate::verdict::Verdict;
 use halocline::LinkCounts;
 use serde::Serialize;
 use std::fmt::Write;

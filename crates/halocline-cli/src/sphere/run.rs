@@ -10,16 +10,16 @@ use super::plot::{self, Globes};
 use super::problem::Problem;
 use super::report::Report;
 use super::simulation::{Outcome, Steps, simulate};
-use super::verify::{Verdict, verify};
+use super::verify::verify;
+use crate::costs::Costs;
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::stats::slowest_median;
 use crate::table::print_report;
+use crate::verdict::Verdict;
 use crate::{progress, ranks};
-use halocline::{Communicator, LinkCounts, Reduce};
+use halocline::Communicator;
 use indicatif::ProgressBar;
 use std::path::Path;
-use std::time::Duration;
 
 /// Bytes of memory that a cell takes on the rank that owns it: shapes, sides and gradients.
 const BYTES_OF_CELL: u128 = 600;
@@ -89,7 +89,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &SphereArgs, json: bool) -> 
     let outcome = simulate(comm, case.parts(), args.days.0, begin, || bar.inc(1))?;
     bar.finish();
 
-    let costs = costs(comm, &outcome)?;
+    let costs = Costs::of(comm, (outcome.elapsed, &outcome.exchanges), outcome.links)?;
     let gathered = outcome.pattern.gather_to::<f64>(comm, 0, &outcome.field.fields)?;
     let owners = match plot_path(args) {
         Some(_) => gather_owners(comm, &outcome)?,
@@ -176,27 +176,4 @@ fn compare(case: &Case, steps: Steps, values: &[f64]) -> Verdict {
     let verdict = verify(case.parts(), steps, values, || bar.inc(1));
     bar.finish();
     verdict
-}
-
-/// Times of the exchanges, over all ranks.
-struct Costs {
-    /// Median time of a step's exchanges on the slowest rank.
-    median_us: f64,
-    /// Time of all steps on the slowest rank.
-    seconds: f64,
-    /// Share of the time that all ranks spend in exchanges.
-    share: f64,
-    links: LinkCounts,
-}
-
-fn costs(comm: &Communicator, outcome: &Outcome) -> Result<Costs, CommandError> {
-    let elapsed = outcome.elapsed.as_secs_f64();
-    let in_exchanges: f64 = outcome.exchanges.iter().map(Duration::as_secs_f64).sum();
-    let [in_exchanges, total] = comm.all_reduce([in_exchanges, elapsed], Reduce::Sum)?;
-    Ok(Costs {
-        median_us: slowest_median(comm, &outcome.exchanges)?,
-        seconds: comm.all_reduce(elapsed, Reduce::Max)?,
-        share: in_exchanges / total.max(f64::MIN_POSITIVE),
-        links: ranks::sum_links(comm, outcome.links)?,
-    })
 }

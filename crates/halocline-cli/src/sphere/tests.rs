@@ -5,8 +5,9 @@ use super::norms::Norms;
 use super::part::{LocalCells, Part};
 use super::problem::Problem;
 use super::simulation::{Steps, simulate};
-use super::verify::{Verdict, verify};
+use super::verify::verify;
 use crate::ranks::as_threads;
+use crate::verdict::Verdict;
 
 fn of(text: &str) -> Box<dyn Grid> {
     grid::make(text.parse().unwrap()).unwrap()

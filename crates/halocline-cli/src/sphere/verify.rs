@@ -4,35 +4,7 @@ use super::grid::{self, Grid};
 use super::part::{LocalCells, Part};
 use super::problem::Problem;
 use super::simulation::{Steps, simulate_whole};
-use serde::Serialize;
-
-/// The result of the comparison.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub(super) enum Verdict {
-    /// The results were compared.
-    Compared {
-        /// Largest difference of two values; infinite if one is not a number.
-        max_abs_diff: f64,
-        /// Number of cells whose bits differ.
-        different: u64,
-    },
-    /// The results were not compared, for this reason.
-    Skipped {
-        #[serde(rename = "check_skipped")]
-        why: String,
-    },
-}
-
-impl Verdict {
-    /// Whether the comparison found no difference.
-    pub(super) fn is_good(&self) -> bool {
-        match self {
-            Self::Compared { max_abs_diff, different } => *max_abs_diff == 0.0 && *different == 0,
-            Self::Skipped { .. } => true,
-        }
-    }
-}
+use crate::verdict::Verdict;
 
 /// Repeats all steps on this thread, and compares the result with `found`: the values of all cells. There is no halo: the neighbours of a
 /// cell are those that share the middle of a side with it.
