@@ -52,6 +52,7 @@ fn measure(rig: &Rig) -> Result<()> {
         structured(rig, cells, halo, &mut report)?;
     }
     unstructured(rig, &mut report)?;
+    turned(rig, &mut report)?;
     if rig.gpus.len() == 2 {
         peer(rig, &mut report)?;
     }
@@ -333,6 +334,61 @@ fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
             let pack = steady(&stream, 64, |_| stream.launch(&table, 1))?;
             report.push(row(&format!("{name}device copy of the same bytes"), copy, Some(bytes), Some(copy)));
             report.push(row(&format!("{name}pack, one launch"), pack, Some(bytes), Some(copy)));
+        }
+    }
+    Ok(())
+}
+
+/// Edges of tiles of 96 x 96 cells, 3 cells wide, of 32 fields, beside the first of each kind, which is not turned: halo columns whose
+/// sources are columns or rows, then halo rows. The levels of a cell lie side by side.
+fn turned(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
+    const TILE: usize = 96;
+    const FIELDS: usize = 32;
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Highest)?;
+    let turn = |swapped, flipped| AxisMap { swapped, flipped };
+    let edges = [
+        ("columns from columns", AxisMap::IDENTITY, false, [TILE, 3]),
+        ("columns from rows, a quarter turn", turn(true, [true, false]), false, [TILE, 3]),
+        ("columns from columns, flipped", turn(false, [true, true]), false, [TILE, 3]),
+        ("columns from rows, negated", turn(true, [true, false]), true, [TILE, 3]),
+        ("rows from rows", AxisMap::IDENTITY, false, [3, TILE]),
+        ("rows from columns, a quarter turn", turn(true, [false, true]), false, [3, TILE]),
+        ("rows from rows, flipped", turn(false, [true, true]), false, [3, TILE]),
+        ("rows from rows, flipped and negated", turn(false, [true, true]), true, [3, TILE]),
+    ];
+    for levels in [80, 1] {
+        let array = TILE * TILE * levels * 8;
+        let axis = |stride: usize| AxisLayout { stride: stride as isize, origin: 0, extent: TILE };
+        let layout = CellLayout {
+            element: ElementType::F64,
+            units: 1,
+            name: None,
+            axes: vec![axis(TILE * levels * 8), axis(levels * 8)],
+            extra: if levels == 1 { Vec::new() } else { vec![(levels, 8)] },
+        };
+        let (from, to) = (device.allocate(FIELDS * array)?, device.allocate(FIELDS * array)?);
+        let mut straight = 0.0;
+        for (at, (name, map, is_negated, extent)) in edges.into_iter().enumerate() {
+            let cells =
+                |extent: [usize; 2]| Cells::Box(BoxCells { low: vec![0, 0], extent: extent.to_vec() });
+            let source = cells(if map.swapped { [extent[1], extent[0]] } else { extent });
+            let transfer = Transfer { from: 0, to: 1, source, target: cells(extent), map, is_negated };
+            let op = copy_op(&transfer, (End::Field(0), &layout), (End::Field(0), &layout));
+            let ops = (0..FIELDS).map(|field| {
+                let mut op = op.clone();
+                op.source_offset += (field * array) as isize;
+                op.target_offset += (field * array) as isize;
+                op
+            });
+            let ops: Vec<CopyOp> = ops.collect();
+            let table = one_table(device, &ops, &[], from.at(0), to.at(0))?;
+            // SAFETY: the memory and the table live until the stream is synchronised.
+            let time = steady(&stream, 64, |_| unsafe { stream.launch(&table, 1) })?;
+            straight = if at % 4 == 0 { time } else { straight };
+            let bytes = ops.iter().map(CopyOp::bytes).sum();
+            let name = format!("{FIELDS} edges of {TILE} x 3 cells, {levels} levels: {name}");
+            report.push(row(&name, time, Some(bytes), Some(straight)));
         }
     }
     Ok(())
