@@ -119,8 +119,8 @@ fn a_halo_combined_before_it_is_complete() {
 }
 
 #[test]
-fn a_halo_cleared_before_it_is_combined() {
-    check("a halo cleared before it is combined", Cut::Cleared, LinkChoice::Auto, reduces);
+fn going_on_before_the_halo_is_combined() {
+    check("going on before the halo is combined", Cut::Cleared, LinkChoice::Auto, reduces);
     check_with("the same in one launch", Cut::Cleared, (LinkChoice::Auto, false, true), reduces);
 }
 

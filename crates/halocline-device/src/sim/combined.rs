@@ -14,7 +14,7 @@ use halocline_plan::copy::{CopyOp, Gather, Listed};
 #[derive(Debug)]
 pub(super) struct Combined {
     pub(super) target: Spot,
-    /// In the order in which they are combined. Without any, the target becomes zero.
+    /// In the order in which they are combined.
     pub(super) sources: Vec<Operand>,
     /// How, with an operation that moves one element.
     by: Combine,
@@ -92,10 +92,7 @@ impl State {
         {
             return;
         }
-        let mut value = match sources.is_empty() {
-            true => vec![0; bytes],
-            false => self.memories.slice(*target, bytes).to_vec(),
-        };
+        let mut value = self.memories.slice(*target, bytes).to_vec();
         for source in sources {
             let mut from = self.memories.slice(source.spot, bytes).to_vec();
             let mut moved = element.clone();

@@ -58,7 +58,7 @@ pub struct Gather {
     pub steps: usize,
     /// The elements that change.
     pub target: Listed,
-    /// The elements that are combined with them, in this order. Without any, the targets become zero.
+    /// The elements that are combined with them, in this order.
     pub sources: Vec<Listed>,
 }
 
@@ -117,13 +117,6 @@ impl Gather {
             all.extend(known[at].1.iter().map(|gather| gather.between(target, &buffers)));
         }
         all
-    }
-
-    /// Clears the sources of these operations, which are their owners' halo cells.
-    pub fn clear_sources(ops: &[CopyOp]) -> Vec<Self> {
-        let reversed: Vec<CopyOp> = ops.iter().map(|op| CopyOp { source: 0, ..op.reversed() }).collect();
-        let without_sources = |gather: Self| Self { sources: Vec::new(), ..gather };
-        Self::all(&reversed).into_iter().map(without_sources).collect()
     }
 
     /// The same, with sources in some buffers cleared.
@@ -377,18 +370,6 @@ mod tests {
         let [one, other] = &gathers[..] else { panic!("{gathers:?}") };
         assert!(Arc::ptr_eq(&one.target.numbers, &other.target.numbers));
         assert_eq!((one.target.buffer, other.target.buffer, other.sources[0].buffer), (7, 8, 1));
-    }
-
-    #[test]
-    fn halo_cells_are_cleared_once_each() {
-        let ops = [
-            op((3, 0), (2, 0), vec![Loop { count: 2, source: 20, target: 2 }], 2),
-            op((3, 1), (4, 0), Vec::new(), 4),
-        ];
-        let gathers = Gather::clear_sources(&ops);
-        assert!(gathers.iter().all(|gather| gather.sources.is_empty() && gather.target.buffer == 3));
-        let found: Vec<isize> = found(&gathers).into_keys().map(|(_, at)| at).collect();
-        assert_eq!(found, [2, 4, 6, 22]);
     }
 
     proptest! {

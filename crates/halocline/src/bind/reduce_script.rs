@@ -3,7 +3,6 @@
 use super::flag_layout::{Tie, Word};
 use super::further::making;
 use super::lanes::{address, lane_of};
-use super::reverse::{Via, reverse};
 use super::script::{Combined, Draft, Making, Work};
 use super::sides::{Incoming, Outwards};
 use crate::error::Error;
@@ -13,7 +12,7 @@ use crate::set::Set;
 use crate::stream::{Cue, Cut, FlagSet, IN_FLIGHT, Scheduled, Script, Step, begun};
 use halocline_device::{Address, CopyTable, Signal};
 use halocline_plan::ReduceOp;
-use halocline_plan::copy::{CopyOp, Gather};
+use halocline_plan::copy::Gather;
 
 /// Makes the work of a lane.
 pub(crate) fn reduce_script(
@@ -27,8 +26,6 @@ pub(crate) fn reduce_script(
         making: &making,
         set,
         reverse: set.reversed(making.links)?,
-        // Packed halo cells are those that are cleared, also where peers read them in place.
-        packed: reverse(set, making.links, Via::Messages)?,
         reduction,
         number: FlagSet { set: set.number, op: Some(reduction.op) }.number(max_sets),
     };
@@ -46,7 +43,6 @@ struct Reducing<'a> {
     making: &'a Making<'a>,
     set: &'a Set,
     reverse: &'a Reverse,
-    packed: Reverse,
     reduction: Reduction,
     /// Of its flags.
     number: usize,
@@ -62,7 +58,9 @@ impl Reducing<'_> {
             work.drafts.extend(first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() }));
             self.add_packs(&mut work, parity);
             self.add_combination(&mut work, parity);
-            self.add_clears(&mut work);
+            // No flag in place depends on the parity.
+            let waits = self.arrived().map(|arrived| Signal { address: arrived.of(self.number, 0), lag: 0 });
+            work.drafts.push(Draft { waits: waits.collect(), ..Draft::default() });
             self.finish(work)
         });
         let out = self.making.upload(&works.collect::<Vec<_>>())?;
@@ -73,7 +71,7 @@ impl Reducing<'_> {
         Ok(fits.then(|| Script { out, one_launch: Some(blocks), poisoned, ..Script::default() }))
     }
 
-    /// The work as launches between which the stream waits: packs, combines, clears.
+    /// The work as launches between which the stream waits: packs, combines.
     fn by_waits_of_streams(&self) -> Result<Script, Error> {
         let (given, over) = (self.making.tie(Tie::Given), self.making.tie(Tie::Over));
         let before: Vec<Cue> = self.raised().map(Cue::Write).collect();
@@ -91,8 +89,8 @@ impl Reducing<'_> {
         let waits = self.outgoing().map(|out| out.ready.wait(self.number, self.lag()));
         let combines = Step { cues: waits.collect(), into };
         let cues = self.arrived().map(|arrived| arrived.wait(self.number, 0)).collect();
-        let clears = Step { cues, into: upload(&|work, _| self.add_clears(work))? };
-        let (raised, steps, poisoned) = (before.len(), vec![combines, clears], self.poisoned());
+        let combined = Step { cues, into: None };
+        let (raised, steps, poisoned) = (before.len(), vec![combines, combined], self.poisoned());
         Ok(Script { given, before, raised, out, steps, over, poisoned, ..Script::default() })
     }
 
@@ -145,7 +143,7 @@ impl Reducing<'_> {
         reverse.flat_map(|reverse| reverse.words.iter().copied())
     }
 
-    /// The flags that say that peers have combined this rank's halo.
+    /// The flags that say that peers have combined this rank's halo, and have cleared what they read in place.
     fn arrived(&self) -> impl Iterator<Item = Word> {
         self.incoming().map(|(_, arrived)| arrived).filter(|_| !self.making.is_cut(Cut::Cleared))
     }
@@ -163,7 +161,7 @@ impl Reducing<'_> {
             else {
                 continue;
             };
-            let mut ops = self.packed.packs(self.making.links[into.link].part).to_vec();
+            let mut ops = self.reverse.packs(self.making.links[into.link].part).to_vec();
             ops.iter_mut().for_each(|op| op.target = work.targets.len());
             work.targets.push(slots.at(self.number, parity));
             let gathers = Gather::all(&ops).into_iter().map(|gather| gather.clearing(|_| self.clears()));
@@ -179,10 +177,10 @@ impl Reducing<'_> {
     }
 
     /// Adds the parts that combine all contributions to cells of this lane: at once where all are this rank's own, and once those of peers
-    /// are there. They clear this rank's own contributions, unless the reduce keeps them.
+    /// are there. They clear the halo cells that they have read, also those of peers, unless the reduce keeps them.
     fn add_combination(&self, work: &mut Work, parity: usize) {
         let own = work.sources.len();
-        let first_of_link = self.add_sources(work, parity);
+        let (first_of_link, slots) = self.add_sources(work, parity);
         let devices = &self.making.opened.devices;
         let mine = |one: &&Contribution| lane_of(self.set, one.op.target, devices) == self.making.number;
         let ops = self.reverse.contributions.iter().filter(mine).map(|Contribution { link, op }| {
@@ -191,7 +189,7 @@ impl Reducing<'_> {
             op
         });
         let is_own = |source: usize| source < own;
-        let is_cleared = |source: usize| is_own(source) && self.clears();
+        let is_cleared = |source: usize| self.clears() && !slots.contains(&source);
         let gathers =
             Gather::all(&ops.collect::<Vec<_>>()).into_iter().map(|gather| gather.clearing(is_cleared));
         let (at_once, with_peers): (Vec<_>, Vec<_>) = gathers.partition(|gather| gather.is_from(is_own));
@@ -205,46 +203,22 @@ impl Reducing<'_> {
         work.drafts.push(Draft { combines: combines(at_once), ..Draft::default() });
     }
 
-    /// Adds the peers' halo to the sources, and returns the index of the first one of each link.
-    fn add_sources(&self, work: &mut Work, parity: usize) -> Vec<Option<usize>> {
-        let mut first_of_link = vec![None; self.making.links.len()];
+    /// Adds the peers' halo to the sources, and returns the index of the first one of each link, and those that are slots.
+    fn add_sources(&self, work: &mut Work, parity: usize) -> (Vec<Option<usize>>, Vec<usize>) {
+        let (mut first_of_link, mut of_slots) = (vec![None; self.making.links.len()], Vec::new());
         for out in &self.making.outgoing {
             let Some(reverse) = &out.reverse else { continue };
             first_of_link[out.link] = Some(work.sources.len());
             let peers = self.reverse.peer_bases(self.making.links[out.link].part);
             match reverse.slots {
-                Some(slots) => work.sources.push(slots.at(self.number, parity)),
+                Some(slots) => {
+                    of_slots.push(work.sources.len());
+                    work.sources.push(slots.at(self.number, parity));
+                }
                 None => work.sources.extend(peers.iter().copied().map(address)),
             }
         }
-        first_of_link
-    }
-
-    /// Adds the part that waits until peers have combined this rank's halo, and clears what they have read in place unless the reduce keeps it.
-    fn add_clears(&self, work: &mut Work) {
-        if self.making.number != 0 {
-            return;
-        }
-        // In one launch no flag depends on the parity; otherwise the stream waits.
-        let waits =
-            self.arrived().map(|arrived| Signal { address: arrived.of(self.number, 0), lag: 0 }).collect();
-        let combines = self.clears().then(|| Combined {
-            op: ReduceOp::Replace,
-            gathers: Gather::clear_sources(&self.read_in_place()).into(),
-        });
-        work.drafts.push(Draft { waits, combines, ..Draft::default() });
-    }
-
-    /// Operations whose sources are the halo cells that peers combine where they lie.
-    fn read_in_place(&self) -> Vec<CopyOp> {
-        let received = self
-            .making
-            .incoming
-            .iter()
-            .filter(|into| into.reverse.as_ref().is_some_and(|reverse| reverse.slots.is_none()));
-        received
-            .flat_map(|into| self.packed.packs(self.making.links[into.link].part).iter().cloned())
-            .collect()
+        (first_of_link, of_slots)
     }
 
     /// The flags that the lane waits for in this reduce.

@@ -16,7 +16,7 @@ pub enum Cut {
     Overtaking,
     /// In a reduce, the owner waits for the grant of this epoch: the halo is complete.
     Complete,
-    /// In a reduce, halo cells are cleared only once they are combined.
+    /// A reduce is over for its rank only once its halo is combined and cleared.
     Cleared,
     /// The user's stream waits for the exchange.
     Consumer,

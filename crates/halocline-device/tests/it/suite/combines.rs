@@ -17,7 +17,8 @@ fn of_words(mut op: CopyOp, source: usize) -> CopyOp {
     op
 }
 
-/// Two peers' words are added to the owner's once both have raised their flags; then the peers' words are cleared.
+/// Words of a peer and of the owner's device are added to the owner's once the peer has raised its flag. Those of the peer are cleared,
+/// which it waits for.
 pub(super) fn sums(rig: &dyn Rig) -> Outcome {
     let [here, there] = rig.devices();
     let (owner, peer) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
@@ -30,7 +31,8 @@ pub(super) fn sums(rig: &dyn Rig) -> Outcome {
         of_words(line(0, 0, BYTES), 0),
         of_words(blocks(2, BYTES / 4, BYTES as isize / 4, BYTES as isize / 4), 1),
     ];
-    let gathers = Gather::all(&ops);
+    let gathers: Vec<Gather> =
+        Gather::all(&ops).into_iter().map(|gather| gather.clearing(|source| source == 1)).collect();
     let part = TablePart {
         waits: &waits,
         raises: &[combined],
@@ -43,18 +45,9 @@ pub(super) fn sums(rig: &dyn Rig) -> Outcome {
         targets: &[own.at(0)],
         ..TableSpec::default()
     })?;
-    let cleared = Gather::clear_sources(&ops[1..]);
-    let part = TablePart {
-        waits: &after,
-        combines: Some(Combining { op: ReduceOp::Replace, gathers: &cleared }),
-        ..TablePart::default()
-    };
-    let clears = there.upload(&TableSpec {
-        parts: &[part],
-        sources: &[],
-        targets: &[near.at(0), far.at(0)],
-        ..TableSpec::default()
-    })?;
+    let part = TablePart { waits: &after, ..TablePart::default() };
+    let cleared =
+        there.upload(&TableSpec { parts: &[part], sources: &[], targets: &[], ..TableSpec::default() })?;
     let grants = there.upload(&TableSpec {
         parts: &[TablePart { raises: &[granted], ..TablePart::default() }],
         sources: &[],
@@ -80,7 +73,7 @@ pub(super) fn sums(rig: &dyn Rig) -> Outcome {
         unsafe {
             owner.launch(&table, epoch)?;
             peer.launch(&grants, epoch)?;
-            peer.launch(&clears, epoch)?;
+            peer.launch(&cleared, epoch)?;
         }
         owner.synchronise()?;
         peer.synchronise()?;
