@@ -7,6 +7,7 @@ use crate::error::DeviceError;
 use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
+use halocline_plan::ElementType;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -337,9 +338,9 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// (`cuMemAlloc`, `cuMemcpyHtoD`).
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError>;
 
-    /// Makes tables that combine as quick to upload as others: loads their kernels, which may wait for the device and compile
-    /// (`cuModuleLoadData`). Call it when objects are bound.
-    fn prepare_to_combine(&self) -> Result<(), DeviceError> {
+    /// Makes tables that combine elements of these types as quick to upload as others: loads their kernels, which may wait for the
+    /// device and compile (`cuModuleLoadData`). Call it when objects are bound.
+    fn prepare_to_combine(&self, _elements: &[ElementType]) -> Result<(), DeviceError> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 /// A source with further parts that are compiled on their own, with these options.
 const FURTHER: &str = "#if !defined(HALOCLINE_BASED) && !defined(HALOCLINE_COMBINES)";
-const PARTS: [&[&str]; 3] = [&[], &["-DHALOCLINE_BASED"], &["-DHALOCLINE_COMBINES"]];
+const PARTS: [&[&str]; 3] = [&[], &["-DHALOCLINE_BASED"], &["-DHALOCLINE_COMBINES=0x3fff"]];
 
 /// All `*.cu` below a directory.
 fn kernels_in(directory: &Path) -> Vec<PathBuf> {

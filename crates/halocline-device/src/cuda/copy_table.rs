@@ -1,7 +1,7 @@
 //! Copy tables in the memory of a GPU, and their launches.
 
 use super::api::code;
-use super::gpu::{BASED, COMBINING, CudaDriver};
+use super::gpu::CudaDriver;
 use super::module::Function;
 use super::table::{Argument, Bases, Cut, Kind, THREADS};
 use crate::deferred_free;
@@ -37,8 +37,8 @@ impl CopyTable {
         let kernels = match cuts[0].kind() {
             Kind::Plain => driver.kernels()?.plain,
             Kind::Ll => driver.kernels()?.ll,
-            Kind::Based => driver.further_kernels(&BASED)?,
-            Kind::Combining => driver.further_kernels(&COMBINING)?,
+            Kind::Based => driver.based_kernels()?,
+            Kind::Combining(types) => driver.combining_kernels(types)?,
         };
         let blocks: Vec<c_uint> = cuts.iter().map(Cut::blocks).collect();
         let waiting_blocks = cuts.iter().map(Cut::waiting_blocks).max().unwrap_or(0);

@@ -3,7 +3,8 @@
 use super::api::{WordOp, capture, code};
 use super::context::Primary;
 use super::copy_table::CopyTable;
-use super::gpu::{COMBINING, CudaDriver, ENABLED, drop_kept, events};
+use super::gpu::{CudaDriver, ENABLED, drop_kept, events};
+use super::table::type_bit;
 use crate::driver::{
     Address, Capture, Connection, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawGraph, RawStream,
     RawTable, TableSpec, ValueOp,
@@ -12,6 +13,7 @@ use crate::error::DeviceError;
 use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
+use halocline_plan::ElementType;
 use std::any::Any;
 use std::ffi::{c_int, c_uint};
 use std::ptr::NonNull;
@@ -458,9 +460,10 @@ unsafe impl Driver for CudaDriver {
         CopyTable::upload(self, works).map(CopyTable::into_handle)
     }
 
-    fn prepare_to_combine(&self) -> Result<(), DeviceError> {
+    fn prepare_to_combine(&self, elements: &[ElementType]) -> Result<(), DeviceError> {
         let _current = self.enter_beside_captures()?;
-        self.further_kernels(&COMBINING).map(drop)
+        let types = elements.iter().fold(0, |types, &element| types | type_bit(element));
+        self.combining_kernels(types).map(drop)
     }
 
     unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {

@@ -30,8 +30,10 @@ pub struct CudaDriver {
     peers: Mutex<Vec<Arc<Primary>>>,
     /// The kernels of copy tables once loaded; a failure is retried.
     kernels: Mutex<Option<(CopyKernels, Module)>>,
-    /// The same for tables that need further ones.
-    further: [Mutex<Option<Loaded>>; 2],
+    /// The same for tables with bases.
+    based: Mutex<Option<Loaded>>,
+    /// Those that combine, by the types of elements that they know ([`type_bit`](super::table::type_bit)).
+    combining: Mutex<Vec<(u32, Loaded)>>,
     pub(super) primary: Arc<Primary>,
 }
 
@@ -46,29 +48,6 @@ pub(super) struct CopyKernels {
 
 /// Kernels for an epoch that the launch gives and for one that a counter gives, with their module.
 type Loaded = ([Function; 2], Module);
-
-/// Kernels of copy tables that most programs do not need: a part of the source that is compiled on its own.
-pub(super) struct FurtherKernels {
-    /// Its place in [`CudaDriver`].
-    at: usize,
-    options: [&'static str; 1],
-    /// For an epoch that the launch gives, and for one that a counter gives.
-    names: [&'static str; 2],
-}
-
-/// Of tables with bases.
-pub(super) const BASED: FurtherKernels = FurtherKernels {
-    at: 0,
-    options: ["-DHALOCLINE_BASED"],
-    names: ["halocline_copy_based", "halocline_copy_based_counted"],
-};
-
-/// Of tables whose parts combine.
-pub(super) const COMBINING: FurtherKernels = FurtherKernels {
-    at: 1,
-    options: ["-DHALOCLINE_COMBINES"],
-    names: ["halocline_combine", "halocline_combine_counted"],
-};
 
 /// Pairs of devices with peer access enabled.
 pub(super) static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
@@ -118,7 +97,8 @@ impl CudaDriver {
             failure: OnceLock::new(),
             peers: Mutex::default(),
             kernels: Mutex::default(),
-            further: Default::default(),
+            based: Mutex::default(),
+            combining: Mutex::default(),
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
@@ -286,9 +266,7 @@ impl CudaDriver {
         if let Some((kernels, _)) = *loaded {
             return Ok(kernels);
         }
-        let compiler = super::Compiler::load_for(self.version()?)?;
-        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, &[], self.capability()?)?;
-        let module = Module::load(self, &compiled)?;
+        let module = self.compile_copies(&[])?;
         let kernels = CopyKernels {
             plain: [module.function("halocline_copy")?, module.function("halocline_copy_counted")?],
             ll: [module.function("halocline_copy_ll")?, module.function("halocline_copy_ll_counted")?],
@@ -297,19 +275,41 @@ impl CudaDriver {
         Ok(kernels)
     }
 
-    /// Kernels of copy tables that need further ones.
-    pub(super) fn further_kernels(&self, of: &FurtherKernels) -> Result<[Function; 2], DeviceError> {
-        let mut loaded = self.further[of.at].lock().unwrap_or_else(PoisonError::into_inner);
+    /// The kernels of tables with bases.
+    pub(super) fn based_kernels(&self) -> Result<[Function; 2], DeviceError> {
+        let mut loaded = self.based.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((kernels, _)) = *loaded {
             return Ok(kernels);
         }
-        let compiler = super::Compiler::load_for(self.version()?)?;
-        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, &of.options, self.capability()?)?;
-        let module = Module::load(self, &compiled)?;
-        let [given, counted] = of.names;
-        let kernels = [module.function(given)?, module.function(counted)?];
+        let names = ["halocline_copy_based", "halocline_copy_based_counted"];
+        let (kernels, module) = self.load_copies("-DHALOCLINE_BASED", names)?;
         *loaded = Some((kernels, module));
         Ok(kernels)
+    }
+
+    /// The kernels of tables that combine elements of such types. For all types at once they would take half a minute to compile.
+    pub(super) fn combining_kernels(&self, types: u32) -> Result<[Function; 2], DeviceError> {
+        let mut loaded = self.combining.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, (kernels, _))) = loaded.iter().find(|(known, _)| known & types == types) {
+            return Ok(*kernels);
+        }
+        let option = format!("-DHALOCLINE_COMBINES={types:#x}");
+        let (kernels, module) =
+            self.load_copies(&option, ["halocline_combine", "halocline_combine_counted"])?;
+        loaded.push((types, (kernels, module)));
+        Ok(kernels)
+    }
+
+    /// Kernels of a part of the source that is compiled on its own, since most programs do not need it.
+    fn load_copies(&self, option: &str, [given, counted]: [&str; 2]) -> Result<Loaded, DeviceError> {
+        let module = self.compile_copies(&[option])?;
+        Ok(([module.function(given)?, module.function(counted)?], module))
+    }
+
+    fn compile_copies(&self, options: &[&str]) -> Result<Module, DeviceError> {
+        let compiler = super::Compiler::load_for(self.version()?)?;
+        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, options, self.capability()?)?;
+        Module::load(self, &compiled)
     }
 
     /// Names the device of a foreign context.

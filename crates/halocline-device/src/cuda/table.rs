@@ -26,6 +26,7 @@ mod loops;
 mod nest;
 
 use gather::Listed;
+pub(super) use gather::type_bit;
 use kernel::{Announced, Part, RAISES, Wait};
 pub(super) use kernel::{Argument, Bases, THREADS};
 use nest::{Loop, Nest, Region};
@@ -95,7 +96,8 @@ pub(super) enum Kind {
     Plain,
     Ll,
     Based,
-    Combining,
+    /// Of elements of these types.
+    Combining(u32),
 }
 
 /// A table split into pieces, before its layout in memory.
@@ -122,7 +124,8 @@ pub(super) struct Cut {
     guard: u64,
     has_ll: bool,
     is_based: bool,
-    combines: bool,
+    /// The types of what parts combine, a bit for each, if any part combines.
+    combines: Option<u32>,
     /// Numbers of elements that parts combine, and the index of the first of each list by the list's address and what is left out of it.
     numbers: Vec<u32>,
     listed: HashMap<(usize, usize), u64>,
@@ -260,10 +263,10 @@ impl Cut {
     /// The kernel that the table needs: none combines, uses the LL protocol or bases beside the others.
     pub(super) fn kind(&self) -> Kind {
         match (self.combines, self.is_based, self.has_ll) {
-            (true, ..) => Kind::Combining,
-            (false, true, _) => Kind::Based,
-            (false, false, true) => Kind::Ll,
-            (false, false, false) => Kind::Plain,
+            (Some(types), ..) => Kind::Combining(types),
+            (None, true, _) => Kind::Based,
+            (None, false, true) => Kind::Ll,
+            (None, false, false) => Kind::Plain,
         }
     }
 

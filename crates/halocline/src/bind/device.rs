@@ -115,8 +115,17 @@ fn carries_reduces(binding: &Binding<'_>, made: &Connected) -> Result<bool, Erro
     if comm.all_reduce(&[u8::from(none)], Reduce::Max)? != [0] {
         return Ok(false);
     }
-    let prepare = |device: &Device| device.driver().prepare_to_combine().map_err(Error::from);
-    agree(comm, binding.devices.iter().try_for_each(prepare)).map(|()| true)
+    let prepared = prepare_to_combine(&binding.devices, made.sets.iter().map(|set| &set.local));
+    agree(comm, prepared).map(|()| true)
+}
+
+/// Loads the kernels that combine elements of the fields.
+pub(super) fn prepare_to_combine<'a>(
+    devices: &[Device],
+    sets: impl Iterator<Item = &'a Local>,
+) -> Result<(), Error> {
+    let elements: Vec<_> = sets.flat_map(|set| &set.fields).map(|field| field.cells.element).collect();
+    Ok(devices.iter().try_for_each(|device| device.driver().prepare_to_combine(&elements))?)
 }
 
 /// Makes a device engine known to the memory of its fields, to the object's life and to the progress thread.

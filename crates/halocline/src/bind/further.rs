@@ -1,6 +1,7 @@
 //! Further sets of device fields over the links of an object: they have their own tables and operations, over flags that the bind
 //! reserved.
 
+use super::device::prepare_to_combine;
 use super::script::Making;
 use super::sides::staged;
 use crate::error::Error;
@@ -21,6 +22,9 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
     let (there, max_sets) = (scheduled.sets.len(), scheduled.sets.max_sets());
     if there + sets.len() > max_sets {
         return Err(Error::TooManySets { sets: there, limit: max_sets });
+    }
+    if scheduled.reduces {
+        prepare_to_combine(&scheduled.kit.opened.devices, sets.iter().map(|set| &set.local))?;
     }
     let of_stage = |stage: &Stage| -> Vec<Staged> {
         sets.iter().map(|set| staged(set, &scheduled.links[stage.link], &scheduled.links)).collect()

@@ -6,6 +6,13 @@
 constexpr u32 SUM = 1, PRODUCT = 2, MIN = 3, MAX = 4, AND = 5, OR = 6, XOR = 7, REPLACE = 8;
 enum Type : u32 { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, BOOL, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, BYTES };
 
+// The types that are compiled, a bit for each.
+#ifdef __CUDACC__
+constexpr u32 TYPES = HALOCLINE_COMBINES;
+#else
+constexpr u32 TYPES = ~0u;
+#endif
+
 // How the elements of a unit are accessed.
 enum Access : u8 {
   BYTES_ALONE, // one element, byte by byte: it may lie at any address
@@ -170,17 +177,13 @@ __device__ __forceinline__ Listed source_of(const Gather &gather, u32 number) {
   return listed;
 }
 
-// Combines all values with others.
-template <typename E, Access ACCESS, u32 OP, u32 COUNT>
-__device__ __forceinline__ void combine_by(Elements<E, ACCESS> (&values)[COUNT], const Elements<E, ACCESS> (&others)[COUNT]) {
+// Combines values with others.
+template <typename E, Access ACCESS, u32 OP> __device__ __forceinline__ void combine_by(Elements<E, ACCESS> &values, const Elements<E, ACCESS> &others) {
 #pragma unroll
-  for (u32 at = 0; at < COUNT; at++) {
-#pragma unroll
-    for (u32 of = 0; of < Elements<E, ACCESS>::COUNT; of++) values[at].of[of] = E::template combined<OP>(values[at].of[of], others[at].of[of]);
-  }
+  for (u32 at = 0; at < Elements<E, ACCESS>::COUNT; at++) values.of[at] = E::template combined<OP>(values.of[at], others.of[at]);
 }
-template <typename E, Access ACCESS, u32 COUNT>
-__device__ __forceinline__ void combine_all(u32 op, Elements<E, ACCESS> (&values)[COUNT], const Elements<E, ACCESS> (&others)[COUNT]) {
+template <typename E, Access ACCESS>
+__device__ __forceinline__ void combine(u32 op, Elements<E, ACCESS> &values, const Elements<E, ACCESS> &others) {
   switch (op) {
   case SUM: return combine_by<E, ACCESS, SUM>(values, others);
   case PRODUCT: return combine_by<E, ACCESS, PRODUCT>(values, others);
@@ -193,78 +196,72 @@ __device__ __forceinline__ void combine_all(u32 op, Elements<E, ACCESS> (&values
   }
 }
 
-// Combines units, `AT_ONCE` of each thread at a time, with `OF_ONCE` of their sources at a time: so many loads are in flight. More exceed the
-// registers.
-template <typename E, Access ACCESS, u32 AT_ONCE, u32 OF_ONCE>
-__device__ __forceinline__ void combine_some(const Gather &gather, u32 first, u32 units) {
+// What the sources are combined with. A target that is replaced is not read: it may lie in memory of the host.
+template <typename E, Access ACCESS> __device__ __forceinline__ Elements<E, ACCESS> target_of(const Gather &gather, u64 to) {
+  if (gather.op == REPLACE) return {};
+  return Elements<E, ACCESS>::load(to);
+}
+
+// Combines units of a single source, as most cells have: one of each thread at a time, so that many threads have registers.
+template <typename E, Access ACCESS> __device__ __forceinline__ void combine_one(const Gather &gather, u32 first, u32 units) {
+  const Listed source = source_of(gather, 0);
+#pragma unroll 1
+  for (u32 at = threadIdx.x; at < units; at += THREADS) {
+    const Unit unit = unit_of(gather, first + at);
+    const u64 to = place(gather, gather.target, unit), from = place(gather, source, unit);
+    Elements<E, ACCESS> values = target_of<E, ACCESS>(gather, to), others = Elements<E, ACCESS>::load(from);
+    others.change(source.signs);
+    combine(gather.op, values, others);
+    values.store(to);
+    if (source.is_cleared != 0) Elements<E, ACCESS>{}.store(from);
+  }
+}
+
+// Combines units of several sources, so many of them at a time: their loads are in flight together.
+template <typename E, Access ACCESS, u32 AT_ONCE> __device__ __forceinline__ void combine_several(const Gather &gather, u32 first, u32 units) {
   typedef Elements<E, ACCESS> Values;
 #pragma unroll 1
-  for (u32 base = 0; base < units; base += THREADS * AT_ONCE) {
-    Unit unit[AT_ONCE];
-    u64 to[AT_ONCE];
-    Values values[AT_ONCE] = {};
-#pragma unroll
-    for (u32 at = 0; at < AT_ONCE; at++) {
-      // The last threads combine the last unit again, and store nothing.
-      if (base + at * THREADS >= units) continue;
-      unit[at] = unit_of(gather, first + min(base + at * THREADS + threadIdx.x, units - 1));
-      to[at] = place(gather, gather.target, unit[at]);
-      if (gather.sources != 0) values[at] = Values::load(to[at]);
-    }
+  for (u32 at = threadIdx.x; at < units; at += THREADS) {
+    const Unit unit = unit_of(gather, first + at);
+    const u64 to = place(gather, gather.target, unit);
+    Values values = target_of<E, ACCESS>(gather, to);
     bool clears = false;
 #pragma unroll 1
-    for (u32 begin = 0; begin < gather.sources; begin += OF_ONCE) {
-      Values from[OF_ONCE][AT_ONCE] = {};
+    for (u32 begin = 0; begin < gather.sources; begin += AT_ONCE) {
+      Values from[AT_ONCE] = {};
 #pragma unroll
-      for (u32 of = 0; of < OF_ONCE; of++) {
+      for (u32 of = 0; of < AT_ONCE; of++) {
         if (begin + of >= gather.sources) continue;
         const Listed source = source_of(gather, begin + of);
         clears |= source.is_cleared != 0;
-#pragma unroll
-        for (u32 at = 0; at < AT_ONCE; at++) {
-          if (base + at * THREADS >= units) continue;
-          from[of][at] = Values::load(place(gather, source, unit[at]));
-          from[of][at].change(source.signs);
-        }
+        from[of] = Values::load(place(gather, source, unit));
+        from[of].change(source.signs);
       }
 #pragma unroll
-      for (u32 of = 0; of < OF_ONCE; of++) {
-        if (begin + of < gather.sources) combine_all<E, ACCESS>(gather.op, values, from[of]);
+      for (u32 of = 0; of < AT_ONCE; of++) {
+        if (begin + of < gather.sources) combine(gather.op, values, from[of]);
       }
     }
-#pragma unroll
-    for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < units) values[at].store(to[at]);
-    }
+    values.store(to);
     if (!clears) continue;
     // Now that all is read: a store to bytes that a load is still fetching takes four times as long.
 #pragma unroll 1
     for (u32 number = 0; number < gather.sources; number++) {
       const Listed source = source_of(gather, number);
-      if (source.is_cleared == 0) continue;
-#pragma unroll
-      for (u32 at = 0; at < AT_ONCE; at++) {
-        if (base + at * THREADS + threadIdx.x < units) Values{}.store(place(gather, source, unit[at]));
-      }
+      if (source.is_cleared != 0) Values{}.store(place(gather, source, unit));
     }
   }
 }
 
-// Edges and corners have few units with many sources.
 template <typename E, Access ACCESS> __device__ __forceinline__ void combine_as(const Gather &gather, u32 first, u32 units) {
-  if constexpr (ACCESS == BYTES_ALONE) {
-    combine_some<E, ACCESS, 1, 1>(gather, first, units);
-  } else {
-    if constexpr (ACCESS == NUMBERS) {
-      if (units <= THREADS && gather.sources > 2) return combine_some<E, ACCESS, 1, 8>(gather, first, units);
-    }
-    combine_some<E, ACCESS, 2, 2>(gather, first, units);
-  }
+  if (gather.sources == 1) return combine_one<E, ACCESS>(gather, first, units);
+  combine_several<E, ACCESS, 4>(gather, first, units);
 }
 
 // Each type has registers of its own: not inlined.
-template <typename E> __device__ __noinline__ void combine_units(const Gather &gather, u32 first, u32 units) {
-  switch (gather.access) {
+template <Type TYPE, typename E> __device__ __noinline__ void combine_units(const Gather &gather, u32 first, u32 units) {
+  if constexpr ((TYPES >> TYPE & 1) == 0) return;
+  else switch (gather.access) {
   case BYTES_ALONE: return combine_as<E, BYTES_ALONE>(gather, first, units);
   case NUMBERS: return combine_as<E, NUMBERS>(gather, first, units);
   default:
@@ -273,22 +270,20 @@ template <typename E> __device__ __noinline__ void combine_units(const Gather &g
   }
 }
 
-// Elements of any other size, which are replaced or cleared alone.
+// Elements of any other size, which are replaced alone.
 __device__ __forceinline__ void replace_units(const Gather &gather, u32 first, u32 units) {
   for (u32 at = threadIdx.x; at < units; at += THREADS) {
     const Unit unit = unit_of(gather, first + at);
     const u64 to = place(gather, gather.target, unit);
-    u64 from = 0;
     for (u32 number = 0; number < gather.sources; number++) {
       const Listed source = source_of(gather, number);
-      from = place(gather, source, unit);
+      const u64 from = place(gather, source, unit);
       const bool is_last = number + 1 == gather.sources;
       for (u32 byte = 0; byte < gather.bytes; byte++) {
         if (is_last) *(u8 *)(to + byte) = __ldcg((const u8 *)(from + byte));
         if (source.is_cleared != 0) *(u8 *)(from + byte) = 0;
       }
     }
-    for (u32 byte = 0; from == 0 && byte < gather.bytes; byte++) *(u8 *)(to + byte) = 0;
   }
 }
 
@@ -296,19 +291,19 @@ __device__ __forceinline__ void replace_units(const Gather &gather, u32 first, u
 __device__ __noinline__ void combine_item(const Item &item) {
   const Gather &gather = (const Gather &)item.region;
   switch (gather.type) {
-  case INT8: return combine_units<Integer<signed char, u32>>(gather, item.first, item.units);
-  case UINT8: return combine_units<Integer<u8, u32>>(gather, item.first, item.units);
-  case INT16: return combine_units<Integer<short, u32>>(gather, item.first, item.units);
-  case UINT16: return combine_units<Integer<unsigned short, u32>>(gather, item.first, item.units);
-  case INT32: return combine_units<Integer<int, u32>>(gather, item.first, item.units);
-  case UINT32: return combine_units<Integer<u32, u32>>(gather, item.first, item.units);
-  case INT64: return combine_units<Integer<i64, u64>>(gather, item.first, item.units);
-  case UINT64: return combine_units<Integer<u64, u64>>(gather, item.first, item.units);
-  case BOOL: return combine_units<Truth>(gather, item.first, item.units);
-  case FLOAT32: return combine_units<Real<float>>(gather, item.first, item.units);
-  case FLOAT64: return combine_units<Real<double>>(gather, item.first, item.units);
-  case COMPLEX64: return combine_units<Complex<float>>(gather, item.first, item.units);
-  case COMPLEX128: return combine_units<Complex<double>>(gather, item.first, item.units);
+  case INT8: return combine_units<INT8, Integer<signed char, u32>>(gather, item.first, item.units);
+  case UINT8: return combine_units<UINT8, Integer<u8, u32>>(gather, item.first, item.units);
+  case INT16: return combine_units<INT16, Integer<short, u32>>(gather, item.first, item.units);
+  case UINT16: return combine_units<UINT16, Integer<unsigned short, u32>>(gather, item.first, item.units);
+  case INT32: return combine_units<INT32, Integer<int, u32>>(gather, item.first, item.units);
+  case UINT32: return combine_units<UINT32, Integer<u32, u32>>(gather, item.first, item.units);
+  case INT64: return combine_units<INT64, Integer<i64, u64>>(gather, item.first, item.units);
+  case UINT64: return combine_units<UINT64, Integer<u64, u64>>(gather, item.first, item.units);
+  case BOOL: return combine_units<BOOL, Truth>(gather, item.first, item.units);
+  case FLOAT32: return combine_units<FLOAT32, Real<float>>(gather, item.first, item.units);
+  case FLOAT64: return combine_units<FLOAT64, Real<double>>(gather, item.first, item.units);
+  case COMPLEX64: return combine_units<COMPLEX64, Complex<float>>(gather, item.first, item.units);
+  case COMPLEX128: return combine_units<COMPLEX128, Complex<double>>(gather, item.first, item.units);
   default: return replace_units(gather, item.first, item.units);
   }
 }

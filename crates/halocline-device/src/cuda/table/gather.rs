@@ -71,7 +71,7 @@ pub(super) struct Combination {
 const _: () = assert!(size_of::<Combination>() == size_of::<Region>() && size_of::<Listed>() == 64);
 const _: () = assert!(std::mem::offset_of!(Combination, code) == std::mem::offset_of!(Region, log_unit));
 
-/// The kernel's number of a type: a position among these. Others are only replaced or cleared.
+/// The kernel's number of a type: a position among these. Others are only replaced.
 const TYPES: [ElementType; 13] = [
     ElementType::I8,
     ElementType::U8,
@@ -108,6 +108,11 @@ fn kind_of(element: ElementType) -> (u32, u64) {
     (kind as u32, (like.size() / numbers) as u64)
 }
 
+/// The bit of a type among those that kernels know.
+pub(in crate::cuda) fn type_bit(element: ElementType) -> u32 {
+    1 << kind_of(element).0
+}
+
 /// A combination in the making.
 #[derive(Clone)]
 struct Nest {
@@ -128,7 +133,8 @@ impl Cut {
         spec: &TableSpec<'_>,
         reach: &mut impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        self.combines = true;
+        let types = self.combines.get_or_insert(0);
+        *types |= gathers.iter().fold(0, |types, gather| types | type_bit(gather.element));
         for gather in gathers.iter().filter(|gather| gather.elements() > 0) {
             if !op.supports(gather.element) {
                 return Err(DeviceError::NoOperation { op, element: gather.element });
