@@ -200,7 +200,7 @@ fn scheduled_exchanges_allocate_nothing() {
 fn said_by(ranks: usize, transport: &str) -> String {
     let mut ranks_of_job =
         Ranks::start(env!("CARGO_BIN_EXE_halocline-conformance"), ranks, &["steady", transport]);
-    let in_time = ranks_of_job.await_end(0..ranks, Duration::from_secs(60));
+    let in_time = ranks_of_job.await_end(0..ranks, Duration::from_secs(120));
     let ends = ranks_of_job.end();
     let output: String = ends.iter().map(|end| end.output.as_str()).collect();
     let all_well = in_time && ends.iter().all(|end| end.status.success());
