@@ -74,6 +74,8 @@ __all__ = [
     "Packet",
     "PacketExchangeError",
     "Partition",
+    "PatchDecomposition",
+    "PatchGrid",
     "Pattern",
     "PatternLinks",
     "Payload",
