@@ -8,12 +8,11 @@
 //! | payload | travels |
 //! | --- | --- |
 //! | at most 16 KiB of host memory | as a second message, at once; the receiver keeps the message if its resource adopts it |
-//! | at most 16 KiB of a device | the same, once the device has copied it to the host; the receiver's device copies it from there |
 //! | larger, and both ranks reach one memory | the receiver reserves memory, copies it from the sender's mapped memory, and replies |
-//! | larger, of a device, and the receiver's device reaches that memory | the same: the receiver's device copies it |
-//! | larger, of a device, in memory that nobody can map | the same, from a copy in memory of the device that can be mapped |
+//! | of a device, and the receiver's device reaches that memory | the same: the receiver's device copies it |
+//! | of a device, in memory that nobody can map | the same, from a copy in memory of the device that can be mapped |
 //! | larger, messages alone | the receiver reserves memory and replies; then it comes in parts of at most 1 GiB |
-//! | larger, of a device, messages alone | the same in parts of 8 MiB: one travels while the device copies the next one to the host |
+//! | of a device, messages alone | the same in parts of 8 MiB: one travels while the device copies the next one to the host |
 //!
 //! ```
 //! use halocline_comm::memory_resource::HostMemory;

@@ -296,10 +296,6 @@ impl PacketSend {
             self.is_posted = true;
             return Ok(State::Over);
         }
-        if self.bytes <= SMALL {
-            // Two copies of so few bytes take less time than to map the memory and to hear that it was read.
-            return self.stage(context, payload, Copied::ToHost);
-        }
         let device = if on_host { Some(DeviceId::HOST) } else { self.device };
         let target = device.map(|device| Target { rank: self.to, device });
         match target.filter(|_| context.shares_memory(self.to)) {

@@ -161,23 +161,6 @@ fn a_part_of_another_length_is_refused_once_the_copies_are_over() {
     assert!(live.reports().is_empty(), "{:?}", live.reports());
 }
 
-/// The sender has no mapping, and asks for no memory of the receiver.
-#[test]
-fn a_small_payload_is_a_message_that_both_devices_copy() {
-    let live = live();
-    let device = live.world().device(0).unwrap();
-    let pair = Pair::new(|_| Arc::new(DeviceMemory::new(&device)));
-    let small = crate::memory_resource::SMALL;
-    for (length, entries) in [(1, 0), (small, 0), (small + 1, 1)] {
-        let packet = send(Some(on_device(&device, length))).to_device(device.driver().uuid());
-        let payload = pair.pass(packet).unwrap().payload.unwrap();
-        assert!(payload.device() == Some(&device) && read(&payload, &device) == bytes(length));
-        let mapped = Mappings::of(pair.ends[0].comm()).stats().entries;
-        assert_eq!(mapped, entries, "{length} bytes");
-    }
-    assert!(live.reports().is_empty(), "{:?}", live.reports());
-}
-
 /// Memory of the program that no process can map, for instance of a stream-ordered pool.
 #[test]
 fn a_payload_that_nobody_can_map_leaves_through_memory_of_its_device() {
