@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
+mod aborts;
+
 /// Names the only file to try.
 const CHOICE: &str = "HALOCLINE_NCCL";
 /// File names of the library.
@@ -137,6 +139,7 @@ impl Functions {
 }
 
 /// The functions for one GPU, which is the current one in each call.
+#[derive(Clone)]
 struct OfGpu {
     gpu: Arc<CudaDriver>,
     functions: Arc<Functions>,
@@ -195,8 +198,7 @@ impl OfGpu {
         call: impl FnOnce(&Self, &Part) -> c_int + Send + 'static,
     ) -> Result<(), DeviceError> {
         part.result.store(IN_PROGRESS, Ordering::SeqCst);
-        let (of_thread, part_of_thread) =
-            (Self { gpu: Arc::clone(&self.gpu), functions: Arc::clone(&self.functions) }, Arc::clone(part));
+        let (of_thread, part_of_thread) = (self.clone(), Arc::clone(part));
         let body = move || {
             let result = call(&of_thread, &part_of_thread);
             part_of_thread.result.store(result, Ordering::SeqCst);
@@ -218,11 +220,16 @@ impl OfGpu {
         let comm = part.comm.load(Ordering::SeqCst);
         let is_due = part.is_given_up.load(Ordering::SeqCst) && is_idle && !comm.is_null();
         if is_due && !part.is_aborted.swap(true, Ordering::SeqCst) {
-            // SAFETY: `ncclCommInitRank` has made it, it ends once, and nothing uses it any more.
-            let result = self.call_beside_captures(|nccl| unsafe { (nccl.abort)(comm) });
-            if let Err(error) = self.check("ncclCommAbort", result) {
-                tracing::warn!("{error}");
-            }
+            let this = self.clone();
+            let comm = comm.expose_provenance();
+            aborts::run(move || {
+                let comm = std::ptr::with_exposed_provenance_mut(comm);
+                // SAFETY: `ncclCommInitRank` has made it, it ends once, and nothing uses it any more.
+                let result = this.call_beside_captures(|nccl| unsafe { (nccl.abort)(comm) });
+                if let Err(error) = this.check("ncclCommAbort", result) {
+                    tracing::warn!("{error}");
+                }
+            });
         }
     }
 

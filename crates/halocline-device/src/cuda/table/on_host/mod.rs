@@ -287,7 +287,13 @@ impl Table {
             part_count: parts.len() as u32,
             target_count: targets.len() as u32,
             blocks: self.blocks,
-            kind: self.kind as u32,
+            // As in `machine.cc`.
+            kind: match self.kind {
+                Kind::Plain => 0,
+                Kind::Ll => 1,
+                Kind::Based => 2,
+                Kind::Combining(_) => 3,
+            },
             bases: self.bases,
         }
     }
