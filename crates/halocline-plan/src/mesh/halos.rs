@@ -50,11 +50,11 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn vertex(&self, at: usize) -> u64 {
+    pub(super) fn vertex(&self, at: usize) -> u64 {
         self.ids.map_or(at as u64, |(vertices, _)| vertices[at])
     }
 
-    fn element(&self, at: usize) -> u64 {
+    pub(super) fn element(&self, at: usize) -> u64 {
         self.ids.map_or(at as u64, |(_, elements)| elements[at])
     }
 }

@@ -1,12 +1,14 @@
 //! The halos and owners that ICON gives to a partitioned grid.
 
-use super::halos::Local;
+use super::halos::{Local, Source};
+use super::part::check_ids;
 use super::shape::UNSET;
-use super::{Elements, Mesh, MeshEdges, MeshError, check_partition};
+use super::{Elements, Mesh, MeshEdges, MeshError, MeshPart, check_partition};
 use crate::partition::Partition;
 use crate::unstructured::UnstructuredDomain;
 
-/// The domains of one part of a grid of polygons, with the two halo levels and the owners of ICON. Made by [`Mesh::icon_halos`].
+/// The domains of one part of a grid of polygons, with the two halo levels and the owners of ICON. Made by [`Mesh::icon_halos`] or
+/// [`MeshPart::icon_halos`].
 ///
 /// The **cutting line** consists of the edges between cells of the part and cells of others.
 ///
@@ -22,7 +24,7 @@ use crate::unstructured::UnstructuredDomain;
 ///
 /// **Local order.** Owned cells by ascending number, then the halo by (level, owner, number). The domains carry the end of each level
 /// ([`UnstructuredDomain::with_levels`]), so that a narrower exchange fills level 1 alone. Edges are numbered as those of
-/// [`MeshHalos::edges`](super::MeshHalos::edges).
+/// [`MeshHalos::edges`](super::MeshHalos::edges), unless [`IconHalos::with_edge_ids`] numbers them.
 ///
 /// ```
 /// use halocline_plan::{IcosahedralGrid, Partition};
@@ -37,11 +39,13 @@ use crate::unstructured::UnstructuredDomain;
 /// assert_eq!(halos.vertices().levels()[..2], [6, 16]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IconHalos {
     cells: UnstructuredDomain,
     vertices: UnstructuredDomain,
     edges: MeshEdges,
+    /// Level and owner of each local edge.
+    edge_places: Vec<(u32, u32)>,
     owned_cells: usize,
     owned_vertices: usize,
     connectivity: Elements,
@@ -53,38 +57,101 @@ impl Mesh {
     ///
     /// Errors: elements that are solids, a partition of another size, or more edges than 32-bit indices count.
     pub fn icon_halos(&self, partition: &Partition, part: usize) -> Result<IconHalos, MeshError> {
-        if self.solid {
-            return Err(MeshError::NoSurface);
-        }
         check_partition(partition, "elements", self.elements.len(), part)?;
-        let too_many = MeshError::TooLarge { what: "parts", count: partition.ranks() };
-        u32::try_from(partition.ranks()).map_err(|_| too_many)?;
-        self.check_memory()?;
-        let levels = Levels::new(self, partition, part)?;
-        let cells =
-            Local::new(part, 2, self.elements.len(), |at| (levels.cells[at], levels.owners[at], at as u64));
-        let vertices = Local::new(part, 2, self.vertices, |at| {
-            (levels.vertices[at], levels.vertex_owners[at], at as u64)
-        });
-        let mut names = vec![UNSET; self.vertices];
-        (0..).zip(&vertices.cells).for_each(|(local, &vertex)| names[vertex as usize] = local);
-        let id = |at: usize| levels.edges[at].ends.into_iter().fold(0, |id, end| id << 32 | u64::from(end));
-        let edges = Local::new(part, 3, levels.edges.len(), |at| {
-            (levels.edges[at].level, levels.edges[at].owner, id(at))
-        });
-        let ends = |&at: &u32| levels.edges[at as usize].ends.map(|end| names[end as usize]);
-        Ok(IconHalos {
-            connectivity: self.elements.renumbered(cells.cells.iter().map(|&at| at as usize), &names),
-            cells: cells.domain(part, |at| at as u64),
-            vertices: vertices.domain(part, |at| at as u64),
-            edges: MeshEdges::new(&edges, part, id, edges.cells.iter().map(ends).collect()),
-            owned_cells: cells.owned,
-            owned_vertices: vertices.owned,
-        })
+        IconHalos::new(Source { mesh: self, ids: None }, partition, part)
+    }
+}
+
+impl MeshPart {
+    /// The domains of the part with the halos of ICON, as [`Mesh::icon_halos`] makes them of a whole mesh. The part must have been made
+    /// for halos at least 1 element deep.
+    ///
+    /// Errors: those of [`Mesh::icon_halos`], a part made for depth 0, or a vertex whose global number is 2^32 or more.
+    pub fn icon_halos(&self) -> Result<IconHalos, MeshError> {
+        if self.depth() == 0 {
+            return Err(MeshError::DepthBeyondPart { depth: 1, holds: 0 });
+        }
+        let (source, partition, part) = self.source();
+        IconHalos::new(source, partition, part)
     }
 }
 
 impl IconHalos {
+    fn new(source: Source<'_>, partition: &Partition, part: usize) -> Result<Self, MeshError> {
+        let mesh = source.mesh;
+        if mesh.solid {
+            return Err(MeshError::NoSurface);
+        }
+        let too_many = MeshError::TooLarge { what: "parts", count: partition.ranks() };
+        u32::try_from(partition.ranks()).map_err(|_| too_many)?;
+        mesh.check_memory()?;
+        let large = (0..mesh.vertices).map(|at| source.vertex(at)).find(|&id| u32::try_from(id).is_err());
+        if let Some(id) = large {
+            return Err(MeshError::EdgeVertex { id });
+        }
+        let levels = Levels::new(mesh, partition, part)?;
+        let cells = Local::new(part, 2, mesh.elements.len(), |at| {
+            (levels.cells[at], levels.owners[at], source.element(at))
+        });
+        let vertices = Local::new(part, 2, mesh.vertices, |at| {
+            (levels.vertices[at], levels.vertex_owners[at], source.vertex(at))
+        });
+        let mut names = vec![UNSET; mesh.vertices];
+        (0..).zip(&vertices.cells).for_each(|(local, &vertex)| names[vertex as usize] = local);
+        // The ends of an edge, the one with the lower global number first.
+        let ends = |at: usize| {
+            let mut ends = levels.edges[at].ends;
+            ends.sort_unstable_by_key(|&end| source.vertex(end as usize));
+            ends
+        };
+        let id = |at: usize| ends(at).into_iter().fold(0, |id, end| id << 32 | source.vertex(end as usize));
+        let edges = Local::new(part, 3, levels.edges.len(), |at| {
+            (levels.edges[at].level, levels.edges[at].owner, id(at))
+        });
+        let local_ends = |&at: &u32| ends(at as usize).map(|end| names[end as usize]);
+        let place = |&at: &u32| (levels.edges[at as usize].level, levels.edges[at as usize].owner);
+        Ok(Self {
+            connectivity: mesh.elements.renumbered(cells.cells.iter().map(|&at| at as usize), &names),
+            cells: cells.domain(part, |at| source.element(at)),
+            vertices: vertices.domain(part, |at| source.vertex(at)),
+            edge_places: edges.cells.iter().map(place).collect(),
+            edges: MeshEdges::new(&edges, part, id, edges.cells.iter().map(local_ends).collect()),
+            owned_cells: cells.owned,
+            owned_vertices: vertices.owned,
+        })
+    }
+
+    /// The same domains with other global numbers of the edges, such as those of a file: `ids` has one for each local edge, in local
+    /// order. The edges are then in the local order of these numbers. All ranks must give an edge the same number.
+    ///
+    /// ```
+    /// use halocline_plan::{Mesh, Partition};
+    ///
+    /// // Two triangles with the edge 1-2 in common, each of another part.
+    /// let mesh = Mesh::new(4, 3, vec![0, 1, 2, 1, 3, 2])?;
+    /// let halos = mesh.icon_halos(&Partition::given(vec![0, 1], 2)?, 0)?;
+    /// assert_eq!(halos.edges().vertices(), [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]);
+    /// let halos = halos.with_edge_ids(&[14, 13, 12, 11, 10])?;
+    /// // Part 0 owns the edges 13 and 14. Edge 12 lies between the parts and belongs to part 1.
+    /// assert_eq!(halos.edges().domain().cells(), [13, 14, 12, 10, 11]);
+    /// assert_eq!(halos.edges().owned(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Errors: not one number for each edge, or a number twice.
+    pub fn with_edge_ids(mut self, ids: &[u64]) -> Result<Self, MeshError> {
+        check_ids("edges", ids, self.edge_places.len())?;
+        let part = self.cells.id() as usize;
+        let of = |at: usize| (self.edge_places[at].0, self.edge_places[at].1, ids[at]);
+        let edges = Local::new(part, 3, ids.len(), of);
+        let old = edges.cells.iter().map(|&at| at as usize);
+        let vertices = old.clone().map(|at| self.edges.vertices()[at]).collect();
+        let places = old.map(|at| self.edge_places[at]).collect();
+        self.edges = MeshEdges::new(&edges, part, |at| ids[at], vertices);
+        self.edge_places = places;
+        Ok(self)
+    }
+
     /// The cells as a domain; its [`cells`](UnstructuredDomain::cells) map local to global numbers.
     pub fn cells(&self) -> &UnstructuredDomain {
         &self.cells

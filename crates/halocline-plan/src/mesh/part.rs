@@ -78,8 +78,19 @@ impl MeshPart {
         if depth > self.depth {
             return Err(MeshError::DepthBeyondPart { depth, holds: self.depth });
         }
-        let source = Source { mesh: &self.mesh, ids: Some((&self.vertices, &self.elements)) };
-        MeshHalos::new(source, &self.partition, self.part, depth, shared)
+        let (source, partition, part) = self.source();
+        MeshHalos::new(source, partition, part, depth, shared)
+    }
+
+    /// The local mesh with its global numbers, the partition of its elements, and the part whose halos can be made.
+    pub(super) fn source(&self) -> (Source<'_>, &Partition, usize) {
+        let ids = Some((&self.vertices[..], &self.elements[..]));
+        (Source { mesh: &self.mesh, ids }, &self.partition, self.part)
+    }
+
+    /// The maximum depth of its halos.
+    pub(super) fn depth(&self) -> usize {
+        self.depth
     }
 }
 
@@ -247,7 +258,7 @@ impl Refinement {
     }
 }
 
-fn check_ids(what: &'static str, ids: &[u64], needed: usize) -> Result<(), MeshError> {
+pub(super) fn check_ids(what: &'static str, ids: &[u64], needed: usize) -> Result<(), MeshError> {
     if ids.len() != needed {
         return Err(MeshError::Count { what, given: ids.len(), needed });
     }

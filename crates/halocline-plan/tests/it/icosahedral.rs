@@ -1,7 +1,9 @@
 //! Icosahedral grids, and the halos of ICON around their parts, compared with brute force.
 
 use crate::simulated::{Random, deliver, resolve};
-use halocline_plan::{Elements, IconHalos, IcosahedralGrid, Mesh, MeshError, Partition, UnstructuredDomain};
+use halocline_plan::{
+    Elements, IconHalos, IcosahedralGrid, Mesh, MeshError, MeshPart, Partition, UnstructuredDomain,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn corners(mesh: &Mesh, cell: usize) -> [u32; 3] {
@@ -220,4 +222,88 @@ fn halos_of_parts_without_shape_and_of_a_limited_area_are_those_of_brute_force()
     let area = Mesh::new(names.len(), 3, triangles).expect("a mesh");
     let owners = (0..20).map(|_| random.below(3)).collect();
     check_all(&area, &Partition::given(owners, 3).expect("a partition"));
+}
+
+/// What a rank needs of a mesh around a part, with its elements and vertices in any order: the cells of the part, and those up to two
+/// steps over shared vertices away.
+fn part_of(mesh: &Mesh, partition: &Partition, part: usize, random: &mut Random) -> MeshPart {
+    let mut cells: BTreeSet<usize> =
+        (0..partition.owners().len()).filter(|&cell| partition.owners()[cell] == part).collect();
+    for _ in 0..2 {
+        let vertices: BTreeSet<u32> = cells.iter().flat_map(|&cell| corners(mesh, cell)).collect();
+        let touches = |cell: &usize| corners(mesh, *cell).iter().any(|corner| vertices.contains(corner));
+        cells.extend((0..mesh.elements().len()).filter(touches));
+    }
+    let vertices: BTreeSet<u32> = cells.iter().flat_map(|&cell| corners(mesh, cell)).collect();
+    let (mut cells, mut vertices) = (Vec::from_iter(cells), Vec::from_iter(vertices));
+    random.shuffle(&mut cells);
+    random.shuffle(&mut vertices);
+    let local: BTreeMap<u32, u32> = vertices.iter().copied().zip(0..).collect();
+    let connectivity =
+        cells.iter().flat_map(|&cell| corners(mesh, cell)).map(|corner| local[&corner]).collect();
+    let owners = cells.iter().map(|&cell| partition.owners()[cell]).collect();
+    let owners = (Partition::given(owners, partition.ranks()).expect("a partition"), part);
+    let here = Mesh::new(vertices.len(), 3, connectivity).expect("a mesh");
+    let (vertices, cells) =
+        (vertices.into_iter().map(u64::from).collect(), cells.into_iter().map(|cell| cell as u64).collect());
+    MeshPart::new(here, vertices, cells, owners, 1).expect("a part")
+}
+
+#[test]
+fn a_part_of_a_mesh_has_the_halos_that_the_whole_mesh_has() {
+    let grid = IcosahedralGrid::new(2).expect("a grid");
+    let mut random = Random(30);
+    for ranks in [1, 3, 7] {
+        // The last part has no cell.
+        let owners = (0..320).map(|cell| cell * ranks / 320).collect();
+        let partition = Partition::given(owners, ranks + 1).expect("a partition");
+        for part in 0..=ranks {
+            let whole = grid.mesh().icon_halos(&partition, part).expect("halos");
+            let here = part_of(grid.mesh(), &partition, part, &mut random);
+            assert_eq!(here.icon_halos().expect("halos"), whole, "part {part} of {ranks}");
+        }
+    }
+}
+
+#[test]
+fn a_part_made_for_no_halo_has_none_of_icon() {
+    let mesh = Mesh::new(3, 3, vec![0, 1, 2]).expect("a mesh");
+    let one = Partition::block(1, 1).expect("a partition");
+    let part = |vertices, depth| {
+        MeshPart::new(mesh.clone(), vertices, vec![7], (one.clone(), 0), depth).expect("a part")
+    };
+    let error = part(vec![4, 5, 6], 0).icon_halos().expect_err("depth 0");
+    assert_eq!(error, MeshError::DepthBeyondPart { depth: 1, holds: 0 });
+    let error = part(vec![4, 1 << 32, 6], 1).icon_halos().expect_err("no number of an edge");
+    assert_eq!(error, MeshError::EdgeVertex { id: 1 << 32 });
+}
+
+#[test]
+fn edges_take_other_numbers_and_are_in_their_order() {
+    let grid = IcosahedralGrid::new(1).expect("a grid");
+    let partition =
+        Partition::metis(&grid.mesh().element_graph(2).expect("a graph"), 3).expect("a partition");
+    // Numbers in the opposite order.
+    let renumbered = |id: u64| (1 << 40) - id;
+    for part in 0..3 {
+        let halos = grid.mesh().icon_halos(&partition, part).expect("halos");
+        let ids: Vec<u64> = halos.edges().domain().cells().iter().map(|&id| renumbered(id)).collect();
+        let [_, _, edges] = brute_force(grid.mesh(), partition.owners(), part);
+        let due = edges.into_iter().map(|(id, place)| (renumbered(id), place)).collect();
+        let other = halos.clone().with_edge_ids(&ids).expect("halos");
+        check(other.edges().domain(), other.edges().owned(), part, &due, 3);
+        for (&id, ends) in other.edges().domain().cells().iter().zip(other.edges().vertices()) {
+            let [low, high] = ends.map(|end| other.vertices().cells()[end as usize]);
+            assert_eq!(renumbered(id), low << 32 | high);
+        }
+        // Back to the former numbers.
+        let ids: Vec<u64> = other.edges().domain().cells().iter().map(|&id| renumbered(id)).collect();
+        assert_eq!(other.with_edge_ids(&ids).expect("halos"), halos);
+    }
+    let halos = grid.mesh().icon_halos(&partition, 0).expect("halos");
+    let edges = halos.edges().domain().cells().len();
+    let error = halos.clone().with_edge_ids(&[]).expect_err("no numbers");
+    assert_eq!(error, MeshError::Count { what: "edges", given: 0, needed: edges });
+    let error = halos.with_edge_ids(&vec![5; edges]).expect_err("one number");
+    assert_eq!(error, MeshError::SameId { what: "edges", id: 5, first: 0, second: 1 });
 }
