@@ -47,6 +47,15 @@ impl Partition {
         Self { owners, ranks }
     }
 
+    /// The owners of listed cells, in the order of the list: for a part of a mesh.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such cell, as indexing a slice does.
+    pub fn of_cells(&self, cells: impl IntoIterator<Item = usize>) -> Self {
+        Self::of_ranks(cells.into_iter().map(|cell| self.owners[cell]).collect(), self.ranks)
+    }
+
     /// METIS' multilevel k-way partition of a graph whose vertices are the cells. It balances the
     /// number of cells per rank and minimises edges between ranks. The seed is fixed, so the same
     /// graph gives the same partition on every rank of a machine. Ranks of small graphs may get no

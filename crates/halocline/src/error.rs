@@ -423,6 +423,10 @@ pub enum Error {
         /// What the system says.
         reason: String,
     },
+    /// A grid file of ICON cannot be read.
+    #[cfg(feature = "icon")]
+    #[error(transparent)]
+    IconGrid(#[from] crate::icon::IconGridError),
     /// An exchange was begun while the previous one is in flight.
     #[error("exchange {epoch} of this object is still in flight; wait for it before the next")]
     InFlight {

@@ -52,6 +52,8 @@ mod fetch;
 mod field;
 mod future;
 mod gather;
+#[cfg(feature = "icon")]
+mod icon;
 mod lifecycle;
 mod link;
 mod lock;
@@ -86,6 +88,8 @@ pub use explain::{LinkCounts, LinkInfo};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
 pub use future::Exchanging;
 pub use gather::GatherError;
+#[cfg(feature = "icon")]
+pub use icon::{IconGrid, IconGridError, IconGridPart, IconPlace};
 pub use link::{Direction, LinkPath};
 #[cfg(feature = "cuts")]
 #[doc(hidden)]

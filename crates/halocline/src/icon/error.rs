@@ -1,6 +1,6 @@
 //! Errors of grid files of ICON.
 
-use super::Place;
+use super::IconPlace;
 use halocline_plan::MeshError;
 use std::path::Path;
 
@@ -95,7 +95,7 @@ pub enum IconGridError {
         /// The name of the variable.
         variable: &'static str,
         /// What the columns of the table are of.
-        from: Place,
+        from: IconPlace,
         /// The column, counted from 1.
         column: u64,
         /// The entry in the column, counted from 1.
@@ -103,7 +103,7 @@ pub enum IconGridError {
         /// The number found.
         value: i64,
         /// What the numbers are of.
-        to: Place,
+        to: IconPlace,
         /// How many of them there are.
         count: u32,
     },
@@ -129,11 +129,11 @@ pub enum IconGridError {
         /// The table with the entry.
         variable: &'static str,
         /// What its columns are of.
-        from: Place,
+        from: IconPlace,
         /// The column, counted from 1.
         column: u64,
         /// What its entries are.
-        to: Place,
+        to: IconPlace,
         /// The entry, counted from 1.
         number: u64,
         /// The table that lacks the opposite entry.

@@ -1,0 +1,250 @@
+//! Files that are no grid files, contradict themselves, or were damaged.
+
+use super::files::{Content, Values};
+use super::{IconGrid, IconGridError, mesh, open};
+use halocline_plan::{MeshError, Partition};
+use std::path::Path;
+
+fn content() -> Content {
+    super::content(&mesh(1))
+}
+
+fn block(ranks: usize) -> Partition {
+    Partition::block(80, ranks).expect("a partition")
+}
+
+/// The error of reading the only part of a grid.
+fn refused(content: &Content) -> String {
+    let grid = open(content.classic(1)).expect("a grid");
+    grid.part(&block(1), 0).expect_err("a damaged file").to_string()
+}
+
+#[test]
+fn files_that_are_no_grids_are_refused() {
+    let error = |path: &str| IconGrid::open(path).expect_err("no grid").to_string();
+    let missing = error("no-such-file.nc");
+    assert_eq!(
+        missing,
+        "cannot read no-such-file.nc: No such file or directory (os error 2); give a grid file of ICON in NetCDF"
+    );
+    assert!(error("src").contains("it is no regular file"), "{}", error("src"));
+    // A device without an end.
+    assert!(error("/dev/zero").contains("it is no regular file"));
+    assert!(error("Cargo.toml").contains("invalid NetCDF magic bytes"), "{}", error("Cargo.toml"));
+    assert!(open(Vec::new()).is_err());
+
+    let mut content = content();
+    content.dimensions.insert("ncells", 7);
+    let text = content.classic(1);
+    // The same names with a letter changed.
+    let renamed = |from: &str, to: &str| {
+        let mut text = text.clone();
+        while let Some(at) = text.windows(from.len()).position(|bytes| bytes == from.as_bytes()) {
+            text[at..at + to.len()].copy_from_slice(to.as_bytes());
+        }
+        open(text).expect_err("no dimension").to_string()
+    };
+    assert_eq!(
+        renamed("\x06vertex\0", "\x06vortex\0"),
+        "grid.nc has no dimension vertex; give a grid file of ICON"
+    );
+}
+
+#[test]
+fn missing_variables_are_named() {
+    for name in ["vertex_of_cell", "edge_of_cell", "edge_vertices", "adjacent_cell_of_edge"] {
+        let mut content = content();
+        content.variables.remove(name);
+        assert_eq!(
+            refused(&content),
+            format!("grid.nc has no variable {name}; give a grid file that has it")
+        );
+    }
+    let grid = open(content().classic(1)).expect("a grid");
+    let error = grid.read("clat", &[0]).expect_err("no latitudes");
+    assert_eq!(
+        error,
+        IconGridError::NoVariable { path: Path::new("grid.nc").into(), variable: "clat".into() }
+    );
+}
+
+#[test]
+fn variables_of_another_shape_or_type_are_named() {
+    let mut content = content();
+    let table = content.variables["vertex_of_cell"].clone();
+    content.set("vertex_of_cell", &["cell", "nv"], table.values.clone());
+    assert_eq!(refused(&content), "vertex_of_cell of grid.nc has the shape [80, 3]; it must be [3, 80]");
+    content.set("vertex_of_cell", &["cell"], Values::Int(vec![1; 80]));
+    assert_eq!(refused(&content), "vertex_of_cell of grid.nc has the shape [80]; it must be [3, 80]");
+    content.set("vertex_of_cell", &["nv", "cell"], Values::Double(vec![1.0; 240]));
+    assert_eq!(refused(&content), "vertex_of_cell of grid.nc is of the type Double; it must hold integers");
+    content.set("vertex_of_cell", &["nv", "cell"], Values::Text(vec![1; 240]));
+    assert_eq!(refused(&content), "vertex_of_cell of grid.nc is of the type Char; it must hold numbers");
+    content.set("vertex_of_cell", &["nv", "cell"], table.values);
+    content.set("cells_of_vertex", &["edge", "vertex"], Values::Int(vec![1; 120 * 42]));
+    assert_eq!(
+        refused(&content),
+        "cells_of_vertex of grid.nc has the shape [120, 42]; it must be [1 to 64, 42]"
+    );
+    content.set("clon", &[], Values::Double(vec![1.0]));
+    let grid = open(content.classic(1)).expect("a grid");
+    let error = grid.read("clon", &[]).expect_err("a number");
+    assert_eq!(error.to_string(), "clon of grid.nc has the shape []; it must be one or two dimensions");
+}
+
+#[test]
+fn entries_that_are_no_numbers_of_the_grid_are_named() {
+    let cases = [
+        ("vertex_of_cell", 0, "entry 1 of cell 3 is 0, but there are 42 vertices"),
+        ("vertex_of_cell", -5, "entry 1 of cell 3 is -5, but there are 42 vertices"),
+        ("edge_of_cell", 121, "entry 1 of cell 3 is 121, but there are 120 edges"),
+        ("edge_vertices", 43, "entry 1 of edge 3 is 43, but there are 42 vertices"),
+        ("adjacent_cell_of_edge", 81, "entry 1 of edge 3 is 81, but there are 80 cells"),
+        ("cells_of_vertex", i32::MAX, "entry 1 of vertex 3 is 2147483647, but there are 80 cells"),
+    ];
+    for (name, value, due) in cases {
+        let mut content = content();
+        content.ints(name)[2] = value;
+        assert_eq!(
+            refused(&content),
+            format!("{name} of grid.nc: {due}, counted from 1; the file is damaged")
+        );
+    }
+}
+
+#[test]
+fn tables_that_contradict_each_other_are_named() {
+    let changed = |name: &str, change: &dyn Fn(&mut Vec<i32>)| {
+        let mut content = content();
+        change(content.ints(name));
+        refused(&content)
+    };
+    let text = changed("vertex_of_cell", &|table| table[2] = table[82]);
+    assert!(text.starts_with("vertex_of_cell of grid.nc: cell 3 has the vertex "), "{text}");
+    assert!(text.ends_with(" twice; the file is damaged"), "{text}");
+    // Cell 3 lies in the north, vertex 12 is the south pole.
+    let text = changed("vertex_of_cell", &|table| table[2] = 12);
+    assert_eq!(
+        text,
+        "grid.nc: vertex_of_cell has the vertex 12 for cell 3, but cells_of_vertex has not the cell 3 for vertex 12; the file is damaged"
+    );
+    let text = changed("cells_of_vertex", &|table| table[11 + 5 * 42] = 3);
+    assert_eq!(
+        text,
+        "grid.nc: cells_of_vertex has the cell 3 for vertex 12, but vertex_of_cell has not the vertex 12 for cell 3; the file is damaged"
+    );
+    let text = changed("adjacent_cell_of_edge", &|table| table[4] = -1);
+    assert!(text.contains("edge_of_cell has the edge 5 for cell "), "{text}");
+    assert!(text.contains("but adjacent_cell_of_edge has not the cell "), "{text}");
+    // Edge 1 lies in the south.
+    let text = changed("adjacent_cell_of_edge", &|table| table[0] = 1);
+    assert!(text.contains("edge 1"), "{text}");
+    let text = changed("edge_of_cell", &|table| table[2] = table[82]);
+    assert!(text.starts_with("grid.nc: edge_of_cell has the edge "), "{text}");
+    assert!(text.contains(" for cell 3, but its edge_vertices are no side of the cell"), "{text}");
+    let text = changed("edge_vertices", &|table| table[7] = table[127]);
+    assert!(text.contains("edge_of_cell has the edge 8 for cell "), "{text}");
+}
+
+#[test]
+fn partitions_of_another_grid_are_refused() {
+    let grid = open(content().classic(1)).expect("a grid");
+    let other = Partition::block(81, 2).expect("a partition");
+    let error = grid.part(&other, 0).expect_err("81 cells");
+    assert_eq!(error, MeshError::PartitionLength { what: "elements", given: 81, needed: 80 }.into());
+    let error = grid.part(&block(2), 2).expect_err("2 parts");
+    assert_eq!(error, MeshError::Rank { rank: 2, ranks: 2 }.into());
+}
+
+#[test]
+fn a_file_that_states_more_than_it_has_is_refused() {
+    let small = content().classic(5);
+    let cells = small.windows(4).position(|bytes| bytes == b"cell").expect("the dimension");
+    for size in [1u64 << 31, 1 << 32, 1 << 40, u64::MAX] {
+        let mut large = small.clone();
+        large[cells + 4..cells + 12].copy_from_slice(&size.to_be_bytes());
+        let grid = match open(large) {
+            Ok(grid) => grid,
+            Err(error) => {
+                assert!(
+                    matches!(error, IconGridError::TooLarge { size: found, .. } if found == size),
+                    "{error}"
+                );
+                continue;
+            }
+        };
+        assert!(size < 1 << 32, "{grid:?}");
+        let error = grid.mesh().expect_err("it has 80 cells");
+        assert!(error.to_string().starts_with("cannot read vertex_of_cell of grid.nc: "), "{error}");
+        let error = grid.read("clon", &[size - 1]).expect_err("it has 80 cells");
+        assert!(error.to_string().ends_with("; the file is damaged or cut off"), "{error}");
+    }
+}
+
+/// Reads all that a file has. Must not panic, whatever the bytes.
+fn read_all(bytes: Vec<u8>, variables: &[&str]) -> Result<(), IconGridError> {
+    let grid = open(bytes)?;
+    // As large as the file says; a partition of another size is refused.
+    let parts = Partition::block(grid.cells().clamp(3, 2000), 3).expect("a partition");
+    let mut results = vec![
+        grid.mesh().map(drop),
+        grid.part(&parts, 0).map(drop),
+        grid.part(&parts, 2).map(drop),
+        grid.read("edge_vertices", &[0, 41, 5]).map(drop),
+    ];
+    results.extend(variables.iter().map(|name| grid.read(name, &[0, 41, 5]).map(drop)));
+    results.into_iter().collect()
+}
+
+/// A grid file, and its variables beside the tables.
+struct Seed {
+    name: &'static str,
+    file: Vec<u8>,
+    variables: &'static [&'static str],
+}
+
+fn seeds() -> [Seed; 3] {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/icon/r2b2.nc");
+    let content = content();
+    let variables = &["clon", "clat", "vlon", "vlat", "elon", "elat", "cell_area"][..];
+    [
+        Seed { name: "classic", file: content.classic(1), variables: &variables[..1] },
+        Seed { name: "64-bit data", file: content.classic(5), variables: &variables[..1] },
+        Seed { name: "NetCDF-4", file: std::fs::read(path).expect("the data"), variables },
+    ]
+}
+
+#[test]
+fn files_that_end_early_are_refused() {
+    for Seed { name, file, variables } in seeds() {
+        assert_eq!(read_all(file.clone(), variables), Ok(()), "{name}");
+        for end in (0..40).map(|at| file.len() * at / 40) {
+            let error = read_all(file[..end].to_vec(), variables).expect_err("a file that ends early");
+            assert!(!matches!(error, IconGridError::Mesh(_)), "{name}, {end}: {error}");
+        }
+    }
+}
+
+#[test]
+fn damaged_files_do_not_panic() {
+    const ROUNDS: usize = 200;
+    let mut random = 29u64;
+    let mut below = |end: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % end
+    };
+    for Seed { name, file, variables } in seeds() {
+        let mut errors = 0;
+        for _ in 0..ROUNDS {
+            let mut damaged = file.clone();
+            for _ in 0..1 + below(4) {
+                // Half of the changes are near the beginning, where much of the structure is.
+                let range = if below(2) == 0 { file.len() } else { 1024 };
+                let at = below(range);
+                damaged[at] = [0, 1, 0x7f, 0x80, 0xff, damaged[at] ^ (1 << below(8))][below(6)];
+            }
+            errors += usize::from(read_all(damaged, variables).is_err());
+        }
+        assert!(errors > ROUNDS / 4, "{name}: {errors} of {ROUNDS} files were refused");
+    }
+}
