@@ -1,5 +1,5 @@
-! Unstructured domains and meshes in Fortran: the functions of halocline/mesh.h, which has their contracts. Compile it after
-! halocline.f90.
+! Unstructured domains, meshes and grid files of ICON in Fortran: the functions of halocline/mesh.h and halocline/icon.h, which have their
+! contracts. Compile it after halocline.f90.
 !
 !   status = halocline_mesh_create(vertices, triangles, 3_c_size_t, corners - 1, 0, mesh)
 !   status = halocline_partition_elements(mesh, 2_c_size_t, ranks, partition)
@@ -27,6 +27,12 @@ module halocline_meshes
   type, bind(c) :: halocline_mesh_halos
     integer(c_int64_t) :: id = 0
   end type
+  type, bind(c) :: halocline_icon_grid
+    integer(c_int64_t) :: id = 0
+  end type
+
+  ! What halocline_icon_edge_cells stores where no cell is, or one that is not local: 2^32 - 1, which is -1 in Fortran.
+  integer(c_int32_t), parameter :: HALOCLINE_NO_CELL = -1
 
   ! An unstructured domain of this rank.
   type, bind(c) :: halocline_cells
@@ -193,6 +199,16 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
+    function halocline_mesh_icon_halos(comm, mesh, partition, part, halos) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_mesh), value :: mesh
+      type(halocline_partition), value :: partition
+      integer(c_size_t), value :: part
+      type(halocline_mesh_halos), intent(out) :: halos
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_pattern_mesh(comm, halos, kind, pattern) bind(c) result(status)
       import
       type(halocline_comm), value :: comm
@@ -237,6 +253,76 @@ module halocline_meshes
       integer(c_int32_t), intent(inout), optional :: ends(2, *)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    ! `path` ends with c_null_char.
+    function halocline_icon_grid_open(comm, path, grid) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      character(kind=c_char), intent(in) :: path(*)
+      type(halocline_icon_grid), intent(out) :: grid
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_icon_grid_size(grid, cells, edges, vertices) bind(c) result(status)
+      import
+      type(halocline_icon_grid), value :: grid
+      integer(c_size_t), intent(out), optional :: cells, edges, vertices
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_icon_grid_mesh(grid, mesh) bind(c) result(status)
+      import
+      type(halocline_icon_grid), value :: grid
+      type(halocline_mesh), intent(out) :: mesh
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_icon_grid_part(comm, grid, partition, part, halos) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_icon_grid), value :: grid
+      type(halocline_partition), value :: partition
+      integer(c_size_t), value :: part
+      type(halocline_mesh_halos), intent(out) :: halos
+      integer(c_int32_t) :: status
+    end function
+
+    ! `name` ends with c_null_char.
+    function halocline_icon_grid_read(grid, name, ids, id_count, values, capacity, count) bind(c) result(status)
+      import
+      type(halocline_icon_grid), value :: grid
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), intent(in) :: ids(*)
+      integer(c_size_t), value :: id_count
+      real(c_double), intent(inout), optional :: values(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_icon_cell_edges(halos, edges, capacity, count) bind(c) result(status)
+      import
+      type(halocline_mesh_halos), value :: halos
+      integer(c_int32_t), intent(inout), optional :: edges(3, *)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_icon_edge_cells(halos, cells, capacity, count) bind(c) result(status)
+      import
+      type(halocline_mesh_halos), value :: halos
+      integer(c_int32_t), intent(inout), optional :: cells(2, *)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_icon_grid_free(handle) bind(c) result(status)
+      import
+      type(halocline_icon_grid), intent(inout) :: handle
       integer(c_int32_t) :: status
     end function
 

@@ -75,6 +75,7 @@
 #include "halocline/field.h"
 #include "halocline/exchange.h"
 #include "halocline/mesh.h"
+#include "halocline/icon.h"
 #include "halocline/message.h"
 #include "halocline/redistribute.h"
 #include "halocline/packet.h"

@@ -20,6 +20,7 @@
 #include "halocline/cpp/field.hpp"
 #include "halocline/cpp/exchange.hpp"
 #include "halocline/cpp/mesh.hpp"
+#include "halocline/cpp/icon.hpp"
 #include "halocline/cpp/packet.hpp"
 #include "halocline/cpp/neighbors.hpp"
 #include "halocline/cpp/sparse.hpp"

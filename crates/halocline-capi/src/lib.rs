@@ -31,6 +31,8 @@ mod field;
 #[cfg(not(loom))]
 mod grid;
 #[cfg(not(loom))]
+mod icon;
+#[cfg(not(loom))]
 mod keep_alive;
 #[cfg(not(loom))]
 mod layout;

@@ -9,7 +9,7 @@ use crate::pattern::BoundPattern;
 use crate::pointer::{Capacity, OutArray, OutPtr, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{
-    Elements, Graph, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
+    Elements, Graph, IconHalos, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
     UnstructuredDomain,
 };
 
@@ -41,7 +41,30 @@ pub(crate) struct Halos {
     vertices: UnstructuredDomain,
     owned: [usize; 2],
     connectivity: Elements,
-    edges: Option<MeshEdges>,
+    edges: Option<Edges>,
+    icon: Option<IconTables>,
+}
+
+/// The edges of a part of a mesh.
+struct Edges {
+    domain: UnstructuredDomain,
+    owned: usize,
+    /// The local vertices of each local edge.
+    vertices: Vec<[u32; 2]>,
+}
+
+impl Edges {
+    fn of(edges: &MeshEdges, vertices: &[[u32; 2]]) -> Self {
+        Self { domain: edges.domain().clone(), owned: edges.owned(), vertices: vertices.to_vec() }
+    }
+}
+
+/// The tables of a part of a grid file of ICON.
+pub(crate) struct IconTables {
+    /// The local edges of each local cell.
+    pub(crate) cell_edges: Vec<[u32; 3]>,
+    /// The local cells beside each local edge.
+    pub(crate) edge_cells: Vec<[u32; 2]>,
 }
 
 impl Halos {
@@ -51,8 +74,33 @@ impl Halos {
             vertices: halos.vertices().clone(),
             owned: [halos.owned_elements(), halos.owned_vertices()],
             connectivity: halos.local_elements().clone(),
-            edges: if edges { Some(halos.edges()?) } else { None },
+            edges: match edges {
+                true => Some(halos.edges()?).map(|edges| Edges::of(&edges, edges.vertices())),
+                false => None,
+            },
+            icon: None,
         })
+    }
+
+    /// Those of ICON. `ends` are the local vertices of each local edge.
+    pub(crate) fn of_icon(halos: &IconHalos, ends: &[[u32; 2]], icon: Option<IconTables>) -> Self {
+        Self {
+            elements: halos.cells().clone(),
+            vertices: halos.vertices().clone(),
+            owned: [halos.owned_cells(), halos.owned_vertices()],
+            connectivity: halos.local_cells().clone(),
+            edges: Some(Edges::of(halos.edges(), ends)),
+            icon,
+        }
+    }
+
+    pub(crate) fn icon(&self) -> Result<&IconTables, Refusal> {
+        let missing = || {
+            Refusal::argument(
+                "the halos are of no grid file of ICON; make them by `halocline_icon_grid_part`",
+            )
+        };
+        self.icon.as_ref().ok_or_else(missing)
     }
 
     /// The domain of a kind of cells, and its number of owned cells.
@@ -60,14 +108,14 @@ impl Halos {
         match kind {
             0 => Ok((&self.elements, self.owned[0])),
             1 => Ok((&self.vertices, self.owned[1])),
-            2 => self.edges().map(|edges| (edges.domain(), edges.owned())),
+            2 => self.edges().map(|edges| (&edges.domain, edges.owned)),
             other => Err(Refusal::argument(format!(
                 "kind is {other}; pass HALOCLINE_ELEMENTS, HALOCLINE_VERTICES or HALOCLINE_EDGES"
             ))),
         }
     }
 
-    fn edges(&self) -> Result<&MeshEdges, Refusal> {
+    fn edges(&self) -> Result<&Edges, Refusal> {
         let missing =
             || Refusal::argument("the halos were made without edges; pass 1 for `edges` when you make them");
         self.edges.as_ref().ok_or_else(missing)
@@ -255,6 +303,29 @@ extern "C" fn halocline_mesh_halos_create(
     })
 }
 
+/// The domains of a part of a mesh, with the halos of ICON.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_mesh_icon_halos(
+    comm: Handle<Comm>,
+    mesh: Handle<AnyMesh>,
+    partition: Handle<Partition>,
+    part: usize,
+    halos: OutPtr<'_, Handle<Halos>>,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parse = || {
+            let mesh = mesh.pin()?;
+            let halos = match &*mesh {
+                AnyMesh::Whole(mesh) => mesh.icon_halos(&*partition.pin()?, part)?,
+                AnyMesh::Part(own) => own.icon_halos()?,
+            };
+            Ok(Halos::of_icon(&halos, halos.edges().vertices(), None))
+        };
+        collective_for(&comm.comm, "icon_halos", (halos, "halos"), parse, |_, made| Handle::new(made))
+    })
+}
+
 /// The pattern of the elements, vertices or edges of a mesh.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_pattern_mesh(
@@ -331,7 +402,7 @@ extern "C" fn halocline_mesh_edges(
     capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store(halos.pin()?.edges()?.vertices(), (ends, capacity), count, "ends"))
+    call(|| store(&halos.pin()?.edges()?.vertices, (ends, capacity), count, "ends"))
 }
 
 /// The numbers of vertices and elements.

@@ -14,8 +14,8 @@ use crate::status::{Refusal, Status};
 use crate::trace::Recording;
 use halocline::neighbors::{NeighborExchange, Round};
 use halocline::{
-    Decomposition, Field, HaloExchange, Packet, Partition, PatchDecomposition, PatchGrid, Redistribute,
-    Stream,
+    Decomposition, Field, HaloExchange, IconGrid, Packet, Partition, PatchDecomposition, PatchGrid,
+    Redistribute, Stream,
 };
 use halocline_trace::device::DeviceTrace;
 use std::marker::PhantomData;
@@ -113,6 +113,7 @@ kinds! {
     21 DeviceTrace(Arc<DeviceTrace>), "halocline_device_trace", halocline_device_trace_free;
     22 PatchGrid(PatchGrid), "halocline_patch_grid", halocline_patch_grid_free;
     23 PatchDecomposition(PatchDecomposition), "halocline_patch_decomposition", halocline_patch_decomposition_free;
+    24 IconGrid(IconGrid), "halocline_icon_grid", halocline_icon_grid_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.

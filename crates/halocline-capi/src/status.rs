@@ -2,7 +2,9 @@
 
 use crate::pointer::text;
 use halocline::comm::CommError;
-use halocline::{ArrayError, Cause, DeviceError, Error, Failure, MeshError, PartitionError, PatternError};
+use halocline::{
+    ArrayError, Cause, DeviceError, Error, Failure, IconGridError, MeshError, PartitionError, PatternError,
+};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
@@ -73,10 +75,11 @@ impl<E: Into<Error>> From<E> for Refusal {
 }
 
 /// Names of Rust in the library's messages, and what C's messages say instead.
-const IN_C: [(&str, &str); 18] = [
+const IN_C: [(&str, &str); 19] = [
     ("`Field::on_domain`", "`halocline_field_on_domain`"),
     ("`with_axes`", "`axes` of the layout"),
     ("`Halo::uniform(depth)`", "`width` of the halo"),
+    ("`Mesh::halos`", "`halocline_mesh_halos_create`"),
     ("`padded()`", "`padded` of the layout"),
     ("`UnstructuredDomain::with_levels`", "`levels` of the domain"),
     ("`LinkChoice::Mailbox` or `Message`", "HALOCLINE_LINK_MAILBOX or HALOCLINE_LINK_MESSAGE"),
@@ -116,7 +119,8 @@ fn status_of(error: &Error) -> Status {
         | Error::Pattern(
             PatternError::Mesh(MeshError::Memory { .. })
             | PatternError::Partition(PartitionError::Memory { .. }),
-        ) => Status::MEMORY,
+        )
+        | Error::IconGrid(IconGridError::Mesh(MeshError::Memory { .. })) => Status::MEMORY,
         Error::Device(_)
         | Error::MemoryMoved { .. }
         | Error::NotPeers { .. }
@@ -199,12 +203,11 @@ mod tests {
     use super::*;
 
     /// Messages that no call of C returns, and why.
-    const NOT_OF_C: [(&str, &str); 7] = [
+    const NOT_OF_C: [(&str, &str); 6] = [
         ("`Pending::owned`", "C has no guards of arrays"),
         ("`Array::read`", "C has no guards of arrays"),
         ("`Domain::owned_indices`", "C has no guards of arrays"),
         ("`Pattern::domains`", "C passes the index of a domain"),
-        ("`Mesh::halos`", "C has no halos of ICON"),
         ("`Options::steps`", "of simulated devices"),
         ("World::spawn", "of simulated devices"),
     ];

@@ -140,6 +140,16 @@ halocline_status halocline_mesh_halos_create(halocline_comm comm, halocline_mesh
                                              size_t part, size_t depth, int32_t shared, int32_t edges,
                                              halocline_mesh_halos *halos);
 
+/* As halocline_mesh_halos_create, with the halos and owners of ICON, and with edges. The elements are polygons; a part of a mesh was made for
+ * a depth of 1 or more. The cutting line consists of the edges between elements of the part and of others.
+ *   level 1   elements with an edge on the cutting line; vertices and edges on it that belong to other parts
+ *   level 2   all other elements with a vertex on the cutting line; all other vertices of the elements; all other edges with a vertex on
+ *             the cutting line
+ *   level 3   all other edges of the elements
+ * A vertex or an edge on the cutting line belongs to the highest part beside it. Collective. */
+halocline_status halocline_mesh_icon_halos(halocline_comm comm, halocline_mesh mesh, halocline_partition partition, size_t part,
+                                           halocline_mesh_halos *halos);
+
 /* A kind of cells of a mesh. */
 enum { HALOCLINE_ELEMENTS = 0, HALOCLINE_VERTICES = 1, HALOCLINE_EDGES = 2 };
 
@@ -148,7 +158,8 @@ halocline_status halocline_pattern_mesh(halocline_comm comm, halocline_mesh_halo
                                         halocline_pattern *pattern);
 
 /* Stores the global ids of the local elements, vertices or edges, in local order, and in `owned` (may be NULL) how many are owned: they
- * come first. An edge has the number 2^32 times the lower of its vertices' numbers plus the higher one. */
+ * come first. An edge has the number 2^32 times the lower of its vertices' numbers plus the higher one; of a grid file (icon.h) it has that of
+ * the file. */
 halocline_status halocline_mesh_ids(halocline_mesh_halos halos, int32_t kind, uint64_t *ids, size_t capacity, size_t *count,
                                     size_t *owned);
 
@@ -158,8 +169,8 @@ halocline_status halocline_mesh_connectivity(halocline_mesh_halos halos, uint32_
 /* Stores where the vertices of each local element begin in halocline_mesh_connectivity: one element more than there are elements. */
 halocline_status halocline_mesh_offsets(halocline_mesh_halos halos, size_t *offsets, size_t capacity, size_t *count);
 
-/* Stores the two local vertices at the ends of each local edge, the one with the lower global number first. `capacity` and `count`
- * count edges. */
+/* Stores the two local vertices at the ends of each local edge, the one with the lower global number first; of a grid file (icon.h) in the
+ * order of the file. `capacity` and `count` count edges. */
 halocline_status halocline_mesh_edges(halocline_mesh_halos halos, uint32_t (*ends)[2], size_t capacity, size_t *count);
 
 /* Frees a mesh. */

@@ -22,6 +22,35 @@ static void exchanges(const hc::comm &comm, const hc::pattern &pattern) {
   for (std::size_t cell = 0; cell < ids.size(); cell++) TRUE(field(cell) == ids[cell] + 7);
 }
 
+// The part of the grid file GRID that a rank reads, and the same halos of the whole mesh.
+static void part_of_a_grid_file(const hc::comm &comm) {
+  const hc::icon_grid grid(comm, GRID);
+  TRUE(grid.cells() == 1280 && grid.edges() == 1920 && grid.vertices() == 642);
+  const hc::mesh mesh = grid.mesh();
+  const hc::partition partition = mesh.partition(2, comm.size());
+  const hc::icon_part part = grid.part(comm, partition);
+  const hc::mesh_halos halos = hc::mesh_halos::icon(comm, mesh, partition);
+  for (hc::cell_kind kind : {hc::cell_kind::elements, hc::cell_kind::vertices}) TRUE(part.ids(kind) == halos.ids(kind));
+  for (hc::cell_kind kind : {hc::cell_kind::elements, hc::cell_kind::vertices, hc::cell_kind::edges}) {
+    TRUE(part.owned(kind) == halos.owned(kind));
+    exchanges(comm, part.pattern(comm, kind));
+  }
+  const std::vector<std::uint64_t> cells = part.ids(hc::cell_kind::elements), edges = part.ids(hc::cell_kind::edges);
+  const std::vector<double> of_cells = grid.read("edge_of_cell", cells), beside = grid.read("adjacent_cell_of_edge", edges);
+  const auto cell_edges = part.cell_edges();
+  const auto edge_cells = part.edge_cells();
+  TRUE(cell_edges.size() == cells.size() && edge_cells.size() == edges.size());
+  for (std::size_t at = 0; at < of_cells.size(); at++) {
+    TRUE(static_cast<double>(edges[cell_edges[at / 3][at % 3]] + 1) == of_cells[at]);
+  }
+  for (std::size_t at = 0; at < beside.size(); at++) {
+    const std::uint32_t cell = edge_cells[at / 2][at % 2];
+    TRUE(cell == HALOCLINE_NO_CELL || static_cast<double>(cells[cell] + 1) == beside[at]);
+  }
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "no variable cloud", grid.read("cloud", cells));
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "cannot read no-such-file.nc", hc::icon_grid(comm, "no-such-file.nc"));
+}
+
 // The owned cells of a row whose neighbours are owned.
 static void interior_of_a_row(const hc::comm &comm) {
   std::vector<std::uint64_t> ids;
@@ -170,6 +199,7 @@ static void redistributes(const hc::comm &comm) {
 }
 
 static void run(const hc::comm &comm) {
+  part_of_a_grid_file(comm);
   ways_to_a_mesh(comm);
   a_refined_mesh(comm);
   lists_of_cells(comm);

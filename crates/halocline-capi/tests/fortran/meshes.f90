@@ -11,6 +11,7 @@ program meshes
   call list_cells()
   call cut_partitions()
   call cut_squares()
+  call read_grid_file()
   call choose_dimensions()
   call done(comm)
   deallocate (message)
@@ -101,6 +102,43 @@ contains
     call check(halocline_mesh_ids(halos, HALOCLINE_VERTICES, ids, 8_c_size_t, count, owned))
     call expect(count == 4 .and. owned == 4, "the vertices of a part")
     call expect(halocline_mesh_ids(halos, 3, ids, 8_c_size_t, count, owned) == HALOCLINE_ERROR_ARGUMENT, "another kind of cells")
+  end subroutine
+
+  ! The grid file that GRID names.
+  subroutine read_grid_file()
+    type(halocline_icon_grid) :: grid
+    type(halocline_mesh) :: mesh
+    type(halocline_partition) :: whole
+    type(halocline_mesh_halos) :: halos, same
+    integer(c_size_t) :: cells, edges, vertices, count, owned
+    integer(c_int64_t) :: ids(1920)
+    integer(c_int32_t) :: of_cells(3, 1280), beside(2, 1920)
+    real(c_double) :: numbers(3 * 1280)
+    character(1024) :: path
+    call get_environment_variable("GRID", path)
+    call check(halocline_icon_grid_open(comm, trim(path) // c_null_char, grid))
+    call check(halocline_icon_grid_size(grid, cells, edges, vertices))
+    call expect(cells == 1280 .and. edges == 1920 .and. vertices == 642, "the size of a grid")
+    call check(halocline_icon_grid_mesh(grid, mesh))
+    call check(halocline_partition_elements(mesh, 2_c_size_t, 1_c_size_t, whole))
+    call check(halocline_icon_grid_part(comm, grid, whole, 0_c_size_t, halos))
+    call check(halocline_mesh_ids(halos, HALOCLINE_ELEMENTS, ids, 1920_c_size_t, count, owned))
+    call expect(count == 1280 .and. owned == 1280, "the cells of a part")
+    call check(halocline_icon_grid_read(grid, "edge_of_cell" // c_null_char, ids, count, numbers, 3840_c_size_t, count))
+    call check(halocline_mesh_ids(halos, HALOCLINE_EDGES, ids, 1920_c_size_t, count, owned))
+    call check(halocline_icon_cell_edges(halos, of_cells, 1280_c_size_t, count))
+    call expect(count == 1280 .and. all(ids(reshape(of_cells, [3840]) + 1) + 1 == int(numbers, c_int64_t)), "the edges of cells")
+    call check(halocline_icon_edge_cells(halos, beside, 1920_c_size_t, count))
+    call expect(count == 1920 .and. all(beside /= HALOCLINE_NO_CELL), "the cells beside edges")
+    call check(halocline_mesh_icon_halos(comm, mesh, whole, 0_c_size_t, same))
+    call check(halocline_mesh_halos_free(same))
+    call check(halocline_mesh_halos_free(halos))
+    call check(halocline_partition_free(whole))
+    call check(halocline_mesh_free(mesh))
+    call check(halocline_icon_grid_free(grid))
+    call expect(halocline_icon_grid_open(comm, "no-such-file.nc" // c_null_char, grid) == HALOCLINE_ERROR_ARGUMENT, "a missing file")
+    message = halocline_message()
+    call expect(index(message, "cannot read no-such-file.nc") > 0, message)
   end subroutine
 
   ! Levels first, cells last.

@@ -82,7 +82,8 @@ fn runs_on_ranks(name: &str) {
 #[test]
 fn fortran_makes_meshes_and_gets_errors() {
     if let Some(program) = program("meshes") {
-        assert_eq!(succeeds(&mut Command::new(program)), "ok 1 thread\n");
+        let grid = here().join("../../data/icon/r2b2.nc");
+        assert_eq!(succeeds(Command::new(program).env("GRID", grid)), "ok 1 thread\n");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Programs that exchange halos, on every transport.
 
-use crate::toolchain::{C, CLANG, CLANGPP, CPP, MPICC, succeeds};
+use crate::toolchain::{C, CLANG, CLANGPP, CPP, MPICC, here, succeeds};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,6 +90,23 @@ fn c_exchanges_unstructured_cells_between_processes() {
     let program = C.program("unstructured");
     launched(&program, "2");
     over_mpi(&program, "3");
+}
+
+/// Defines `GRID` as the grid file of the repository.
+fn with_grid() -> String {
+    format!("-DGRID=\"{}\"", here().join("../../data/icon/r2b2.nc").display())
+}
+
+#[test]
+fn c_reads_parts_of_a_grid_file_alone_and_on_threads() {
+    alone_and_on_threads(&C.program_with("icon", &[&with_grid()]));
+}
+
+#[test]
+fn c_reads_parts_of_a_grid_file_between_processes() {
+    let program = C.program_with("icon", &[&with_grid()]);
+    launched(&program, "4");
+    over_mpi(&program, "2");
 }
 
 #[test]
@@ -238,7 +255,7 @@ fn cpp_exchanges_grids_of_patches_on_every_transport() {
 
 #[test]
 fn cpp_exchanges_unstructured_cells_on_every_transport() {
-    let program = CPP.program("meshes");
+    let program = CPP.program_with("meshes", &[&with_grid()]);
     alone_and_on_threads(&program);
     launched(&program, "4");
     over_mpi(&program, "2");

@@ -124,6 +124,13 @@ class mesh_halos : public owner<halocline_mesh_halos, halocline_mesh_halos_free>
                                       static_cast<std::int32_t>(neighbours), edges, &handle));
     static_cast<owner &>(*this) = owner(handle);
   }
+  // Those of a part with the halos and owners of ICON, and with edges; without `part` it has the number of this rank. Collective.
+  static mesh_halos icon(const comm &comm, const mesh &mesh, const partition &partition,
+                         std::optional<std::size_t> part = std::nullopt) {
+    halocline_mesh_halos handle;
+    check(halocline_mesh_icon_halos(comm.get(), mesh.get(), partition.get(), part ? *part : comm.rank(), &handle));
+    return mesh_halos(handle);
+  }
   // The pattern of fields on a kind of cells. Collective.
   halocline::pattern pattern(const comm &comm, cell_kind kind) const {
     halocline_pattern handle;

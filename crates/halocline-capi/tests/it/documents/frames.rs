@@ -43,6 +43,10 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
     ("fortran.md", FORTRAN_REDISTRIBUTION),
     ("fortran.md", "module of_programs\nuse of_grid\ncontains\nsubroutine call_program()"),
     (
+        "icon-grids.md",
+        "#include <halocline.h>\nvoid check(halocline_status);\nvoid read_part(halocline_comm comm, size_t rank, size_t ranks) {",
+    ),
+    (
         "kokkos.md",
         "void packets(const halocline::comm &comm, const halocline::kokkos::stream<view> &stream,
                       const Kokkos::View<double *> &message) {",
