@@ -2,12 +2,15 @@
 
 use halocline::comm::CommError;
 use halocline::plan::{PatternError, RedistributeError};
-use halocline::{Error, GatherError, MeshError, PartitionError, PatchError};
+use halocline::{Error, GatherError, IconGridError, MeshError, PartitionError, PatchError};
 
 /// The name of the argument, with the index of the entry where the error names one: `owners[3]`.
 pub(crate) fn argument_name(error: &Error) -> Option<String> {
     let name = match error {
         Error::Pattern(error) => return of_pattern(error),
+        Error::IconGrid(IconGridError::Mesh(error)) => return of_mesh(error),
+        Error::IconGrid(IconGridError::NoColumn { .. }) => "ids",
+        Error::IconGrid(IconGridError::File { .. } | IconGridError::NoDimension { .. }) => "path",
         Error::NoSuchSet { .. } => "set",
         Error::NoSuchPeer { .. } => "peer",
         Error::MessageLength { .. } => "message",

@@ -20,6 +20,7 @@ mod gather;
 mod ghex;
 mod grid;
 mod host;
+mod icon;
 mod memory_resource;
 mod mesh;
 mod neighbors;
@@ -88,6 +89,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mesh::PyMeshPart>()?;
     module.add_class::<mesh::PyMeshDomains>()?;
     module.add_class::<mesh::PyMeshHalos>()?;
+    module.add_class::<icon::PyIconGrid>()?;
+    module.add_class::<icon::PyIconGridPart>()?;
     module.add_class::<array::PyField>()?;
     module.add_class::<array::PyMemory>()?;
     module.add("_FieldDescriptor", module.py().get_type::<ghex::FieldDescriptor>())?;

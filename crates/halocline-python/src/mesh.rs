@@ -6,7 +6,7 @@ use crate::grid::remade;
 use crate::unstructured::{
     Ids, Indices, PyGraph, PyPartition, PyUnstructuredDomain, Vertices, numbers, to_numpy, vertex,
 };
-use halocline::{Elements, Mesh, MeshError, MeshPart, Shared, UnstructuredDomain};
+use halocline::{Elements, IconHalos, Mesh, MeshEdges, MeshError, MeshPart, Shared, UnstructuredDomain};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 #[doc = doc!("Mesh")]
 #[pyclass(frozen, eq, hash, module = "halocline", name = "Mesh")]
 #[derive(PartialEq, Hash)]
-pub(crate) struct PyMesh(Mesh);
+pub(crate) struct PyMesh(pub(crate) Mesh);
 
 #[pymethods]
 impl PyMesh {
@@ -117,6 +117,18 @@ impl PyMesh {
         made(py, || self.0.halos(&partition.get().0, part, depth, shared))
     }
 
+    #[doc = doc!("Mesh.icon_halos")]
+    fn icon_halos(
+        &self,
+        py: Python<'_>,
+        partition: Argument<Py<PyPartition>>,
+        part: Argument<usize>,
+    ) -> PyResult<Py<PyMeshHalos>> {
+        accept!(partition, part);
+        let halos = py.detach(|| self.0.icon_halos(&partition.get().0, part)).map_err(error::of)?;
+        Py::new(py, PyMeshHalos::of_icon(&halos, halos.edges().vertices()))
+    }
+
     #[doc = doc!("Mesh.refined_part")]
     fn refined_part(
         &self,
@@ -208,6 +220,12 @@ impl PyMeshPart {
         made(py, || self.0.halos(depth, shared))
     }
 
+    #[doc = doc!("MeshPart.icon_halos")]
+    fn icon_halos(&self, py: Python<'_>) -> PyResult<Py<PyMeshHalos>> {
+        let halos = py.detach(|| self.0.icon_halos()).map_err(error::of)?;
+        Py::new(py, PyMeshHalos::of_icon(&halos, halos.edges().vertices()))
+    }
+
     fn __repr__(&self) -> String {
         format!("MeshPart({} here)", counts(self.0.mesh()))
     }
@@ -235,11 +253,7 @@ fn made<'a>(
             owned_elements: halos.owned_elements(),
             local: halos.local_elements().clone(),
         };
-        let edges = PyMeshHalos {
-            edges: edges.domain().clone(),
-            owned_edges: edges.owned(),
-            ends: edges.vertices().iter().flatten().copied().collect(),
-        };
+        let edges = PyMeshHalos::of_edges(&edges, edges.vertices());
         Ok::<_, MeshError>((domains, edges))
     });
     let (domains, edges) = made.map_err(error::of)?;
@@ -313,7 +327,7 @@ impl PyMeshDomains {
     }
 }
 
-fn array_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn array_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyAny>> {
     to_numpy(py, numbers.iter().map(|&number| number.into()))
 }
 
@@ -360,13 +374,36 @@ impl PyMeshDomains {
 }
 
 #[doc = doc!("MeshHalos")]
-#[pyclass(frozen, extends = PyMeshDomains, module = "halocline", name = "MeshHalos")]
+#[pyclass(frozen, subclass, extends = PyMeshDomains, module = "halocline", name = "MeshHalos")]
 pub(crate) struct PyMeshHalos {
     edges: UnstructuredDomain,
     #[doc = doc!("MeshHalos.owned_edges")]
     #[pyo3(get)]
     owned_edges: usize,
     ends: Vec<u32>,
+}
+
+impl PyMeshHalos {
+    /// `ends` are the local vertices of each local edge.
+    fn of_edges(edges: &MeshEdges, ends: &[[u32; 2]]) -> Self {
+        Self { edges: edges.domain().clone(), owned_edges: edges.owned(), ends: ends.as_flattened().to_vec() }
+    }
+
+    /// The object of halos of ICON; `ends` are the local vertices of each local edge.
+    pub(crate) fn of_icon(halos: &IconHalos, ends: &[[u32; 2]]) -> PyClassInitializer<Self> {
+        let domains = PyMeshDomains {
+            vertices: halos.vertices().clone(),
+            elements: halos.cells().clone(),
+            owned_vertices: halos.owned_vertices(),
+            owned_elements: halos.owned_cells(),
+            local: halos.local_cells().clone(),
+        };
+        PyClassInitializer::from(domains).add_subclass(Self::of_edges(halos.edges(), ends))
+    }
+
+    pub(crate) fn counts(&self, domains: &PyMeshDomains) -> String {
+        format!("{}, {} of {} edges owned", domains.counts(), self.owned_edges, self.edges.cells().len())
+    }
 }
 
 #[pymethods]
@@ -384,7 +421,6 @@ impl PyMeshHalos {
     }
 
     fn __repr__(slf: PyRef<'_, Self>) -> String {
-        let (edges, owned) = (slf.edges.cells().len(), slf.owned_edges);
-        format!("MeshHalos({}, {owned} of {edges} edges owned)", slf.as_super().counts())
+        format!("MeshHalos({})", slf.counts(slf.as_super()))
     }
 }

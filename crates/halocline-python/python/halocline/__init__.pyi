@@ -61,6 +61,8 @@ __all__ = [
     "HaloTypeError",
     "HaloValueError",
     "HostMemory",
+    "IconGrid",
+    "IconGridPart",
     "InFlightError",
     "MemoryShortageError",
     "Mesh",
@@ -701,6 +703,17 @@ class Mesh:
         elements must have in common to be neighbours: a ``vertex``, an ``edge`` or a ``facet``. Local; it may fail on some ranks
         only (``Communicator.agree``).
         """
+    def icon_halos(self, partition: Partition, part: int) -> MeshHalos:
+        """The domains of a part of a partition of the polygons, with the halos and owners of ICON. The cutting line consists of the
+        edges between cells (elements) of the part and of others. ``levels`` of the domains has the ends of these levels:
+
+        - level 1: cells with an edge on the cutting line; vertices and edges on it that belong to other parts
+        - level 2: all other cells with a vertex on the cutting line; all other vertices of the cells; all other edges with a vertex
+          on the cutting line
+        - level 3: all other edges of the cells
+
+        A vertex or an edge on the cutting line belongs to the highest part beside it. (``halos`` gives it to the lowest one.) Local.
+        """
     def refined_part(self, partition: Partition, part: int, segments: int, depth: int) -> MeshPart:
         """A part of the finer mesh that cuts every edge of the triangles into ``segments``, with what halos up to ``depth`` finer
         elements deep need. A finer triangle belongs to the part of its coarse triangle. No rank holds the whole finer mesh.
@@ -728,6 +741,10 @@ class MeshPart:
         """The domains of the part with halos ``depth`` elements deep, as ``Mesh.halos`` of a whole mesh gives them, with
         global numbers.
         """
+    def icon_halos(self) -> MeshHalos:
+        """The domains of the part with the halos of ICON, as ``Mesh.icon_halos`` of a whole mesh gives them, with global numbers. The
+        part must have been made for a depth of 1 or more.
+        """
 
 @disjoint_base
 class MeshDomains:
@@ -752,7 +769,7 @@ class MeshDomains:
     def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
         """Local element e has the vertices ``connectivity[offsets[e]:offsets[e + 1]]``."""
 
-@final
+@disjoint_base
 class MeshHalos(MeshDomains):
     """``MeshDomains`` with edges."""
 
@@ -765,6 +782,49 @@ class MeshHalos(MeshDomains):
     @property
     def edge_vertices(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The local vertices at the two ends of each local edge: shape (edges, 2)."""
+
+@final
+class IconGrid:
+    """An open grid file of ICON: triangles, their edges and vertices, on the whole Earth or in a limited area. It is a NetCDF file,
+    classic or NetCDF-4.
+
+    All methods are local and read only what they need: ``mesh`` the variable ``vertex_of_cell``, in full; ``part`` the columns of
+    ``vertex_of_cell``, ``cells_of_vertex``, ``edge_of_cell``, ``edge_vertices`` and ``adjacent_cell_of_edge`` that are in the part or near
+    it; ``read`` the listed columns. In a file without ``cells_of_vertex``, ``part`` reads ``vertex_of_cell`` in full, twice. A method may
+    fail on some ranks only (``Communicator.agree``).
+
+    Cells, edges and vertices are numbered as in the file, but from 0.
+    """
+
+    def __new__(cls, path: str | os.PathLike[str]) -> IconGrid: ...
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+    @property
+    def edges(self) -> int:
+        """The number of edges."""
+    @property
+    def vertices(self) -> int:
+        """The number of vertices."""
+    def mesh(self) -> Mesh:
+        """All cells with their vertices, for a partition by METIS."""
+    def part(self, partition: Partition, part: int) -> IconGridPart:
+        """The domains of a part of a partition of the cells, with the halos and owners of ICON (``Mesh.icon_halos``)."""
+    def read(self, name: str, ids: _IdsLike) -> numpy.typing.NDArray[numpy.float64]:
+        """The values of a variable, such as ``clon`` or ``cell_area``, for the listed cells, edges or vertices: those along its last
+        dimension. A variable with two dimensions, such as ``orientation_of_normal``, has a row of values for each of them.
+        """
+
+@final
+class IconGridPart(MeshHalos):
+    """``MeshHalos`` of a grid file of ICON. Elements are the cells, and the tables have the order of the file's entries."""
+
+    @property
+    def cell_edges(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """The local edges of each local cell: shape (cells, 3)."""
+    @property
+    def edge_cells(self) -> numpy.typing.NDArray[numpy.int64]:
+        """The local cells beside each local edge: shape (edges, 2); -1 where no cell is, or one that is not local."""
 
 # --- arrays ------------------------------------------------------------------------------------------------------
 
