@@ -5,7 +5,9 @@ use crate::launch::LaunchError;
 use crate::ocean::InputError;
 use crate::rolling;
 use crate::sphere::SphereError;
-use halocline::{CommError, DeviceError, LayoutError, MeshError, PartitionError, PatternError};
+use halocline::{
+    CommError, DeviceError, IconGridError, LayoutError, MeshError, PartitionError, PatternError,
+};
 use halocline_comm::shm::Job;
 use halocline_program::ProgramError;
 use halocline_program::cache::CacheError;
@@ -62,6 +64,8 @@ pub(crate) enum CommandError {
     Pattern(#[from] PatternError),
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    #[error(transparent)]
+    IconGrid(#[from] IconGridError),
     #[error(transparent)]
     Mesh(#[from] MeshError),
     #[error(transparent)]

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// last bit. The last line on standard output is a JSON object with the figures of the run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SphereArgs {
-    /// The grid: cubed:N has six tiles of N x N cells, icosahedral:L has 20 x 4^L triangles, tripolar:COLUMNSxROWS is folded in the
-    /// north
+    /// The grid: cubed:N has six tiles of N x N cells, icosahedral:L has 20 x 4^L triangles, icosahedral:FILE is a global grid file of
+    /// ICON (NetCDF), tripolar:COLUMNSxROWS is folded in the north
     #[arg(long, value_name = "GRID", default_value = "cubed:48")]
     pub(super) grid: GridChoice,
     #[command(flatten)]

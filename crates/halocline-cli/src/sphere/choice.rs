@@ -1,8 +1,11 @@
 //! The grid and the time that a run is asked for.
 
 use super::SphereError;
+use crate::error::CommandError;
+use halocline::IconGrid;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Cells along a tile of the cubed sphere. The halo is two cells wide.
@@ -10,18 +13,22 @@ pub(super) const CUBED: RangeInclusive<usize> = 4..=1024;
 /// Bisections of the edges of the icosahedron. With fewer, the bell falls between the cells; with more, the mesh, which each rank makes
 /// as a whole, becomes large.
 pub(super) const ICOSAHEDRAL: RangeInclusive<usize> = 2..=8;
+/// The fewest triangles that a file may have: those of the coarsest icosahedral grid.
+pub(super) const FEWEST_CELLS: usize = 20 << (2 * *ICOSAHEDRAL.start());
 /// Cells of the tripolar grid along each axis.
 pub(super) const TRIPOLAR: RangeInclusive<usize> = 8..=2048;
 /// The longest time to simulate, days.
 pub(super) const MOST_DAYS: f64 = 10_000.0;
 
 /// A grid of the Earth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GridChoice {
     /// Six tiles of n x n cells.
     Cubed { n: usize },
     /// An icosahedron whose edges are bisected `level` times.
     Icosahedral { level: usize },
+    /// The triangles of a grid file of ICON.
+    File { path: PathBuf },
     /// Folded at its northern side.
     Tripolar { columns: usize, rows: usize },
 }
@@ -43,13 +50,14 @@ impl GridChoice {
         }
     }
 
-    /// Number of cells.
-    pub(super) fn cells(self) -> usize {
-        match self {
+    /// Number of cells. Of a file it reads the header.
+    pub(super) fn cells(&self) -> Result<usize, CommandError> {
+        Ok(match self {
             Self::Cubed { n } => 6 * n * n,
             Self::Icosahedral { level } => 20 << (2 * level),
+            Self::File { path } => IconGrid::open(path)?.cells(),
             Self::Tripolar { columns, rows } => columns * rows,
-        }
+        })
     }
 }
 
@@ -60,7 +68,11 @@ impl FromStr for GridChoice {
         let number = |digits: &str| digits.parse::<usize>().ok();
         let choice = match text.split_once(':') {
             Some(("cubed", n)) => number(n).map(|n| Self::Cubed { n }),
-            Some(("icosahedral", level)) => number(level).map(|level| Self::Icosahedral { level }),
+            Some(("icosahedral", "")) => None,
+            Some(("icosahedral", given)) => Some(match number(given) {
+                Some(level) => Self::Icosahedral { level },
+                None => Self::File { path: given.into() },
+            }),
             Some(("tripolar", extents)) => extents.split_once('x').and_then(|(columns, rows)| {
                 Some(Self::Tripolar { columns: number(columns)?, rows: number(rows)? })
             }),
@@ -75,6 +87,7 @@ impl fmt::Display for GridChoice {
         match self {
             Self::Cubed { n } => write!(f, "cubed:{n}"),
             Self::Icosahedral { level } => write!(f, "icosahedral:{level}"),
+            Self::File { path } => write!(f, "icosahedral:{}", path.display()),
             Self::Tripolar { columns, rows } => write!(f, "tripolar:{columns}x{rows}"),
         }
     }
@@ -99,19 +112,28 @@ mod tests {
 
     #[test]
     fn grids_are_read_as_they_are_written() {
-        for text in ["cubed:48", "icosahedral:4", "tripolar:180x90"] {
+        for text in ["cubed:48", "icosahedral:4", "icosahedral:./4", "icosahedral:a:b.nc", "tripolar:180x90"]
+        {
             assert_eq!(text.parse::<GridChoice>().unwrap().to_string(), text);
         }
-        let cells = |text: &str| text.parse::<GridChoice>().unwrap().cells();
+        let cells = |text: &str| text.parse::<GridChoice>().unwrap().cells().unwrap();
         assert_eq!(["cubed:4", "icosahedral:2", "tripolar:12x8"].map(cells), [96, 320, 96]);
     }
 
     #[test]
     fn grids_that_cannot_be_are_refused() {
         let error = |text: &str| text.parse::<GridChoice>().unwrap_err();
-        for text in
-            ["", "cubed", "cubed:", "cubed:-4", "cubed:4.5", "tripolar:8", "tripolar:8x8x8", "octahedral:4"]
-        {
+        for text in [
+            "",
+            "cubed",
+            "cubed:",
+            "cubed:-4",
+            "cubed:4.5",
+            "icosahedral:",
+            "tripolar:8",
+            "tripolar:8x8x8",
+            "octahedral:4",
+        ] {
             assert_eq!(error(text), SphereError::Grid { text: text.to_owned() });
         }
         assert_eq!(error("cubed:3"), SphereError::Cubed { n: 3 });

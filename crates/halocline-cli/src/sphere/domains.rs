@@ -18,7 +18,7 @@ impl Domains {
     pub(super) fn new(comm: &Communicator, grid: &dyn Grid, width: usize) -> Result<Self, CommandError> {
         match grid.topology()? {
             Topology::Patches(patches) => patches::domains(comm, &patches, width),
-            Topology::Triangles(mesh) => triangles::domains(comm, mesh),
+            Topology::Triangles { mesh, file } => triangles::domains(comm, mesh, file),
         }
     }
 }

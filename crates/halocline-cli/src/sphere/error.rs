@@ -1,13 +1,14 @@
 //! Invalid arguments of `halocline run sphere`.
 
-use super::choice::{CUBED, ICOSAHEDRAL, MOST_DAYS, TRIPOLAR};
+use super::choice::{CUBED, FEWEST_CELLS, ICOSAHEDRAL, MOST_DAYS, TRIPOLAR};
+use std::path::Path;
 
 /// An argument that no run can have.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum SphereError {
     /// A grid of no known form.
     #[error(
-        "{text:?} is no grid of the Earth; give cubed:N, icosahedral:L or tripolar:COLUMNSxROWS, such as cubed:48"
+        "{text:?} is no grid of the Earth; give cubed:N, icosahedral:L, icosahedral:FILE or tripolar:COLUMNSxROWS, such as cubed:48"
     )]
     Grid {
         /// The text of `--grid`.
@@ -28,6 +29,66 @@ pub(crate) enum SphereError {
     Icosahedral {
         /// Number of bisections.
         level: usize,
+    },
+    /// A file whose grid is not that of a sphere.
+    #[error(
+        "{} has {cells} cells, {edges} edges and {vertices} vertices, which is no grid of the whole Earth; the bell moves around the \
+         Earth: give a global grid",
+        path.display()
+    )]
+    NoGlobe {
+        /// The file.
+        path: Box<Path>,
+        /// Number of cells.
+        cells: usize,
+        /// Number of edges.
+        edges: usize,
+        /// Number of vertices.
+        vertices: usize,
+    },
+    /// A file with too few cells.
+    #[error("{} has {cells} cells; give a grid of {FEWEST_CELLS} or more", path.display())]
+    FewCells {
+        /// The file.
+        path: Box<Path>,
+        /// Number of cells.
+        cells: usize,
+    },
+    /// A vertex of a file that lies nowhere.
+    #[error(
+        "vertex {vertex} of {} has the longitude {longitude} and the latitude {latitude}; both must be in radians",
+        path.display()
+    )]
+    Position {
+        /// The file.
+        path: Box<Path>,
+        /// The vertex, counted from 1.
+        vertex: usize,
+        /// Its longitude.
+        longitude: f64,
+        /// Its latitude.
+        latitude: f64,
+    },
+    /// A cell of a file that is too thin.
+    #[error(
+        "cell {cell} of {} has {share:.1e} of the mean area of the cells; give a grid of cells that are about equal",
+        path.display()
+    )]
+    ThinCell {
+        /// The file.
+        path: Box<Path>,
+        /// The cell, counted from 1.
+        cell: usize,
+        /// Its area as a share of the mean.
+        share: f64,
+    },
+    /// Cells of a file that overlap.
+    #[error("the cells of {} cover the sphere {share:.6} times; give a grid whose cells do not overlap", path.display())]
+    Cover {
+        /// The file.
+        path: Box<Path>,
+        /// Sum of the areas as a share of the sphere.
+        share: f64,
     },
     /// A tripolar grid that is too small or too large.
     #[error("a tripolar grid of {columns} x {rows} cells; give {} to {} of each", TRIPOLAR.start(), TRIPOLAR.end())]

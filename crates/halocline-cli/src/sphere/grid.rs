@@ -1,6 +1,7 @@
 //! Where the cells of a grid lie. All of it follows from the global number of a cell, so that every rank computes the same bits.
 
 mod cubed;
+mod icon_file;
 mod icosahedral;
 mod tripolar;
 
@@ -10,7 +11,8 @@ use super::choice::GridChoice;
 use crate::error::CommandError;
 use crate::geometry::{Vector, dot, middle, minus, spherical_area};
 use cubed::Cubed;
-use halocline::{Mesh, PatchGrid, PatternError};
+use halocline::{IconGrid, Mesh, PatchGrid, PatternError};
+use icon_file::IconFile;
 use icosahedral::Icosahedral;
 
 /// Points closer to each other than this are equal up to rounding. Cells are far larger.
@@ -40,16 +42,17 @@ pub(super) trait Grid: Send + Sync {
 pub(super) enum Topology<'a> {
     /// Rows and columns. The global numbers of the cells count patch by patch, row by row.
     Patches(PatchGrid),
-    /// The elements of a mesh.
-    Triangles(&'a Mesh),
+    /// The elements of a mesh, counterclockwise; those of a grid file of ICON, if there is one.
+    Triangles { mesh: &'a Mesh, file: Option<&'a IconGrid> },
 }
 
 /// Makes the grid.
-pub(super) fn make(choice: GridChoice) -> Result<Box<dyn Grid>, CommandError> {
+pub(super) fn make(choice: &GridChoice) -> Result<Box<dyn Grid>, CommandError> {
     Ok(match choice {
-        GridChoice::Cubed { n } => Box::new(Cubed { n }),
-        GridChoice::Icosahedral { level } => Box::new(Icosahedral::new(level)?),
-        GridChoice::Tripolar { columns, rows } => Box::new(Tripolar::new(columns, rows)),
+        &GridChoice::Cubed { n } => Box::new(Cubed { n }),
+        &GridChoice::Icosahedral { level } => Box::new(Icosahedral::new(level)?),
+        GridChoice::File { path } => Box::new(IconFile::new(path)?),
+        &GridChoice::Tripolar { columns, rows } => Box::new(Tripolar::new(columns, rows)),
     })
 }
 
@@ -171,7 +174,7 @@ mod tests {
     use std::f64::consts::PI;
 
     fn grids() -> [(&'static str, Box<dyn Grid>, f64); 3] {
-        let of = |text: &str| make(text.parse().unwrap()).unwrap();
+        let of = |text: &str| make(&text.parse().unwrap()).unwrap();
         let southern = Tripolar::SOUTH.to_radians().sin();
         [
             ("cubed", of("cubed:7"), 4.0 * PI),

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &SphereArgs, json: bool) -> Result<u8, CommandError> {
     ranks::run(
         &args.ranks,
         |ranks| check(args, ranks),
-        || Ok(Case { grid: grid::make(args.grid)?, problem: Problem::new(args)? }),
+        || Ok(Case { grid: grid::make(&args.grid)?, problem: Problem::new(args)? }),
         |comm, case| run_rank(comm, case, args, json),
     )
 }
@@ -53,16 +53,16 @@ pub(crate) fn run(args: &SphereArgs, json: bool) -> Result<u8, CommandError> {
 /// Refuses invalid arguments, a grid that does not fit into memory, and files that cannot be written.
 fn check(args: &SphereArgs, ranks: usize) -> Result<(), CommandError> {
     Problem::new(args)?;
-    let cells = args.grid.cells();
+    let cells = args.grid.cells()?;
     if ranks > cells {
         return Err(SphereError::Ranks { ranks, cells }.into());
     }
     let mut each = BYTES_OF_CELL * cells.div_ceil(ranks) as u128;
     match args.grid {
-        // Each rank makes the whole mesh, but not before the memory is known to be there.
-        GridChoice::Icosahedral { .. } => each += BYTES_OF_MESH * cells as u128,
+        // Each rank has the whole mesh, but not before the memory is known to be there.
+        GridChoice::Icosahedral { .. } | GridChoice::File { .. } => each += BYTES_OF_MESH * cells as u128,
         GridChoice::Cubed { .. } | GridChoice::Tripolar { .. } => {
-            if let Topology::Patches(patches) = grid::make(args.grid)?.topology()? {
+            if let Topology::Patches(patches) = grid::make(&args.grid)?.topology()? {
                 patches.decompose(ranks)?;
             }
         }
@@ -96,7 +96,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &SphereArgs, json: bool) -> 
         None => Vec::new(),
     };
     let traced = trace.finish(comm)?;
-    let skipped = ranks::skipped(comm, args.no_check, BYTES_OF_CELL * args.grid.cells() as u128)?;
+    let skipped = ranks::skipped(comm, args.no_check, BYTES_OF_CELL * case.grid.cells() as u128)?;
     let Some(gathered) = gathered else { return Ok(0) };
     let (steps, values) = (outcome.steps, gathered.read()?);
     let verdict = match skipped {
@@ -104,7 +104,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &SphereArgs, json: bool) -> 
         None => compare(case, steps, &values),
     };
     let norms = Norms::new(&*case.grid, &case.problem, &values, args.days.0);
-    let report = report(comm, args, (steps, costs), (norms, verdict), &case.problem);
+    let report = report(comm, args, (steps, costs), (norms, verdict), case);
     let plot = draw(case, args, &report, (&owners, &values));
     print_report(&report, || report.to_text(*plot.as_ref().unwrap_or(&None)), json)?;
     // Report the result before errors of the files.
@@ -139,16 +139,16 @@ fn report(
     args: &SphereArgs,
     (steps, costs): (Steps, Costs),
     (norms, verdict): (Norms, Verdict),
-    problem: &Problem,
+    case: &Case,
 ) -> Report {
     Report {
         case: "sphere",
         grid: args.grid.to_string(),
-        problem: problem.name(),
-        unit: problem.unit(),
+        problem: case.problem.name(),
+        unit: case.problem.unit(),
         ranks: comm.size(),
         transport: comm.transport(),
-        cells: args.grid.cells(),
+        cells: case.grid.cells(),
         days: args.days.0,
         steps: steps.count,
         step_seconds: steps.days * 86_400.0,

@@ -10,7 +10,7 @@ use crate::ranks::as_threads;
 use crate::verdict::Verdict;
 
 fn of(text: &str) -> Box<dyn Grid> {
-    grid::make(text.parse().unwrap()).unwrap()
+    grid::make(&text.parse().unwrap()).unwrap()
 }
 
 /// The values of all cells after a run over so many ranks.

@@ -3,18 +3,27 @@
 use super::domains::Domains;
 use super::part::LocalCells;
 use crate::error::CommandError;
-use halocline::{Communicator, Mesh, Partition, Pattern, agree};
+use halocline::{Communicator, IconGrid, Mesh, Partition, Pattern, agree};
 use std::collections::HashMap;
 
-/// The domain of this rank. Collective.
-pub(super) fn domains(comm: &Communicator, mesh: &Mesh) -> Result<Domains, CommandError> {
+/// The domain of this rank: from the whole mesh, or from what it reads of the grid file. Collective.
+pub(super) fn domains(
+    comm: &Communicator,
+    mesh: &Mesh,
+    file: Option<&IconGrid>,
+) -> Result<Domains, CommandError> {
     let partition = share_partition(comm, mesh)?;
-    let halos = agree(comm, mesh.icon_halos(&partition, comm.rank()))?;
+    let halos = match file {
+        Some(file) => agree(comm, file.part(&partition, comm.rank()))?.halos().clone(),
+        None => agree(comm, mesh.icon_halos(&partition, comm.rank()))?,
+    };
     let pattern = Pattern::unstructured(comm, &[halos.cells().clone()])?;
-    let ids = halos.cells().cells().iter().map(|&id| Some(id as u32)).collect();
+    let cells = halos.cells().cells();
+    let ids = cells.iter().map(|&id| Some(id as u32)).collect();
     let owned = (0..halos.owned_cells() as u32).collect();
-    let triangles = halos.local_cells().connectivity().as_chunks().0;
-    Ok(Domains { pattern, cells: vec![LocalCells { ids, owned, neighbours: neighbours(triangles) }] })
+    let corners = mesh.elements().connectivity().as_chunks().0;
+    let triangles: Vec<[u32; 3]> = cells.iter().map(|&id| corners[id as usize]).collect();
+    Ok(Domains { pattern, cells: vec![LocalCells { ids, owned, neighbours: neighbours(&triangles) }] })
 }
 
 /// The owner of each triangle, computed by METIS on rank 0 for all ranks. Collective.

@@ -48,6 +48,26 @@ fn each_grid_on_ranks_of_either_transport_is_exact_to_the_last_bit_and_keeps_its
 }
 
 #[test]
+fn the_grid_of_a_file_on_any_number_of_ranks_is_exact_to_the_last_bit() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/icon/r2b2.nc");
+    std::fs::copy(file, directory.path().join("grid.nc")).unwrap();
+    let generated = report(directory.path(), "--grid icosahedral:3 --days 0.5 --ranks 2 --no-plot --json");
+    for (transport, ranks) in [("thread", 3), ("shm", 1), ("shm", 4)] {
+        let args = format!(
+            "--grid icosahedral:grid.nc --days 0.5 --ranks {ranks} --transport {transport} --no-plot --json"
+        );
+        let report = report(directory.path(), &args);
+        assert_eq!((&report["max_abs_diff"], &report["different"]), (&0.0.into(), &0.into()), "{args}");
+        assert!(report["conservation"].as_f64().unwrap() < 1e-13, "{args}: {report}");
+        assert_eq!((&report["grid"], &report["cells"]), (&"icosahedral:grid.nc".into(), &1280.into()));
+        // The same grid but for rounding of its positions.
+        let [found, due] = [&report, &generated].map(|report| report["l2"].as_f64().unwrap());
+        assert!((found - due).abs() < 1e-9 && report["steps"] == generated["steps"], "{found} and {due}");
+    }
+}
+
+#[test]
 fn the_globes_are_drawn_and_the_summary_precedes_the_report() {
     let directory = tempfile::tempdir().unwrap();
     let output = run(directory.path(), "--grid cubed:6 --ranks 2 --days 1 --plot globe.png --no-check");
@@ -103,6 +123,8 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--grid octahedral:4", 2, "\"octahedral:4\" is no grid of the Earth; give cubed:N"),
         ("--grid cubed:3", 2, "a cubed sphere with tiles of 3 x 3 cells; give 4 to 1024"),
         ("--grid icosahedral:20", 2, "an icosahedron whose edges are bisected 20 times; give 2 to 8"),
+        ("--grid icosahedral:grid.nc", 1, "cannot read grid.nc: No such file or directory"),
+        ("--grid icosahedral:", 2, "\"icosahedral:\" is no grid of the Earth"),
         ("--grid tripolar:4x4096", 2, "a tripolar grid of 4 x 4096 cells; give 8 to 2048 of each"),
         ("--grid tripolar:9x8", 2, "a tripolar grid of 9 columns has no middle to be folded at"),
         ("--days 0", 2, "\"0\" is no time to simulate; give a number of days above 0, at most 10000"),

@@ -33,7 +33,7 @@ impl Grid for Icosahedral {
     }
 
     fn topology(&self) -> Result<Topology<'_>, PatternError> {
-        Ok(Topology::Triangles(self.grid.mesh()))
+        Ok(Topology::Triangles { mesh: self.grid.mesh(), file: None })
     }
 
     fn patch(&self, cell: usize) -> usize {
