@@ -166,6 +166,7 @@ mod documents {
         RegularGrids: "docs/regular-grids.md",
         Meshes: "docs/meshes.md",
         Patches: "docs/patches.md",
+        IconGrids: "docs/icon-grids.md",
         Overlap: "docs/overlap.md",
         Assembling: "docs/assembling.md",
         Options: "docs/options.md",
