@@ -1,6 +1,7 @@
 //! The fuzz targets, each a function of bytes, with seeds (initial inputs).
 
 mod bind;
+mod icon;
 mod mesh;
 mod messages;
 mod ocean;
@@ -17,6 +18,7 @@ pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames
 pub use halocline_comm::sparse::fuzz::controls as sparse_controls;
 pub use halocline_program::fuzz::{library as program_library, manifest as program_manifest};
 pub use halocline_table::fuzz::messages as table_messages;
+pub use icon::icon_grid;
 pub use mesh::mesh;
 pub use messages::{collectives, directory, wire};
 
@@ -37,6 +39,7 @@ pub fn seed(target: &str) {
 
 fn seeds_of(target: &str) -> Vec<Vec<u8>> {
     match target {
+        "icon_grid" => icon::seeds(),
         "mesh" => mesh::seeds(),
         "wire" => messages::wire_seeds(),
         "directory" => messages::directory_seeds(),
