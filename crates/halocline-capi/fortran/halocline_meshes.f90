@@ -1,5 +1,5 @@
-! Unstructured domains, meshes and grid files of ICON in Fortran: the functions of halocline/mesh.h and halocline/icon.h, which have their
-! contracts. Compile it after halocline.f90.
+! Unstructured domains, meshes and grid files of ICON in Fortran: the functions of halocline/mesh.h and halocline/icon.h, which have
+! their contracts. Compile it after halocline.f90.
 !
 !   status = halocline_mesh_create(vertices, triangles, 3_c_size_t, corners - 1, 0, mesh)
 !   status = halocline_partition_elements(mesh, 2_c_size_t, ranks, partition)

@@ -136,7 +136,8 @@ contains
     call check(halocline_partition_free(whole))
     call check(halocline_mesh_free(mesh))
     call check(halocline_icon_grid_free(grid))
-    call expect(halocline_icon_grid_open(comm, "no-such-file.nc" // c_null_char, grid) == HALOCLINE_ERROR_ARGUMENT, "a missing file")
+    call expect(halocline_icon_grid_open(comm, "no-such-file.nc" // c_null_char, grid) == HALOCLINE_ERROR_ARGUMENT, &
+                "a missing file")
     message = halocline_message()
     call expect(index(message, "cannot read no-such-file.nc") > 0, message)
   end subroutine
