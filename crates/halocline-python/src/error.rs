@@ -111,7 +111,7 @@ pub(crate) fn closed(why: &str) -> PyErr {
 }
 
 /// Names of Rust in the library's messages, and what Python's messages say instead.
-const IN_PYTHON: [(&str, &str); 20] = [
+const IN_PYTHON: [(&str, &str); 21] = [
     ("`Field::on_domain`", "Field(domain=...)"),
     ("`with_axes`", "Field(axes=...)"),
     ("`with_axes(&[", "`halocline.Field(array, axes=["),
@@ -125,6 +125,7 @@ const IN_PYTHON: [(&str, &str); 20] = [
     ("as an `Array`", "with halocline.zeros"),
     ("`Turn::Last`", "'last'"),
     ("`Pattern::component`", "Pattern.component"),
+    ("`Mesh::halos`", "Mesh.halos"),
     ("(`Seam::fold`)", "('fold_cell' or 'fold_corner')"),
     ("(`Seam::pole`)", "('pole')"),
     ("(`Seam::join`)", "('join')"),

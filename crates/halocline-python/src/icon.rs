@@ -4,7 +4,7 @@ use crate::argument::{Argument, FilePath, Get, accept};
 use crate::error;
 use crate::mesh::{PyMesh, PyMeshHalos, array_of};
 use crate::unstructured::{Ids, PyPartition};
-use halocline::{IconGrid, IconGridPart};
+use halocline::{IconGrid, IconGridError, IconGridPart};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -64,7 +64,7 @@ impl PyIconGrid {
         ids: Argument<Ids>,
     ) -> PyResult<Bound<'py, PyAny>> {
         accept!(name, ids);
-        let values = py.detach(|| self.0.read(&name, &ids.0)).map_err(error::of)?;
+        let values = py.detach(|| self.0.read(&name, &ids.0)).map_err(of_name)?;
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let numpy = py.import("numpy")?;
         let array = numpy.call_method1("frombuffer", (PyBytes::new(py, &bytes), "float64"))?;
@@ -76,6 +76,17 @@ impl PyIconGrid {
 
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
+    }
+}
+
+/// The exception of a method whose argument `name` is the variable.
+fn of_name(error: IconGridError) -> PyErr {
+    use IconGridError as E;
+    match error {
+        E::NoVariable { .. } | E::Shape { .. } | E::Type { .. } => {
+            error::value_error(format!("name: {error}"))
+        }
+        other => error::of(other),
     }
 }
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ CUT = GRID.decompose(COMM)
 PATTERN = CUT.pattern(1)
 TWO = hc.RegularGrid((8, 6), domains_per_rank=2).decompose(COMM)
 MESH = hc.Mesh(4, [[0, 1, 2], [1, 2, 3]])
+ICON_FILE = str(Path(__file__).resolve().parents[4] / "data/icon/r2b2.nc")
+ICON = hc.IconGrid(ICON_FILE)
 PART = hc.Partition([0, 0], 1)
 GRAPH = hc.Graph([0, 1, 2], [1, 0])
 DOMAIN = hc.UnstructuredDomain(0, [0, 1], [])
@@ -79,6 +82,10 @@ CALLS = {
     "domains_by_vertex": (MESH.domains_by_vertex, {"partition": hc.Partition([0] * 4, 1), "rank": 0}),
     "domains_by_element": (MESH.domains_by_element, {"partition": PART, "rank": 0}),
     "halos": (MESH.halos, {"partition": PART, "part": 0, "depth": 1, "shared": "edge"}),
+    "icon_halos": (MESH.icon_halos, {"partition": PART, "part": 0}),
+    "IconGrid": (hc.IconGrid, {"path": ICON_FILE}),
+    "IconGrid.part": (ICON.part, {"partition": hc.Partition.block(1280, 1), "part": 0}),
+    "IconGrid.read": (ICON.read, {"name": "clon", "ids": [0]}),
     "refined_part": (MESH.refined_part, {"partition": PART, "part": 0, "segments": 1, "depth": 1}),
     "MeshPart": (
         hc.MeshPart,
@@ -393,6 +400,11 @@ REPRS = {
     "mesh": (lambda: MESH, "Mesh(4 vertices, 2 elements)"),
     "part of a mesh": (lambda: hc.MeshPart(MESH, range(4), range(2), PART, 0, 1), "MeshPart(4 vertices, 2 elements here)"),
     "domains of a mesh": (lambda: MESH.domains_by_element(PART, 0), "MeshDomains(4 of 4 vertices owned, 2 of 2 elements owned)"),
+    "grid of a file": (lambda: ICON, f"IconGrid({ICON_FILE}, 1280 cells, 1920 edges, 642 vertices)"),
+    "part of a file": (
+        lambda: ICON.part(hc.Partition.block(1280, 1), 0),
+        "IconGridPart(642 of 642 vertices owned, 1280 of 1280 elements owned, 1920 of 1920 edges owned)",
+    ),
     "halos of a mesh": (lambda: MESH.halos(PART, 0, 1), "MeshHalos(4 of 4 vertices owned, 2 of 2 elements owned, 5 of 5 edges owned)"),
     "field": (lambda: hc.Field(np.zeros((2, 3), "f4"), domain=7), "Field(float32, (2, 3), domain=7)"),
     "exchange": (lambda: hc.HaloExchange(COMM, [(PATTERN, array())]), "HaloExchange(exchange 0, links: 0 direct, 0 mailbox, 0 message)"),
