@@ -108,6 +108,8 @@ impl Grid for IconFile {
 
 #[cfg(test)]
 #[path = "../../../../halocline/src/icon/tests/files.rs"]
+// The tests of the crate `halocline` use the rest.
+#[allow(dead_code)]
 mod files;
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn each_sample_of_the_globe_shows_the_cell_that_holds_its_point() {
         for text in ["cubed:6", "icosahedral:2", "tripolar:24x20"] {
-            let grid = grid::make(text.parse().unwrap()).unwrap();
+            let grid = grid::make(&text.parse().unwrap()).unwrap();
             let raster = Raster::new(&*grid, View::above(20.0, 70.0), 60);
             for (at, hit) in raster.samples.iter().enumerate() {
                 let Some(point) = raster.view.point(raster.place(at)) else {
