@@ -83,12 +83,10 @@ pub(crate) enum SphereError {
         share: f64,
     },
     /// Cells of a file that overlap.
-    #[error("the cells of {} cover the sphere {share:.6} times; give a grid whose cells do not overlap", path.display())]
-    Cover {
+    #[error("cells of {} overlap on the sphere; give a grid whose cells cover it once", path.display())]
+    Overlap {
         /// The file.
         path: Box<Path>,
-        /// Sum of the areas as a share of the sphere.
-        share: f64,
     },
     /// A tripolar grid that is too small or too large.
     #[error("a tripolar grid of {columns} x {rows} cells; give {} to {} of each", TRIPOLAR.start(), TRIPOLAR.end())]
