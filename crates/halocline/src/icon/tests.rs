@@ -178,6 +178,7 @@ fn values_are_those_of_the_listed_columns() {
         [9, 2].iter().flat_map(|&cell| [0, 1, 2].map(|row| table[row * 320 + cell].into())).collect();
     assert_eq!(grid.read("edge_of_cell", &[9, 2]).expect("values"), due);
     let error = grid.read("clon", &[319, 320]).expect_err("320 columns");
+    assert!(matches!(error, IconGridError::NoColumn { id: 320, count: 320, .. }));
     assert_eq!(
         error.to_string(),
         "clon of grid.nc has 320 columns, counted from 0; there is no column 320 to read"

@@ -14,14 +14,17 @@ fn block(ranks: usize) -> Partition {
 }
 
 /// The error of reading the only part of a grid.
-fn refused(content: &Content) -> String {
+fn refused(content: &Content) -> IconGridError {
     let grid = open(content.classic(1)).expect("a grid");
-    grid.part(&block(1), 0).expect_err("a damaged file").to_string()
+    grid.part(&block(1), 0).expect_err("a damaged file")
 }
 
 #[test]
 fn files_that_are_no_grids_are_refused() {
-    let error = |path: &str| IconGrid::open(path).expect_err("no grid").to_string();
+    let error = |path: &str| match IconGrid::open(path).expect_err("no grid") {
+        error @ IconGridError::File { .. } => error.to_string(),
+        other => panic!("{other}"),
+    };
     let missing = error("no-such-file.nc");
     assert_eq!(
         missing,
@@ -56,7 +59,7 @@ fn missing_variables_are_named() {
         let mut content = content();
         content.variables.remove(name);
         assert_eq!(
-            refused(&content),
+            refused(&content).to_string(),
             format!("grid.nc has no variable {name}; give a grid file that has it")
         );
     }
@@ -73,17 +76,31 @@ fn variables_of_another_shape_or_type_are_named() {
     let mut content = content();
     let table = content.variables["vertex_of_cell"].clone();
     content.set("vertex_of_cell", &["cell", "nv"], table.values.clone());
-    assert_eq!(refused(&content), "vertex_of_cell of grid.nc has the shape [80, 3]; it must be [3, 80]");
+    assert_eq!(
+        refused(&content).to_string(),
+        "vertex_of_cell of grid.nc has the shape [80, 3]; it must be [3, 80]"
+    );
+    assert!(matches!(refused(&content), IconGridError::Shape { .. }));
     content.set("vertex_of_cell", &["cell"], Values::Int(vec![1; 80]));
-    assert_eq!(refused(&content), "vertex_of_cell of grid.nc has the shape [80]; it must be [3, 80]");
+    assert_eq!(
+        refused(&content).to_string(),
+        "vertex_of_cell of grid.nc has the shape [80]; it must be [3, 80]"
+    );
     content.set("vertex_of_cell", &["nv", "cell"], Values::Double(vec![1.0; 240]));
-    assert_eq!(refused(&content), "vertex_of_cell of grid.nc is of the type Double; it must hold integers");
+    assert_eq!(
+        refused(&content).to_string(),
+        "vertex_of_cell of grid.nc is of the type Double; it must hold integers"
+    );
+    assert!(matches!(refused(&content), IconGridError::Type { wanted: "integers", .. }));
     content.set("vertex_of_cell", &["nv", "cell"], Values::Text(vec![1; 240]));
-    assert_eq!(refused(&content), "vertex_of_cell of grid.nc is of the type Char; it must hold numbers");
+    assert_eq!(
+        refused(&content).to_string(),
+        "vertex_of_cell of grid.nc is of the type Char; it must hold numbers"
+    );
     content.set("vertex_of_cell", &["nv", "cell"], table.values);
     content.set("cells_of_vertex", &["edge", "vertex"], Values::Int(vec![1; 120 * 42]));
     assert_eq!(
-        refused(&content),
+        refused(&content).to_string(),
         "cells_of_vertex of grid.nc has the shape [120, 42]; it must be [1 to 64, 42]"
     );
     content.set("clon", &[], Values::Double(vec![1.0]));
@@ -105,8 +122,9 @@ fn entries_that_are_no_numbers_of_the_grid_are_named() {
     for (name, value, due) in cases {
         let mut content = content();
         content.ints(name)[2] = value;
+        assert!(matches!(refused(&content), IconGridError::Entry { column: 3, entry: 1, .. }));
         assert_eq!(
-            refused(&content),
+            refused(&content).to_string(),
             format!("{name} of grid.nc: {due}, counted from 1; the file is damaged")
         );
     }
@@ -117,32 +135,46 @@ fn tables_that_contradict_each_other_are_named() {
     let changed = |name: &str, change: &dyn Fn(&mut Vec<i32>)| {
         let mut content = content();
         change(content.ints(name));
-        refused(&content)
+        let error = refused(&content);
+        let kind = match error {
+            IconGridError::SameVertex { .. } => "same vertex",
+            IconGridError::Contradiction { .. } => "contradiction",
+            IconGridError::NoSide { .. } => "no side",
+            other => panic!("{other}"),
+        };
+        (kind, error.to_string())
     };
-    let text = changed("vertex_of_cell", &|table| table[2] = table[82]);
+    let (kind, text) = changed("vertex_of_cell", &|table| table[2] = table[82]);
+    assert_eq!(kind, "same vertex", "{text}");
     assert!(text.starts_with("vertex_of_cell of grid.nc: cell 3 has the vertex "), "{text}");
     assert!(text.ends_with(" twice; the file is damaged"), "{text}");
     // Cell 3 lies in the north, vertex 12 is the south pole.
-    let text = changed("vertex_of_cell", &|table| table[2] = 12);
+    let (kind, text) = changed("vertex_of_cell", &|table| table[2] = 12);
+    assert_eq!(kind, "contradiction", "{text}");
     assert_eq!(
         text,
         "grid.nc: vertex_of_cell has the vertex 12 for cell 3, but cells_of_vertex has not the cell 3 for vertex 12; the file is damaged"
     );
-    let text = changed("cells_of_vertex", &|table| table[11 + 5 * 42] = 3);
+    let (kind, text) = changed("cells_of_vertex", &|table| table[11 + 5 * 42] = 3);
+    assert_eq!(kind, "contradiction", "{text}");
     assert_eq!(
         text,
         "grid.nc: cells_of_vertex has the cell 3 for vertex 12, but vertex_of_cell has not the vertex 12 for cell 3; the file is damaged"
     );
-    let text = changed("adjacent_cell_of_edge", &|table| table[4] = -1);
+    let (kind, text) = changed("adjacent_cell_of_edge", &|table| table[4] = -1);
+    assert_eq!(kind, "contradiction", "{text}");
     assert!(text.contains("edge_of_cell has the edge 5 for cell "), "{text}");
     assert!(text.contains("but adjacent_cell_of_edge has not the cell "), "{text}");
     // Edge 1 lies in the south.
-    let text = changed("adjacent_cell_of_edge", &|table| table[0] = 1);
+    let (kind, text) = changed("adjacent_cell_of_edge", &|table| table[0] = 1);
+    assert_ne!(kind, "same vertex", "{text}");
     assert!(text.contains("edge 1"), "{text}");
-    let text = changed("edge_of_cell", &|table| table[2] = table[82]);
+    let (kind, text) = changed("edge_of_cell", &|table| table[2] = table[82]);
+    assert_eq!(kind, "no side", "{text}");
     assert!(text.starts_with("grid.nc: edge_of_cell has the edge "), "{text}");
     assert!(text.contains(" for cell 3, but its edge_vertices are no side of the cell"), "{text}");
-    let text = changed("edge_vertices", &|table| table[7] = table[127]);
+    let (kind, text) = changed("edge_vertices", &|table| table[7] = table[127]);
+    assert_ne!(kind, "same vertex", "{text}");
     assert!(text.contains("edge_of_cell has the edge 8 for cell "), "{text}");
 }
 
@@ -175,6 +207,7 @@ fn a_file_that_states_more_than_it_has_is_refused() {
         };
         assert!(size < 1 << 32, "{grid:?}");
         let error = grid.mesh().expect_err("it has 80 cells");
+        assert!(matches!(error, IconGridError::Values { .. }), "{error}");
         assert!(error.to_string().starts_with("cannot read vertex_of_cell of grid.nc: "), "{error}");
         let error = grid.read("clon", &[size - 1]).expect_err("it has 80 cells");
         assert!(error.to_string().ends_with("; the file is damaged or cut off"), "{error}");
