@@ -119,8 +119,8 @@ pub enum IconGridError {
     },
     /// Two tables that contradict each other.
     #[error(
-        "{}: {variable} has the {to} {number} for {from} {column}, but {inverse} has not the {from} {column} for {to} {number}; the file \
-         is damaged",
+        "{}: {variable} lists {to} {number} for {from} {column}, but {inverse} does not list {from} {column} for {to} {number}; the file is \
+         damaged",
         path.display()
     )]
     Contradiction {
@@ -141,8 +141,8 @@ pub enum IconGridError {
     },
     /// An edge that is no side of its cell.
     #[error(
-        "{}: edge_of_cell has the edge {edge} for cell {cell}, but its edge_vertices are no side of the cell, or that of another edge; \
-         the file is damaged",
+        "{}: edge_of_cell lists edge {edge} for cell {cell}, but its edge_vertices are no side of the cell, or that of another edge; the \
+         file is damaged",
         path.display()
     )]
     NoSide {

@@ -65,7 +65,7 @@ impl NetcdfFile {
         let variable = match found.shape()[..] {
             [columns] => variable(None, columns),
             [rows, columns] => variable(Some(rows), columns),
-            ref other => return Err(self.wrong_shape(name, other, "one or two dimensions".into())),
+            ref other => return Err(self.wrong_shape(name, other, "of one or two dimensions".into())),
         };
         match variable.is_integer() || matches!(dtype, NcType::Float | NcType::Double) {
             true => Ok(variable),
