@@ -1,22 +1,19 @@
 //! `halocline run heat` as its users meet it: equal to one rank to the last bit, and what is said of bad
 //! input.
 
+use crate::case::{Case, links};
 use serde_json::Value;
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::Output;
+
+const HEAT: Case = Case("heat");
 
 fn run(args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
-    command.args(["run", "heat"]).args(args.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+    HEAT.run(Path::new("."), args)
 }
 
-/// The JSON object in the last line of a run that must succeed.
 fn report(args: &str) -> Value {
-    let output = run(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args}: {stderr}");
-    assert_eq!(stderr, "", "{args}: quiet where standard error is no terminal");
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
+    HEAT.report(Path::new("."), args)
 }
 
 #[test]
@@ -33,11 +30,7 @@ fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
             assert_eq!(report["max_abs_diff"], 0.0, "{args}");
             assert_eq!((&report["different"], &report["ranks"]), (&Value::from(0), &Value::from(ranks)));
             assert_eq!(report["transport"], transport);
-            let links: u64 = ["direct", "mailbox", "message"]
-                .map(|path| report["links"][path].as_u64().unwrap())
-                .iter()
-                .sum();
-            assert_eq!(links > 0, ranks > 1, "{args}");
+            assert_eq!(links(&report) > 0, ranks > 1, "{args}");
         }
     }
 }

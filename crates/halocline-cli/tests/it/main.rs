@@ -2,6 +2,7 @@
 
 mod bench;
 mod cache;
+mod case;
 mod documents;
 mod explain;
 mod files;

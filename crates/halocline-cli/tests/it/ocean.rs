@@ -1,33 +1,11 @@
 //! `halocline run ocean` as its users meet it: the result, the picture, and what is said of bad input.
 
+use crate::case::{Case, links};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-/// `halocline run ocean` with these arguments, run to its end in `directory`.
-fn run(directory: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
-    command.args(["run", "ocean"]).args(args.split_whitespace());
-    command.current_dir(directory).stdin(Stdio::null()).output().unwrap()
-}
-
-/// The JSON object in the last line of a run that must succeed.
-fn report(directory: &Path, args: &str) -> Value {
-    let output = run(directory, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args}: {stderr}");
-    assert_eq!(stderr, "", "{args}: quiet where standard error is no terminal");
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
-}
-
-/// The message of a run that must fail with an exit code.
-fn refusal(directory: &Path, args: &str, code: i32) -> String {
-    let output = run(directory, args);
-    assert_eq!(output.status.code(), Some(code), "{args}");
-    assert!(output.stdout.is_empty(), "{args}");
-    String::from_utf8(output.stderr).unwrap()
-}
+const OCEAN: Case = Case("ocean");
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/fesom-pi")
@@ -39,14 +17,12 @@ fn ranks_of_either_transport_give_the_result_of_one_rank() {
     // `tools/test --all` runs every number of ranks, optimised.
     for (transport, ranks) in [("thread", 3), ("shm", 1), ("shm", 4)] {
         let args = format!("--ranks {ranks} --transport {transport} --steps 6 --no-plot --json");
-        let report = report(directory.path(), &args);
+        let report = OCEAN.report(directory.path(), &args);
         assert_eq!(report["max_abs_diff"], 0.0, "{args}");
         assert!(report["conservation"].as_f64().unwrap() < 1e-15, "{args}");
         assert_eq!(report["ranks"], ranks);
         assert_eq!(report["transport"], transport);
-        let links: u64 =
-            ["direct", "mailbox", "message"].map(|path| report["links"][path].as_u64().unwrap()).iter().sum();
-        assert_eq!(links > 0, ranks > 1, "{args}");
+        assert_eq!(links(&report) > 0, ranks > 1, "{args}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no plot was asked for");
 }
@@ -54,7 +30,7 @@ fn ranks_of_either_transport_give_the_result_of_one_rank() {
 #[test]
 fn the_picture_is_drawn_and_the_summary_precedes_the_report() {
     let directory = tempfile::tempdir().unwrap();
-    let output = run(directory.path(), "--ranks 3 --steps 2 --plot map.png");
+    let output = OCEAN.run(directory.path(), "--ranks 3 --steps 2 --plot map.png");
     assert!(output.status.success());
     let stdout = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = stdout.lines().collect();
@@ -95,7 +71,7 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--data nowhere", 1, "cannot read nowhere/nod2d.out: "),
         ("--steps 0", 2, "invalid value '0' for '--steps <S>'"),
     ] {
-        let error = refusal(directory.path(), args, code);
+        let error = OCEAN.refusal(directory.path(), args, code);
         assert!(error.contains(message), "{args}: {error}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
@@ -108,13 +84,13 @@ fn a_damaged_file_is_named_with_the_place() {
     let names =
         std::fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.for_each(|name| _ = copy(&name));
-    assert_eq!(report(directory.path(), "--data . --ranks 2 --steps 1 --no-plot")["max_abs_diff"], 0.0);
+    assert_eq!(OCEAN.report(directory.path(), "--data . --ranks 2 --steps 1 --no-plot")["max_abs_diff"], 0.0);
 
     let damage = |name: &str, change: &dyn Fn(&mut Vec<u8>), message: &str| {
         let mut bytes = std::fs::read(data().join(name)).unwrap();
         change(&mut bytes);
         std::fs::write(directory.path().join(name), bytes).unwrap();
-        let error = refusal(directory.path(), "--data . --no-plot", 1);
+        let error = OCEAN.refusal(directory.path(), "--data . --no-plot", 1);
         assert!(
             error.starts_with(&format!("halocline: error: {name}")) && error.contains(message),
             "{error}"
@@ -172,7 +148,7 @@ fn without_a_gpu_that_is_said_with_what_was_tried_and_with_one_the_result_is_the
     let directory = tempfile::tempdir().unwrap();
     for transport in ["thread", "shm"] {
         let args = format!("--device cuda --transport {transport} --ranks 2 --steps 5 --no-plot --json");
-        let output = run(directory.path(), &args);
+        let output = OCEAN.run(directory.path(), &args);
         let stderr = String::from_utf8(output.stderr).unwrap();
         if stderr.contains("`--device cuda` needs a GPU") {
             assert_eq!(output.status.code(), Some(1), "{stderr}");

@@ -1,39 +1,16 @@
 //! `halocline run rolling` as its users meet it: equal to one rank, files of all kinds, and what is said of bad input.
 
+use crate::case::Case;
 use arrow_array::{ArrayRef, Date32Array, Float32Array, Int64Array, RecordBatch};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
-/// Runs in a folder of its own: the plot lies there by default.
-fn run(folder: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
-    let command = command.args(["run", "rolling"]).args(args.split_whitespace()).current_dir(folder);
-    command.stdin(Stdio::null()).output().unwrap()
-}
-
-/// The JSON object in the last line of a run that must succeed.
-fn report(folder: &Path, args: &str) -> Value {
-    let output = run(folder, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args}: {stderr}");
-    assert_eq!(stderr, "", "{args}: quiet where standard error is no terminal");
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
-}
-
-/// The error of a run that must fail with this code.
-fn refused(folder: &Path, args: &str, code: i32) -> String {
-    let output = run(folder, args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
-    assert!(output.stdout.is_empty(), "{args}");
-    stderr
-}
+const ROLLING: Case = Case("rolling");
 
 #[test]
 fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
@@ -46,7 +23,7 @@ fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
             let route = ["auto", "relay", "direct"][ranks / 2 % 3];
             let args =
                 format!("--ranks {ranks} --transport {transport} {window} --route {route} --no-plot --json");
-            let report = report(folder.path(), &args);
+            let report = ROLLING.report(folder.path(), &args);
             assert!(report["max_abs_diff"].as_f64() <= report["tolerance"].as_f64(), "{args}: {report}");
             assert_eq!((&report["rows"], &report["ranks"]), (&Value::from(8759), &Value::from(ranks)));
             assert_eq!(report["transport"], transport);
@@ -58,7 +35,7 @@ fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
 #[test]
 fn only_rows_that_windows_need_travel() {
     let folder = tempfile::tempdir().unwrap();
-    let report = report(folder.path(), "--ranks 4 --transport thread --window 24 --no-plot --json");
+    let report = ROLLING.report(folder.path(), "--ranks 4 --transport thread --window 24 --no-plot --json");
     // Each of three borders: the 23 rows before it.
     assert_eq!((&report["rows_sent"], &report["route"]), (&Value::from(3 * 23), &Value::from("direct")));
     assert_eq!(report["different"], 0);
@@ -67,12 +44,12 @@ fn only_rows_that_windows_need_travel() {
 #[test]
 fn plots_are_drawn_where_they_are_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let output = run(folder.path(), "--ranks 3 --transport thread");
+    let output = ROLLING.run(folder.path(), "--ranks 3 --transport thread");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("plot       rolling.png"), "{text}");
     assert!(text.contains("rolling mean of temp over 5d (closed right) by date"), "{text}");
     assert!(std::fs::read(folder.path().join("rolling.png")).unwrap().starts_with(b"\x89PNG"));
-    report(folder.path(), "--ranks 3 --transport thread --no-check --plot a.svg");
+    ROLLING.report(folder.path(), "--ranks 3 --transport thread --no-check --plot a.svg");
     let picture = std::fs::read_to_string(folder.path().join("a.svg")).unwrap();
     for text in ["rank 0", "rank 2", "2010-03", "temp", "mean over 5d (closed right)", "NOT compared"] {
         assert!(picture.contains(text), "{text}");
@@ -98,7 +75,7 @@ fn rows_of_csv_files_are_read_wherever_a_part_begins() {
             let args = format!(
                 "--csv {file} --by key --value value --window 5i --ranks {ranks} --transport thread --no-plot --json"
             );
-            let report = report(folder.path(), &args);
+            let report = ROLLING.report(folder.path(), &args);
             assert_eq!(
                 (&report["rows"], &report["different"]),
                 (&Value::from(100), &Value::from(0)),
@@ -146,14 +123,14 @@ fn rows_of_parquet_files_are_read_wherever_a_part_begins() {
             let common =
                 format!("--parquet a.parquet --by day --ranks {ranks} --transport thread --no-plot --json");
             let of_floats =
-                report(folder.path(), &format!("{common} --value value --window 36h --closed both"));
+                ROLLING.report(folder.path(), &format!("{common} --value value --window 36h --closed both"));
             assert_eq!(
                 (&of_floats["rows"], &of_floats["different"]),
                 (&Value::from(1000), &Value::from(0)),
                 "{common}"
             );
             let of_integers =
-                report(folder.path(), &format!("{common} --value count --window 40 --statistic max"));
+                ROLLING.report(folder.path(), &format!("{common} --value count --window 40 --statistic max"));
             assert_eq!(of_integers["different"], 0, "{common}");
         }
     }
@@ -179,7 +156,7 @@ fn bad_arguments_are_refused_before_anything_starts() {
             "`--ranks 4097` as threads of one process, which has at most 4096; give fewer, or `--transport mpi`",
         ),
     ] {
-        let stderr = refused(folder.path(), args, 2);
+        let stderr = ROLLING.refusal(folder.path(), args, 2);
         assert!(stderr.contains(message), "{args}: {stderr}");
     }
     for (args, message) in [
@@ -190,7 +167,7 @@ fn bad_arguments_are_refused_before_anything_starts() {
         ("--csv none.csv --by x --value y", "cannot read none.csv: No such file"),
         ("--plot a.pdf", "a plot is a PNG or SVG file"),
     ] {
-        let stderr = refused(folder.path(), args, 1);
+        let stderr = ROLLING.refusal(folder.path(), args, 1);
         assert!(stderr.contains(message), "{args}: {stderr}");
     }
 }
@@ -211,7 +188,7 @@ fn an_output_that_is_the_input_or_another_output_is_refused() {
     ] {
         for transport in ["thread", "shm"] {
             let args = format!("--by t --value v --window 2i --ranks 2 --transport {transport} --csv {args}");
-            let stderr = refused(folder.path(), &args, 2);
+            let stderr = ROLLING.refusal(folder.path(), &args, 2);
             assert!(stderr.contains(message), "{args}: {stderr}");
             assert_eq!(stderr.matches("error").count(), 1, "before any rank starts: {stderr}");
         }
@@ -270,7 +247,7 @@ fn bad_files_are_named_with_the_line() {
             let args = format!(
                 "--csv a.csv --by t --value v --ranks 4 --transport {transport} --no-plot --window 3"
             );
-            let stderr = refused(folder.path(), &args, 1);
+            let stderr = ROLLING.refusal(folder.path(), &args, 1);
             assert!(stderr.contains(message), "{args}, {text}: {stderr}");
             assert_eq!(stderr.matches("error").count(), 1, "said once: {stderr}");
         }
@@ -289,7 +266,7 @@ fn files_that_are_no_csv_are_named() {
         (b"\xff\xfet\0,\0", "a.csv is text in UTF-16"),
     ] {
         std::fs::write(folder.path().join("a.csv"), bytes).unwrap();
-        let stderr = refused(folder.path(), "--csv a.csv --by t --value v", 1);
+        let stderr = ROLLING.refusal(folder.path(), "--csv a.csv --by t --value v", 1);
         assert!(stderr.contains(message), "{stderr}");
     }
 }
@@ -300,14 +277,14 @@ fn the_only_column_of_numbers_is_the_value() {
     let write = |text: &str| std::fs::write(folder.path().join("a.csv"), text).unwrap();
     write("t,station,v\n1,north,2.5\n2,north,3.5\n");
     let args = "--csv a.csv --by t --window 2 --ranks 2 --no-plot --json";
-    assert_eq!(report(folder.path(), args)["value"], "v");
+    assert_eq!(ROLLING.report(folder.path(), args)["value"], "v");
     write("t,v,w\n1,2.5,1\n2,3.5,1\n");
-    let stderr = refused(folder.path(), args, 2);
+    let stderr = ROLLING.refusal(folder.path(), args, 2);
     let several =
         "a.csv has 2 columns of numbers besides the key and the groups: v, w; name one with `--value`";
     assert!(stderr.contains(several), "{stderr}");
     write("t,station\n1,north\n");
-    let stderr = refused(folder.path(), args, 2);
+    let stderr = ROLLING.refusal(folder.path(), args, 2);
     assert!(
         stderr.contains("a.csv has no column of numbers besides the key and the groups; name one"),
         "{stderr}"
@@ -318,11 +295,11 @@ fn the_only_column_of_numbers_is_the_value() {
         ("t,t,v", "a.csv has two columns \"t\"; rename one of them"),
     ] {
         write(&format!("{header}\n1,2,3\n2,3,4\n"));
-        let stderr = refused(folder.path(), args, 1);
+        let stderr = ROLLING.refusal(folder.path(), args, 1);
         assert!(stderr.contains(message), "{stderr}");
     }
     write("t,v,w\n1,2,3\n");
-    let stderr = refused(folder.path(), &format!("{args} --group station"), 1);
+    let stderr = ROLLING.refusal(folder.path(), &format!("{args} --group station"), 1);
     assert!(stderr.contains("a.csv has no column \"station\""), "{stderr}");
     let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let values: ArrayRef = Arc::new(Float32Array::from(vec![1.0, 2.0]));
@@ -331,8 +308,11 @@ fn the_only_column_of_numbers_is_the_value() {
     let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
-    assert_eq!(report(folder.path(), "--parquet a.parquet --by t --window 2 --no-plot --json")["value"], "x");
-    let stderr = refused(folder.path(), "--parquet a.parquet --by time --window 2 --no-plot", 1);
+    assert_eq!(
+        ROLLING.report(folder.path(), "--parquet a.parquet --by t --window 2 --no-plot --json")["value"],
+        "x"
+    );
+    let stderr = ROLLING.refusal(folder.path(), "--parquet a.parquet --by time --window 2 --no-plot", 1);
     assert!(stderr.contains("a.parquet has no column \"time\"; its columns are \"t\", \"x\""), "{stderr}");
 }
 
@@ -340,7 +320,7 @@ fn the_only_column_of_numbers_is_the_value() {
 fn a_quote_that_is_not_closed_is_named() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.csv"), "t,\"v\n1,2\n2,3\n").unwrap();
-    let stderr = refused(folder.path(), "--csv a.csv --by t --value v --no-plot", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--csv a.csv --by t --value v --no-plot", 1);
     assert!(
         stderr.contains("line 1 of a.csv has a field in quotes that goes on in the next line"),
         "{stderr}"
@@ -354,7 +334,8 @@ fn pipes_and_devices_are_no_tables() {
     assert!(made.success());
     for file in ["fifo", "/dev/stdin"] {
         for option in ["--csv", "--parquet"] {
-            let stderr = refused(folder.path(), &format!("{option} {file} --by t --value v --no-plot"), 1);
+            let stderr =
+                ROLLING.refusal(folder.path(), &format!("{option} {file} --by t --value v --no-plot"), 1);
             let message =
                 format!("{file} is a pipe or a device, not a regular file; ranks read parts of it: store");
             assert!(stderr.contains(&message), "{stderr}");
@@ -367,30 +348,30 @@ fn bad_parquet_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     // By pyarrow: two rows, compressed by gzip.
     std::fs::write(folder.path().join("a.parquet"), include_bytes!("gzip.parquet")).unwrap();
-    let stderr = refused(folder.path(), "--parquet a.parquet --by t --value v --window 2i", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--parquet a.parquet --by t --value v --window 2i", 1);
     let message = "a.parquet is compressed by gzip, which is not read here; write it with snappy or zstd";
     assert!(stderr.contains(message), "{stderr}");
     std::fs::write(folder.path().join("b.parquet"), "t,v\n2010-01-01,1\n").unwrap();
-    let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--parquet b.parquet --by t --value v", 1);
     assert!(
         stderr.contains("b.parquet is no Parquet file; give the path of one, or a CSV file as `--csv`"),
         "{stderr}"
     );
     std::fs::write(folder.path().join("b.parquet"), "PAR1 and no end").unwrap();
-    let stderr = refused(folder.path(), "--parquet b.parquet --by t --value v", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--parquet b.parquet --by t --value v", 1);
     assert!(stderr.contains("cannot read b.parquet as Parquet"), "{stderr}");
     let names = Arc::new(arrow_array::StringArray::from(vec!["x"])) as ArrayRef;
     let key = Arc::new(Int64Array::from(vec![1])) as ArrayRef;
     let rows = RecordBatch::try_from_iter([("t", key), ("v", names)]).unwrap();
     write_parquet(&folder.path().join("c.parquet"), &rows, 1, parquet::basic::Compression::UNCOMPRESSED);
-    let stderr = refused(folder.path(), "--parquet c.parquet --by t --value v", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--parquet c.parquet --by t --value v", 1);
     assert!(stderr.contains("column \"v\" of c.parquet is Utf8; choose a column"), "{stderr}");
-    let stderr = refused(folder.path(), "--parquet c.parquet --by t --value w", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--parquet c.parquet --by t --value w", 1);
     assert!(stderr.contains("c.parquet has no column \"w\""), "{stderr}");
     let none = Arc::new(Int64Array::from(Vec::<i64>::new())) as ArrayRef;
     let none = RecordBatch::try_from_iter([("t", none.clone()), ("v", none)]).unwrap();
     write_parquet(&folder.path().join("e.parquet"), &none, 1, parquet::basic::Compression::UNCOMPRESSED);
-    let stderr = refused(folder.path(), "--parquet e.parquet --by t --value v --window 2i", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--parquet e.parquet --by t --value v --window 2i", 1);
     assert!(
         stderr.contains("e.parquet has columns, but not a row; give a file with at least one row"),
         "{stderr}"
@@ -399,9 +380,10 @@ fn bad_parquet_files_are_named() {
     let value = Arc::new(Float32Array::from(vec![1.0; 3])) as ArrayRef;
     let rows = RecordBatch::try_from_iter([("t", key), ("v", value.clone()), ("f", value)]).unwrap();
     write_parquet(&folder.path().join("d.parquet"), &rows, 1, parquet::basic::Compression::UNCOMPRESSED);
-    let stderr = refused(folder.path(), "--parquet d.parquet --by t --value v --window 2i --ranks 2", 1);
+    let stderr =
+        ROLLING.refusal(folder.path(), "--parquet d.parquet --by t --value v --window 2i --ranks 2", 1);
     assert!(stderr.contains("row 2 of d.parquet has t = 2, after 3 in row 1 of d.parquet"), "{stderr}");
-    let stderr = refused(folder.path(), "--parquet d.parquet --by f --value v --window 2i", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--parquet d.parquet --by f --value v --window 2i", 1);
     assert!(stderr.contains("column \"f\" of rank 0 is Float32, it cannot be the key"), "{stderr}");
 }
 
@@ -411,7 +393,7 @@ fn times_in_nanoseconds_as_pandas_writes_them_are_read() {
     let rows: String = (0..90).map(|row| format!("2010-01-01 00:00:00.{:09},{row}\n", row * 11)).collect();
     std::fs::write(folder.path().join("a.csv"), format!("t,v\n{rows}")).unwrap();
     let args = "--csv a.csv --by t --value v --window 55ns --statistic min --ranks 3 --transport thread --plot a.svg";
-    let report = report(folder.path(), args);
+    let report = ROLLING.report(folder.path(), args);
     assert_eq!((&report["rows"], &report["different"]), (&Value::from(90), &Value::from(0)));
     // Three borders of ranks would lie on one place if the keys lost digits.
     assert_eq!(report["rows_sent"], 2 * 4);
@@ -430,7 +412,7 @@ fn windows_stay_within_groups() {
     std::fs::write(folder.path().join("a.csv"), text).unwrap();
     let common = "--by t --value v --group place --window 10 --statistic sum --transport thread --plot a.svg";
     for ranks in [1, 2, 5] {
-        let report = report(folder.path(), &format!("--csv a.csv {common} --ranks {ranks}"));
+        let report = ROLLING.report(folder.path(), &format!("--csv a.csv {common} --ranks {ranks}"));
         assert_eq!((&report["rows"], &report["different"]), (&Value::from(105), &Value::from(0)));
         assert_eq!(report["groups"], serde_json::json!(["place"]));
     }
@@ -442,10 +424,10 @@ fn windows_stay_within_groups() {
     let value = Arc::new(Float32Array::from_iter_values((0..100).map(|row| row as f32))) as ArrayRef;
     let rows = RecordBatch::try_from_iter([("place", place), ("v", value), ("t", key)]).unwrap();
     write_parquet(&folder.path().join("a.parquet"), &rows, 17, parquet::basic::Compression::UNCOMPRESSED);
-    let found = report(folder.path(), &format!("--parquet a.parquet {common} --ranks 4"));
+    let found = ROLLING.report(folder.path(), &format!("--parquet a.parquet {common} --ranks 4"));
     assert_eq!((&found["rows"], &found["different"]), (&Value::from(100), &Value::from(0)));
-    let stderr = refused(folder.path(), "--csv a.csv --by t --value v --group town", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--csv a.csv --by t --value v --group town", 1);
     assert!(stderr.contains("a.csv has no column \"town\""), "{stderr}");
-    let stderr = refused(folder.path(), "--csv a.csv --by t --value v --window 10", 1);
+    let stderr = ROLLING.refusal(folder.path(), "--csv a.csv --by t --value v --window 10", 1);
     assert!(stderr.contains("line 7 of a.csv has t = 0, after 4 in line 6 of a.csv"), "{stderr}");
 }
