@@ -9,10 +9,16 @@ use halocline::plan::{Cells, PatternPlan, Transfer};
 /// One region of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
-    pub(super) direction: Direction,
+    pub(super) part: Part,
     /// The side of this rank on which the other rank is.
     pub(super) side: String,
-    /// The first cell on this rank that is sent or filled, counted from the first owned cell.
+}
+
+/// The cells of a region, of any grid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) direction: Direction,
+    /// The first cell on this rank that is sent or filled, counted from the first one that its domain holds.
     pub(super) low: Vec<i64>,
     pub(super) extent: Vec<usize>,
     pub(super) cells: usize,
@@ -29,6 +35,21 @@ pub(super) enum Direction {
     From(usize),
     /// Over a periodic border, to the same rank.
     Within,
+}
+
+/// What `region` makes of the transfers of a rank: those to and from each peer, then those within the rank.
+pub(super) fn of_transfers<R>(
+    pattern: &PatternPlan,
+    region: impl Fn(&Transfer, Direction) -> Option<R>,
+) -> Vec<R> {
+    let mut regions = Vec::new();
+    for peer in &pattern.peers {
+        regions.extend(peer.sends.iter().filter_map(|transfer| region(transfer, Direction::To(peer.rank))));
+        regions
+            .extend(peer.receives.iter().filter_map(|transfer| region(transfer, Direction::From(peer.rank))));
+    }
+    regions.extend(pattern.local.iter().filter_map(|transfer| region(transfer, Direction::Within)));
+    regions
 }
 
 /// The regions of a rank with one domain and `fields` fields of that layout.
@@ -48,24 +69,17 @@ pub(super) fn regions(
         // The peer's layout is not looked at: a message has the order of this one.
         let op = copy_op(transfer, (end.0, &cells), (end.1, &cells));
         let count = transfer.target.count();
-        Some(Region {
+        let part = Part {
             direction,
-            side: side(transfer, matches!(direction, Direction::To(_))),
             low: mine.low.clone(),
             extent: mine.extent.clone(),
             cells: count,
             bytes: count as u128 * cells.bytes_per_cell() as u128 * u128::from(fields),
             blocks: op.blocks(),
-        })
+        };
+        Some(Region { part, side: side(transfer, matches!(direction, Direction::To(_))) })
     };
-    let mut regions = Vec::new();
-    for peer in &pattern.peers {
-        regions.extend(peer.sends.iter().filter_map(|transfer| region(transfer, Direction::To(peer.rank))));
-        regions
-            .extend(peer.receives.iter().filter_map(|transfer| region(transfer, Direction::From(peer.rank))));
-    }
-    regions.extend(pattern.local.iter().filter_map(|transfer| region(transfer, Direction::Within)));
-    Ok(regions)
+    Ok(of_transfers(pattern, region))
 }
 
 /// The side of the receiver that is filled; with `opposite`, as the sender sees it. Blocks that share an
@@ -97,7 +111,7 @@ mod tests {
     #[test]
     fn sides_are_those_of_this_rank() {
         let of = |regions: &[Region]| -> Vec<(Direction, String)> {
-            regions.iter().map(|region| (region.direction, region.side.clone())).collect()
+            regions.iter().map(|region| (region.part.direction, region.side.clone())).collect()
         };
         let due = |list: &[(Direction, &str)]| -> Vec<(Direction, String)> {
             list.iter().map(|(direction, side)| (*direction, (*side).to_owned())).collect()
@@ -111,8 +125,8 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_all_fields_and_blocks_those_of_one() {
-        for region in plan(false, 4, 1) {
-            assert_eq!((region.cells, region.bytes, region.blocks), (6, 6 * 8 * 3, 1));
+        for Region { part, .. } in plan(false, 4, 1) {
+            assert_eq!((part.cells, part.bytes, part.blocks), (6, 6 * 8 * 3, 1));
         }
     }
 }

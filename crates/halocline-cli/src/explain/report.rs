@@ -1,7 +1,7 @@
 //! Tables for people and lines for programs.
 
 use super::bound::traffic;
-use super::plan::{Direction, Region};
+use super::plan::{Direction, Part, Region};
 use super::traffic::Traffic;
 use crate::error::CommandError;
 use crate::info::plural;
@@ -29,8 +29,8 @@ pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Res
 
 impl Planned<'_> {
     fn sum(&self, wanted: fn(&Direction) -> bool) -> (usize, u128) {
-        let regions = || self.regions.iter().filter(|region| wanted(&region.direction));
-        (regions().count(), regions().map(|region| region.bytes).sum())
+        let regions = || self.regions.iter().filter(|region| wanted(&region.part.direction));
+        (regions().count(), regions().map(|region| region.part.bytes).sum())
     }
 
     fn parts(&self) -> [(&'static str, (usize, u128)); 3] {
@@ -91,40 +91,60 @@ pub(super) fn plan(out: &mut dyn Write, planned: &Planned<'_>, json: bool) -> io
     Ok(())
 }
 
-fn region_row(region: &Region) -> Vec<String> {
-    let link = match region.direction {
-        Direction::To(rank) => format!("to rank {rank}"),
-        Direction::From(rank) => format!("from rank {rank}"),
-        Direction::Within => "within this rank".to_owned(),
-    };
-    let cells = region.low.iter().zip(&region.extent).zip(AXES);
-    let cells = cells.map(|((&low, &extent), axis)| format!("{axis} {low}..{}", low + extent as i64));
-    vec![
-        link,
-        region.side.clone(),
-        cells.collect::<Vec<_>>().join(", "),
-        region.cells.to_string(),
-        region.bytes.to_string(),
-        region.blocks.to_string(),
-    ]
+fn region_json(Region { part, side }: &Region) -> Value {
+    part.to_json(json!({"side": side}))
 }
 
-fn region_json(region: &Region) -> Value {
-    let (direction, rank) = match region.direction {
-        Direction::To(rank) => ("to", Some(rank)),
-        Direction::From(rank) => ("from", Some(rank)),
-        Direction::Within => ("within", None),
-    };
-    json!({
-        "direction": direction,
-        "rank": rank,
-        "side": region.side,
-        "low": region.low,
-        "extent": region.extent,
-        "cells": region.cells,
-        "bytes": number(region.bytes),
-        "blocks": region.blocks,
-    })
+fn region_row(Region { part, side }: &Region) -> Vec<String> {
+    let cells = part.low.iter().zip(&part.extent).zip(AXES);
+    let cells = cells.map(|((&low, &extent), axis)| format!("{axis} {low}..{}", low + extent as i64));
+    [part.link(), side.clone(), cells.collect::<Vec<_>>().join(", ")]
+        .into_iter()
+        .chain(part.counts())
+        .collect()
+}
+
+impl Part {
+    /// The link, for a table.
+    pub(super) fn link(&self) -> String {
+        match self.direction {
+            Direction::To(rank) => format!("to rank {rank}"),
+            Direction::From(rank) => format!("from rank {rank}"),
+            Direction::Within => "within this rank".to_owned(),
+        }
+    }
+
+    /// Cells, bytes and blocks, for a table.
+    pub(super) fn counts(&self) -> [String; 3] {
+        [self.cells.to_string(), self.bytes.to_string(), self.blocks.to_string()]
+    }
+
+    /// The object for programs. `own` are the members that only regions of this grid have.
+    pub(super) fn to_json(&self, own: Value) -> Value {
+        let (direction, rank) = match self.direction {
+            Direction::To(rank) => ("to", Some(rank)),
+            Direction::From(rank) => ("from", Some(rank)),
+            Direction::Within => ("within", None),
+        };
+        let mut all = json!({"direction": direction, "rank": rank});
+        let end = json!({
+            "low": self.low,
+            "extent": self.extent,
+            "cells": self.cells,
+            "bytes": number(self.bytes),
+            "blocks": self.blocks,
+        });
+        if let Value::Object(all) = &mut all {
+            all.extend(
+                [own, end]
+                    .iter()
+                    .filter_map(Value::as_object)
+                    .flatten()
+                    .map(|(name, value)| (name.clone(), value.clone())),
+            );
+        }
+        all
+    }
 }
 
 /// Prints the tables of ranks that have bound, and the bytes between them.
@@ -185,6 +205,6 @@ pub(super) fn totals(out: &mut dyn Write, traffic: &Traffic, json: bool) -> io::
 }
 
 /// A JSON number. Above 64 bits it is the nearest floating-point number.
-fn number(value: u128) -> Value {
+pub(super) fn number(value: u128) -> Value {
     u64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from)
 }

@@ -1,6 +1,6 @@
 //! The plan of one rank of a grid of patches, as data.
 
-use super::super::plan::Direction;
+use super::super::plan::{Direction, Part, of_transfers};
 use super::Case;
 use crate::error::CommandError;
 use halocline::plan::copy::{CellLayout, End, copy_op};
@@ -10,23 +10,15 @@ use std::collections::BTreeMap;
 /// One region of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
-    pub(super) direction: Direction,
+    pub(super) part: Part,
     /// The domain of this rank, and the other one.
     pub(super) domain: u64,
     pub(super) other: u64,
     /// Of the domain of this rank; 0 for scalars.
     pub(super) component: u64,
-    /// The first value on this rank that is sent or filled, counted from the first one that the domain holds.
-    pub(super) low: Vec<i64>,
-    pub(super) extent: Vec<usize>,
     /// How the axes of the source map to those of the target.
     pub(super) map: AxisMap,
     pub(super) is_negated: bool,
-    pub(super) cells: usize,
-    /// Bytes of all fields.
-    pub(super) bytes: u128,
-    /// Number of contiguous blocks of memory in one field.
-    pub(super) blocks: usize,
 }
 
 /// The regions of a rank.
@@ -35,15 +27,7 @@ pub(super) fn regions(case: &Case<'_>, pattern: &PatternPlan) -> Result<Vec<Regi
     for (number, shape) in &pattern.domains {
         layouts.insert(*number, CellLayout::new(&case.layout_of(shape)?, shape)?);
     }
-    let region = |transfer: &Transfer, direction: Direction| region(case, &layouts, transfer, direction);
-    let mut regions = Vec::new();
-    for peer in &pattern.peers {
-        regions.extend(peer.sends.iter().filter_map(|transfer| region(transfer, Direction::To(peer.rank))));
-        regions
-            .extend(peer.receives.iter().filter_map(|transfer| region(transfer, Direction::From(peer.rank))));
-    }
-    regions.extend(pattern.local.iter().filter_map(|transfer| region(transfer, Direction::Within)));
-    Ok(regions)
+    Ok(of_transfers(pattern, |transfer, direction| region(case, &layouts, transfer, direction)))
 }
 
 fn region(
@@ -65,18 +49,21 @@ fn region(
         Direction::Within => ((End::Field(0), layouts.get(&transfer.from)?), (End::Field(0), layout)),
     };
     let (cells, components) = (transfer.target.count(), case.quantity.components() as u64);
-    Some(Region {
+    let part = Part {
         direction,
-        domain: number / components,
-        other: other / components,
-        component: number % components,
         low: mine.low.clone(),
         extent: mine.extent.clone(),
-        map: transfer.map,
-        is_negated: transfer.is_negated,
         cells,
         bytes: (cells * case.bytes()) as u128,
         blocks: copy_op(transfer, source, target).blocks(),
+    };
+    Some(Region {
+        part,
+        domain: number / components,
+        other: other / components,
+        component: number % components,
+        map: transfer.map,
+        is_negated: transfer.is_negated,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Tables of patches, owners, traffic and of the plan of a rank.
 
-use super::super::plan::Direction;
+use super::super::plan::Part;
+use super::super::report::number;
 use super::super::traffic::Traffic;
 use super::Case;
 use super::plan::Region;
@@ -112,15 +113,13 @@ pub(super) fn ranks(out: &mut dyn Write, case: &Case<'_>, traffic: &Traffic, jso
         let cells: usize = blocks.map(|block| block.extents.iter().product::<usize>()).sum();
         let sent: u128 = links.iter().map(|(_, bytes)| bytes).sum();
         if json {
-            let bytes =
-                |bytes: u128| u64::try_from(bytes).map_or_else(|_| Value::from(bytes as f64), Value::from);
             line(
                 out,
                 json!({
                     "explain": "rank", "rank": rank, "first_domain": domains.start,
                     "domains": domains.end - domains.start, "cells": cells, "peers": links.len(),
-                    "sends_bytes": bytes(sent), "receives_bytes": bytes(received[rank]),
-                    "within_bytes": bytes(traffic.within[rank]),
+                    "sends_bytes": number(sent), "receives_bytes": number(received[rank]),
+                    "within_bytes": number(traffic.within[rank]),
                 }),
             )?;
         } else if rank < LISTED {
@@ -194,51 +193,25 @@ pub(super) fn plan(
 }
 
 fn region_row(case: &Case<'_>, region: &Region) -> [String; 9] {
-    let link = match region.direction {
-        Direction::To(rank) => format!("to rank {rank}"),
-        Direction::From(rank) => format!("from rank {rank}"),
-        Direction::Within => "within this rank".to_owned(),
-    };
     let domain = match case.quantity.components() {
         1 => region.domain.to_string(),
         _ => format!("{}, component {}", region.domain, region.component),
     };
-    let span =
-        |axis: usize| format!("{}..{}", region.low[axis], region.low[axis] + region.extent[axis] as i64);
+    let Part { low, extent, .. } = &region.part;
+    let span = |axis: usize| format!("{}..{}", low[axis], low[axis] + extent[axis] as i64);
     let there =
         case.decomposition.block(region.other).map_or_else(String::new, |block| block.patch.to_string());
-    [
-        link,
-        domain,
-        span(0),
-        span(1),
-        there,
-        region.change(),
-        region.cells.to_string(),
-        region.bytes.to_string(),
-        region.blocks.to_string(),
-    ]
+    let [cells, bytes, blocks] = region.part.counts();
+    [region.part.link(), domain, span(0), span(1), there, region.change(), cells, bytes, blocks]
 }
 
 fn region_json(region: &Region) -> Value {
-    let (direction, rank) = match region.direction {
-        Direction::To(rank) => ("to", Some(rank)),
-        Direction::From(rank) => ("from", Some(rank)),
-        Direction::Within => ("within", None),
-    };
-    json!({
-        "direction": direction,
-        "rank": rank,
+    region.part.to_json(json!({
         "domain": region.domain,
         "other_domain": region.other,
         "component": region.component,
-        "low": region.low,
-        "extent": region.extent,
         "swapped": region.map.swapped,
         "flipped": region.map.flipped,
         "negated": region.is_negated,
-        "cells": region.cells,
-        "bytes": u64::try_from(region.bytes).unwrap_or(u64::MAX),
-        "blocks": region.blocks,
-    })
+    }))
 }
