@@ -2,9 +2,11 @@
 
 pub(crate) mod chart;
 pub(crate) mod colour;
+mod palette;
 
 use crate::error::CommandError;
 use halocline_device::file;
+use palette::Indexed;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
@@ -110,10 +112,16 @@ pub(crate) fn save_png(
 }
 
 fn encode(pixels: &[u8], (width, height): (u32, u32)) -> Result<Vec<u8>, png::EncodingError> {
+    let (pixels, _) = pixels.as_chunks::<3>();
+    let Indexed { palette, pixels } = palette::reduce(pixels);
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.write_header()?.write_image_data(pixels)?;
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_palette(palette.concat());
+    encoder.set_compression(png::Compression::High);
+    // Differences of numbers of colours mean nothing.
+    encoder.set_filter(png::Filter::NoFilter);
+    encoder.write_header()?.write_image_data(&pixels)?;
     Ok(bytes)
 }
 

@@ -36,7 +36,7 @@ type Area<'a> = plot::Area<BitMapBackend<'a>>;
 type Drawn<'a> = plot::Drawn<BitMapBackend<'a>>;
 
 /// Size of a globe in pixels.
-const SIZE: usize = 560;
+const SIZE: usize = 500;
 const LEFT: i32 = 60;
 const TOP: i32 = 138;
 /// From one globe to the next.

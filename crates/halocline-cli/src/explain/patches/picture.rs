@@ -228,8 +228,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sphere.png");
         crate::plot::save(&file, &picture).unwrap();
-        let mut reader =
-            png::Decoder::new(std::io::Cursor::new(std::fs::read(file).unwrap())).read_info().unwrap();
+        let mut decoder = png::Decoder::new(std::io::Cursor::new(std::fs::read(file).unwrap()));
+        decoder.set_transformations(png::Transformations::EXPAND);
+        let mut reader = decoder.read_info().unwrap();
         let (width, height) = (reader.info().width as usize, reader.info().height as usize);
         assert_eq!((width as u32, height as u32), picture.size());
         let mut pixels = vec![0; 3 * width * height];
