@@ -4,7 +4,7 @@ use crate::device::NoGpu;
 use crate::launch::LaunchError;
 use crate::ocean::InputError;
 use crate::rolling;
-use crate::sphere::SphereError;
+use crate::sphere::{NemoError, SphereError};
 use halocline::{
     CommError, DeviceError, IconGridError, LayoutError, MeshError, PartitionError, PatternError,
 };
@@ -74,6 +74,8 @@ pub(crate) enum CommandError {
     Input(#[from] InputError),
     #[error(transparent)]
     Sphere(#[from] SphereError),
+    #[error(transparent)]
+    Nemo(#[from] NemoError),
     #[error(transparent)]
     TableInput(#[from] rolling::TableInputError),
     #[error(transparent)]

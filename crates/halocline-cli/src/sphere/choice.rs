@@ -1,11 +1,9 @@
 //! The grid and the time that a run is asked for.
 
 use super::SphereError;
-use crate::error::CommandError;
-use halocline::IconGrid;
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Cells along a tile of the cubed sphere. The halo is two cells wide.
@@ -31,6 +29,8 @@ pub(super) enum GridChoice {
     File { path: PathBuf },
     /// Folded at its northern side.
     Tripolar { columns: usize, rows: usize },
+    /// The grid of a NetCDF file of NEMO.
+    TripolarFile { path: PathBuf },
 }
 
 impl GridChoice {
@@ -50,14 +50,16 @@ impl GridChoice {
         }
     }
 
-    /// Number of cells. Of a file it reads the header.
-    pub(super) fn cells(&self) -> Result<usize, CommandError> {
-        Ok(match self {
-            Self::Cubed { n } => 6 * n * n,
-            Self::Icosahedral { level } => 20 << (2 * level),
-            Self::File { path } => IconGrid::open(path)?.cells(),
-            Self::Tripolar { columns, rows } => columns * rows,
-        })
+    /// The name for a title: of a file without its folder.
+    pub(super) fn name(&self) -> String {
+        let of_file = |kind: &str, path: &Path| {
+            format!("{kind}:{}", path.file_name().unwrap_or_default().display())
+        };
+        match self {
+            Self::File { path } => of_file("icosahedral", path),
+            Self::TripolarFile { path } => of_file("tripolar", path),
+            generated => generated.to_string(),
+        }
     }
 }
 
@@ -73,9 +75,12 @@ impl FromStr for GridChoice {
                 Some(level) => Self::Icosahedral { level },
                 None => Self::File { path: given.into() },
             }),
-            Some(("tripolar", extents)) => extents.split_once('x').and_then(|(columns, rows)| {
-                Some(Self::Tripolar { columns: number(columns)?, rows: number(rows)? })
-            }),
+            Some(("tripolar", extents)) if extents.chars().all(|c| c.is_ascii_digit() || c == 'x') => {
+                extents.split_once('x').and_then(|(columns, rows)| {
+                    Some(Self::Tripolar { columns: number(columns)?, rows: number(rows)? })
+                })
+            }
+            Some(("tripolar", file)) => Some(Self::TripolarFile { path: file.into() }),
             _ => None,
         };
         choice.ok_or_else(|| SphereError::Grid { text: text.to_owned() })?.checked()
@@ -89,6 +94,7 @@ impl fmt::Display for GridChoice {
             Self::Icosahedral { level } => write!(f, "icosahedral:{level}"),
             Self::File { path } => write!(f, "icosahedral:{}", path.display()),
             Self::Tripolar { columns, rows } => write!(f, "tripolar:{columns}x{rows}"),
+            Self::TripolarFile { path } => write!(f, "tripolar:{}", path.display()),
         }
     }
 }
@@ -112,12 +118,13 @@ mod tests {
 
     #[test]
     fn grids_are_read_as_they_are_written() {
-        for text in ["cubed:48", "icosahedral:4", "icosahedral:./4", "icosahedral:a:b.nc", "tripolar:180x90"]
-        {
+        let grids = ["cubed:48", "icosahedral:4", "icosahedral:./4", "icosahedral:a:b.nc", "tripolar:180x90"];
+        for text in grids.into_iter().chain(["tripolar:orca:2/grid.nc"]) {
             assert_eq!(text.parse::<GridChoice>().unwrap().to_string(), text);
         }
-        let cells = |text: &str| text.parse::<GridChoice>().unwrap().cells().unwrap();
-        assert_eq!(["cubed:4", "icosahedral:2", "tripolar:12x8"].map(cells), [96, 320, 96]);
+        let name = |text: &str| text.parse::<GridChoice>().unwrap().name();
+        let names = ["cubed:48", "icosahedral:./a.nc", "tripolar:orca:2/grid.nc"].map(name);
+        assert_eq!(names, ["cubed:48", "icosahedral:a.nc", "tripolar:grid.nc"]);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::path::Path;
 pub(crate) enum SphereError {
     /// A grid of no known form.
     #[error(
-        "{text:?} is no grid of the Earth; give cubed:N, icosahedral:L, icosahedral:FILE or tripolar:COLUMNSxROWS, such as cubed:48"
+        "{text:?} is no grid of the Earth; give cubed:N, icosahedral:L, icosahedral:FILE, tripolar:COLUMNSxROWS or tripolar:FILE, \
+         such as cubed:48"
     )]
     Grid {
         /// The text of `--grid`.
@@ -117,6 +118,16 @@ pub(crate) enum SphereError {
     /// An angle for a grid on which nothing rotates.
     #[error("`--angle` turns the path of the bell, but on a tripolar grid heat spreads; leave it out")]
     AngleOfHeat,
+    /// A run of too many steps.
+    #[error(
+        "with steps of {seconds:e} s the run takes more than {most} steps; give fewer days, or a grid of larger cells"
+    )]
+    Steps {
+        /// The longest stable step.
+        seconds: f64,
+        /// The most steps of a run.
+        most: u32,
+    },
     /// More ranks than cells.
     #[error("{ranks} ranks for the {cells} cells of the grid; use at most one rank for each cell")]
     Ranks {

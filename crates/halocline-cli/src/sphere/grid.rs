@@ -3,8 +3,12 @@
 mod cubed;
 mod icon_file;
 mod icosahedral;
+mod nemo;
 mod tripolar;
 
+pub(super) use icosahedral::Icosahedral;
+pub(super) use nemo::Nemo;
+pub(crate) use nemo::NemoError;
 pub(super) use tripolar::Tripolar;
 
 use super::choice::GridChoice;
@@ -13,7 +17,6 @@ use crate::geometry::{Vector, dot, middle, minus, spherical_area};
 use cubed::Cubed;
 use halocline::{IconGrid, Mesh, PatchGrid, PatternError};
 use icon_file::IconFile;
-use icosahedral::Icosahedral;
 
 /// Points closer to each other than this are equal up to rounding. Cells are far larger.
 const ROUNDING: f64 = 1e-10;
@@ -36,6 +39,16 @@ pub(super) trait Grid: Send + Sync {
     fn is_land(&self, _cell: usize) -> bool {
         false
     }
+
+    /// The cell that a cell repeats, such as one across a fold through the middles of cells. Most cells repeat none but themselves.
+    fn original(&self, cell: usize) -> usize {
+        cell
+    }
+
+    /// Whether land keeps the field from the exact solution.
+    fn has_coasts(&self) -> bool {
+        false
+    }
 }
 
 /// How cells are joined, for the library.
@@ -48,11 +61,12 @@ pub(super) enum Topology<'a> {
 
 /// Makes the grid.
 pub(super) fn make(choice: &GridChoice) -> Result<Box<dyn Grid>, CommandError> {
-    Ok(match choice {
-        &GridChoice::Cubed { n } => Box::new(Cubed { n }),
-        &GridChoice::Icosahedral { level } => Box::new(Icosahedral::new(level)?),
-        GridChoice::File { path } => Box::new(IconFile::new(path)?),
-        &GridChoice::Tripolar { columns, rows } => Box::new(Tripolar::new(columns, rows)),
+    Ok(match *choice {
+        GridChoice::Cubed { n } => Box::new(Cubed { n }),
+        GridChoice::Icosahedral { level } => Box::new(Icosahedral::new(level)?),
+        GridChoice::File { ref path } => Box::new(IconFile::new(path)?),
+        GridChoice::Tripolar { columns, rows } => Box::new(Tripolar::new(columns, rows)),
+        GridChoice::TripolarFile { ref path } => Box::new(Nemo::read(path)?),
     })
 }
 
@@ -143,11 +157,11 @@ pub(super) fn number_points(points: &[Vector]) -> (Vec<u32>, usize) {
     (numbers, count as usize)
 }
 
-/// The neighbours of each cell across its sides, found by the middles of the sides alone: no seam, fold or mesh is asked.
+/// The neighbours of each cell of water across its sides, found by the middles of the sides alone: no seam, fold or mesh is asked.
 pub(super) fn neighbours(grid: &dyn Grid) -> Vec<[Option<u32>; 4]> {
     let mut sides = Vec::new();
     let mut middles = Vec::new();
-    for cell in 0..grid.cells() {
+    for cell in (0..grid.cells()).filter(|&cell| grid.original(cell) == cell && !grid.is_land(cell)) {
         for (side, arc) in grid.polygon(cell).sides().enumerate().filter(|(_, arc)| !arc.is_point()) {
             sides.push((cell as u32, side));
             middles.push(arc.middle());
@@ -176,10 +190,11 @@ mod tests {
     fn grids() -> [(&'static str, Box<dyn Grid>, f64); 3] {
         let of = |text: &str| make(&text.parse().unwrap()).unwrap();
         let southern = Tripolar::SOUTH.to_radians().sin();
+        let tripolar = Box::new(Tripolar::new(60, 40).without_land());
         [
             ("cubed", of("cubed:7"), 4.0 * PI),
             ("icosahedral", of("icosahedral:3"), 4.0 * PI),
-            ("tripolar", of("tripolar:60x40"), 2.0 * PI * (1.0 - southern)),
+            ("tripolar", tripolar, 2.0 * PI * (1.0 - southern)),
         ]
     }
 

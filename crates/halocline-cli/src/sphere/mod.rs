@@ -1,6 +1,6 @@
 //! `halocline run sphere`: a field on a grid of the Earth, over several ranks.
 //!
-//! [`grid`] gives the cells of a cubed sphere, of an icosahedral or of a tripolar grid by their global numbers. [`problem`] gives the
+//! [`grid`] gives the cells of a cubed sphere, of an icosahedral or of a tripolar grid by their global numbers, or reads them. [`problem`] gives the
 //! initial field and the exact solution. Each rank finds the cells of its arrays and their neighbours ([`domains`], [`patches`],
 //! [`triangles`]), makes its [`part`] of the scheme and steps through time ([`simulation`]). Rank 0 gathers the result, measures mass and error ([`norms`]),
 //! repeats the run without exchanges and compares ([`verify`]), draws globes ([`plot`]) and prints the report ([`report`]).
@@ -25,4 +25,5 @@ mod verify;
 
 pub(crate) use args::SphereArgs;
 pub(crate) use error::SphereError;
+pub(crate) use grid::NemoError;
 pub(crate) use run::run;

@@ -31,7 +31,8 @@ impl Norms {
         let mut sums: [Sum; 6] = Default::default();
         let (mut error_most, mut exact_most) = (0f64, 0f64);
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
-        for (cell, &value) in values.iter().enumerate().filter(|(cell, _)| !grid.is_land(*cell)) {
+        let is_counted = |cell: usize| !grid.is_land(cell) && grid.original(cell) == cell;
+        for (cell, &value) in values.iter().enumerate().filter(|(cell, _)| is_counted(*cell)) {
             let polygon = grid.polygon(cell);
             let (area, centre) = (polygon.area(), polygon.centre());
             let (start, exact) = (problem.bell().value(centre), problem.exact(centre, days));

@@ -163,7 +163,8 @@ impl Part {
                     true => side.flow * at_side(there, here, -dot(gradients[side.neighbour], side.step)),
                 };
             }
-            -outflow / cell.area
+            // Land may have no area.
+            if cell.sides.is_empty() { 0.0 } else { -outflow / cell.area }
         }));
     }
 

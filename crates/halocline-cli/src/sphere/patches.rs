@@ -23,9 +23,13 @@ pub(super) fn domains(comm: &Communicator, grid: &PatchGrid, width: usize) -> Re
     HaloExchange::bind(comm, numbers.bound_by(&pattern))?.exchange()?.wait()?;
 
     let mut cells = Vec::new();
-    for (block, array) in blocks.into_iter().zip(&numbers.arrays) {
-        let ids = array.read()?.iter().map(|&id| u32::try_from(id).ok()).collect();
-        cells.push(block.cells(ids));
+    for ((block, array), domain) in blocks.into_iter().zip(&numbers.arrays).zip(pattern.domains()) {
+        let found: Vec<Option<u32>> = array.read()?.iter().map(|&id| u32::try_from(id).ok()).collect();
+        // The exchange has given cells that repeat others the numbers of those: they are no cells of their own.
+        let owned = block.owned().zip(ids(&cut, domain.number()));
+        let owned = owned.filter(|&(place, id)| found[place] == u32::try_from(id).ok());
+        let owned = owned.map(|(place, _)| place as u32).collect();
+        cells.push(block.cells(found, owned));
     }
     Ok(Domains { pattern, cells })
 }
@@ -61,9 +65,9 @@ impl Block {
         rows.flat_map(move |row| columns.clone().map(move |column| row * width + column))
     }
 
-    fn cells(&self, ids: Vec<Option<u32>>) -> LocalCells {
+    fn cells(&self, ids: Vec<Option<u32>>, owned: Vec<u32>) -> LocalCells {
         let neighbours = (0..ids.len()).map(|place| self.neighbours(&ids, place)).collect();
-        LocalCells { neighbours, owned: self.owned().map(|place| place as u32).collect(), ids }
+        LocalCells { neighbours, owned, ids }
     }
 
     /// The cells to the south, east, north and west of a cell that is owned or beside an owned one. Where three patches meet, the halo

@@ -26,6 +26,8 @@ pub(super) struct Globes<'a> {
     pub(super) owners: &'a [u32],
     /// The value of each cell at the end.
     pub(super) values: &'a [f64],
+    /// The name of the exact solution.
+    pub(super) exact: &'static str,
     /// The line at the top.
     pub(super) title: String,
     /// The second line.
@@ -93,7 +95,7 @@ fn draw_all<'a>(area: &Area<'a>, globes: &Globes<'_>, raster: &Raster) -> Drawn<
     globe.draw(title, coloured(&scale, &start), &over)?;
     globe.bar(&scale)?;
     globe.place = (LEFT + ACROSS, TOP);
-    let title = format!("After {days} days; lines: the exact solution");
+    let title = format!("After {days} days; lines: {}", globes.exact);
     let over: Vec<Line> =
         masks.all(light).into_iter().chain([masks.contours(&exact, height, light)]).collect();
     globe.draw(&title, coloured(&scale, &end), &over)?;
@@ -103,7 +105,8 @@ fn draw_all<'a>(area: &Area<'a>, globes: &Globes<'_>, raster: &Raster) -> Drawn<
     let scale = Scale { map: &BALANCE, low: -largest, high: largest, step: largest / 2.0, unit };
     let dark: Rgb = [40, 40, 60];
     globe.place = (LEFT, TOP + DOWN);
-    globe.draw("Difference from the exact solution", coloured(&scale, &error), &masks.all(dark))?;
+    let title = format!("Difference from {}", globes.exact);
+    globe.draw(&title, coloured(&scale, &error), &masks.all(dark))?;
     globe.bar(&scale)?;
     globe.place = (LEFT + ACROSS, TOP + DOWN);
     let of_rank = raster.colours(|hit| {
@@ -207,6 +210,8 @@ impl Scale {
 struct Corners {
     /// Whether each cell is land.
     land: Vec<bool>,
+    /// Whether each cell is water that repeats no other cell.
+    is_counted: Vec<bool>,
     /// The first corner of each cell in `numbers`.
     first: Vec<u32>,
     /// The number of each corner of each cell, empty if nothing is interpolated.
@@ -225,8 +230,10 @@ impl Corners {
         }
         let (numbers, count) = number_points(&points);
         first.push(numbers.len() as u32);
-        let land = (0..grid.cells()).map(|cell| grid.is_land(cell)).collect();
-        Self { land, first, numbers, count }
+        let land: Vec<bool> = (0..grid.cells()).map(|cell| grid.is_land(cell)).collect();
+        let is_counted =
+            land.iter().enumerate().map(|(cell, is_land)| !is_land && grid.original(cell) == cell);
+        Self { is_counted: is_counted.collect(), land, first, numbers, count }
     }
 
     fn of(&self, cell: usize) -> &[u32] {
@@ -236,10 +243,10 @@ impl Corners {
         }
     }
 
-    /// The field with these values of the cells. The value at a corner is the mean of the cells around it, without land.
+    /// The field with these values of the cells. The value at a corner is the mean of the cells of water around it.
     fn field(&self, cells: Vec<f64>) -> Field<'_> {
         let mut sums = vec![(0.0, 0.0); self.count];
-        for (cell, value) in cells.iter().enumerate().filter(|(cell, _)| !self.land[*cell]) {
+        for (cell, value) in cells.iter().enumerate().filter(|(cell, _)| self.is_counted[*cell]) {
             for &corner in self.of(cell) {
                 let (sum, count) = &mut sums[corner as usize];
                 (*sum, *count) = (*sum + value, *count + 1.0);

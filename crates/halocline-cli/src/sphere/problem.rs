@@ -39,8 +39,10 @@ impl Problem {
     pub(super) fn new(args: &SphereArgs) -> Result<Self, SphereError> {
         let angle = args.angle.unwrap_or(ANGLE);
         match args.grid {
-            GridChoice::Tripolar { .. } if args.angle.is_some() => Err(SphereError::AngleOfHeat),
-            GridChoice::Tripolar { .. } => Ok(Self::diffusion()),
+            GridChoice::Tripolar { .. } | GridChoice::TripolarFile { .. } => match args.angle {
+                Some(_) => Err(SphereError::AngleOfHeat),
+                None => Ok(Self::diffusion()),
+            },
             _ if !angle.is_finite() => Err(SphereError::Angle { angle }),
             _ => Ok(Self::rotation(angle)),
         }
@@ -147,7 +149,7 @@ pub(super) fn rotated(vector: Vector, axis: Vector, angle: f64) -> Vector {
 pub(super) struct Bell {
     pub(super) centre: Vector,
     pub(super) height: f64,
-    radius: f64,
+    pub(super) radius: f64,
 }
 
 impl Bell {

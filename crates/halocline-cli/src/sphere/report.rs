@@ -19,6 +19,9 @@ pub(super) struct Report {
     pub(super) problem: &'static str,
     #[serde(skip)]
     pub(super) unit: &'static str,
+    /// The solution that the field is compared with.
+    #[serde(skip)]
+    pub(super) exact: &'static str,
     pub(super) ranks: usize,
     pub(super) transport: &'static str,
     pub(super) cells: usize,
@@ -49,10 +52,10 @@ impl Report {
     }
 
     /// Grid, ranks and steps, in words.
-    pub(super) fn headline(&self) -> String {
+    pub(super) fn headline(&self, grid: &str) -> String {
         let (ranks, steps) = (plural(self.ranks, "rank"), plural(self.steps as usize, "step"));
         let days = if self.days == 1.0 { "1 day".to_owned() } else { format!("{} days", self.days) };
-        format!("{}, {ranks} ({}), {steps} = {days}", self.grid, self.transport)
+        format!("{grid}, {ranks} ({}), {steps} = {days}", self.transport)
     }
 
     /// Mass and comparison, in words.
@@ -63,7 +66,7 @@ impl Report {
     /// The error, in words.
     pub(super) fn error(&self) -> String {
         let Norms { l1, l2, linf, .. } = self.norms;
-        format!("l1 {l1:.4}, l2 {l2:.4}, linf {linf:.4} of the exact solution")
+        format!("l1 {l1:.4}, l2 {l2:.4}, linf {linf:.4} of {}", self.exact)
     }
 
     fn mass(&self) -> String {
@@ -92,7 +95,7 @@ impl Report {
     pub(super) fn to_text(&self, plot: Option<&Path>) -> String {
         let LinkCounts { direct, mailbox, message } = self.links;
         let Norms { min, max, .. } = self.norms;
-        let mut text = format!("sphere: {}\n", self.headline());
+        let mut text = format!("sphere: {}\n", self.headline(&self.grid));
         // Writing to a string cannot fail.
         let mut row = |name: &str, value: String| _ = writeln!(text, "  {name:<10}{value}");
         row("cells", format!("{}, a step is {:.0} s of {}", self.cells, self.step_seconds, self.problem));
@@ -128,6 +131,7 @@ mod tests {
             grid: "cubed:48".to_owned(),
             problem: "rotation",
             unit: "m",
+            exact: "the exact solution",
             ranks: 4,
             transport: "shm",
             cells: 13_824,

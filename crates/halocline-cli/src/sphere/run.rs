@@ -4,7 +4,7 @@ use super::SphereError;
 use super::args::SphereArgs;
 use super::choice::GridChoice;
 use super::domains::Level;
-use super::grid::{self, Grid, Topology};
+use super::grid::{self, Grid, Icosahedral, Topology};
 use super::norms::Norms;
 use super::plot::{self, Globes};
 use super::problem::Problem;
@@ -17,7 +17,7 @@ use crate::info::plural;
 use crate::table::print_report;
 use crate::verdict::Verdict;
 use crate::{progress, ranks};
-use halocline::Communicator;
+use halocline::{Communicator, IconGrid};
 use indicatif::ProgressBar;
 use std::path::Path;
 
@@ -53,19 +53,22 @@ pub(crate) fn run(args: &SphereArgs, json: bool) -> Result<u8, CommandError> {
 /// Refuses invalid arguments, a grid that does not fit into memory, and files that cannot be written.
 fn check(args: &SphereArgs, ranks: usize) -> Result<(), CommandError> {
     Problem::new(args)?;
-    let cells = args.grid.cells()?;
+    // Each rank has the whole mesh of triangles, but not before the memory is known to be there.
+    let (grid, cells, of_mesh) = match args.grid {
+        GridChoice::Icosahedral { level } => (None, Icosahedral::triangles(level), BYTES_OF_MESH),
+        GridChoice::File { ref path } => (None, IconGrid::open(path)?.cells(), BYTES_OF_MESH),
+        ref choice => {
+            let grid = grid::make(choice)?;
+            let cells = grid.cells();
+            (Some(grid), cells, 0)
+        }
+    };
     if ranks > cells {
         return Err(SphereError::Ranks { ranks, cells }.into());
     }
-    let mut each = BYTES_OF_CELL * cells.div_ceil(ranks) as u128;
-    match args.grid {
-        // Each rank has the whole mesh, but not before the memory is known to be there.
-        GridChoice::Icosahedral { .. } | GridChoice::File { .. } => each += BYTES_OF_MESH * cells as u128,
-        GridChoice::Cubed { .. } | GridChoice::Tripolar { .. } => {
-            if let Topology::Patches(patches) = grid::make(&args.grid)?.topology()? {
-                patches.decompose(ranks)?;
-            }
-        }
+    let each = BYTES_OF_CELL * cells.div_ceil(ranks) as u128 + of_mesh * cells as u128;
+    if let Some(Topology::Patches(patches)) = grid.as_ref().map(|grid| grid.topology()).transpose()? {
+        patches.decompose(ranks)?;
     }
     let what = format!("the {cells} cells of {} take", args.grid);
     ranks::check_memory(args.ranks.transport, ranks, each, (&what, "use a smaller grid"))?;
@@ -127,7 +130,8 @@ fn draw<'a>(
         days: args.days.0,
         owners,
         values,
-        title: format!("{} {}", case.problem.title(), report.headline()),
+        exact: report.exact,
+        title: format!("{} {}", case.problem.title(), report.headline(&args.grid.name())),
         subtitle: format!("error {}; {}", report.error(), report.result()),
     };
     plot::draw(path, &globes)?;
@@ -146,6 +150,7 @@ fn report(
         grid: args.grid.to_string(),
         problem: case.problem.name(),
         unit: case.problem.unit(),
+        exact: exact(&*case.grid),
         ranks: comm.size(),
         transport: comm.transport(),
         cells: case.grid.cells(),
@@ -159,6 +164,11 @@ fn report(
         links: costs.links,
         verdict,
     }
+}
+
+/// The name of the exact solution.
+fn exact(grid: &dyn Grid) -> &'static str {
+    if grid.has_coasts() { "the exact solution without land" } else { "the exact solution" }
 }
 
 /// The rank that owns each cell, on rank 0; nothing elsewhere. Collective.

@@ -1,5 +1,6 @@
 //! The time loop of one rank.
 
+use super::SphereError;
 use super::domains::{Domains, Level};
 use super::grid::Grid;
 use super::part::Part;
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 /// The time step as a share of the longest one in which no cell loses more than it holds.
 const SHARE: f64 = 0.9;
 
+/// The most steps of a run.
+const MOST_STEPS: u32 = 100_000_000;
+
 /// The steps of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Steps {
@@ -22,10 +26,13 @@ pub(super) struct Steps {
 
 impl Steps {
     /// The fewest stable steps for this time. `longest` is [`Part::longest_step`] of all cells.
-    fn new(days: f64, longest: f64) -> Self {
+    fn new(days: f64, longest: f64) -> Result<Self, SphereError> {
         // The conversion saturates.
         let count = ((days / (SHARE * longest)).ceil() as u32).max(1);
-        Self { count, days: days / f64::from(count) }
+        match count <= MOST_STEPS {
+            true => Ok(Self { count, days: days / f64::from(count) }),
+            false => Err(SphereError::Steps { seconds: SHARE * longest * 86_400.0, most: MOST_STEPS }),
+        }
     }
 }
 
@@ -123,7 +130,7 @@ pub(super) fn simulate(
     let halo = HaloExchange::bind_alternatives(comm, &sets, &BindOptions::default())?;
     halo.begin().set(0).start()?.wait()?;
     let longest = parts.iter().map(Part::longest_step).fold(problem.longest_step(), f64::min);
-    let steps = Steps::new(days, comm.all_reduce(longest, Reduce::Min)?);
+    let steps = Steps::new(days, comm.all_reduce(longest, Reduce::Min)?)?;
 
     let mut exchanges = Vec::with_capacity(steps.count as usize);
     let mut work = Work::default();
@@ -181,9 +188,17 @@ mod tests {
 
     #[test]
     fn steps_divide_the_time_and_are_stable() {
-        let steps = Steps::new(12.0, 0.1);
+        let steps = Steps::new(12.0, 0.1).unwrap();
         assert_eq!(steps, Steps { count: 134, days: 12.0 / 134.0 });
         assert!(steps.days <= 0.1 * SHARE);
-        assert_eq!(Steps::new(1e-9, 0.1).count, 1);
+        assert_eq!(Steps::new(1e-9, 0.1).unwrap().count, 1);
+    }
+
+    #[test]
+    fn steps_without_end_are_refused() {
+        for longest in [1e-10, 0.0] {
+            let error = Steps::new(12.0, longest).unwrap_err();
+            assert!(error.to_string().contains("takes more than 100000000 steps"), "{error}");
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Runs over ranks that are threads, compared with runs without exchanges.
 
-use super::grid::{self, Grid, Tripolar};
+use super::grid::{self, Grid, Nemo, Tripolar};
 use super::norms::Norms;
-use super::part::{LocalCells, Part};
-use super::problem::Problem;
+use super::problem::{Bell, Problem};
 use super::simulation::{Steps, simulate};
-use super::verify::verify;
+use super::verify::{verify, whole};
+use crate::geometry::{angle, lon_lat, on_sphere};
 use crate::ranks::as_threads;
 use crate::verdict::Verdict;
+use std::path::Path;
 
 fn of(text: &str) -> Box<dyn Grid> {
     grid::make(&text.parse().unwrap()).unwrap()
@@ -71,6 +72,39 @@ fn heat_does_not_show_the_fold() {
     assert!(below < 0.02 * problem.bell().height, "{below}");
 }
 
+/// NEMO's grid ORCA2.
+fn orca2() -> Nemo {
+    Nemo::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/orca2/orca2.nc")).unwrap()
+}
+
+#[test]
+fn heat_crosses_the_fold_of_orca2_as_without_exchanges() {
+    let grid = orca2();
+    is_equal_on_all_ranks("orca2", (&grid, &Problem::diffusion()), 0.2);
+}
+
+/// In open water the solution is known. Land is left out but for the surroundings of the poles of the grid, and the south, where the
+/// grid's cells of land lie elsewhere.
+#[test]
+fn heat_does_not_show_the_fold_of_orca2() {
+    let poles = [on_sphere(80.0, 50.0), on_sphere(-100.0, 70.0)];
+    let is_land = |centre| lon_lat(centre).1 < 48.0 || poles.iter().any(|&pole| angle(centre, pole) < 0.09);
+    let grid = orca2().with_land(is_land);
+    let Problem::Diffusion { bell, spread } = Problem::diffusion() else { unreachable!("heat spreads") };
+    // Beside the fold and on both of its banks, away from both poles.
+    let bell = Bell { centre: on_sphere(20.0, 85.0), ..bell };
+    let (problem, days) = (Problem::Diffusion { bell, spread }, 4.0);
+    let (_, values) = run((&grid, &problem), 2, days);
+    let most = |rows: std::ops::Range<usize>| {
+        let water = (180 * rows.start..180 * rows.end).filter(|&cell| !grid.is_land(cell));
+        let error = |cell: usize| (values[cell] - problem.exact(grid.polygon(cell).centre(), days)).abs();
+        water.map(error).fold(0.0, f64::max)
+    };
+    let (at_fold, below) = (most(146..148), most(0..146));
+    assert!(at_fold < 1.1 * below, "{at_fold} at the fold, {below} below");
+    assert!(below < 0.02 * problem.bell().height, "{below}");
+}
+
 #[test]
 fn errors_fall_with_the_size_of_the_cells() {
     let error = |text: &str, problem: &Problem| {
@@ -95,13 +129,7 @@ fn a_constant_stays_constant() {
         ("tripolar:24x18", Problem::diffusion()),
     ] {
         let grid = of(text);
-        let cells = 0..grid.cells() as u32;
-        let cells = LocalCells {
-            ids: cells.clone().map(Some).collect(),
-            owned: cells.collect(),
-            neighbours: grid::neighbours(&*grid),
-        };
-        let part = Part::new(&*grid, &problem, &cells);
+        let part = whole(&*grid, &problem);
         let mut rates = Vec::new();
         part.rates(&vec![3.0; grid.cells()], &mut Vec::new(), &mut rates);
         assert_eq!(rates.len(), grid.cells());

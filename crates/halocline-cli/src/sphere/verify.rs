@@ -14,9 +14,10 @@ pub(super) fn verify(
     found: &[f64],
     tick: impl FnMut(),
 ) -> Verdict {
-    let due = simulate_whole((grid, problem), &whole(grid, problem), steps, tick);
+    let all = simulate_whole((grid, problem), &whole(grid, problem), steps, tick);
+    let due = (0..grid.cells()).map(|cell| all[grid.original(cell)]);
     let (mut max_abs_diff, mut different) = (0f64, 0);
-    for (&due, &found) in due.iter().zip(found) {
+    for (due, &found) in due.zip(found) {
         let is_nan = due.is_nan() || found.is_nan();
         max_abs_diff = max_abs_diff.max(if is_nan { f64::INFINITY } else { (due - found).abs() });
         different += u64::from(due.to_bits() != found.to_bits());
@@ -24,12 +25,12 @@ pub(super) fn verify(
     Verdict::Compared { max_abs_diff, different }
 }
 
-/// The part that has all cells, each at the place of its global number.
-fn whole(grid: &dyn Grid, problem: &Problem) -> Part {
+/// The part that has all cells, each at the place of its global number. It owns those that repeat no other cell.
+pub(super) fn whole(grid: &dyn Grid, problem: &Problem) -> Part {
     let cells = 0..grid.cells() as u32;
     let cells = LocalCells {
         ids: cells.clone().map(Some).collect(),
-        owned: cells.collect(),
+        owned: cells.filter(|&cell| grid.original(cell as usize) == cell as usize).collect(),
         neighbours: grid::neighbours(grid),
     };
     Part::new(grid, problem, &cells)

@@ -1,24 +1,11 @@
 //! `halocline run sphere` as its users meet it: mass, error, the picture, and what is said of bad input.
 
+use crate::case::{Case, links};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-fn run(directory: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
-    command.args(["run", "sphere"]).args(args.split_whitespace());
-    command.current_dir(directory).stdin(Stdio::null()).output().unwrap()
-}
-
-/// The JSON object in the last line of a run that must succeed.
-fn report(directory: &Path, args: &str) -> Value {
-    let output = run(directory, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args}: {stderr}");
-    assert_eq!(stderr, "", "{args}: quiet where standard error is no terminal");
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
-}
+const SPHERE: Case = Case("sphere");
 
 #[test]
 fn each_grid_on_ranks_of_either_transport_is_exact_to_the_last_bit_and_keeps_its_mass() {
@@ -31,20 +18,58 @@ fn each_grid_on_ranks_of_either_transport_is_exact_to_the_last_bit_and_keeps_its
         for (transport, ranks) in [("thread", 3), ("shm", 1), ("shm", 4)] {
             let args =
                 format!("--grid {grid} --days 0.5 --ranks {ranks} --transport {transport} --no-plot --json");
-            let report = report(directory.path(), &args);
+            let report = SPHERE.report(directory.path(), &args);
             assert_eq!((&report["max_abs_diff"], &report["different"]), (&0.0.into(), &0.into()), "{args}");
             assert!(report["conservation"].as_f64().unwrap() < 1e-13, "{args}: {report}");
             assert!(report["l2"].as_f64().unwrap() < 0.5, "{args}: {report}");
             assert_eq!((&report["grid"], &report["problem"]), (&grid.into(), &problem.into()));
             assert_eq!((&report["cells"], &report["ranks"]), (&cells.into(), &ranks.into()));
-            let links: u64 = ["direct", "mailbox", "message"]
-                .map(|path| report["links"][path].as_u64().unwrap())
-                .iter()
-                .sum();
-            assert_eq!(links > 0, ranks > 1, "{args}");
+            assert_eq!(links(&report) > 0, ranks > 1, "{args}");
         }
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no plot was asked for");
+}
+
+/// NEMO's grid ORCA2, copied into a directory.
+fn orca2(directory: &Path) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/orca2/orca2.nc");
+    std::fs::copy(data, directory.join("orca2.nc")).unwrap();
+}
+
+#[test]
+fn heat_spreads_on_the_grid_of_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    orca2(directory.path());
+    let output =
+        SPHERE.run(directory.path(), "--grid tripolar:orca2.nc --ranks 3 --days 0.2 --plot arctic.png");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{stdout}");
+    assert!(stdout.starts_with("sphere: tripolar:orca2.nc, 3 ranks (shm), "), "{stdout}");
+    assert!(stdout.contains("of the exact solution without land\n"), "{stdout}");
+    let report: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&report["max_abs_diff"], &report["different"]), (&0.0.into(), &0.into()));
+    assert!(report["conservation"].as_f64().unwrap() < 1e-13, "{report}");
+    assert_eq!((&report["cells"], &report["problem"]), (&26_640.into(), &"diffusion".into()));
+    let picture = std::fs::read(directory.path().join("arctic.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG"));
+}
+
+#[test]
+fn a_file_that_is_no_grid_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    orca2(directory.path());
+    let file = directory.path().join("orca2.nc");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(directory.path().join("cut.nc"), &bytes[..bytes.len() / 2]).unwrap();
+    for (args, code, message) in [
+        ("--grid tripolar:none.nc", 1, "cannot read the grid none.nc: No such file or directory"),
+        ("--grid tripolar:cut.nc", 1, "cut.nc"),
+        ("--grid tripolar:orca2.nc --ranks 26641", 2, "26641 ranks for the 26640 cells of the grid"),
+        ("--grid tripolar:orca2.nc --angle 3", 2, "but on a tripolar grid heat spreads; leave it out"),
+    ] {
+        let error = SPHERE.refusal(directory.path(), &format!("{args} --no-plot"), code);
+        assert!(error.contains(message) && error.lines().count() == 1, "{args}: {error}");
+    }
 }
 
 #[test]
@@ -70,7 +95,8 @@ fn the_grid_of_a_file_on_any_number_of_ranks_is_exact_to_the_last_bit() {
 #[test]
 fn the_globes_are_drawn_and_the_summary_precedes_the_report() {
     let directory = tempfile::tempdir().unwrap();
-    let output = run(directory.path(), "--grid cubed:6 --ranks 2 --days 1 --plot globe.png --no-check");
+    let output =
+        SPHERE.run(directory.path(), "--grid cubed:6 --ranks 2 --days 1 --plot globe.png --no-check");
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{stdout}");
     assert!(stdout.starts_with("sphere: cubed:6, 2 ranks (shm), "), "{stdout}");
@@ -108,8 +134,9 @@ fn a_job_that_was_launched_runs_the_case() {
 #[test]
 fn the_angle_turns_the_path_and_the_time_moves_the_bell() {
     let directory = tempfile::tempdir().unwrap();
-    let of =
-        |more: &str| report(directory.path(), &format!("--grid cubed:8 --ranks 2 --no-plot --json {more}"));
+    let of = |more: &str| {
+        SPHERE.report(directory.path(), &format!("--grid cubed:8 --ranks 2 --no-plot --json {more}"))
+    };
     let (straight, turned) = (of("--days 1 --angle 0"), of("--days 1 --angle -90"));
     assert_ne!(straight["l2"], turned["l2"]);
     let later = of("--days 2 --angle 0");
@@ -140,10 +167,8 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--plot globe.svg", 2, "it is a PNG image; give a name that ends in .png"),
         ("--plot nowhere/globe.png", 1, "cannot write the plot to nowhere/globe.png: "),
     ] {
-        let output = run(directory.path(), args);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
-        assert!(output.stdout.is_empty() && stderr.contains(message), "{args}: {stderr}");
+        let error = SPHERE.refusal(directory.path(), args, code);
+        assert!(error.contains(message), "{args}: {error}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
 }

@@ -13,6 +13,11 @@ pub(crate) struct Icosahedral {
 }
 
 impl Icosahedral {
+    /// Number of triangles.
+    pub(crate) fn triangles(level: usize) -> usize {
+        20 << (2 * level)
+    }
+
     /// The icosahedron whose edges are bisected `level` times.
     pub(super) fn new(level: usize) -> Result<Self, MeshError> {
         let grid = IcosahedralGrid::new(level)?;

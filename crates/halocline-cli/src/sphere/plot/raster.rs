@@ -1,6 +1,7 @@
 //! The cell that each sample of a globe shows.
 
 use super::super::grid::{Grid, distance};
+use super::LAND;
 use crate::geometry::{Vector, cross, dot, on_sphere, plus, times, unit};
 use crate::plot::colour::Rgb;
 
@@ -52,6 +53,8 @@ pub(super) struct Raster {
     /// Samples along an axis.
     pub(super) width: usize,
     pub(super) samples: Vec<Option<Hit>>,
+    /// The colour where no cell lies: that of land, if the grid leaves land out.
+    ground: Option<Rgb>,
     /// How bright the light makes each sample: it comes from above, on the left.
     pub(super) brightness: Vec<f32>,
 }
@@ -60,16 +63,19 @@ impl Raster {
     /// The view of a grid, `size` pixels wide.
     pub(super) fn new(grid: &dyn Grid, view: View, size: usize) -> Self {
         let width = size * SAMPLES;
-        let mut raster = Self { view, width, samples: vec![None; width * width], brightness: Vec::new() };
+        let ground = grid.has_coasts().then_some(LAND);
+        let mut raster =
+            Self { view, width, samples: vec![None; width * width], ground, brightness: Vec::new() };
         let light = unit(plus(plus(times(-0.5, view.right), times(0.6, view.up)), view.ahead));
         let bright = |at: usize| match raster.view.point(raster.place(at)) {
             Some(point) => (0.66 + 0.34 * dot(point, light).max(0.0)) as f32,
             None => 1.0,
         };
         raster.brightness = (0..width * width).map(bright).collect();
-        for cell in 0..grid.cells() {
-            raster.fill(grid, cell);
-        }
+        // Water is drawn over land, whose cells can lie anywhere.
+        let cells = (0..grid.cells()).filter(|&cell| grid.original(cell) == cell);
+        let (land, water): (Vec<usize>, Vec<usize>) = cells.partition(|&cell| grid.is_land(cell));
+        land.into_iter().chain(water).for_each(|cell| raster.fill(grid, cell));
         raster
     }
 
@@ -114,9 +120,11 @@ impl Raster {
         }
     }
 
-    /// The colour of each sample that shows a cell.
+    /// The colour of each sample that shows a cell or the ground.
     pub(super) fn colours(&self, colour: impl Fn(&Hit) -> Rgb) -> Vec<Option<Rgb>> {
-        self.samples.iter().map(|hit| hit.as_ref().map(&colour)).collect()
+        let ground = |at: usize| self.ground.filter(|_| self.view.point(self.place(at)).is_some());
+        let of = |(at, hit): (usize, &Option<Hit>)| hit.as_ref().map(&colour).or_else(|| ground(at));
+        self.samples.iter().enumerate().map(of).collect()
     }
 
     /// The label of each sample that shows a cell. Lines separate different labels.
