@@ -1,5 +1,7 @@
 //! Exchanges on grids of patches: turned, flipped and negated transfers by every path.
 
+mod ghex;
+
 use crate::fixtures::{Fixture, by};
 use crate::form::{Form, Kind};
 use crate::stage::Stage;
@@ -20,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "patches::fields_given_to_each_exchange", run: unbound },
     Case { name: "patches::messages_packed_by_hand", run: packed },
     Case { name: "patches::all_values_on_one_rank", run: gathered },
+    Case { name: "patches::six_tiles_as_ghex_joins_them", run: ghex::six_tiles },
     Case { name: "patches::a_component_alone_and_integers_are_refused", run: refused },
 ];
 
