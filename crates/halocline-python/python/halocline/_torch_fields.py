@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import Communicator, Field, HaloExchange, HaloTypeError, InFlightError, zeros
+from . import Communicator, Field, HaloExchange, HaloTypeError, HaloValueError, InFlightError, Pending, zeros
 from ._slots import Slot, checked_axes
 
 
@@ -53,6 +54,10 @@ def wide_type(dtype: torch.dtype) -> torch.dtype:
 # --- buffers ---------------------------------------------------------------------------------------------------------
 
 
+def is_of_gpu(tensor: Tensor) -> bool:
+    return tensor.device.type != "cpu"
+
+
 class Bound:
     """Buffers that are bound to one exchange. Tensors are copied there, and results from there."""
 
@@ -69,20 +74,29 @@ class Bound:
         self.keeps_types = self.types == list(types)
         self.buffers: list[Tensor] = []
         fields: list[Any] = []
+        of_gpus = [tensor for tensor in tensors if is_of_gpu(tensor)]
+        if of_gpus and torch.cuda.is_current_stream_capturing():
+            raise HaloValueError(
+                "the first call with such tensors binds buffers, which no CUDA graph can hold; call the object with such tensors "
+                "before the capture, on all ranks"
+            )
         # Buffers of inference mode could not be written outside it.
         with torch.inference_mode(False), torch.no_grad():
             for slot, along, tensor, dtype in zip(slots, axes, tensors, types):
+                raw = RAW[dtype.itemsize] if numpy_type(dtype) is None else dtype
                 array: Any
-                if tensor.device.type == "cpu":
-                    raw = RAW[dtype.itemsize] if numpy_type(dtype) is None else dtype
+                if is_of_gpu(tensor):
+                    array = torch.zeros(tensor.shape, dtype=raw, device=tensor.device)
+                    self.buffers.append(array.view(dtype))
+                else:
                     array = zeros(tuple(tensor.shape), numpy_type(raw), comm)
                     self.buffers.append(torch.from_numpy(array).view(dtype))
-                else:
-                    array = torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
-                    self.buffers.append(array)
                 fields.append((slot.pattern, Field(array, domain=slot.domain, axes=along)))
-        self.devices = sorted({tensor.device for tensor in tensors if tensor.device.type != "cpu"}, key=str)
         self.halo = HaloExchange(comm, fields, **options)
+        self.streams = None
+        if of_gpus:
+            buffers = [buffer for buffer, tensor in zip(self.buffers, tensors) if is_of_gpu(tensor)]
+            self.streams = Streams(buffers, has_host_fields=len(of_gpus) < len(tensors))
         self.lock = threading.Lock()
         # A wait was interrupted: peers may still read the buffers.
         self.is_unfinished = False
@@ -93,6 +107,8 @@ class Bound:
         try:
             if self.is_unfinished:
                 self.halo.wait()
+            if self.streams is not None:
+                self.streams.follow()
             try:
                 for buffer, tensor in zip(self.buffers, tensors):
                     buffer.copy_(tensor)
@@ -102,8 +118,8 @@ class Bound:
                     "torch.vmap of torch.func.vjp, or a loop"
                 ) from error
             self.is_unfinished = True
-            if self.devices:
-                self.schedule()
+            if self.streams is not None:
+                self.streams.schedule(self.halo, is_reduce)
             elif is_reduce:
                 self.halo.reduce("sum")
             else:
@@ -115,7 +131,44 @@ class Bound:
         finally:
             self.lock.release()
 
-    def schedule(self) -> None:
-        """An exchange in the order of the current streams. The host waits for host fields only."""
-        streams = [torch.cuda.current_stream(device) for device in self.devices]
-        self.halo.schedule_exchange(streams).schedule_wait(streams)
+
+IN_FLIGHT = 64
+"""The most exchanges of an object that may be in flight, if all its fields are in GPU memory; otherwise one may."""
+
+
+class Streams:
+    """The order of calls with buffers in GPU memory: that of PyTorch's current streams. The host waits for a call only if too many are
+    in flight."""
+
+    def __init__(self, buffers: Sequence[Tensor], *, has_host_fields: bool) -> None:
+        self._buffers = buffers
+        # The stream of each device that has used the buffers last.
+        self._last = {buffer.device: torch.cuda.current_stream(buffer.device) for buffer in buffers}
+        self._limit = 1 if has_host_fields else IN_FLIGHT
+        self._in_flight: deque[Pending] = deque()
+
+    def follow(self) -> None:
+        """Makes the current streams wait for the last call, if that was on others: it may still read the buffers."""
+        if torch.cuda.is_current_stream_capturing():
+            # A capture waits for nothing outside the graph. The program orders the launches of the graph after earlier calls.
+            return
+        for device, last in self._last.items():
+            current = torch.cuda.current_stream(device)
+            if current != last:
+                current.wait_stream(last)
+                self._last[device] = current
+                for buffer in self._buffers:
+                    if buffer.device == device:
+                        # PyTorch gives the memory to no other tensor before this stream has used it.
+                        buffer.record_stream(current)
+
+    def schedule(self, halo: HaloExchange, is_reduce: bool) -> None:
+        """An exchange or a reduce by sum in the order of the current streams. The host waits for host fields."""
+        streams = [torch.cuda.current_stream(device) for device in self._last]
+        is_captured = torch.cuda.is_current_stream_capturing()
+        if not is_captured and len(self._in_flight) == self._limit:
+            self._in_flight.popleft().wait()
+        pending = halo.schedule_reduce("sum", streams) if is_reduce else halo.schedule_exchange(streams)
+        pending.schedule_wait(streams)
+        if not is_captured:
+            self._in_flight.append(pending)

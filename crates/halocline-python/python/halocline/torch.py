@@ -28,7 +28,7 @@ except ModuleNotFoundError:
 if not hasattr(torch.compiler, "is_compiling"):
     raise ImportError(f"halocline.torch needs PyTorch 2.3 or later, this is {torch.__version__}: pip install --upgrade torch", name="torch")
 
-from ._torch_fields import RAW, Bound, checked_field, numpy_type, wide_type  # noqa: E402
+from ._torch_fields import RAW, Bound, checked_field, is_of_gpu, numpy_type, wide_type  # noqa: E402
 
 __all__ = ["HaloExchange"]
 
@@ -62,6 +62,9 @@ class HaloExchange:
 
     **Memory.** The first call with new element types, shapes or devices binds buffers for these tensors, which is collective.
     The object keeps one buffer for each tensor. Several calls may be in one graph; the results are new tensors.
+
+    **GPUs.** Calls and backward passes of CUDA tensors run in the order of PyTorch's current stream; the host waits for none of them,
+    unless 64 are in flight. The links between the GPUs need a reduce. Ranks that are threads of one process each have a GPU.
     """
 
     def __init__(
@@ -160,7 +163,7 @@ class HaloExchange:
         fields = []
         for at, (slot, tensor) in enumerate(zip(slots, tensors)):
             axes = checked_field(at, slot, tensor, self._slots.axes)
-            if tensor.device.type != "cpu":
+            if is_of_gpu(tensor):
                 raise HaloTypeError(f"fields[{at}]: a tensor of {tensor.device} cannot be exchanged in place; {_OUT_OF_PLACE}")
             plain = tensor.detach()
             if numpy_type(tensor.dtype) is None:
@@ -176,7 +179,6 @@ class HaloExchange:
 # --- autograd --------------------------------------------------------------------------------------------------------
 
 _OUT_OF_PLACE = "call the object instead, which returns a new tensor"
-_NO_REDUCE = "tensors in GPU memory have no reduce, and no gradient; give tensor.cpu(), or call the object under torch.no_grad()"
 
 
 def _is_differentiable(tensor: Tensor) -> bool:
@@ -233,8 +235,6 @@ def _apply(halo: HaloExchange, slots: tuple[Slot, ...], kind: _Kind, tensors: tu
 def _check_differentiable(kind: _Kind, tensors: tuple[Tensor, ...]) -> None:
     """Before anything communicates."""
     for at, tensor in enumerate(tensors):
-        if tensor.is_cuda and _is_differentiable(tensor):
-            raise HaloTypeError(f"fields[{at}]: {_NO_REDUCE}")
         if kind.is_in_place and tensor.requires_grad and tensor.is_leaf:
             raise HaloValueError(f"fields[{at}]: a leaf that requires a gradient cannot be exchanged in place; {_OUT_OF_PLACE}")
 
@@ -246,8 +246,6 @@ def _run(halo: HaloExchange, slots: tuple[Slot, ...], kind: _Kind, tensors: Sequ
         return tensors
     if kind.is_reduce:
         for at, tensor in enumerate(tensors):
-            if tensor.is_cuda:
-                raise HaloTypeError(f"fields[{at}]: {_NO_REDUCE}")
             if tensor.dtype == torch.bool:
                 raise HaloTypeError(f"fields[{at}]: elements of bool have no sum; give tensor.to(torch.int32)")
     return halo._bound_to(slots, tensors, wide=kind.is_reduce).run(tensors, kind.is_reduce)
