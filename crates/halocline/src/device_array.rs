@@ -165,7 +165,8 @@ impl Field {
         // An exchange that the stream waits for is over then.
         stream.synchronise()?;
         let memory = &self.memory;
-        let held = Held { state: &memory.state, add: memory.state.guard_copy(writes)? };
+        memory.state.guard_copy(writes)?;
+        let held = Held { state: &memory.state, writes };
         // After the guard: a begin finds that, or is found here.
         let users = memory.device.as_ref().map_or_else(Vec::new, OnDevice::users);
         match users.iter().any(|user| user.is_in_flight_with(memory)) {
@@ -251,12 +252,12 @@ impl<T: Element> DeviceArray<T> {
 /// A guard of the memory of an array.
 struct Held<'a> {
     state: &'a State,
-    add: u64,
+    writes: bool,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.state.unguard(self.add);
+        self.state.unguard_copy(self.writes);
     }
 }
 

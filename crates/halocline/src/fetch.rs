@@ -1,19 +1,21 @@
 //! Fetches of owned values, each before its halo cell is combined with it.
 //!
 //! It serves set-up steps, such as numbers that no two ranks have. So it takes messages on all paths: the halo goes to the owners, who
-//! exchange each of its values for the owned one of before, and send it back.
+//! exchange each of its values for the owned one of before, and send it back. Host fields and device fields of an object do so one after
+//! the other.
+
+mod of_devices;
+mod of_host;
 
 use crate::agree::agree_on;
-use crate::bind::{self, Via};
 use crate::error::{Error, ReduceError};
 use crate::exchange::HaloExchange;
-use crate::link::{Direction, as_sources};
-use crate::reduce::{Contribution, Reverse};
+use crate::link::{Direction, Link};
 use crate::set::Set;
 use halocline_comm::Communicator;
-use halocline_device::host::{self, Combine, Source};
 use halocline_plan::ReduceOp;
-use halocline_plan::copy::CopyOp;
+use of_devices::OfDevices;
+use of_host::OfHost;
 use std::collections::BTreeMap;
 
 /// Messages by peer.
@@ -27,10 +29,14 @@ impl HaloExchange {
     /// gets, and each owned cell the count of all. Of an object with several sets it takes the first; [`HaloExchange::alternative`] chooses
     /// another.
     ///
-    /// Collective, blocks. It is meant for a program's start: the halo goes to the owners and back in messages, whatever the links are.
-    /// What one rank refuses, all refuse, and no cell changes: the errors of [`HaloExchange::reduce`], [`Error::InFlight`] while an
-    /// exchange of the object is in flight, and operations that differ between ranks. If the communicator fails meanwhile, some cells
-    /// have changed and others have not.
+    /// Collective, blocks. It is meant for a program's start: the halo goes to the owners and back in messages of the host, whatever the
+    /// links are. Device fields are read after all earlier work of the producer streams ([`BindOptions::streams`](crate::BindOptions::streams)),
+    /// which the call waits for, and combined on their devices.
+    ///
+    /// What one rank refuses, all refuse, and no cell changes: [`Error::Reduce`] for an operation that elements do not have and for fields
+    /// that share owned cells, [`Error::InFlight`] while an exchange of the object is in flight, [`Error::Shared`] and [`Error::Borrowed`]
+    /// for a field in use, [`Error::Device`], and operations that differ between ranks. If the communicator or a device fails meanwhile,
+    /// some cells have changed and others have not.
     ///
     /// ```
     /// use halocline::{Array, Communicator, Decomposed, HaloExchange, ReduceOp, RegularGrid};
@@ -53,43 +59,52 @@ impl HaloExchange {
     pub fn fetch_and_op_if(&self, op: Result<ReduceOp, Error>) -> Result<(), Error> {
         let comm = &self.bound().life.comm.within("fetch_and_op");
         let prepared = op.and_then(|op| {
-            let fetch = self.prepare_fetch(op)?;
-            Ok(((fetch, op), vec![op.code(), u64::MAX - op.code()]))
+            let fetches = self.prepare_fetch(op)?;
+            Ok((fetches, vec![op.code(), u64::MAX - op.code()]))
         });
-        let ((fetch, op), codes) = agree_on(comm, prepared, 2)?;
+        let ((of_host, of_devices), codes) = agree_on(comm, prepared, 2)?;
         let [least, greatest] = [codes[0], u64::MAX - codes[1]].map(ReduceOp::from_code);
         if let (Some(least), Some(greatest)) = (least, greatest)
             && least != greatest
         {
             return Err(ReduceError::Operations { ops: [least, greatest] }.into());
         }
-        fetch.run(comm, op)
+        // Others wait for both, whatever this rank finds.
+        let ended = run(&of_host, comm);
+        ended.and(of_devices.map_or(Ok(()), |of_devices| run(&of_devices, comm)))
     }
 
     /// Checks everything, and takes the fields.
-    fn prepare_fetch(&self, op: ReduceOp) -> Result<Fetch<'_>, Error> {
-        if self.is_of_devices() {
-            let instead = "copy its fields to host memory and bind those";
-            return Err(Error::OfDevices { what: "fetched from", instead });
-        }
+    fn prepare_fetch(&self, op: ReduceOp) -> Result<(OfHost<'_>, Option<OfDevices<'_>>), Error> {
         let (set, bound) = (self.set(0)?, self.bound());
-        let reverse = bind::reverse(set, &bound.links, Via::Messages)?;
-        reverse.check(op)?;
-        set.local.check_reduction(op)?;
-        let epoch = bound.epoch();
-        match bound.final_outcome(epoch) {
-            Some(outcome) => outcome?,
-            None => return Err(Error::InFlight { epoch }),
-        }
-        let peers = |direction| {
-            let links = bound.links.iter().filter(move |link| link.direction == direction);
-            links.map(|link| Peer { rank: link.peer, part: link.part, bytes: set.parts[link.part].bytes })
-        };
-        let (owners, contributors) = (peers(Direction::Receive).collect(), peers(Direction::Send).collect());
-        let ranks = bound.links.iter().map(|link| link.peer).collect();
-        set.local.begin_flight()?;
-        Ok(Fetch { set, reverse, owners, contributors, ranks })
+        // After the streams of device fields, whose exchanges may be over then.
+        let of_devices = self.scheduled.as_ref();
+        let of_devices = of_devices.map(|scheduled| OfDevices::new(scheduled, set.number, op)).transpose()?;
+        Ok((OfHost::new(bound, set, op)?, of_devices))
     }
+}
+
+/// A fetch from the fields of one memory, which are taken as long as it exists.
+trait Fetch {
+    fn peers(&self) -> &Peers;
+
+    /// The halo cells for each of their owners, in the order of [`Peers::owners`].
+    fn pack(&self) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// Combines the messages of other ranks, and halo cells of this rank, with owned cells. Each contribution gets the owned cell's previous
+    /// value. The messages are those of [`Peers::contributors`], as long as those say.
+    fn combine(&self, messages: &mut Messages) -> Result<(), Error>;
+
+    /// Stores the values that owners have sent back, which are as long as [`Peers::owners`] says.
+    fn unpack(&self, messages: &Messages) -> Result<(), Error>;
+}
+
+/// The ranks that a fetch exchanges messages with.
+struct Peers {
+    /// The owners of this rank's halo cells.
+    owners: Vec<Peer>,
+    /// Ranks with halo cells that this rank owns.
+    contributors: Vec<Peer>,
 }
 
 /// A rank at the other end of a link.
@@ -101,84 +116,33 @@ struct Peer {
     bytes: usize,
 }
 
-/// A fetch. Its fields are in flight as long as it exists.
-struct Fetch<'a> {
-    set: &'a Set,
-    reverse: Reverse,
-    /// The owners of this rank's halo cells.
-    owners: Vec<Peer>,
-    /// Ranks with halo cells that this rank owns.
-    contributors: Vec<Peer>,
-    /// The rank at the other end of each link.
-    ranks: Vec<usize>,
-}
-
-impl Fetch<'_> {
-    fn run(&self, comm: &Communicator, op: ReduceOp) -> Result<(), Error> {
-        let mut contributions: Messages = comm.sparse_exchange(self.pack())?.into_iter().collect();
-        let combined = self.combine(op, &mut contributions);
-        // Others wait for it whatever this rank has found.
-        let fetched: Messages =
-            comm.sparse_exchange(contributions.into_iter().collect())?.into_iter().collect();
-        combined.and_then(|()| self.unpack(&fetched))
-    }
-
-    /// The halo cells for each of their owners.
-    fn pack(&self) -> Vec<(usize, Vec<u8>)> {
-        let pack = |owner: &Peer| {
-            let mut message = vec![0; owner.bytes];
-            // SAFETY: `bind::reverse` has checked the operations against the fields, whose memory the set holds, and they fill a message
-            // of this length. `begin_flight` keeps exchanges and guards away from the fields.
-            unsafe {
-                host::copy(
-                    self.reverse.packs(owner.part),
-                    as_sources(&self.set.bases),
-                    &[message.as_mut_ptr()],
-                );
-            }
-            (owner.rank, message)
+impl Peers {
+    fn new(set: &Set, links: &[Link]) -> Self {
+        let peers = |direction| {
+            let links = links.iter().filter(move |link| link.direction == direction);
+            links.map(|link| Peer { rank: link.peer, part: link.part, bytes: set.parts[link.part].bytes })
         };
-        self.owners.iter().map(pack).collect()
-    }
-
-    /// Combines the messages of other ranks, and halo cells of this rank, with owned cells. Each contribution gets the
-    /// owned cell's previous value.
-    fn combine(&self, op: ReduceOp, messages: &mut Messages) -> Result<(), Error> {
-        check_lengths(&self.contributors, messages)?;
-        for Contribution { link, op: copy } in &self.reverse.contributions {
-            let Some(combine) = Combine::of(op, copy.element, Source::Fetch) else { continue };
-            let source = match link {
-                None => self.set.bases[copy.source],
-                Some(link) => match messages.get_mut(&self.ranks[*link]) {
-                    Some(message) => message.as_mut_ptr(),
-                    // Each link that sends leads to one of `contributors`.
-                    None => continue,
-                },
-            };
-            // SAFETY: `bind::reverse` has checked the operations against the fields, whose memory the set holds. The message has the
-            // length of the link's, and this thread alone knows it. `begin_flight` keeps exchanges and guards away from the fields.
-            unsafe { combine.run(copy, source, self.set.bases[copy.target]) };
-        }
-        Ok(())
-    }
-
-    /// Stores the values that owners have sent back.
-    fn unpack(&self, messages: &Messages) -> Result<(), Error> {
-        check_lengths(&self.owners, messages)?;
-        for owner in &self.owners {
-            let ops: Vec<CopyOp> = self.reverse.packs(owner.part).iter().map(CopyOp::reversed).collect();
-            // SAFETY: these operations read what those of `pack` write, from a message of that length, and write what those read.
-            // `begin_flight` keeps exchanges and guards away from the fields.
-            unsafe { host::copy(&ops, &[messages[&owner.rank].as_ptr()], &self.set.bases) };
-        }
-        Ok(())
+        let (owners, contributors) = (peers(Direction::Receive).collect(), peers(Direction::Send).collect());
+        Self { owners, contributors }
     }
 }
 
-impl Drop for Fetch<'_> {
-    fn drop(&mut self) {
-        self.set.local.end_flight();
-    }
+fn run(fetch: &impl Fetch, comm: &Communicator) -> Result<(), Error> {
+    let Peers { owners, contributors } = fetch.peers();
+    // An owner that gets no bytes refuses the message.
+    let (packed, failed) = match fetch.pack() {
+        Ok(packed) => (packed, None),
+        Err(error) => (owners.iter().map(|_| Vec::new()).collect(), Some(error)),
+    };
+    let packed = owners.iter().map(|owner| owner.rank).zip(packed).collect();
+    let mut contributions: Messages = comm.sparse_exchange(packed)?.into_iter().collect();
+    let combined =
+        check_lengths(contributors, &contributions).and_then(|()| fetch.combine(&mut contributions));
+    // Others wait for it whatever this rank has found.
+    let fetched: Messages = comm.sparse_exchange(contributions.into_iter().collect())?.into_iter().collect();
+    failed.map_or(combined, Err)?;
+    check_lengths(owners, &fetched)?;
+    fetch.unpack(&fetched)
 }
 
 /// Refuses messages that are not as long as those of the links.

@@ -109,7 +109,8 @@ halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int3
  * cell had just before that. The halo cells of an owned cell follow in the order of their domains' numbers. With counts in the halo and 0 in
  * the owned cells, HALOCLINE_SUM gives each halo cell the first of as many numbers that no other domain gets. Of several sets it takes the
  * first; halocline_alternative chooses another. Collective, blocks: for a program's start. What one rank refuses, all refuse. Errors: those of
- * halocline_reduce; HALOCLINE_ERROR_ARGUMENT if ranks pass different operations. Host fields only. */
+ * halocline_exchange; HALOCLINE_ERROR_ARGUMENT for an operation that the elements do not have, and if ranks pass different ones. Of GPU
+ * fields the call waits for all earlier work of the object's streams. */
 halocline_status halocline_fetch_and_op(halocline_halo_exchange halo, int32_t operation);
 
 /* Stores how many halo cells, of all ranks, copy each cell of field `field` of the first set: in C order, with the shape of its domain;

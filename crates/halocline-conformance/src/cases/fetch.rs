@@ -9,11 +9,14 @@ use crate::subject::Role;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{Array, Error, HaloExchange, Reduce, ReduceError, ReduceOp, RegularGrid};
 
-pub(crate) const OF_HOST: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     Case { name: "fetch::halo_cells_get_the_values_between_in_the_order_of_domains", run: in_order },
     Case { name: "fetch::numbers_that_no_two_domains_get", run: numbers },
-    Case { name: "fetch::what_one_rank_refuses_all_refuse", run: refused },
+    Case { name: "fetch::during_an_exchange_is_refused_on_all_ranks", run: in_flight },
+    Case { name: "fetch::other_operations_are_refused_on_all_ranks", run: other_operations },
 ];
+
+pub(crate) const OF_HOST: &[Case] = &[Case { name: "fetch::what_one_rank_refuses_all_refuse", run: refused }];
 
 /// The value of a local cell of a domain.
 fn value(domain: u64, at: usize) -> u64 {
@@ -39,12 +42,13 @@ fn in_order(comm: &Stage<'_>) -> Outcome {
             let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
             for op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Replace] {
                 for (domain, array) in &fields.arrays {
-                    let mut cells = array.on_host()?.write()?;
-                    cells.iter_mut().enumerate().for_each(|(at, cell)| *cell = value(*domain, at));
+                    array.change(|cells| {
+                        cells.iter_mut().enumerate().for_each(|(at, cell)| *cell = value(*domain, at));
+                    })?;
                 }
                 halo.fetch_and_op(op)?;
                 for (domain, array) in &fields.arrays {
-                    let found = array.on_host()?.read()?;
+                    let found = array.get()?;
                     let piece = all.iter().find(|piece| piece.domain.id() == *domain);
                     let piece = piece.ok_or_else(|| Trouble::new("a domain without a piece"))?;
                     for (at, &cell) in piece.domain.cells().iter().enumerate() {
@@ -84,9 +88,10 @@ fn numbers(comm: &Stage<'_>) -> Outcome {
     let degrees = halo.degree()?;
     let ones = || -> Outcome {
         for ((_, array), degree) in fields.arrays.iter().zip(&degrees) {
-            let (mut cells, degree) = (array.on_host()?.write()?, degree.read()?);
+            let degree = degree.read()?;
             // Halo cells have degree 0, and so have owned cells that nobody copies.
-            cells.iter_mut().zip(&degree[..]).for_each(|(cell, &copies)| *cell = u64::from(copies == 0));
+            let is_halo = |(cell, &copies): (&mut u64, &u32)| *cell = u64::from(copies == 0);
+            array.change(|cells| cells.iter_mut().zip(&degree[..]).for_each(is_halo))?;
         }
         Ok(())
     };
@@ -94,7 +99,7 @@ fn numbers(comm: &Stage<'_>) -> Outcome {
     halo.fetch_and_op(ReduceOp::Sum)?;
     let mut squares = 0;
     for ((_, array), degree) in fields.arrays.iter().zip(&degrees) {
-        for (&count, &copies) in array.on_host()?.read()?.iter().zip(&degree.read()?[..]) {
+        for (&count, &copies) in array.get()?.iter().zip(&degree.read()?[..]) {
             ensure!(copies == 0 || count == u64::from(copies), "{count} of {copies} halo cells were counted");
             squares += (0..u64::from(copies)).map(|number| number * number).sum::<u64>();
         }
@@ -102,7 +107,7 @@ fn numbers(comm: &Stage<'_>) -> Outcome {
     // Each number below the degree is given once, so that the squares have this sum.
     let mut found = 0;
     for ((_, array), degree) in fields.arrays.iter().zip(&degrees) {
-        let (cells, degree) = (array.on_host()?.read()?, degree.read()?);
+        let (cells, degree) = (array.get()?, degree.read()?);
         let halo = cells.iter().zip(&degree[..]).filter(|(_, copies)| **copies == 0);
         found += halo.map(|(number, _)| number * number).sum::<u64>();
     }
@@ -125,6 +130,38 @@ fn refused(comm: &Stage<'_>) -> Outcome {
     }
     drop(guard);
     ensure!(array.read()?[..] == [1, 2, 3], "a fetch that was refused has changed something");
+    halo.fetch_and_op(ReduceOp::Sum)?;
+    ensure!(array.read()?[1] == 6, "{} instead of 6", array.read()?[1]);
+    still_works(comm)
+}
+
+/// Rank 0 alone has begun an exchange.
+fn in_flight(comm: &Stage<'_>) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let fields = ring::<u64>(comm)?;
+    let halo = HaloExchange::bind(comm, fields.list())?;
+    let array = &fields.arrays[0].1;
+    array.put(&[1, 2, 3])?;
+    let first = (comm.rank() == 0).then(|| halo.exchange()).transpose()?;
+    match (halo.fetch_and_op(ReduceOp::Sum), comm.rank()) {
+        (Err(Error::Elsewhere { rank: 0, .. }), 1..) => {}
+        (Err(Error::InFlight { epoch: 1 }), 0) => {}
+        (other, rank) => fail!("rank {rank} while rank 0 exchanges: {other:?}"),
+    }
+    first.map_or_else(|| halo.exchange(), Ok)?.wait()?;
+    ensure!(array.get()?[..] == [2, 2, 2], "a fetch that was refused has changed something");
+    halo.fetch_and_op(ReduceOp::Sum)?;
+    ensure!(array.get()?[1] == 6, "{} instead of 6", array.get()?[1]);
+    still_works(comm)
+}
+
+fn other_operations(comm: &Stage<'_>) -> Outcome {
+    let fields = ring::<u64>(comm)?;
+    let halo = HaloExchange::bind(comm, fields.list())?;
+    let array = &fields.arrays[0].1;
+    array.put(&[1, 2, 3])?;
     let doubles = ring::<f64>(comm)?;
     let other = HaloExchange::bind(comm, doubles.list())?;
     ensure!(
@@ -138,7 +175,8 @@ fn refused(comm: &Stage<'_>) -> Outcome {
             other => fail!("different operations: {other:?}"),
         }
     }
+    ensure!(array.get()?[..] == [1, 2, 3], "a fetch that was refused has changed something");
     halo.fetch_and_op(ReduceOp::Sum)?;
-    ensure!(array.read()?[1] == 6, "{} instead of 6", array.read()?[1]);
+    ensure!(array.get()?[1] == 6, "{} instead of 6", array.get()?[1]);
     still_works(comm)
 }

@@ -64,6 +64,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     redistribution::OF_HOST,
     reduce::CASES,
     reduced_bits::CASES,
+    fetch::CASES,
     fetch::OF_HOST,
     layouts::CASES,
     foreign::CASES,
@@ -116,6 +117,7 @@ pub(crate) const OF_FIELDS: &[&[Case]] = &[
     refusals::CASES,
     reduce::CASES,
     reduced_bits::CASES,
+    fetch::CASES,
     refused_reduces::CASES,
 ];
 

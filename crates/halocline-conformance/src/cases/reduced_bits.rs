@@ -1,4 +1,4 @@
-//! Reduces compared, bit by bit, with those of the same cells in memory of the host.
+//! Reduces and fetches compared, bit by bit, with those of the same cells in memory of the host.
 
 use super::reduce::{Fields, clouds, paths};
 use crate::fixtures::{DomainForm, Grid, by, pattern_of};
@@ -6,13 +6,14 @@ use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{
-    Bool, Element, Halo, HaloExchange, LinkChoice, PatchGrid, Pattern, Pivot, Quantity, Reduce, ReduceOp,
-    RegularGrid,
+    Bool, Element, Error, Halo, HaloExchange, LinkChoice, PatchGrid, Pattern, Pivot, Quantity, Reduce,
+    ReduceOp, RegularGrid,
 };
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "reduced_bits::the_bits_are_those_of_fields_of_the_host", run: bits },
     Case { name: "reduced_bits::vectors_on_patches_change_their_signs", run: vectors },
+    Case { name: "reduced_bits::fetches_have_the_bits_of_fields_of_the_host", run: fetched },
     Case { name: "reduced_bits::fields_of_the_host_and_of_a_device_in_one_object", run: both_memories },
     Case { name: "reduced_bits::a_sum_of_ones_is_the_degree", run: degree },
 ];
@@ -94,8 +95,23 @@ fn bytes<T: Element>(cells: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), size_of_val(cells)) }
 }
 
-/// All operations of a type, cleared and kept, on the given memory and on the host.
-fn of_type<T: Value>(comm: &Stage<'_>, pattern: &Pattern, link: LinkChoice) -> Outcome {
+/// How an object combines its halo with owned cells: by an operation, in one of two forms.
+type Combines = fn(&HaloExchange, ReduceOp, bool) -> Result<(), Error>;
+
+/// A reduce that keeps the halo, or one that clears it.
+fn reduce(halo: &HaloExchange, op: ReduceOp, keeps: bool) -> Result<(), Error> {
+    halo.begin().reduce(op).keep_halo(keeps).start()?.wait()
+}
+
+fn fetch(halo: &HaloExchange, op: ReduceOp, _: bool) -> Result<(), Error> {
+    halo.fetch_and_op(op)
+}
+
+/// One type of elements, by all its operations.
+type OfType = fn(&Stage<'_>, &Pattern, LinkChoice, Combines) -> Outcome;
+
+/// All operations of a type, in both forms, on the given memory and on the host.
+fn of_type<T: Value>(comm: &Stage<'_>, pattern: &Pattern, link: LinkChoice, combine: Combines) -> Outcome {
     let on_host = Stage::on_host(comm);
     let (here, there) =
         (Fields::<T>::new(comm, pattern.clone(), 2)?, Fields::<T>::new(&on_host, pattern.clone(), 2)?);
@@ -108,8 +124,8 @@ fn of_type<T: Value>(comm: &Stage<'_>, pattern: &Pattern, link: LinkChoice) -> O
         there.fill(step, value)?;
         // Twice: the second finds what the first has left.
         for _ in 0..2 {
-            halo.begin().reduce(op).keep_halo(keeps).start()?.wait()?;
-            host.begin().reduce(op).keep_halo(keeps).start()?.wait()?;
+            combine(&halo, op, keeps)?;
+            combine(&host, op, keeps)?;
         }
         let (found, expected) = (here.values()?, there.values()?);
         let differs = bytes(&found).iter().zip(bytes(&expected)).position(|(one, other)| one != other);
@@ -130,7 +146,17 @@ fn patterns(comm: &Stage<'_>) -> Result<Vec<Pattern>, Trouble> {
 }
 
 fn bits(comm: &Stage<'_>) -> Outcome {
-    let mut types: [fn(&Stage<'_>, &Pattern, LinkChoice) -> Outcome; 13] = [
+    of_all_types(comm, &paths(comm)?, reduce)
+}
+
+/// Over all links: it needs none that carries a reduce.
+fn fetched(comm: &Stage<'_>) -> Outcome {
+    of_all_types(comm, &comm.paths(), fetch)?;
+    of_vectors(comm, &comm.paths(), fetch)
+}
+
+fn of_all_types(comm: &Stage<'_>, paths: &[LinkChoice], combine: Combines) -> Outcome {
+    let mut types: [OfType; 13] = [
         of_type::<f64>,
         of_type::<f32>,
         of_type::<[f64; 2]>,
@@ -146,12 +172,11 @@ fn bits(comm: &Stage<'_>) -> Outcome {
         of_type::<Bool>,
     ];
     let mut numbers = Numbers::new(comm.size() as u64);
-    let paths = paths(comm)?;
     for pattern in patterns(comm)? {
         numbers.shuffle(&mut types);
         // Each type on one path.
         for (of_type, link) in types.iter().zip(paths.iter().cycle()) {
-            of_type(comm, &pattern, *link)?;
+            of_type(comm, &pattern, *link, combine)?;
         }
     }
     Ok(())
@@ -159,14 +184,17 @@ fn bits(comm: &Stage<'_>) -> Outcome {
 
 /// Vectors on patches: contributions change their components and signs.
 fn vectors(comm: &Stage<'_>) -> Outcome {
+    of_vectors(comm, &paths(comm)?, reduce)
+}
+
+fn of_vectors(comm: &Stage<'_>, paths: &[LinkChoice], combine: Combines) -> Outcome {
     let grids = [PatchGrid::cubed_sphere(3)?, PatchGrid::tripolar([5, 8], Pivot::Cell)?];
-    let types: [fn(&Stage<'_>, &Pattern, LinkChoice) -> Outcome; 4] =
-        [of_type::<f64>, of_type::<f32>, of_type::<[f64; 2]>, of_type::<[f32; 2]>];
+    let types: [OfType; 4] = [of_type::<f64>, of_type::<f32>, of_type::<[f64; 2]>, of_type::<[f32; 2]>];
     for grid in grids {
         let cut = grid.decompose(comm.size())?;
         let pattern = Pattern::patches(comm, &cut, &Quantity::c_grid(), &Halo::uniform(2))?;
-        for (of_type, link) in types.iter().zip(paths(comm)?.iter().cycle()) {
-            of_type(comm, &pattern, *link)?;
+        for (of_type, link) in types.iter().zip(paths.iter().cycle()) {
+            of_type(comm, &pattern, *link, combine)?;
         }
     }
     Ok(())
@@ -187,6 +215,7 @@ fn both_memories(comm: &Stage<'_>) -> Outcome {
             there.fill(step, <f64 as Value>::of)?;
             halo.reduce(ReduceOp::Sum)?.wait()?;
             halo.exchange()?.wait()?;
+            halo.fetch_and_op(ReduceOp::Sum)?;
             let (found, expected) = (here.values()?, there.values()?);
             ensure!(bytes(&found) == bytes(&expected), "{link:?}, step {step}: the two memories differ");
         }

@@ -1099,8 +1099,8 @@ class HaloExchange:
         With counts in the halo and 0 in the owned cells, a sum gives each halo cell the first of as many numbers that no other domain gets,
         and each owned cell the count of all. Of ``alternatives`` it takes the first set.
 
-        Collective, blocks. It is meant for a program's start: the halo goes to the owners and back in messages. What one rank refuses, all
-        refuse. Host fields only.
+        Collective, blocks. It is meant for a program's start: the halo goes to the owners and back in messages. GPU fields are read after
+        all earlier work of the object's ``streams``, which the call waits for. What one rank refuses, all refuse.
         """
     def degree(self) -> list[numpy.typing.NDArray[numpy.uint32]]:
         """How many halo cells copy each cell: for each field of the (first) set an array of the shape of its domain, 0 at halo cells."""

@@ -225,6 +225,22 @@ impl Local {
         self.states().for_each(|(state, _)| state.end_flight());
     }
 
+    /// Guards all memories, which are those of devices, or none.
+    pub(crate) fn guard(&self) -> Result<(), Error> {
+        for (at, (state, field)) in self.states().enumerate() {
+            if state.guard_copy(true).is_err() {
+                self.states().take(at).for_each(|(state, _)| state.unguard_copy(true));
+                return Err(Error::Borrowed { field });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back one [`Local::guard`].
+    pub(crate) fn unguard(&self) {
+        self.states().for_each(|(state, _)| state.unguard_copy(true));
+    }
+
     /// Fails while a guard of one of the memories is held.
     pub(crate) fn check_guards(&self) -> Result<(), Error> {
         match self.memories.iter().find(|(memory, _)| memory.state.is_guarded()) {

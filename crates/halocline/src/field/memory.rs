@@ -178,10 +178,20 @@ impl State {
         self.users.load(Ordering::Acquire) & GUARDS != 0
     }
 
-    /// Guards device memory, whose exchanges in flight are not counted here. Returns the argument of [`State::unguard`].
-    pub(crate) fn guard_copy(&self, writes: bool) -> Result<u64, Error> {
-        let (add, blocked_by) = if writes { (WRITER, !0) } else { (1, WRITER) };
-        self.guard(add, blocked_by).map(|()| add)
+    /// Guards device memory, whose exchanges in flight are not counted here.
+    pub(crate) fn guard_copy(&self, writes: bool) -> Result<(), Error> {
+        let blocked_by = if writes { !0 } else { WRITER };
+        self.guard(Self::of_copy(writes), blocked_by)
+    }
+
+    /// Takes back one [`State::guard_copy`].
+    pub(crate) fn unguard_copy(&self, writes: bool) {
+        self.unguard(Self::of_copy(writes));
+    }
+
+    /// What a guard of device memory adds.
+    fn of_copy(writes: bool) -> u64 {
+        if writes { WRITER } else { 1 }
     }
 
     pub(super) fn guard(&self, add: u64, blocked_by: u64) -> Result<(), Error> {
@@ -198,7 +208,7 @@ impl State {
     }
 
     /// Removes a guard that has added so much.
-    pub(crate) fn unguard(&self, add: u64) {
+    pub(super) fn unguard(&self, add: u64) {
         self.users.fetch_sub(add, Ordering::Release);
     }
 }

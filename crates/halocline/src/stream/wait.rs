@@ -1,11 +1,12 @@
 //! Waiting for a scheduled exchange: on the host, and on a stream.
 
 use super::capture::is_captured;
-use super::{Cut, IN_FLIGHT, Scheduled};
+use super::{Cut, IN_FLIGHT, Scheduled, Work};
 use crate::error::{Cause, Error};
 use crate::field::Memory;
 use crate::lifecycle::Engine;
 use crate::link::{Direction, Link, LinkPath};
+use crate::set::Set;
 use halocline_comm::{Endpoint, Late, Patience, Serve};
 use halocline_device::Stream;
 use std::cell::Cell;
@@ -106,6 +107,16 @@ impl Scheduled {
             self.serve();
         }
         self.final_outcome(epoch).map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Fails unless the last exchange is over, the object has not failed, and the fields of a set are where they were bound.
+    pub(crate) fn check_idle(&self, set: &Arc<Set>) -> Result<(), Error> {
+        let epoch = self.epoch();
+        self.check_failure()?;
+        match self.is_ready(epoch)? {
+            true => self.check_memories(Work::Set(set)),
+            false => Err(Error::InFlight { epoch }),
+        }
     }
 
     /// Waits on the host until exchange `epoch` is over. `serve` keeps its deadline and warns.
