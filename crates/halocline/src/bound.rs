@@ -165,7 +165,7 @@ impl Bound {
         unsafe { self.flight.load(set, fields, reduction)? };
         // SAFETY: this thread begins the exchange, which no other thread knows of before the epoch is stored below.
         let in_flight = unsafe { self.flight.get() };
-        let checked = self.check_of(in_flight);
+        let checked = self.check.as_ref();
         let announced =
             checked.map_or(Ok(()), |check| check.begin(&self.life.comm, &self.links, epoch, in_flight));
         self.looks.store(0, Ordering::Relaxed);
@@ -282,8 +282,9 @@ impl Bound {
                 }
             }
             Ok(Polled::Lost(cause, culprit)) => {
-                // Cells that a peer finds changed may have been written on this rank.
-                match self.check_of(in_flight).and_then(|check| check.owned(comm, &self.links, in_flight)) {
+                // Cells that a peer finds changed may have been written on this rank. Those of a reduce another thread may combine.
+                let check = self.check.as_ref().filter(|_| in_flight.reduction().is_none());
+                match check.and_then(|check| check.owned(comm, &self.links, in_flight)) {
                     Some(finding) => finding.fail(&self.life, &self.links, None),
                     None => link.fail(&self.life, cause, culprit),
                 }
@@ -303,9 +304,7 @@ impl Bound {
         // SAFETY: `remaining` is 0 once an exchange. The thread that made it so is the one that completes exchange `epoch`, below.
         let in_flight = unsafe { self.flight.get() };
         let comm = &self.life.comm;
-        if let Some(finding) =
-            self.check_of(in_flight).and_then(|check| check.end(comm, &self.links, in_flight))
-        {
+        if let Some(finding) = self.check.as_ref().and_then(|check| check.end(comm, &self.links, in_flight)) {
             return finding.fail(&self.life, &self.links, None);
         }
         // Before the exchange is over: the next one may arm the bell again.

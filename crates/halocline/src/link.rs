@@ -26,7 +26,7 @@ pub(crate) use signals::{Counters, MOST_SETS, Signals};
 pub(crate) use subject::Subject;
 pub(crate) use unbound::{HEADERS, LinkMemory, Record, UnboundSlots, describe, prefix};
 
-use crate::check::{ReceiveCheck, Verdict};
+use crate::check::{LinkCheck, Verdict};
 use crate::error::{Cause, FailedLink, Failure};
 use crate::explain::LinkInfo;
 use crate::lifecycle::Lifecycle;
@@ -134,8 +134,8 @@ pub(crate) struct Link {
     gone: OnceLock<Cause>,
     /// In the unbound form, instead of a mailbox.
     pub(crate) unbound_slots: Option<Box<UnboundSlots>>,
-    /// In checked mode, of a link that receives.
-    pub(crate) check: Option<ReceiveCheck>,
+    /// In checked mode.
+    pub(crate) check: Option<LinkCheck>,
     /// The report of a peer that exchanges another set, or elements of another type.
     clashes: OnceLock<String>,
 }
@@ -246,11 +246,12 @@ impl Link {
         if in_flight.reduction().is_some() {
             return self.serve_reverse(comm, epoch, in_flight);
         }
-        let moved = match self.check.as_ref().is_some_and(|check| check.has_moved(epoch)) {
+        let check = self.check.as_ref().filter(|_| self.direction == Direction::Receive);
+        let moved = match check.is_some_and(|check| check.has_moved(epoch)) {
             true => Polled::Done,
             false => self.carry(comm, epoch, in_flight)?,
         };
-        Ok(match (&self.check, moved) {
+        Ok(match (check, moved) {
             (Some(check), Polled::Done) => self.check_received(check, comm, epoch, in_flight),
             (None, Polled::Done) => self.finish(epoch),
             (_, unfinished) => unfinished,
@@ -261,7 +262,7 @@ impl Link {
     #[cold]
     fn check_received(
         &self,
-        check: &ReceiveCheck,
+        check: &LinkCheck,
         comm: &Communicator,
         epoch: u64,
         in_flight: &InFlight,
@@ -433,7 +434,7 @@ impl Link {
 
     /// The report of a failure that this side found.
     fn report(&self) -> Option<&String> {
-        self.clashes.get().or_else(|| self.check.as_ref().and_then(ReceiveCheck::report))
+        self.clashes.get().or_else(|| self.check.as_ref().and_then(LinkCheck::report))
     }
 
     fn slot(&self, epoch: u64) -> *mut u8 {

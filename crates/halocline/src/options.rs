@@ -199,7 +199,8 @@ impl BindOptions {
     /// exchange different sets. Each is a [`crate::Fault`], which fails the object. While an exchange is in flight, halo cells
     /// hold a fill pattern: NaN for floating-point numbers.
     ///
-    /// It checks no reduces. Of device fields it checks the cells that are sent and filled, in the order of streams, and refuses a capture
+    /// In a reduce of host fields it finds halo and owned cells that were written meanwhile, and bytes that changed in transit; no halo is
+    /// then combined in the memory of its rank. It checks no reduces of device fields. Of device fields it checks the cells that are sent and filled, in the order of streams, and refuses a capture
     /// into a graph ([`Error::NotCapturable`]). Device fields that are given to each exchange are not checked: a warning and
     /// [`crate::PatternLinks::explain`] say so.
     pub fn checked(mut self, checked: impl Into<Option<bool>>) -> Self {

@@ -122,7 +122,7 @@ impl HaloExchange {
     ///
     /// Besides the errors of [`HaloExchange::exchange`]: [`Error::Reduce`] for an operation that elements do not have,
     /// for fields that share owned cells, and for device fields whose links are pulled or send messages, on this rank or on another. None of
-    /// them counts as an exchange. Checked mode checks no reduce.
+    /// them counts as an exchange. Checked mode checks reduces of host fields.
     ///
     /// ```
     /// use halocline::{Array, Communicator, Decomposed, HaloExchange, ReduceOp, RegularGrid};

@@ -1080,7 +1080,7 @@ class HaloExchange:
         same to the bit on any transport and number of ranks.
 
         All ranks start exchanges and reduces of an object in one order. Until the wait no cell of the arrays may be read or written.
-        GPU fields are reduced on their GPUs; not if their halo travels in messages. Checked mode checks no reduce.
+        GPU fields are reduced on their GPUs; not if their halo travels in messages. Checked mode checks reduces of host fields.
         """
     def schedule_reduce(
         self,

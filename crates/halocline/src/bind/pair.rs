@@ -138,8 +138,8 @@ impl<'a> Pair<'a> {
             true => path.is_direct() && reaches_receiver,
             false => path == LinkPath::Push,
         };
-        // A direct link whose halo cannot be read in place needs it for reduces.
-        if of_host && !by_messages && !link.is_read_in_place {
+        // A direct link whose halo is not read in place needs it for reduces.
+        if of_host && !by_messages {
             link.mailbox = Some(self.mailbox(direction)?);
         }
         link.why = why;

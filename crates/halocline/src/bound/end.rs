@@ -21,9 +21,7 @@ impl Bound {
                 // SAFETY: exchange `epoch` is over. No other begins as long as `compared` is held, and field memory is given back
                 // after `compared` says so, which happens here once.
                 let in_flight = unsafe { self.flight.get() };
-                let finding = self
-                    .check_of(in_flight)
-                    .and_then(|_| checks.end(&self.life.comm, &self.links, in_flight));
+                let finding = checks.end(&self.life.comm, &self.links, in_flight);
                 drop(compared);
                 if let Some(finding) = finding {
                     finding.fail(&self.life, &self.links, Some(epoch));

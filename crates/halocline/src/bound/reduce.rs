@@ -1,7 +1,7 @@
 //! Reduces of the host engine.
 
 use super::Bound;
-use crate::check::Check;
+use crate::check::Finding;
 use crate::error::Error;
 use crate::link::Direction;
 use crate::reduce::{Contribution, Reduction};
@@ -16,11 +16,6 @@ impl Bound {
         set.reversed(&self.links)?.check(reduction.op)?;
         set.local.check_reduction(reduction.op)?;
         self.begin_with(set, &[], Some(reduction))
-    }
-
-    /// The checks of an exchange, in checked mode. A reduce has none.
-    pub(super) fn check_of(&self, in_flight: &InFlight) -> Option<&Check> {
-        self.check.as_ref().filter(|_| in_flight.reduction().is_none())
     }
 
     /// Tells all peers that combine, or are combined, in place that this rank takes part: before it combines anything.
@@ -41,8 +36,26 @@ impl Bound {
     }
 
     /// Combines the contributions to this rank's owned cells, which are all there, and releases them. Under the claim of the copies
-    /// within the rank.
-    pub(super) fn combine(&self, epoch: u64, in_flight: &InFlight, reduction: Reduction) {
+    /// within the rank. In checked mode it may find a fault, and combines nothing then.
+    pub(super) fn combine_checked(
+        &self,
+        epoch: u64,
+        in_flight: &InFlight,
+        reduction: Reduction,
+    ) -> Option<Finding> {
+        let Some(check) = &self.check else {
+            self.combine(epoch, in_flight, reduction);
+            return None;
+        };
+        let finding = check.before_combination(&self.life.comm, in_flight);
+        if finding.is_none() {
+            self.combine(epoch, in_flight, reduction);
+            check.combined(in_flight);
+        }
+        finding
+    }
+
+    fn combine(&self, epoch: u64, in_flight: &InFlight, reduction: Reduction) {
         let Some(reverse) = in_flight.reverse() else { return };
         let (comm, bases) = (&self.life.comm, in_flight.bases());
         trace::combine(comm, &self.life.name, epoch).in_scope(|| {

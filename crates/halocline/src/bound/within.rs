@@ -58,13 +58,15 @@ impl Bound {
         // SAFETY: exchange `epoch` is in flight: it is not over before `within.done` says so, and this poll alone sets that,
         // below, under the claim.
         let in_flight = unsafe { self.flight.get() };
-        match in_flight.reduction() {
+        let finding = match in_flight.reduction() {
             Some(_) if !self.is_ready_to_combine(epoch) => return,
-            Some(reduction) => self.combine(epoch, in_flight, reduction),
-            None => self.copy_within(epoch, in_flight),
-        }
-        let check = self.check_of(in_flight);
-        if let Some(finding) = check.and_then(|check| check.within(comm, epoch, in_flight)) {
+            Some(reduction) => self.combine_checked(epoch, in_flight, reduction),
+            None => {
+                self.copy_within(epoch, in_flight);
+                self.check.as_ref().and_then(|check| check.within(comm, epoch, in_flight))
+            }
+        };
+        if let Some(finding) = finding {
             finding.fail(&self.life, &self.links, None);
         }
         self.within.done.store(epoch, Ordering::Release);

@@ -70,6 +70,17 @@ impl Finding {
         Self { cause: Cause::Check(Fault::HaloWritten), direction: Direction::Receive, peer, report }
     }
 
+    /// Halo cells of a reduce, which rank `peer` owns, were written meanwhile.
+    pub(super) fn contribution_written(peer: usize, halo: &Exchanged<'_>) -> Self {
+        let Exchanged { region, pattern, number, domain, other, .. } = halo;
+        let report = format!(
+            "halo {} of field {number} of {domain} (pattern {pattern} of the bind), which {other} of rank {peer} owns, were written after \
+             the reduce had begun; write them before it begins or after its wait",
+            region.describe()
+        );
+        Self { cause: Cause::Check(Fault::HaloWritten), direction: Direction::Receive, peer, report }
+    }
+
     /// Fails the object for it: in exchange `completed`, which is over, or in the one in flight.
     pub(crate) fn fail(self, life: &Lifecycle, links: &[Link], completed: Option<u64>) {
         let rank = life.comm.rank();

@@ -6,12 +6,15 @@
 //! have changed on the way. At the end, and again in the user's wait, each rank compares all its owned cells with their checksums
 //! at the begin, and its halo cells with what arrived.
 //!
+//! Reduces: [`reduced`].
+//!
 //! A finding fails the object, with a report.
 
 mod cells;
 mod finding;
 mod on_device;
 mod owned;
+mod reduced;
 #[cfg(test)]
 mod tests;
 
@@ -51,9 +54,10 @@ pub(crate) fn wanted(options: &BindOptions) -> Result<bool, CommError> {
 /// The checks of one bound object.
 pub(crate) struct Check {
     operation: u64,
-    /// Checksums, when the exchange began, of all regions that are sent, and after them of those copied within the rank.
+    /// Checksums, when the exchange began, of all regions that are sent, and after them of those copied within the rank. In a reduce,
+    /// of the halo cells of copies within the rank.
     sent: Mutex<Vec<u64>>,
-    /// Checksums of all owned cells when the exchange began ([`owned::row_sums`]).
+    /// Checksums of all owned cells when the exchange began ([`owned::row_sums`]). In a reduce, at last those of combined cells.
     owned: Mutex<Vec<Vec<u64>>>,
     /// Damage that a test does to a halo that was filled from within the rank.
     #[cfg(test)]
@@ -103,8 +107,10 @@ fn exchanged_of<'a>(
 impl Check {
     /// `operation` is that of the messages, the same on all ranks.
     pub(crate) fn new(operation: u64, links: &mut [Link]) -> Self {
-        for link in links.iter_mut().filter(|link| link.direction == Direction::Receive) {
-            link.check = Some(ReceiveCheck::new(operation));
+        for link in links.iter_mut() {
+            link.check = Some(LinkCheck::new(operation));
+            // What is combined in place has no moment at which the receiver could compare it.
+            link.is_read_in_place = false;
         }
         Self {
             operation,
@@ -124,6 +130,10 @@ impl Check {
         epoch: u64,
         in_flight: &InFlight,
     ) -> Result<(), CommError> {
+        if in_flight.reduction().is_some() {
+            self.begin_reduce(links, in_flight);
+            return Ok(());
+        }
         for link in links.iter().filter(|link| link.direction == Direction::Receive) {
             for Exchanged { region, .. } in exchanged(in_flight, link.peer, Direction::Receive) {
                 // SAFETY: bind has checked the region. No other thread or peer accesses it: no peer is granted this exchange yet,
@@ -174,24 +184,31 @@ impl Check {
             // made, and the user writes no halo cells before the wait has returned.
             unsafe { exchanged.region.checksum() != *sum }
         };
-        let from = |(peer, check): (usize, &ReceiveCheck)| {
+        let from = |(peer, check): (usize, &LinkCheck)| {
             let sums = lock(&check.sums);
             let here = exchanged(in_flight, peer, Direction::Receive).zip(sums.iter().copied()).find(filled);
             here.map(|(exchanged, _)| (peer, exchanged))
         };
-        let checks = links.iter().filter_map(|link| Some((link.peer, link.check.as_ref()?)));
+        let checks = links.iter().filter(|link| link.direction == Direction::Receive);
+        let checks = checks.filter_map(|link| Some((link.peer, link.check.as_ref()?)));
         let (peer, overwritten) = checks.into_iter().find_map(from).or_else(|| {
             let sent = lock(&self.sent);
             let first = sent.len().saturating_sub(within(in_flight).count());
             let targets = within(in_flight).map(|(_, target)| target).zip(sent[first..].iter().copied());
             targets.into_iter().find(filled).map(|(exchanged, _)| (comm.rank(), exchanged))
         })?;
-        Some(Finding::halo_written(peer, &overwritten))
+        Some(match in_flight.reduction() {
+            Some(_) => Finding::contribution_written(peer, &overwritten),
+            None => Finding::halo_written(peer, &overwritten),
+        })
     }
 
     /// Looks for owned cells that were written since the exchange began: first for those that are sent, to name their receiver.
     pub(crate) fn owned(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
-        self.sent(comm, links, in_flight).or_else(|| self.not_sent(comm, in_flight))
+        match in_flight.reduction() {
+            Some(_) => self.any_owned(comm, in_flight),
+            None => self.sent(comm, links, in_flight).or_else(|| self.any_owned(comm, in_flight)),
+        }
     }
 
     fn sent(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
@@ -209,17 +226,18 @@ impl Check {
         Some(Finding::owned_written(peer, &written))
     }
 
-    fn not_sent(&self, comm: &Communicator, in_flight: &InFlight) -> Option<Finding> {
+    fn any_owned(&self, comm: &Communicator, in_flight: &InFlight) -> Option<Finding> {
         let (field, Range { start, end }) = owned::first_changed(in_flight, &lock(&self.owned))?;
         let local = &in_flight.set().local;
         let place = local.fields[field].place;
         let (number, domain, pattern) = (place.number, local.name_of(place), local.index_of(place.pattern));
+        let operation = if in_flight.reduction().is_some() { "reduce" } else { "exchange" };
         Some(Finding {
             cause: Cause::Check(Fault::OwnedWritten),
             direction: Direction::Send,
             peer: comm.rank(),
             report: format!(
-                "owned cells of field {number} of {domain} (pattern {pattern} of the bind) were written while the exchange \
+                "owned cells of field {number} of {domain} (pattern {pattern} of the bind) were written while the {operation} \
                  was in flight, among elements {start}..{end} in the order of memory; write them before it begins or after \
                  its wait"
             ),
@@ -277,8 +295,8 @@ fn region_of<'a>(
 }
 
 fn checksums<'a>(regions: impl Iterator<Item = Exchanged<'a>>) -> Vec<u64> {
-    // SAFETY: bind has checked the regions, whose memory the exchange in flight holds. They are owned cells, which no thread
-    // writes while the exchange is in flight.
+    // SAFETY: bind has checked the regions, whose memory the exchange in flight holds. They are owned cells of an exchange, or halo cells
+    // of a reduce. No thread writes those while the exchange is in flight, but the one that packs or combines the halo, which is this one.
     regions.map(|exchanged| unsafe { exchanged.region.checksum() }).collect()
 }
 
@@ -327,12 +345,13 @@ impl Manifest {
     }
 }
 
-/// The check at the receiving side of a link. Under the link's claim.
-pub(crate) struct ReceiveCheck {
+/// The check at one side of a link: the receiver's in an exchange, in a reduce that of both. Under the link's claim.
+pub(crate) struct LinkCheck {
     operation: u64,
     /// The last epoch whose bytes have arrived.
     moved: AtomicU64,
-    /// Checksums of the regions that have arrived, once they are known to be right.
+    /// Checksums of the regions that have arrived, once they are known to be right. In a reduce, of the halo: when it began and, later, once
+    /// it was packed.
     sums: Mutex<Vec<u64>>,
     /// The finding, as text.
     report: OnceLock<String>,
@@ -349,7 +368,7 @@ pub(crate) enum Verdict {
     Wrong(Cause),
 }
 
-impl ReceiveCheck {
+impl LinkCheck {
     pub(crate) fn new(operation: u64) -> Self {
         Self {
             operation,

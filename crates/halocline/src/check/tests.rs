@@ -1,5 +1,7 @@
 //! Each report provoked, and none where nothing is wrong.
 
+mod reduced;
+
 use super::cells::{Region, fill_pattern};
 use super::*;
 use crate::bound::Bound;
@@ -59,7 +61,7 @@ impl Ring {
     }
 
     fn sabotage(&self, sabotage: Sabotage) {
-        sabotage_link(self.halo.bound(), sabotage);
+        sabotage_link(self.halo.bound(), Direction::Receive, sabotage);
     }
 
     /// The memory, also in flight.
@@ -78,10 +80,11 @@ fn until_failure(step: impl Fn() -> Result<(), Error>) -> Arc<Failure> {
     }
 }
 
-/// Of the last link that receives.
-fn sabotage_link(bound: &Bound, sabotage: Sabotage) {
-    let checks = bound.links.iter().filter_map(|link| link.check.as_ref());
-    *lock(&checks.last().expect("it receives").sabotage) = Some(sabotage);
+/// Of the last link of this direction.
+fn sabotage_link(bound: &Bound, direction: Direction, sabotage: Sabotage) {
+    let links = bound.links.iter().filter(|link| link.direction == direction);
+    let check = links.last().and_then(|link| link.check.as_ref());
+    *lock(&check.expect("a link").sabotage) = Some(sabotage);
 }
 
 /// What is done to a filled halo, what it is found to be, and what is said of its cells then.
@@ -264,7 +267,7 @@ fn what_is_wrong_with_fields_given_to_an_exchange_is_named() {
                 step(&[(other, &arrays[1]), (one, &arrays[0]), (one, &arrays[2])]).unwrap();
                 step(&[]).unwrap();
                 if comm.rank() == 1 {
-                    sabotage_link(links.bound(), sabotage);
+                    sabotage_link(links.bound(), Direction::Receive, sabotage);
                 }
                 until_failure(|| step(&[(other, &arrays[2]), (other, &arrays[1])]))
             });
@@ -294,7 +297,7 @@ fn what_is_wrong_with_a_narrowed_halo_is_named() {
                 assert_eq!(array.read().unwrap()[..2], [3.0, 1.0 - rank]);
                 narrow.exchange().unwrap().wait().unwrap();
                 if comm.rank() == 1 {
-                    sabotage_link(wide.bound(), sabotage);
+                    sabotage_link(wide.bound(), Direction::Receive, sabotage);
                 }
                 until_failure(|| narrow.exchange()?.wait())
             });
@@ -320,7 +323,7 @@ fn domains_of_a_redistribution_are_called_as_their_user_does() {
             let failures = on_ranks(2, |comm| {
                 let (_from, halo) = bound(comm);
                 if comm.rank() == 1 {
-                    sabotage_link(halo.bound(), sabotage);
+                    sabotage_link(halo.bound(), Direction::Receive, sabotage);
                 }
                 until_failure(|| halo.exchange()?.wait())
             });

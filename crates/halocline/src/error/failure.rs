@@ -159,16 +159,19 @@ pub enum Fault {
     HaloWritten,
     /// One rank exchanges while another one reduces, or reduces by another operation.
     OtherOperation,
+    /// In a reduce, halo cells have changed on the way to their owner.
+    ChangedOnTheWay,
 }
 
 impl Fault {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::NotWritten,
         Self::Changed,
         Self::OwnedWritten,
         Self::OtherSet,
         Self::HaloWritten,
         Self::OtherOperation,
+        Self::ChangedOnTheWay,
     ];
 }
 
@@ -181,6 +184,7 @@ impl fmt::Display for Fault {
             Self::OtherSet => "ranks exchange different sets of fields",
             Self::HaloWritten => "halo cells were overwritten before the wait had returned",
             Self::OtherOperation => "ranks begin different operations at the same time",
+            Self::ChangedOnTheWay => "halo cells have changed on the way to their owner",
         })
     }
 }

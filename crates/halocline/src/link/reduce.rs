@@ -11,11 +11,12 @@
 //!
 //! The sender of an exchange signals first in each of them. So a rank that exchanges while its peer reduces finds that out by the
 //! subject of the first signal. The sender combines once the bytes of all its links are there, in the order of domains
-//! ([`crate::reduce`]).
+//! ([`crate::reduce`]). In checked mode nothing is combined in place.
 
 use super::signals::{ACKNOWLEDGED, Looked, Signals};
 use super::{Direction, Link, Polled, Subject, as_sources};
-use crate::error::Cause;
+use crate::check::{LinkCheck, Verdict};
+use crate::error::{Cause, Fault};
 use crate::lock::lock;
 use crate::reduce::Reduction;
 use crate::set::InFlight;
@@ -59,6 +60,9 @@ impl Link {
         if self.is_read_in_place {
             return Ok(self.poll_in_place(comm, epoch, in_flight));
         }
+        if let Some(check) = self.check.as_ref().filter(|check| check.has_moved(epoch)) {
+            return Ok(self.check_contributions(check, comm, epoch, in_flight));
+        }
         if self.direction == Direction::Send && !self.reverse.is_begun(epoch) {
             match self.look(comm, self.freed_by(epoch)) {
                 Looked::Reached(_) => self.grant_reverse(comm, epoch, in_flight.subject())?,
@@ -75,10 +79,41 @@ impl Link {
         if let Some(lost) = self.arrived_reverse(comm, epoch, in_flight, message) {
             return Ok(lost);
         }
-        if self.direction == Direction::Receive {
-            self.pack_halo(comm, epoch, in_flight)?;
+        match (self.direction, &self.check) {
+            (Direction::Receive, Some(check)) if check.is_overwritten(self.peer, in_flight) => {
+                return Ok(Polled::Lost(Cause::Check(Fault::HaloWritten), comm.rank()));
+            }
+            (Direction::Receive, _) => self.pack_halo(comm, epoch, in_flight)?,
+            (Direction::Send, Some(check)) => {
+                check.moved(epoch);
+                return Ok(self.check_contributions(check, comm, epoch, in_flight));
+            }
+            (Direction::Send, None) => {}
         }
         Ok(self.finish(epoch))
+    }
+
+    /// In checked mode: whether the bytes that arrived are those that the receiver has packed.
+    #[cold]
+    fn check_contributions(
+        &self,
+        check: &LinkCheck,
+        comm: &Communicator,
+        epoch: u64,
+        in_flight: &InFlight,
+    ) -> Polled {
+        let mut verdict = Verdict::Waits;
+        self.with_halo(epoch, |bytes| {
+            let bytes = (bytes, in_flight.part(self.part).bytes);
+            // SAFETY: so many bytes have arrived there, which the peer does not write before this side's next signal. This thread alone uses
+            // them: it holds the claim, and the link is not done.
+            verdict = unsafe { check.compare_packed(comm, self.peer, (epoch, bytes), in_flight) };
+        });
+        match verdict {
+            Verdict::Waits => Polled::Waits,
+            Verdict::Right => self.finish(epoch),
+            Verdict::Wrong(cause) => self.lost_by(comm, cause),
+        }
     }
 
     /// Signals, once, that this side takes part in a reduce in place. Under the claim.
@@ -161,8 +196,15 @@ impl Link {
     /// Packs the halo cells of the link for the sender, and clears them unless the reduce keeps them.
     fn pack_halo(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<(), CommError> {
         let (bytes, subject) = (in_flight.part(self.part).bytes, in_flight.subject());
-        let pack = |message: *mut u8| {
+        let mut packed = None;
+        let mut pack = |message: *mut u8| {
             trace::copy(comm, self, epoch, bytes).in_scope(|| pack_halo(in_flight, self.part, message));
+            // SAFETY: packing has written each of the bytes: the operations of a message fill it without gaps (`PeerView::reverse`). The
+            // peer does not write them.
+            packed = self
+                .check
+                .as_ref()
+                .map(|check| unsafe { check.packed(self.peer, (message, bytes), in_flight) });
         };
         match &self.signals {
             Signals::Counters(_) => {
@@ -180,7 +222,10 @@ impl Link {
                 trace::send(comm, self, epoch, bytes).in_scope(|| comm.send(self.peer, tag, message))?;
             }
         }
-        Ok(())
+        match (&self.check, packed) {
+            (Some(check), Some(packed)) => check.announce(comm, self.peer, epoch, packed),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a sender's contributions of `epoch` are cleared when they are combined: where they are read in place, and the receiver
