@@ -16,7 +16,7 @@ pub enum Cut {
     Overtaking,
     /// In a reduce, the owner waits for the grant of this epoch: the halo is complete.
     Complete,
-    /// A reduce is over for its rank only once its halo is combined and cleared.
+    /// A reduce is over for its rank, and its slots are written again, only once its halo is combined and cleared.
     Cleared,
     /// The user's stream waits for the exchange.
     Consumer,
