@@ -146,17 +146,23 @@ fn patterns(comm: &Stage<'_>) -> Result<Vec<Pattern>, Trouble> {
 }
 
 fn bits(comm: &Stage<'_>) -> Outcome {
-    of_all_types(comm, &paths(comm)?, reduce)
+    of_types(comm, &paths(comm)?, TYPES, reduce)
 }
 
-/// Over all links: it needs none that carries a reduce.
+/// Over all links: it needs none that carries a reduce. Fetches take long, so each pattern has some types.
 fn fetched(comm: &Stage<'_>) -> Outcome {
-    of_all_types(comm, &comm.paths(), fetch)?;
+    if !comm.is_on_device() {
+        return Ok(());
+    }
+    of_types(comm, &comm.paths(), TYPES / 2, fetch)?;
     of_vectors(comm, &comm.paths(), fetch)
 }
 
-fn of_all_types(comm: &Stage<'_>, paths: &[LinkChoice], combine: Combines) -> Outcome {
-    let mut types: [OfType; 13] = [
+/// The types of elements that have operations.
+const TYPES: usize = 13;
+
+fn of_types(comm: &Stage<'_>, paths: &[LinkChoice], count: usize, combine: Combines) -> Outcome {
+    let mut types: [OfType; TYPES] = [
         of_type::<f64>,
         of_type::<f32>,
         of_type::<[f64; 2]>,
@@ -175,7 +181,7 @@ fn of_all_types(comm: &Stage<'_>, paths: &[LinkChoice], combine: Combines) -> Ou
     for pattern in patterns(comm)? {
         numbers.shuffle(&mut types);
         // Each type on one path.
-        for (of_type, link) in types.iter().zip(paths.iter().cycle()) {
+        for (of_type, link) in types.iter().take(count).zip(paths.iter().cycle()) {
             of_type(comm, &pattern, *link, combine)?;
         }
     }
