@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _ON_CPU = "jax.device_put(array, jax.devices('cpu')[0])"
 ONE_DEVICE = f"an exchange takes arrays of one device, as each rank holds its own part; give one by {_ON_CPU}"
-NO_GPU = f"arrays in GPU memory are not exchanged, as they have no reduce and no gradient; give one by {_ON_CPU}"
+NO_GPU = f"halocline.jax exchanges no arrays in GPU memory; give one by {_ON_CPU}"
 
 
 class Operation:
