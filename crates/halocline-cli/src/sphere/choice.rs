@@ -52,9 +52,8 @@ impl GridChoice {
 
     /// The name for a title: of a file without its folder.
     pub(super) fn name(&self) -> String {
-        let of_file = |kind: &str, path: &Path| {
-            format!("{kind}:{}", path.file_name().unwrap_or_default().display())
-        };
+        let of_file =
+            |kind: &str, path: &Path| format!("{kind}:{}", path.file_name().unwrap_or_default().display());
         match self {
             Self::File { path } => of_file("icosahedral", path),
             Self::TripolarFile { path } => of_file("tripolar", path),
