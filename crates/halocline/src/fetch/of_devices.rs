@@ -152,7 +152,6 @@ struct Making<'a> {
 impl Making<'_> {
     fn lane(&self, number: usize) -> Result<Lane, Error> {
         let device = &self.devices[number];
-        device.driver().prepare_to_combine()?;
         let is_mine = |field: usize| bind::lane_of(self.set, field, self.devices) == number;
         let packs: Vec<CopyOp> = self.packs().filter(|op| is_mine(op.source)).collect();
         let unpacks: Vec<CopyOp> = packs.iter().map(CopyOp::reversed).collect();
