@@ -77,12 +77,13 @@ fn the_grid_of_a_file_on_any_number_of_ranks_is_exact_to_the_last_bit() {
     let directory = tempfile::tempdir().unwrap();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/icon/r2b2.nc");
     std::fs::copy(file, directory.path().join("grid.nc")).unwrap();
-    let generated = report(directory.path(), "--grid icosahedral:3 --days 0.5 --ranks 2 --no-plot --json");
+    let generated =
+        SPHERE.report(directory.path(), "--grid icosahedral:3 --days 0.5 --ranks 2 --no-plot --json");
     for (transport, ranks) in [("thread", 3), ("shm", 1), ("shm", 4)] {
         let args = format!(
             "--grid icosahedral:grid.nc --days 0.5 --ranks {ranks} --transport {transport} --no-plot --json"
         );
-        let report = report(directory.path(), &args);
+        let report = SPHERE.report(directory.path(), &args);
         assert_eq!((&report["max_abs_diff"], &report["different"]), (&0.0.into(), &0.into()), "{args}");
         assert!(report["conservation"].as_f64().unwrap() < 1e-13, "{args}: {report}");
         assert_eq!((&report["grid"], &report["cells"]), (&"icosahedral:grid.nc".into(), &1280.into()));
