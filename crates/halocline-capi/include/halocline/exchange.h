@@ -54,7 +54,7 @@ typedef struct halocline_bind_options {
   /* HALOCLINE_LINK_AUTO or another link. The same on all ranks. */
   int32_t link;
   /* Whether each exchange is verified, which is slow: HALOCLINE_DEFAULT (the variable HALOCLINE_CHECK), _ON or _OFF. The same on all
-   * ranks. Host fields only. */
+   * ranks. Reduces are not checked, nor are GPU fields of links of patterns. A capture into a CUDA graph of a checked object is refused. */
   int32_t checked;
   /* 1: scheduled exchanges run on the streams given to them, not beside them. */
   int32_t run_inline;
