@@ -196,8 +196,9 @@ field field_of(const View &view) {
   return field_of(view, layout_of(view));
 }
 
-// A field and its view. Memory of the host is allocated by the library, so that as many ranks as possible access it directly: its
-// exchanges are faster than those of other views. Memory of a GPU is allocated by Kokkos.
+// A field and its view. Memory of Kokkos::HostSpace is allocated by the library, so that as many ranks as possible access it directly: its
+// exchanges are faster than those of other views. Memory of all other spaces is allocated by Kokkos: that of CudaUVMSpace, for example, is
+// more than memory of the host.
 template <class View>
 class array : public field {
  public:
@@ -215,12 +216,12 @@ class array : public field {
         throw error(HALOCLINE_ERROR_ARGUMENT, "the type of the view fixes another extent, or cannot count as many elements");
       }
     }
-    if constexpr (detail::is_cuda<View>) {
-      view_ = View("halocline", shape);
-      static_cast<field &>(*this) = field_of(view_);
-    } else {
+    if constexpr (std::is_same<typename View::memory_space, Kokkos::HostSpace>::value) {
       static_cast<field &>(*this) = field::allocate(comm, layout_of(without_memory));
       view_ = View(static_cast<pointer>(base()), shape);
+    } else {
+      view_ = View("halocline", shape);
+      static_cast<field &>(*this) = field_of(view_);
     }
   }
 
@@ -244,6 +245,11 @@ class stream {
   pending schedule_exchange(const halo_exchange &halo, std::size_t set = 0) const {
     space_.fence();
     return halo.exchange(set);
+  }
+  // Starts the reverse of an exchange, after a fence.
+  pending schedule_reduce(const halo_exchange &halo, reduce operation, bool keep_halo = false, std::size_t set = 0) const {
+    space_.fence();
+    return halo.reduce(operation, keep_halo, set);
   }
   // Later work of the instance runs after the halo is filled: waits for the exchange.
   void schedule_wait(const pending &pending) const { pending.wait(); }
@@ -279,6 +285,9 @@ class stream<Space, true> {
 
   pending schedule_exchange(const halo_exchange &halo, std::size_t set = 0) const {
     return halo.schedule_exchange(stream_, set);
+  }
+  pending schedule_reduce(const halo_exchange &halo, reduce operation, bool keep_halo = false, std::size_t set = 0) const {
+    return halo.schedule_reduce(operation, stream_, keep_halo, set);
   }
   void schedule_wait(const pending &pending) const { pending.schedule_wait(stream_); }
 

@@ -119,6 +119,20 @@ static void elements(const hc::comm &comm) {
   TRUE(element_of(hk::field_of(Kokkos::View<std::uint8_t *>("u", cells))) == HALOCLINE_U8);
 }
 
+// Each rank has cells 2 and 3 of a ring; their neighbours have copies 4 and 1.
+static void reduces(const hc::comm &comm) {
+  const hc::pattern pattern = hc::regular_grid({2 * comm.size()}).periodic({true}).decompose(comm.size()).pattern(comm, 1);
+  const hk::array<Kokkos::View<double *>> t(comm, {4});
+  const hc::halo_exchange halo(comm, {{pattern, t}});
+  const hk::stream<Kokkos::DefaultHostExecutionSpace> stream;
+  const auto view = t.view();
+  for (const bool keeps : {false, true}) {
+    for (int cell = 0; cell < 4; cell++) view(cell) = cell + 1;
+    stream.schedule_wait(stream.schedule_reduce(halo, hc::reduce::product, keeps));
+    TRUE(view(0) == (keeps ? 1 : 0) && view(1) == 2 * 4 && view(2) == 3 * 1 && view(3) == (keeps ? 4 : 0));
+  }
+}
+
 // A field holds the memory of its view.
 static void holds_memory(const hc::comm &comm) {
   const hc::pattern pattern = pattern_of(comm, 1);
@@ -236,6 +250,7 @@ int main(int argc, char **argv) {
   const hc::comm comm = hc::comm::init();
   layouts(comm);
   elements(comm);
+  reduces(comm);
   holds_memory(comm);
   lists(comm);
   packets(comm);

@@ -69,6 +69,12 @@ static void exchanges(const hc::comm &comm, void *raw, const hk::stream<view> &s
     TRUE(found[0] == static_cast<double>((rank * CELLS + all - 1) % all) + 1000.0 * step);
     TRUE(found[CELLS + 1] == static_cast<double>((rank * CELLS + CELLS) % all) + 1000.0 * step);
   }
+  for (std::size_t at = 0; at < CELLS + 2; at++) written[at] = static_cast<double>(at + 1);
+  CUDA(cuda.to_device(address_of(t.data()), written, sizeof written, raw));
+  stream.schedule_wait(stream.schedule_reduce(halo, hc::reduce::sum));
+  CUDA(cuda.to_host(found, address_of(t.data()), sizeof found, raw));
+  CUDA(cuda.synchronise(raw));
+  TRUE(found[0] == 0 && found[1] == 2 + CELLS + 2 && found[CELLS] == CELLS + 1 + 1 && found[CELLS + 1] == 0);
 }
 
 static void packets(const hc::comm &comm, void *raw, const hk::stream<view> &stream) {

@@ -49,6 +49,13 @@ fn views_exchange_alone_and_between_processes() {
 }
 
 #[test]
+fn memory_of_other_spaces_than_the_host_is_allocated_by_kokkos() {
+    if is_here() {
+        assert_eq!(succeeds(&mut Command::new(CPP.program_with("kokkos_uvm", FLAGS))), "ok\n");
+    }
+}
+
+#[test]
 fn views_of_a_gpu_exchange_in_the_order_of_a_stream() {
     if !is_here() {
         return;
