@@ -110,6 +110,12 @@ static void indices(const hc::comm &comm) {
     }
   }
   TRUE(!pattern.local<2>({-100, 0}));
+  const char *message = "the domain has another number of axes";
+  THROWS(HALOCLINE_ERROR_ARGUMENT, message, domain.shape<3>());
+  THROWS(HALOCLINE_ERROR_ARGUMENT, message, pattern.global<1>({1}));
+  THROWS(HALOCLINE_ERROR_ARGUMENT, message, (pattern.global<3>({1, 1, 1})));
+  THROWS(HALOCLINE_ERROR_ARGUMENT, message, pattern.local<1>({0}));
+  THROWS(HALOCLINE_ERROR_ARGUMENT, message, (pattern.local<4>({0, 0, 0, 0})));
 }
 
 // Two domains on each rank, which gather and save put together.

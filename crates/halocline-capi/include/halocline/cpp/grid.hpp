@@ -111,6 +111,7 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
   template <std::size_t Axes>
   std::array<std::int64_t, Axes> global(const std::array<std::size_t, Axes> &local, std::size_t index = 0) const {
     static_assert(Axes <= HALOCLINE_AXES, "a grid has at most 4 axes");
+    check_axes(Axes, index);
     std::array<std::size_t, HALOCLINE_AXES> from{};
     std::array<std::int64_t, HALOCLINE_AXES> to{};
     for (std::size_t axis = 0; axis < Axes; axis++) from[axis] = local[axis];
@@ -124,6 +125,7 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
   std::optional<std::array<std::size_t, Axes>> local(const std::array<std::int64_t, Axes> &global,
                                                      std::size_t index = 0) const {
     static_assert(Axes <= HALOCLINE_AXES, "a grid has at most 4 axes");
+    check_axes(Axes, index);
     std::array<std::int64_t, HALOCLINE_AXES> from{};
     std::array<std::size_t, HALOCLINE_AXES> to{};
     for (std::size_t axis = 0; axis < Axes; axis++) from[axis] = global[axis];
@@ -170,6 +172,15 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
     halocline_pattern handle;
     check(halocline_pattern_component(get(), component, &handle));
     return pattern(handle);
+  }
+
+ private:
+  void check_axes(std::size_t axes, std::size_t index) const {
+    halocline_domain found = HALOCLINE_DOMAIN_INIT;
+    check(halocline_pattern_domain(get(), index, &found));
+    if (axes != found.axes) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "the domain has another number of axes");
+    }
   }
 };
 

@@ -121,6 +121,9 @@ class received : public owner<halocline_received, halocline_packet_free> {
   span<const T> payload() const {
     static_assert(std::is_trivially_copyable<T>::value, "elements are copied as bytes");
     const halocline_contents found = contents();
+    if (found.payload_bytes % sizeof(T) != 0) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "the payload ends within an element; its sender uses another type");
+    }
     return {static_cast<const T *>(found.payload), found.payload_bytes / sizeof(T)};
   }
   // Makes later work of the stream run after the payload is there. Needed for payloads in GPU memory.
