@@ -309,6 +309,20 @@ static void packets(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_comm_barrier(comm));
   OK(halocline_neighbors_free(&neighbors));
   OK(halocline_resource_free(&memory));
+
+  /* Into memory of the host that the GPU reaches. A rank alone gets the memory that it has sent. */
+  OK(halocline_resource_pinned(comm, 0, &memory));
+  OK(halocline_neighbors_create(comm, 1, memory, &neighbors));
+  OK(halocline_neighbors_exchange(neighbors, 1, NULL, &packet, &left, &right));
+  OK(halocline_packet_describe(left, &contents));
+  OK(halocline_packet_order(left, stream));
+  CUDA(cuda.synchronise(raw));
+  TRUE(contents.payload_bytes == BYTES && contents.space == (size == 1 ? HALOCLINE_CUDA : HALOCLINE_HOST));
+  TRUE(size == 1 || memcmp(host, contents.payload, BYTES) == 0);
+  OK(halocline_packet_free(&left));
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_neighbors_free(&neighbors));
+  OK(halocline_resource_free(&memory));
   OK(halocline_stream_free(&stream));
 }
 

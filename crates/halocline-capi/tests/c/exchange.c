@@ -162,6 +162,83 @@ static void reduced(halocline_comm comm, halocline_pattern pattern, const halocl
   OK(halocline_field_free(&field));
 }
 
+/* A ring of four cells on each rank: the first and the last one have a copy at a neighbour. */
+static void operations(halocline_comm comm, size_t size) {
+  static const struct {
+    int32_t operation, first, last;
+  } cases[] = {{HALOCLINE_SUM, 10 + 7, 6 + 12},    {HALOCLINE_MIN, 7, 6},           {HALOCLINE_MAX, 10, 12},
+               {HALOCLINE_PRODUCT, 10 * 7, 6 * 12}, {HALOCLINE_REPLACE, 7, 12},      {HALOCLINE_AND, 10 & 7, 6 & 12},
+               {HALOCLINE_OR, 10 | 7, 6 | 12},      {HALOCLINE_XOR, 10 ^ 7, 6 ^ 12}};
+  const size_t extents[1] = {4 * size}, cells[1] = {6};
+  const int32_t periodic[1] = {1};
+  halocline_grid grid = HALOCLINE_GRID_INIT;
+  grid.axes = 1, grid.extents = extents, grid.periodic = periodic;
+  halocline_decomposition blocks;
+  OK(halocline_decompose(&grid, size, &blocks));
+  halocline_halo width = HALOCLINE_HALO_INIT;
+  width.width = 1;
+  halocline_pattern pattern;
+  OK(halocline_pattern_regular(comm, blocks, &width, &pattern));
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 1, layout.extents = cells, layout.element = HALOCLINE_I32;
+  halocline_field field;
+  OK(halocline_field_allocate(comm, &layout, &field));
+  halocline_binding binding = {pattern, field};
+  halocline_halo_exchange halo;
+  OK(halocline_bind(comm, &binding, 1, NULL, &halo));
+  void *base;
+  OK(halocline_field_base(field, &base));
+  int32_t *found = base;
+  const int32_t given[6] = {12, 10, 3, 5, 6, 7};
+  for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
+    for (int way = 0; way < 3; way++) {
+      memcpy(found, given, sizeof given);
+      halocline_pending pending;
+      if (way == 2) {
+        OK(halocline_fetch_and_op(halo, cases[at].operation));
+      } else {
+        if (way == 1) OK(halocline_schedule_reduce(halo, 0, cases[at].operation, 1, NULL, 0, &pending));
+        else OK(halocline_reduce(halo, 0, cases[at].operation, 1, &pending));
+        OK(halocline_wait(pending));
+      }
+      TRUE(found[1] == cases[at].first && found[2] == 3 && found[3] == 5 && found[4] == cases[at].last);
+      /* Kept, or what the neighbour's cell had before. */
+      TRUE(found[0] == (way == 2 ? 6 : 12) && found[5] == (way == 2 ? 10 : 7));
+    }
+  }
+  OK(halocline_halo_exchange_free(&halo));
+  OK(halocline_field_free(&field));
+  OK(halocline_pattern_free(&pattern));
+  OK(halocline_decomposition_free(&blocks));
+}
+
+/* Senders write into the halos, or receivers read the owned cells: all links of the object do. */
+static void in_place(halocline_comm comm, halocline_pattern pattern, const halocline_domain *domain, size_t size) {
+  static const int32_t paths[2] = {HALOCLINE_LINK_PUSH, HALOCLINE_LINK_PULL};
+  halocline_layout layout = HALOCLINE_LAYOUT_INIT;
+  layout.dimensions = 2, layout.extents = domain->extents, layout.element = HALOCLINE_F64;
+  halocline_field field;
+  OK(halocline_field_allocate(comm, &layout, &field));
+  halocline_binding binding = {pattern, field};
+  for (int at = 0; at < 2; at++) {
+    halocline_bind_options options = HALOCLINE_BIND_OPTIONS_INIT;
+    options.link = paths[at];
+    halocline_halo_exchange halo;
+    OK(halocline_bind(comm, &binding, 1, &options, &halo));
+    halocline_link links[16];
+    size_t count;
+    OK(halocline_links(halo, links, 16, &count));
+    TRUE((count == 0) == (size == 1));
+    for (size_t link = 0; link < count; link++) TRUE(links[link].path == paths[at]);
+    fill(pattern, domain, field, at + 1);
+    OK(halocline_exchange_and_wait(halo));
+    TRUE(wrong(pattern, domain, field, at + 1) == 0);
+    OK(halocline_comm_barrier(comm));
+    OK(halocline_halo_exchange_free(&halo));
+  }
+  OK(halocline_field_free(&field));
+}
+
 static void two_sets(halocline_comm comm, halocline_pattern pattern, const halocline_domain *domain) {
   halocline_layout layout = HALOCLINE_LAYOUT_INIT;
   layout.dimensions = 2, layout.extents = domain->extents, layout.element = HALOCLINE_F64;
@@ -227,6 +304,8 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   own_memory(comm, pattern, &domain);
   two_sets(comm, pattern, &domain);
   reduced(comm, pattern, &domain);
+  in_place(comm, pattern, &domain, size);
+  operations(comm, size);
   /* What one rank passes wrongly is an error on all ranks. */
   halocline_halo wrong_width = HALOCLINE_HALO_INIT;
   wrong_width.size = rank == 0 ? 3 : sizeof(halocline_halo);

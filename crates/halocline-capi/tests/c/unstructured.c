@@ -164,6 +164,40 @@ static void a_refined_mesh(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_mesh_free(&mesh));
 }
 
+/* Eight cubes that are a cube: part 0 is one of them, which shares facets with three others, edges with six, vertices with seven. */
+static void by_what_is_shared(halocline_comm comm, size_t rank, size_t size) {
+  enum { CUBES = 8, SIDE = 3 };
+  /* VTK's order of the vertices of a hexahedron. */
+  static const uint32_t corner[8][3] = {{0, 0, 0}, {1, 0, 0}, {1, 1, 0}, {0, 1, 0}, {0, 0, 1}, {1, 0, 1}, {1, 1, 1}, {0, 1, 1}};
+  uint32_t corners[CUBES][8];
+  size_t owners[CUBES];
+  for (uint32_t cube = 0; cube < CUBES; cube++) {
+    for (int at = 0; at < 8; at++) {
+      const uint32_t *of = corner[at];
+      corners[cube][at] = ((cube >> 2) + of[2]) * SIDE * SIDE + ((cube >> 1 & 1) + of[1]) * SIDE + (cube & 1) + of[0];
+    }
+    owners[cube] = cube == 0 || size == 1 ? 0 : 1 + (cube - 1) % (size - 1);
+  }
+  halocline_mesh mesh;
+  halocline_partition partition;
+  OK(halocline_mesh_create(SIDE * SIDE * SIDE, CUBES, 8, &corners[0][0], 1, &mesh));
+  OK(halocline_partition_given(owners, CUBES, size, &partition));
+  static const struct {
+    int32_t shared;
+    size_t neighbours;
+  } cases[] = {{HALOCLINE_SHARED_FACET, 3}, {HALOCLINE_SHARED_EDGE, 6}, {HALOCLINE_SHARED_VERTEX, 7}};
+  for (size_t at = 0; at < 3; at++) {
+    halocline_mesh_halos halos;
+    size_t count, owned;
+    OK(halocline_mesh_halos_create(comm, mesh, partition, rank, 1, cases[at].shared, 0, &halos));
+    OK(halocline_mesh_ids(halos, HALOCLINE_ELEMENTS, NULL, 0, &count, &owned));
+    TRUE(size == 1 ? count == CUBES : rank != 0 || (owned == 1 && count == 1 + cases[at].neighbours));
+    OK(halocline_mesh_halos_free(&halos));
+  }
+  OK(halocline_partition_free(&partition));
+  OK(halocline_mesh_free(&mesh));
+}
+
 static void of_a_mesh(halocline_comm comm, size_t rank, size_t size) {
   halocline_mesh mesh = squares();
   size_t vertices, elements;
@@ -446,6 +480,7 @@ static void redistributes(halocline_comm comm, size_t rank, size_t size) {
 
 static void run(halocline_comm comm, size_t rank, size_t size) {
   of_a_mesh(comm, rank, size);
+  by_what_is_shared(comm, rank, size);
   other_ways_to_a_mesh(comm, rank, size);
   a_refined_mesh(comm, rank, size);
   of_lists(comm, rank, size);
