@@ -20,6 +20,16 @@ pub(crate) fn installed() -> PathBuf {
     prefix
 }
 
+#[test]
+fn the_installed_library_has_no_debug_information_and_dace_has_its_module() {
+    let prefix = installed();
+    let sections = succeeds(Command::new("readelf").arg("-SW").arg(prefix.join("lib/libhalocline.so")));
+    assert!(sections.contains(".symtab") && !sections.contains(".debug_info"), "{sections}");
+    let module = fs::read_to_string(prefix.join("share/halocline/dace/halocline_c.py")).unwrap();
+    assert!(module.contains("libhalocline.so"), "{module}");
+    fs::remove_dir_all(prefix).unwrap();
+}
+
 /// Copies the examples and the mesh out of the repository.
 fn examples() -> PathBuf {
     let folder = own_file("examples");
