@@ -32,7 +32,8 @@
  *
  * STATUS. Every call that can fail returns a halocline_status: HALOCLINE_OK (0) or an error, whose message
  * halocline_error_message() returns. A call that fails stores no results, unless its comment says otherwise. No call
- * throws or unwinds, and none ends the process.
+ * throws or unwinds, and none ends the process, with one exception: if the allocator of the process fails within the library, the process
+ * is aborted with a message. Large requests of the program, such as fields and payloads, are HALOCLINE_ERROR_MEMORY instead.
  *
  * HANDLES. Objects are named by handles, which are structs with one number. {0} is the null handle. Handles are values:
  * copies name the same object. Freeing an object makes all copies of its handle invalid. A handle that is null, freed, of another
@@ -49,7 +50,8 @@
  * COLLECTIVE calls: all ranks of the communicator call them in the same order; each blocks until all ranks have called it. If a
  * rank's arguments are refused, all ranks get an error: that rank the reason, the others HALOCLINE_ERROR_ELSEWHERE with its message.
  * A refused communicator is the rank's own error, which the others do not learn; so is a refused handle that stands for it in a call
- * without a communicator, such as the pattern of halocline_save.
+ * without a communicator, such as the pattern of halocline_save. Two threads of a rank do not make collective calls of one communicator at
+ * the same time, nor calls that all ranks make in the same order: each thread uses a duplicate of its own (halocline_comm_duplicate).
  *
  * OPTION STRUCTS begin with their size. Initialise them with their _INIT macro; fields that you leave are the defaults. A library that
  * is newer or older than the program accepts them, unless the program sets a field that an older library does not know.

@@ -100,8 +100,8 @@ halocline_status halocline_exchange_and_wait(halocline_halo_exchange halo);
  * _MAX, _PRODUCT, _REPLACE, _AND, _OR or _XOR. `keep_halo` is 1 if halo cells stay as they are, 0 if they are cleared. A reduce is an
  * exchange in all other respects: it has an epoch and a wait, and all ranks begin exchanges and reduces of an object in one order.
  * Until the wait no cell may be read or written, owned cells included. `pending` may be NULL. Errors: those of
- * halocline_exchange; HALOCLINE_ERROR_ARGUMENT for an operation that the elements do not have, and for GPU fields whose halo travels in
- * messages. */
+ * halocline_exchange; HALOCLINE_ERROR_ARGUMENT for an operation that the elements do not have, for fields that share owned cells, and for
+ * GPU fields whose links are pulled or send messages, on this rank or on another. */
 halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int32_t operation, int32_t keep_halo,
                                   halocline_pending *pending);
 
@@ -114,15 +114,19 @@ halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int3
 halocline_status halocline_fetch_and_op(halocline_halo_exchange halo, int32_t operation);
 
 /* Stores how many halo cells, of all ranks, copy each cell of field `field` of the first set: in C order, with the shape of its domain;
- * 0 for halo cells. `degree` holds `capacity` numbers, or is NULL: then only their number is stored in `count`. */
+ * 0 for halo cells. `field` counts the host fields first, then the GPU fields, both in the order of the bind. `degree`
+ * holds `capacity` numbers, or is NULL: then only their number is stored in `count`. */
 halocline_status halocline_degree(halocline_halo_exchange halo, size_t field, uint32_t *degree, size_t capacity, size_t *count);
 
 /* Begins an exchange of set `set` after all earlier work of `stream_count` streams; NULL: those of the bind. The host does not wait for
  * it: the call blocks only while dropped GPU memory is freed, or while CUDA's queue is full. Give every stream whose work writes owned
  * cells or still reads the halo. Up to 64 exchanges of an object may be in flight, one if it has host fields, which start at the call.
  * All ranks begin the exchanges of all objects of GPU fields in the same order. `pending` may be NULL. If the streams are being
- * captured into a CUDA graph, the exchange is captured: each launch exchanges what the fields hold then. halocline_schedule_wait takes
- * such a `pending` under the same capture; halocline_wait refuses it. */
+ * captured into a CUDA graph, the exchange is captured: each launch exchanges what the fields hold then. Before the capture ends, capture
+ * halocline_schedule_wait of each captured exchange, too; halocline_wait refuses it. Before a launch, let its stream wait for the exchanges
+ * that were begun before. Exchanges have the same order on all ranks, launched or called. The graph holds the object and the memory
+ * that the library has allocated; memory of the program stays valid as long as the graph. An exchange with host fields, in checked
+ * mode or over NCCL cannot be captured. */
 halocline_status halocline_schedule_exchange(halocline_halo_exchange halo, size_t set, const halocline_stream *streams,
                                              size_t stream_count, halocline_pending *pending);
 

@@ -48,7 +48,8 @@ halocline_status halocline_unpack(halocline_halo_exchange halo, size_t peer, con
 
 /* As halocline_pack, of GPU fields, in the order of a stream. `message` lies in memory that the stream's GPU reaches: its own, pinned
  * or registered memory of the host, or that of a GPU to which it has access. It stays valid until the stream has done the work, and is used
- * meanwhile only by what the stream orders. */
+ * meanwhile only by what the stream orders. If the stream is being captured into a CUDA graph, each launch packs what the fields hold then:
+ * `message` and memory of the program stay valid as long as the graph. */
 halocline_status halocline_pack_on(halocline_halo_exchange halo, size_t peer, void *message, size_t bytes,
                                    halocline_stream stream);
 
@@ -62,9 +63,10 @@ typedef struct halocline_pattern_links {
   uint64_t id;
 } halocline_pattern_links;
 
-/* Stores the links of `count` patterns. `options` may be NULL; `link` is HALOCLINE_LINK_AUTO, _MAILBOX or _MESSAGE. All ranks pass the same
- * patterns, in any order. With `streams` of a GPU, on all ranks, also for fields in its memory: refused if a peer's GPU does not reach that.
- * Collective. */
+/* Stores the links of `count` patterns. `options` may be NULL; `link` is HALOCLINE_LINK_AUTO, _MAILBOX or _MESSAGE. `checked` counts for
+ * host fields, `run_inline` and `stream_waits` for GPU fields, `ll` and `ll_bytes` for none; the others as for a bind. All ranks pass the
+ * same patterns, in any order. With `streams` of a GPU, on all ranks, also for fields in its memory: refused if a peer's GPU does not
+ * reach that. Collective. */
 halocline_status halocline_pattern_links_create(halocline_comm comm, const halocline_pattern *patterns, size_t count,
                                                 const halocline_bind_options *options, halocline_pattern_links *links);
 
