@@ -13,6 +13,10 @@
 #ifndef HALOCLINE_HPP
 #define HALOCLINE_HPP
 
+#if __cplusplus < 201703L
+#error "halocline.hpp needs C++17: compile with -std=c++17 (CMake: target_compile_features(TARGET PRIVATE cxx_std_17))"
+#endif
+
 #include "halocline/cpp/core.hpp"
 #include "halocline/cpp/comm.hpp"
 #include "halocline/cpp/grid.hpp"

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
-/// `HALOCLINE_ABI_VERSION`: grows when a symbol or a field is added; the symbols' version changes when one changes or goes.
+/// `HALOCLINE_ABI_VERSION`. From the first release on it grows when a symbol or a field is added, and the symbols' version changes when one
+/// changes or goes.
 const ABI_VERSION: u32 = 1;
 
 /// The version of the interface that the library has.

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* The version of the interface in this header: grows with every addition. Functions are never removed or changed under one
- * version of their symbols (HALOCLINE_0). */
+/* The version of the interface in this header: from the first release on it grows with every addition, and functions are never removed
+ * or changed under one version of their symbols (HALOCLINE_0). There was no release yet. */
 #define HALOCLINE_ABI_VERSION 1
 
 /* The version of the interface that the loaded library has. It serves programs compiled with this one or a lower one. */
