@@ -18,10 +18,13 @@ pub(crate) fn of_neighbor(error: NeighborError) -> Refusal {
     let status = match &error {
         E::Packet(packet) => return of_packet(packet),
         E::Comm(comm) => return of_comm(comm),
-        E::NoNeighbor { .. } | E::NotStarted { .. } | E::Finished { .. } | E::Metadata { .. } => {
-            Status::ARGUMENT
-        }
-        E::Busy { .. } | E::Ending { .. } | E::InFlight { .. } | E::Taken { .. } => Status::BUSY,
+        // No wait makes a result come back that was taken.
+        E::NoNeighbor { .. }
+        | E::NotStarted { .. }
+        | E::Taken { .. }
+        | E::Finished { .. }
+        | E::Metadata { .. } => Status::ARGUMENT,
+        E::Busy { .. } | E::Ending { .. } | E::InFlight { .. } => Status::BUSY,
         E::Deadline { .. } => Status::DEADLINE,
         E::RefusedElsewhere { .. } => Status::ELSEWHERE,
         _ => Status::FAILED,

@@ -50,7 +50,8 @@ halocline_status halocline_neighbors_abort(halocline_neighbors neighbors, const 
  * HALOCLINE_ERROR_FAILED. */
 halocline_status halocline_neighbors_free(halocline_neighbors *neighbors);
 
-/* Waits for a round and stores what came from each side: the null handle if nothing came. They are given once. Blocks. */
+/* Waits for a round and stores what came from each side: the null handle if nothing came. They are given once: a later call is
+ * HALOCLINE_ERROR_ARGUMENT. Blocks. */
 halocline_status halocline_round_wait(halocline_round round, halocline_received *from_left, halocline_received *from_right);
 
 /* Stores 1 if halocline_round_wait would return at once, else 0. Never blocks. */
@@ -73,7 +74,8 @@ halocline_status halocline_session_open(halocline_neighbors neighbors, uint32_t 
 halocline_status halocline_session_start(halocline_session session, const halocline_packet *left,
                                          const halocline_packet *right, int32_t last);
 
-/* Waits for the round and stores what came from each side, and in `ended` (may be NULL) the sides that send nothing any more. Blocks. */
+/* Waits for the round and stores what came from each side, and in `ended` (may be NULL) the sides that send nothing any more. Without a
+ * round in flight HALOCLINE_ERROR_ARGUMENT. Blocks. */
 halocline_status halocline_session_wait(halocline_session session, halocline_received *from_left,
                                         halocline_received *from_right, int32_t *ended);
 

@@ -129,7 +129,7 @@ contains
     call holds(from_right, "to the left", right)
     do while (released(1)%calls == 0 .or. released(2)%calls == 0)
     end do
-    call refused(halocline_round_wait(round, from_left, from_right), HALOCLINE_ERROR_BUSY, "taken")
+    call refused(halocline_round_wait(round, from_left, from_right), HALOCLINE_ERROR_ARGUMENT, "taken")
     call check(halocline_round_free(round))
 
     ! To one side alone, and without a payload.
