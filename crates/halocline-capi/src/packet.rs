@@ -47,6 +47,13 @@ pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Pac
     // SAFETY: the header asks for a function that any thread may call once with the context.
     let keep = unsafe { KeepAlive::new(given.release, given.context) };
     keep.arm();
+    if given.metadata_bytes > Packet::MOST_METADATA {
+        return Err(Refusal::argument(format!(
+            "the packet has {} bytes of metadata, and {} is the most; send them as its payload",
+            given.metadata_bytes,
+            Packet::MOST_METADATA
+        )));
+    }
     // SAFETY: by the contract of `OptionsPtr` and the header, `metadata` is null or has `metadata_bytes` bytes that may be read
     // until the call ends. Any bytes are a `u8`.
     let metadata = unsafe { array(given.metadata.cast::<u8>(), given.metadata_bytes, "metadata") }?.to_vec();

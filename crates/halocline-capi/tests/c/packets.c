@@ -49,6 +49,9 @@ static void on_a_ring(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_neighbors_ranks(ring, &ranks[0], &ranks[1]));
   TRUE(ranks[0] == (size > 1 ? (int64_t)on_left : -1) && ranks[1] == (size > 1 ? (int64_t)on_right : -1));
 
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "device is -1", halocline_resource_pinned(comm, -1, &none));
+  REFUSED(HALOCLINE_ERROR_DEVICE, "", halocline_resource_pinned(comm, 100000, &none));
+
   _Atomic int released = 0, calls = 0;
   halocline_packet to_left = packet_of("to the left", own, BYTES), to_right = packet_of("to the right", own, BYTES);
   to_left.release = to_right.release = count, to_left.context = to_right.context = (void *)&released;
@@ -73,7 +76,7 @@ static void on_a_ring(halocline_comm comm, size_t rank, size_t size) {
   while (atomic_load(&released) < 2) {
     sched_yield();
   }
-  REFUSED(HALOCLINE_ERROR_BUSY, "taken", halocline_round_wait(round, &from_left, &from_right));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "taken", halocline_round_wait(round, &from_left, &from_right));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "callback is NULL", halocline_round_on_completion(round, NULL, NULL));
   OK(halocline_round_free(&round));
 
@@ -108,6 +111,7 @@ static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
     halocline_received from_left, from_right;
     OK(halocline_session_wait(session, &from_left, &from_right, &ended));
     TRUE(from_right.id == 0);
+    REFUSED(HALOCLINE_ERROR_ARGUMENT, "taken", halocline_session_wait(session, &left, &right, NULL));
     if (from_left.id != 0) {
       char wanted[2] = {(char)('0' + came++), 0};
       holds(from_left, wanted, NULL, 0);
@@ -205,7 +209,10 @@ static void contradictions(halocline_comm comm) {
           halocline_neighbors_start(line, 1, NULL, &odd, &round));
   odd.payload = NULL;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "has_payload is 0", halocline_neighbors_start(line, 1, NULL, &odd, &round));
-  odd.payload_bytes = 0, odd.reserved = 1;
+  odd.payload_bytes = 0, odd.metadata_bytes = ((size_t)1 << 30) + 1;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "the packet has 1073741825 bytes of metadata, and 1073741824 is the most",
+          halocline_neighbors_start(line, 1, NULL, &odd, &round));
+  odd.metadata_bytes = 0, odd.reserved = 1;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "reserved of the packet is not 0", halocline_neighbors_start(line, 1, NULL, &odd, &round));
   odd.reserved = 0, odd.has_payload = 2;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "has_payload is 2", halocline_neighbors_start(line, 1, NULL, &odd, &round));
@@ -213,7 +220,7 @@ static void contradictions(halocline_comm comm) {
   odd.has_payload = 1, odd.stream.id = line.id;
   REFUSED(HALOCLINE_ERROR_HANDLE, "a halocline_neighbors was passed where a halocline_stream is needed",
           halocline_neighbors_start(line, 1, NULL, &odd, &round));
-  TRUE(atomic_load(&released) == 5);
+  TRUE(atomic_load(&released) == 6);
   OK(halocline_neighbors_free(&line));
 }
 

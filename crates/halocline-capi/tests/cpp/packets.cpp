@@ -53,7 +53,7 @@ static void on_a_ring(const hc::comm &comm) {
     // A rank alone gets the memory that it has sent.
     const halocline_resource_statistics statistics = limited.statistics();
     TRUE(size == 1 || (statistics.in_use >= 2 * LENGTH && statistics.allocations >= 2));
-    THROWS(HALOCLINE_ERROR_BUSY, "taken", round.wait());
+    THROWS(HALOCLINE_ERROR_ARGUMENT, "taken", round.wait());
 
     // The round is complete: the function runs within the call, where the library refuses calls, and is freed.
     auto shared = std::make_shared<std::atomic<int>>(0);
@@ -182,7 +182,9 @@ static void spilled(const hc::comm &comm) {
   const std::vector<char> own = content(comm.rank());
   const hc::packet packet("", hc::span<const char>(own));
   const hc::from_sides came = ring.exchange(1, nullptr, &packet);
-  TRUE(came.left.payload<char>().size() == LENGTH);
+  TRUE(came.left.payload<char>().size() == LENGTH && came.left.payload<float>().size() == LENGTH / sizeof(float));
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "the payload ends within an element; its sender uses another type",
+         (came.left.payload<std::array<char, 3>>()));
   TRUE(comm.size() == 1 || (limited.statistics().spilled == LENGTH && limited.statistics().in_use == 0));
   comm.barrier();
 }
