@@ -74,8 +74,8 @@ impl<E: Into<Error>> From<E> for Refusal {
     }
 }
 
-/// Names of Rust in the library's messages, and what C's messages say instead.
-const IN_C: [(&str, &str); 19] = [
+/// Names and words of Rust in the library's messages, and what C's messages say instead.
+const IN_C: [(&str, &str); 28] = [
     ("`Field::on_domain`", "`halocline_field_on_domain`"),
     ("`with_axes`", "`axes` of the layout"),
     ("`Halo::uniform(depth)`", "`width` of the halo"),
@@ -98,6 +98,21 @@ const IN_C: [(&str, &str); 19] = [
     ("drop the object and bind again", "free the exchange and bind again"),
     ("drop the object, and bind", "free the exchange, and bind"),
     ("use and drop communicators before", "use and free communicators before"),
+    ("before one drops it", "before one frees it"),
+    ("dropped its end before", "freed the object, or its communicator, before"),
+    ("has dropped its neighbour exchange", "has freed its halocline_neighbors"),
+    ("has dropped its session", "has freed its session"),
+    ("a session that was dropped", "a session that was freed"),
+    ("the operation was dropped", "the operation was freed"),
+    ("wait for it first, or read its owned cells with `Pending::owned`", "wait for it first"),
+    (
+        "is borrowed by a guard; drop it before the exchange",
+        "is in a halocline_field_read or halocline_field_write of another thread; exchange when that has returned",
+    ),
+    (
+        "another guard of this array is held; drop it first",
+        "the field is in a halocline_field_read or halocline_field_write of another thread; call when that has returned",
+    ),
 ];
 
 fn in_c(text: String) -> String {
@@ -118,7 +133,8 @@ fn status_of(error: &Error) -> Status {
         Error::Device(DeviceError::OutOfMemory { .. })
         | Error::Pattern(
             PatternError::Mesh(MeshError::Memory { .. })
-            | PatternError::Partition(PartitionError::Memory { .. }),
+            // METIS fails on a graph that was checked before only for lack of memory.
+            | PatternError::Partition(PartitionError::Memory { .. } | PartitionError::Metis(_)),
         )
         | Error::IconGrid(IconGridError::Mesh(MeshError::Memory { .. })) => Status::MEMORY,
         Error::Device(_)
@@ -203,14 +219,26 @@ mod tests {
     use super::*;
 
     /// Messages that no call of C returns, and why.
-    const NOT_OF_C: [(&str, &str); 6] = [
-        ("`Pending::owned`", "C has no guards of arrays"),
+    const NOT_OF_C: [(&str, &str); 7] = [
         ("`Array::read`", "C has no guards of arrays"),
         ("`Domain::owned_indices`", "C has no guards of arrays"),
         ("`Pattern::domains`", "C passes the index of a domain"),
         ("`Options::steps`", "of simulated devices"),
         ("World::spawn", "of simulated devices"),
+        ("drop such rows", "C has no tables"),
+        ("drop one of them", "C has no tables"),
     ];
+
+    /// Paths, and what only Rust programs do.
+    const OF_RUST: [&str; 4] = ["::", "drop", "guard", "borrow"];
+
+    #[test]
+    fn a_partitioner_without_memory_is_a_shortage_of_memory() {
+        for lacking in [PartitionError::Memory { cells: 1 }, PartitionError::Metis("out of memory".into())] {
+            let refusal = Refusal::from(Error::from(PatternError::from(lacking)));
+            assert_eq!(refusal.status, Status::MEMORY, "{}", refusal.message);
+        }
+    }
 
     #[test]
     fn no_message_of_c_names_calls_of_rust() {
@@ -224,7 +252,7 @@ mod tests {
         let names_rust = |line: &&String| {
             let is_known = NOT_OF_C.iter().any(|(name, _)| line.contains(name));
             let message = line.split(" | ").nth(1).unwrap_or_default();
-            !is_known && (message.contains("::") || message.contains("drop the "))
+            !is_known && OF_RUST.iter().any(|word| message.contains(word))
         };
         assert_eq!(messages.iter().filter(names_rust).collect::<Vec<_>>(), Vec::<&String>::new());
     }
