@@ -160,10 +160,14 @@ impl<T> Table<T> {
         let state = self.slot(index).map(|slot| slot.state.load(Ordering::Relaxed));
         match state {
             _ if handle == 0 => Refused::Null,
+            // No handle has kind 0 or generation 0.
+            _ if kind == 0 || generation == 0 => Refused::Unknown,
             None => Refused::Unknown,
             Some(state) if generation > state >> GENERATION => Refused::Unknown,
             Some(state) if is_live(state, generation) && kind != wanted => Refused::Kind(kind),
             Some(state) if is_live(state, generation) => Refused::Unknown,
+            // The generation that the next object of the slot will have.
+            Some(state) if generation == state >> GENERATION && state & PHASE == EMPTY => Refused::Unknown,
             Some(_) => Refused::Freed,
         }
     }
@@ -279,16 +283,17 @@ mod tests {
         for (handle, why) in [
             (0, Refused::Null),
             (u64::MAX, Refused::Unknown),
-            (known + 1, Refused::Freed),
+            (1, Refused::Unknown),
+            (known & 0xffff_ffff, Refused::Unknown),
+            (known + 1, Refused::Unknown),
             (known + (1 << GENERATION), Refused::Unknown),
             (known | 0xff_ffff, Refused::Unknown),
         ] {
             assert!(table.pin(handle).is_none(), "{handle:#x}");
-            if why != Refused::Freed {
-                assert_eq!(table.diagnose(handle, 1), why, "{handle:#x}");
-            }
+            assert_eq!(table.diagnose(handle, 1), why, "{handle:#x}");
         }
         assert_eq!(table.diagnose(known, 2), Refused::Kind(1));
+        assert_eq!(table.diagnose(known & !(0xff << INDEX_BITS), 1), Refused::Unknown);
     }
 
     #[test]

@@ -68,6 +68,8 @@ static void freed_foreign_and_made_up_handles(void) {
     halocline_halo_exchange made_up = {copy.id ^ bits};
     TRUE(halocline_exchange(made_up, NULL) == HALOCLINE_ERROR_HANDLE);
   }
+  halocline_halo_exchange one = {1};
+  REFUSED(HALOCLINE_ERROR_HANDLE, "not made by this library", halocline_exchange(one, NULL));
   halocline_halo_exchange all = {UINT64_MAX};
   REFUSED(HALOCLINE_ERROR_HANDLE, "not made by this library", halocline_exchange(all, NULL));
 }
