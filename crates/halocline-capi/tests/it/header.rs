@@ -241,6 +241,18 @@ fn the_headers_have_no_warnings_that_programs_may_turn_into_errors() {
     }
 }
 
+#[test]
+fn the_header_of_cpp_asks_for_its_standard() {
+    for compiler in [CPP, CLANGPP].into_iter().filter(|compiler| compiler.is_here()) {
+        let mut compile = Command::new(compiler.command);
+        compile.args(["-std=c++14", "-x", "c++", "-fsyntax-only", "-I"]).arg(here().join("include"));
+        let output = compile.args(["-include", "halocline.hpp", "/dev/null"]).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(printed.contains("halocline.hpp needs C++17: compile with -std=c++17"), "{printed}");
+    }
+}
+
 /// That it compiles alone is tested by the programs that include it first.
 #[test]
 fn the_header_of_cpp_includes_all_its_parts() {
