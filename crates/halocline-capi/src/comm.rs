@@ -2,6 +2,7 @@
 
 use crate::call::{call, call_for};
 use crate::collective::{collective, collective_for};
+use crate::log;
 use crate::object::Handle;
 use crate::options::{self, Options, OptionsPtr};
 use crate::pointer::{OutPtr, array, array_mut, fill, text};
@@ -44,7 +45,10 @@ unsafe impl Options for MpiOptions {
 /// The communicator of this process.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_init(comm: OutPtr<'_, Handle<Comm>>) -> Status {
-    call_for(comm, "comm", || Handle::new(Comm::first(Communicator::init()?)))
+    call_for(comm, "comm", || {
+        log::listen()?;
+        Handle::new(Comm::first(Communicator::init()?))
+    })
 }
 
 /// The communicator of this process, by the name of the transport.
@@ -56,6 +60,7 @@ unsafe extern "C" fn halocline_init_by_name(
     call_for(comm, "comm", || {
         // SAFETY: the caller passes null or a string with a closing zero.
         let transport = unsafe { text(transport, "transport") }?;
+        log::listen()?;
         Handle::new(Comm::first(Communicator::init_by_name(transport)?))
     })
 }
@@ -69,6 +74,7 @@ unsafe extern "C" fn halocline_comm_threads(size: usize, comms: *mut Handle<Comm
         }
         // SAFETY: the caller passes null or an array of that many handles.
         let places = unsafe { array_mut(comms, size, "comms") }?;
+        log::listen()?;
         for (place, comm) in places.iter_mut().zip(Communicator::threads(size)) {
             place.write(Handle::new(Comm::first(comm))?);
         }
@@ -103,6 +109,7 @@ extern "C" fn halocline_comm_from_fortran(
 /// Joins the ranks of a communicator of the program.
 fn join(comm: mpi::MpiCommHandle, given: &OptionsPtr<'_, MpiOptions>) -> Result<Handle<Comm>, Refusal> {
     let node_aware = options::switch(given.optional()?.node_aware, "node_aware")?;
+    log::listen()?;
     let handle = mpi::communicator(comm).map_err(CommError::from)?;
     // SAFETY: `communicator` has found the handle to be one of the loaded library, and the header forbids to finalise MPI during
     // the call.

@@ -39,6 +39,8 @@ mod layout;
 #[cfg(all(test, not(loom)))]
 mod layout_tests;
 #[cfg(not(loom))]
+mod log;
+#[cfg(not(loom))]
 mod memory_resource;
 #[cfg(not(loom))]
 mod mesh;

@@ -190,26 +190,14 @@ fn show_info(json: bool) -> std::io::Result<()> {
 /// process. Refuses malformed values of all variables.
 pub fn listen() -> Result<(), Box<dyn Error + Send + Sync>> {
     Variable::check_all()?;
-    let filter = match Variable::read("HALOCLINE_LOG") {
-        Some(variable) => variable.parse(
-            "a level (off, error, warn, info, debug, trace), or target=level for targets that begin with halocline",
-            log_filter,
-        )?,
-        None => Targets::new().with_default(tracing::Level::WARN),
-    };
+    let filter = halocline_trace::log_filter()?;
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(tracing::Level::WARN));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     tracing_subscriber::registry()
         .with(halocline_trace::layer())
         .with(lines.with_filter(filter))
         .try_init()?;
     Ok(())
-}
-
-/// A word that is no level parses as a target: a misspelt level would silence everything.
-fn log_filter(text: &str) -> Option<Targets> {
-    let filter: Targets = text.parse().ok()?;
-    let is_ours = filter.iter().all(|(target, _)| target.starts_with("halocline"));
-    is_ours.then_some(filter)
 }
 
 /// Prints the error and its causes on one line. If the reader of the output has left (`| head`), prints nothing and returns the exit code

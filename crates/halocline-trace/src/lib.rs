@@ -9,6 +9,7 @@
 
 mod clock;
 pub mod device;
+mod log;
 mod notes;
 mod record;
 mod write;
@@ -17,6 +18,7 @@ use clock::{Clock, Reading};
 use halocline::{CommError, Communicator, Reduce};
 use halocline_comm::{Endpoint, Tag};
 use halocline_device::file;
+pub use log::log_filter;
 use notes::Notes;
 use record::Recorder;
 use std::io;

@@ -10,7 +10,10 @@ extern "C" {
 
 /* Stores the communicator of this process: over shared memory if `halocline launch` started it as a rank of a job, over MPI
  * if an MPI launcher did, otherwise one rank alone. Blocks until all ranks of the job have called it. Call it once in a process (over
- * MPI: any number of times, on all ranks). Initialises MPI unless the program has, and then finalises it at the end of the process. */
+ * MPI: any number of times, on all ranks). Initialises MPI unless the program has, and then finalises it at the end of the process.
+ *
+ * The first communicator of a process, made by any call, reads the variable HALOCLINE_LOG (docs/environment.md): messages of the library
+ * that it selects go to standard error from then on. A value that is not valid is HALOCLINE_ERROR_ARGUMENT. */
 halocline_status halocline_init(halocline_comm *comm);
 
 /* As halocline_init, by the name of the transport: "auto", "thread" (one rank alone), "shm" or "mpi". */

@@ -7,6 +7,7 @@ mod fortran;
 mod header;
 mod install;
 mod kokkos;
+mod log;
 mod misuse;
 mod programs;
 mod toolchain;
