@@ -59,6 +59,12 @@ impl fmt::Debug for IconGrid {
 }
 
 /// What a column of a variable is of, and what the entries of a table are.
+///
+/// ```
+/// use halocline::IconPlace;
+///
+/// assert_eq!(IconPlace::Vertex.to_string(), "vertex");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IconPlace {
     /// Cells.

@@ -168,7 +168,7 @@ static void operations(halocline_comm comm, size_t size) {
     int32_t operation, first, last;
   } cases[] = {{HALOCLINE_SUM, 10 + 7, 6 + 12},    {HALOCLINE_MIN, 7, 6},           {HALOCLINE_MAX, 10, 12},
                {HALOCLINE_PRODUCT, 10 * 7, 6 * 12}, {HALOCLINE_REPLACE, 7, 12},      {HALOCLINE_AND, 10 & 7, 6 & 12},
-               {HALOCLINE_OR, 10 | 7, 6 | 12},      {HALOCLINE_XOR, 10 ^ 7, 6 ^ 12}};
+               {HALOCLINE_OR, 10 | 7, 6 | 12},      {HALOCLINE_XOR, 0xA ^ 0x7, 0x6 ^ 0xC}};
   const size_t extents[1] = {4 * size}, cells[1] = {6};
   const int32_t periodic[1] = {1};
   halocline_grid grid = HALOCLINE_GRID_INIT;

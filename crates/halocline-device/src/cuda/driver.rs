@@ -4,7 +4,7 @@ use super::api::{WordOp, capture, code};
 use super::context::Primary;
 use super::copy_table::CopyTable;
 use super::gpu::{CudaDriver, ENABLED, drop_kept, events};
-use super::table::type_bit;
+use super::table::gather::type_bit;
 use crate::driver::{
     Address, Capture, Connection, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawGraph, RawStream,
     RawTable, TableSpec, ValueOp,

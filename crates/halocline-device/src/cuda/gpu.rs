@@ -32,7 +32,7 @@ pub struct CudaDriver {
     kernels: Mutex<Option<(CopyKernels, Module)>>,
     /// The same for tables with bases.
     based: Mutex<Option<Loaded>>,
-    /// Those that combine, by the types of elements that they know ([`type_bit`](super::table::type_bit)).
+    /// Those that combine, by the types of elements that they know ([`type_bit`](super::table::gather::type_bit)).
     combining: Mutex<Vec<(u32, Loaded)>>,
     pub(super) primary: Arc<Primary>,
 }

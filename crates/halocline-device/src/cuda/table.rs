@@ -20,13 +20,12 @@ use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 
-mod gather;
+pub(super) mod gather;
 mod kernel;
 mod loops;
 mod nest;
 
 use gather::Listed;
-pub(super) use gather::type_bit;
 use kernel::{Announced, Part, RAISES, Wait};
 pub(super) use kernel::{Argument, Bases, THREADS};
 use nest::{Loop, Nest, Region};

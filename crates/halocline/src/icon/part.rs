@@ -11,6 +11,17 @@ use std::collections::{BTreeMap, HashMap};
 /// [`IconGrid::part`].
 ///
 /// Global numbers are those of the file, but count from 0. Tables hold local numbers, in the order of the file's entries.
+///
+/// ```no_run
+/// use halocline::{IconGrid, Partition};
+///
+/// let grid = IconGrid::open("icon_grid_0013_R02B04_R.nc")?;
+/// let part = grid.part(&Partition::metis(&grid.mesh()?.element_graph(2)?, 4)?, 0)?;
+/// // The first edge of the first local cell, and the local cells beside it.
+/// let edge = part.cell_edges()[0][0];
+/// assert!(part.edge_cells()[edge as usize].contains(&Some(0)));
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IconGridPart {
     halos: IconHalos,

@@ -78,6 +78,13 @@ impl Counts {
         unsafe { (self.0.get::<unsafe extern "C" fn() -> i32>(name.as_bytes()).unwrap())() }
     }
 
+    /// An abort has a thread of its own.
+    fn await_abort(&self) {
+        while self.get("stub_aborts") == 0 {
+            std::thread::yield_now();
+        }
+    }
+
     fn release(&self) {
         // SAFETY: the function of the stub takes and returns nothing.
         unsafe { (self.0.get::<unsafe extern "C" fn()>(b"stub_release").unwrap())() }
@@ -151,6 +158,7 @@ fn aborted() {
     assert!(matches!(communicator.is_ready(), Err(DeviceError::Messages { call: "ncclCommAbort", .. })));
     drop(communicator);
     let counts = Counts::new();
+    counts.await_abort();
     assert_eq!((counts.get("stub_ends"), counts.get("stub_aborts")), (0, 1));
 }
 
@@ -169,9 +177,7 @@ fn aborted_early() {
     let counts = Counts::new();
     assert_eq!(counts.get("stub_aborts"), 0);
     counts.release();
-    while counts.get("stub_aborts") == 0 {
-        std::thread::yield_now();
-    }
+    counts.await_abort();
     assert_eq!(counts.get("stub_ends"), 0);
 }
 

@@ -2,8 +2,19 @@
 
 use super::*;
 use halocline::ReduceOp;
+use halocline::device::sim::Kernel;
 
-/// Two reduces between two exchanges: one puts back what the first exchange has brought, the other finds a cleared halo.
+/// A kernel of the program that reads all cells, halo included.
+fn read(world: &World, fixture: &DeviceFixture, stream: &Stream) -> Outcome {
+    for piece in fixture.pieces(&[0]) {
+        let array = piece.array();
+        world.launch(stream, Kernel::new("read").reads(array.address(), array.len() * size_of::<u64>()))?;
+    }
+    Ok(())
+}
+
+/// Two reduces between two exchanges: one puts back what the first exchange has brought, the other finds a cleared halo. The program reads
+/// the halo before and after each.
 fn reduces(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let (stream, fixture) = begin(world, comm, setting)?;
     let halo = fixture.bind(comm, &[&[0]], &bound(setting))?;
@@ -11,8 +22,10 @@ fn reduces(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
         fixture.produce(world, &[0], &stream, step)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
         for op in [ReduceOp::Replace, ReduceOp::Or] {
+            read(world, &fixture, &stream)?;
             halo.schedule_reduce(op, &[&stream])?.schedule_wait(&stream)?;
         }
+        read(world, &fixture, &stream)?;
         halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
         fixture.consume(world, &[0], &stream, step)?;
     }
