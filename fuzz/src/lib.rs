@@ -1,6 +1,9 @@
 //! The fuzz targets, each a function of bytes, with seeds (initial inputs).
 
 mod bind;
+#[allow(dead_code, reason = "the mesh reader uses some of it")]
+#[path = "../../crates/halocline-cli/src/geometry.rs"]
+mod geometry;
 mod icon;
 mod mesh;
 mod messages;

@@ -44,7 +44,7 @@ pub struct Options {
     pub only: Option<String>,
     /// Nothing of NCCL.
     pub without_nccl: bool,
-    /// NCCL carries the messages of our exchanges, too, which are then to take at most [`MOST_OF_NCCL`] times as long.
+    /// NCCL carries the messages of our exchanges, too, which are then to take at most `MOST_OF_NCCL` times as long.
     pub link_nccl: bool,
     /// Only exchanges of several objects in turn.
     pub objects: bool,
