@@ -326,6 +326,16 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
+    function halocline_icosahedral_grid(bisections, mesh, points, capacity, count) bind(c) result(status)
+      import
+      integer(c_size_t), value :: bisections
+      type(halocline_mesh), intent(out) :: mesh
+      real(c_double), intent(inout), optional :: points(3, *)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_mesh_free(handle) bind(c) result(status)
       import
       type(halocline_mesh), intent(inout) :: handle

@@ -1,4 +1,4 @@
-//! Grid files of ICON.
+//! Grid files of ICON, and icosahedral grids.
 
 use crate::call::{call, call_for};
 use crate::collective::collective_for;
@@ -7,7 +7,7 @@ use crate::mesh::{AnyMesh, Halos, IconTables};
 use crate::object::Handle;
 use crate::pointer::{Capacity, OutArray, OutPtr, array, path_text, store, text};
 use crate::status::Status;
-use halocline::{IconGrid, Partition};
+use halocline::{IconGrid, IcosahedralGrid, Partition};
 use std::ffi::c_char;
 
 /// Opens a grid file.
@@ -121,4 +121,20 @@ extern "C" fn halocline_icon_edge_cells(
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store(&halos.pin()?.icon()?.edge_cells, (cells, capacity), count, "cells"))
+}
+
+/// An icosahedron whose edges are bisected.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_icosahedral_grid(
+    bisections: usize,
+    mesh: OutPtr<'_, Handle<AnyMesh>>,
+    points: OutArray<'_, [f64; 3]>,
+    capacity: Capacity,
+    count: OutPtr<'_, usize>,
+) -> Status {
+    call_for(mesh, "mesh", || {
+        let (made, vertices) = IcosahedralGrid::new(bisections)?.into_parts();
+        store(&vertices, (points, capacity), count, "points")?;
+        Handle::new(AnyMesh::Whole(made))
+    })
 }

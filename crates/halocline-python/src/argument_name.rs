@@ -110,6 +110,7 @@ fn of_mesh(error: &MeshError) -> Option<String> {
         E::Count { what, .. } | E::SameId { what, .. } => what,
         E::LonelyVertex { .. } | E::EdgeVertex { .. } => "vertices",
         E::Segments { .. } => "segments",
+        E::Bisections { .. } => "bisections",
         _ => return None,
     };
     Some(name.to_owned())

@@ -1,10 +1,10 @@
-//! Grid files of ICON.
+//! Grid files of ICON, and icosahedral grids.
 
 use crate::argument::{Argument, FilePath, Get, accept};
 use crate::error;
 use crate::mesh::{PyMesh, PyMeshHalos, array_of};
 use crate::unstructured::{Ids, PyPartition};
-use halocline::{IconGrid, IconGridError, IconGridPart};
+use halocline::{IconGrid, IconGridError, IconGridPart, IcosahedralGrid};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -65,9 +65,7 @@ impl PyIconGrid {
     ) -> PyResult<Bound<'py, PyAny>> {
         accept!(name, ids);
         let values = py.detach(|| self.0.read(&name, &ids.0)).map_err(of_name)?;
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        let numpy = py.import("numpy")?;
-        let array = numpy.call_method1("frombuffer", (PyBytes::new(py, &bytes), "float64"))?;
+        let array = array_of_floats(py, &values)?;
         match values.len() == ids.0.len() {
             true => Ok(array),
             false => array.call_method1("reshape", (ids.0.len(), values.len() / ids.0.len())),
@@ -77,6 +75,11 @@ impl PyIconGrid {
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }
+}
+
+fn array_of_floats<'py>(py: Python<'py>, values: &[f64]) -> PyResult<Bound<'py, PyAny>> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, &bytes), "float64"))
 }
 
 /// The exception of a method whose argument `name` is the variable.
@@ -117,5 +120,44 @@ impl PyIconGridPart {
     fn __repr__(slf: PyRef<'_, Self>) -> String {
         let halos = slf.as_super();
         format!("IconGridPart({})", halos.counts(halos.as_super()))
+    }
+}
+
+#[doc = doc!("IcosahedralGrid")]
+#[pyclass(frozen, module = "halocline", name = "IcosahedralGrid")]
+pub(crate) struct PyIcosahedralGrid {
+    mesh: Py<PyMesh>,
+    points: Vec<[f64; 3]>,
+}
+
+#[pymethods]
+impl PyIcosahedralGrid {
+    #[new]
+    fn new(py: Python<'_>, bisections: Argument<usize>) -> PyResult<Self> {
+        accept!(bisections);
+        let grid = py.detach(|| IcosahedralGrid::new(bisections)).map_err(error::of)?;
+        let (mesh, points) = grid.into_parts();
+        Ok(Self { mesh: Py::new(py, PyMesh(mesh))?, points })
+    }
+
+    #[doc = doc!("IcosahedralGrid.mesh")]
+    #[getter]
+    fn mesh(&self, py: Python<'_>) -> Py<PyMesh> {
+        self.mesh.clone_ref(py)
+    }
+
+    #[doc = doc!("IcosahedralGrid.points")]
+    #[getter]
+    fn points<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let points = array_of_floats(py, self.points.as_flattened())?;
+        points.call_method1("reshape", (self.points.len(), 3))
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "IcosahedralGrid({} cells, {} vertices)",
+            self.mesh.get().0.elements().len(),
+            self.points.len()
+        )
     }
 }

@@ -91,6 +91,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mesh::PyMeshHalos>()?;
     module.add_class::<icon::PyIconGrid>()?;
     module.add_class::<icon::PyIconGridPart>()?;
+    module.add_class::<icon::PyIcosahedralGrid>()?;
     module.add_class::<array::PyField>()?;
     module.add_class::<array::PyMemory>()?;
     module.add("_FieldDescriptor", module.py().get_type::<ghex::FieldDescriptor>())?;

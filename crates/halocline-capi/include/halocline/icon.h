@@ -1,5 +1,5 @@
-/* Grid files of ICON: triangles, edges and vertices, of which each rank reads its part. Included by halocline.h, which has the rules that
- * hold for all calls. */
+/* Grid files of ICON: triangles, edges and vertices, of which each rank reads its part; and icosahedral grids without a file. Included by
+ * halocline.h, which has the rules that hold for all calls. */
 #ifndef HALOCLINE_ICON_H
 #define HALOCLINE_ICON_H
 
@@ -49,6 +49,13 @@ halocline_status halocline_icon_edge_cells(halocline_mesh_halos halos, uint32_t 
 
 /* Closes a grid file. */
 halocline_status halocline_icon_grid_free(halocline_icon_grid *grid);
+
+/* Stores a grid of triangles on the sphere, as ICON and DYNAMICO use it: an icosahedron whose edges are bisected `bisections` times, at most
+ * 13, so that each of its 20 faces becomes 4^bisections triangles. The middle of each edge is moved to the sphere. Stores in `points` each
+ * vertex as a point of the unit sphere; there are 10 * 4^bisections + 2. Local.
+ * Triangle t of one bisection becomes the triangles 4 t to 4 t + 3 of the next one: those at its corners, then the one in its middle.
+ * Vertices keep their numbers. Corners are counterclockwise seen from outside. */
+halocline_status halocline_icosahedral_grid(size_t bisections, halocline_mesh *mesh, double (*points)[3], size_t capacity, size_t *count);
 
 #ifdef __cplusplus
 }

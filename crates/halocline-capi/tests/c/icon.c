@@ -1,4 +1,4 @@
-/* The halos of ICON, of a mesh and of the grid file GRID: as processes, or as threads with `icon N`. */
+/* The halos of ICON, of a mesh, of the grid file GRID and of an icosahedral grid: as processes, or as threads with `icon N`. */
 #include "ranks.h"
 
 enum { CELLS = 1280, EDGES = 1920, VERTICES = 642 };
@@ -152,7 +152,39 @@ static void refusals(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_partition_free(&partition));
 }
 
+/* A grid that needs no file. */
+static void icosahedral(halocline_comm comm, size_t rank, size_t size) {
+  static _Thread_local double points[VERTICES][3];
+  halocline_mesh mesh, refused = {7};
+  halocline_partition partition;
+  halocline_mesh_halos halos;
+  size_t count, vertices, cells;
+  OK(halocline_icosahedral_grid(3, &mesh, points, VERTICES, &count));
+  TRUE(count == VERTICES);
+  OK(halocline_mesh_size(mesh, &vertices, &cells));
+  TRUE(vertices == VERTICES && cells == CELLS);
+  for (size_t at = 0; at < count; at++) {
+    const double *p = points[at], off = p[0] * p[0] + p[1] * p[1] + p[2] * p[2] - 1;
+    TRUE(-1e-14 < off && off < 1e-14);
+  }
+  OK(halocline_partition_elements(mesh, 2, size, &partition));
+  OK(halocline_mesh_icon_halos(comm, mesh, partition, rank, &halos));
+  exchanges(comm, halos, HALOCLINE_ELEMENTS);
+  exchanges(comm, halos, HALOCLINE_EDGES);
+  OK(halocline_mesh_halos_free(&halos));
+  OK(halocline_partition_free(&partition));
+  OK(halocline_mesh_free(&mesh));
+  OK(halocline_icosahedral_grid(0, &mesh, NULL, 0, &count));
+  TRUE(count == 12);
+  OK(halocline_mesh_free(&mesh));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "642 are needed", halocline_icosahedral_grid(3, &refused, points, VERTICES - 1, &count));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "at most 13", halocline_icosahedral_grid(14, &refused, NULL, 0, &count));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "mesh is NULL", halocline_icosahedral_grid(0, NULL, NULL, 0, &count));
+  TRUE(refused.id == 7);
+}
+
 static void run(halocline_comm comm, size_t rank, size_t size) {
   part_of_a_file(comm, rank, size);
+  icosahedral(comm, rank, size);
   refusals(comm, rank, size);
 }

@@ -1,6 +1,8 @@
 // Meshes and lists of cells in C++: every way to a mesh, a partition and a pattern, and redistribution of several fields.
 #include "ranks.hpp"
 
+#include <cmath>
+
 // A mesh of NX x NY squares.
 constexpr std::size_t NX = 9, NY = 7, CELLS = NX * NY, VERTICES = (NX + 1) * (NY + 1);
 
@@ -49,6 +51,16 @@ static void part_of_a_grid_file(const hc::comm &comm) {
   }
   THROWS(HALOCLINE_ERROR_ARGUMENT, "no variable cloud", grid.read("cloud", cells));
   THROWS(HALOCLINE_ERROR_ARGUMENT, "cannot read no-such-file.nc", hc::icon_grid(comm, "no-such-file.nc"));
+}
+
+// A grid that needs no file.
+static void icosahedral(const hc::comm &comm) {
+  const hc::icosahedral_grid grid(2);
+  TRUE(grid.mesh.elements() == 320 && grid.mesh.vertices() == 162 && grid.points.size() == 162);
+  for (const auto &[x, y, z] : grid.points) TRUE(std::abs(x * x + y * y + z * z - 1) < 1e-14);
+  const hc::partition partition = grid.mesh.partition(2, comm.size());
+  exchanges(comm, hc::mesh_halos::icon(comm, grid.mesh, partition).pattern(comm, hc::cell_kind::edges));
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "at most 13", hc::icosahedral_grid(14));
 }
 
 // The owned cells of a row whose neighbours are owned.
@@ -200,6 +212,7 @@ static void redistributes(const hc::comm &comm) {
 
 static void run(const hc::comm &comm) {
   part_of_a_grid_file(comm);
+  icosahedral(comm);
   ways_to_a_mesh(comm);
   a_refined_mesh(comm);
   lists_of_cells(comm);

@@ -104,7 +104,7 @@ contains
     call expect(halocline_mesh_ids(halos, 3, ids, 8_c_size_t, count, owned) == HALOCLINE_ERROR_ARGUMENT, "another kind of cells")
   end subroutine
 
-  ! The grid file that GRID names.
+  ! The grid file that GRID names, and a grid that needs no file.
   subroutine read_grid_file()
     type(halocline_icon_grid) :: grid
     type(halocline_mesh) :: mesh
@@ -113,7 +113,7 @@ contains
     integer(c_size_t) :: cells, edges, vertices, count, owned
     integer(c_int64_t) :: ids(1920)
     integer(c_int32_t) :: of_cells(3, 1280), beside(2, 1920)
-    real(c_double) :: numbers(3 * 1280)
+    real(c_double) :: numbers(3 * 1280), points(3, 162)
     character(1024) :: path
     call get_environment_variable("GRID", path)
     call check(halocline_icon_grid_open(comm, trim(path) // c_null_char, grid))
@@ -137,6 +137,9 @@ contains
     call check(halocline_partition_free(whole))
     call check(halocline_mesh_free(mesh))
     call check(halocline_icon_grid_free(grid))
+    call check(halocline_icosahedral_grid(2_c_size_t, mesh, points, 162_c_size_t, count))
+    call expect(count == 162 .and. all(abs(sum(points**2, 1) - 1) < 1e-14_c_double), "the points of an icosahedral grid")
+    call check(halocline_mesh_free(mesh))
     call expect(halocline_icon_grid_open(comm, "no-such-file.nc" // c_null_char, grid) == HALOCLINE_ERROR_ARGUMENT, &
                 "a missing file")
     message = halocline_message()

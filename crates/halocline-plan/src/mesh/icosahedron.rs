@@ -64,6 +64,11 @@ impl IcosahedralGrid {
     pub fn points(&self) -> &[[f64; 3]] {
         &self.points
     }
+
+    /// The triangles, and each vertex as a point of the unit sphere.
+    pub fn into_parts(self) -> (Mesh, Vec<[f64; 3]>) {
+        (self.mesh, self.points)
+    }
 }
 
 /// The vertices of an icosahedron: two poles, five around each.

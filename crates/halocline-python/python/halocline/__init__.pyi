@@ -826,6 +826,24 @@ class IconGridPart(MeshHalos):
     def edge_cells(self) -> numpy.typing.NDArray[numpy.int64]:
         """The local cells beside each local edge: shape (edges, 2); -1 where no cell is, or one that is not local."""
 
+@final
+class IcosahedralGrid:
+    """A grid of triangles on the sphere, as ICON and DYNAMICO use it: an icosahedron whose edges are bisected ``bisections`` times, at most
+    13, so that each of its 20 faces becomes 4 ** bisections triangles. The middle of each edge is moved to the sphere.
+
+    Triangle t of one bisection becomes the triangles 4 t to 4 t + 3 of the next one: those at its corners, then the one in its middle.
+    Vertices keep their numbers. Corners are counterclockwise seen from outside. ICON's grid R2B4 has as many triangles as this one with
+    5 bisections; ICON then moves the vertices a little.
+    """
+
+    def __new__(cls, bisections: int) -> IcosahedralGrid: ...
+    @property
+    def mesh(self) -> Mesh:
+        """The triangles and their vertices."""
+    @property
+    def points(self) -> numpy.typing.NDArray[numpy.float64]:
+        """Each vertex as a point of the unit sphere: shape (vertices, 3). A new array each time, which cannot be written."""
+
 # --- arrays ------------------------------------------------------------------------------------------------------
 
 class _HasCudaArrayInterface(Protocol):

@@ -142,6 +142,23 @@ def test_a_part_in_the_exchange_of_icon4py():
     hc.run_threads(3, run)
 
 
+def test_an_icosahedral_grid():
+    triangles, points = whole(3)
+
+    def run(comm):
+        grid = hc.IcosahedralGrid(3)
+        np.testing.assert_array_equal(grid.mesh.connectivity.reshape(-1, 3), triangles)
+        assert grid.points.dtype == np.float64 and grid.points.shape == (642, 3) and grid.mesh.vertices == 642
+        np.testing.assert_allclose(grid.points, points, atol=1e-15)
+        halos = grid.mesh.icon_halos(hc.Partition.metis(grid.mesh.element_graph(2), comm.size), comm.rank)
+        exchanged(comm, [halos.elements, halos.edges, halos.vertices])
+
+    hc.run_threads(3, run)
+    assert hc.IcosahedralGrid(0).points.shape == (12, 3)
+    with pytest.raises(hc.HaloValueError, match="^bisections: .* at most 13"):
+        hc.IcosahedralGrid(14)
+
+
 def test_values_of_listed_cells(tmp_path):
     pytest.importorskip("netCDF4")
     variables = icon_files.tables(*whole())

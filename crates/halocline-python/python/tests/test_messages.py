@@ -405,6 +405,7 @@ REPRS = {
         lambda: ICON.part(hc.Partition.block(1280, 1), 0),
         "IconGridPart(642 of 642 vertices owned, 1280 of 1280 elements owned, 1920 of 1920 edges owned)",
     ),
+    "icosahedral grid": (lambda: hc.IcosahedralGrid(1), "IcosahedralGrid(80 cells, 42 vertices)"),
     "halos of a mesh": (lambda: MESH.halos(PART, 0, 1), "MeshHalos(4 of 4 vertices owned, 2 of 2 elements owned, 5 of 5 edges owned)"),
     "field": (lambda: hc.Field(np.zeros((2, 3), "f4"), domain=7), "Field(float32, (2, 3), domain=7)"),
     "exchange": (lambda: hc.HaloExchange(COMM, [(PATTERN, array())]), "HaloExchange(exchange 0, links: 0 direct, 0 mailbox, 0 message)"),

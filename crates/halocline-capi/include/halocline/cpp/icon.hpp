@@ -1,4 +1,4 @@
-// Grid files of ICON. Included by halocline.hpp.
+// Grid files of ICON, and icosahedral grids. Included by halocline.hpp.
 #ifndef HALOCLINE_CPP_ICON_HPP
 #define HALOCLINE_CPP_ICON_HPP
 
@@ -72,6 +72,24 @@ class icon_grid : public owner<halocline_icon_grid, halocline_icon_grid_free> {
     return detail::stored<double>([&](double *values, std::size_t capacity, std::size_t *count) {
       return halocline_icon_grid_read(get(), name.c_str(), ids.data(), ids.size(), values, capacity, count);
     });
+  }
+};
+
+// A grid of triangles on the sphere: an icosahedron whose edges are bisected.
+struct icosahedral_grid {
+  // 20 * 4^bisections triangles.
+  halocline::mesh mesh;
+  // Each vertex as a point of the unit sphere.
+  std::vector<std::array<double, 3>> points;
+
+  explicit icosahedral_grid(std::size_t bisections) {
+    static_assert(sizeof(std::array<double, 3>) == sizeof(double[3]), "points are those of C");
+    // Of more than 13 bisections C makes nothing.
+    if (bisections <= 13) points.resize((std::size_t{10} << (2 * bisections)) + 2);
+    halocline_mesh handle;
+    std::size_t count;
+    check(halocline_icosahedral_grid(bisections, &handle, reinterpret_cast<double(*)[3]>(points.data()), points.size(), &count));
+    mesh = halocline::mesh(handle);
   }
 };
 
