@@ -121,7 +121,7 @@ impl HaloExchange {
     /// Device fields are reduced on their devices, with the same bits. The first reduce of a set by an operation uploads its tables.
     ///
     /// Besides the errors of [`HaloExchange::exchange`]: [`Error::Reduce`] for an operation that elements do not have,
-    /// for fields that share owned cells, and for device fields whose links are pulled or send messages, on this rank or on another. None of
+    /// for fields that share owned cells, and for device fields whose links are pulled or use NCCL, on this rank or on another. None of
     /// them counts as an exchange. Checked mode checks reduces of host fields.
     ///
     /// ```

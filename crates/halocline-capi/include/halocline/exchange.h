@@ -101,7 +101,7 @@ halocline_status halocline_exchange_and_wait(halocline_halo_exchange halo);
  * exchange in all other respects: it has an epoch and a wait, and all ranks begin exchanges and reduces of an object in one order.
  * Until the wait no cell may be read or written, owned cells included. `pending` may be NULL. Errors: those of
  * halocline_exchange; HALOCLINE_ERROR_ARGUMENT for an operation that the elements do not have, for fields that share owned cells, and for
- * GPU fields whose links are pulled or send messages, on this rank or on another. */
+ * GPU fields whose links are pulled or use NCCL, on this rank or on another. */
 halocline_status halocline_reduce(halocline_halo_exchange halo, size_t set, int32_t operation, int32_t keep_halo,
                                   halocline_pending *pending);
 

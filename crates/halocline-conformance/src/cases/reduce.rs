@@ -6,8 +6,7 @@ use crate::numbers::{Numbers, mix};
 use crate::stage::{Cells, Stage};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{
-    Bool, Element, Error, Field, Halo, HaloExchange, LinkChoice, LinkPath, Pattern, Reduce, ReduceOp,
-    RegularGrid,
+    Bool, Element, Error, Field, Halo, HaloExchange, LinkChoice, Pattern, Reduce, ReduceOp, RegularGrid,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -21,20 +20,6 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "reduce::scheduled_and_awaited", run: forms },
     Case { name: "reduce::mixed_with_exchanges_in_any_order", run: mixed },
 ];
-
-/// The links that carry reduces. Between device fields messages carry none.
-pub(super) fn paths(comm: &Stage<'_>) -> Result<Vec<LinkChoice>, Trouble> {
-    let mut carry = Vec::new();
-    for link in comm.paths() {
-        let fields = ring::<u8>(comm)?;
-        let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
-        let by_messages = comm.is_on_device() && halo.links().any(|link| link.path == LinkPath::Message);
-        if comm.all_reduce(&[u8::from(by_messages)], Reduce::Max)? == [0] {
-            carry.push(link);
-        }
-    }
-    Ok(carry)
-}
 
 /// Arrays of all domains of a pattern on this rank, in C order, `count` for each domain.
 pub(super) struct Fields<T: Element> {
@@ -124,7 +109,7 @@ impl Idle for Pattern {
 }
 
 fn on_all_paths(comm: &Stage<'_>, pattern: &Pattern) -> Outcome {
-    for link in paths(comm)? {
+    for link in comm.paths() {
         let fields = Fields::new(comm, pattern.clone(), 2)?;
         let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
         for step in 0..3 {
@@ -196,7 +181,7 @@ fn narrowed(comm: &Stage<'_>) -> Outcome {
     let grid = RegularGrid::new([4 * comm.size(), 6]).periodic([true, true]).domains_per_rank(2);
     let pattern = Grid::cut(grid.decompose(comm.size())?, &[true, true], &[(3, 2), (2, 2)]).pattern(comm)?;
     let cloud = pattern_of(comm, &clouds(comm, DomainForm::ByIndices).1)?;
-    for link in paths(comm)? {
+    for link in comm.paths() {
         let (wide, other) = (Fields::new(comm, pattern.clone(), 2)?, Fields::new(comm, cloud.clone(), 1)?);
         let sets = [wide.list(), other.list()];
         let sets = sets.each_ref().map(Vec::as_slice);
@@ -227,7 +212,7 @@ fn in_domain_order(comm: &Stage<'_>) -> Outcome {
     let mut all: Vec<Piece> = (0..comm.size()).flat_map(|rank| cloud.pieces(rank, comm.size())).collect();
     all.sort_by_key(|piece| piece.domain.id());
     let pattern = pattern_of(comm, &pieces)?;
-    for link in paths(comm)? {
+    for link in comm.paths() {
         let fields = Fields::<f64>::new(comm, pattern.clone(), 1)?;
         let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
         for step in 0..4 {
@@ -277,7 +262,7 @@ fn same_bits(comm: &Stage<'_>) -> Outcome {
     let grid = RegularGrid::new([3 * comm.size(), 2]).periodic([true, true]).domains_per_rank(3);
     let pattern = Grid::cut(grid.decompose(comm.size())?, &[true, true], &[(2, 2), (2, 2)]).pattern(comm)?;
     let mut first: Option<Vec<u64>> = None;
-    for link in paths(comm)? {
+    for link in comm.paths() {
         let fields = Fields::<f64>::new(comm, pattern.clone(), 2)?;
         let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
         for _ in 0..5 {
@@ -323,7 +308,7 @@ fn reduced<T: Element>(
 }
 
 fn operations(comm: &Stage<'_>) -> Outcome {
-    for link in paths(comm)? {
+    for link in comm.paths() {
         for (op, expected) in [
             (ReduceOp::Sum, 11),
             (ReduceOp::Product, -84),
@@ -351,7 +336,7 @@ fn operations(comm: &Stage<'_>) -> Outcome {
 }
 
 fn kept(comm: &Stage<'_>) -> Outcome {
-    for link in paths(comm)? {
+    for link in comm.paths() {
         let fields = ring::<u64>(comm)?;
         let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
         let array = &fields.arrays[0].1;
@@ -366,7 +351,7 @@ fn kept(comm: &Stage<'_>) -> Outcome {
 
 fn forms(comm: &Stage<'_>) -> Outcome {
     let fields = ring::<u64>(comm)?;
-    let Some(link) = paths(comm)?.into_iter().next() else { return Ok(()) };
+    let [link, ..] = comm.choices();
     let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
     let array = &fields.arrays[0].1;
     array.put(&[1, 0, 1])?;
@@ -397,7 +382,7 @@ fn forms(comm: &Stage<'_>) -> Outcome {
 
 /// Epochs of both kinds in random order, where ranks run ahead of each other: a closed line, on which the first rank sends to nobody.
 fn mixed(comm: &Stage<'_>) -> Outcome {
-    for (round, link) in paths(comm)?.into_iter().enumerate() {
+    for (round, link) in comm.paths().into_iter().enumerate() {
         let periodic = [round % 2 == 0];
         let widths = if round % 3 == 0 { [(2, 0)] } else { [(1, 2)] };
         let decomposition = RegularGrid::new([4 * comm.size()]).periodic(periodic).decompose(comm.size())?;

@@ -1,6 +1,6 @@
 //! Reduces and fetches compared, bit by bit, with those of the same cells in memory of the host.
 
-use super::reduce::{Fields, clouds, paths};
+use super::reduce::{Fields, clouds};
 use crate::fixtures::{DomainForm, Grid, by, pattern_of};
 use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
@@ -146,7 +146,7 @@ fn patterns(comm: &Stage<'_>) -> Result<Vec<Pattern>, Trouble> {
 }
 
 fn bits(comm: &Stage<'_>) -> Outcome {
-    of_types(comm, &paths(comm)?, TYPES, reduce)
+    of_types(comm, &comm.paths(), TYPES, reduce)
 }
 
 /// Over all links: it needs none that carries a reduce. Fetches take long, so each pattern has some types.
@@ -190,7 +190,7 @@ fn of_types(comm: &Stage<'_>, paths: &[LinkChoice], count: usize, combine: Combi
 
 /// Vectors on patches: contributions change their components and signs.
 fn vectors(comm: &Stage<'_>) -> Outcome {
-    of_vectors(comm, &paths(comm)?, reduce)
+    of_vectors(comm, &comm.paths(), reduce)
 }
 
 fn of_vectors(comm: &Stage<'_>, paths: &[LinkChoice], combine: Combines) -> Outcome {
@@ -209,7 +209,7 @@ fn of_vectors(comm: &Stage<'_>, paths: &[LinkChoice], combine: Combines) -> Outc
 fn both_memories(comm: &Stage<'_>) -> Outcome {
     let on_host = Stage::on_host(comm);
     for pattern in patterns(comm)? {
-        let Some(link) = paths(comm)?.into_iter().next() else { return Ok(()) };
+        let [link, ..] = comm.choices();
         let (here, there) = (
             Fields::<f64>::new(comm, pattern.clone(), 1)?,
             Fields::<f64>::new(&on_host, pattern.clone(), 1)?,
@@ -234,7 +234,7 @@ fn degree(comm: &Stage<'_>) -> Outcome {
     let regular = Grid::cut(grid.decompose(comm.size())?, &[true, true], &[(1, 2), (2, 0)]).pattern(comm)?;
     let cloud = pattern_of(comm, &clouds(comm, DomainForm::ByIndices).1)?;
     for pattern in [regular, cloud] {
-        let Some(link) = paths(comm)?.into_iter().next() else { return Ok(()) };
+        let [link, ..] = comm.choices();
         let fields = Fields::<u32>::new(comm, pattern, 1)?;
         let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
         fields.fill(0, |_| 1)?;

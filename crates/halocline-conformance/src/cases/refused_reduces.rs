@@ -1,7 +1,7 @@
 //! Reduces that are refused, or fail.
 
 use super::fixture::{Line, Words, failure, in_flight, is_deadline, reclaimed, still_works};
-use super::reduce::{paths, ring};
+use super::reduce::ring;
 use crate::fixtures::{Grid, by, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
@@ -23,13 +23,13 @@ pub(crate) const OF_HOST: &[Case] = &[
 pub(crate) const CASES: &[Case] = &[
     Case { name: "refused_reduces::another_operation_on_one_rank_fails_on_all", run: other_operation },
     Case { name: "refused_reduces::operations_that_elements_lack_are_refused", run: lacking },
-    Case { name: "refused_reduces::of_device_fields_over_messages_is_refused", run: by_messages },
+    Case { name: "refused_reduces::of_device_fields_that_are_pulled_is_refused", run: pulled },
     Case { name: "refused_reduces::a_deadline_names_the_rank_that_does_not_reduce", run: late },
 ];
 
 fn other_operation(comm: &Stage<'_>) -> Outcome {
     let odd = comm.rank() + 1 == comm.size();
-    for link in paths(comm)? {
+    for link in comm.paths() {
         for (one, other) in [
             (None, Some(ReduceOp::Sum)),
             (Some(ReduceOp::Sum), None),
@@ -60,7 +60,7 @@ fn other_operation(comm: &Stage<'_>) -> Outcome {
 
 fn lacking(comm: &Stage<'_>) -> Outcome {
     let fields = ring::<f64>(comm)?;
-    let Some(link) = paths(comm)?.into_iter().next() else { return Ok(()) };
+    let [link, ..] = comm.choices();
     let halo = HaloExchange::bind_with(comm, fields.list(), &by(link))?;
     for op in [ReduceOp::And, ReduceOp::Or, ReduceOp::Xor] {
         match halo.reduce(op) {
@@ -173,20 +173,24 @@ fn owned(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-fn by_messages(comm: &Stage<'_>) -> Outcome {
+fn pulled(comm: &Stage<'_>) -> Outcome {
+    // Processes cannot always access each other's devices.
+    if !comm.is_on_device() || comm.transport() != "thread" {
+        return Ok(());
+    }
     let line = Line::new(comm)?;
-    let halo = line.bind(comm, LinkChoice::Message)?;
-    let is_refused = comm.is_on_device() && comm.size() > 1;
+    let halo = line.bind(comm, LinkChoice::Pull)?;
+    let is_refused = comm.size() > 1;
     match (halo.reduce(ReduceOp::Sum), is_refused) {
         (Err(error @ Error::Reduce(ReduceError::Links)), true) => {
             let text = error.to_string();
             ensure!(
-                text.starts_with("device fields of this or another rank are pulled or sent as messages"),
+                text.starts_with("device fields of this or another rank are pulled or sent by NCCL"),
                 "{text}"
             );
         }
         (Ok(pending), false) => pending.wait()?,
-        (other, _) => fail!("a reduce over messages: {other:?}"),
+        (other, _) => fail!("a reduce of fields that are pulled: {other:?}"),
     }
     line.step(&halo, 1)?;
     let epochs = if is_refused { 1 } else { 2 };
@@ -197,7 +201,7 @@ fn by_messages(comm: &Stage<'_>) -> Outcome {
 
 /// Rank 0 begins no reduce. Its neighbours have a deadline.
 fn late(comm: &Stage<'_>) -> Outcome {
-    for link in paths(comm)? {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());

@@ -110,7 +110,7 @@ pub(super) fn bind(
 /// Whether the links of all ranks can carry reduces; if so, prepares the devices for them. Collective.
 fn carries_reduces(binding: &Binding<'_>, made: &Connected) -> Result<bool, Error> {
     let comm = binding.comm;
-    let cannot = |link: &Link| matches!(link.path, LinkPath::Pull | LinkPath::Message | LinkPath::Nccl);
+    let cannot = |link: &Link| matches!(link.path, LinkPath::Pull | LinkPath::Nccl);
     let none = binding.options.is_unbound || made.links.iter().any(cannot);
     if comm.all_reduce(&[u8::from(none)], Reduce::Max)? != [0] {
         return Ok(false);

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::link::{LinkPath, SLOTS};
 use crate::reduce::{Contribution, Reduction, Reverse};
 use crate::set::Set;
-use crate::stream::{Cue, Cut, FlagSet, IN_FLIGHT, Scheduled, Script, Step, begun};
+use crate::stream::{Cue, Cut, FlagSet, IN_FLIGHT, Scheduled, Script, Stage, Step, begun};
 use halocline_device::{Address, CopyTable, Signal};
 use halocline_plan::ReduceOp;
 use halocline_plan::copy::Gather;
@@ -21,13 +21,14 @@ pub(crate) fn reduce_script(
     (set, reduction): (&Set, Reduction),
 ) -> Result<Script, Error> {
     let making = making(scheduled, number);
-    let max_sets = scheduled.sets.max_sets();
+    let flags = FlagSet { set: set.number, op: Some(reduction.op) };
     let reverse_work = Reducing {
         making: &making,
         set,
         reverse: set.reversed(making.links)?,
         reduction,
-        number: FlagSet { set: set.number, op: Some(reduction.op) }.number(max_sets),
+        flags,
+        number: flags.number(scheduled.sets.max_sets()),
     };
     let in_one = if making.in_one { reverse_work.in_one_launch()? } else { None };
     let lane = &scheduled.lanes[number];
@@ -44,7 +45,7 @@ struct Reducing<'a> {
     set: &'a Set,
     reverse: &'a Reverse,
     reduction: Reduction,
-    /// Of its flags.
+    flags: FlagSet,
     number: usize,
 }
 
@@ -74,7 +75,9 @@ impl Reducing<'_> {
     /// The work as launches between which the stream waits: packs, combines.
     fn by_waits_of_streams(&self) -> Result<Script, Error> {
         let (given, over) = (self.making.tie(Tie::Given), self.making.tie(Tie::Over));
-        let before: Vec<Cue> = self.raised().map(Cue::Write).collect();
+        let raised = self.raised().count();
+        let sent = self.packed_stages().map(|(_, stage)| Cue::WaitHost(stage.sent(), self.lag_of_slots()));
+        let before: Vec<Cue> = self.raised().map(Cue::Write).chain(sent).collect();
         let upload = |add: &dyn Fn(&mut Work, usize)| {
             let work = |parity: usize| {
                 let mut work = self.empty();
@@ -87,10 +90,11 @@ impl Reducing<'_> {
         let out = upload(&|work, parity| self.add_packs(work, parity))?;
         let into = upload(&|work, parity| self.add_combination(work, parity))?;
         let waits = self.outgoing().map(|out| out.ready.wait(self.number, self.lag()));
-        let combines = Step { cues: waits.collect(), into };
+        let staged = self.combined_stages().map(|stage| Cue::WaitHost(stage.raised(0), self.lag()));
+        let combines = Step { cues: waits.chain(staged).collect(), into };
         let cues = self.arrived().map(|arrived| arrived.wait(self.number, 0)).collect();
         let combined = Step { cues, into: None };
-        let (raised, steps, poisoned) = (before.len(), vec![combines, combined], self.poisoned());
+        let (steps, poisoned) = (vec![combines, combined], self.poisoned());
         Ok(Script { given, before, raised, out, steps, over, poisoned, ..Script::default() })
     }
 
@@ -148,12 +152,38 @@ impl Reducing<'_> {
         self.incoming().map(|(_, arrived)| arrived).filter(|_| !self.making.is_cut(Cut::Cleared))
     }
 
+    /// The messages that this lane packs: their links, and this side's slots.
+    fn packed_stages(&self) -> impl Iterator<Item = (usize, &Stage)> {
+        let staged = self
+            .making
+            .incoming
+            .iter()
+            .filter_map(|into| Some((into.link, &self.making.stages[into.stage?])));
+        staged.filter(|(_, stage)| self.has_message(stage))
+    }
+
+    /// The slots of the messages that are combined here. Each lane reads them.
+    fn combined_stages(&self) -> impl Iterator<Item = &Stage> {
+        let received = self.making.stages.iter().filter(|stage| !stage.sends_in(self.flags));
+        received.filter(|stage| self.has_message(stage))
+    }
+
+    fn has_message(&self, stage: &Stage) -> bool {
+        self.set.parts[self.making.links[stage.link].part].bytes > 0
+    }
+
+    /// How many epochs the slots of messages may lag.
+    fn lag_of_slots(&self) -> u64 {
+        SLOTS + u64::from(self.making.is_cut(Cut::Staging))
+    }
+
     /// How many epochs the grants of peers may lag.
     fn lag(&self) -> u64 {
         if self.making.is_cut(Cut::Complete) { IN_FLIGHT } else { 0 }
     }
 
-    /// Adds the parts that pack this rank's halo into its slots, clear it unless the reduce keeps it, and tell the peers.
+    /// Adds the parts that pack this rank's halo into slots, clear it unless the reduce keeps it, and tell the peers, or the host that
+    /// sends it.
     fn add_packs(&self, work: &mut Work, parity: usize) {
         for into in &self.making.incoming {
             let Some((reverse, slots)) =
@@ -161,14 +191,22 @@ impl Reducing<'_> {
             else {
                 continue;
             };
-            let mut ops = self.reverse.packs(self.making.links[into.link].part).to_vec();
-            ops.iter_mut().for_each(|op| op.target = work.targets.len());
-            work.targets.push(slots.at(self.number, parity));
-            let gathers = Gather::all(&ops).into_iter().map(|gather| gather.clearing(|_| self.clears()));
-            let combines = Some(Combined { op: ReduceOp::Replace, gathers: gathers.collect() });
             let raises = reverse.words.iter().map(|(ready, _)| ready.of(self.number, parity)).collect();
-            work.drafts.push(Draft { combines, raises, ..Draft::default() });
+            self.add_pack(work, into.link, (slots.at(self.number, parity), raises));
         }
+        for (link, stage) in self.packed_stages() {
+            self.add_pack(work, link, (stage.slot(parity, 0), vec![stage.raised(0)]));
+        }
+    }
+
+    /// Adds the part that packs the halo of a link into a slot, and then sets flags.
+    fn add_pack(&self, work: &mut Work, link: usize, (slot, raises): (Address, Vec<Address>)) {
+        let mut ops = self.reverse.packs(self.making.links[link].part).to_vec();
+        ops.iter_mut().for_each(|op| op.target = work.targets.len());
+        work.targets.push(slot);
+        let gathers = Gather::all(&ops).into_iter().map(|gather| gather.clearing(|_| self.clears()));
+        let combines = Some(Combined { op: ReduceOp::Replace, gathers: gathers.collect() });
+        work.drafts.push(Draft { combines, raises, ..Draft::default() });
     }
 
     /// Whether the reduce clears this rank's halo.
@@ -218,6 +256,11 @@ impl Reducing<'_> {
                 None => work.sources.extend(peers.iter().copied().map(address)),
             }
         }
+        for stage in self.combined_stages() {
+            first_of_link[stage.link] = Some(work.sources.len());
+            of_slots.push(work.sources.len());
+            work.sources.push(stage.slot(parity, 0));
+        }
         (first_of_link, of_slots)
     }
 
@@ -225,6 +268,8 @@ impl Reducing<'_> {
     fn poisoned(&self) -> Vec<Address> {
         let ready = self.outgoing().map(|out| out.ready);
         let words = ready.chain(self.incoming().map(|(_, arrived)| arrived));
-        words.flat_map(|word| [word.of(self.number, 0), word.of(self.number, 1)]).collect()
+        let words = words.flat_map(|word| [word.of(self.number, 0), word.of(self.number, 1)]);
+        let stages = self.packed_stages().map(|(_, stage)| stage).chain(self.combined_stages());
+        words.chain(stages.flat_map(|stage| stage.awaited(self.flags, 1))).collect()
     }
 }

@@ -9,7 +9,7 @@ use crate::check::Spots;
 use crate::error::Error;
 use crate::link::{Direction, Link, LinkPath, SLOTS};
 use crate::set::Set;
-use crate::stream::{Cue, Cut, DONE, LINE, Looks, Script, Stage, Step, begun};
+use crate::stream::{Cue, Cut, DONE, FlagSet, LINE, Looks, Script, Stage, Step, begun};
 use halocline_device::{
     Address, Announced, Combining, CopyTable, Device, Memory, Signal, Slot, TablePart, TableSpec,
 };
@@ -440,7 +440,7 @@ impl Making<'_> {
         let staged = self.incoming.iter().filter_map(|into| Some((into, into.stage?)));
         let staged = staged.flat_map(|(into, stage)| {
             let chunks = self.unpacks(set, into).iter().map(Vec::len).sum();
-            self.stages[stage].awaited(chunks)
+            self.stages[stage].awaited(FlagSet { set: set.number, op: None }, chunks)
         });
         let guard = self.opened.lanes[self.number].words.at(0);
         let ties = [Tie::Given, Tie::Over, Tie::Filled, Tie::Looked];

@@ -75,7 +75,8 @@ pub(super) struct Outgoing {
     pub(super) slots: Option<Places>,
     /// This rank's slots.
     pub(super) stage: Option<usize>,
-    /// In a reduce: the flags to wait for and to set, and the peer's slots, which hold its halo. `None` if the link carries no reduce.
+    /// In a reduce: the flags to wait for and to set, and the peer's slots, which hold its halo. `None` if the link carries no reduce, or
+    /// messages, whose slots serve reduces, too.
     pub(super) reverse: Option<Outwards>,
 }
 
@@ -106,7 +107,7 @@ pub(super) struct Incoming {
     pub(super) slots: Option<Places>,
     /// The slots of a staged message.
     pub(super) stage: Option<usize>,
-    /// In a reduce; `None` if the link carries none.
+    /// In a reduce; `None` if the link carries none, or messages.
     pub(super) reverse: Option<Inwards>,
 }
 
@@ -192,10 +193,12 @@ pub(super) fn stage(
 
 /// The message of a set over a link.
 pub(super) fn staged(set: &Set, link: &Link, links: &[Link]) -> Staged {
-    let chunks = split(&set.parts[link.part], link.chunk).into_iter().map(|(bytes, _)| bytes).collect();
+    let part = &set.parts[link.part];
+    let chunks = split(part, link.chunk).into_iter().map(|(bytes, _)| bytes).collect();
+    let whole = (part.bytes > 0).then_some(0..part.bytes);
     let answers = |other: &&Link| other.peer == link.peer && other.direction != link.direction;
     let comes_back = links.iter().filter(answers).any(|other| set.parts[other.part].bytes > 0);
-    Staged { chunks, acknowledged: !comes_back }
+    Staged { chunks, whole, acknowledged: !comes_back }
 }
 
 /// The chunks of a message: their bytes and their operations. No chunk ends within a number that may change its sign.

@@ -51,8 +51,7 @@ pub enum ReduceError {
     },
     /// A link between device fields, of this or another rank, can carry no reduce.
     #[error(
-        "device fields of this or another rank are pulled or sent as messages, so that no rank can reduce them; bind them on ranks of \
-         one node and let the bind choose the links, or copy them to host memory and bind those"
+        "device fields of this or another rank are pulled or sent by NCCL, so that no rank can reduce them; let the bind choose the links"
     )]
     Links,
     /// Ranks fetch by different operations.

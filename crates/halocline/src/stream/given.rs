@@ -221,7 +221,7 @@ impl Scheduled {
     pub(super) fn is_used(&self, epoch: u64, memory: &Arc<Memory>) -> bool {
         let is_it = |given: &Given| given.memories.iter().any(|(own, _)| Arc::ptr_eq(own, memory));
         match &self.unbound {
-            None => self.sets[self.set_of(epoch)].local.is_in(memory),
+            None => self.sets[self.operation_of(epoch).set].local.is_in(memory),
             Some(unbound) => lock(&unbound.in_flight).iter().any(|(at, given)| *at == epoch && is_it(given)),
         }
     }

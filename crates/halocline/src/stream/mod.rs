@@ -325,9 +325,9 @@ impl Scheduled {
         self.life().epoch()
     }
 
-    /// The set of an operation, of one of the last 128.
-    fn set_of(&self, epoch: u64) -> usize {
-        FlagSet::of(self.number_of(epoch), self.sets.max_sets()).set
+    /// The operation of one of the last 128 epochs.
+    fn operation_of(&self, epoch: u64) -> FlagSet {
+        FlagSet::of(self.number_of(epoch), self.sets.max_sets())
     }
 
     /// The number of its [`FlagSet`].

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | direct push | sets `ready`: its halo is complete | waits for `ready` of all its peers, combines their halo where it lies, sets `arrived` |
 //! | slots | packs its halo into its slot, then sets `ready` | the same, from the slots |
+//! | messages | packs its halo into its slot, which the host sends ([`super::staging`]) | waits for the host, then the same |
 //! | then | waits for `arrived`, and clears its halo | |
 //!
 //! One part of a table combines all cells, each with its contributions in the order of domains ([`halocline_plan::copy::Gather`]).

@@ -1,6 +1,6 @@
 //! One side of a staged link: its memory, the layout of chunks and flags in it, and the host's progress.
 
-use super::{BySet, LINE};
+use super::{BySet, FlagSet, LINE};
 use crate::link::SLOTS;
 use halocline_comm::{Borrowed, Communicator, Endpoint};
 use halocline_device::{Address, Memory};
@@ -9,16 +9,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Chunks of one exchange over one link. One launch packs them, each is sent as soon as it is packed, two launches unpack them.
+/// Chunks of one exchange over one link. One launch packs them, each is sent as soon as it is packed, two launches unpack them. A reduce has
+/// one chunk.
 pub(crate) const CHUNKS: usize = 8;
 
 /// Chunks begin at multiples of this many bytes, except short ones.
 const ALIGN: usize = 4096;
 
-/// Bytes sent after a chunk: the number of its set.
+/// Bytes sent after a chunk: the number of its [`FlagSet`].
 const NOTE: usize = size_of::<u64>();
 
-/// Bytes between two chunks: for the number of the set and the transport's trailer.
+/// Bytes between two chunks: for that number and the transport's trailer.
 const GAP: usize = LINE;
 const _: () = assert!(GAP >= NOTE + Communicator::SPARE);
 
@@ -26,7 +27,8 @@ const _: () = assert!(GAP >= NOTE + Communicator::SPARE);
 pub(crate) struct Stage {
     pub(crate) link: usize,
     pub(crate) peer: usize,
-    pub(crate) sends: bool,
+    /// Whether this rank sends in exchanges; in reduces the other side does.
+    sends: bool,
     pub(crate) memory: Arc<Memory>,
     /// The slots, if MPI accesses them in device memory.
     pub(crate) remote: Option<Arc<Memory>>,
@@ -34,12 +36,13 @@ pub(crate) struct Stage {
     pub(crate) capacity: usize,
     /// For each set, its messages.
     pub(crate) sets: BySet<Staged>,
-    /// The exchange and the chunk that the host does next. Under the claim.
+    /// The epoch and the chunk that the host does next. Under the claim.
     pub(super) at: (AtomicU64, AtomicUsize),
-    /// At a sender: the last exchange that is sent, so that its slot may be packed again. At a receiver: the last exchange whose slot was
-    /// given to the transport.
+    /// The last epoch that the host and the transport are through with, so that its slot may be packed again.
+    pub(super) sent: AtomicU64,
+    /// The last epoch whose slot may be written by the transport, if this rank receives then.
     pub(super) given: AtomicU64,
-    /// At a receiver with slots in device memory: the exchange and the chunk that are announced next.
+    /// With slots in device memory: the epoch and the chunk that are announced next.
     pub(super) asked: (AtomicU64, AtomicUsize),
     /// Whether the transport holds a chunk, for each slot.
     lent: [[Arc<AtomicUsize>; CHUNKS]; SLOTS as usize],
@@ -48,6 +51,8 @@ pub(crate) struct Stage {
 /// The message of a set.
 pub(crate) struct Staged {
     pub(crate) chunks: Vec<Range<usize>>,
+    /// All its bytes, if it has any: the chunk of a reduce.
+    pub(crate) whole: Option<Range<usize>>,
     /// The receiver acknowledges its messages, since it sends none that would keep the sender from running ahead.
     pub(crate) acknowledged: bool,
 }
@@ -83,8 +88,25 @@ impl Stage {
     ) -> Self {
         let first = || (AtomicU64::new(1), AtomicUsize::new(0));
         let (at, asked) = (first(), first());
-        let (memory, given, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
-        Self { link, peer, sends, memory, remote, capacity, sets, at, given, asked, lent }
+        let (sent, given) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (memory, lent) = (Arc::new(memory), Default::default());
+        Self { link, peer, sends, memory, remote, capacity, sets, at, sent, given, asked, lent }
+    }
+
+    /// Whether this rank sends in an operation, or receives.
+    pub(crate) fn sends_in(&self, of: FlagSet) -> bool {
+        self.sends != of.op.is_some()
+    }
+
+    /// The chunks of the message of an operation.
+    pub(super) fn chunks(&self, of: FlagSet) -> &[Range<usize>] {
+        let staged = &self.sets[of.set];
+        if of.op.is_some() { staged.whole.as_slice() } else { &staged.chunks }
+    }
+
+    /// Whether the receiver acknowledges the message of an operation.
+    pub(super) fn is_acknowledged(&self, of: FlagSet) -> bool {
+        self.sets[of.set].acknowledged
     }
 
     /// `packed`, or `staged`, of a chunk.
@@ -107,12 +129,12 @@ impl Stage {
     }
 
     /// The range of a chunk in the memory.
-    pub(super) fn place(&self, epoch: u64, chunk: usize, bytes: &Range<usize>) -> Range<usize> {
+    pub(super) fn place(&self, (epoch, chunk): (u64, usize), bytes: &Range<usize>) -> Range<usize> {
         let begin = self.offset(epoch, chunk) + bytes.start;
         begin..begin + bytes.len()
     }
 
-    /// The address of the note behind a chunk: the number of its set.
+    /// The address of the note behind a chunk: the number of its [`FlagSet`].
     pub(super) fn note(&self, place: &Range<usize>) -> *mut [u8; NOTE] {
         std::ptr::with_exposed_provenance_mut(self.memory.at(place.end) as usize)
     }
@@ -126,7 +148,7 @@ impl Stage {
     /// # Safety
     /// The host may read and write the chunk, its note included, and nobody else uses it before it is given back:
     /// until [`Stage::is_lent`] says no.
-    pub(super) unsafe fn lend(&self, epoch: u64, chunk: usize, place: Range<usize>) -> Borrowed {
+    pub(super) unsafe fn lend(&self, (epoch, chunk): (u64, usize), place: Range<usize>) -> Borrowed {
         let first: *mut u8 = std::ptr::with_exposed_provenance_mut(self.memory.at(place.start) as usize);
         let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(&self.memory));
         // SAFETY: `memory` has the chunk and, behind it, a gap of `GAP` bytes, of which the note and what a transport
@@ -135,38 +157,37 @@ impl Stage {
         unsafe { Borrowed::new(NonNull::new_unchecked(first), place.len() + NOTE, out, owner as _) }
     }
 
-    /// A chunk in memory of the device for the transport; not where no library finds it.
+    /// A chunk in memory of the device for the transport, which sends it or writes it; not where no library finds it.
     pub(super) fn lend_remote(
         &self,
         remote: &Arc<Memory>,
-        epoch: u64,
-        chunk: usize,
-        place: Range<usize>,
+        (epoch, chunk): (u64, usize),
+        (place, sends): (Range<usize>, bool),
     ) -> Option<Borrowed> {
         let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(remote));
-        let first = remote.handed_over(place.clone(), !self.sends)?;
+        let first = remote.handed_over(place.clone(), !sends)?;
         // SAFETY: `remote` has the bytes, and `Borrowed` holds it. They may be memory of a device: the callers give them to
         // `post_bulk` or `Bulk::post_receive` alone. Until they are given back streams leave them alone, which wait for `sent`
         // or for the word of the chunk.
         Some(unsafe { Borrowed::new(first, place.len(), out, owner as _) })
     }
 
-    /// Sets `sent` for the next exchange that the transport has sent. Whether there was one.
+    /// Sets `sent` for the next epoch that the transport is through with. Whether there was one.
     pub(super) fn say_sent(&self) -> bool {
-        let next = self.given.load(Ordering::Relaxed) + 1;
+        let next = self.sent.load(Ordering::Relaxed) + 1;
         let handed_over = next < self.at.0.load(Ordering::Relaxed);
         if !handed_over || (0..CHUNKS).any(|chunk| self.is_lent(next, chunk)) {
             return false;
         }
         // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
         unsafe { self.memory.store(SENT, next) };
-        self.given.store(next, Ordering::Release);
+        self.sent.store(next, Ordering::Release);
         true
     }
 
-    /// The flags that streams wait for on this side, for a message of this many chunks.
-    pub(crate) fn awaited(&self, chunks: usize) -> Vec<Address> {
-        match self.sends {
+    /// The flags that streams wait for on this side in an operation whose message has this many chunks.
+    pub(crate) fn awaited(&self, of: FlagSet, chunks: usize) -> Vec<Address> {
+        match self.sends_in(of) {
             true => vec![self.sent()],
             false => (0..chunks).map(|chunk| self.raised(chunk)).collect(),
         }

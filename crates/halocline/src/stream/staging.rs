@@ -13,15 +13,18 @@
 //!
 //! If the receiver sends no messages, `sent` also requires the acknowledgement of epoch e - 2.
 //!
+//! In a reduce the two sides change roles, in the same memory, and the message is one chunk, which the owner's stream combines. So `sent`
+//! means of either side that the host and the transport are through with an epoch.
+//!
 //! If MPI accesses device memory (`bind/aware.rs`), the slots are there: a packed chunk is announced by a message and sent from its
 //! slot, and received in a slot.
 
 use super::stage::CHUNKS;
 use super::watch::STAGED;
-use super::{LINE, Scheduled, Stage};
+use super::{FlagSet, LINE, Scheduled, Stage};
 use crate::error::Cause;
 use crate::lifecycle::Engine;
-use crate::link::{Link, SLOTS, Subject};
+use crate::link::{Link, SLOTS};
 use halocline_comm::{Claim, CommError, Communicator, Cores, Endpoint, Tag, buffers};
 use halocline_device::Memory;
 use std::ops::Range;
@@ -72,14 +75,9 @@ impl Staging {
         Tag { operation: self.operation, round: ACKNOWLEDGED | epoch }
     }
 
-    /// Whether all chunks up to an exchange are sent, and all acknowledgements.
+    /// Whether all chunks up to an epoch are sent, and all acknowledgements.
     pub(super) fn is_sent(&self, epoch: u64) -> bool {
-        self.stages.iter().all(|stage| match stage.sends {
-            true => stage.given.load(Ordering::Acquire) >= epoch,
-            false => {
-                !stage.sets.iter().any(|set| set.acknowledged) || stage.at.0.load(Ordering::Acquire) > epoch
-            }
-        })
+        self.stages.iter().all(|stage| stage.sent.load(Ordering::Acquire) >= epoch)
     }
 
     fn moved(&self, of: &Scheduled) {
@@ -108,12 +106,12 @@ impl Staging {
         }
     }
 
-    /// Whether the host has not yet sent, or stored, all of a link's message of an exchange.
+    /// Whether the host has not yet sent, or stored, all of a link's message of an epoch.
     pub(super) fn is_behind(&self, stage: usize, epoch: u64) -> bool {
         self.stages[stage].at.0.load(Ordering::Acquire) <= epoch
     }
 
-    /// The first exchange that the host has not finished, on any link.
+    /// The first epoch that the host has not finished, on any link.
     pub(super) fn oldest(&self) -> u64 {
         let at = self.stages.iter().map(|stage| stage.at.0.load(Ordering::Acquire));
         at.min().unwrap_or(u64::MAX / 2)
@@ -125,6 +123,24 @@ impl Staging {
             comm.cancel_receives(None, |tag| tag.operation == self.operation);
             comm.link().inbox().forget(self.operation);
         }
+    }
+}
+
+/// Why a link can go on no more.
+enum Broken {
+    Link(Cause),
+    Transport(CommError),
+}
+
+impl From<Cause> for Broken {
+    fn from(cause: Cause) -> Self {
+        Self::Link(cause)
+    }
+}
+
+impl From<CommError> for Broken {
+    fn from(error: CommError) -> Self {
+        Self::Transport(error)
     }
 }
 
@@ -147,14 +163,10 @@ impl Scheduled {
                 if self.life().failure().is_some() {
                     return;
                 }
-                let carried = match stage.sends {
-                    true => self.send_chunks(staging, stage),
-                    false => self.stage_chunks(staging, stage),
-                };
-                match carried {
-                    Ok(None) => {}
-                    Ok(Some(cause)) => self.links[stage.link].fail(self.life(), cause, stage.peer),
-                    Err(error) => {
+                match self.carry(staging, stage) {
+                    Ok(()) => {}
+                    Err(Broken::Link(cause)) => self.links[stage.link].fail(self.life(), cause, stage.peer),
+                    Err(Broken::Transport(error)) => {
                         tracing::warn!("rank {}: link with rank {}: {error}", self.comm.rank(), stage.peer);
                         self.links[stage.link].fail(self.life(), Cause::Died, stage.peer);
                     }
@@ -163,54 +175,108 @@ impl Scheduled {
         });
     }
 
-    fn send_chunks(&self, staging: &Staging, stage: &Stage) -> Result<Option<Cause>, CommError> {
+    /// Does what can be done for a link: all chunks of an epoch, then its acknowledgements, then the next epoch.
+    fn carry(&self, staging: &Staging, stage: &Stage) -> Result<(), Broken> {
         let (epoch, chunk) = &stage.at;
         loop {
             while stage.say_sent() {
                 staging.moved(self);
             }
-            let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
-            if now > self.epoch() {
-                return Ok(None);
+            self.await_chunks(staging, stage);
+            if let Some(remote) = &stage.remote {
+                self.ask_for_chunks(staging, stage, remote)?;
             }
-            let set = self.set_of(now);
-            if let Some(range) = stage.sets[set].chunks.get(at) {
-                // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone write it.
-                if unsafe { stage.memory.load(at * LINE) } < now {
-                    return Ok(None);
+            let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
+            if now > stage.given.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let of = self.operation_of(now);
+            let Some(range) = stage.chunks(of).get(at) else {
+                if !self.acknowledge(staging, stage, now)? {
+                    return Ok(());
                 }
-                let place = stage.place(now, at, range);
-                if let Some(remote) = &stage.remote {
-                    let Some(lent) = stage.lend_remote(remote, now, at, place) else {
-                        return Ok(Some(Cause::Malformed));
-                    };
-                    let note = (set as u64).to_le_bytes().to_vec();
-                    self.comm.link().post_bulk(stage.peer, staging.tag(now, at), note, lent)?;
-                    staging.moved(self);
-                    chunk.store(at + 1, Ordering::Relaxed);
-                    continue;
-                }
+                chunk.store(0, Ordering::Relaxed);
+                epoch.store(now + 1, Ordering::Release);
+                continue;
+            };
+            let is_done = match (stage.sends_in(of), &stage.remote) {
+                (true, _) => self.send_chunk(staging, stage, (now, at), range)?,
+                (false, Some(_)) => self.stage_received(staging, stage, (now, at)),
+                (false, None) => self.stage_message(staging, stage, (now, at), range)?,
+            };
+            if !is_done {
+                return Ok(());
+            }
+            chunk.store(at + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends a chunk; false if it is not packed yet.
+    fn send_chunk(
+        &self,
+        staging: &Staging,
+        stage: &Stage,
+        at: (u64, usize),
+        range: &Range<usize>,
+    ) -> Result<bool, Broken> {
+        let (epoch, chunk) = at;
+        // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone write it.
+        if unsafe { stage.memory.load(chunk * LINE) } < epoch {
+            return Ok(false);
+        }
+        let (place, tag) = (stage.place(at, range), staging.tag(epoch, chunk));
+        let note = (self.number_of(epoch) as u64).to_le_bytes();
+        match &stage.remote {
+            Some(remote) => {
+                let lent = stage.lend_remote(remote, at, (place, true)).ok_or(Cause::Malformed)?;
+                self.comm.link().post_bulk(stage.peer, tag, note.to_vec(), lent)?;
+            }
+            None => {
                 // SAFETY: the table has packed the chunk, as its word says, and packs there again only once `sent` says
                 // so, which is not before the chunk is given back. The note lies in the gap behind it, and the host
                 // alone uses that.
                 let lent = unsafe {
                     let _ = stage.memory.bytes(place.clone());
-                    stage.note(&place).write_unaligned((set as u64).to_le_bytes());
-                    stage.lend(now, at, place)
+                    stage.note(&place).write_unaligned(note);
+                    stage.lend(at, place)
                 };
-                self.comm.send_borrowed(stage.peer, staging.tag(now, at), lent)?;
-                staging.moved(self);
-                chunk.store(at + 1, Ordering::Relaxed);
-                continue;
+                self.comm.send_borrowed(stage.peer, tag, lent)?;
             }
-            if now > SLOTS && stage.sets[self.set_of(now - SLOTS)].acknowledged {
-                let tag = staging.acknowledgement(now - SLOTS);
-                if self.comm.link().inbox().take(tag, Some(stage.peer)).is_none() {
-                    return Ok(None);
-                }
+        }
+        staging.moved(self);
+        Ok(true)
+    }
+
+    /// Takes the acknowledgement that is due at the end of an epoch, and sends that of this epoch; false if the first one is not there.
+    fn acknowledge(&self, staging: &Staging, stage: &Stage, epoch: u64) -> Result<bool, Broken> {
+        let of = |epoch| Some(self.operation_of(epoch)).filter(|of| stage.is_acknowledged(*of));
+        let before = epoch.saturating_sub(SLOTS);
+        if before > 0 && of(before).is_some_and(|of| stage.sends_in(of)) {
+            let inbox = self.comm.link().inbox();
+            if inbox.take(staging.acknowledgement(before), Some(stage.peer)).is_none() {
+                // The peer receives nothing if it has sent.
+                let sent = inbox.take(staging.tag(before, 0), Some(stage.peer));
+                let note = sent.and_then(|message| message.payload.last_chunk().copied());
+                return note.map_or(Ok(false), |note| Err(self.clash(stage, before, note).into()));
             }
-            chunk.store(0, Ordering::Relaxed);
-            epoch.store(now + 1, Ordering::Release);
+        }
+        if of(epoch).is_some_and(|of| !stage.sends_in(of)) {
+            self.comm.send(stage.peer, staging.acknowledgement(epoch), Vec::new())?;
+        }
+        Ok(true)
+    }
+
+    /// The cause of a failure, where the note of a peer's message names another operation than this rank's.
+    fn clash(&self, stage: &Stage, epoch: u64, note: [u8; 8]) -> Cause {
+        let theirs = FlagSet::of(u64::from_le_bytes(note) as usize, self.sets.max_sets());
+        self.links[stage.link].clash(&self.comm, self.operation_of(epoch).subject(), theirs.subject())
+    }
+
+    /// Whether a message is one of this rank's operation of an epoch.
+    fn check_note(&self, stage: &Stage, epoch: u64, note: [u8; 8]) -> Result<(), Cause> {
+        match u64::from_le_bytes(note) == self.number_of(epoch) as u64 {
+            true => Ok(()),
+            false => Err(self.clash(stage, epoch, note)),
         }
     }
 
@@ -222,26 +288,19 @@ impl Scheduled {
             if now > stage.given.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let set = self.set_of(now);
-            let Some(range) = stage.sets[set].chunks.get(at) else {
+            let of = self.operation_of(now);
+            let Some(range) = stage.chunks(of).get(at).filter(|_| !stage.sends_in(of)) else {
                 chunk.store(0, Ordering::Relaxed);
                 epoch.store(now + 1, Ordering::Relaxed);
                 continue;
             };
             let announced = self.comm.link().inbox().take(staging.tag(now, at), Some(stage.peer));
             let Some(announced) = announced else { return Ok(()) };
-            let theirs = announced.payload.as_slice().try_into().map_err(|_| Cause::Malformed)?;
-            let theirs = u64::from_le_bytes(theirs);
-            if theirs != set as u64 {
-                return Err(self.links[stage.link].clash(
-                    &self.comm,
-                    Subject::new(set, None),
-                    Subject::new(theirs as usize, None),
-                ));
-            }
+            let note = announced.payload.last_chunk().ok_or(Cause::Malformed)?;
+            self.check_note(stage, now, *note)?;
             let bulk = announced.bulk.ok_or(Cause::Malformed)?;
-            let place =
-                stage.lend_remote(remote, now, at, stage.place(now, at, range)).ok_or(Cause::Malformed)?;
+            let place = (stage.place((now, at), range), false);
+            let place = stage.lend_remote(remote, (now, at), place).ok_or(Cause::Malformed)?;
             bulk.post_receive(place).map_err(|_| Cause::Malformed)?;
             staging.moved(self);
             chunk.store(at + 1, Ordering::Relaxed);
@@ -258,59 +317,25 @@ impl Scheduled {
     fn await_chunks(&self, staging: &Staging, stage: &Stage) {
         loop {
             let next = stage.given.load(Ordering::Relaxed) + 1;
-            // The first lane unpacks everything that the host has stored.
-            let free = self.lanes[0].written().min(stage.at.0.load(Ordering::Relaxed) - 1) + SLOTS;
+            // The first lane is done after all others: all that the host has stored is unpacked then.
+            let free = self.lanes[0].written().min(stage.sent.load(Ordering::Relaxed)) + SLOTS;
             if next > self.epoch() || next > free {
                 return;
             }
-            for (at, range) in stage.sets[self.set_of(next)].chunks.iter().enumerate() {
-                if stage.remote.is_some() {
+            let of = self.operation_of(next);
+            for (at, range) in stage.chunks(of).iter().enumerate() {
+                if stage.remote.is_some() || stage.sends_in(of) {
                     break;
                 }
                 let tag = staging.tag(next, at);
                 if self.comm.link().inbox().probe(tag, Some(stage.peer)).is_none() {
                     // SAFETY: the stream is through with what the slot held two epochs ago, as `written` says, and
                     // reads it again once the word of the chunk is raised, which is not before the chunk is given back.
-                    let lent = unsafe { stage.lend(next, at, stage.place(next, at, range)) };
+                    let lent = unsafe { stage.lend((next, at), stage.place((next, at), range)) };
                     self.comm.post_receive(stage.peer, tag, lent);
                 }
             }
             stage.given.store(next, Ordering::Relaxed);
-        }
-    }
-
-    /// Stores what has arrived in the slots of a link; the cause if the link fails.
-    fn stage_chunks(&self, staging: &Staging, stage: &Stage) -> Result<Option<Cause>, CommError> {
-        let (epoch, chunk) = &stage.at;
-        loop {
-            self.await_chunks(staging, stage);
-            if let Some(remote) = &stage.remote
-                && let Err(cause) = self.ask_for_chunks(staging, stage, remote)
-            {
-                return Ok(Some(cause));
-            }
-            let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
-            if now > stage.given.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let set = self.set_of(now);
-            let Some(range) = stage.sets[set].chunks.get(at) else {
-                if stage.sets[set].acknowledged {
-                    self.comm.send(stage.peer, staging.acknowledgement(now), Vec::new())?;
-                }
-                chunk.store(0, Ordering::Relaxed);
-                epoch.store(now + 1, Ordering::Release);
-                continue;
-            };
-            let is_there = match stage.remote {
-                Some(_) => Ok(self.stage_received(staging, stage, (now, at))),
-                None => self.stage_message(staging, stage, (now, at), range),
-            };
-            match is_there {
-                Ok(true) => chunk.store(at + 1, Ordering::Relaxed),
-                Ok(false) => return Ok(None),
-                Err(cause) => return Ok(Some(cause)),
-            }
         }
     }
 
@@ -330,9 +355,10 @@ impl Scheduled {
         &self,
         staging: &Staging,
         stage: &Stage,
-        (epoch, chunk): (u64, usize),
+        at: (u64, usize),
         range: &Range<usize>,
     ) -> Result<bool, Cause> {
+        let (epoch, chunk) = at;
         let (inbox, tag) = (self.comm.link().inbox(), staging.tag(epoch, chunk));
         if inbox.probe(tag, Some(stage.peer)).is_none() {
             return Ok(false);
@@ -344,26 +370,21 @@ impl Scheduled {
         }
         let Some(message) = inbox.take(tag, Some(stage.peer)) else { return Ok(false) };
         staging.moved(self);
-        let place = stage.place(epoch, chunk, range);
-        let (payload, theirs) = match message.payload.split_last_chunk() {
+        let place = stage.place(at, range);
+        let (payload, note) = match message.payload.split_last_chunk() {
             // SAFETY: the chunk was given back, and its message has landed with the note, which lies in the gap
             // behind it. The host alone uses that.
             None if message.in_place => (None, unsafe { stage.note(&place).read_unaligned() }),
-            Some((payload, theirs)) if payload.len() == range.len() => (Some(payload), *theirs),
-            _ => return Err(Cause::Malformed),
+            Some((payload, note)) => (Some(payload), *note),
+            None => return Err(Cause::Malformed),
         };
-        let (set, theirs) = (self.set_of(epoch), u64::from_le_bytes(theirs));
-        if theirs != set as u64 {
-            return Err(self.links[stage.link].clash(
-                &self.comm,
-                Subject::new(set, None),
-                Subject::new(theirs as usize, None),
-            ));
-        }
+        self.check_note(stage, epoch, note)?;
         // SAFETY: the chunk was given back, and the stream reads it only after the word below is raised.
         let bytes = unsafe { stage.memory.bytes_mut(place) };
-        if let Some(payload) = payload {
-            bytes.copy_from_slice(payload);
+        match payload {
+            Some(payload) if payload.len() == bytes.len() => bytes.copy_from_slice(payload),
+            Some(_) => return Err(Cause::Malformed),
+            None => {}
         }
         // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
         unsafe { stage.memory.store(chunk * LINE, epoch) };

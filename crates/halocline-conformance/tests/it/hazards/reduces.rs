@@ -106,3 +106,18 @@ fn hazards_of_reduces_through_slots() {
         check_with(&format!("ll reduce, without {cut:?}"), cut, (LinkChoice::Auto, true, true), program);
     }
 }
+
+/// Those of halos that travel in messages.
+#[test]
+fn hazards_of_reduces_by_messages() {
+    let hazards: [(Cut, Program); 5] = [
+        (Cut::Complete, reduces),
+        (Cut::Staging, one_way_reduces),
+        (Cut::Producer, reduces_alone),
+        (Cut::Consumer, reduces_alone),
+        (Cut::Drop, dropped_reduce),
+    ];
+    for (cut, program) in hazards {
+        check(&format!("reduce by messages, without {cut:?}"), cut, LinkChoice::Message, program);
+    }
+}

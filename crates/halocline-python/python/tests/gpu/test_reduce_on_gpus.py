@@ -36,17 +36,11 @@ class Case:
         assert self.engine.host(self.field).tobytes() == expected.tobytes()
 
 
-def by_messages(comm):
-    return comm.size > 1 and not libraries.SHARE_MEMORY
-
-
 @pytest.mark.parametrize("op", ["sum", "product", "max", "replace"])
 @pytest.mark.parametrize("form", ["scheduled", "waited for"])
 def test_a_reduce_has_the_bits_of_the_host(together, main_engine, form, op):
     def rank(comm):
         mine = main_engine(comm.rank)
-        if by_messages(comm) and mine.device is not None:
-            return "SKIPPED: a reduce of GPU fields takes no messages"
         with mine.here():
             for step, keep in enumerate([False, True]):
                 case = Case(comm, mine, step)
