@@ -42,6 +42,7 @@ mod bind;
 mod binding;
 mod bound;
 mod check;
+mod copied;
 mod device_array;
 mod directory;
 mod domain;
@@ -80,6 +81,8 @@ pub use agree::agree;
 pub use begin::Begin;
 pub use bind::BindError;
 pub use binding::{FieldList, Parts, PatternField};
+#[doc(hidden)]
+pub use copied::CopiedExchange;
 pub use device_array::DeviceArray;
 pub use domain::Domain;
 pub use error::{ArrayError, Cause, Difference, Error, FailedLink, Failure, Fault, ReduceError};

@@ -1,6 +1,7 @@
 //! Tests of whole jobs that are not cases of the suite. One program, so that they link once.
 
 mod calls;
+mod copied;
 mod device_guards;
 mod errors;
 mod examples;

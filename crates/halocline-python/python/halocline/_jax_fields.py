@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import Communicator, Field, HaloExchange, HaloTypeError, HaloValueError, _core, zeros
-from ._jax_primitive import NO_GPU, ONE_DEVICE
+from ._jax_primitive import ON_WHAT, ONE_DEVICE
 from ._slots import Slot, checked_axes
 
 _SUMMED = (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128)
@@ -40,8 +40,15 @@ def check_memory(what: str, array: jax.Array) -> None:
     if len(array.sharding.device_set) != 1:
         raise HaloTypeError(f"{what}: the array is on {len(array.sharding.device_set)} devices; {ONE_DEVICE}")
     (device,) = array.sharding.device_set
-    if device.platform != "cpu":
-        raise HaloTypeError(f"{what}: the array is on {device}; {NO_GPU}")
+    if device.platform not in ("cpu", "gpu", "cuda"):
+        raise HaloTypeError(f"{what}: the array is on {device}; {ON_WHAT}")
+
+
+def is_of_gpu(array: Any) -> bool:
+    """Whether an array exists, in GPU memory."""
+    if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer):
+        return False
+    return any(device.platform != "cpu" for device in array.sharding.device_set)
 
 
 def is_differentiable(dtype: Any) -> bool:
@@ -68,9 +75,12 @@ class Bound:
         slots: Sequence[Slot],
         axes: Sequence[list[int]],
         arrays: Sequence[Any],
+        gpu: int | None,
         compare: Callable[[int], None] | None,
     ) -> None:
-        buffers = [zeros(tuple(array.shape), _bound_type(array.dtype), comm) for array in arrays]
+        """``gpu``: the buffers lie in its memory."""
+        place: dict[str, Any] = {} if gpu is None else {"device": gpu}
+        buffers = [zeros(tuple(array.shape), _bound_type(array.dtype), comm, **place) for array in arrays]
         fields = [
             (slot.pattern, Field(buffer, domain=slot.domain, axes=along)) for slot, along, buffer in zip(slots, axes, buffers)
         ]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _ON_CPU = "jax.device_put(array, jax.devices('cpu')[0])"
 ONE_DEVICE = f"an exchange takes arrays of one device, as each rank holds its own part; give one by {_ON_CPU}"
-NO_GPU = f"halocline.jax exchanges no arrays in GPU memory; give one by {_ON_CPU}"
+ON_WHAT = f"halocline.jax exchanges arrays of the CPU and of CUDA GPUs; give one by {_ON_CPU}"
 
 
 class Operation:
@@ -70,6 +70,8 @@ exchange_p = core.Primitive("halocline_exchange")
 """Of the arrays of a call; in checked mode the number of its label comes first."""
 exchange_p.multiple_results = True
 dispatch.simple_impl(exchange_p)
+# The buffers lie on the GPU that the function is compiled for.
+dispatch.prim_requires_devices_during_lowering.add(exchange_p)
 
 
 @exchange_p.def_effectful_abstract_eval  # type: ignore[untyped-decorator]
@@ -78,7 +80,7 @@ def _results(*arrays: Any, operation: Operation, labels: int) -> tuple[list[Any]
     return [core.ShapedArray(array.shape, array.dtype) for array in arrays[labels:]], {_EFFECT}
 
 
-def _lower(ctx: Any, *arrays: Any, operation: Operation, labels: int) -> Any:
+def _lower_for(ctx: Any, arrays: Any, operation: Operation, labels: int, gpu: int | None) -> Any:
     halo = operation.halo()
     if halo is None:
         raise ClosedError("the halocline.jax.HaloExchange of this function was dropped; keep a reference to it")
@@ -86,7 +88,7 @@ def _lower(ctx: Any, *arrays: Any, operation: Operation, labels: int) -> Any:
     devices = axes.num_devices if hasattr(axes, "num_devices") else axes.mesh.size if hasattr(axes, "mesh") else None
     if devices != 1:
         raise HaloTypeError(ONE_DEVICE)
-    bound = halo._bound_to(operation, ctx.avals_in[labels:])
+    bound = halo._bound_to(operation, ctx.avals_in[labels:], gpu)
     token = core.abstract_token
     with_token = ctx.replace(avals_in=[token, *ctx.avals_in], avals_out=[token, *ctx.avals_out])
     attributes = {"exchange": np.int64(bound.number), "reduces": np.int64(operation.reduces)}
@@ -95,12 +97,24 @@ def _lower(ctx: Any, *arrays: Any, operation: Operation, labels: int) -> Any:
     return results
 
 
+def _lower_for_cpu(ctx: Any, *arrays: Any, operation: Operation, labels: int) -> Any:
+    return _lower_for(ctx, arrays, operation, labels, None)
+
+
+def _lower_for_gpu(ctx: Any, *arrays: Any, operation: Operation, labels: int) -> Any:
+    devices = getattr(ctx.module_context.axis_context, "device_assignment", None) or ()
+    if len(devices) != 1:
+        raise HaloTypeError(ONE_DEVICE)
+    return _lower_for(ctx, arrays, operation, labels, devices[0].local_hardware_id)
+
+
 def _refuse_device(*_: Any, **__: Any) -> Any:
-    raise HaloTypeError(NO_GPU)
+    raise HaloTypeError(ON_WHAT)
 
 
 mlir.register_lowering(exchange_p, _refuse_device)
-mlir.register_lowering(exchange_p, _lower, platform="cpu")
+mlir.register_lowering(exchange_p, _lower_for_cpu, platform="cpu")
+mlir.register_lowering(exchange_p, _lower_for_gpu, platform="cuda")
 
 
 def _batch(arrays: Any, dims: Any, *, operation: Operation, labels: int) -> Any:
@@ -123,8 +137,10 @@ batching.primitive_batchers[exchange_p] = _batch
 
 
 def forget_token() -> None:
-    """After a failed call: all later calls of this thread would fail with it."""
+    """After a failed call: all later calls of this thread would fail with it, and the end of the process would report it again."""
     dispatch.runtime_tokens.current_tokens.pop(_EFFECT, None)
+    # Of a GPU, the last computation there, which has failed.
+    dispatch.runtime_tokens.output_runtime_tokens.clear()
 
 
 _registration = threading.Lock()
@@ -142,7 +158,8 @@ def register() -> None:
                 jax.devices("cpu")
             except RuntimeError as error:
                 raise HaloError(f"halocline.jax needs JAX's CPU device; add cpu to JAX_PLATFORMS: {error}") from error
-            jax.ffi.register_ffi_target("halocline_exchange", jax.ffi.pycapsule(handler), platform="cpu")
+            for platform in ("cpu", "CUDA"):
+                jax.ffi.register_ffi_target("halocline_exchange", jax.ffi.pycapsule(handler), platform=platform)
             _is_registered = True
 
 

@@ -35,7 +35,7 @@ except ModuleNotFoundError:
 
 import numpy as np  # noqa: E402
 
-from ._jax_fields import Bound, check_memory, checked_array, is_differentiable, wide_type  # noqa: E402
+from ._jax_fields import Bound, check_memory, checked_array, is_differentiable, is_of_gpu, wide_type  # noqa: E402
 from ._jax_primitive import Operation, check_threads, exchange_p, forget_token, register  # noqa: E402
 
 __all__ = ["HaloExchange"]
@@ -75,9 +75,13 @@ class HaloExchange:
     or shapes binds them, which is collective. The object keeps one buffer for each array. Keep the object as long as functions
     that call it.
 
-    **Errors.** A call that is not compiled raises the errors of this package. From a compiled function JAX raises a
-    ``JaxRuntimeError`` with their text; ``raise_failure()`` raises the error itself. Until then, later compiled calls of the thread
-    fail with the same text.
+    **GPUs.** Of arrays in memory of a CUDA GPU, calls and backward passes are work of the stream that XLA computes on; the host waits for
+    none of them, unless 64 are in flight, or in checked mode. Ranks are processes, each with one GPU: CUDA_VISIBLE_DEVICES,
+    ``jax_default_device`` or ``jax.device_put`` chooses it.
+
+    **Errors.** A call that is not compiled raises the errors of this package. From a compiled function, and from any call on a GPU, JAX
+    raises a ``JaxRuntimeError`` with their text, where the result is used; ``raise_failure()`` raises the error itself. Until then, later
+    compiled calls of the thread fail with the same text.
     """
 
     def __init__(
@@ -159,9 +163,9 @@ class HaloExchange:
         key = slots, reduces
         return self._operations.get(key) or self._operations.setdefault(key, Operation(self, slots, reduces))
 
-    def _bound_to(self, operation: Operation, arrays: Sequence[Any]) -> Bound:
-        """The buffers for such arrays."""
-        key = (operation.slots, *[(array.dtype, array.shape) for array in arrays])
+    def _bound_to(self, operation: Operation, arrays: Sequence[Any], gpu: int | None) -> Bound:
+        """The buffers for such arrays of a GPU, or of the CPU."""
+        key = (operation.slots, gpu, *[(array.dtype, array.shape) for array in arrays])
         bound = self._bound.get(key)
         if bound is None:
             axes = [
@@ -170,7 +174,7 @@ class HaloExchange:
             ]
             # It must not hold this object: the extension keeps it.
             compare = None if self._check is None else functools.partial(_compare, self._check, self._labels)
-            bound = self._bound[key] = Bound(self._comm, self._options, operation.slots, axes, arrays, compare)
+            bound = self._bound[key] = Bound(self._comm, self._options, operation.slots, axes, arrays, gpu, compare)
         return bound
 
 
@@ -210,7 +214,10 @@ class _Call:
             self.halo._labels[number] = self.label, self.details
         operation = self.halo._operation(self.slots, self.reduces)
         try:
-            results = jax.block_until_ready(exchange_p.bind(*labels, *arrays, operation=operation, labels=len(labels)))
+            results = exchange_p.bind(*labels, *arrays, operation=operation, labels=len(labels))
+            # On a GPU the stream orders what follows.
+            if not any(map(is_of_gpu, results)):
+                results = jax.block_until_ready(results)
         except jax.errors.JaxRuntimeError:
             self.halo.raise_failure()
             forget_token()

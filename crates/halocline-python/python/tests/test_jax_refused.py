@@ -147,17 +147,17 @@ def test_arrays_of_several_devices(alone):
     assert halo(jax.device_put(x, jax.devices("cpu")[1])).tolist() == FILLED
 
 
-def test_arrays_of_a_gpu(alone):
+def test_arrays_of_other_devices(alone):
     """An array of an unknown device stands for it, and the lowering for another platform."""
     _, _, halo = alone
 
     class Device:
-        platform = "cuda"
+        platform = "tpu"
 
         def __repr__(self):
-            return "cuda:0"
+            return "tpu:0"
 
-    class OnGpu:
+    class OnTpu:
         class sharding:
             device_set = {Device()}
 
@@ -165,15 +165,35 @@ def test_arrays_of_a_gpu(alone):
         def is_deleted():
             return False
 
-    with pytest.raises(hc.HaloTypeError, match=r"fields\[0\]: the array is on cuda:0; halocline.jax exchanges no arrays in GPU memory"):
-        halocline.jax.check_memory("fields[0]", OnGpu)
-    with pytest.raises(hc.HaloTypeError, match="halocline.jax exchanges no arrays in GPU memory"):
-        jax.jit(halo).trace(jnp.arange(8.0)).lower(lowering_platforms=("cuda",))
+    with pytest.raises(hc.HaloTypeError, match=r"fields\[0\]: the array is on tpu:0; halocline.jax exchanges arrays of the CPU and of CUDA GPUs"):
+        halocline.jax.check_memory("fields[0]", OnTpu)
+    with pytest.raises(hc.HaloTypeError, match="halocline.jax exchanges arrays of the CPU and of CUDA GPUs"):
+        jax.jit(halo).trace(jnp.arange(8.0)).lower(lowering_platforms=("tpu",))
+
+
+def test_a_function_for_a_gpu_has_buffers_there(alone, monkeypatch):
+    """Only compiled; gpu/test_jax_on_gpus.py runs such functions."""
+    comm, pattern, _ = alone
+    made = []
+
+    class Bound:
+        number = 77
+
+        def __init__(self, comm, options, slots, axes, arrays, gpu, compare):
+            made.append(gpu)
+
+    monkeypatch.setattr(halocline.jax, "Bound", Bound)
+    halo = halocline.jax.HaloExchange(comm, pattern)
+    function = jax.jit(lambda x: halo.reduce(halo(x))).trace(jnp.arange(8.0))
+    text = function.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("@halocline_exchange") == 2 and text.count("exchange = 77") == 2, text
+    function.lower(lowering_platforms=("cpu",))
+    assert made == [jax.devices("cpu")[0].local_hardware_id, None]
 
 
 def test_another_version_of_xla():
     for version in ((1, 0), (0, 0), (0, 99), (-1, -1)):
-        text = f"jaxlib has version {version[0]}.{version[1]} of XLA's foreign function interface; halocline.jax supports 0.1 to 0.3"
+        text = f"jaxlib has version {version[0]}.{version[1]} of XLA's foreign function interface; halocline.jax supports 0.1 to 0.4"
         with pytest.raises(hc.HaloTypeError, match=text):
             hc._core._xla_handler(*version)
 

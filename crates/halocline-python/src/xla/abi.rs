@@ -1,11 +1,11 @@
 //! Structs of XLA's foreign function interface: `xla/ffi/api/c_api.h`, which jaxlib installs (`jax.ffi.include_dir()`). Only what the handler
-//! reads and writes. Versions 0.1 to 0.3 lay it out alike.
+//! reads and writes. Versions 0.1 to 0.4 lay it out alike.
 
 use std::ffi::{c_char, c_int, c_void};
 
 /// The supported versions of the interface: one major number, and minor numbers.
 pub(super) const MAJOR: c_int = 0;
-pub(super) const MINORS: std::ops::RangeInclusive<c_int> = 1..=3;
+pub(super) const MINORS: std::ops::RangeInclusive<c_int> = 1..=4;
 
 /// `XLA_FFI_Extension_Metadata`: XLA asks for the version that a handler was written for.
 pub(super) const METADATA: c_int = 1;
@@ -77,7 +77,16 @@ pub(super) struct FutureError {
     pub(super) error: *mut XlaError,
 }
 
-/// The functions of XLA. The handler calls four of them.
+/// The arguments of `XLA_FFI_Stream_Get`.
+#[repr(C)]
+pub(super) struct StreamArguments {
+    pub(super) struct_size: usize,
+    pub(super) extensions: *mut Extension,
+    pub(super) context: *mut c_void,
+    pub(super) stream: *mut c_void,
+}
+
+/// The functions of XLA. The handler calls five of them.
 #[repr(C)]
 pub(super) struct Api {
     pub(super) struct_size: usize,
@@ -85,7 +94,9 @@ pub(super) struct Api {
     pub(super) version: Version,
     pub(super) internal: *const c_void,
     pub(super) error_create: unsafe extern "C" fn(*mut ErrorCreate) -> *mut XlaError,
-    pub(super) others: [*const c_void; 12],
+    pub(super) of_errors: [*const c_void; 3],
+    pub(super) stream_get: unsafe extern "C" fn(*mut StreamArguments) -> *mut XlaError,
+    pub(super) others: [*const c_void; 8],
     pub(super) future_create: unsafe extern "C" fn(*mut FutureArguments) -> *mut XlaError,
     pub(super) future_set_available: unsafe extern "C" fn(*mut FutureArguments) -> *mut XlaError,
     pub(super) future_set_error: unsafe extern "C" fn(*mut FutureError) -> *mut XlaError,

@@ -2,12 +2,13 @@
 
 use super::abi::XlaFuture;
 use super::frame::{Call, Future, Memory};
-use crate::array::bytes_of;
+use crate::array::bytes_anywhere;
 use crate::error;
 use crate::exchange::PyHaloExchange;
 use crate::host;
 use crate::process_local::{Closable, KeepAlive};
-use halocline::{HaloExchange, Pending, ReduceOp};
+use halocline::device::{Address, cuda};
+use halocline::{CopiedExchange, HaloExchange, Pending, ReduceOp, Stream};
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +27,8 @@ pub(super) struct XlaExchange {
     halo: Arc<Closable<HaloExchange>>,
     /// What is bound, in the order of the arguments.
     buffers: Vec<Memory>,
+    /// Of buffers in GPU memory: what copies there.
+    on_gpu: Option<CopiedExchange>,
     /// The arrays of the buffers.
     _arrays: Vec<KeepAlive>,
     /// Compares the ranks' calls, in checked mode.
@@ -78,7 +81,7 @@ impl XlaExchange {
     pub(super) fn execute(self: Arc<Self>, call: &Call<'_>) -> Result<Option<*mut XlaFuture>, String> {
         let (mut arguments, results) = (call.arguments()?, call.results()?);
         let is_checked = self.compare.is_some() && !arguments.is_empty();
-        let label = is_checked.then(|| arguments.remove(0)).map(number_at).transpose()?;
+        let label = is_checked.then(|| arguments.remove(0));
         let bytes = |list: &[Memory]| list.iter().map(|memory| memory.bytes).collect::<Vec<_>>();
         if bytes(&arguments) != bytes(&self.buffers) || bytes(&results) != bytes(&self.buffers) {
             return Err(
@@ -86,6 +89,11 @@ impl XlaExchange {
             );
         }
         let reduces = call.number("reduces")? != 0;
+        if let Some(copied) = &self.on_gpu {
+            let ran = self.run_on_gpu(copied, call, label, (&arguments, &results, reduces));
+            return ran.map(|()| None).map_err(|error| self.failed(error));
+        }
+        let label = label.map(number_at).transpose()?;
         if self.is_busy.swap(true, Ordering::Acquire) {
             return Err(self.failed(error::in_flight(
                 "another thread exchanges such arrays with this object; wait for it, or give each thread an object",
@@ -104,6 +112,28 @@ impl XlaExchange {
             Some(outcome) => execution.end(outcome.map_err(error::of)).map(|()| None),
             None => execution.hand_over(Some(pending), call),
         }
+    }
+
+    /// Gives a call to the stream that XLA computes on. The host waits for other ranks in checked mode alone.
+    fn run_on_gpu(
+        &self,
+        copied: &CopiedExchange,
+        call: &Call<'_>,
+        label: Option<Memory>,
+        (arguments, results, reduces): (&[Memory], &[Memory], bool),
+    ) -> PyResult<()> {
+        let raw = call.stream().map_err(error::value_error)?;
+        // SAFETY: XLA keeps its streams as long as its client, which outlives this call.
+        let stream = unsafe { copied.device().borrow_stream(raw) }.map_err(error::of)?;
+        if let (Some(compare), Some(label)) = (&self.compare, label) {
+            let label = number_on_gpu(label, &stream).map_err(error::of)?;
+            Python::attach(|py| compare.call1(py, (label,)).map(drop))?;
+        }
+        let address = |memory: &Memory| memory.start.addr() as Address;
+        let arrays: Vec<_> = arguments.iter().map(address).zip(results.iter().map(address)).collect();
+        let halo = self.halo.get()?;
+        // SAFETY: `execute` has compared the sizes. XLA orders what else uses the memory of arguments and results by this stream.
+        unsafe { copied.call(&halo, reduces.then_some(ReduceOp::Sum), &arrays, &stream) }.map_err(error::of)
     }
 
     /// Keeps an exception for Python, and returns its text for XLA.
@@ -222,6 +252,18 @@ fn number_at(memory: Memory) -> Result<i32, String> {
     }
 }
 
+/// The same of an argument in GPU memory. Waits for the stream.
+fn number_on_gpu(memory: Memory, stream: &Stream) -> Result<i32, halocline::Error> {
+    let pinned = stream.device().allocate_pinned(size_of::<i32>())?;
+    // SAFETY: XLA passes the number that `halocline/jax.py` gives it, of 4 bytes. Both stay valid until the stream has copied them: this
+    // function waits for that.
+    unsafe { stream.copy(pinned.at(0), memory.start.addr() as Address, size_of::<i32>()) }?;
+    stream.synchronise()?;
+    // SAFETY: the stream alone has written it, and is through.
+    let bytes = unsafe { pinned.bytes(0..size_of::<i32>()) };
+    Ok(bytes.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes)))
+}
+
 /// Copies between a buffer and memory of XLA, of one size.
 fn copy(from: &Memory, to: &Memory) {
     if from.bytes > 0 {
@@ -248,14 +290,23 @@ impl PyXlaExchange {
         compare: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         static NEXT: AtomicI64 = AtomicI64::new(0);
+        let mut gpu = None;
         let buffer = |array: &Bound<'_, PyAny>| {
-            let (start, bytes, _) = bytes_of(array, true)?;
+            let (start, bytes, described) = bytes_anywhere(array, true)?;
+            gpu = described.device;
             Ok(Memory { start: start.as_ptr(), bytes })
         };
+        let buffers: Vec<Memory> = arrays.iter().map(buffer).collect::<PyResult<_>>()?;
+        let copied = |gpu| {
+            let places = buffers.iter().map(|buffer| (buffer.start.addr() as Address, buffer.bytes));
+            Ok::<_, PyErr>(CopiedExchange::new(&cuda::device(gpu).map_err(error::of)?, places.collect()))
+        };
+        let on_gpu = gpu.map(copied).transpose()?;
         let exchange = Arc::new(XlaExchange {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             halo: halo.handle(),
-            buffers: arrays.iter().map(buffer).collect::<PyResult<_>>()?,
+            buffers,
+            on_gpu,
             _arrays: arrays.iter().map(KeepAlive::plain).collect(),
             compare,
             is_busy: AtomicBool::new(false),

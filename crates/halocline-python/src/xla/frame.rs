@@ -2,8 +2,9 @@
 
 use super::abi::{
     self, Api, Buffer, Buffers, CallFrame, ErrorCreate, FutureArguments, FutureError, MetadataExtension,
-    Scalar, Span, Version, XlaError, XlaFuture,
+    Scalar, Span, StreamArguments, Version, XlaError, XlaFuture,
 };
+use halocline::device::RawStream;
 use std::ffi::{CString, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::null_mut;
@@ -78,6 +79,22 @@ impl Call<'_> {
 
     pub(super) fn results(&self) -> Result<Vec<Memory>, String> {
         memories(&self.frame.results)
+    }
+
+    /// The stream of a call on a GPU.
+    pub(super) fn stream(&self) -> Result<RawStream, String> {
+        let mut arguments = StreamArguments {
+            struct_size: size_of::<StreamArguments>(),
+            extensions: null_mut(),
+            context: self.frame.context,
+            stream: null_mut(),
+        };
+        // SAFETY: the arguments are valid during the call, and the context is that of this call.
+        let error = unsafe { (self.api.functions().stream_get)(&raw mut arguments) };
+        match error.is_null() {
+            true => Ok(RawStream(arguments.stream.addr())),
+            false => Err("XLA names no stream for a call on a GPU".to_owned()),
+        }
     }
 
     /// A number among the attributes.

@@ -4,6 +4,8 @@
 //! and looks for the end for a short time. Then a thread of the exchange waits in its place, and completes a future. So no thread
 //! of the pool that XLA computes with waits for other ranks. With ranks that are threads of one process, such waits could occupy the
 //! whole pool while a rank that the others wait for needs it.
+//!
+//! Of arrays in GPU memory the handler gives all of a call to the stream that XLA computes on, and returns ([`halocline::CopiedExchange`]).
 
 mod abi;
 mod exchange;
