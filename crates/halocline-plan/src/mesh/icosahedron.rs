@@ -1,7 +1,7 @@
 //! Icosahedral grids: the faces of an icosahedron, whose edges are bisected again and again.
 
 use super::{Mesh, MeshError};
-use std::collections::HashMap;
+use std::collections::{HashMap, TryReserveError};
 
 /// The largest number of bisections whose triangles 32-bit numbers count.
 const MOST_BISECTIONS: usize = 13;
@@ -32,7 +32,7 @@ pub struct IcosahedralGrid {
 }
 
 impl IcosahedralGrid {
-    /// The grid after so many bisections.
+    /// The grid after n bisections: 480 x 4^n bytes, and about half as much again while it is made.
     ///
     /// Errors: more than 13 bisections, or no memory for the triangles.
     pub fn new(bisections: usize) -> Result<Self, MeshError> {
@@ -40,16 +40,13 @@ impl IcosahedralGrid {
             return Err(MeshError::Bisections { bisections, most: MOST_BISECTIONS });
         }
         let vertices = (10 << (2 * bisections)) + 2;
+        let no_memory = |_| MeshError::Memory { vertices };
         let mut points = Vec::new();
-        let mut triangles = Vec::new();
-        let reserved = points
-            .try_reserve_exact(vertices)
-            .and_then(|()| triangles.try_reserve_exact(FACES << (2 * bisections)));
-        reserved.map_err(|_| MeshError::Memory { vertices })?;
+        points.try_reserve_exact(vertices).map_err(no_memory)?;
         points.extend(corners());
-        triangles.extend(FACE_CORNERS);
+        let mut triangles = FACE_CORNERS.to_vec();
         for _ in 0..bisections {
-            bisect(&mut points, &mut triangles);
+            triangles = bisect(&mut points, &triangles).map_err(no_memory)?;
         }
         let mesh = Mesh::new(points.len(), 3, triangles.into_flattened())?;
         Ok(Self { mesh, points })
@@ -103,9 +100,13 @@ const FACE_CORNERS: [[u32; 3]; FACES] = {
     faces
 };
 
-/// Divides each triangle into four.
-fn bisect(points: &mut Vec<[f64; 3]>, triangles: &mut Vec<[u32; 3]>) {
+/// Divides each triangle into four. `points` has room for the middles of all edges.
+fn bisect(points: &mut Vec<[f64; 3]>, coarse: &[[u32; 3]]) -> Result<Vec<[u32; 3]>, TryReserveError> {
+    let mut triangles = Vec::new();
+    triangles.try_reserve_exact(4 * coarse.len())?;
     let mut middles: HashMap<[u32; 2], u32> = HashMap::new();
+    // Two triangles share each edge.
+    middles.try_reserve(coarse.len() / 2 * 3)?;
     let mut middle = |a: u32, b: u32| {
         *middles.entry([a.min(b), a.max(b)]).or_insert_with(|| {
             let (from, to) = (points[a as usize], points[b as usize]);
@@ -115,11 +116,9 @@ fn bisect(points: &mut Vec<[f64; 3]>, triangles: &mut Vec<[u32; 3]>) {
             points.len() as u32 - 1
         })
     };
-    let coarse = triangles.len();
-    for triangle in 0..coarse {
-        let [a, b, c] = triangles[triangle];
+    for &[a, b, c] in coarse {
         let [ab, bc, ca] = [middle(a, b), middle(b, c), middle(c, a)];
         triangles.extend([[a, ab, ca], [ab, b, bc], [ca, bc, c], [ab, bc, ca]]);
     }
-    triangles.drain(..coarse);
+    Ok(triangles)
 }

@@ -5,6 +5,7 @@ use halocline_plan::{
     Elements, IconHalos, IcosahedralGrid, Mesh, MeshError, MeshPart, Partition, UnstructuredDomain,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 fn corners(mesh: &Mesh, cell: usize) -> [u32; 3] {
     mesh.elements().get(cell).try_into().expect("a triangle")
@@ -72,6 +73,45 @@ fn more_bisections_than_numbers_count_are_refused() {
     let tetrahedron = Mesh::new(4, 4, vec![0, 1, 2, 3]).and_then(Mesh::solid).expect("a mesh");
     let one = Partition::block(1, 1).expect("a partition");
     assert_eq!(tetrahedron.icon_halos(&one, 0).expect_err("a solid"), MeshError::NoSurface);
+}
+
+#[test]
+#[ignore = "run by the test below, in processes that may not have much memory"]
+fn in_little_memory() {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("a size");
+    let made = match IcosahedralGrid::new(7) {
+        Ok(grid) => grid.points().len() == (10 << 14) + 2,
+        Err(error) => {
+            assert_eq!(error, MeshError::Memory { vertices: (10 << 14) + 2 });
+            false
+        }
+    };
+    println!("grid made: {made}, in {}", size.trim());
+}
+
+#[test]
+fn a_grid_for_which_there_is_no_memory_is_an_error() {
+    let run = |limit: &str| {
+        let done = Command::new("sh")
+            .args(["-c", &format!("ulimit -v {limit} && exec \"$0\" --exact icosahedral::in_little_memory --ignored --nocapture")])
+            .arg(std::env::current_exe().expect("this program"))
+            // Otherwise the thread of the test takes its memory at once.
+            .env("MALLOC_ARENA_MAX", "1")
+            .output()
+            .expect("a shell");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success(), "{limit} kB: {done:?}");
+        let (_, rest) = said.split_once("grid made: ").expect("an outcome");
+        let (made, rest) = rest.split_once(", in ").expect("the size of the process");
+        let kilobytes = rest.split_whitespace().next().and_then(|size| size.parse::<usize>().ok());
+        (made == "true", kilobytes.expect("a number"))
+    };
+    let (made, before) = run("unlimited");
+    assert!(made);
+    // The points take 4 MB, the triangles as much, what makes the last of them 4.4 MB more.
+    let outcomes: Vec<bool> = (1..12).map(|step| run(&(before + step * 2048).to_string()).0).collect();
+    assert_eq!((outcomes.first(), outcomes.last()), (Some(&false), Some(&true)), "{outcomes:?}");
 }
 
 /// Level and owner of each cell, vertex or edge that is local, by global number.
