@@ -20,7 +20,7 @@ use crate::unstructured::UnstructuredDomain;
 /// | 3 | | | all others of the cells |
 ///
 /// A vertex or an edge on the cutting line belongs to the **highest** part that owns a cell beside it. ([`Mesh::halos`] gives it to the
-/// lowest one.) A vertex of no cell belongs to part 0.
+/// lowest one.) A vertex of no cell belongs to part 0; a [`MeshPart`] has none of these.
 ///
 /// **Local order.** Owned cells by ascending number, then the halo by (level, owner, number). The domains carry the end of each level
 /// ([`UnstructuredDomain::with_levels`]), so that a narrower exchange fills level 1 alone. Edges are numbered as those of
@@ -223,8 +223,9 @@ impl Levels {
         let vertex = |at: usize| match nearest[at] {
             // A vertex of no cell has the owner 0, too.
             _ if vertex_owners[at] as usize == part => 0,
-            0 => 1,
             UNSET => UNSET,
+            _ if is_cut[at] => 1,
+            // Also one of an owned cell, where cells of two parts meet in a vertex only.
             _ => 2,
         };
         let edge = |edge: &[Side]| {

@@ -244,6 +244,16 @@ fn halos_of_icon_are_those_of_brute_force() {
 }
 
 #[test]
+fn a_vertex_in_which_two_parts_meet_without_an_edge_is_on_level_2() {
+    let mesh = Mesh::new(5, 3, vec![0, 1, 2, 2, 3, 4]).expect("a mesh");
+    let partition = Partition::given(vec![0, 1], 2).expect("a partition");
+    check_all(&mesh, &partition);
+    let halos = mesh.icon_halos(&partition, 0).expect("halos");
+    // No edge lies on the cutting line. Vertex 2 belongs to part 1.
+    assert_eq!((halos.vertices().cells(), halos.vertices().levels()), (&[0, 1, 2][..], &[2, 2, 3][..]));
+}
+
+#[test]
 fn halos_of_parts_without_shape_and_of_a_limited_area_are_those_of_brute_force() {
     let grid = IcosahedralGrid::new(1).expect("a grid");
     let mut random = Random(29);
