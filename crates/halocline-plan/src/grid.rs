@@ -9,7 +9,7 @@ use crate::error::PatternError;
 /// coordinates cannot overflow.
 pub(crate) const MAX_CELLS: usize = 1 << 60;
 /// Maximum number of domains in a decomposition by count, which finds factors by trial division.
-const MAX_DOMAINS: usize = u32::MAX as usize;
+pub(crate) const MAX_DOMAINS: usize = u32::MAX as usize;
 /// How many larger and how many smaller numbers of ranks an error message tries.
 const SUGGESTIONS_TRIED: usize = 256;
 

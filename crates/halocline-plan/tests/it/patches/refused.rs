@@ -204,6 +204,10 @@ fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
         "the 6 patches, of 96 cells, cannot be cut for 97 ranks: no numbers of blocks fit their extents; give the blocks of \
          each patch (`PatchGrid::decompose_into`), or use fewer ranks",
     );
+    refused(
+        PatchGrid::cubed_sphere(1 << 28)?.decompose(400_000_000_000_000_000),
+        "400000000000000000 ranks of 1 domains each are more than 4294967295 domains; use fewer",
+    );
     for ranks in [1 << 63, usize::MAX, (1 << 61) - 1] {
         assert!(matches!(tiles.decompose(ranks), Err(PatternError::Patch(PatchError::NoBlocks { .. }))));
     }
@@ -230,5 +234,15 @@ fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
         tiles.decompose(6)?.pattern_of(0, &Quantity::cells(), &Halo::per_axis([(1, 1)])),
         "1 halo widths for a grid of 2 axes; give one for each axis",
     );
+    Ok(())
+}
+
+#[test]
+fn billions_of_ranks_are_weighed_at_once() -> Result<(), PatternError> {
+    // 2^29 blocks a tile.
+    let ranks = 6 << 29;
+    let cut = PatchGrid::cubed_sphere(36_864)?.decompose(ranks)?;
+    assert_eq!((cut.domains(), cut.blocks(5)), (6 << 29, [1 << 15, 1 << 14]));
+    assert_eq!(cut.domains_of(ranks - 1), (6 << 29) - 1..6 << 29);
     Ok(())
 }
