@@ -174,13 +174,22 @@ impl PatchDecomposition {
         Some(PatchBlock { patch, first, extents: spans.map(|span| (span.end - span.start) as usize) })
     }
 
-    /// The domains of a rank.
+    /// The domains of a rank. None of a rank that the decomposition does not have.
+    ///
+    /// ```
+    /// use halocline_plan::PatchGrid;
+    ///
+    /// let halves = PatchGrid::cubed_sphere(48)?.decompose(4)?;
+    /// assert_eq!(halves.domains_of(3), 9..12);
+    /// assert!(halves.domains_of(4).is_empty());
+    /// # Ok::<(), halocline_plan::PatternError>(())
+    /// ```
     pub fn domains_of(&self, rank: usize) -> std::ops::Range<u64> {
         let first = |rank: usize| {
-            let before = u128::from(self.domains()) * rank as u128;
+            let before = u128::from(self.domains()) * rank.min(self.ranks) as u128;
             before.div_ceil(self.ranks as u128) as u64
         };
-        first(rank)..first(rank + 1)
+        first(rank)..first(rank.saturating_add(1))
     }
 
     /// The rank that owns a domain.

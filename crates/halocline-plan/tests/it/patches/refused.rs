@@ -246,3 +246,13 @@ fn billions_of_ranks_are_weighed_at_once() -> Result<(), PatternError> {
     assert_eq!(cut.domains_of(ranks - 1), (6 << 29) - 1..6 << 29);
     Ok(())
 }
+
+#[test]
+fn a_rank_that_there_is_not_has_no_domains() -> Result<(), PatternError> {
+    let halves = PatchGrid::cubed_sphere(4)?.decompose(4)?;
+    assert_eq!(halves.domains_of(3), 9..12);
+    for rank in [4, 5, usize::MAX] {
+        assert!(halves.domains_of(rank).is_empty(), "{rank}");
+    }
+    Ok(())
+}
