@@ -154,7 +154,8 @@ impl PyPatchGrid {
 
     /// For copies and pickles.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let seams = self.grid.seams().iter().map(|seam| told(py, seam)).collect::<PyResult<Vec<_>>>()?;
+        let seams =
+            self.grid.seams().iter().map(|seam| seam_tuple(py, seam)).collect::<PyResult<Vec<_>>>()?;
         let axis = match self.grid.corner_fill() {
             Corners::Open => None,
             Corners::ThroughAxis(axis) => Some(axis),
@@ -170,7 +171,7 @@ impl PyPatchGrid {
 }
 
 /// A seam as the constructor takes it.
-fn told<'py>(py: Python<'py>, seam: &Seam) -> PyResult<Bound<'py, PyTuple>> {
+fn seam_tuple<'py>(py: Python<'py>, seam: &Seam) -> PyResult<Bound<'py, PyTuple>> {
     let side = |side: PatchSide| (side.patch, side.axis, if side.is_high { "high" } else { "low" });
     let [one, other] = seam.sides().map(side);
     match seam.kind() {
@@ -182,7 +183,7 @@ fn told<'py>(py: Python<'py>, seam: &Seam) -> PyResult<Bound<'py, PyTuple>> {
     }
 }
 
-/// A grid as its `__reduce__` tells it.
+/// Makes a grid of the arguments that `__reduce__` gives.
 #[pyfunction(name = "_patch_grid")]
 pub(crate) fn patch_grid(
     patches: Argument<List<Extents>>,
