@@ -1,6 +1,7 @@
 //! Grids of logically rectangular patches that are joined at their sides: the cubed sphere, tripolar grids,
 //! grids with poles, lat-lon-cap grids, and any others.
 
+mod check;
 mod decomposition;
 mod error;
 mod pattern;
@@ -139,14 +140,14 @@ impl PatchGrid {
 
     /// Sets what fills halo cells behind corners where three patches meet. The default is [`Corners::Open`].
     ///
-    /// Errors: [`Corners::ThroughAxis`] of an axis other than 0 and 1, or for patches without such a corner.
+    /// Errors: [`Corners::ThroughAxis`] of an axis other than 0 and 1, or for patches without such a corner that has cells
+    /// behind the side of this axis.
     pub fn corners(mut self, corners: Corners) -> Result<Self, PatternError> {
         if let Corners::ThroughAxis(axis) = corners {
             if axis > 1 {
                 return Err(PatchError::CornerAxis { axis }.into());
             }
-            self.corners = Corners::Open;
-            if !self.has_three_patch_corner() {
+            if !self.has_corner_filled_by(corners) {
                 return Err(PatchError::NoThreePatchCorners { patches: self.patches.len() }.into());
             }
         }

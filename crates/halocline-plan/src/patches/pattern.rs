@@ -3,7 +3,7 @@
 
 use super::resolve::{Rectangle, Resolver, Source};
 use super::seam::View;
-use super::{Along, PatchDecomposition, PatchError, PatchGrid, PatchSide, Quantity};
+use super::{PatchDecomposition, PatchSide, Quantity};
 use crate::error::PatternError;
 use crate::grid::MAX_CELLS;
 use crate::region::{Region, Span};
@@ -97,27 +97,6 @@ fn of_axes(halo: &Halo) -> Result<[(usize, usize); 2], PatternError> {
     Ok([widths[0], widths[1]])
 }
 
-impl PatchGrid {
-    /// Checks that no halo reaches through the patch behind a seam.
-    fn check_widths(&self, quantity: &Quantity, widths: &[(usize, usize); 2]) -> Result<(), PatchError> {
-        for side in self.joined_sides() {
-            let Some(crossing) = self.crossing(side) else { continue };
-            let behind = crossing.view.map.source_axis(side.axis);
-            let cells = self.patches[crossing.view.patch][behind];
-            // A fold on cells takes one of them away. Where high faces meet high faces, the last one has no value at the low side.
-            let has_high_faces = quantity.places.iter().any(|place| place[side.axis] == Along::HighFaces);
-            let is_short = has_high_faces && crossing.view.map.flipped[side.axis];
-            let most = cells.saturating_sub(crossing.line.rem_euclid(2) as usize + usize::from(is_short));
-            let (low, high) = widths[side.axis];
-            let width = if side.is_high { high } else { low };
-            if width > most {
-                return Err(PatchError::HaloTooWide { side, width, most });
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Finds the transfers that fill halos of given widths.
 struct Filler<'a> {
     cut: &'a PatchDecomposition,
@@ -143,7 +122,7 @@ impl Filler<'_> {
     fn received_by(&self, to: u64, component: usize) -> Result<Vec<Transfer>, PatternError> {
         let Some((patch, at)) = self.cut.position(to) else { return Ok(Vec::new()) };
         let held = self.cut.held(self.quantity, component, patch, at);
-        let resolver = Resolver { grid: &self.cut.grid, quantity: self.quantity, patch, component };
+        let resolver = self.resolver(self.quantity, patch, component);
         let mut parts: BTreeMap<Key, (Kind, Vec<Region>)> = BTreeMap::new();
         let mut pieces = 0;
         for part in self.parts(&held) {
@@ -208,7 +187,7 @@ impl Filler<'_> {
             let first = block.first[axis] as i64;
             Span::new(first - widths[axis], first + block.extents[axis] as i64 + widths[axis])
         });
-        let resolver = Resolver { grid: &self.cut.grid, quantity: &cells, patch: block.patch, component: 0 };
+        let resolver = self.resolver(&cells, block.patch, 0);
         let mut views = vec![View::of(block.patch)];
         let mut found = BTreeSet::new();
         let mut next = 0;
@@ -331,6 +310,11 @@ impl Filler<'_> {
             }
         }
         Some(blocks)
+    }
+
+    fn resolver<'b>(&'b self, quantity: &'b Quantity, patch: usize, component: usize) -> Resolver<'b> {
+        let grid = &self.cut.grid;
+        Resolver { grid, quantity, patch, component, corners: grid.corners }
     }
 
     fn too_many(&self, domain: u64) -> PatternError {

@@ -3,7 +3,6 @@
 //! A region is a rectangle of values of one component, in the numbering of the target patch. It is split until
 //! each part has one owner, seen through one view.
 
-use super::error::PatchError;
 use super::seam::{Crossing, View};
 use super::{Along, Corners, PatchGrid, PatchSide, Quantity};
 use crate::region::Span;
@@ -45,6 +44,8 @@ pub(super) struct Resolver<'a> {
     pub quantity: &'a Quantity,
     pub patch: usize,
     pub component: usize,
+    /// What fills halo cells behind corners where three patches meet.
+    pub corners: Corners,
 }
 
 impl Resolver<'_> {
@@ -120,7 +121,7 @@ impl Resolver<'_> {
                 // The axis of the target that the source's axis 0 is.
                 let axis = view.map.source_axis(0);
                 let [first, second] = if axis == 0 { [&one, &other] } else { [&other, &one] };
-                match self.grid.corners {
+                match self.corners {
                     Corners::Open => {
                         found.extend(self.agreed(through(first, target), |part| through(second, part)))
                     }
@@ -327,61 +328,5 @@ impl Resolver<'_> {
             begin = end;
         }
         found
-    }
-}
-
-impl PatchGrid {
-    /// Checks that values of each component continue as values across each seam.
-    pub(super) fn check_quantity(&self, quantity: &Quantity) -> Result<(), PatchError> {
-        for side in self.joined_sides() {
-            let Some(Crossing { view, .. }) = self.crossing(side) else { continue };
-            for (component, place) in quantity.places.iter().enumerate() {
-                let source = quantity.places[quantity.source_component(component, view.map.swapped)];
-                let meets = |axis: usize| {
-                    let there =
-                        view.at(axis, place[axis].first()) - source[view.map.source_axis(axis)].first();
-                    there.rem_euclid(2) == 0
-                };
-                // Values on the line must be those of one of its sides.
-                let holds = |place: Along, side: PatchSide| {
-                    let last =
-                        2 * place.count(self.patches[side.patch][side.axis]) as i64 - 2 + place.first();
-                    match self.crossing(side) {
-                        Some(Crossing { line, .. }) if (line - place.first()).rem_euclid(2) == 0 => {
-                            if side.is_high { last >= line } else { place.first() <= line }
-                        }
-                        _ => true,
-                    }
-                };
-                let behind = view.map.source_axis(side.axis);
-                let is_high = side.is_high == view.map.flipped[side.axis];
-                let other = PatchSide { patch: view.patch, axis: behind, is_high };
-                let is_held = holds(place[side.axis], side) || holds(source[behind], other);
-                if !meets(0) || !meets(1) || !is_held {
-                    return Err(PatchError::Places { side, place: *place });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a corner of a patch has no diagonal neighbour, because three patches meet there.
-    pub(super) fn has_three_patch_corner(&self) -> bool {
-        let quantity = Quantity::cells();
-        (0..self.patches.len()).any(|patch| {
-            let resolver = Resolver { grid: self, quantity: &quantity, patch, component: 0 };
-            [[false, false], [false, true], [true, false], [true, true]].into_iter().any(|ends| {
-                let joined =
-                    |axis: usize| self.crossing(PatchSide { patch, axis, is_high: ends[axis] }).is_some();
-                let beyond = |axis: usize| match ends[axis] {
-                    true => {
-                        let cells = self.patches[patch][axis] as i64;
-                        Span::new(cells, cells + 1)
-                    }
-                    false => Span::new(-1, 0),
-                };
-                joined(0) && joined(1) && resolver.sources([beyond(0), beyond(1)]).is_empty()
-            })
-        })
     }
 }

@@ -140,6 +140,19 @@ fn corners_are_filled_only_where_three_patches_meet() {
         "corners filled through axis 2; patches have axes 0 and 1",
     );
     assert!(PatchGrid::lat_lon_cap(4).and_then(|grid| grid.corners(Corners::ThroughAxis(1))).is_ok());
+    // Behind the corner of an L no cell is reached on either way.
+    let (low, high) = (PatchSide::low, PatchSide::high);
+    let arms = [Seam::join(high(0, 1), low(1, 1)), Seam::join(high(0, 0), low(2, 0))];
+    for axis in [0, 1] {
+        refused_patches!(
+            grid(&[[3, 3]; 3], &arms).and_then(|grid| grid.corners(Corners::ThroughAxis(axis))),
+            PatchError::NoThreePatchCorners { .. },
+            "no corner of the 3 patches is one of three patches; leave corners open (`Corners::Open`)",
+        );
+    }
+    // Joined at their ends, too, the arms make it a corner of three patches.
+    let joined = [&arms[..], &[Seam::join(high(1, 0), high(2, 1))]].concat();
+    assert!(grid(&[[3, 3]; 3], &joined).and_then(|grid| grid.corners(Corners::ThroughAxis(0))).is_ok());
 }
 
 #[test]
