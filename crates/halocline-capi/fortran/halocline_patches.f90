@@ -21,6 +21,7 @@ module halocline_patches
   integer(c_int32_t), parameter :: HALOCLINE_SEAM_FOLD_CELL = 2, HALOCLINE_SEAM_FOLD_CORNER = 3, HALOCLINE_SEAM_POLE = 4
   ! Where values lie along an axis.
   integer(c_int32_t), parameter :: HALOCLINE_ALONG_CENTRE = 0, HALOCLINE_ALONG_FACES = 1, HALOCLINE_ALONG_HIGH_FACES = 2
+  integer(c_int32_t), parameter :: HALOCLINE_ALONG_LOW_FACES = 3
 
   ! Handles.
   type, bind(c) :: halocline_patch_grid

@@ -215,7 +215,7 @@ impl<'py> ArgumentType<'py> for What {
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
         const WANTED: &str = "'cells', 'corners', 'cell_vectors', 'c_grid', 'd_grid', or for each component a pair of \
-                              'centre', 'faces' or 'high_faces'";
+                              'centre', 'faces', 'high_faces' or 'low_faces'";
         let wanted = || Refusal::wanted(WANTED, object);
         if let Ok(name) = String::of(object) {
             return Ok(Self(match &*name {
@@ -231,6 +231,7 @@ impl<'py> ArgumentType<'py> for What {
             "centre" => Ok(Along::Centre),
             "faces" => Ok(Along::Faces),
             "high_faces" => Ok(Along::HighFaces),
+            "low_faces" => Ok(Along::LowFaces),
             _ => Err(wanted()),
         };
         let List(components) = List::<List<String>>::of(object).map_err(|refusal| match refusal {

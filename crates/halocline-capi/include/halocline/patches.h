@@ -72,7 +72,9 @@ enum {
   /* At all faces, those of both sides included: n + 1 values, value i at the low face of cell i. */
   HALOCLINE_ALONG_FACES = 1,
   /* At the high face of each cell: n values, as NEMO's U and V points. */
-  HALOCLINE_ALONG_HIGH_FACES = 2
+  HALOCLINE_ALONG_HIGH_FACES = 2,
+  /* At the low face of each cell: n values, as the staggered arrays of Oceananigans and MITgcm. */
+  HALOCLINE_ALONG_LOW_FACES = 3
 };
 
 /* What a field holds: a scalar, or the two components of a vector, and where the values lie. Component 0 is along axis 0. */

@@ -24,9 +24,9 @@ pub(super) fn quantity(given: &OptionsPtr<'_, Places>) -> Result<Quantity, Refus
     let along = |number: i32| {
         options::choice(
             number,
-            [Along::Centre, Along::Faces, Along::HighFaces],
+            [Along::Centre, Along::Faces, Along::HighFaces, Along::LowFaces],
             "a place of the quantity",
-            "set it to HALOCLINE_ALONG_CENTRE, HALOCLINE_ALONG_FACES or HALOCLINE_ALONG_HIGH_FACES",
+            "set it to HALOCLINE_ALONG_CENTRE, HALOCLINE_ALONG_FACES, HALOCLINE_ALONG_HIGH_FACES or HALOCLINE_ALONG_LOW_FACES",
         )
     };
     let place = |[rows, columns]: [i32; 2]| Ok::<_, Refusal>([along(rows)?, along(columns)?]);

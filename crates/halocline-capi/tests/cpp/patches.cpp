@@ -113,6 +113,19 @@ static void fold(const hc::comm &comm) {
   });
 }
 
+// Low faces along the columns of ORCA2: the face of column j is that of column n + 1 - j.
+static void low_faces(const hc::comm &comm) {
+  const std::int64_t rows = 6, columns = 8;
+  const fields_of of(comm, hc::patch_grid::tripolar({6, 8}, hc::pivot::cell),
+                     hc::quantity::scalar({hc::along::centre, hc::along::low_faces}), 2);
+  of.exchange(comm);
+  of.each([&](double value, std::size_t, std::size_t component, const cell &at, bool) {
+    if (at[0] < rows) return;
+    const std::int64_t j = ((at[1] % columns) + columns) % columns;
+    TRUE(value == number(0, component, {2 * rows - 2 - at[0], (columns + 1 - j) % columns}));
+  });
+}
+
 static void layouts(const hc::comm &comm) {
   const std::vector<hc::patch_grid::pair> extents{{4, 6}, {5, 4}};
   const hc::seam seam = hc::join_reversed(hc::high_side(0, 1), hc::low_side(1, 0));
@@ -161,6 +174,7 @@ static void refused(const hc::comm &comm) {
 static void run(const hc::comm &comm) {
   around_a_tile(comm);
   fold(comm);
+  low_faces(comm);
   layouts(comm);
   refused(comm);
 }

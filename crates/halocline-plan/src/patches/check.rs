@@ -56,9 +56,11 @@ impl PatchGrid {
             let Some(crossing) = self.crossing(side) else { continue };
             let behind = crossing.view.map.source_axis(side.axis);
             let cells = self.patches[crossing.view.patch][behind];
-            // A fold on cells takes one of them away. Where high faces meet high faces, the last one has no value at the low side.
-            let has_high_faces = quantity.places.iter().any(|place| place[side.axis] == Along::HighFaces);
-            let is_short = has_high_faces && crossing.view.map.flipped[side.axis];
+            // A fold on cells takes one of them away. Where high faces meet high faces, the last one has no value at the low side;
+            // where low faces meet low faces, none at the high side.
+            let faces = if side.is_high { Along::HighFaces } else { Along::LowFaces };
+            let has_such_faces = quantity.places.iter().any(|place| place[side.axis] == faces);
+            let is_short = has_such_faces && crossing.view.map.flipped[side.axis];
             let most = cells.saturating_sub(crossing.line.rem_euclid(2) as usize + usize::from(is_short));
             let (low, high) = widths[side.axis];
             let width = if side.is_high { high } else { low };

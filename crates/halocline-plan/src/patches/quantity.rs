@@ -5,7 +5,8 @@
 /// ```
 /// use halocline_plan::Along;
 ///
-/// assert_eq!([Along::Centre, Along::Faces, Along::HighFaces].map(|along| along.count(4)), [4, 5, 4]);
+/// let all = [Along::Centre, Along::Faces, Along::HighFaces, Along::LowFaces];
+/// assert_eq!(all.map(|along| along.count(4)), [4, 5, 4, 4]);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Along {
@@ -15,6 +16,8 @@ pub enum Along {
     Faces,
     /// At the high face of each cell: n values, as NEMO's U and V points.
     HighFaces,
+    /// At the low face of each cell: n values, as the staggered arrays of Oceananigans and MITgcm.
+    LowFaces,
 }
 
 impl Along {
@@ -26,7 +29,7 @@ impl Along {
     /// The coordinate of value 0, in half cells.
     pub(super) fn first(self) -> i64 {
         match self {
-            Self::Faces => 0,
+            Self::Faces | Self::LowFaces => 0,
             Self::Centre => 1,
             Self::HighFaces => 2,
         }

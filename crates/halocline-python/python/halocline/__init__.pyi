@@ -403,8 +403,8 @@ _Seam: TypeAlias = (
 """Two sides that are joined, where coordinates along them run in the same direction or in opposite ones; or one that is folded
 onto itself about the centre of cell 0 or about the corner before it, or joined with itself across a pole."""
 
-_Along: TypeAlias = Literal["centre", "faces", "high_faces"]
-"""Where values lie along an axis of n cells: n at centres, n + 1 at all faces, or n at the high face of each cell."""
+_Along: TypeAlias = Literal["centre", "faces", "high_faces", "low_faces"]
+"""Where values lie along an axis of n cells: n at centres, n + 1 at all faces, n at the high face of each cell, or n at the low face."""
 
 _Quantity: TypeAlias = (
     Literal["cells", "corners", "cell_vectors", "c_grid", "d_grid"] | Sequence[tuple[_Along, _Along]]

@@ -251,6 +251,9 @@ def test_points_behind_a_fold_are_those_that_the_guide_lists(pivot, inwards):
     np.testing.assert_array_equal(north(velocity, 1), -of(rows - 1, n - 2 - j))
     np.testing.assert_array_equal(north(velocity, 0), -of(rows - 2, n - 1 - j))
     np.testing.assert_array_equal(north([("high_faces", "high_faces")]), of(rows - 2, n - 2 - j))
+    np.testing.assert_array_equal(north([("centre", "low_faces")]), of(rows - 1, n - j))
+    if pivot == "cell":
+        np.testing.assert_array_equal(north([("low_faces", "centre")]), of(rows, n - 1 - j))
 
 
 def test_rows_behind_poles_are_those_that_the_guide_shows():

@@ -13,7 +13,8 @@ enum class pivot : std::int32_t { cell = HALOCLINE_PIVOT_CELL, corner = HALOCLIN
 enum class along : std::int32_t {
   centre = HALOCLINE_ALONG_CENTRE,
   faces = HALOCLINE_ALONG_FACES,
-  high_faces = HALOCLINE_ALONG_HIGH_FACES
+  high_faces = HALOCLINE_ALONG_HIGH_FACES,
+  low_faces = HALOCLINE_ALONG_LOW_FACES
 };
 
 // What a field on patches holds, and where its values lie.

@@ -17,7 +17,7 @@ fn is_near(a: [f64; 3], b: [f64; 3]) -> bool {
 
 fn first(along: Along) -> f64 {
     match along {
-        Along::Faces => 0.0,
+        Along::Faces | Along::LowFaces => 0.0,
         Along::Centre => 0.5,
         Along::HighFaces => 1.0,
     }

@@ -76,7 +76,7 @@ fn agree(
     let points = Points::of(grid, joints);
     let first = |place: Along| match place {
         Along::Centre => 1,
-        Along::Faces => 0,
+        Along::Faces | Along::LowFaces => 0,
         Along::HighFaces => 2,
     };
     let mut found: BTreeMap<Point, (f64, Point)> = BTreeMap::new();
@@ -115,11 +115,16 @@ fn a_point_beside_an_open_border_is_filled_from_its_owner() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // Many seams do not carry the quantity.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        max_global_rejects: 1 << 20,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn values_of_one_point_agree(world in random_world(), places in prop::array::uniform2(0usize..3), width in 0usize..3) {
-        let places = places.map(|place| [Along::Centre, Along::Faces, Along::HighFaces][place]);
+    fn values_of_one_point_agree(world in random_world(), places in prop::array::uniform2(0usize..4), width in 0usize..3) {
+        let places = places.map(|place| [Along::Centre, Along::Faces, Along::HighFaces, Along::LowFaces][place]);
         let cells = world.extent();
         let checked = agree(&world.grid(), &world.joined(), places, width.min(cells));
         prop_assume!(checked.is_some());
