@@ -75,7 +75,7 @@ impl<E: Into<Error>> From<E> for Refusal {
 }
 
 /// Names and words of Rust in the library's messages, and what C's messages say instead.
-const IN_C: [(&str, &str); 28] = [
+const IN_C: [(&str, &str); 29] = [
     ("`Field::on_domain`", "`halocline_field_on_domain`"),
     ("`with_axes`", "`axes` of the layout"),
     ("`Halo::uniform(depth)`", "`width` of the halo"),
@@ -91,6 +91,7 @@ const IN_C: [(&str, &str); 28] = [
     ("(`Seam::join`)", "(HALOCLINE_SEAM_JOIN)"),
     ("leave corners open (`Corners::Open`)", "use the grid without `halocline_patch_grid_corners_through`"),
     ("`Quantity::vector`", "2 `components` of the quantity"),
+    ("`Along::Faces`", "HALOCLINE_ALONG_FACES"),
     ("`PatchGrid::decompose_into`", "`halocline_patch_decompose_into`"),
     ("as an `Array`", "with `halocline_field_allocate`"),
     ("`pack_on` or `unpack_on`", "`halocline_pack_on` or `halocline_unpack_on`"),

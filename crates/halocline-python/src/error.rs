@@ -111,7 +111,7 @@ pub(crate) fn closed(why: &str) -> PyErr {
 }
 
 /// Names of Rust in the library's messages, and what Python's messages say instead.
-const IN_PYTHON: [(&str, &str); 21] = [
+const IN_PYTHON: [(&str, &str); 22] = [
     ("`Field::on_domain`", "Field(domain=...)"),
     ("`with_axes`", "Field(axes=...)"),
     ("`with_axes(&[", "`halocline.Field(array, axes=["),
@@ -131,6 +131,7 @@ const IN_PYTHON: [(&str, &str); 21] = [
     ("(`Seam::join`)", "('join')"),
     ("leave corners open (`Corners::Open`)", "use the grid without corners_through"),
     ("`Quantity::vector`", "quantity='c_grid', for example"),
+    ("`Along::Faces`", "'faces'"),
     ("`PatchGrid::decompose_into`", "PatchGrid.decompose_into"),
     ("or use a ring", "or make the exchange with periodic=True"),
 ];

@@ -18,13 +18,15 @@ impl PatchGrid {
                         view.at(axis, place[axis].first()) - source[view.map.source_axis(axis)].first();
                     there.rem_euclid(2) == 0
                 };
+                if !meets(0) || !meets(1) {
+                    return Err(PatchError::Places { side, place: *place });
+                }
                 // Values on the line must be those of one of its sides.
                 let behind = view.map.source_axis(side.axis);
                 let is_high = side.is_high == view.map.flipped[side.axis];
                 let other = PatchSide { patch: view.patch, axis: behind, is_high };
-                let is_held = self.holds(place[side.axis], side) || self.holds(source[behind], other);
-                if !meets(0) || !meets(1) || !is_held {
-                    return Err(PatchError::Places { side, place: *place });
+                if !self.holds(place[side.axis], side) && !self.holds(source[behind], other) {
+                    return Err(PatchError::NotHeld { side, place: *place });
                 }
             }
         }

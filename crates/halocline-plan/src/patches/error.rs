@@ -140,6 +140,17 @@ pub enum PatchError {
         /// Where the values of the target lie, along its axes.
         place: [Along; 2],
     },
+    /// Values on the line of a side, which neither of the joined patches holds.
+    #[error(
+        "no patch holds the values at {place:?} on {side}; use `Along::Faces` along axis {}, whose values lie on both sides",
+        .side.axis
+    )]
+    NotHeld {
+        /// The side.
+        side: PatchSide,
+        /// Where the values of the target lie, along its axes.
+        place: [Along; 2],
+    },
     /// A list that is not one entry for each patch.
     #[error("{given} numbers of blocks for {patches} patches; give one pair for each patch")]
     BlocksForPatches {

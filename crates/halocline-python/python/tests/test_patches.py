@@ -171,6 +171,9 @@ def test_a_component_or_a_quantity_that_is_not_there_is_refused():
             cut.pattern(1, "winds")
         with pytest.raises(hc.HaloValueError, match="quantity: across"):
             cut.pattern(1, [("faces", "centre")])
+        globe = hc.PatchGrid.latitude_longitude((4, 8)).decompose(comm)
+        with pytest.raises(hc.HaloValueError, match="quantity: no patch holds .*; use 'faces' along axis 0"):
+            globe.pattern(1, [("high_faces", "centre"), ("centre", "high_faces")])
 
     hc.run_threads(1, program)
 

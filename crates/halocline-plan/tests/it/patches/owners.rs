@@ -66,7 +66,9 @@ fn agree(
     let quantity = Quantity::scalar(places);
     let cut = grid.decompose_into(&vec![[1, 1]; grid.extents().len()], 1).expect("whole patches");
     match cut.pattern_of(0, &quantity, &Halo::uniform(width)) {
-        Err(PatternError::Patch(PatchError::Places { .. } | PatchError::HaloTooWide { .. })) => return None,
+        Err(PatternError::Patch(
+            PatchError::NotHeld { .. } | PatchError::Places { .. } | PatchError::HaloTooWide { .. },
+        )) => return None,
         result => drop(result.expect("a pattern")),
     }
     let plans = plans(&cut, &quantity, &Halo::uniform(width));

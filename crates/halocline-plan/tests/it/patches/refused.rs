@@ -197,12 +197,39 @@ fn values_that_a_seam_turns_into_others_need_both_components() -> Result<(), Pat
         "across the high side of axis 0 of patch 0, values at [Faces, Centre] meet places where the quantity has no \
          values; for components that the seam turns into each other give both (`Quantity::vector`)",
     );
+    Ok(())
+}
+
+#[test]
+fn values_that_no_patch_holds_are_refused() -> Result<(), PatternError> {
+    use Along::{Centre, HighFaces, LowFaces};
     // Neither patch has the faces on the side that both share.
     let pair =
         grid(&[[4, 4], [4, 4]], &[Seam::join(PatchSide::low(0, 1), PatchSide::low(1, 1))])?.decompose(1)?;
-    let high = Quantity::scalar([Along::Centre, Along::HighFaces]);
-    let error = pair.pattern_of(0, &high, &Halo::uniform(1)).expect_err("no owner");
-    assert!(matches!(error, PatternError::Patch(PatchError::Places { .. })), "{error}");
+    refused_patches!(
+        pair.pattern_of(0, &Quantity::scalar([Centre, HighFaces]), &Halo::uniform(1)),
+        PatchError::NotHeld { .. },
+        "no patch holds the values at [Centre, HighFaces] on the low side of axis 1 of patch 0; use `Along::Faces` along axis \
+         1, whose values lie on both sides",
+    );
+    let velocity = |faces| Quantity::vector([faces, Centre], [Centre, faces]);
+    // High faces leave out the south pole, low faces the north pole.
+    let globe = PatchGrid::latitude_longitude([4, 8])?.decompose(1)?;
+    for (faces, pole) in [(HighFaces, "low"), (LowFaces, "high")] {
+        refused(
+            globe.pattern_of(0, &velocity(faces), &Halo::uniform(1)),
+            &format!(
+                "no patch holds the values at [{faces:?}, Centre] on the {pole} side of axis 0 of patch 0; use `Along::Faces` \
+                 along axis 0, whose values lie on both sides"
+            ),
+        );
+    }
+    assert!(globe.pattern_of(0, &Quantity::c_grid(), &Halo::uniform(1)).is_ok());
+    // The line of a fold about corners is the high face of the last row; that of a fold about cells is no face.
+    for (faces, pivot) in [(HighFaces, Pivot::Corner), (HighFaces, Pivot::Cell), (LowFaces, Pivot::Cell)] {
+        let grid = PatchGrid::tripolar([4, 8], pivot)?.decompose(1)?;
+        assert!(grid.pattern_of(0, &velocity(faces), &Halo::uniform(1)).is_ok(), "{faces:?}, {pivot:?}");
+    }
     Ok(())
 }
 
