@@ -93,14 +93,13 @@ impl PatchGrid {
         grid.check_folds()?;
         for seam in &grid.seams {
             let side = seam.sides[0];
-            let low = PatchSide::low(side.patch, 1 - side.axis);
-            let is_joined_to = |side: PatchSide, other: PatchSide| {
-                grid.seams.iter().any(|seam| {
-                    let is_straight = seam.kind == SeamKind::Join { is_reversed: false };
-                    is_straight && (seam.sides == [side, other] || seam.sides == [other, side])
-                })
+            // One seam joins both sides of the other axis.
+            let is_periodic = match number[side.patch][1 - side.axis] {
+                [Some(low), Some(high)] if low == high => {
+                    grid.seams[low].kind == SeamKind::Join { is_reversed: false }
+                }
+                _ => false,
             };
-            let is_periodic = is_joined_to(low, PatchSide { is_high: true, ..low });
             if !matches!(seam.kind, SeamKind::Join { .. }) && !is_periodic {
                 return Err(PatchError::OpenFold { side }.into());
             }

@@ -71,8 +71,8 @@ fn of_patches(error: &PatchError) -> String {
         E::BlocksOnAxis { patch, axis, .. } => format!("blocks[{patch}][{axis}]"),
         E::BlocksForPatches { .. } | E::FewerDomainsThanRanks { .. } => "blocks".to_owned(),
         E::NoBlocks { .. } => "comm".to_owned(),
-        E::HaloTooWide { .. } => "halo".to_owned(),
-        E::Places { .. } | E::NotHeld { .. } => "quantity".to_owned(),
+        E::HaloTooWide { .. } | E::TooManySeams { .. } => "halo".to_owned(),
+        E::Places { .. } | E::NotHeld { .. } | E::TooManyPlaces { .. } => "quantity".to_owned(),
         E::CornerAxis { .. } | E::NoThreePatchCorners { .. } => "axis".to_owned(),
         // Of a grid with a name the extents are given, of others the patches.
         _ => "patches".to_owned(),

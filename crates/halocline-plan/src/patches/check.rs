@@ -90,7 +90,8 @@ impl PatchGrid {
                     false => Span::new(-1, 0),
                 };
                 let cell = [beyond(0), beyond(1)];
-                let is_filled = |corners| !resolver(corners).sources(cell).is_empty();
+                let is_filled =
+                    |corners| resolver(corners).sources(cell).is_ok_and(|sources| !sources.is_empty());
                 joined(0) && joined(1) && !is_filled(Corners::Open) && is_filled(corners)
             })
         })

@@ -151,6 +151,30 @@ pub enum PatchError {
         /// Where the values of the target lie, along its axes.
         place: [Along; 2],
     },
+    /// A halo that continues across very many seams.
+    #[error(
+        "a halo of widths {widths:?} around patch {patch} reaches across more than {most} seams; make it narrower, or the \
+         patches behind its corners larger"
+    )]
+    TooManySeams {
+        /// The patch.
+        patch: usize,
+        /// Halo widths, low and high, along each axis.
+        widths: Vec<(usize, usize)>,
+        /// The most seams.
+        most: usize,
+    },
+    /// A value that very many patches hold.
+    #[error(
+        "a value in or around patch {patch} has more than {most} places: too many patches meet at one point; join fewer there, \
+         or use values at the centres of cells"
+    )]
+    TooManyPlaces {
+        /// The patch.
+        patch: usize,
+        /// The most places of a value.
+        most: usize,
+    },
     /// A list that is not one entry for each patch.
     #[error("{given} numbers of blocks for {patches} patches; give one pair for each patch")]
     BlocksForPatches {

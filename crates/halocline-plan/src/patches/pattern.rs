@@ -1,15 +1,18 @@
 //! The pattern that fills the halos of a grid of patches. No communication: what a rank sends and receives follows
 //! from the decomposition alone.
 
-use super::resolve::{Rectangle, Resolver, Source};
+use super::resolve::{Limit, MOST_PLACES, MOST_SEAMS, Rectangle, Resolver, Source};
 use super::seam::View;
-use super::{PatchDecomposition, PatchSide, Quantity};
+use super::{PatchDecomposition, PatchError, PatchSide, Quantity};
 use crate::error::PatternError;
 use crate::grid::MAX_CELLS;
 use crate::region::{Region, Span};
 use crate::regular::{Halo, MAX_PIECES, Neighbours, merged, order};
 use crate::{Cells, DomainShape, PatternPlan, Peer, Transfer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Most views of patches within the reach of a halo. There are more only where the halo is many patches wide.
+const MOST_VIEWS: usize = 1 << 16;
 
 impl PatchDecomposition {
     /// The pattern of `rank`: what it sends and receives to fill the halos of all domains. Not collective: each rank
@@ -19,8 +22,9 @@ impl PatchDecomposition {
     /// hold (on the side that they share, or in the row that a fold folds onto itself) have one owner: the patch with
     /// the lowest number, and in it the lowest index. The others are copies, which an exchange fills like halo cells.
     ///
-    /// Errors: a rank that does not exist, a quantity that the seams do not continue, a number of widths other than 2,
-    /// or a halo that reaches through a patch.
+    /// Errors: a rank that does not exist, a quantity that the seams do not continue or whose values on a seam no patch holds,
+    /// a number of widths other than 2, a halo that reaches through a patch, or more seams or places of one value than are
+    /// looked for.
     pub fn pattern_of(
         &self,
         rank: usize,
@@ -126,7 +130,8 @@ impl Filler<'_> {
         let mut parts: BTreeMap<Key, (Kind, Vec<Region>)> = BTreeMap::new();
         let mut pieces = 0;
         for part in self.parts(&held) {
-            for source in resolver.sources(part) {
+            let sources = resolver.sources(part).map_err(|limit| self.over_limit(limit, patch))?;
+            for source in sources {
                 for (from, target) in self.by_block(&resolver, &source)? {
                     let is_own =
                         from == to && source.view == View::of(patch) && source.component == component;
@@ -189,10 +194,14 @@ impl Filler<'_> {
         });
         let resolver = self.resolver(&cells, block.patch, 0);
         let mut views = vec![View::of(block.patch)];
+        let mut known = HashSet::from([View::of(block.patch)]);
         let mut found = BTreeSet::new();
-        let mut next = 0;
+        let (mut next, mut pieces) = (0, 0);
         while let Some(&view) = views.get(next) {
             next += 1;
+            if views.len() > MOST_VIEWS {
+                return Err(self.too_many_seams(block.patch, MOST_VIEWS));
+            }
             let image = resolver.image(&reach, &view);
             let extents = self.cut.grid.patches[view.patch];
             let touches = |axis: usize| image[axis].start <= extents[axis] as i64 && image[axis].end >= 0;
@@ -200,28 +209,34 @@ impl Filler<'_> {
                 continue;
             }
             let inside = [0, 1].map(|axis| image[axis].intersection(Span::new(0, extents[axis] as i64)));
-            for (at, _) in self.blocks(&cells, 0, view.patch, &inside).ok_or_else(|| self.too_many(domain))? {
-                found.insert(self.cut.number(view.patch, at));
+            let blocks = self.blocks(&cells, 0, view.patch, &inside).ok_or_else(|| self.too_many(domain))?;
+            pieces += blocks.len();
+            if pieces > MAX_PIECES {
+                return Err(self.too_many(domain));
             }
-            for (axis, image) in image.iter().enumerate() {
-                for is_high in [false, true] {
-                    let Some(crossing) =
-                        self.cut.grid.crossing(PatchSide { patch: view.patch, axis, is_high })
-                    else {
-                        continue;
-                    };
-                    let beyond = match is_high {
-                        true => 2 * image.end >= crossing.line,
-                        false => 2 * image.start <= crossing.line,
-                    };
-                    let there = view.then(&crossing.view);
-                    if beyond && !views.contains(&there) {
-                        views.push(there);
-                    }
+            found.extend(blocks.into_iter().map(|(at, _)| self.cut.number(view.patch, at)));
+            views.extend(self.views_beyond(&view, &image).into_iter().filter(|there| known.insert(*there)));
+        }
+        Ok(found)
+    }
+
+    /// The patches behind the sides that a rectangle of a patch reaches.
+    fn views_beyond(&self, view: &View, image: &Rectangle) -> Vec<View> {
+        let mut beyond = Vec::with_capacity(4);
+        for (axis, image) in image.iter().enumerate() {
+            for is_high in [false, true] {
+                let side = PatchSide { patch: view.patch, axis, is_high };
+                let Some(crossing) = self.cut.grid.crossing(side) else { continue };
+                let is_reached = match is_high {
+                    true => 2 * image.end >= crossing.line,
+                    false => 2 * image.start <= crossing.line,
+                };
+                if is_reached {
+                    beyond.push(view.then(&crossing.view));
                 }
             }
         }
-        Ok(found)
+        beyond
     }
 
     /// How far halos reach along each axis. Behind an open side nothing is filled, and behind a seam at most a patch.
@@ -315,6 +330,17 @@ impl Filler<'_> {
     fn resolver<'b>(&'b self, quantity: &'b Quantity, patch: usize, component: usize) -> Resolver<'b> {
         let grid = &self.cut.grid;
         Resolver { grid, quantity, patch, component, corners: grid.corners }
+    }
+
+    fn over_limit(&self, limit: Limit, patch: usize) -> PatternError {
+        match limit {
+            Limit::Seams => self.too_many_seams(patch, MOST_SEAMS),
+            Limit::Places => PatchError::TooManyPlaces { patch, most: MOST_PLACES }.into(),
+        }
+    }
+
+    fn too_many_seams(&self, patch: usize, most: usize) -> PatternError {
+        PatchError::TooManySeams { patch, widths: self.widths.to_vec(), most }.into()
     }
 
     fn too_many(&self, domain: u64) -> PatternError {

@@ -34,8 +34,20 @@ enum Zone {
     Nowhere,
 }
 
-/// Most seams that lead from outside a patch into it: around a corner, and on across a fold or a pole.
-const MOST_SEAMS: usize = 8;
+/// Most seams from outside a patch to the values there. Around a corner, and on across a fold or a pole, there are fewer than
+/// half as many. More are crossed only where patches behind a corner are narrower than the halo.
+pub(super) const MOST_SEAMS: usize = 16;
+/// Most places of one value, each with both signs: a line belongs to two patches, a corner to all that meet there.
+pub(super) const MOST_PLACES: usize = 96;
+
+/// Why the sources of a halo are not looked for. The limits bound time, memory and depth of the recursion for any patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// More than [`MOST_SEAMS`], one behind the other.
+    Seams,
+    /// More than [`MOST_PLACES`] of one value.
+    Places,
+}
 
 /// Finds sources for values of one component of one patch.
 #[derive(Clone, Copy)]
@@ -48,13 +60,53 @@ pub(super) struct Resolver<'a> {
     pub corners: Corners,
 }
 
+/// Views of the values of a rectangle.
+struct Way {
+    /// The last one is followed. The others show the same values, and each has one zone in the rectangle.
+    views: Vec<View>,
+    /// The number of seams that were crossed.
+    seams: usize,
+}
+
+impl Way {
+    fn last(&self) -> View {
+        self.views[self.views.len() - 1]
+    }
+
+    /// Whether no values were found yet.
+    fn is_first(&self) -> bool {
+        self.views.len() == 1
+    }
+
+    /// Follows the last view across a seam.
+    fn across(&self, crossing: &Crossing) -> Result<Self, Limit> {
+        let most = if self.is_first() { MOST_SEAMS } else { MOST_PLACES };
+        if self.seams == most {
+            return Err(Limit::Seams);
+        }
+        let mut views = self.views.clone();
+        views.pop();
+        views.push(self.last().then(&crossing.view));
+        Ok(Self { views, seams: self.seams + 1 })
+    }
+
+    /// Follows one more view of the same values.
+    fn with(&self, view: View) -> Result<Self, Limit> {
+        if self.views.len() == MOST_PLACES {
+            return Err(Limit::Places);
+        }
+        Ok(Self { views: [&self.views[..], &[view]].concat(), seams: self.seams })
+    }
+}
+
 impl Resolver<'_> {
     /// The sources of all values of a rectangle that have an owner. Values that own themselves have the identity
     /// as view.
-    pub fn sources(&self, target: Rectangle) -> Vec<Source> {
+    pub fn sources(&self, target: Rectangle) -> Result<Vec<Source>, Limit> {
         let mut found = Vec::new();
-        self.resolve(target, &[View::of(self.patch)], &mut found);
-        found
+        let way = Way { views: vec![View::of(self.patch)], seams: 0 };
+        self.resolve(target, &way, &mut found)?;
+        Ok(found)
     }
 
     /// The component of a source and where its values lie.
@@ -78,72 +130,94 @@ impl Resolver<'_> {
         image
     }
 
-    /// Splits a rectangle where the source's axes change their zone. The last of `views` is the one that is
-    /// followed; the others have one zone in the rectangle.
-    fn resolve(&self, target: Rectangle, views: &[View], found: &mut Vec<Source>) {
-        let view = views[views.len() - 1];
+    /// Splits a rectangle where the source's axes change their zone in the view that is followed.
+    fn resolve(&self, target: Rectangle, way: &Way, found: &mut Vec<Source>) -> Result<(), Limit> {
+        let view = way.last();
         let axes = [0, 1].map(|axis| self.zones(&view, axis, target[axis]));
         for (one, first) in &axes[0] {
             for (other, second) in &axes[1] {
                 let mut zones = [Zone::Nowhere; 2];
                 zones[view.map.source_axis(0)] = *first;
                 zones[view.map.source_axis(1)] = *second;
-                self.follow([*one, *other], zones, views, found);
+                self.follow([*one, *other], zones, way, found)?;
             }
         }
+        Ok(())
     }
 
     /// Continues with a rectangle whose source lies in one zone along each of the source's axes.
-    fn follow(&self, target: Rectangle, zones: [Zone; 2], views: &[View], found: &mut Vec<Source>) {
-        let view = views[views.len() - 1];
+    fn follow(
+        &self,
+        target: Rectangle,
+        zones: [Zone; 2],
+        way: &Way,
+        found: &mut Vec<Source>,
+    ) -> Result<(), Limit> {
+        let view = way.last();
         let behind = |axis: usize| match zones[axis] {
             Zone::Behind { is_high } => self.crossing(&view, axis, is_high),
             _ => None,
         };
-        let before = &views[..views.len() - 1];
-        if zones.contains(&Zone::Nowhere) && before.is_empty() {
-            return;
+        if zones.contains(&Zone::Nowhere) && way.is_first() {
+            return Ok(());
         }
         match [behind(0), behind(1)] {
             // A view that reaches no values may show the way to further patches.
-            [None, None] => self.settle(target, zones, views, found),
-            [Some(one), None] | [None, Some(one)] => {
-                self.resolve(target, &[before, &[view.then(&one.view)]].concat(), found);
-            }
+            [None, None] => self.settle(target, zones, way, found),
+            [Some(one), None] | [None, Some(one)] => self.resolve(target, &way.across(&one)?, found),
             // The values are known already, and this view of them leads around a corner.
-            [Some(_), Some(_)] if !before.is_empty() => self.settle(target, zones, views, found),
+            [Some(_), Some(_)] if !way.is_first() => self.settle(target, zones, way, found),
             [Some(one), Some(other)] => {
-                let through = |first: &Crossing, target: Rectangle| {
-                    let mut found = Vec::new();
-                    self.resolve(target, &[view.then(&first.view)], &mut found);
-                    found
-                };
                 // The axis of the target that the source's axis 0 is.
                 let axis = view.map.source_axis(0);
-                let [first, second] = if axis == 0 { [&one, &other] } else { [&other, &one] };
-                match self.corners {
-                    Corners::Open => {
-                        found.extend(self.agreed(through(first, target), |part| through(second, part)))
-                    }
-                    Corners::ThroughAxis(0) => found.extend(through(first, target)),
-                    Corners::ThroughAxis(_) => found.extend(through(second, target)),
-                }
+                let sides = if axis == 0 { [one, other] } else { [other, one] };
+                found.extend(self.around_corner(target, way, &sides)?);
+                Ok(())
             }
+        }
+    }
+
+    /// The sources of a rectangle behind two sides: those behind axis 0 and behind axis 1 of the target.
+    fn around_corner(
+        &self,
+        target: Rectangle,
+        way: &Way,
+        sides: &[Crossing; 2],
+    ) -> Result<Vec<Source>, Limit> {
+        let through = |axis: usize, target: Rectangle| -> Result<Vec<Source>, Limit> {
+            let mut found = Vec::new();
+            self.resolve(target, &way.across(&sides[axis])?, &mut found)?;
+            Ok(found)
+        };
+        match self.corners {
+            Corners::Open => self.agreed(through(0, target)?, |part| through(1, part)),
+            Corners::ThroughAxis(axis) => through(axis.min(1), target),
         }
     }
 
     /// The parts of `one` way around a corner that the other way agrees with.
-    fn agreed(&self, one: Vec<Source>, other: impl Fn(Rectangle) -> Vec<Source>) -> Vec<Source> {
-        let same = |source: &Source, part: Source| (source.view == part.view).then_some(part);
-        let parts = |source: &Source| {
-            other(source.target).into_iter().filter_map(|part| same(source, part)).collect::<Vec<_>>()
-        };
-        one.iter().flat_map(parts).collect()
+    fn agreed(
+        &self,
+        one: Vec<Source>,
+        other: impl Fn(Rectangle) -> Result<Vec<Source>, Limit>,
+    ) -> Result<Vec<Source>, Limit> {
+        let mut agreed = Vec::new();
+        for source in one {
+            agreed.extend(other(source.target)?.into_iter().filter(|part| source.view == part.view));
+        }
+        Ok(agreed)
     }
 
     /// The last view reaches values of a patch. If they lie on a line that several patches share, looks for them in
     /// the other patches, too; then chooses the owner.
-    fn settle(&self, target: Rectangle, zones: [Zone; 2], views: &[View], found: &mut Vec<Source>) {
+    fn settle(
+        &self,
+        target: Rectangle,
+        zones: [Zone; 2],
+        way: &Way,
+        found: &mut Vec<Source>,
+    ) -> Result<(), Limit> {
+        let views = &way.views;
         let mut next = None;
         // All views of these values that are known, each with its zones: those of the last one are given.
         for (at, view) in views.iter().enumerate() {
@@ -161,9 +235,12 @@ impl Resolver<'_> {
             }
         }
         match next {
-            // There are few: each place is known once with each sign.
-            Some(view) => self.resolve(target, &[views, &[view]].concat(), found),
-            None => self.choose(target, views, found),
+            // Ends: each place is known once with each sign, and their number is limited.
+            Some(view) => self.resolve(target, &way.with(view)?, found),
+            None => {
+                self.choose(target, views, found);
+                Ok(())
+            }
         }
     }
 

@@ -233,6 +233,61 @@ fn values_that_no_patch_holds_are_refused() -> Result<(), PatternError> {
     Ok(())
 }
 
+/// Patches 0 and 1 side by side, patch 2 of one row of cells behind the turned side of patch 0, around an axis.
+fn narrow_behind_a_corner(cells: usize) -> Result<PatchGrid, PatternError> {
+    let (low, high) = (PatchSide::low, PatchSide::high);
+    let seams = [
+        Seam::join(high(0, 1), low(1, 1)),
+        Seam::join(high(0, 0), low(2, 1)),
+        Seam::join(low(2, 0), high(2, 0)),
+    ];
+    grid(&[[4, 1], [4, cells], [1, 4]], &seams)
+}
+
+#[test]
+fn halos_across_many_narrow_patches_are_refused() -> Result<(), PatternError> {
+    const MANY: usize = 1_000_000;
+    let halo = |width| Halo::per_axis([(1, 1), (0, width)]);
+    let cut = narrow_behind_a_corner(MANY)?.decompose_into(&[[1, 1]; 3], 3)?;
+    refused_patches!(
+        cut.pattern_of(0, &Quantity::cells(), &halo(MANY)),
+        PatchError::TooManySeams { .. },
+        "a halo of widths [(1, 1), (0, 1000000)] around patch 0 reaches across more than 16 seams; make it narrower, or the \
+         patches behind its corners larger",
+    );
+    for rank in [1, 2] {
+        let error = cut.pattern_of(rank, &Quantity::cells(), &halo(MANY)).expect_err("it is refused");
+        assert!(
+            matches!(error, PatternError::Patch(PatchError::TooManySeams { .. })),
+            "rank {rank}: {error}"
+        );
+    }
+    let few = narrow_behind_a_corner(8)?.decompose_into(&[[1, 1]; 3], 3)?;
+    for rank in 0..3 {
+        assert!(few.pattern_of(rank, &Quantity::cells(), &halo(8)).is_ok());
+    }
+    Ok(())
+}
+
+#[test]
+fn points_at_which_very_many_patches_meet_are_refused() -> Result<(), PatternError> {
+    let around = |patches: usize| {
+        let seam =
+            |patch| Seam::join_reversed(PatchSide::high(patch, 1), PatchSide::low((patch + 1) % patches, 0));
+        grid(&vec![[2, 2]; patches], &(0..patches).map(seam).collect::<Vec<_>>())?
+            .decompose_into(&vec![[1, 1]; patches], 1)
+    };
+    assert!(around(12)?.pattern_of(0, &Quantity::corners(), &Halo::uniform(1)).is_ok());
+    let many = around(1000)?;
+    refused_patches!(
+        many.pattern_of(0, &Quantity::corners(), &Halo::uniform(1)),
+        PatchError::TooManyPlaces { .. },
+        "a value in or around patch 0 has more than 96 places: too many patches meet at one point; join fewer there, or use \
+         values at the centres of cells",
+    );
+    Ok(())
+}
+
 #[test]
 fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
     let tiles = PatchGrid::cubed_sphere(4)?;
