@@ -1,6 +1,7 @@
 //! Grids of logically rectangular patches that are joined at their sides: the cubed sphere, tripolar grids,
 //! grids with poles, lat-lon-cap grids, and any others.
 
+mod agreement;
 mod check;
 mod decomposition;
 mod error;

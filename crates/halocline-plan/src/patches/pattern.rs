@@ -20,7 +20,8 @@ impl PatchDecomposition {
     ///
     /// A domain holds the values of its cells, and those of the last faces of its patch. Values that several patches
     /// hold (on the side that they share, or in the row that a fold folds onto itself) have one owner: the patch with
-    /// the lowest number, and in it the lowest index. The others are copies, which an exchange fills like halo cells.
+    /// the lowest number, and in it the lowest index. The others are copies, which an exchange fills like halo cells. So are
+    /// values behind the line of a fold.
     ///
     /// Errors: a rank that does not exist, a quantity that the seams do not continue or whose values on a seam no patch holds,
     /// a number of widths other than 2, a halo that reaches through a patch, or more seams or places of one value than are
@@ -130,7 +131,7 @@ impl Filler<'_> {
         let mut parts: BTreeMap<Key, (Kind, Vec<Region>)> = BTreeMap::new();
         let mut pieces = 0;
         for part in self.parts(&held) {
-            let sources = resolver.sources(part).map_err(|limit| self.over_limit(limit, patch))?;
+            let sources = resolver.sources(part).map_err(|limit| self.over_limit(limit, to, patch))?;
             for source in sources {
                 for (from, target) in self.by_block(&resolver, &source)? {
                     let is_own =
@@ -332,10 +333,11 @@ impl Filler<'_> {
         Resolver { grid, quantity, patch, component, corners: grid.corners }
     }
 
-    fn over_limit(&self, limit: Limit, patch: usize) -> PatternError {
+    fn over_limit(&self, limit: Limit, domain: u64, patch: usize) -> PatternError {
         match limit {
             Limit::Seams => self.too_many_seams(patch, MOST_SEAMS),
             Limit::Places => PatchError::TooManyPlaces { patch, most: MOST_PLACES }.into(),
+            Limit::Pieces => self.too_many(domain),
         }
     }
 

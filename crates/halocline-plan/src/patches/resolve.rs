@@ -3,6 +3,7 @@
 //! A region is a rectangle of values of one component, in the numbering of the target patch. It is split until
 //! each part has one owner, seen through one view.
 
+use super::agreement::common;
 use super::seam::{Crossing, View};
 use super::{Along, Corners, PatchGrid, PatchSide, Quantity};
 use crate::region::Span;
@@ -47,6 +48,8 @@ pub(super) enum Limit {
     Seams,
     /// More than [`MOST_PLACES`] of one value.
     Places,
+    /// More parts than [`MAX_PIECES`](crate::regular::MAX_PIECES).
+    Pieces,
 }
 
 /// Finds sources for values of one component of one patch.
@@ -195,15 +198,23 @@ impl Resolver<'_> {
         }
     }
 
-    /// The parts of `one` way around a corner that the other way agrees with.
+    /// The parts of `one` way around a corner for which the other way leads to the same values.
     fn agreed(
         &self,
         one: Vec<Source>,
         other: impl Fn(Rectangle) -> Result<Vec<Source>, Limit>,
     ) -> Result<Vec<Source>, Limit> {
+        let first = self.quantity.places[self.component].map(Along::first);
         let mut agreed = Vec::new();
         for source in one {
-            agreed.extend(other(source.target)?.into_iter().filter(|part| source.view == part.view));
+            for part in other(source.target)? {
+                let is_alike = source.component == part.component
+                    && self.is_negated(&source.view) == self.is_negated(&part.view);
+                if is_alike {
+                    let common = common(&part.target, first, [&source.view, &part.view])?;
+                    agreed.extend(common.into_iter().map(|target| Source { target, ..part }));
+                }
+            }
         }
         Ok(agreed)
     }

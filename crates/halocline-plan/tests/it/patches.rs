@@ -3,6 +3,7 @@
 
 mod geometry;
 mod nemo;
+mod orbits;
 mod owners;
 mod refused;
 mod walk;

@@ -5,7 +5,7 @@ use halocline_plan::{Along, Halo, PatchGrid, PatchSide, Pivot, Quantity, Seam};
 use proptest::prelude::*;
 
 /// A cell, and the directions in its patch (axis, and whether upwards) that the walker takes for axes 0 and 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 struct Walker {
     patch: usize,
     cell: [i64; 2],
@@ -106,24 +106,37 @@ impl World {
         Some(walker)
     }
 
-    /// The cell that a halo cell copies: both ways around a corner lead to it.
-    fn source(&self, patch: usize, cell: [i64; 2]) -> Option<Walker> {
+    /// The ends of both ways to a halo cell: along axis 0 first, along axis 1 first.
+    fn ways(&self, patch: usize, cell: [i64; 2]) -> Option<[Walker; 2]> {
         let clamp = |axis: usize| cell[axis].clamp(0, self.patches[patch][axis] - 1);
         let inside = [clamp(0), clamp(1)];
         let start = Walker { patch, cell: inside, axes: [(0, true), (1, true)], turned_over: false };
         let away = [(0, cell[0] - inside[0]), (1, cell[1] - inside[1])];
-        let one = self.walk(start, away)?;
-        let other = self.walk(start, [away[1], away[0]])?;
-        (one == other).then_some(one)
+        Some([self.walk(start, away)?, self.walk(start, [away[1], away[0]])?])
+    }
+
+    /// The number that a halo cell of a component copies: both ways around a corner lead to it. NaN if they do not.
+    fn expected(&self, patch: usize, cell: [i64; 2], component: Option<usize>) -> f64 {
+        let shown = |walker: Walker| match component {
+            None => value(walker.patch as u64, 0, walker.cell),
+            Some(component) => {
+                let (axis, is_up) = walker.axes[component];
+                // Across a pole the rows run backwards, which the walker counts as a turn of one component; both change their sign.
+                let is_up = is_up != (walker.turned_over && component == 1);
+                let of = value(walker.patch as u64, axis as u64, walker.cell);
+                if is_up { of } else { -of }
+            }
+        };
+        match self.ways(patch, cell).map(|ways| ways.map(shown)) {
+            Some([one, other]) if one == other => one,
+            _ => f64::NAN,
+        }
     }
 
     /// Compares all halo cells of whole patches, for scalars and both components of vectors, with walks.
     fn check(&self, halo: &Halo) {
         let grid = self.grid();
         let cut = grid.decompose_into(&vec![[1, 1]; self.patches.len()], 1).expect("whole patches");
-        let value = |patch: u64, component: u64, [row, column]: [i64; 2]| {
-            (2 * patch + component) as f64 * 1e4 + (row * 100 + column) as f64 + 1.0
-        };
         for quantity in [Quantity::cells(), Quantity::cell_vectors()] {
             let components = quantity.components() as u64;
             let plans = plans(&cut, &quantity, halo);
@@ -134,19 +147,7 @@ impl World {
                 let (patch, component) = ((number / components) as usize, (number % components) as usize);
                 for index in 0..extents[0] * extents[1] {
                     let cell = [index / extents[1] - low[0], index % extents[1] - low[1]];
-                    let expected = self.source(patch, cell).map_or(f64::NAN, |walker| {
-                        let (axis, is_up) = walker.axes[component];
-                        let is_scalar = components == 1;
-                        let of = if is_scalar { 0 } else { axis as u64 };
-                        let sign = if is_scalar
-                            || is_up ^ walker.turned_over ^ self.flips_over(patch, cell, component)
-                        {
-                            1.0
-                        } else {
-                            -1.0
-                        };
-                        sign * value(walker.patch as u64, of, walker.cell)
-                    });
+                    let expected = self.expected(patch, cell, (components == 2).then_some(component));
                     let found = arrays[&number][index as usize];
                     assert!(
                         found == expected || found.is_nan() && expected.is_nan(),
@@ -156,11 +157,11 @@ impl World {
             }
         }
     }
+}
 
-    /// Across a pole the rows run backwards, which the walker counts as a turn of one component; both change their sign.
-    fn flips_over(&self, patch: usize, cell: [i64; 2], component: usize) -> bool {
-        self.source(patch, cell).is_some_and(|walker| walker.turned_over && component == 0)
-    }
+/// The number in a cell of a component of a patch.
+fn value(patch: u64, component: u64, [row, column]: [i64; 2]) -> f64 {
+    (2 * patch + component) as f64 * 1e4 + (row * 100 + column) as f64 + 1.0
 }
 
 fn low(patch: usize, axis: usize) -> PatchSide {
