@@ -10,7 +10,12 @@ pub(crate) fn argument_name(error: &Error) -> Option<String> {
         Error::Pattern(error) => return of_pattern(error),
         Error::IconGrid(IconGridError::Mesh(error)) => return of_mesh(error),
         Error::IconGrid(IconGridError::NoColumn { .. }) => "ids",
-        Error::IconGrid(IconGridError::File { .. } | IconGridError::NoDimension { .. }) => "path",
+        Error::IconGrid(
+            IconGridError::File { .. }
+            | IconGridError::NoDimension { .. }
+            | IconGridError::TooLarge { .. }
+            | IconGridError::TooMany { .. },
+        ) => "path",
         Error::NoSuchSet { .. } => "set",
         Error::NoSuchPeer { .. } => "peer",
         Error::MessageLength { .. } => "message",

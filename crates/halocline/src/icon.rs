@@ -98,14 +98,23 @@ impl IconPlace {
 impl IconGrid {
     /// Opens a file and reads its header.
     ///
-    /// Errors: a file that cannot be read, is no NetCDF file, or lacks one of the dimensions `cell`, `edge` and `vertex`.
+    /// Errors: a file that cannot be read, is no NetCDF file, lacks one of the dimensions `cell`, `edge` and `vertex`, or states more edges
+    /// or vertices than three for each cell.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, IconGridError> {
         Self::of(NetcdfFile::open(path.as_ref())?)
     }
 
     fn of(file: NetcdfFile) -> Result<Self, IconGridError> {
         let [cells, edges, vertices] = ["cell", "edge", "vertex"].map(|name| file.dimension(name));
-        Ok(Self { cells: cells?, edges: edges?, vertices: vertices?, file })
+        let grid = Self { cells: cells?, edges: edges?, vertices: vertices?, file };
+        // No read refuses these sizes if they are wrong, and the tables of a mesh have their length.
+        for place in [IconPlace::Edge, IconPlace::Vertex] {
+            let (count, cells) = (grid.count(place), grid.cells);
+            if u64::from(count) > 3 * u64::from(cells) {
+                return Err(IconGridError::TooMany { path: grid.file.path().into(), place, count, cells });
+            }
+        }
+        Ok(grid)
     }
 
     /// Number of cells.

@@ -42,6 +42,21 @@ pub enum IconGridError {
         /// Its size.
         size: u64,
     },
+    /// More edges or vertices than the cells of the grid have.
+    #[error(
+        "{} has {cells} cells and {count} {}, but a cell has 3, so there are at most {}; the file is damaged",
+        path.display(), place.plural(), 3 * u64::from(*cells)
+    )]
+    TooMany {
+        /// The file.
+        path: Box<Path>,
+        /// What there are too many of.
+        place: IconPlace,
+        /// How many the file states.
+        count: u32,
+        /// The number of cells that it states.
+        cells: u32,
+    },
     /// A variable that the file does not have.
     #[error("{} has no variable {variable}; give a grid file that has it", path.display())]
     NoVariable {

@@ -2,6 +2,7 @@
 
 use super::files::{Content, Values};
 use super::{IconGrid, IconGridError, mesh, open};
+use crate::IconPlace;
 use halocline_plan::{MeshError, Partition};
 use std::path::Path;
 
@@ -180,14 +181,21 @@ fn partitions_of_another_grid_are_refused() {
     assert_eq!(error, MeshError::Rank { rank: 2, ranks: 2 }.into());
 }
 
+/// A file with 80 cells that states another size of a dimension.
+fn stating(dimension: &str, size: u64) -> Vec<u8> {
+    let mut file = content().classic(5);
+    // The length of the name, the name, zeros up to a multiple of 4 bytes, the size.
+    let entry = [&(dimension.len() as u64).to_be_bytes(), dimension.as_bytes()].concat();
+    let at = file.windows(entry.len()).position(|bytes| bytes == entry).expect("the dimension");
+    let size_at = at + 8 + dimension.len().next_multiple_of(4);
+    file[size_at..size_at + 8].copy_from_slice(&size.to_be_bytes());
+    file
+}
+
 #[test]
 fn a_file_that_states_more_than_it_has_is_refused() {
-    let small = content().classic(5);
-    let cells = small.windows(4).position(|bytes| bytes == b"cell").expect("the dimension");
     for size in [1u64 << 31, 1 << 32, 1 << 40, u64::MAX] {
-        let mut large = small.clone();
-        large[cells + 4..cells + 12].copy_from_slice(&size.to_be_bytes());
-        let grid = match open(large) {
+        let grid = match open(stating("cell", size)) {
             Ok(grid) => grid,
             Err(error) => {
                 assert!(
@@ -204,6 +212,23 @@ fn a_file_that_states_more_than_it_has_is_refused() {
         let error = grid.read("clon", &[size - 1]).expect_err("it has 80 cells");
         assert!(error.to_string().ends_with("; the file is damaged or cut off"), "{error}");
     }
+}
+
+#[test]
+fn more_edges_or_vertices_than_three_for_each_cell_are_refused() {
+    for (dimension, place) in [("edge", IconPlace::Edge), ("vertex", IconPlace::Vertex)] {
+        for size in [241, 1_000_000_000, u32::MAX] {
+            let error =
+                open(stating(dimension, size.into())).expect_err("80 cells have 240 sides and corners");
+            let path = Path::new("grid.nc").into();
+            assert_eq!(error, IconGridError::TooMany { path, place, count: size, cells: 80 });
+        }
+        assert!(open(stating(dimension, 240)).is_ok(), "separate triangles have as many");
+    }
+    assert_eq!(
+        open(stating("vertex", 1_000_000_000)).expect_err("80 cells").to_string(),
+        "grid.nc has 80 cells and 1000000000 vertices, but a cell has 3, so there are at most 240; the file is damaged"
+    );
 }
 
 /// Reads all that a file has. Must not panic, whatever the bytes.
