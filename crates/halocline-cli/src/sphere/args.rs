@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SphereArgs {
     /// The grid: cubed:N has six tiles of N x N cells, icosahedral:L has 20 x 4^L triangles, icosahedral:FILE is a global grid file of
-    /// ICON (NetCDF), tripolar:COLUMNSxROWS is folded in the north, tripolar:FILE is that of a NetCDF file of NEMO
+    /// ICON (NetCDF), tripolar:ROWSxCOLUMNS is folded in the north, tripolar:FILE is that of a NetCDF file of NEMO
     #[arg(long, value_name = "GRID", default_value = "cubed:48")]
     pub(super) grid: GridChoice,
     #[command(flatten)]

@@ -28,7 +28,7 @@ pub(super) enum GridChoice {
     /// The triangles of a grid file of ICON.
     File { path: PathBuf },
     /// Folded at its northern side.
-    Tripolar { columns: usize, rows: usize },
+    Tripolar { rows: usize, columns: usize },
     /// The grid of a NetCDF file of NEMO.
     TripolarFile { path: PathBuf },
 }
@@ -40,8 +40,8 @@ impl GridChoice {
             Self::Icosahedral { level } if !ICOSAHEDRAL.contains(&level) => {
                 Err(SphereError::Icosahedral { level })
             }
-            Self::Tripolar { columns, rows } if !TRIPOLAR.contains(&columns) || !TRIPOLAR.contains(&rows) => {
-                Err(SphereError::Tripolar { columns, rows })
+            Self::Tripolar { rows, columns } if !TRIPOLAR.contains(&rows) || !TRIPOLAR.contains(&columns) => {
+                Err(SphereError::Tripolar { rows, columns })
             }
             Self::Tripolar { columns, .. } if !columns.is_multiple_of(2) => {
                 Err(SphereError::OddColumns { columns })
@@ -75,8 +75,8 @@ impl FromStr for GridChoice {
                 None => Self::File { path: given.into() },
             }),
             Some(("tripolar", extents)) if extents.chars().all(|c| c.is_ascii_digit() || c == 'x') => {
-                extents.split_once('x').and_then(|(columns, rows)| {
-                    Some(Self::Tripolar { columns: number(columns)?, rows: number(rows)? })
+                extents.split_once('x').and_then(|(rows, columns)| {
+                    Some(Self::Tripolar { rows: number(rows)?, columns: number(columns)? })
                 })
             }
             Some(("tripolar", file)) => Some(Self::TripolarFile { path: file.into() }),
@@ -92,7 +92,7 @@ impl fmt::Display for GridChoice {
             Self::Cubed { n } => write!(f, "cubed:{n}"),
             Self::Icosahedral { level } => write!(f, "icosahedral:{level}"),
             Self::File { path } => write!(f, "icosahedral:{}", path.display()),
-            Self::Tripolar { columns, rows } => write!(f, "tripolar:{columns}x{rows}"),
+            Self::Tripolar { rows, columns } => write!(f, "tripolar:{rows}x{columns}"),
             Self::TripolarFile { path } => write!(f, "tripolar:{}", path.display()),
         }
     }
@@ -117,10 +117,12 @@ mod tests {
 
     #[test]
     fn grids_are_read_as_they_are_written() {
-        let grids = ["cubed:48", "icosahedral:4", "icosahedral:./4", "icosahedral:a:b.nc", "tripolar:180x90"];
+        let grids = ["cubed:48", "icosahedral:4", "icosahedral:./4", "icosahedral:a:b.nc", "tripolar:90x180"];
         for text in grids.into_iter().chain(["tripolar:orca:2/grid.nc"]) {
             assert_eq!(text.parse::<GridChoice>().unwrap().to_string(), text);
         }
+        // As in `explain --grid tripolar:90x180`, and as the library gives extents.
+        assert_eq!("tripolar:90x180".parse(), Ok(GridChoice::Tripolar { rows: 90, columns: 180 }));
         let name = |text: &str| text.parse::<GridChoice>().unwrap().name();
         let names = ["cubed:48", "icosahedral:./a.nc", "tripolar:orca:2/grid.nc"].map(name);
         assert_eq!(names, ["cubed:48", "icosahedral:a.nc", "tripolar:grid.nc"]);
@@ -146,8 +148,8 @@ mod tests {
         assert_eq!(error("cubed:1025"), SphereError::Cubed { n: 1025 });
         assert_eq!(error("icosahedral:1"), SphereError::Icosahedral { level: 1 });
         assert_eq!(error("icosahedral:9"), SphereError::Icosahedral { level: 9 });
-        assert_eq!(error("tripolar:8x7"), SphereError::Tripolar { columns: 8, rows: 7 });
-        assert_eq!(error("tripolar:9x8"), SphereError::OddColumns { columns: 9 });
+        assert_eq!(error("tripolar:7x8"), SphereError::Tripolar { rows: 7, columns: 8 });
+        assert_eq!(error("tripolar:8x9"), SphereError::OddColumns { columns: 9 });
         // More than a number holds.
         assert!(matches!(error("cubed:99999999999999999999"), SphereError::Grid { .. }));
     }

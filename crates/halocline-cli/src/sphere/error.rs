@@ -8,7 +8,7 @@ use std::path::Path;
 pub(crate) enum SphereError {
     /// A grid of no known form.
     #[error(
-        "{text:?} is no grid of the Earth; give cubed:N, icosahedral:L, icosahedral:FILE, tripolar:COLUMNSxROWS or tripolar:FILE, \
+        "{text:?} is no grid of the Earth; give cubed:N, icosahedral:L, icosahedral:FILE, tripolar:ROWSxCOLUMNS or tripolar:FILE, \
          such as cubed:48"
     )]
     Grid {
@@ -90,12 +90,16 @@ pub(crate) enum SphereError {
         path: Box<Path>,
     },
     /// A tripolar grid that is too small or too large.
-    #[error("a tripolar grid of {columns} x {rows} cells; give {} to {} of each", TRIPOLAR.start(), TRIPOLAR.end())]
+    #[error(
+        "a tripolar grid of {rows} rows and {columns} columns; give {} to {} of each",
+        TRIPOLAR.start(),
+        TRIPOLAR.end()
+    )]
     Tripolar {
-        /// Cells from west to east.
-        columns: usize,
         /// Cells from south to north.
         rows: usize,
+        /// Cells from west to east.
+        columns: usize,
     },
     /// A tripolar grid that has no middle to fold at.
     #[error("a tripolar grid of {columns} columns has no middle to be folded at; give an even number")]

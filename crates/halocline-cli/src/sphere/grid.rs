@@ -65,7 +65,7 @@ pub(super) fn make(choice: &GridChoice) -> Result<Box<dyn Grid>, CommandError> {
         GridChoice::Cubed { n } => Box::new(Cubed { n }),
         GridChoice::Icosahedral { level } => Box::new(Icosahedral::new(level)?),
         GridChoice::File { ref path } => Box::new(IconFile::new(path)?),
-        GridChoice::Tripolar { columns, rows } => Box::new(Tripolar::new(columns, rows)),
+        GridChoice::Tripolar { rows, columns } => Box::new(Tripolar::new(columns, rows)),
         GridChoice::TripolarFile { ref path } => Box::new(Nemo::read(path)?),
     })
 }

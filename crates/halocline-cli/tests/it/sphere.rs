@@ -13,7 +13,7 @@ fn each_grid_on_ranks_of_either_transport_is_exact_to_the_last_bit_and_keeps_its
     for (grid, problem, cells) in [
         ("cubed:8", "rotation", 384),
         ("icosahedral:2", "rotation", 320),
-        ("tripolar:24x18", "diffusion", 432),
+        ("tripolar:18x24", "diffusion", 432),
     ] {
         for (transport, ranks) in [("thread", 3), ("shm", 1), ("shm", 4)] {
             let args =
@@ -125,7 +125,7 @@ fn a_job_that_was_launched_runs_the_case() {
         "--no-plot",
         "--json",
     ]);
-    command.args(["--grid", "tripolar:16x12", "--days", "0.2"]).stdin(Stdio::null());
+    command.args(["--grid", "tripolar:12x16", "--days", "0.2"]).stdin(Stdio::null());
     let output = command.output().unwrap();
     assert!(output.status.success());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -153,8 +153,8 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--grid icosahedral:20", 2, "an icosahedron whose edges are bisected 20 times; give 2 to 8"),
         ("--grid icosahedral:grid.nc", 1, "cannot read grid.nc: No such file or directory"),
         ("--grid icosahedral:", 2, "\"icosahedral:\" is no grid of the Earth"),
-        ("--grid tripolar:4x4096", 2, "a tripolar grid of 4 x 4096 cells; give 8 to 2048 of each"),
-        ("--grid tripolar:9x8", 2, "a tripolar grid of 9 columns has no middle to be folded at"),
+        ("--grid tripolar:4x4096", 2, "a tripolar grid of 4 rows and 4096 columns; give 8 to 2048 of each"),
+        ("--grid tripolar:8x9", 2, "a tripolar grid of 9 columns has no middle to be folded at"),
         ("--days 0", 2, "\"0\" is no time to simulate; give a number of days above 0, at most 10000"),
         ("--angle inf", 2, "`--angle inf` is no direction; give degrees, such as 45"),
         ("--grid tripolar:16x16 --angle 3", 2, "but on a tripolar grid heat spreads; leave it out"),
