@@ -28,11 +28,12 @@ pub(super) fn domains(
 
 /// The owner of each triangle, computed by METIS on rank 0 for all ranks. Collective.
 fn share_partition(comm: &Communicator, mesh: &Mesh) -> Result<Partition, CommandError> {
-    let mine = match comm.rank() {
+    let owners = || -> Result<Vec<usize>, halocline::Error> {
         // Neighbours share the two vertices of a side.
-        0 => Partition::metis(&mesh.element_graph(2)?, comm.size())?.owners().to_vec(),
-        _ => Vec::new(),
+        Ok(Partition::metis(&mesh.element_graph(2)?, comm.size())?.owners().to_vec())
     };
+    // The other ranks would wait for the owners of a rank 0 that has failed.
+    let mine = agree(comm, if comm.rank() == 0 { owners() } else { Ok(Vec::new()) })?;
     Ok(Partition::given(comm.broadcast(0, mine)?, comm.size())?)
 }
 
@@ -57,4 +58,31 @@ fn neighbours(triangles: &[[u32; 3]]) -> Vec<[Option<u32>; 4]> {
         [other(0), other(1), other(2), None]
     };
     (0..).zip(triangles).map(across).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halocline::Error;
+
+    #[test]
+    fn all_ranks_hear_why_rank_0_has_no_partition() {
+        let mesh = &Mesh::new(3, 3, vec![0, 1, 2]).unwrap();
+        let errors = std::thread::scope(|scope| {
+            let ranks = Communicator::threads(3).into_iter();
+            let ranks: Vec<_> =
+                ranks.map(|comm| scope.spawn(move || share_partition(&comm, mesh).unwrap_err())).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+        });
+        let why = "3 ranks for 1 cells; use at most one rank for each cell";
+        for (rank, error) in errors.iter().enumerate() {
+            match (rank, error) {
+                (0, CommandError::Exchange(error)) => assert_eq!(error.to_string(), why),
+                (_, CommandError::Exchange(Error::Elsewhere { rank: 0, message })) => {
+                    assert_eq!(message, why)
+                }
+                _ => panic!("rank {rank}: {error}"),
+            }
+        }
+    }
 }
