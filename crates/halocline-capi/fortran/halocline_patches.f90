@@ -88,6 +88,14 @@ module halocline_patches
       integer(c_int32_t) :: status
     end function
 
+    function halocline_cubed_sphere_point(tile, along, point) bind(c) result(status)
+      import
+      integer(c_size_t), value :: tile
+      real(c_double), intent(in) :: along(2)
+      real(c_double), intent(out) :: point(3)
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_patch_grid_lat_lon_cap(n, grid) bind(c) result(status)
       import
       integer(c_size_t), value :: n

@@ -8,7 +8,7 @@ use crate::object::Handle;
 use crate::options;
 use crate::pointer::{Capacity, OutArray, OutPtr, array, store};
 use crate::status::{Refusal, Status};
-use halocline::{Corners, PatchGrid, PatchSide, Pivot, Seam, SeamKind};
+use halocline::{Corners, PatchGrid, PatchSide, Pivot, Seam, SeamKind, cubed_sphere_point};
 
 /// `halocline_patch_side`.
 #[repr(C)]
@@ -98,6 +98,21 @@ fn pairs(numbers: &[usize]) -> Vec<[usize; 2]> {
 #[unsafe(no_mangle)]
 extern "C" fn halocline_patch_grid_cubed_sphere(n: usize, grid: OutPtr<'_, Handle<PatchGrid>>) -> Status {
     call_for(grid, "grid", || Handle::new(PatchGrid::cubed_sphere(n)?))
+}
+
+/// A point of a tile of the cubed sphere.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_cubed_sphere_point(
+    tile: usize,
+    along: *const f64,
+    point: OutPtr<'_, [f64; 3]>,
+) -> Status {
+    call_for(point, "point", || {
+        // SAFETY: the caller passes null or two elements. Any bytes are an `f64`.
+        let along = unsafe { array(along, 2, "along") }?;
+        let no_tile = || Refusal::argument(format!("tile is {tile}; the cubed sphere has tiles 0 to 5"));
+        cubed_sphere_point(tile, [along[0], along[1]]).ok_or_else(no_tile)
+    })
 }
 
 /// The patches of an LLC grid.

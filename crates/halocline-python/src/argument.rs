@@ -91,7 +91,7 @@ impl Refusal {
     }
 
     /// `refused()` for a `TypeError`, `OverflowError` or `ValueError`; any other exception as it is.
-    fn raised(py: Python<'_>, error: PyErr, refused: impl FnOnce() -> Self) -> Self {
+    pub(crate) fn raised(py: Python<'_>, error: PyErr, refused: impl FnOnce() -> Self) -> Self {
         let is_refusal = error.is_instance_of::<PyTypeError>(py)
             || error.is_instance_of::<PyOverflowError>(py)
             || error.is_instance_of::<PyValueError>(py);

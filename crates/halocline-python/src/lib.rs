@@ -78,11 +78,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<grid::PyDecomposition>()?;
     module.add_class::<patches::PyPatchGrid>()?;
     module.add_class::<patches::PyPatchDecomposition>()?;
+    module.add_class::<patches::PyPatchTransfer>()?;
     module.add_class::<domain::PyDomain>()?;
     module.add_class::<grid::PyPattern>()?;
     module.add_class::<unstructured::PyUnstructuredDomain>()?;
     module.add_function(wrap_pyfunction!(unstructured::domain, module)?)?;
     module.add_function(wrap_pyfunction!(patches::patch_grid, module)?)?;
+    module.add_function(wrap_pyfunction!(patches::sphere::cubed_sphere_point, module)?)?;
     module.add_class::<unstructured::PyGraph>()?;
     module.add_class::<unstructured::PyPartition>()?;
     module.add_class::<mesh::PyMesh>()?;

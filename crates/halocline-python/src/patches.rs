@@ -1,11 +1,17 @@
 //! Grids of patches and their decompositions.
 
+pub(crate) mod sphere;
+mod transfer;
+
+pub(crate) use transfer::PyPatchTransfer;
+
 use crate::argument::{Argument, ArgumentType, Get, List, Refusal, accept, choose, entries, entry};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::{PyPattern, Ranks, Widths, collective, communicator, halo_of};
 use halocline::{
-    Along, Corners, PatchDecomposition, PatchGrid, PatchSide, Pattern, Pivot, Quantity, Seam, SeamKind,
+    Along, Corners, PatchDecomposition, PatchGrid, PatchSide, Pattern, PatternError, Pivot, Quantity, Seam,
+    SeamKind,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -250,6 +256,13 @@ impl<'py> ArgumentType<'py> for What {
     }
 }
 
+impl PyPatchDecomposition {
+    fn no_domain(&self, domain: u64) -> PyErr {
+        let domains = self.decomposition.domains();
+        error::value_error(format!("domain: there is no {domain} of {domains} domains"))
+    }
+}
+
 #[pymethods]
 impl PyPatchDecomposition {
     #[doc = doc!("PatchDecomposition.ranks")]
@@ -264,16 +277,69 @@ impl PyPatchDecomposition {
         self.decomposition.domains()
     }
 
+    #[doc = doc!("PatchDecomposition.blocks")]
+    #[getter]
+    fn blocks(&self) -> Vec<(usize, usize)> {
+        let patches = 0..self.decomposition.grid().extents().len();
+        patches.map(|patch| self.decomposition.blocks(patch).into()).collect()
+    }
+
     #[doc = doc!("PatchDecomposition.block")]
-    fn block(&self, domain: Argument<usize>) -> PyResult<Block> {
-        let domain = domain.get("domain")?;
-        let block = self.decomposition.block(domain as u64).ok_or_else(|| {
-            error::value_error(format!(
-                "domain: there is no {domain} of {} domains",
-                self.decomposition.domains()
-            ))
-        })?;
+    #[pyo3(signature = (domain, quantity = None, component = Argument::of(0usize)), text_signature = "($self, domain, quantity='cells', component=0)")]
+    fn block(
+        &self,
+        domain: Argument<u64>,
+        quantity: Option<Argument<What>>,
+        component: Argument<usize>,
+    ) -> PyResult<Block> {
+        accept!(domain, quantity, component);
+        let quantity = quantity.map_or_else(Quantity::cells, |What(quantity)| quantity);
+        let components = quantity.components();
+        if component >= components {
+            return Err(error::value_error(format!(
+                "component: there is no {component} of {components} components"
+            )));
+        }
+        let block = self.decomposition.values(domain, &quantity, component);
+        let block = block.ok_or_else(|| self.no_domain(domain))?;
         Ok((block.patch, block.first.into(), block.extents.into()))
+    }
+
+    #[doc = doc!("PatchDecomposition.owner")]
+    fn owner(&self, domain: Argument<u64>) -> PyResult<usize> {
+        let domain = domain.get("domain")?;
+        match domain < self.decomposition.domains() {
+            true => Ok(self.decomposition.owner(domain)),
+            false => Err(self.no_domain(domain)),
+        }
+    }
+
+    #[doc = doc!("PatchDecomposition.domains_of")]
+    fn domains_of(&self, rank: Argument<usize>) -> PyResult<Vec<u64>> {
+        let (rank, ranks) = (rank.get("rank")?, self.decomposition.ranks());
+        match rank < ranks {
+            true => Ok(self.decomposition.domains_of(rank).collect()),
+            false => Err(error::of(PatternError::NoSuchRank { rank, ranks })),
+        }
+    }
+
+    #[doc = doc!("PatchDecomposition.transfers")]
+    #[pyo3(signature = (rank, halo, quantity = None, *, neighbours = Argument::of("all")), text_signature = "($self, rank, halo, quantity='cells', *, neighbours='all')")]
+    fn transfers(
+        &self,
+        rank: Argument<usize>,
+        halo: Argument<Widths>,
+        quantity: Option<Argument<What>>,
+        neighbours: Argument<String>,
+    ) -> PyResult<Vec<PyPatchTransfer>> {
+        accept!(rank, quantity);
+        let halo = halo_of(halo, neighbours)?;
+        let quantity = quantity.map_or_else(Quantity::cells, |What(quantity)| quantity);
+        let plan = self.decomposition.pattern_of(rank, &quantity, &halo).map_err(error::of)?;
+        let with_peers = plan.peers.iter().flat_map(|peer| peer.sends.iter().chain(&peer.receives));
+        let components = quantity.components() as u64;
+        let of = |transfer| PyPatchTransfer::of(transfer, &self.decomposition, components);
+        Ok(with_peers.chain(&plan.local).filter_map(of).collect())
     }
 
     #[doc = doc!("PatchDecomposition.pattern")]

@@ -109,6 +109,10 @@ halocline_status halocline_patch_grid_create(const size_t *extents, size_t patch
  * on the north pole, patch 5 on the south pole. */
 halocline_status halocline_patch_grid_cubed_sphere(size_t n, halocline_patch_grid *grid);
 
+/* Stores the unit vector to a point of tile 0 to 5 of the cubed sphere, in an equiangular projection. `along` has the coordinates of the
+ * point along both axes of the tile, from 0 at the low side to 1 at the high side. Error: another tile. */
+halocline_status halocline_cubed_sphere_point(size_t tile, const double along[2], double point[3]);
+
 /* Stores the five patches of an LLC grid (lat-lon-cap): 3 n x n, 3 n x n, n x n, n x 3 n and n x 3 n cells. */
 halocline_status halocline_patch_grid_lat_lon_cap(size_t n, halocline_patch_grid *grid);
 

@@ -24,6 +24,22 @@ static void cubed_sphere(halocline_comm comm, size_t size) {
   OK(halocline_patch_grid_free(&grid));
 }
 
+/* Points of tiles are where the geometry of this program has them. */
+static void points(void) {
+  enum { WRONG = HALOCLINE_ERROR_ARGUMENT };
+  const double places[3][2] = {{0.5, 0.5}, {0.125, 1}, {-0.25, 0.75}};
+  double found[3];
+  for (size_t tile = 0; tile < 6; tile++) {
+    for (size_t number = 0; number < 3; number++) {
+      OK(halocline_cubed_sphere_point(tile, places[number], found));
+      TRUE(is_near((vector){found[0], found[1], found[2]}, point_of(tile, places[number])));
+    }
+  }
+  REFUSED(WRONG, "tile is 6; the cubed sphere has tiles 0 to 5", halocline_cubed_sphere_point(6, places[0], found));
+  REFUSED(WRONG, "point is NULL", halocline_cubed_sphere_point(0, places[0], NULL));
+  REFUSED(WRONG, "along is NULL", halocline_cubed_sphere_point(0, NULL, found));
+}
+
 /* One patch that is periodic along its rows, and folded or poles at its ends. */
 typedef struct {
   int64_t rows, columns;
@@ -312,6 +328,7 @@ static void refused_grids(void) {
   halocline_patch_decomposition blocks;
   const size_t extents[4] = {4, 6, 5, 6}, empty[2] = {4, 0};
   halocline_seam seam = {HALOCLINE_SEAM_JOIN, {0, 1, 1}, {1, 1, 0}};
+  points();
   REFUSED(WRONG, "grid is NULL", halocline_patch_grid_cubed_sphere(4, NULL));
   REFUSED(WRONG, "patch 0 has 0 cells along axis 0", halocline_patch_grid_cubed_sphere(0, &grid));
   REFUSED(WRONG, "more than 2^60 cells", halocline_patch_grid_lat_lon_cap(SIZE_MAX, &grid));

@@ -162,6 +162,8 @@ static void layouts(const hc::comm &comm) {
 static void refused(const hc::comm &comm) {
   const hc::patch_grid grid = hc::patch_grid::cubed_sphere(4);
   THROWS(HALOCLINE_ERROR_ARGUMENT, "patch 0 has 0 cells", hc::patch_grid::cubed_sphere(0));
+  TRUE(hc::cubed_sphere_point(1, {0.5, 0.5})[1] == 1);
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "the cubed sphere has tiles 0 to 5", hc::cubed_sphere_point(6, {0.5, 0.5}));
   THROWS(HALOCLINE_ERROR_ARGUMENT, "a pair of numbers for each patch", grid.decompose_into({{1, 1}}, 1));
   THROWS(HALOCLINE_ERROR_ARGUMENT, "must be even", hc::patch_grid::tripolar({4, 7}, hc::pivot::cell));
   const hc::patch_decomposition cut = grid.decompose(comm.size());

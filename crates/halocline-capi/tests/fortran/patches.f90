@@ -223,6 +223,11 @@ contains
     type(halocline_patch_block) :: block
     type(halocline_pattern) :: pattern
     type(halocline_halo) :: halo
+    real(c_double) :: point(3)
+    call check(halocline_cubed_sphere_point(1_c_size_t, [0.5_c_double, 0.5_c_double], point))
+    call expect(all(abs(point - [0, 1, 0]) < 1e-15_c_double), "the middle of tile 1")
+    call refused(halocline_cubed_sphere_point(6_c_size_t, [0.5_c_double, 0.5_c_double], point), HALOCLINE_ERROR_ARGUMENT, &
+      "the cubed sphere has tiles 0 to 5")
     call refused(halocline_patch_grid_latitude_longitude(4_c_size_t, 7_c_size_t, grid), HALOCLINE_ERROR_ARGUMENT, "must be even")
     call check(halocline_patch_grid_latitude_longitude(4_c_size_t, 8_c_size_t, grid))
     call refused(halocline_patch_grid_corners_through(grid, 0_c_size_t, filled), HALOCLINE_ERROR_ARGUMENT, "no corner of")

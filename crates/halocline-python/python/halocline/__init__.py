@@ -25,6 +25,7 @@ from ._core import (
     Partition,
     PatchDecomposition,
     PatchGrid,
+    PatchTransfer,
     Pattern,
     PatternLinks,
     Payload,
@@ -39,6 +40,7 @@ from ._core import (
     UnstructuredDomain,
     __doc__,
     __version__,
+    cubed_sphere_point,
     init,
     rolling,
     trace,
@@ -107,6 +109,7 @@ __all__ = [
     "Partition",
     "PatchDecomposition",
     "PatchGrid",
+    "PatchTransfer",
     "Pattern",
     "PatternLinks",
     "Payload",
@@ -123,6 +126,7 @@ __all__ = [
     "Stream",
     "UnreachableError",
     "UnstructuredDomain",
+    "cubed_sphere_point",
     "empty",
     "init",
     "rolling",
@@ -132,6 +136,6 @@ __all__ = [
 ]
 
 # Their public module, for pickle and help().
-for _function in (empty, init, rolling, run_threads, zeros):
+for _function in (cubed_sphere_point, empty, init, rolling, run_threads, zeros):
     _function.__module__ = __name__
 del _function

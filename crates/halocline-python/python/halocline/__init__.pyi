@@ -78,6 +78,7 @@ __all__ = [
     "Partition",
     "PatchDecomposition",
     "PatchGrid",
+    "PatchTransfer",
     "Pattern",
     "PatternLinks",
     "Payload",
@@ -94,6 +95,7 @@ __all__ = [
     "Stream",
     "UnreachableError",
     "UnstructuredDomain",
+    "cubed_sphere_point",
     "empty",
     "init",
     "rolling",
@@ -453,6 +455,56 @@ class PatchGrid:
     def decompose_into(self, blocks: Sequence[_NumbersLike], comm: Communicator | SupportsIndex) -> PatchDecomposition:
         """Cuts patch i into ``blocks[i]`` blocks along its axes. Domains are dealt out to the ranks in turn. Local."""
 
+def cubed_sphere_point(tile: SupportsIndex, along: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float64]:
+    """Unit vectors to points of tile 0 to 5 of ``PatchGrid.cubed_sphere``, in an equiangular projection. ``along``, of shape (..., 2), has
+    the coordinates of the points along both axes of the tile, from 0 at the low side to 1 at the high side. The result has the shape
+    (..., 3).
+    """
+
+@final
+class PatchTransfer:
+    """Values of one domain that fill halo cells of another, or of the same one. Made by ``PatchDecomposition.transfers``.
+
+    Indices count from the first value that a domain holds: those of halo cells may be negative.
+    """
+
+    @property
+    def source_domain(self) -> int:
+        """The domain that owns the values."""
+    @property
+    def target_domain(self) -> int:
+        """The domain whose halo cells are filled."""
+    @property
+    def source_rank(self) -> int:
+        """The rank that owns ``source_domain``."""
+    @property
+    def target_rank(self) -> int:
+        """The rank that owns ``target_domain``."""
+    @property
+    def source_component(self) -> int:
+        """The component of the values; 0 for scalars."""
+    @property
+    def target_component(self) -> int:
+        """The component that is filled; 0 for scalars."""
+    @property
+    def source(self) -> tuple[int, int]:
+        """The index of the first value of the source box along each axis."""
+    @property
+    def target(self) -> tuple[int, int]:
+        """The index of the first value of the target box along each axis."""
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The extents of the target box; of the source box if ``swapped`` is false."""
+    @property
+    def swapped(self) -> bool:
+        """Whether axis 0 of the target is axis 1 of the source, and axis 1 is axis 0."""
+    @property
+    def flipped(self) -> tuple[bool, bool]:
+        """For each axis of the target: whether values along it are read backwards."""
+    @property
+    def negated(self) -> bool:
+        """Whether the values change their sign."""
+
 @final
 class PatchDecomposition:
     """A grid of patches cut into blocks, each a domain of one rank. Domains are numbered patch by patch."""
@@ -463,8 +515,26 @@ class PatchDecomposition:
     @property
     def domains(self) -> int:
         """The number of domains."""
-    def block(self, domain: SupportsIndex) -> tuple[int, tuple[int, int], tuple[int, int]]:
-        """The patch of a domain, its first cell there, and its rows and columns. Local."""
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """Blocks of each patch along its axes."""
+    def block(
+        self, domain: SupportsIndex, quantity: _Quantity = "cells", component: SupportsIndex = 0
+    ) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        """The patch of a domain, its first cell there, and its rows and columns. With a quantity: of the values of one of its components
+        that the domain holds. Local.
+        """
+    def owner(self, domain: SupportsIndex) -> int:
+        """The rank that owns a domain. Local."""
+    def domains_of(self, rank: SupportsIndex) -> list[int]:
+        """The domains of a rank. Local."""
+    def transfers(
+        self, rank: SupportsIndex, halo: _HaloLike, quantity: _Quantity = "cells", *, neighbours: _Neighbours = "all"
+    ) -> list[PatchTransfer]:
+        """All transfers that a rank sends, receives or makes within itself to fill the halos of a quantity: for programs that send
+        messages themselves, and to look at the pattern of any rank. Two ranks list the transfers between them in the same order.
+        Arguments as those of ``pattern``. Local.
+        """
     def pattern(
         self,
         halo: _HaloLike,
@@ -479,7 +549,8 @@ class PatchDecomposition:
 
 @final
 class Domain:
-    """A domain of this rank: which cells of its array are owned, interior, boundary and halo, and where they lie in the global grid.
+    """A domain of this rank: which cells of its array are owned, interior, boundary and halo, and where they lie in the global grid or
+    in their patch.
 
     Indices and coordinates count cells. A box of cells is a tuple with a slice for each axis: the index of these cells in an
     array of ``shape``, as in ``t[domain.owned]``. Extra axes (levels, components) may follow the domain's. The boxes are
@@ -494,13 +565,15 @@ class Domain:
         """Extents, along the axes of the pattern, of the smallest array that holds owned and halo cells."""
     @property
     def first(self) -> tuple[int, ...] | None:
-        """Of a regular grid: the first owned cell in the global grid. ``None`` for unstructured domains."""
+        """Of a regular grid: the first owned cell in the global grid. On patches: the first value that the domain holds, counted in its
+        patch. ``None`` for unstructured domains.
+        """
     @property
     def owned_shape(self) -> tuple[int, ...]:
         """Number of owned cells along each axis; of an unstructured domain their number, as ``(n,)``."""
     @property
     def halo(self) -> tuple[tuple[int, int], ...] | None:
-        """Of a regular grid: the halo width at the low and the high side of each axis. ``None`` for unstructured
+        """Of a regular grid or patches: the halo width at the low and the high side of each axis. ``None`` for unstructured
         domains.
         """
     @property
@@ -523,18 +596,19 @@ class Domain:
         """The halo cells, in disjoint boxes, at most two for each axis."""
     def to_global(self, index: _NumbersLike) -> tuple[int, ...]:
         """The coordinates in the global grid of a local index, which has a number for each axis and may be of a halo cell. Halo
-        cells beyond a periodic border keep counting: their coordinates are negative, or not below the grid's shape.
+        cells beyond a periodic border keep counting: their coordinates are negative, or not below the grid's shape. On patches the
+        coordinates count in the patch of the domain, and keep counting behind its sides.
 
         ``HaloValueError`` if the index is outside ``shape`` or the domain is unstructured.
         """
     def to_local(self, coordinates: _NumbersLike) -> tuple[int, ...] | None:
-        """The local index of coordinates in the global grid, the inverse of ``to_global``. ``None``: the domain holds no such
+        """The local index of coordinates in the global grid or the patch, the inverse of ``to_global``. ``None``: the domain holds no such
         cell. ``HaloValueError`` if the domain is unstructured.
         """
     @property
     def global_ids(self) -> numpy.typing.NDArray[numpy.uint64] | None:
-        """Of an unstructured domain: the global ids of all cells, owned and halo, in local order. ``None`` for regular grids and
-        for domains of a redistribution.
+        """Of an unstructured domain: the global ids of all cells, owned and halo, in local order. ``None`` for regular grids, for
+        patches and for domains of a redistribution.
         """
     @property
     def owned_indices(self) -> numpy.typing.NDArray[numpy.uint64] | None:

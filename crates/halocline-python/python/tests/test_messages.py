@@ -59,7 +59,14 @@ CALLS = {
     "corners_through": (TILES.corners_through, {"axis": 0}),
     "PatchGrid.decompose": (TILES.decompose, {"comm": 1}),
     "PatchGrid.decompose_into": (TILES.decompose_into, {"blocks": [(1, 1)] * 6, "comm": 2}),
-    "PatchDecomposition.block": (TILES.decompose(1).block, {"domain": 0}),
+    "PatchDecomposition.block": (TILES.decompose(1).block, {"domain": 0, "quantity": "cells", "component": 0}),
+    "PatchDecomposition.owner": (TILES.decompose(1).owner, {"domain": 0}),
+    "PatchDecomposition.domains_of": (TILES.decompose(1).domains_of, {"rank": 0}),
+    "PatchDecomposition.transfers": (
+        TILES.decompose(1).transfers,
+        {"rank": 0, "halo": 1, "quantity": "cells", "neighbours": "all"},
+    ),
+    "cubed_sphere_point": (hc.cubed_sphere_point, {"tile": 0, "along": (0.5, 0.5)}),
     "PatchDecomposition.pattern": (
         TILES.decompose(1).pattern,
         {"halo": 1, "quantity": "cells", "neighbours": "all", "comm": COMM},
@@ -129,7 +136,7 @@ KINDS_TAKEN = {
     **dict.fromkeys(("deadline", "seconds"), float),
     "name": str,
     "values": list,
-    **dict.fromkeys(("array", "source", "target"), np.ndarray),
+    **dict.fromkeys(("array", "source", "target", "along"), np.ndarray),
 }
 NEGATIVE = -1
 

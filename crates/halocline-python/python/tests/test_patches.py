@@ -123,6 +123,84 @@ def test_grids_are_described():
     cut = pair.decompose_into([(2, 1), (1, 1)], 3)
     assert (cut.domains, cut.ranks, cut.block(1)) == (3, 3, (0, (2, 0), (2, 4)))
     assert repr(cut) == "PatchDecomposition(3 domains for 3 ranks)"
+    assert cut.blocks == [(2, 1), (1, 1)]
+    assert [cut.owner(domain) for domain in range(3)] == [0, 1, 2]
+    assert [cut.domains_of(rank) for rank in range(3)] == [[0], [1], [2]]
+    # The last block holds the last faces of its patch.
+    assert cut.block(1, [("faces", "centre")]) == (0, (2, 0), (3, 4))
+    assert cut.block(1, "c_grid", component=1) == (0, (2, 0), (2, 5))
+    halves = hc.PatchGrid.cubed_sphere(8).decompose(4)
+    assert (halves.blocks, halves.domains_of(1)) == ([(2, 1)] * 6, [3, 4, 5])
+
+
+def test_points_of_tiles_are_on_the_sphere():
+    rows, columns = np.meshgrid(np.linspace(0, 1, 4), np.linspace(-0.2, 1.2, 5), indexing="ij")
+    along = np.stack([rows, columns], axis=-1)
+    for tile in range(6):
+        found = hc.cubed_sphere_point(tile, along)
+        assert (found.shape, found.dtype) == ((4, 5, 3), np.float64)
+        np.testing.assert_allclose(found, point(tile, rows, columns), rtol=0, atol=1e-15)
+        # Not the order of the memory.
+        np.testing.assert_array_equal(hc.cubed_sphere_point(tile, np.asfortranarray(along)), found)
+    pole = hc.cubed_sphere_point(2, (0.5, 0.5))
+    np.testing.assert_allclose(pole, [0, 0, 1], rtol=0, atol=1e-15)
+    pole[2] = 0.0
+    assert hc.cubed_sphere_point(5, np.empty((0, 2))).shape == (0, 3)
+
+
+def pick(array, first, shape, width):
+    """A box of an array of a domain, whose halo is so wide; indices count from the first value that the domain holds."""
+    return array[tuple(slice(width + low, width + low + extent) for low, extent in zip(first, shape))]
+
+
+@pytest.mark.parametrize("quantity", ["c_grid", "corners"])
+def test_transfers_made_by_hand_fill_what_an_exchange_fills(quantity):
+    grid, width, count = hc.PatchGrid.cubed_sphere(4), 2, 3
+    components = [0, 1] if quantity == "c_grid" else [0]
+
+    def program(comm):
+        cut = grid.decompose(comm)
+        pattern = cut.pattern(width, quantity)
+        before, arrays, fields = {}, {}, []
+        for component in components:
+            of_component = pattern.component(component) if len(components) == 2 else pattern
+            for domain in of_component.domains:
+                _, first, shape = cut.block(domain.id, quantity, component)
+                assert (domain.first, domain.owned_shape) == (first, shape)
+                assert domain.to_global((width, width)) == first and domain.id in cut.domains_of(comm.rank)
+                array = np.full(domain.shape, np.nan)
+                numbers = np.arange(shape[0] * shape[1], dtype=float).reshape(shape)
+                array[domain.owned] = 1000 * domain.id + 100 * component + numbers + 1
+                before[component, domain.id] = array.copy()
+                arrays[component, domain.id] = array
+                fields.append((of_component, hc.Field(array, domain=domain.id)))
+        hc.HaloExchange(comm, fields).exchange()
+        return before, arrays
+
+    before, after = {}, {}
+    for own, exchanged in hc.run_threads(count, program):
+        before.update(own)
+        after.update(exchanged)
+    filled = {key: array.copy() for key, array in before.items()}
+    cut = grid.decompose(count)
+    for rank in range(count):
+        for moved in cut.transfers(rank, width, quantity):
+            assert moved.source_rank == cut.owner(moved.source_domain)
+            assert moved.target_rank == cut.owner(moved.target_domain)
+            assert rank in (moved.source_rank, moved.target_rank)
+            if moved.target_rank != rank:
+                continue
+            shape = moved.shape[::-1] if moved.swapped else moved.shape
+            values = pick(before[moved.source_component, moved.source_domain], moved.source, shape, width)
+            values = values.T if moved.swapped else values
+            values = values[tuple(slice(None, None, -1 if backwards else 1) for backwards in moved.flipped)]
+            target = filled[moved.target_component, moved.target_domain]
+            pick(target, moved.target, moved.shape, width)[...] = -values if moved.negated else values
+    for key, array in after.items():
+        np.testing.assert_array_equal(filled[key], array)
+    first = cut.transfers(0, width, quantity)[0]
+    rows, columns = first.shape
+    assert repr(first) == f"PatchTransfer(({rows}, {columns}) from domain {first.source_domain} to domain {first.target_domain})"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +215,12 @@ def test_grids_are_described():
         (lambda: hc.PatchGrid([(4, 4)], [("pole", (0, 0, "low"))]), "join its two sides ('join')"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(97), "of each patch (PatchGrid.decompose_into)"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).block(6), "domain: there is no 6 of 6 domains"),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).owner(6), "domain: there is no 6 of 6 domains"),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).block(0, "cells", 1), "component: there is no 1 of 1 components"),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(2).domains_of(2), "rank: "),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(2).transfers(2, 1), "rank: "),
+        (lambda: hc.PatchGrid.cubed_sphere(4).decompose(2).transfers(0, 5), "halo: a halo 5 cells wide"),
+        (lambda: hc.cubed_sphere_point(6, (0.5, 0.5)), "tile: there is no tile 6; the cubed sphere has tiles 0 to 5"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).pattern(1), "comm: the grid was decomposed"),
     ],
 )
@@ -152,6 +236,11 @@ def test_what_does_not_fit_is_refused(make, message):
         (lambda: hc.PatchGrid.tripolar((4, 8, 2), "cell"), "shape: a pair (rows, columns) is wanted, not (4, 8, 2)"),
         (lambda: hc.PatchGrid([(4, 4)], [("join", (0, 0, "low"))]), "seams[0]: a seam ('join' or 'join_reversed', "),
         (lambda: hc.PatchGrid([(4, 4)], [("pole", (0, 0, "top"))]), "a side (patch, axis, 'low' or 'high') is wanted"),
+        (
+            lambda: hc.cubed_sphere_point(0, np.zeros((2, 3))),
+            "along: an array of numbers of shape (..., 2) is wanted, not one of shape (2, 3)",
+        ),
+        (lambda: hc.cubed_sphere_point(0, ["a", "b"]), "along: an array of numbers of shape (..., 2) is wanted, not ['a', 'b']"),
     ],
 )
 def test_what_is_no_argument_is_refused(make, message):

@@ -82,6 +82,13 @@ struct patch_block {
 // Values of a domain that fill halo cells of a domain.
 using patch_transfer = halocline_patch_transfer;
 
+// The unit vector to a point of a tile of patch_grid::cubed_sphere. `along`: its coordinates along both axes, from 0 to 1.
+inline std::array<double, 3> cubed_sphere_point(std::size_t tile, const std::array<double, 2> &along) {
+  std::array<double, 3> point;
+  check(halocline_cubed_sphere_point(tile, along.data(), point.data()));
+  return point;
+}
+
 // A grid of patches cut into blocks.
 class patch_decomposition : public owner<halocline_patch_decomposition, halocline_patch_decomposition_free> {
  public:
