@@ -144,6 +144,21 @@ fn the_angle_turns_the_path_and_the_time_moves_the_bell() {
     assert!(later["steps"].as_u64() > straight["steps"].as_u64(), "{later}");
 }
 
+/// Once around the Earth. On grids as coarse as these the bell loses much of its height.
+#[test]
+fn the_bell_is_back_after_twelve_days() {
+    let directory = tempfile::tempdir().unwrap();
+    for (grid, steps, most) in [("cubed:16", 100, 0.7), ("icosahedral:3", 100, 0.7)] {
+        let args = format!("--grid {grid} --ranks 3 --no-plot --json");
+        let report = SPHERE.report(directory.path(), &args);
+        assert_eq!((&report["days"], &report["different"]), (&12.0.into(), &0.into()), "{args}");
+        assert!(report["steps"].as_u64().unwrap() > steps, "{args}: {report}");
+        assert!(report["conservation"].as_f64().unwrap() < 1e-13, "{args}: {report}");
+        // It is above 1 if the bell is elsewhere.
+        assert!(report["l2"].as_f64().unwrap() < most, "{args}: {report}");
+    }
+}
+
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_starts() {
     let directory = tempfile::tempdir().unwrap();
