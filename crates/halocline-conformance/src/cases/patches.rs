@@ -116,12 +116,34 @@ impl<'a> Filled<'a> {
 }
 
 fn fixture(comm: &Stage<'_>, pattern: &Pattern, kinds: &[Kind]) -> Result<Fixture, Trouble> {
+    fixture_in(comm, pattern, (kinds, comm.home()))
+}
+
+fn fixture_in(
+    comm: &Stage<'_>,
+    pattern: &Pattern,
+    (kinds, home): (&[Kind], Home),
+) -> Result<Fixture, Trouble> {
     let filled = Filled::new(pattern)?;
     let mut fixture = Fixture::default();
     for (number, kind) in (0..).zip(kinds) {
-        fixture.add(pattern, filled.subjects(comm, number, (kind, comm.home()), |_| Form::default())?);
+        fixture.add(pattern, filled.subjects(comm, number, (kind, home), |_| Form::default())?);
     }
     Ok(fixture)
+}
+
+/// Fields of a quantity on grids with all kinds of seams, in memory of `home`.
+pub(super) fn on_seams(
+    comm: &Stage<'_>,
+    quantity: &Quantity,
+    (kinds, home): (&[Kind], Home),
+) -> Result<Vec<(Pattern, Fixture)>, Trouble> {
+    let of_grid = |grid: &PatchGrid| {
+        let pattern = pattern(comm, grid, quantity, 1)?;
+        let fixture = fixture_in(comm, &pattern, (kinds, home))?;
+        Ok((pattern, fixture))
+    };
+    grids()?.iter().map(of_grid).collect()
 }
 
 fn scalars(comm: &Stage<'_>) -> Outcome {

@@ -2,6 +2,7 @@
 
 use super::devices::group;
 use super::fixture::failure;
+use super::patches::on_seams;
 use super::scheduled::device_of;
 use crate::device_fixtures::Rig;
 use crate::fixtures::{Fixture, Grid, by, ring, ring_neighbours};
@@ -15,17 +16,18 @@ use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
     Array, BindError, BindOptions, Cause, DeviceArray, Difference, ElementType, Error, Field, Layout,
-    LinkChoice, Pattern, PatternLinks, Pending, Stream,
+    LinkChoice, Pattern, PatternLinks, Pending, Quantity, Stream,
 };
 use halocline_comm::Endpoint;
 use std::task::{Context, Poll, Waker};
 
-pub(super) const fn cases<R: Rig>() -> [Case; 10] {
+pub(super) const fn cases<R: Rig>() -> [Case; 11] {
     [
         Case { name: "unbound_device_fields::the_same_fields_again_and_again", run: same_fields::<R> },
         Case { name: "unbound_device_fields::new_arrays_each_time", run: new_arrays::<R> },
         Case { name: "unbound_device_fields::more_and_more_bytes", run: growth::<R> },
         Case { name: "unbound_device_fields::random_patterns_types_and_layouts", run: random_fields::<R> },
+        Case { name: "unbound_device_fields::values_on_turned_tiles", run: turned::<R> },
         Case { name: "unbound_device_fields::many_in_flight", run: many_in_flight::<R> },
         Case { name: "unbound_device_fields::fields_that_a_bound_object_exchanges_too", run: shared::<R> },
         Case { name: "unbound_device_fields::host_fields_beside_those_of_a_device", run: mixed::<R> },
@@ -175,6 +177,22 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let Some(links) = links(rig, comm, &patterns, &options)? else { return Ok(()) };
         let ended = steps(comm, &mut fixture, &links, &stream, 3);
         ended.map_err(|trouble| Trouble::new(format!("seed {seed}: {trouble}")))?;
+    }
+    Ok(())
+}
+
+/// Rows become columns, and are read backwards.
+fn turned<R: Rig>(comm: &Stage<'_>) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, comm.rank());
+    let stream = device.stream(Priority::Normal)?;
+    let kinds = [Kind::plain(ElementType::F64), Kind::with_extra(ElementType::F32, &[2])];
+    for (pattern, mut fields) in on_seams(comm, &Quantity::corners(), (&kinds, Home::Device(device)))? {
+        for inline in [false, true] {
+            let options = by(LinkChoice::Auto).inline(inline);
+            let Some(links) = links(rig, comm, &[&pattern], &options)? else { return Ok(()) };
+            steps(comm, &mut fields, &links, &stream, 2)?;
+        }
     }
     Ok(())
 }
