@@ -4,7 +4,8 @@
 
 use halocline::neighbors::{NeighborExchange, Sides};
 use halocline::{
-    Communicator, Halo, HostMemory, Mesh, Packet, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain,
+    Communicator, Halo, HostMemory, Mesh, Packet, Partition, PatchGrid, Pattern, Quantity, RegularGrid,
+    Shared, UnstructuredDomain,
 };
 use halocline_comm::{CommError, Cores, Doorbell, Endpoint, Host, Inbox, PeerState, Segment, Tag, Transport};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -87,6 +88,21 @@ fn the_plan_of_one_rank_of_a_million_is_small() {
     );
     assert_eq!(pattern.peers.len(), 8);
     assert!(peak < 10_000_000, "{peak} bytes");
+}
+
+#[test]
+fn the_plan_of_one_rank_of_a_million_of_the_cubed_sphere_is_small() {
+    let _alone = alone();
+    let (pattern, Cost { time, peak, kept }) = cost(|| {
+        let tiles = PatchGrid::cubed_sphere(36_864).expect("tiles").decompose(1_000_000).expect("blocks");
+        tiles.pattern_of(123_456, &Quantity::c_grid(), &Halo::uniform(3)).expect("a pattern")
+    });
+    println!(
+        "one rank of a million of the cubed sphere: {time:?}, at most {peak} bytes, {kept} kept; {} peers",
+        pattern.peers.len()
+    );
+    assert!((4..32).contains(&pattern.peers.len()), "{} peers", pattern.peers.len());
+    assert!(peak < 1_000_000, "{peak} bytes");
 }
 
 /// The triangles of FESOM's `pi` mesh.
