@@ -181,17 +181,19 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Rows become columns, and are read backwards.
+/// Rows become columns, are read backwards, and components change their signs.
 fn turned<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let stream = device.stream(Priority::Normal)?;
     let kinds = [Kind::plain(ElementType::F64), Kind::with_extra(ElementType::F32, &[2])];
-    for (pattern, mut fields) in on_seams(comm, &Quantity::corners(), (&kinds, Home::Device(device)))? {
-        for inline in [false, true] {
-            let options = by(LinkChoice::Auto).inline(inline);
-            let Some(links) = links(rig, comm, &[&pattern], &options)? else { return Ok(()) };
-            steps(comm, &mut fields, &links, &stream, 2)?;
+    for quantity in [Quantity::corners(), Quantity::c_grid()] {
+        for (pattern, mut fields) in on_seams(comm, &quantity, (&kinds, Home::Device(device)))? {
+            for inline in [false, true] {
+                let options = by(LinkChoice::Auto).inline(inline);
+                let Some(links) = links(rig, comm, &[&pattern], &options)? else { return Ok(()) };
+                steps(comm, &mut fields, &links, &stream, 2)?;
+            }
         }
     }
     Ok(())

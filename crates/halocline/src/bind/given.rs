@@ -53,8 +53,9 @@ pub(crate) fn bind(
         for pattern in patterns {
             for (domain, shape) in &pattern.plan().domains {
                 let extents: Vec<usize> = shape.extents().into_iter().chain([0]).collect();
-                let layout = Layout::c_order(ElementType::U8, &extents)?;
-                let empty = DeviceArray::<u8>::with_layout(device, layout)?;
+                // Of elements that have a sign: the transfers of vectors may change it.
+                let layout = Layout::c_order(ElementType::F32, &extents)?;
+                let empty = DeviceArray::<f32>::with_layout(device, layout)?;
                 fields.push((*pattern, empty.on_domain(*domain)));
             }
         }
