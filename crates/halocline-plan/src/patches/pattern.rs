@@ -206,7 +206,11 @@ impl Filler<'_> {
             let image = resolver.image(&reach, &view);
             let extents = self.cut.grid.patches[view.patch];
             let touches = |axis: usize| image[axis].start <= extents[axis] as i64 && image[axis].end >= 0;
-            if !touches(0) || !touches(1) {
+            if let Some(axis) = (0..2).find(|&axis| !touches(axis)) {
+                // Half a turn from a block may lie beyond the patch: the cells go on behind that side alone.
+                let side = PatchSide { patch: view.patch, axis, is_high: image[axis].end >= 0 };
+                let there = self.cut.grid.crossing(side).map(|crossing| view.then(&crossing.view));
+                views.extend(there.filter(|there| known.insert(*there)));
                 continue;
             }
             let inside = [0, 1].map(|axis| image[axis].intersection(Span::new(0, extents[axis] as i64)));

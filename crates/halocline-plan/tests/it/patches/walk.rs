@@ -277,3 +277,15 @@ fn blocks_of_named_grids_have_the_halos_of_whole_patches() {
     let faces = Quantity::vector([Along::Centre, Along::HighFaces], [Along::HighFaces, Along::Centre]);
     same_as_whole_patches(&orca, &faces, &Halo::uniform(2));
 }
+
+/// Half a turn from most blocks lies beyond the patch, from where the columns go on at its other end.
+#[test]
+fn ranks_on_both_sides_of_a_pole_know_each_other() {
+    for (columns, ranks) in [(20, 6), (24, 8), (34, 7)] {
+        let grid = PatchGrid::latitude_longitude([5, columns]).expect("a grid");
+        let cut = grid.decompose_into(&[[1, ranks]], ranks).expect("blocks");
+        for quantity in quantities() {
+            plans(&cut, &quantity, &Halo::uniform(1));
+        }
+    }
+}
