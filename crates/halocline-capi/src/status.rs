@@ -91,7 +91,7 @@ const IN_C: [(&str, &str); 29] = [
     ("(`Seam::join`)", "(HALOCLINE_SEAM_JOIN)"),
     ("leave corners open (`Corners::Open`)", "use the grid without `halocline_patch_grid_corners_through`"),
     ("`Quantity::vector`", "2 `components` of the quantity"),
-    ("`Along::Faces`", "HALOCLINE_ALONG_FACES"),
+    ("use `Along::Faces`", "use HALOCLINE_ALONG_FACES"),
     ("`PatchGrid::decompose_into`", "`halocline_patch_decompose_into`"),
     ("as an `Array`", "with `halocline_field_allocate`"),
     ("`pack_on` or `unpack_on`", "`halocline_pack_on` or `halocline_unpack_on`"),
