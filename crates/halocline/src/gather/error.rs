@@ -62,7 +62,7 @@ pub enum GatherError {
         /// What the cells of that field hold.
         first: Box<CellContent>,
     },
-    /// A field has other elements than the caller of [`Pattern::gather_to`](crate::Pattern::gather_to) asks for.
+    /// A field has other elements than the caller of `Pattern::gather_to` asks for.
     #[error(
         "field {field} has elements of {found}, not {wanted}; call gather_to with that type, or gather_field_to"
     )]
