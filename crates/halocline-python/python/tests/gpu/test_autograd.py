@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import halocline.torch  # noqa: E402
 from global_function import global_function  # noqa: E402
+from gradient_patterns import regular, unstructured  # noqa: E402
 
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128]
 
@@ -41,17 +42,6 @@ def on_gpus(request, together, engine_of_torch):
         together(rank)
 
     return call
-
-
-def regular(comm):
-    """Periodic along one axis, so that a rank may be its own neighbour; cells beyond the border of the other belong to no message."""
-    return hc.RegularGrid((3 * comm.size, 3), periodic=(True, False)).decompose_into((comm.size, 1), comm).pattern([(1, 2), (1, 1)])
-
-
-def unstructured(comm):
-    """Cells of a ring, owned by turns, with all others as the halo, in an order of their own."""
-    cells = np.random.default_rng(comm.rank).permutation(6)
-    return hc.Pattern.unstructured(comm, [hc.UnstructuredDomain.from_owners(comm.rank, comm, cells, cells % comm.size)])
 
 
 @pytest.fixture(params=[regular, unstructured], ids=lambda make: make.__name__)

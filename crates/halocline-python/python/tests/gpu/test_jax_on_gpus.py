@@ -10,6 +10,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 
 import halocline.jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+from gradient_patterns import regular, unstructured  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 TYPES = [jnp.bool_, jnp.int8, jnp.int64, jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64, jnp.complex64, jnp.complex128]
@@ -39,17 +40,6 @@ def on_gpus(request, together):
         together(rank)
 
     return call
-
-
-def regular(comm):
-    """Periodic along one axis, so that a rank may be its own neighbour; cells beyond the border of the other belong to no message."""
-    return hc.RegularGrid((3 * comm.size, 3), periodic=(True, False)).decompose_into((comm.size, 1), comm).pattern([(1, 2), (1, 1)])
-
-
-def unstructured(comm):
-    """Cells of a ring, owned by turns, with all others as the halo, in an order of their own."""
-    cells = np.random.default_rng(comm.rank).permutation(6)
-    return hc.Pattern.unstructured(comm, [hc.UnstructuredDomain.from_owners(comm.rank, comm, cells, cells % comm.size)])
 
 
 @pytest.fixture(params=[regular, unstructured], ids=lambda make: make.__name__)
