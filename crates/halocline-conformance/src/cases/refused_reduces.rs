@@ -41,6 +41,8 @@ fn other_operation(comm: &Stage<'_>) -> Outcome {
             if comm.size() == 1 {
                 continue;
             }
+            // A failure also ends the exchange that a peer still waits for.
+            comm.barrier()?;
             let op = if odd { other } else { one };
             let begin = || op.map_or(halo.begin(), |op| halo.begin().reduce(op)).start();
             // A rank whose peers have begun the same may find out in the next epoch.
