@@ -8,6 +8,7 @@ mod icon;
 mod mesh;
 mod messages;
 mod ocean;
+mod patches;
 #[path = "../../crates/halocline-plan/tests/it/simulated/mod.rs"]
 mod simulated;
 
@@ -24,6 +25,7 @@ pub use halocline_table::fuzz::messages as table_messages;
 pub use icon::icon_grid;
 pub use mesh::mesh;
 pub use messages::{collectives, directory, wire};
+pub use patches::patches;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -44,6 +46,7 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "icon_grid" => icon::seeds(),
         "mesh" => mesh::seeds(),
+        "patches" => patches::seeds(),
         "wire" => messages::wire_seeds(),
         "directory" => messages::directory_seeds(),
         "collectives" => messages::collectives_seeds(),
