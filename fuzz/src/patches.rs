@@ -59,7 +59,7 @@ impl Input<'_> {
     }
 
     fn place(&mut self) -> [Along; 2] {
-        [0; 2].map(|_| [Along::Centre, Along::Faces, Along::HighFaces][self.below(3)])
+        [0; 2].map(|_| [Along::Centre, Along::Faces, Along::HighFaces, Along::LowFaces][self.below(4)])
     }
 
     fn decomposition(&mut self) -> Option<(PatchDecomposition, Quantity, Halo)> {
