@@ -63,6 +63,7 @@ __all__ = [
     "HostMemory",
     "IconGrid",
     "IconGridPart",
+    "IcosahedralGrid",
     "InFlightError",
     "MemoryShortageError",
     "Mesh",
