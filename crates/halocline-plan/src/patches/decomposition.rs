@@ -10,6 +10,8 @@ use crate::grid::{MAX_DOMAINS, least_surface};
 const DOMAINS_PER_RANK: usize = 12;
 /// It takes the first whose largest rank has at most this share of cells more than the mean.
 const IMBALANCE: f64 = 1.05;
+/// How many numbers of blocks of a patch it tries.
+const NUMBERS_TRIED: usize = 16;
 
 /// A grid of patches cut into blocks, each a domain of one rank. Made by [`PatchGrid::decompose`].
 ///
@@ -60,7 +62,7 @@ impl PatchGrid {
     /// Cuts the patches into blocks for so many ranks, with the fewest blocks that give all ranks about the same number
     /// of cells, and each patch into blocks with the shortest cuts.
     ///
-    /// Errors: 0 ranks, more than 2^32 - 1 of them, or no numbers of blocks that fit the extents.
+    /// Errors: 0 ranks, more than 2^32 - 1 of them, or more ranks than cells.
     pub fn decompose(&self, ranks: usize) -> Result<PatchDecomposition, PatternError> {
         if ranks == 0 {
             return Err(PatternError::Zero { what: "ranks" });
@@ -83,8 +85,12 @@ impl PatchGrid {
                 break;
             }
         }
-        let none = PatchError::NoBlocks { patches: self.patches.len(), cells: all, ranks };
-        best.map(|(_, cut)| cut).ok_or(none.into())
+        match best {
+            Some((_, cut)) => Ok(cut),
+            // Hardly more cells than ranks: each cell is a block.
+            None if ranks <= all && all <= MAX_DOMAINS => self.decompose_into(&self.patches, ranks),
+            None => Err(PatchError::NoBlocks { patches: self.patches.len(), cells: all, ranks }.into()),
+        }
     }
 
     /// Cuts patch i into `blocks[i]` blocks along its axes. Blocks along an axis differ by at most one cell.
@@ -123,13 +129,15 @@ impl PatchGrid {
         Ok(PatchDecomposition { grid: self.clone(), cuts, first, ranks })
     }
 
-    /// Blocks of each patch, about `domains` in all, in proportion to its cells. `None` if no factors fit its extents.
+    /// Blocks of each patch, about `domains` in all, in proportion to its cells; somewhat fewer where no factors fit its extents. `None`
+    /// if those of none of these numbers do.
     fn blocks_for(&self, domains: usize) -> Option<Vec<[usize; 2]>> {
         let cells = |extents: &[usize; 2]| extents[0] as f64 * extents[1] as f64;
         let all: f64 = self.patches.iter().map(cells).sum();
         let blocks = |extents: &[usize; 2]| {
             let count = (cells(extents) / all * domains as f64).round().max(1.0) as usize;
-            let blocks = least_surface(extents, &[false; 2], count)?;
+            let fewer = (1..=count).rev().take(NUMBERS_TRIED);
+            let blocks = fewer.filter_map(|count| least_surface(extents, &[false; 2], count)).next()?;
             Some([blocks[0], blocks[1]])
         };
         self.patches.iter().map(blocks).collect()
@@ -230,8 +238,8 @@ impl PatchDecomposition {
         self.first[patch] + (at[0] * self.cuts[patch][1].blocks() + at[1]) as u64
     }
 
-    /// Cells of the rank with the most, as a multiple of the mean. Blocks of a patch count as equal. Takes time in proportion
-    /// to the number of patches, whatever the number of ranks.
+    /// Cells of the rank with the most, as a multiple of the mean. All blocks of a patch count as its largest one. Takes time in
+    /// proportion to the number of patches, whatever the number of ranks.
     fn imbalance(&self) -> f64 {
         let mut most: f64 = 0.0;
         // The first rank that has not been weighed.
@@ -250,10 +258,11 @@ impl PatchDecomposition {
                 most = most.max(blocks.div_ceil((high - low - 1) as u64) as f64 * self.cells_of_block(patch));
             }
         }
-        most * self.ranks as f64 / (0..self.cuts.len()).map(|patch| self.cells(patch)).sum::<f64>()
+        let cells = |&[rows, columns]: &[usize; 2]| rows as f64 * columns as f64;
+        most * self.ranks as f64 / self.grid.patches.iter().map(cells).sum::<f64>()
     }
 
-    /// Cells of a rank.
+    /// Cells of a rank, if all blocks of a patch are as large as its largest one.
     fn load(&self, rank: usize) -> f64 {
         let domains = self.domains_of(rank);
         let first = self.first.partition_point(|first| *first <= domains.start) - 1;
@@ -268,13 +277,11 @@ impl PatchDecomposition {
         load
     }
 
-    fn cells(&self, patch: usize) -> f64 {
-        let [rows, columns] = self.grid.patches[patch];
-        rows as f64 * columns as f64
-    }
-
+    /// Cells of the largest block of a patch.
     fn cells_of_block(&self, patch: usize) -> f64 {
-        self.cells(patch) / (self.first[patch + 1] - self.first[patch]) as f64
+        let along =
+            |axis: usize| self.grid.patches[patch][axis].div_ceil(self.cuts[patch][axis].blocks()) as f64;
+        along(0) * along(1)
     }
 }
 
@@ -289,6 +296,28 @@ mod tests {
         let loads = (0..cut.ranks).map(|rank| cut.domains_of(rank).map(cells_of).sum::<f64>());
         let cells: usize = cut.grid.patches.iter().map(|extents| extents[0] * extents[1]).sum();
         loads.fold(0.0, f64::max) * cut.ranks as f64 / cells as f64
+    }
+
+    #[test]
+    fn any_number_of_ranks_up_to_that_of_the_cells_has_blocks() {
+        for n in [1, 4, 5, 7] {
+            let tiles = PatchGrid::cubed_sphere(n).expect("a grid");
+            for ranks in 1..=6 * n * n {
+                let cut = tiles.decompose(ranks).unwrap_or_else(|error| panic!("{n}: {error}"));
+                assert!((0..ranks).all(|rank| !cut.domains_of(rank).is_empty()), "{n}, {ranks} ranks");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_ranks_with_large_factors_have_blocks_that_balance() {
+        for (n, ranks, most) in [(48, 71, 1.1), (48, 318, 1.15), (96, 125, 1.1), (96, 582, 1.1)] {
+            let cut = PatchGrid::cubed_sphere(n).and_then(|tiles| tiles.decompose(ranks)).expect("blocks");
+            let cells = |domain| cut.block(domain).map_or(0, |block| block.extents.iter().product::<usize>());
+            let loads = (0..ranks).map(|rank| cut.domains_of(rank).map(cells).sum::<usize>());
+            let imbalance = (loads.max().unwrap_or(0) * ranks) as f64 / (6 * n * n) as f64;
+            assert!(imbalance <= most, "{n}, {ranks} ranks: {imbalance}, blocks {:?}", cut.blocks(0));
+        }
     }
 
     proptest! {
