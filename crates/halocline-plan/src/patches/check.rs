@@ -6,6 +6,14 @@ use super::seam::Crossing;
 use super::{Along, Corners, PatchError, PatchGrid, PatchSide, Quantity};
 use crate::region::Span;
 
+/// Whether a halo as wide as the patch behind a side needs values on the far side of that patch, which has none there: high faces leave
+/// out the low side, low faces the high side. `enters_high` says by which of its sides the halo enters the patch.
+fn is_one_short(place: Along, side: PatchSide, source: Along, enters_high: bool) -> bool {
+    let begins_on_line = place == if side.is_high { Along::LowFaces } else { Along::HighFaces };
+    let ends_before_far_side = source == if enters_high { Along::HighFaces } else { Along::LowFaces };
+    ends_before_far_side && !begins_on_line
+}
+
 impl PatchGrid {
     /// Checks that values of each component continue as values across each seam.
     pub(super) fn check_quantity(&self, quantity: &Quantity) -> Result<(), PatchError> {
@@ -58,11 +66,17 @@ impl PatchGrid {
             let Some(crossing) = self.crossing(side) else { continue };
             let behind = crossing.view.map.source_axis(side.axis);
             let cells = self.patches[crossing.view.patch][behind];
-            // A fold on cells takes one of them away. Where high faces meet high faces, the last one has no value at the low side;
-            // where low faces meet low faces, none at the high side.
-            let faces = if side.is_high { Along::HighFaces } else { Along::LowFaces };
-            let has_such_faces = quantity.places.iter().any(|place| place[side.axis] == faces);
-            let is_short = has_such_faces && crossing.view.map.flipped[side.axis];
+            // A fold on cells takes one of them away.
+            let is_short = (0..quantity.components()).any(|component| {
+                let source = quantity.source_component(component, crossing.view.map.swapped);
+                let enters_high = side.is_high == crossing.view.map.flipped[side.axis];
+                is_one_short(
+                    quantity.places[component][side.axis],
+                    side,
+                    quantity.places[source][behind],
+                    enters_high,
+                )
+            });
             let most = cells.saturating_sub(crossing.line.rem_euclid(2) as usize + usize::from(is_short));
             let (low, high) = widths[side.axis];
             let width = if side.is_high { high } else { low };

@@ -188,6 +188,23 @@ fn halos_reach_one_patch_far_at_most() -> Result<(), PatternError> {
 }
 
 #[test]
+fn the_widest_halo_is_that_of_the_component_behind_the_seam() -> Result<(), PatternError> {
+    use Along::{Centre, Faces, HighFaces};
+    // Component 0 of one patch continues as component 1 of the other.
+    let turned = grid(&[[4, 4]; 2], &[Seam::join(PatchSide::high(0, 0), PatchSide::high(1, 1))])?;
+    let quantity = Quantity::vector([HighFaces, Centre], [Centre, Faces]);
+    let cut = turned.decompose(1)?;
+    // Faces of patch 1 begin at its low side, high faces of patch 0 do not.
+    assert!(cut.pattern_of(0, &quantity, &Halo::per_axis([(0, 4), (0, 3)])).is_ok());
+    refused_patches!(
+        cut.pattern_of(0, &quantity, &Halo::per_axis([(0, 4), (0, 4)])),
+        PatchError::HaloTooWide { .. },
+        "a halo 4 cells wide at the high side of axis 1 of patch 1 reaches through the patch behind it; it can be at most 3 wide there",
+    );
+    Ok(())
+}
+
+#[test]
 fn values_that_a_seam_turns_into_others_need_both_components() -> Result<(), PatternError> {
     let tiles = PatchGrid::cubed_sphere(4)?.decompose(1)?;
     let faces = Quantity::scalar([Along::Faces, Along::Centre]);
