@@ -140,7 +140,7 @@ fn check(cut: &PatchDecomposition, quantity: &Quantity, places: &[[Along; 2]], w
 
 #[test]
 fn halos_of_the_cubed_sphere_are_values_of_their_places() {
-    use Along::{Centre, Faces};
+    use Along::{Centre, Faces, HighFaces, LowFaces};
     let grid = PatchGrid::cubed_sphere(N as usize).expect("a grid");
     for ranks in [1, 4, 24] {
         let cut = grid.decompose(ranks).expect("a decomposition");
@@ -150,6 +150,11 @@ fn halos_of_the_cubed_sphere_are_values_of_their_places() {
             check(&cut, &Quantity::cell_vectors(), &[[Centre; 2]; 2], width);
             check(&cut, &Quantity::c_grid(), &[[Faces, Centre], [Centre, Faces]], width);
             check(&cut, &Quantity::d_grid(), &[[Centre, Faces], [Faces, Centre]], width);
+            for faces in [HighFaces, LowFaces] {
+                for places in [[[faces, Centre], [Centre, faces]], [[Centre, faces], [faces, Centre]]] {
+                    check(&cut, &Quantity::vector(places[0], places[1]), &places, width);
+                }
+            }
         }
     }
 }
@@ -181,25 +186,35 @@ fn each_value_of_the_cubed_sphere_has_one_owner() {
     }
 }
 
+/// As FV3 fills corners (`fill_corners`, on its A grid): for sweeps along x, which is axis 1, from the halo to the west and the east; for
+/// those along y from that to the south and the north.
 #[test]
-fn corners_of_three_tiles_are_filled_through_the_named_axis() {
+fn corners_of_three_tiles_are_those_of_fv3() {
+    const WIDTH: i64 = 3;
     for axis in 0..2 {
-        let grid = PatchGrid::cubed_sphere(4)
-            .and_then(|grid| grid.corners(Corners::ThroughAxis(axis)))
-            .expect("a grid");
-        let plans = plans(&grid.decompose(6).expect("tiles"), &Quantity::cells(), &Halo::uniform(2));
+        let grid = PatchGrid::cubed_sphere(4).and_then(|grid| grid.corners(Corners::ThroughAxis(axis)));
+        let cut = grid.and_then(|grid| grid.decompose_into(&[[1, 1]; 6], 2)).expect("tiles");
+        let plans = plans(&cut, &Quantity::cells(), &Halo::uniform(WIDTH as usize));
         let mut arrays = filled(&plans, |number, at| (number * 100) as f64 + (at[0] * 10 + at[1]) as f64);
         exchange(&plans, &mut arrays);
-        // Two rows and two columns behind the high sides of tile 0, whose neighbours are tile 2 (its row 0 to the
-        // west) and tile 1.
-        let corner = |row: usize, column: usize| arrays[&0][(6 + row) * 8 + 6 + column];
-        // Behind the eastern side lies tile 1, and north of it tile 2, row by row; behind the northern side lies
-        // tile 2, turned, and east of its cells tile 1.
-        let from = if axis == 1 { 200.0 } else { 100.0 };
-        let found = [corner(0, 0), corner(0, 1), corner(1, 0), corner(1, 1)];
-        assert!(
-            found.iter().all(|value| (from..from + 100.0).contains(value)),
-            "through axis {axis}: {found:?}"
-        );
+        for (tile, array) in &arrays {
+            // The cell that is so deep behind each side, or so far within it.
+            let at = |is_high: [bool; 2], depths: [i64; 2]| {
+                let along =
+                    |axis: usize| if is_high[axis] { WIDTH + 3 + depths[axis] } else { WIDTH - depths[axis] };
+                array[(along(0) * (4 + 2 * WIDTH) + along(1)) as usize]
+            };
+            for is_high in [[false, false], [false, true], [true, false], [true, true]] {
+                for (row, column) in (1..=WIDTH).flat_map(|row| (1..=WIDTH).map(move |column| (row, column)))
+                {
+                    let source = if axis == 0 { [1 - column, row] } else { [column, 1 - row] };
+                    let (found, due) = (at(is_high, [row, column]), at(is_high, source));
+                    assert!(
+                        found == due,
+                        "tile {tile}, {is_high:?}, {row}, {column}: {found} instead of {due}"
+                    );
+                }
+            }
+        }
     }
 }
