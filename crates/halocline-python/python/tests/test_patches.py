@@ -203,6 +203,48 @@ def test_transfers_made_by_hand_fill_what_an_exchange_fills(quantity):
     assert repr(first) == f"PatchTransfer(({rows}, {columns}) from domain {first.source_domain} to domain {first.target_domain})"
 
 
+@pytest.mark.parametrize("quantity", ["cells", "corners", "c_grid"])
+@pytest.mark.parametrize(
+    "grid",
+    [hc.PatchGrid.cubed_sphere(4), hc.PatchGrid.lat_lon_cap(2), hc.PatchGrid.latitude_longitude((4, 6)), hc.PatchGrid.tripolar((5, 8), "cell")],
+)
+def test_a_reduce_adds_what_transfers_bring_to_its_owner_and_clears_it(grid, quantity):
+    width, count = 2, 3
+    components = [0, 1] if quantity == "c_grid" else [0]
+
+    def program(comm):
+        pattern = grid.decompose(comm).pattern(width, quantity)
+        random, before, arrays, fields = np.random.default_rng(comm.rank), {}, {}, []
+        for component in components:
+            of_component = pattern.component(component) if len(components) == 2 else pattern
+            for domain in of_component.domains:
+                array = random.integers(-50, 50, domain.shape).astype(float)
+                before[component, domain.id] = array.copy()
+                arrays[component, domain.id] = array
+                fields.append((of_component, hc.Field(array, domain=domain.id)))
+        hc.HaloExchange(comm, fields).reduce("sum")
+        return before, arrays
+
+    before, after = {}, {}
+    for own, reduced in hc.run_threads(count, program):
+        before.update(own)
+        after.update(reduced)
+    due = {key: array.copy() for key, array in before.items()}
+    cut = grid.decompose(count)
+    received = [moved for rank in range(count) for moved in cut.transfers(rank, width, quantity) if moved.target_rank == rank]
+    for moved in received:
+        pick(due[moved.target_component, moved.target_domain], moved.target, moved.shape, width)[...] = 0
+    for moved in received:
+        values = pick(before[moved.target_component, moved.target_domain], moved.target, moved.shape, width)
+        values = values[tuple(slice(None, None, -1 if backwards else 1) for backwards in moved.flipped)]
+        values = values.T if moved.swapped else values
+        owned = pick(due[moved.source_component, moved.source_domain], moved.source, values.shape, width)
+        owned += -values if moved.negated else values
+    assert any(moved.negated for moved in received) == (quantity == "c_grid")
+    for key, array in after.items():
+        np.testing.assert_array_equal(array, due[key])
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -280,12 +322,12 @@ def test_the_interior_leaves_out_copies():
     hc.run_threads(1, program)
 
 
-def of_one_rank(grid, quantity, value):
-    """Arrays after an exchange, by component and patch: `value(patch, rows, columns)` at owned values, one halo cell."""
+def of_one_rank(grid, quantity, value, halo=1):
+    """Arrays after an exchange, by component and patch: `value(patch, rows, columns)` at owned values."""
 
     def program(comm):
         cut = grid.decompose_into([(1, 1)] * len(grid.shapes), comm)
-        pattern = cut.pattern(1, quantity)
+        pattern = cut.pattern(halo, quantity)
         components = [pattern] if quantity == "cells" or len(quantity) == 1 else [pattern.component(c) for c in (0, 1)]
         arrays, fields = {}, []
         for number, component in enumerate(components):
@@ -324,6 +366,14 @@ def test_halos_of_tiles_are_those_that_the_guide_shows():
         # Tiles 2 and 4 are joined as tile 0, tiles 3 and 5 as tile 1.
         cells = np.array(shown[tile % 2], dtype=float)
         np.testing.assert_array_equal(found[0, tile][::-1], (cells + 100 * (tile - tile % 2)) % 600)
+
+
+@pytest.mark.parametrize("axis, corner", [(0, [[121, 111], [120, 110]]), (1, [[210, 211], [200, 201]])])
+def test_corners_of_tiles_are_those_that_the_guide_shows(axis, corner):
+    grid = hc.PatchGrid.cubed_sphere(3).corners_through(axis)
+    found = of_one_rank(grid, "cells", lambda *at: 100 * at[0] + 10 * at[1] + at[2], halo=2)[0, 0][::-1]
+    beside = [[[211, 201], [210, 200]], [[21, 22], [11, 12]], [[120, 121], [110, 111]]]
+    np.testing.assert_array_equal(found[:4, 3:], np.block([[np.array(beside[0]), np.array(corner)], [np.array(beside[1]), np.array(beside[2])]]))
 
 
 @pytest.mark.parametrize("pivot, inwards", [("corner", 0), ("cell", 1)])
