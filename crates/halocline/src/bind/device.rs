@@ -281,7 +281,22 @@ fn slots_of_peer(
     let is_here = || written().all(|segment| comm.link().reach(peer, segment).is_ok());
     let can_be = comm.link().bell(peer).is_some() && (registry.maps_for_one_device(peer) || is_here());
     endpoint.on_device = is_wanted && can_be;
-    PeerSlots { ll: is_small.then_some(most), mailbox: endpoint.on_device.then_some(most) }
+    let ll = is_small.then_some(most);
+    PeerSlots {
+        ll,
+        mailbox: endpoint.on_device.then_some(most),
+        reduce: halo_in_reduces(comm, sets, peer, options),
+    }
+}
+
+/// Bytes of a peer's halo that it packs into memory of a device here in a reduce, if the link from here may be one between devices.
+fn halo_in_reduces(comm: &Communicator, sets: &[Local], peer: usize, options: &BindOptions) -> Option<usize> {
+    let by_host = matches!(
+        options.link,
+        LinkChoice::Pull | LinkChoice::Mailbox | LinkChoice::Message | LinkChoice::Nccl
+    );
+    let has_slot = !options.is_unbound && !by_host && comm.link().bell(peer).is_some();
+    sets.iter().map(|set| set.bytes(peer, Direction::Send)).max().filter(|&most| has_slot && most > 0)
 }
 
 /// The devices of the fields of this rank, ascending.
@@ -315,7 +330,7 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> Endpoints {
     Endpoints::lay_out(&peers, |peer| {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive)).max();
         let capacity = received.filter(|_| has_mailbox).unwrap_or(0);
-        let bytes = head(max_sets(sets.len())) + flag_layout::slots(capacity);
+        let bytes = head(max_sets(sets.len())) + flag_layout::host_slots(capacity);
         Buffer { capacity, bytes: if has_mailbox { bytes } else { 0 } }
     })
 }

@@ -6,8 +6,9 @@
 //! | a guard, then the counter of epochs, each on a line of its own | each lane |
 //! | for each peer `ready` of each set and of each reduce of it, of links that push, then of those that pull | each lane |
 //! | for each peer `arrived` of each of its lanes, of links that push, then of those that pull | the first lane |
-//! | for each peer the LL slots, then two slots for reduces | the first lane |
-//! | for each peer the mailbox: `arrived` of each of its lanes, set and slot, then the slots of exchanges, then those of reduces | the first lane |
+//! | for each peer the LL slots | the first lane |
+//! | for each peer the mailbox: `arrived` of each of its lanes, set and slot, then the slots of exchanges | the first lane |
+//! | for each peer the slot into which it packs its halo in reduces | the first lane |
 //! | what each lane of this rank raises | each lane |
 
 use crate::link::{MOST_SETS, SLOTS};
@@ -43,13 +44,15 @@ pub(super) fn span(words: usize) -> usize {
     (WORD * words).next_multiple_of(LINE)
 }
 
-/// The LL slots and the mailbox of a peer, after the flags.
+/// The slots of a peer, after the flags.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PeerSlots {
     /// Bytes of messages that may arrive in the LL protocol.
     pub(super) ll: Option<usize>,
     /// Bytes of messages that may arrive through a mailbox there.
     pub(super) mailbox: Option<usize>,
+    /// Bytes of the peer's halo that may arrive in a reduce.
+    pub(super) reduce: Option<usize>,
 }
 
 /// A point of an exchange at which the lanes of a rank wait for each other.
@@ -88,22 +91,26 @@ impl PeerSlots {
     fn mailbox(&self, max_sets: usize) -> usize {
         self.mailbox.map_or(0, |capacity| mailbox(capacity, max_sets))
     }
+
+    fn reduce(&self) -> usize {
+        self.reduce.map_or(0, slot)
+    }
 }
 
-/// Bytes of a mailbox.
+/// Bytes of a mailbox in memory of a device.
 pub(super) fn mailbox(capacity: usize, max_sets: usize) -> usize {
-    arrived(max_sets) + slots(capacity)
+    arrived(max_sets) + SLOTS as usize * slot(capacity)
 }
 
-/// Bytes of the slots of a mailbox: those of exchanges, then those of reduces. A rank that exchanges may write a slot while its peer
-/// reduces, before either knows.
-pub(super) fn slots(capacity: usize) -> usize {
+/// Bytes of the slots of a mailbox in memory of the host: those of exchanges, then those of reduces. A rank that exchanges may write a
+/// slot while its peer reduces, before either knows.
+pub(super) fn host_slots(capacity: usize) -> usize {
     2 * SLOTS as usize * slot(capacity)
 }
 
-/// Bytes of LL slots, and of the slots of reduces behind them.
+/// Bytes of LL slots.
 pub(super) fn ll(capacity: usize, max_sets: usize) -> usize {
-    Places::of_ll(0, capacity).bytes(max_sets) + SLOTS as usize * slot(capacity)
+    Places::of_ll(0, capacity).bytes(max_sets)
 }
 
 /// Bytes of its words, in front of the slots.
@@ -137,10 +144,16 @@ impl FlagLayout {
         self.ll(self.of_peers.len()) + before.sum::<usize>()
     }
 
+    /// The slot of a peer for reduces.
+    pub(super) fn reduce(&self, peer: usize) -> usize {
+        let before = self.of_peers[..peer].iter().map(PeerSlots::reduce);
+        self.mailbox(self.of_peers.len()) + before.sum::<usize>()
+    }
+
     /// The first of the flags that another lane of this rank sets, a line for each [`Tie`].
     pub(super) fn of_lane(&self, number: usize, other: usize) -> usize {
         let peers = self.of_peers.len();
-        let end = if number == 0 { self.mailbox(peers) } else { self.ready(peers, false) };
+        let end = if number == 0 { self.reduce(peers) } else { self.ready(peers, false) };
         end + Tie::COUNT * other * LINE
     }
 
@@ -149,7 +162,7 @@ impl FlagLayout {
         self.of_lane(number, self.lanes)
     }
 
-    /// The bytes that are 0 before the first exchange: all but the slots of mailboxes.
+    /// The bytes that are 0 before the first exchange: all but the slots of mailboxes and of reduces.
     pub(super) fn cleared(&self, number: usize) -> impl Iterator<Item = Range<usize>> {
         let peers = self.of_peers.len();
         let first = 0..if number == 0 { self.ll(peers) } else { self.of_lane(number, 0) };
@@ -183,6 +196,11 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// One slot for all sets and epochs.
+    pub(super) fn of_one(first: Address) -> Self {
+        Self { first, of_set: 0, of_parity: 0 }
+    }
+
     /// Of a mailbox, for messages of so many bytes.
     pub(super) fn of_all_sets(first: Address, capacity: usize) -> Self {
         Self { first, of_set: 0, of_parity: slot(capacity) }
@@ -196,11 +214,6 @@ impl Places {
 
     pub(super) fn at(self, set: usize, parity: usize) -> Address {
         self.first + (set * self.of_set + parity * self.of_parity) as Address
-    }
-
-    /// The slots of reduces, behind those of the LL protocol.
-    pub(super) fn of_reduces(self, max_sets: usize, capacity: usize) -> Self {
-        Self::of_all_sets(self.first + self.bytes(max_sets) as Address, capacity)
     }
 
     /// Bytes of those of so many sets.

@@ -134,10 +134,7 @@ impl<'a> Pair<'a> {
             false => self.signals(direction)?,
         };
         let mut link = Link::new(LinkInfo { peer, direction, path }, operation, signals);
-        link.is_read_in_place = match of_host {
-            true => path.is_direct() && reaches_receiver,
-            false => path == LinkPath::Push,
-        };
+        link.is_read_in_place = of_host && path.is_direct() && reaches_receiver;
         // A direct link whose halo is not read in place needs it for reduces.
         if of_host && !by_messages {
             link.mailbox = Some(self.mailbox(direction)?);

@@ -53,18 +53,15 @@ impl Reducing<'_> {
     /// The work as a single launch, if its blocks can wait at the same time.
     fn in_one_launch(&self) -> Result<Option<Script>, Error> {
         let first: Vec<Address> = self.raised().collect();
-        let parities = 0..if self.has_slots() { SLOTS as usize } else { 1 };
-        let works = parities.map(|parity| {
-            let mut work = self.empty();
-            work.drafts.extend(first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() }));
-            self.add_packs(&mut work, parity);
-            self.add_combination(&mut work, parity);
-            // No flag in place depends on the parity.
-            let waits = self.arrived().map(|arrived| Signal { address: arrived.of(self.number, 0), lag: 0 });
-            work.drafts.push(Draft { waits: waits.collect(), ..Draft::default() });
-            self.finish(work)
-        });
-        let out = self.making.upload(&works.collect::<Vec<_>>())?;
+        // All slots and flags in memory of devices serve even and odd epochs.
+        let parity = 0;
+        let mut work = self.empty();
+        work.drafts.extend(first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() }));
+        self.add_packs(&mut work, parity);
+        self.add_combination(&mut work, parity);
+        let waits = self.arrived().map(|arrived| Signal { address: arrived.of(self.number, parity), lag: 0 });
+        work.drafts.push(Draft { waits: waits.collect(), ..Draft::default() });
+        let out = self.making.upload(&[self.finish(work)])?;
         let blocks = out.as_ref().map_or(0, CopyTable::waiting_blocks);
         let limit = self.making.device().waiting_block_limit();
         let fits = blocks <= limit && limit > 0;
@@ -110,30 +107,20 @@ impl Reducing<'_> {
         work
     }
 
-    /// The flags that are set at first: that the reduce has begun; that halo cells which peers read in place are complete; that slots which
-    /// peers write in exchanges are free, since those wait for all epochs.
+    /// The flags that are set at first: that the reduce has begun; that slots which peers write in exchanges are free, since those wait for
+    /// all epochs.
     fn raised(&self) -> impl Iterator<Item = Address> {
         let begun = self.making.status.at(begun(self.number));
         std::iter::once(begun).chain(self.making.incoming.iter().flat_map(|into| self.raised_of(into)))
     }
 
     fn raised_of(&self, into: &Incoming) -> Vec<Address> {
-        let in_place = into.reverse.iter().flat_map(|reverse| &reverse.words);
         match into.path {
-            LinkPath::Push => in_place.map(|(ready, _)| ready.of(self.number, 0)).collect(),
             LinkPath::Ll | LinkPath::DeviceMailbox => {
                 into.words.iter().map(|(free, _)| free.of(self.set.number, 0)).collect()
             }
             _ => Vec::new(),
         }
-    }
-
-    fn has_slots(&self) -> bool {
-        let out = self.making.outgoing.iter().filter_map(|out| out.reverse.as_ref());
-        let into = self.making.incoming.iter().filter_map(|into| into.reverse.as_ref());
-        out.map(|reverse| reverse.slots.is_some())
-            .chain(into.map(|reverse| reverse.slots.is_some()))
-            .any(|has| has)
     }
 
     /// The links whose halo this lane combines.
@@ -147,7 +134,7 @@ impl Reducing<'_> {
         reverse.flat_map(|reverse| reverse.words.iter().copied())
     }
 
-    /// The flags that say that peers have combined this rank's halo, and have cleared what they read in place.
+    /// The flags that say that peers have combined this rank's halo.
     fn arrived(&self) -> impl Iterator<Item = Word> {
         self.incoming().map(|(_, arrived)| arrived).filter(|_| !self.making.is_cut(Cut::Cleared))
     }
@@ -186,13 +173,9 @@ impl Reducing<'_> {
     /// sends it.
     fn add_packs(&self, work: &mut Work, parity: usize) {
         for into in &self.making.incoming {
-            let Some((reverse, slots)) =
-                into.reverse.as_ref().and_then(|reverse| Some((reverse, reverse.slots?)))
-            else {
-                continue;
-            };
+            let Some(reverse) = &into.reverse else { continue };
             let raises = reverse.words.iter().map(|(ready, _)| ready.of(self.number, parity)).collect();
-            self.add_pack(work, into.link, (slots.at(self.number, parity), raises));
+            self.add_pack(work, into.link, (reverse.slots.at(self.number, parity), raises));
         }
         for (link, stage) in self.packed_stages() {
             self.add_pack(work, link, (stage.slot(parity, 0), vec![stage.raised(0)]));
@@ -215,19 +198,19 @@ impl Reducing<'_> {
     }
 
     /// Adds the parts that combine all contributions to cells of this lane: at once where all are this rank's own, and once those of peers
-    /// are there. They clear the halo cells that they have read, also those of peers, unless the reduce keeps them.
+    /// are there. They clear the halo cells of this rank that they have read, unless the reduce keeps them.
     fn add_combination(&self, work: &mut Work, parity: usize) {
         let own = work.sources.len();
-        let (first_of_link, slots) = self.add_sources(work, parity);
+        let source_of_link = self.add_sources(work, parity);
         let devices = &self.making.opened.devices;
         let mine = |one: &&Contribution| lane_of(self.set, one.op.target, devices) == self.making.number;
         let ops = self.reverse.contributions.iter().filter(mine).map(|Contribution { link, op }| {
             let mut op = op.clone();
-            op.source += link.and_then(|link| first_of_link[link]).unwrap_or(0);
+            op.source += link.and_then(|link| source_of_link[link]).unwrap_or(0);
             op
         });
         let is_own = |source: usize| source < own;
-        let is_cleared = |source: usize| self.clears() && !slots.contains(&source);
+        let is_cleared = |source: usize| self.clears() && is_own(source);
         let gathers =
             Gather::all(&ops.collect::<Vec<_>>()).into_iter().map(|gather| gather.clearing(is_cleared));
         let (at_once, with_peers): (Vec<_>, Vec<_>) = gathers.partition(|gather| gather.is_from(is_own));
@@ -241,27 +224,17 @@ impl Reducing<'_> {
         work.drafts.push(Draft { combines: combines(at_once), ..Draft::default() });
     }
 
-    /// Adds the peers' halo to the sources, and returns the index of the first one of each link, and those that are slots.
-    fn add_sources(&self, work: &mut Work, parity: usize) -> (Vec<Option<usize>>, Vec<usize>) {
-        let (mut first_of_link, mut of_slots) = (vec![None; self.making.links.len()], Vec::new());
-        for out in &self.making.outgoing {
-            let Some(reverse) = &out.reverse else { continue };
-            first_of_link[out.link] = Some(work.sources.len());
-            let peers = self.reverse.peer_bases(self.making.links[out.link].part);
-            match reverse.slots {
-                Some(slots) => {
-                    of_slots.push(work.sources.len());
-                    work.sources.push(slots.at(self.number, parity));
-                }
-                None => work.sources.extend(peers.iter().copied().map(address)),
-            }
+    /// Adds the slots with the peers' halo to the sources, and returns their index for each link.
+    fn add_sources(&self, work: &mut Work, parity: usize) -> Vec<Option<usize>> {
+        let mut source_of_link = vec![None; self.making.links.len()];
+        let of_devices = self.making.outgoing.iter().filter_map(|out| Some((out.link, out.reverse?)));
+        let of_devices = of_devices.map(|(link, reverse)| (link, reverse.slots.at(self.number, parity)));
+        let staged = self.combined_stages().map(|stage| (stage.link, stage.slot(parity, 0)));
+        for (link, slot) in of_devices.chain(staged) {
+            source_of_link[link] = Some(work.sources.len());
+            work.sources.push(slot);
         }
-        for stage in self.combined_stages() {
-            first_of_link[stage.link] = Some(work.sources.len());
-            of_slots.push(work.sources.len());
-            work.sources.push(stage.slot(parity, 0));
-        }
-        (first_of_link, of_slots)
+        source_of_link
     }
 
     /// The flags that the lane waits for in this reduce.

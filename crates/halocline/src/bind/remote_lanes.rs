@@ -18,9 +18,10 @@ pub(super) struct RemoteLanes {
     pub(super) lanes: Vec<RemoteLane>,
     /// The flags `arrived` for which its first lane waits, one for each lane of this rank: of links that push, then of links that pull.
     pub(super) arrived: Address,
-    /// The LL slots and the mailbox for messages of this rank, on its first lane.
+    /// The LL slots, the mailbox and the slot of reduces for messages of this rank, on its first lane.
     pub(super) ll: Address,
     pub(super) mailbox: Address,
+    pub(super) reduce: Address,
     /// How that memory is mapped here, if it is.
     pub(super) mapped: Option<Kind>,
     /// Their memory, held.
@@ -68,7 +69,8 @@ pub(super) fn send(
         }
     }
     let layout = &opened.layout;
-    for offset in [layout.arrived(end.number, false), layout.ll(end.number), layout.mailbox(end.number)] {
+    let peer = end.number;
+    for offset in [layout.arrived(peer, false), layout.ll(peer), layout.mailbox(peer), layout.reduce(peer)] {
         w.u64(opened.lanes.first().map_or(0, |lane| lane.words.at(offset)));
     }
     let segments: Vec<_> =
@@ -93,9 +95,8 @@ pub(super) fn receive(comm: &Communicator, operation: u64, peer: usize) -> Resul
         let here =
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
         if lane == 0 {
-            [&mut remote.arrived, &mut remote.ll, &mut remote.mailbox]
-                .into_iter()
-                .for_each(|at| *at = here(*at));
+            let addresses = [&mut remote.arrived, &mut remote.ll, &mut remote.mailbox, &mut remote.reduce];
+            addresses.into_iter().for_each(|at| *at = here(*at));
             remote.mapped = kind;
         }
         remote.lanes[lane].ready = here(remote.lanes[lane].ready);
@@ -130,9 +131,10 @@ fn read_lanes(payload: &[u8]) -> Result<(RemoteLanes, Vec<MappedWords>), WireErr
             mapped.push(MappedWords { lane, base: r.u64()?, handle: ExportHandle::read(&mut r)? });
         }
     }
-    let (arrived, ll, mailbox) = (r.u64()?, r.u64()?, r.u64()?);
+    let (arrived, ll, mailbox, reduce) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
     r.finish()?;
-    Ok((RemoteLanes { lanes, arrived, ll, mailbox, mapped: None, words: Vec::new() }, mapped))
+    let (kind, words) = (None, Vec::new());
+    Ok((RemoteLanes { lanes, arrived, ll, mailbox, reduce, mapped: kind, words }, mapped))
 }
 
 impl RemoteLanes {

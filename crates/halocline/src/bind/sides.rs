@@ -75,7 +75,7 @@ pub(super) struct Outgoing {
     pub(super) slots: Option<Places>,
     /// This rank's slots.
     pub(super) stage: Option<usize>,
-    /// In a reduce: the flags to wait for and to set, and the peer's slots, which hold its halo. `None` if the link carries no reduce, or
+    /// In a reduce: the flags to wait for and to set, and the slots that hold the peer's halo. `None` if the link carries no reduce, or
     /// messages, whose slots serve reduces, too.
     pub(super) reverse: Option<Outwards>,
 }
@@ -83,19 +83,20 @@ pub(super) struct Outgoing {
 /// The side of a link that combines the peer's halo cells, in a reduce.
 #[derive(Clone, Copy)]
 pub(super) struct Outwards {
-    /// The flag to wait for: the halo is complete, in the peer's field or in its slot.
+    /// The flag to wait for: the peer has packed its halo.
     pub(super) ready: Word,
     /// The flag to set: the halo is combined.
     pub(super) arrived: Word,
-    pub(super) slots: Option<Places>,
+    /// The peer's, if they lie in memory of the host, else this rank's.
+    pub(super) slots: Places,
 }
 
 /// The side of a link whose halo cells are combined, in a reduce.
 pub(super) struct Inwards {
     /// For each of the peer's lanes that combine: the flag to set, and the flag to wait for.
     pub(super) words: Vec<(Word, Word)>,
-    /// This rank's slots, into which it packs its halo, if the peer does not read that in place.
-    pub(super) slots: Option<Places>,
+    /// The slots into which this rank packs its halo: its own, if they lie in memory of the host, else the peer's.
+    pub(super) slots: Places,
 }
 
 pub(super) struct Incoming {
@@ -250,7 +251,7 @@ pub(super) fn send(
     if let Some((own, theirs)) = areas(made, end, link)? {
         let (ready, theirs) = (Word::One(own.ready(lane)), theirs.mailbox);
         let (arrived, slots) = (theirs.arrived(lane), Some(theirs.slots()));
-        let reverse = Some(Outwards { ready, arrived, slots: Some(theirs.slots_of_reduces()) });
+        let reverse = Some(Outwards { ready, arrived, slots: theirs.slots_of_reduces() });
         return Ok(Outgoing { lane, link, path, ready, lag: of_slot, arrived, slots, stage: None, reverse });
     }
     let outside = |what| Error::from(BindError::OutsideMemory { peer: end.peer, what });
@@ -261,12 +262,13 @@ pub(super) fn send(
     let ready = opened.lanes[lane].words.at(opened.layout.ready(end.number, path == LinkPath::Pull));
     let arrived = Word::One(remote.arrived + ((first + lane) * LINE) as Address);
     let (capacity, max_sets) = (capacity(made, link), made.max_sets());
-    let mut reverse =
-        (path != LinkPath::Pull).then_some(Outwards { ready: Word::Each(ready), arrived, slots: None });
+    let reduce = opened.lanes[0].words.at(opened.layout.reduce(end.number));
+    let carries_reduces = path != LinkPath::Pull && !options.is_unbound;
+    let reverse = Outwards { ready: Word::Each(ready), arrived, slots: Places::of_one(reduce) };
+    let reverse = carries_reduces.then_some(reverse);
     let (ready, lag, arrived, slots) = match path {
         LinkPath::Ll => {
             let slots = Places::of_ll(remote.ll, capacity);
-            reverse.iter_mut().for_each(|reverse| reverse.slots = Some(slots.of_reduces(max_sets, capacity)));
             if !remote.holds(remote.ll, flag_layout::ll(capacity, max_sets))
                 || !remote.ll.is_multiple_of(LINE as Address)
             {
@@ -282,7 +284,6 @@ pub(super) fn send(
                 return Err(outside("a mailbox"));
             }
             let slots = Some(mailbox.slots());
-            reverse.iter_mut().for_each(|reverse| reverse.slots = Some(mailbox.slots_of_reduces()));
             match options.is_unbound {
                 // The grant of each epoch says where the slot is.
                 true => (Word::One(ready), overtaking, mailbox.only_arrived(lane), slots),
@@ -313,7 +314,7 @@ pub(super) fn receive(
         let own = own.mailbox;
         let word = |(lane, _)| (Word::One(theirs.ready(lane)), own.arrived(lane));
         let (words, slots): (Vec<_>, _) = (senders.map(word).collect(), Some(own.slots()));
-        let reverse = Some(Inwards { words: words.clone(), slots: Some(own.slots_of_reduces()) });
+        let reverse = Some(Inwards { words: words.clone(), slots: own.slots_of_reduces() });
         return Ok(Incoming { link, path, words, slots, stage: None, reverse });
     }
     let (layout, own) = (&opened.layout, &opened.lanes[0].words);
@@ -346,12 +347,12 @@ pub(super) fn receive(
         })
         .collect();
     let words = senders.map(word).collect::<Result<_, BindError>>()?;
-    let slots_of_reduces = match path {
-        LinkPath::Ll => Some(ll.of_reduces(max_sets, capacity)),
-        LinkPath::DeviceMailbox => Some(mailbox.slots_of_reduces()),
-        _ => None,
-    };
-    let reverse = (!is_pulled).then_some(Inwards { words: in_reduce, slots: slots_of_reduces });
+    let carries_reduces = !is_pulled && !options.is_unbound;
+    if carries_reduces && !remote.holds(remote.reduce, slot(capacity)) {
+        return Err(BindError::OutsideMemory { peer: end.peer, what: "a slot of reduces" }.into());
+    }
+    let reverse =
+        carries_reduces.then_some(Inwards { words: in_reduce, slots: Places::of_one(remote.reduce) });
     Ok(Incoming { link, path, words, slots, stage: None, reverse })
 }
 

@@ -2,10 +2,10 @@
 //!
 //! | | receiver of an exchange | sender of an exchange, which owns the cells |
 //! | --- | --- | --- |
-//! | direct push | sets `ready`: its halo is complete | waits for `ready` of all its peers, combines their halo where it lies, sets `arrived` |
-//! | slots | packs its halo into its slot, then sets `ready` | the same, from the slots |
+//! | links between devices | packs its halo into a slot in the memory of the peer's device, and clears it; then sets `ready` | waits for `ready` of all its peers, combines what lies in its slots, sets `arrived` |
+//! | mailboxes | the same, in memory of its own host | the same, from the peers' slots |
 //! | messages | packs its halo into its slot, which the host sends ([`super::staging`]) | waits for the host, then the same |
-//! | then | waits for `arrived`, and clears its halo | |
+//! | then | waits for `arrived`: the slot is free | |
 //!
 //! One part of a table combines all cells, each with its contributions in the order of domains ([`halocline_plan::copy::Gather`]).
 
