@@ -109,6 +109,9 @@ fn new_on_one(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// Steps in which larger buffers have to arrive at the latest: far more than a loaded machine takes.
+const STEPS_TO_GROW: usize = 1000;
+
 fn growth(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[3 * comm.size(), 20], &[true, true], 1)?;
     let pattern = grid.pattern(comm)?;
@@ -121,9 +124,16 @@ fn growth(comm: &Stage<'_>) -> Outcome {
             let last = fixtures.len() - 1;
             fixtures[last].unbound_steps(&links, 3)?;
         }
-        // A buffer that holds it all has come, and was taken up.
-        let grown = links.links().collect::<LinkCounts>().mailbox == 0 || !links.explain().contains(" 4096 ");
-        ensure!(grown, "what did not fit goes as messages still:\n{}", links.explain());
+        // Buffers that hold it all arrive while exchanges go on, and are taken up.
+        let has_grown =
+            || links.links().collect::<LinkCounts>().mailbox == 0 || !links.explain().contains(" 4096 ");
+        for _ in 0..STEPS_TO_GROW {
+            if comm.all_reduce(&[u8::from(!has_grown())], Reduce::Max)? == [0] {
+                break;
+            }
+            fixtures[4].unbound_steps(&links, 1)?;
+        }
+        ensure!(has_grown(), "what did not fit goes as messages still:\n{}", links.explain());
         let mut numbers = Numbers::new(9);
         for _ in 0..20 {
             fixtures[numbers.below(5)].unbound_steps(&links, 1)?;
