@@ -68,6 +68,9 @@ pub(super) struct GridArgs {
     /// Draw the patches of a grid and the ranks that own them to this file (.png or .svg)
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
+    /// Draw the patches of a small grid with their halos, and the cell that each halo cell copies, to this file (.png or .svg)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot_halos: Option<PathBuf>,
     /// Fields exchanged together
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) fields: u32,

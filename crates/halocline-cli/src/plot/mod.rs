@@ -3,6 +3,7 @@
 pub(crate) mod chart;
 pub(crate) mod colour;
 mod palette;
+mod svg;
 
 use crate::error::CommandError;
 use halocline_device::file;
@@ -94,7 +95,7 @@ pub(crate) fn save(path: &Path, picture: &impl Picture) -> Result<(), CommandErr
         Kind::Svg => {
             let mut text = String::new();
             onto(path, SVGBackend::with_string(&mut text, picture.size()), |area| picture.draw(area))?;
-            write(path, text.as_bytes())
+            write(path, svg::compact(&text).as_bytes())
         }
     }
 }

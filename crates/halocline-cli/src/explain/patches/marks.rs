@@ -81,7 +81,7 @@ impl Canvas {
 }
 
 /// A unit step of the plane as one of pixels.
-fn on_screen(step: Place) -> Pixel {
+pub(super) fn on_screen(step: Place) -> Pixel {
     (step[0] as i32, -step[1] as i32)
 }
 
@@ -89,7 +89,7 @@ fn outwards(patch: &Placed, side: PatchSide) -> Pixel {
     on_screen(patch.outwards(side))
 }
 
-fn moved(from: Pixel, step: Pixel, pixels: i32) -> Pixel {
+pub(super) fn moved(from: Pixel, step: Pixel, pixels: i32) -> Pixel {
     (from.0 + step.0 * pixels, from.1 + step.1 * pixels)
 }
 
@@ -98,7 +98,7 @@ fn middle([one, other]: [Pixel; 2]) -> Pixel {
 }
 
 /// An arrow from one place to another, along an axis of the picture.
-fn draw_arrow<B: DrawingBackend>(
+pub(super) fn draw_arrow<B: DrawingBackend>(
     area: &Area<B>,
     [from, to]: [Pixel; 2],
     colour: RGBColor,

@@ -1,5 +1,6 @@
 //! `halocline explain --grid cubed:96` and of other grids of patches.
 
+mod halos;
 mod layout;
 mod marks;
 mod net;
@@ -22,7 +23,6 @@ use halocline::{
     BindOptions, Communicator, DomainShape, Field, Halo, HaloExchange, Layout, LayoutError,
     PatchDecomposition, Pattern, PatternError, Quantity,
 };
-use std::path::Path;
 
 /// Fields on a grid of patches that is cut for ranks.
 struct Case<'a> {
@@ -40,7 +40,10 @@ pub(super) fn run(args: &GridArgs, layout: PatchLayout, json: bool) -> Result<u8
             "`--periodic` with {layout}, whose patches are joined by seams; leave it out"
         )));
     }
-    plot::check(&args.plot)?;
+    plot::check(args.plot.iter().chain(&args.plot_halos))?;
+    if args.plot_halos.is_some() {
+        halos::check(layout, args.quantity, args.halo)?;
+    }
     match args.transport {
         None => plan_one(&Case::new(args, layout, args.ranks.unwrap_or(0))?, json),
         Some(transport) => ranks::run(
@@ -126,13 +129,17 @@ fn plan_one(case: &Case<'_>, json: bool) -> Result<u8, CommandError> {
         report::plan(out, case, &pattern, &regions, json)?;
         traffic.as_ref().map_or(Ok(()), |traffic| tables::totals(out, traffic, json))
     })?;
-    case.args.plot.as_deref().map_or(Ok(()), |path| draw(case, path))?;
+    draw(case)?;
     Ok(0)
 }
 
-/// Draws the patches and their owners.
-fn draw(case: &Case<'_>, path: &Path) -> Result<(), CommandError> {
-    plot::save(path, &picture::PatchPicture::new(case.layout, &case.decomposition)?)
+/// Draws the pictures that are asked for: the patches and their owners, and the halos.
+fn draw(case: &Case<'_>) -> Result<(), CommandError> {
+    let GridArgs { plot, plot_halos, quantity, halo, .. } = case.args;
+    if let Some(path) = plot {
+        plot::save(path, &picture::PatchPicture::new(case.layout, &case.decomposition)?)?;
+    }
+    plot_halos.as_deref().map_or(Ok(()), |path| halos::draw(case.layout, *quantity, *halo, path))
 }
 
 /// Refuses fields that the memory of this machine cannot hold.
@@ -162,7 +169,7 @@ fn bind(comm: &Communicator, case: &Case<'_>, json: bool) -> Result<u8, CommandE
     let said = bound::gather(comm, &[bound::describe(&case.title(), &halo, &pattern, case.bytes())])?;
     if comm.rank() == 0 {
         tables::print_bound(&said, json)?;
-        case.args.plot.as_deref().map_or(Ok(()), |path| draw(case, path))?;
+        draw(case)?;
     }
     // A rank that left earlier would hide an error of rank 0.
     comm.barrier()?;

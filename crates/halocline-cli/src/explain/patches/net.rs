@@ -80,12 +80,15 @@ impl Net {
 
     /// The lower left and the upper right corner of all patches.
     pub(super) fn bounds(&self) -> [Place; 2] {
-        let corners =
-            self.patches.iter().map(|patch| patch.rectangle([[0; 2], patch.extents.map(|n| n as i64)]));
         let join = |[low, high]: [Place; 2], [other_low, other_high]: [Place; 2]| {
             [[0, 1].map(|x| low[x].min(other_low[x])), [0, 1].map(|x| high[x].max(other_high[x]))]
         };
-        corners.reduce(join).unwrap_or_default()
+        self.boxes().into_iter().reduce(join).unwrap_or_default()
+    }
+
+    /// The lower left and the upper right corner of each patch.
+    pub(super) fn boxes(&self) -> Vec<[Place; 2]> {
+        self.patches.iter().map(|patch| patch.rectangle([[0; 2], patch.extents.map(|n| n as i64)])).collect()
     }
 }
 
@@ -128,8 +131,7 @@ mod tests {
     use super::*;
 
     fn boxes(grid: &PatchGrid) -> Vec<[Place; 2]> {
-        let net = Net::of(grid);
-        net.patches.iter().map(|patch| patch.rectangle([[0; 2], patch.extents.map(|n| n as i64)])).collect()
+        Net::of(grid).boxes()
     }
 
     #[test]

@@ -1,0 +1,321 @@
+//! The picture of halo cells and what they copy.
+
+use super::super::layout::PatchLayout;
+use super::super::marks::{Pixel, draw_arrow, moved, on_screen};
+use super::sheet::{MARGIN, Sheet};
+use super::{Cell, Component, HaloMap, Source};
+use crate::info::plural;
+use crate::plot::colour::{Rgb, blend, of_rank};
+use crate::plot::{Area, Drawn, FAINT, INK, Picture, text};
+use halocline::plan::AxisMap;
+use halocline::{PatchSide, Pivot, SeamKind};
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+use std::collections::BTreeMap;
+
+/// Labels smaller than this are not written.
+const SMALLEST: f64 = 6.5;
+/// Half the side of a square that shows axes.
+const HALF: i32 = 16;
+/// Turning points of folds.
+const TURNING: RGBColor = RGBColor(200, 30, 30);
+const PLAIN: Rgb = [236, 236, 240];
+const LINE: i32 = 13;
+
+pub(super) struct HaloPicture {
+    layout: PatchLayout,
+    pub(super) map: HaloMap,
+    pub(super) sheet: Sheet,
+}
+
+impl HaloPicture {
+    pub(super) fn new(layout: PatchLayout, map: HaloMap, sheet: Sheet) -> Self {
+        Self { layout, map, sheet }
+    }
+
+    fn patches(&self) -> usize {
+        self.map.grid.extents().len()
+    }
+
+    /// The name of a cell: `4.20` is that in row 2 and column 0 of patch 4.
+    fn name(&self, patch: usize, [row, column]: Cell) -> String {
+        let is_small = self.map.grid.extents().iter().flatten().all(|&cells| cells <= 10);
+        match (self.patches(), is_small) {
+            (1, _) => format!("{row},{column}"),
+            (_, true) => format!("{patch}.{row}{column}"),
+            (_, false) => format!("{patch}.{row},{column}"),
+        }
+    }
+
+    /// What is written in a cell: its own name, or that of the cell that it copies. `None` if nothing fills it.
+    pub(super) fn label(&self, patch: usize, cell: Cell) -> Option<String> {
+        let Some(source) = self.map.sources[patch].get(&cell) else {
+            return self.is_inside(patch, cell).then(|| self.name(patch, cell));
+        };
+        let name = self.name(source.patch, source.cell);
+        let is_negated = self.map.is_vector && source.components.iter().all(|component| component.is_negated);
+        Some(if is_negated { format!("\u{2212}{name}") } else { name })
+    }
+
+    fn is_inside(&self, patch: usize, cell: Cell) -> bool {
+        let extents = self.map.grid.extents()[patch];
+        (0..2).all(|axis| (0..extents[axis] as i64).contains(&cell[axis]))
+    }
+
+    /// The colour of the cell that is shown: by its patch, or by its column in the only patch.
+    fn colour(&self, patch: usize, [row, column]: Cell) -> Rgb {
+        let extents = self.map.grid.extents()[patch].map(|cells| cells as f64);
+        let row = (row as f64 + 0.5) / extents[0];
+        let column = (column as f64 + 0.5) / extents[1];
+        match self.patches() {
+            1 => blend(of_turn(column), [255; 3], 0.5 * (1.0 - row)),
+            _ => blend(of_rank(patch as u32), [255; 3], 0.3 * (2.0 - row - column)),
+        }
+    }
+
+    /// All cells of a patch and of its halo.
+    pub(super) fn cells(&self, patch: usize) -> impl Iterator<Item = Cell> + use<> {
+        let [rows, columns] = self.map.grid.extents()[patch].map(|cells| cells as i64);
+        let halo = self.map.width as i64;
+        (-halo..rows + halo).flat_map(move |row| (-halo..columns + halo).map(move |column| [row, column]))
+    }
+
+    /// The size of letters with which all labels fit their cells.
+    fn letters(&self) -> f64 {
+        let labels = (0..self.patches())
+            .flat_map(|patch| self.cells(patch).filter_map(move |cell| self.label(patch, cell)));
+        let longest = labels.map(|label| label.chars().count()).max().unwrap_or(1);
+        (0.88 * f64::from(self.sheet.cell) / (0.6 * longest as f64)).min(14.0)
+    }
+
+    /// What most cells next to a side copy, and how.
+    pub(super) fn behind(&self, side: PatchSide) -> Option<&Source> {
+        let extents = self.map.grid.extents()[side.patch].map(|cells| cells as i64);
+        let mut counts: BTreeMap<(usize, AxisMap), (usize, &Source)> = BTreeMap::new();
+        for along in 0..extents[1 - side.axis] {
+            let mut cell = [along; 2];
+            cell[side.axis] = if side.is_high { extents[side.axis] } else { -1 };
+            if let Some(source) = self.map.sources[side.patch].get(&cell) {
+                counts.entry((source.patch, source.map)).or_insert((0, source)).0 += 1;
+            }
+        }
+        counts.into_values().max_by_key(|(count, _)| *count).map(|(_, source)| source)
+    }
+
+    fn has_folds(&self) -> bool {
+        self.map.grid.seams().iter().any(|seam| matches!(seam.kind(), SeamKind::Fold(_)))
+    }
+
+    /// The lines below the title.
+    fn legend(&self) -> [String; 3] {
+        let (of_patch, colours) =
+            if self.patches() == 1 { ("", "columns") } else { (" of patch 4", "patches") };
+        let name = format!("{}: row 2, column 0{of_patch}.", self.name(4, [2, 0]));
+        let mut last = String::from("White: not filled.");
+        if self.map.is_vector {
+            last +=
+                " v0, v1: components along the axes of rows and columns. \u{2212}: both change their sign.";
+        }
+        if self.has_folds() {
+            last += " Red: the points about which the fold turns.";
+        }
+        [
+            format!(
+                "Outlined: cells of a patch. Around them: halo cells, with the name and colour of the cell that each copies. {name}"
+            ),
+            format!(
+                "Squares: the directions in which rows (r) and columns (c) count up, of a patch and of the one behind each side. \
+                 Colours: {colours}."
+            ),
+            last,
+        ]
+    }
+}
+
+/// Light colours in a circle, for places from 0 to 1.
+fn of_turn(place: f64) -> Rgb {
+    let at = |shift: f64| {
+        let wave = (std::f64::consts::TAU * (place - shift)).cos();
+        (192.0 + 56.0 * wave).round() as u8
+    };
+    [at(0.0), at(1.0 / 3.0), at(2.0 / 3.0)]
+}
+
+fn paint([red, green, blue]: Rgb) -> RGBColor {
+    RGBColor(red, green, blue)
+}
+
+/// How a component of the patch follows from the components of its source.
+fn component_line(component: usize, source: Component) -> String {
+    let sign = if source.is_negated { "\u{2212}" } else { "" };
+    format!("v{component} = {sign}v{}", source.number)
+}
+
+impl Picture for HaloPicture {
+    fn size(&self) -> (u32, u32) {
+        self.sheet.size
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+        const LEFT: i32 = 40;
+        let halo = format!("a halo of {}", plural(self.map.width, "cell"));
+        text(area, &format!("{}: {halo}, and what it copies", self.layout), (LEFT, 30), 22.0, HPos::Left)?;
+        for (at, line) in (0..).zip(&self.legend()) {
+            text(area, line, (LEFT, 58 + 21 * at), 14.0, HPos::Left)?;
+        }
+        let letters = self.letters();
+        for (patch, extents) in self.map.grid.extents().iter().enumerate() {
+            for cell in self.cells(patch) {
+                self.draw_cell(area, patch, cell, letters)?;
+            }
+            let [one, other] = self.sheet.cells(patch, [0; 2], extents.map(|cells| cells as i64));
+            draw_outline(area, [one, other])?;
+            let [corner, _] = self.sheet.with_halo(patch);
+            let at = (corner.0 - MARGIN / 2, corner.1 - MARGIN / 2);
+            let lines = if self.patches() == 1 { Vec::new() } else { vec![format!("patch {patch}")] };
+            self.draw_note(area, (at, false), (patch, AxisMap::IDENTITY, patch), &lines)?;
+            for side in
+                [PatchSide::low, PatchSide::high].into_iter().flat_map(|of| [of(patch, 0), of(patch, 1)])
+            {
+                self.draw_side(area, side)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HaloPicture {
+    fn draw_cell<B: DrawingBackend>(
+        &self,
+        area: &Area<B>,
+        patch: usize,
+        cell: Cell,
+        letters: f64,
+    ) -> Drawn<B> {
+        let [one, other] = self.sheet.cells(patch, cell, cell.map(|at| at + 1));
+        let Some(label) = self.label(patch, cell) else {
+            return area.draw(&Rectangle::new(
+                [(one.0 + 2, one.1 + 2), (other.0 - 2, other.1 - 2)],
+                FAINT.stroke_width(1),
+            ));
+        };
+        let shown =
+            self.map.sources[patch].get(&cell).map_or((patch, cell), |source| (source.patch, source.cell));
+        let colour = paint(self.colour(shown.0, shown.1));
+        area.draw(&Rectangle::new([(one.0 + 1, one.1 + 1), (other.0, other.1)], colour.filled()))?;
+        if letters < SMALLEST {
+            return Ok(());
+        }
+        text(area, &label, ((one.0 + other.0) / 2, (one.1 + other.1) / 2), letters, HPos::Center)
+    }
+
+    /// The axes of what lies behind a side, and the words for it.
+    fn draw_side<B: DrawingBackend>(&self, area: &Area<B>, side: PatchSide) -> Drawn<B> {
+        let seam = self.map.grid.seams().iter().find(|seam| seam.sides().contains(&side));
+        let (Some(seam), Some(source)) = (seam, self.behind(side)) else { return Ok(()) };
+        let mut lines = vec![match seam.kind() {
+            SeamKind::Fold(_) => "fold".to_owned(),
+            SeamKind::Pole => "pole".to_owned(),
+            SeamKind::Join { .. } if source.patch == side.patch => "periodic".to_owned(),
+            SeamKind::Join { .. } => format!("patch {}", source.patch),
+        }];
+        let components = || source.components.iter().enumerate();
+        if components().any(|(component, source)| source.number != component || source.is_negated) {
+            lines.extend(components().map(|(component, source)| component_line(component, *source)));
+        }
+        let is_flat = self.sheet.net.patches[side.patch].outwards(side)[0] == 0;
+        self.draw_note(
+            area,
+            (self.sheet.beside(side), is_flat),
+            (side.patch, source.map, source.patch),
+            &lines,
+        )?;
+        match seam.kind() {
+            SeamKind::Fold(pivot) => self.draw_turning_points(area, side, pivot),
+            _ => Ok(()),
+        }
+    }
+
+    /// A square with the axes of a patch `there` as they run beside the cells of `here`, and lines of text: beside it if it is
+    /// flat, else below.
+    fn draw_note<B: DrawingBackend>(
+        &self,
+        area: &Area<B>,
+        (at, is_flat): (Pixel, bool),
+        (here, map, there): (usize, AxisMap, usize),
+        lines: &[String],
+    ) -> Drawn<B> {
+        let all = LINE * lines.len() as i32;
+        let (centre, first, side) = match is_flat {
+            true => ((at.0 - 30, at.1), (at.0 - 30 + HALF + 6, at.1 - (all - LINE) / 2), HPos::Left),
+            false => {
+                let top = at.1 - (2 * HALF + 4 + all) / 2;
+                ((at.0, top + HALF), (at.0, top + 2 * HALF + 4 + LINE / 2), HPos::Center)
+            }
+        };
+        let placed = &self.sheet.net.patches[here];
+        let mut steps = [(0, 0); 2];
+        for axis in 0..2 {
+            let sign = if map.is_flipped(axis) { -1 } else { 1 };
+            let step = on_screen(placed.step(axis));
+            steps[map.source_axis(axis)] = (sign * step.0, sign * step.1);
+        }
+        let colour = if self.patches() == 1 { PLAIN } else { blend(of_rank(there as u32), [255; 3], 0.3) };
+        draw_axes(area, centre, steps, paint(colour))?;
+        for (number, line) in (0..).zip(lines) {
+            text(area, line, (first.0, first.1 + LINE * number), 11.5, side)?;
+        }
+        Ok(())
+    }
+
+    fn draw_turning_points<B: DrawingBackend>(
+        &self,
+        area: &Area<B>,
+        side: PatchSide,
+        pivot: Pivot,
+    ) -> Drawn<B> {
+        let extents = self.map.grid.extents()[side.patch].map(|cells| cells as i64);
+        let half = i64::from(pivot == Pivot::Cell);
+        for along in [half, extents[1 - side.axis] + half] {
+            let mut halves = [along; 2];
+            halves[side.axis] = if side.is_high { 2 * extents[side.axis] - half } else { half };
+            let at = self.sheet.point(side.patch, halves);
+            match pivot {
+                Pivot::Cell => {
+                    area.draw(&Circle::new(at, self.sheet.cell * 9 / 20, TURNING.stroke_width(2)))?
+                }
+                Pivot::Corner => area.draw(&Circle::new(at, 6, TURNING.filled()))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The four lines around a rectangle: in SVG files, the drawing library makes rectangles with thin lines only.
+fn draw_outline<B: DrawingBackend>(area: &Area<B>, [one, other]: [Pixel; 2]) -> Drawn<B> {
+    for x in [one.0, other.0] {
+        area.draw(&Rectangle::new([(x - 1, one.1 - 1), (x + 2, other.1 + 2)], INK.filled()))?;
+    }
+    for y in [one.1, other.1] {
+        area.draw(&Rectangle::new([(one.0 - 1, y - 1), (other.0 + 2, y + 2)], INK.filled()))?;
+    }
+    Ok(())
+}
+
+/// A square with arrows along rows' and columns' axis.
+fn draw_axes<B: DrawingBackend>(
+    area: &Area<B>,
+    centre: Pixel,
+    steps: [Pixel; 2],
+    colour: RGBColor,
+) -> Drawn<B> {
+    let corners = [(centre.0 - HALF, centre.1 - HALF), (centre.0 + HALF, centre.1 + HALF)];
+    area.draw(&Rectangle::new(corners, colour.filled()))?;
+    area.draw(&Rectangle::new(corners, INK.stroke_width(1)))?;
+    let from = moved(moved(centre, steps[0], 5 - HALF), steps[1], 5 - HALF);
+    for (step, other, name) in [(steps[0], steps[1], "r"), (steps[1], steps[0], "c")] {
+        draw_arrow(area, [from, moved(from, step, 22)], INK, 1)?;
+        text(area, name, moved(moved(from, step, 15), other, 7), 11.0, HPos::Center)?;
+    }
+    Ok(())
+}
