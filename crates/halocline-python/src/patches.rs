@@ -142,6 +142,12 @@ impl PyPatchGrid {
         self.grid.extents().iter().map(|&[rows, columns]| (rows, columns)).collect()
     }
 
+    #[doc = doc!("PatchGrid.seams")]
+    #[getter]
+    fn seams<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        self.grid.seams().iter().map(|seam| seam_tuple(py, seam)).collect()
+    }
+
     #[doc = doc!("PatchGrid.decompose")]
     fn decompose(&self, comm: Argument<Ranks>) -> PyResult<PyPatchDecomposition> {
         self.decomposed(comm, PatchGrid::decompose)
@@ -160,8 +166,7 @@ impl PyPatchGrid {
 
     /// For copies and pickles.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let seams =
-            self.grid.seams().iter().map(|seam| seam_tuple(py, seam)).collect::<PyResult<Vec<_>>>()?;
+        let seams = self.seams(py)?;
         let axis = match self.grid.corner_fill() {
             Corners::Open => None,
             Corners::ThroughAxis(axis) => Some(axis),

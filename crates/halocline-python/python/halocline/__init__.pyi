@@ -449,6 +449,12 @@ class PatchGrid:
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """Rows and columns of each patch."""
+    @property
+    def seams(self) -> list[_Seam]:
+        """The seams, as the constructor takes them: ``("join", side, side)``, or ``"join_reversed"`` where coordinates along the two
+        sides run in opposite directions; ``("fold_cell", side)``, ``"fold_corner"`` or ``"pole"`` for one side. A side is
+        ``(patch, axis, "low" or "high")``.
+        """
     def decompose(self, comm: Communicator | SupportsIndex) -> PatchDecomposition:
         """Cuts the patches into blocks so that all ranks own about the same number of cells. ``comm`` is a communicator or a number of
         ranks; with a number, ``PatchDecomposition.pattern`` needs ``comm=``. Local; the result is the same on all ranks.

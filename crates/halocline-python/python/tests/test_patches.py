@@ -1,5 +1,7 @@
 """Grids of patches: halos across seams, beside the geometry of the cubed sphere and the rules of a fold."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -119,6 +121,7 @@ def test_grids_are_described():
     grid = hc.PatchGrid.lat_lon_cap(2)
     assert grid.shapes == [(6, 2), (6, 2), (2, 2), (2, 6), (2, 6)]
     assert repr(grid) == "PatchGrid(5 patches, 8 seams)"
+    assert grid.seams[1] == ("join_reversed", (0, 0, "high"), (2, 1, "low"))
     pair = hc.PatchGrid([(4, 4), (4, 4)], [("join_reversed", (0, 1, "high"), (1, 0, "low"))])
     cut = pair.decompose_into([(2, 1), (1, 1)], 3)
     assert (cut.domains, cut.ranks, cut.block(1)) == (3, 3, (0, (2, 0), (2, 4)))
@@ -131,6 +134,23 @@ def test_grids_are_described():
     assert cut.block(1, "c_grid", component=1) == (0, (2, 0), (2, 5))
     halves = hc.PatchGrid.cubed_sphere(8).decompose(4)
     assert (halves.blocks, halves.domains_of(1)) == ([(2, 1)] * 6, [3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    "grid, kinds",
+    [
+        (hc.PatchGrid.cubed_sphere(4), {"join": 6, "join_reversed": 6}),
+        (hc.PatchGrid.latitude_longitude((4, 6)), {"join": 1, "pole": 2}),
+        (hc.PatchGrid.tripolar((5, 8), "cell"), {"join": 1, "fold_cell": 1}),
+        (hc.PatchGrid.tripolar((5, 8), "corner"), {"join": 1, "fold_corner": 1}),
+        (hc.PatchGrid([(4, 4)], []), {}),
+    ],
+)
+def test_a_grid_is_made_of_its_seams(grid, kinds):
+    assert Counter(kind for kind, *_ in grid.seams) == kinds
+    assert hc.PatchGrid(grid.shapes, grid.seams) == grid
+    sides = [side for _, *sides in grid.seams for side in sides]
+    assert len(set(sides)) == len(sides)
 
 
 def test_points_of_tiles_are_on_the_sphere():
