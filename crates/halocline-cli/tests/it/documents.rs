@@ -168,6 +168,38 @@ fn options_in_documents_exist() {
     assert!(tried > 20, "only {tried} commands were found");
 }
 
+/// The pictures of halos, whose commands stand below them. `HALOCLINE_BLESS=1` writes them again.
+#[test]
+fn pictures_of_halos_are_those_that_their_commands_draw() {
+    let (pictures, folder) = (root().join("docs/pictures"), tempfile::tempdir().unwrap());
+    let mut drawn = 0;
+    for page in pages() {
+        for line in page.commands() {
+            let Some(arguments) = arguments(line.trim()) else { continue };
+            let Some(option) = arguments.iter().position(|word| *word == "--plot-halos") else { continue };
+            let name = arguments[option + 1];
+            if !page.links().contains(&format!("pictures/{name}")) {
+                continue;
+            }
+            let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+            let output = command.args(&arguments).current_dir(folder.path()).output().unwrap();
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            let (made, kept) = (folder.path().join(name), pictures.join(name));
+            if std::env::var_os("HALOCLINE_BLESS").is_some() {
+                fs::copy(&made, &kept).unwrap();
+            }
+            let is_same = fs::read(&made).unwrap() == fs::read(&kept).unwrap_or_default();
+            assert!(
+                is_same,
+                "{}: `{line}` draws another picture than docs/pictures/{name}",
+                page.path.display()
+            );
+            drawn += 1;
+        }
+    }
+    assert_eq!(drawn, 5, "cubed sphere, both folds, poles, lat-lon-cap");
+}
+
 #[test]
 fn scripts_in_documents_exist() {
     let folders = ["tools/", "bench/", "gpu/", "out/gpu/"];

@@ -1,11 +1,15 @@
 """Grids of patches: halos across seams, beside the geometry of the cubed sphere and the rules of a fold."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import halocline as hc
+
+PICTURES = Path(__file__).resolve().parents[4] / "docs/pictures"
 
 N = 6
 
@@ -386,6 +390,31 @@ def test_halos_of_tiles_are_those_that_the_guide_shows():
         # Tiles 2 and 4 are joined as tile 0, tiles 3 and 5 as tile 1.
         cells = np.array(shown[tile % 2], dtype=float)
         np.testing.assert_array_equal(found[0, tile][::-1], (cells + 100 * (tile - tile % 2)) % 600)
+
+
+@pytest.mark.parametrize(
+    "picture, grid, halo",
+    [
+        ("cubed", hc.PatchGrid.cubed_sphere(3), 1),
+        ("llc", hc.PatchGrid.lat_lon_cap(2), 1),
+        ("poles", hc.PatchGrid.latitude_longitude((4, 8)), 2),
+        ("tripolar-cell", hc.PatchGrid.tripolar((4, 8), "cell"), 2),
+        ("tripolar-corner", hc.PatchGrid.tripolar((4, 8), "corner"), 2),
+    ],
+)
+def test_pictures_of_the_guide_name_the_cells_that_an_exchange_copies(picture, grid, halo):
+    found = of_one_rank(grid, "cell_vectors", lambda patch, row, column: 100.0 * patch + 10 * row + column + 1, halo)
+    names = Counter()
+    for patch in range(len(grid.shapes)):
+        # Both components of a cell, as numbers of their sources.
+        for both in zip(found[0, patch].flat, found[1, patch].flat):
+            if not np.isnan(both).any():
+                assert abs(both[0]) == abs(both[1])
+                number = int(abs(both[0])) - 1
+                cell = f"{number // 100}.{number % 100:02}" if len(grid.shapes) > 1 else f"{number // 10},{number % 10}"
+                names[("\u2212" if max(both) < 0 else "") + cell] += 1
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", (PICTURES / f"{picture}-halos.svg").read_text())
+    assert Counter(text for text in texts if re.fullmatch("\u2212?[0-9]+[.,][0-9]+", text)) == names
 
 
 @pytest.mark.parametrize("axis, corner", [(0, [[121, 111], [120, 110]]), (1, [[210, 211], [200, 201]])])

@@ -315,7 +315,7 @@ fn draw_axes<B: DrawingBackend>(
     let from = moved(moved(centre, steps[0], 5 - HALF), steps[1], 5 - HALF);
     for (step, other, name) in [(steps[0], steps[1], "r"), (steps[1], steps[0], "c")] {
         draw_arrow(area, [from, moved(from, step, 22)], INK, 1)?;
-        text(area, name, moved(moved(from, step, 15), other, 7), 11.0, HPos::Center)?;
+        text(area, name, moved(moved(from, step, 16), other, 8), 11.0, HPos::Center)?;
     }
     Ok(())
 }
