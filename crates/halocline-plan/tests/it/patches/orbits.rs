@@ -3,6 +3,7 @@
 
 use super::{exchange, filled, parts, plans, shapes};
 use halocline_plan::{Along, Halo, PatchError, PatchGrid, PatchSide, PatternError, Pivot, Quantity, Seam};
+use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 /// What lies behind the northern or the southern side.
@@ -100,7 +101,11 @@ impl Globe {
                 }
             }
         }
-        owner.map_or(f64::NAN, |(at, is_negated)| {
+        // A value without an owner stays as it is: in the only row, behind a fold.
+        let is_held =
+            (0..2).all(|axis| (0..place[axis].count(counts[axis] as usize) as i64).contains(&at[axis]));
+        let kept = if is_held { number(component, at) } else { f64::NAN };
+        owner.map_or(kept, |(at, is_negated)| {
             let is_negated = is_negated && quantity.components() == 2;
             if is_negated { -number(component, at) } else { number(component, at) }
         })
@@ -108,11 +113,16 @@ impl Globe {
 
     /// Compares all values and the whole halo. Whether the grid has the quantity with such a halo.
     fn check(&self, quantity: &Quantity, halo: &Halo) -> bool {
+        self.check_on([1, 1], 1, quantity, halo)
+    }
+
+    /// As [`Globe::check`], of the grid in blocks on several ranks.
+    fn check_on(&self, blocks: [usize; 2], ranks: usize, quantity: &Quantity, halo: &Halo) -> bool {
         let Ok(grid) = self.grid() else {
             assert_eq!(self.rows, 1, "{self:?} is a grid");
             return false;
         };
-        let cut = grid.decompose(1).expect("a rank");
+        let cut = grid.decompose_into(&[blocks], ranks).expect("blocks");
         match cut.pattern_of(0, quantity, halo) {
             Err(PatternError::Patch(PatchError::NotHeld { .. } | PatchError::HaloTooWide { .. })) => {
                 return false;
@@ -120,17 +130,20 @@ impl Globe {
             result => drop(result.unwrap_or_else(|error| panic!("{self:?}, {quantity:?}: {error}"))),
         }
         let plans = plans(&cut, quantity, halo);
-        let mut arrays = filled(&plans, |component, at| number(component as usize, at));
+        let component_of = |domain: u64| domain as usize % quantity.components();
+        let mut arrays = filled(&plans, |domain, at| number(component_of(domain), at));
         exchange(&plans, &mut arrays);
-        for (component, shape) in shapes(&plans) {
-            let (_, _, low, extents) = parts(&shape);
+        for (domain, shape) in shapes(&plans) {
+            let component = component_of(domain);
+            let (first, _, low, extents) = parts(&shape);
             for index in 0..extents[0] * extents[1] {
-                let at = [index / extents[1] - low[0], index % extents[1] - low[1]];
+                let at = [first[0] + index / extents[1] - low[0], first[1] + index % extents[1] - low[1]];
                 let (found, expected) =
-                    (arrays[&component][index as usize], self.expected(quantity, component as usize, at));
+                    (arrays[&domain][index as usize], self.expected(quantity, component, at));
                 assert!(
                     found == expected || found.is_nan() && expected.is_nan(),
-                    "{self:?}, {quantity:?}, {halo:?}: value {at:?} of component {component} is {found}, in its orbit {expected}"
+                    "{self:?}, blocks {blocks:?}, {ranks} ranks, {quantity:?}, {halo:?}: value {at:?} of component {component} in \
+                     domain {domain} is {found}, in its orbit {expected}"
                 );
             }
         }
@@ -179,10 +192,9 @@ fn scalars_at_all_places_are_those_of_their_orbits() {
     }
 }
 
-#[test]
-fn vectors_at_all_places_are_those_of_their_orbits() {
+fn vectors() -> Vec<Quantity> {
     use Along::{Centre, Faces, HighFaces, LowFaces};
-    let quantities = [
+    vec![
         Quantity::cell_vectors(),
         Quantity::c_grid(),
         Quantity::d_grid(),
@@ -191,9 +203,60 @@ fn vectors_at_all_places_are_those_of_their_orbits() {
         Quantity::vector([HighFaces, Centre], [Centre, HighFaces]),
         Quantity::vector([LowFaces, Centre], [Centre, LowFaces]),
         Quantity::vector([Faces, LowFaces], [LowFaces, Faces]),
-    ];
-    for quantity in quantities {
+    ]
+}
+
+#[test]
+fn vectors_at_all_places_are_those_of_their_orbits() {
+    for quantity in vectors() {
         assert!(check_globes(&SIZES, &quantity) > 20, "{quantity:?}");
+    }
+}
+
+/// Blocks on several ranks: partners lie on the same rank and on others, blocks straddle the points about which a fold turns, and
+/// halos are wider than blocks.
+#[test]
+fn blocks_at_folds_and_poles_have_the_values_of_their_orbits() {
+    let cuts =
+        [([3, 4], [1, 4], 4, 1), ([4, 6], [2, 3], 6, 2), ([5, 8], [2, 3], 2, 3), ([2, 14], [1, 7], 3, 1)];
+    let ends = [
+        (End::Pole, End::Pole),
+        (End::Border, End::Fold(Pivot::Corner)),
+        (End::Border, End::Fold(Pivot::Cell)),
+    ];
+    let mut checked = 0;
+    for ([rows, columns], blocks, ranks, width) in cuts {
+        for (south, north) in ends {
+            let globe = Globe { rows, columns, south, north };
+            for quantity in [Quantity::cells(), Quantity::corners()].into_iter().chain(vectors()) {
+                checked += usize::from(globe.check_on(blocks, ranks, &quantity, &Halo::uniform(width)));
+            }
+        }
+    }
+    assert!(checked > 90, "{checked}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn blocks_of_any_globe_have_the_values_of_their_orbits(
+        (rows, half) in (1i64..7, 1i64..7),
+        ends in prop::array::uniform2(0usize..4),
+        blocks in prop::array::uniform2(1usize..6),
+        ranks in 1usize..8,
+        widths in prop::array::uniform4(0usize..5),
+        places in prop::array::uniform2(0usize..4),
+        vector in prop::option::of(0usize..8),
+    ) {
+        let globe = Globe { rows, columns: 2 * half, south: ENDS[ends[0]], north: ENDS[ends[1]] };
+        let [rows, columns] = [rows as usize, 2 * half as usize];
+        let blocks = [blocks[0].min(rows), blocks[1].min(columns)];
+        let places = places.map(|at| [Along::Centre, Along::Faces, Along::HighFaces, Along::LowFaces][at]);
+        let quantity = vector.map_or_else(|| Quantity::scalar(places), |at| vectors().swap_remove(at));
+        let width = |at: usize, most: usize| widths[at].min(most);
+        let halo = Halo::per_axis([(width(0, rows), width(1, rows)), (width(2, columns), width(3, columns))]);
+        globe.check_on(blocks, ranks.min(blocks[0] * blocks[1]), &quantity, &halo);
     }
 }
 
