@@ -1,5 +1,7 @@
 //! The fuzz targets, each a function of bytes, with seeds (initial inputs).
 
+#[path = "../../crates/halocline-plan/tests/it/patches/agreement.rs"]
+mod agreement;
 mod bind;
 #[allow(dead_code, reason = "the mesh reader uses some of it")]
 #[path = "../../crates/halocline-cli/src/geometry.rs"]

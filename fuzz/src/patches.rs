@@ -1,5 +1,6 @@
 //! Grids of patches of any seams: the patterns of all ranks, which must fit each other.
 
+use crate::agreement;
 use halocline_plan::{
     Along, Corners, Halo, PatchDecomposition, PatchGrid, PatchSide, Pivot, Quantity, Seam, SeamKind,
 };
@@ -12,14 +13,8 @@ pub fn patches(bytes: &[u8]) {
     let Some((cut, quantity, halo)) = input.decomposition() else { return };
     let plans: Result<Vec<_>, _> =
         (0..cut.ranks()).map(|rank| cut.pattern_of(rank, &quantity, &halo)).collect();
-    let Ok(plans) = plans else { return };
-    for (rank, plan) in plans.iter().enumerate() {
-        plan.check_patches().unwrap_or_else(|error| panic!("rank {rank}: {error}"));
-        for peer in &plan.peers {
-            let back = plans[peer.rank].peers.iter().find(|back| back.rank == rank);
-            let back = back.unwrap_or_else(|| panic!("rank {} does not know rank {rank}", peer.rank));
-            assert_eq!(peer.sends, back.receives, "from rank {rank} to rank {}", peer.rank);
-        }
+    if let Ok(plans) = plans {
+        agreement::check(&plans);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Patterns of patches, run by an interpreter of transfers and compared with independent rules: a walk from cell to
 //! cell, the geometry of the sphere, the loops of NEMO.
 
+mod agreement;
 mod geometry;
 mod nemo;
 mod orbits;
@@ -19,15 +20,7 @@ pub fn plans(cut: &PatchDecomposition, quantity: &Quantity, halo: &Halo) -> Vec<
     let plan =
         |rank| cut.pattern_of(rank, quantity, halo).unwrap_or_else(|error| panic!("rank {rank}: {error}"));
     let plans: Vec<PatternPlan> = (0..cut.ranks()).map(plan).collect();
-    for (rank, plan) in plans.iter().enumerate() {
-        plan.check_patches().unwrap_or_else(|error| panic!("rank {rank}: {error}"));
-        for peer in &plan.peers {
-            let back = plans[peer.rank].peers.iter().find(|back| back.rank == rank);
-            let back = back.unwrap_or_else(|| panic!("rank {} does not know rank {rank}", peer.rank));
-            assert_eq!(peer.sends, back.receives, "from rank {rank} to rank {}", peer.rank);
-            assert_eq!(peer.receives, back.sends, "from rank {} to rank {rank}", peer.rank);
-        }
-    }
+    agreement::check(&plans);
     plans
 }
 

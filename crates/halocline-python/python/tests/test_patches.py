@@ -177,34 +177,45 @@ def pick(array, first, shape, width):
     return array[tuple(slice(width + low, width + low + extent) for low, extent in zip(first, shape))]
 
 
-@pytest.mark.parametrize("quantity", ["c_grid", "corners"])
-def test_transfers_made_by_hand_fill_what_an_exchange_fills(quantity):
-    grid, width, count = hc.PatchGrid.cubed_sphere(4), 2, 3
-    components = [0, 1] if quantity == "c_grid" else [0]
+def run_on_arrays(grid, width, quantity, count, fill, run):
+    """Runs `run(exchange)` on `count` ranks, on arrays `fill(comm, cut, component, domain)` of all components and domains. Returns the
+    arrays before and after, by component and domain.
+    """
 
     def program(comm):
         cut = grid.decompose(comm)
         pattern = cut.pattern(width, quantity)
         before, arrays, fields = {}, {}, []
-        for component in components:
-            of_component = pattern.component(component) if len(components) == 2 else pattern
+        for component, of_component in enumerate([pattern.component(c) for c in (0, 1)] if quantity == "c_grid" else [pattern]):
             for domain in of_component.domains:
-                _, first, shape = cut.block(domain.id, quantity, component)
-                assert (domain.first, domain.owned_shape) == (first, shape)
-                assert domain.to_global((width, width)) == first and domain.id in cut.domains_of(comm.rank)
-                array = np.full(domain.shape, np.nan)
-                numbers = np.arange(shape[0] * shape[1], dtype=float).reshape(shape)
-                array[domain.owned] = 1000 * domain.id + 100 * component + numbers + 1
+                array = fill(comm, cut, component, domain)
                 before[component, domain.id] = array.copy()
                 arrays[component, domain.id] = array
                 fields.append((of_component, hc.Field(array, domain=domain.id)))
-        hc.HaloExchange(comm, fields).exchange()
+        run(hc.HaloExchange(comm, fields))
         return before, arrays
 
     before, after = {}, {}
-    for own, exchanged in hc.run_threads(count, program):
+    for own, of_run in hc.run_threads(count, program):
         before.update(own)
-        after.update(exchanged)
+        after.update(of_run)
+    return before, after
+
+
+@pytest.mark.parametrize("quantity", ["c_grid", "corners"])
+def test_transfers_made_by_hand_fill_what_an_exchange_fills(quantity):
+    grid, width, count = hc.PatchGrid.cubed_sphere(4), 2, 3
+
+    def fill(comm, cut, component, domain):
+        _, first, shape = cut.block(domain.id, quantity, component)
+        assert (domain.first, domain.owned_shape) == (first, shape)
+        assert domain.to_global((width, width)) == first and domain.id in cut.domains_of(comm.rank)
+        array = np.full(domain.shape, np.nan)
+        numbers = np.arange(shape[0] * shape[1], dtype=float).reshape(shape)
+        array[domain.owned] = 1000 * domain.id + 100 * component + numbers + 1
+        return array
+
+    before, after = run_on_arrays(grid, width, quantity, count, fill, lambda exchange: exchange.exchange())
     filled = {key: array.copy() for key, array in before.items()}
     cut = grid.decompose(count)
     for rank in range(count):
@@ -234,25 +245,11 @@ def test_transfers_made_by_hand_fill_what_an_exchange_fills(quantity):
 )
 def test_a_reduce_adds_what_transfers_bring_to_its_owner_and_clears_it(grid, quantity):
     width, count = 2, 3
-    components = [0, 1] if quantity == "c_grid" else [0]
 
-    def program(comm):
-        pattern = grid.decompose(comm).pattern(width, quantity)
-        random, before, arrays, fields = np.random.default_rng(comm.rank), {}, {}, []
-        for component in components:
-            of_component = pattern.component(component) if len(components) == 2 else pattern
-            for domain in of_component.domains:
-                array = random.integers(-50, 50, domain.shape).astype(float)
-                before[component, domain.id] = array.copy()
-                arrays[component, domain.id] = array
-                fields.append((of_component, hc.Field(array, domain=domain.id)))
-        hc.HaloExchange(comm, fields).reduce("sum")
-        return before, arrays
+    def fill(comm, cut, component, domain):
+        return np.random.default_rng([component, domain.id]).integers(-50, 50, domain.shape).astype(float)
 
-    before, after = {}, {}
-    for own, reduced in hc.run_threads(count, program):
-        before.update(own)
-        after.update(reduced)
+    before, after = run_on_arrays(grid, width, quantity, count, fill, lambda exchange: exchange.reduce("sum"))
     due = {key: array.copy() for key, array in before.items()}
     cut = grid.decompose(count)
     received = [moved for rank in range(count) for moved in cut.transfers(rank, width, quantity) if moved.target_rank == rank]
