@@ -196,7 +196,7 @@ fn invalid_explanations_are_refused_with_the_reason() {
         ("--grid 8x8 --ranks 4 --plot t.png", 2, "8x8 is a regular grid; leave them out"),
         ("--grid 8x8 --ranks 4 --plot-halos t.png", 2, "8x8 is a regular grid; leave them out"),
         ("--grid cubed:4 --ranks 6 --plot-halos t.pdf", 1, "a plot is a PNG or SVG file"),
-        ("--grid cubed:64 --ranks 6 --plot-halos t.svg", 2, "no room for so many cells; give a smaller grid"),
+        ("--grid cubed:64 --ranks 6 --plot-halos t.svg", 2, "no room for so many cells; draw a coarser grid"),
         ("--grid cubed:4 --ranks 6 --quantity d-grid --plot-halos t.svg", 2, "so give cells or cell-vectors"),
         ("--grid 8x8 --ranks 4 --quantity corners", 2, "are for grids of patches"),
         ("--grid cubed:x --ranks 1", 2, "\"cubed:x\" is no grid; give numbers above 0"),

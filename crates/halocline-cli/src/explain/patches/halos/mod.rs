@@ -110,7 +110,7 @@ fn sheet(layout: PatchLayout, values: Values, width: usize) -> Result<Sheet, Com
     }
     Sheet::new(&layout.grid()?, width).ok_or_else(|| {
         CommandError::usage(format!(
-            "`--plot-halos` of {layout} with a halo of {width}: a picture has no room for so many cells; give a smaller grid, \
+            "`--plot-halos` of {layout} with a halo of {width}: a picture has no room for so many cells; draw a coarser grid, \
              such as cubed:3, or a narrower halo"
         ))
     })
