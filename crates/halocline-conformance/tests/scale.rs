@@ -97,10 +97,14 @@ fn the_plan_of_one_rank_of_a_million_of_the_cubed_sphere_is_small() {
         let tiles = PatchGrid::cubed_sphere(36_864).expect("tiles").decompose(1_000_000).expect("blocks");
         tiles.pattern_of(123_456, &Quantity::c_grid(), &Halo::uniform(3)).expect("a pattern")
     });
+    let of_peers = pattern.peers.iter().map(|peer| peer.sends.len() + peer.receives.len());
+    let transfers = of_peers.sum::<usize>() + pattern.local.len();
     println!(
-        "one rank of a million of the cubed sphere: {time:?}, at most {peak} bytes, {kept} kept; {} peers",
+        "one rank of a million of the cubed sphere: {time:?}, at most {peak} bytes, {kept} kept; {} peers, {transfers} transfers",
         pattern.peers.len()
     );
+    // At most two blocks, each with eight neighbours and two components.
+    assert!(transfers <= 2 * 2 * 2 * 8, "{transfers} transfers");
     assert!((4..32).contains(&pattern.peers.len()), "{} peers", pattern.peers.len());
     assert!(peak < 1_000_000, "{peak} bytes");
 }
