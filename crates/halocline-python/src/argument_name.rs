@@ -75,7 +75,7 @@ fn of_patches(error: &PatchError) -> String {
         E::JoinedTwice { other, .. } => format!("seams[{other}]"),
         E::BlocksOnAxis { patch, axis, .. } => format!("blocks[{patch}][{axis}]"),
         E::BlocksForPatches { .. } | E::FewerDomainsThanRanks { .. } => "blocks".to_owned(),
-        E::NoBlocks { .. } => "comm".to_owned(),
+        E::NoBlocks { .. } | E::MoreRanksThanCells { .. } => "comm".to_owned(),
         E::HaloTooWide { .. } | E::TooManySeams { .. } => "halo".to_owned(),
         E::Places { .. } | E::NotHeld { .. } | E::TooManyPlaces { .. } => "quantity".to_owned(),
         E::CornerAxis { .. } | E::NoThreePatchCorners { .. } => "axis".to_owned(),

@@ -100,28 +100,31 @@ typedef struct halocline_quantity {
 
 /* Stores a grid of `patches` patches, joined by `seam_count` seams. `extents[2 * i]` is the number of rows of patch i,
  * `extents[2 * i + 1]` that of its columns. A side without a seam is a border: halo cells behind it are never filled.
- * Errors: no patch; a patch without cells; more than 2^60 cells; a side that does not exist or is in two seams; joined sides of different
- * lengths; a fold or pole of an odd number of cells, or of a patch whose other axis is not periodic. */
+ * Errors: no patch; a patch without cells; more than 2^60 cells, or 2^58 along an axis; a kind of seam or an `is_high` that does not
+ * exist; a side that does not exist or is in two seams; a side joined with itself; joined sides of different lengths; a fold or pole of an
+ * odd number of cells, or of a patch whose other axis is not periodic; one row of cells that is folded about its cells at both sides. */
 halocline_status halocline_patch_grid_create(const size_t *extents, size_t patches, const halocline_seam *seams,
                                              size_t seam_count, halocline_patch_grid *grid);
 
 /* Stores the cubed sphere: six patches of n x n cells, joined as the tiles of FV3. Patches 0, 1, 3 and 4 lie around the equator, patch 2
- * on the north pole, patch 5 on the south pole. */
+ * on the north pole, patch 5 on the south pole. Errors: no cells; more than 2^60. */
 halocline_status halocline_patch_grid_cubed_sphere(size_t n, halocline_patch_grid *grid);
 
 /* Stores the unit vector to a point of tile 0 to 5 of the cubed sphere, in an equiangular projection. `along` has the coordinates of the
  * point along both axes of the tile, from 0 at the low side to 1 at the high side. Error: another tile. */
 halocline_status halocline_cubed_sphere_point(size_t tile, const double along[2], double point[3]);
 
-/* Stores the five patches of an LLC grid (lat-lon-cap): 3 n x n, 3 n x n, n x n, n x 3 n and n x 3 n cells. */
+/* Stores the five patches of an LLC grid (lat-lon-cap): 3 n x n, 3 n x n, n x n, n x 3 n and n x 3 n cells. Errors: no cells; more than
+ * 2^60. */
 halocline_status halocline_patch_grid_lat_lon_cap(size_t n, halocline_patch_grid *grid);
 
 /* Stores a tripolar grid: rows from south to north, columns around the Earth, folded at its northern side. `pivot` is HALOCLINE_PIVOT_CELL
- * or HALOCLINE_PIVOT_CORNER. `rows` and `columns` leave out what a model adds as halo: 148 x 180 of NEMO's ORCA2. The number of columns
- * is even. */
+ * or HALOCLINE_PIVOT_CORNER. `rows` and `columns` leave out what a model adds as halo: 148 x 180 of NEMO's ORCA2. Errors: no cells; more
+ * than 2^60, or 2^58 along an axis; an odd number of columns; another pivot. */
 halocline_status halocline_patch_grid_tripolar(size_t rows, size_t columns, int32_t pivot, halocline_patch_grid *grid);
 
-/* Stores a grid of rows from the south pole to the north pole, and columns around the Earth, which are even in number. */
+/* Stores a grid of rows from the south pole to the north pole, and columns around the Earth. Errors: no cells; more than 2^60, or 2^58 along
+ * an axis; an odd number of columns. */
 halocline_status halocline_patch_grid_latitude_longitude(size_t rows, size_t columns, halocline_patch_grid *grid);
 
 /* Stores the same grid, where halo cells behind corners of three patches are filled with the cells that are reached through the side of
@@ -138,13 +141,14 @@ halocline_status halocline_patch_grid_seams(halocline_patch_grid grid, halocline
 halocline_status halocline_patch_grid_free(halocline_patch_grid *grid);
 
 /* Cuts the patches into the fewest blocks that give all ranks about the same number of cells. A rank may own several. Domains are
- * numbered patch by patch, in row-major order within each, and dealt out to the ranks in turn. Error: no numbers of blocks fit the
- * extents. */
+ * numbered patch by patch, in row-major order within each, and dealt out to the ranks in turn. Errors: 0 ranks; more ranks than cells, or
+ * more than 2^32 - 1; of a grid of more than 2^32 - 1 cells also hardly fewer ranks, if no numbers of blocks are found. */
 halocline_status halocline_patch_decompose(halocline_patch_grid grid, size_t ranks,
                                            halocline_patch_decomposition *decomposition);
 
 /* Cuts patch i into `blocks[2 * i]` blocks along its rows' axis and `blocks[2 * i + 1]` along its columns' axis. `blocks` has two elements
- * for each patch. Blocks along an axis differ by at most one cell. Errors: no block, more blocks than cells, fewer blocks than ranks. */
+ * for each patch. Blocks along an axis differ by at most one cell. Errors: 0 ranks; an axis with no block, or with more blocks than cells;
+ * fewer blocks than ranks. */
 halocline_status halocline_patch_decompose_into(halocline_patch_grid grid, const size_t *blocks, size_t ranks,
                                                 halocline_patch_decomposition *decomposition);
 
@@ -153,7 +157,7 @@ halocline_status halocline_patch_decompose_into(halocline_patch_grid grid, const
 halocline_status halocline_patch_decomposition_describe(halocline_patch_decomposition decomposition, size_t *ranks,
                                                         uint64_t *domains, size_t *blocks, size_t capacity, size_t *count);
 
-/* Stores the domains of a rank: from `first` on, and below `end`. */
+/* Stores the domains of a rank: from `first` on, and below `end`. Error: a rank that does not exist. */
 halocline_status halocline_patch_decomposition_domains_of(halocline_patch_decomposition decomposition, size_t rank,
                                                           uint64_t *first, uint64_t *end);
 
@@ -173,7 +177,8 @@ typedef struct halocline_patch_block {
 
 #define HALOCLINE_PATCH_BLOCK_INIT {sizeof(halocline_patch_block), 0, {0, 0}, {0, 0}, 0}
 
-/* Stores the values of a component of a quantity that a domain holds. `quantity` may be NULL, for cells. Set `size` of `block`. */
+/* Stores the values of a component of a quantity that a domain holds. `quantity` may be NULL, for cells. Set `size` of `block`. Errors: a
+ * domain or a component that does not exist. */
 halocline_status halocline_patch_decomposition_block(halocline_patch_decomposition decomposition, uint64_t domain,
                                                      const halocline_quantity *quantity, size_t component,
                                                      halocline_patch_block *block);
@@ -209,7 +214,7 @@ typedef struct halocline_patch_transfer {
 
 /* Stores all transfers that a rank sends, receives or makes within itself, to fill halos of a quantity. Local: for programs that send
  * messages themselves, and to look at a pattern of any rank. Two ranks list the transfers between them in the same order. `quantity` may
- * be NULL, for cells. Errors: those of halocline_pattern_patches. */
+ * be NULL, for cells. Errors: a rank that does not exist; those of halocline_pattern_patches. */
 halocline_status halocline_patch_transfers(halocline_patch_decomposition decomposition, size_t rank,
                                            const halocline_quantity *quantity, const halocline_halo *halo,
                                            halocline_patch_transfer *transfers, size_t capacity, size_t *count);
@@ -223,8 +228,9 @@ halocline_status halocline_patch_decomposition_free(halocline_patch_decompositio
  * A domain's array holds the values of its cells, those of the last faces of its patch, and the halo. Values that several patches hold (on
  * a side that they share, or in the row that a fold folds onto itself) have one owner; the others are copies, which an exchange fills
  * like halo cells. Vectors have two fields for each domain: bind those of each component with its halocline_pattern_component.
- * Errors: a decomposition for another number of ranks; a quantity that the seams do not continue; a halo that is wider than the patch
- * behind a seam. */
+ * Errors: a decomposition for another number of ranks; widths for another number of axes than 2; a quantity that the seams do not continue,
+ * or whose values on a side no patch holds; a halo that is wider than the patch behind a seam; a halo around more than 2^60 cells, of more
+ * than 2^20 pieces, or across more than 16 seams; a value with more than 96 places. */
 halocline_status halocline_pattern_patches(halocline_comm comm, halocline_patch_decomposition decomposition,
                                            const halocline_quantity *quantity, const halocline_halo *halo,
                                            halocline_pattern *pattern);

@@ -376,8 +376,15 @@ static void refused_patterns(halocline_comm comm, size_t size) {
   OK(halocline_patch_grid_cubed_sphere(4, &grid));
   REFUSED(WRONG, "corners filled through axis 2", halocline_patch_grid_corners_through(grid, 2, &grid));
   REFUSED(WRONG, "ranks", halocline_patch_decompose(grid, 0, &blocks));
-  REFUSED(WRONG, "give the blocks of each patch (`halocline_patch_decompose_into`)", halocline_patch_decompose(grid, 97, &blocks));
-  REFUSED(WRONG, "cannot be cut", halocline_patch_decompose(grid, SIZE_MAX, &blocks));
+  REFUSED(WRONG, "97 ranks for patches of 96 cells", halocline_patch_decompose(grid, 97, &blocks));
+  REFUSED(WRONG, "use at most 96 ranks", halocline_patch_decompose(grid, SIZE_MAX, &blocks));
+  /* A prime number of ranks, and one cell more than blocks there may be. */
+  const size_t square[2] = {65536, 65536};
+  halocline_patch_grid large;
+  OK(halocline_patch_grid_create(square, 1, NULL, 0, &large));
+  REFUSED(WRONG, "give the blocks of each patch (`halocline_patch_decompose_into`)",
+          halocline_patch_decompose(large, 4294967291, &blocks));
+  OK(halocline_patch_grid_free(&large));
   const size_t too_many[12] = {1, 1, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1};
   REFUSED(WRONG, "5 blocks along axis 1 of patch 2", halocline_patch_decompose_into(grid, too_many, 1, &blocks));
   REFUSED(WRONG, "blocks is NULL, and has 12 elements", halocline_patch_decompose_into(grid, NULL, 1, &blocks));

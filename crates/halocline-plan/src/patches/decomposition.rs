@@ -62,14 +62,18 @@ impl PatchGrid {
     /// Cuts the patches into blocks for so many ranks, with the fewest blocks that give all ranks about the same number
     /// of cells, and each patch into blocks with the shortest cuts.
     ///
-    /// Errors: 0 ranks, more than 2^32 - 1 of them, or more ranks than cells.
+    /// Errors: 0 ranks, more than 2^32 - 1 of them, or more ranks than cells. Of a grid of more than 2^32 - 1 cells also hardly fewer
+    /// ranks, if no numbers of blocks are found.
     pub fn decompose(&self, ranks: usize) -> Result<PatchDecomposition, PatternError> {
         if ranks == 0 {
             return Err(PatternError::Zero { what: "ranks" });
         }
         let all: usize = self.patches.iter().map(|extents| extents[0] * extents[1]).sum();
+        if ranks > all {
+            return Err(PatchError::MoreRanksThanCells { ranks, cells: all }.into());
+        }
         let most = all.min(MAX_DOMAINS);
-        if ranks > most && ranks <= all {
+        if ranks > most {
             return Err(PatternError::TooManyDomains { ranks, domains_per_rank: 1, most });
         }
         let mut best: Option<(f64, PatchDecomposition)> = None;
@@ -88,7 +92,7 @@ impl PatchGrid {
         match best {
             Some((_, cut)) => Ok(cut),
             // Hardly more cells than ranks: each cell is a block.
-            None if ranks <= all && all <= MAX_DOMAINS => self.decompose_into(&self.patches, ranks),
+            None if all <= MAX_DOMAINS => self.decompose_into(&self.patches, ranks),
             None => Err(PatchError::NoBlocks { patches: self.patches.len(), cells: all, ranks }.into()),
         }
     }

@@ -207,7 +207,17 @@ pub enum PatchError {
         /// Number of ranks.
         ranks: usize,
     },
-    /// No numbers of blocks were found.
+    /// More ranks than cells.
+    #[error(
+        "{ranks} ranks for patches of {cells} cells; every rank needs at least one, so use at most {cells} ranks"
+    )]
+    MoreRanksThanCells {
+        /// Number of ranks.
+        ranks: usize,
+        /// Cells of all patches.
+        cells: usize,
+    },
+    /// No numbers of blocks were found. Only with more than 2^32 - 1 cells and hardly fewer ranks.
     #[error(
         "the {patches} patches, of {cells} cells, cannot be cut for {ranks} ranks: no numbers of blocks fit their extents; give \
          the blocks of each patch (`PatchGrid::decompose_into`), or use fewer ranks"

@@ -312,16 +312,24 @@ fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
     refused(tiles.decompose_into(&[[1, 1]; 6], 0), "a decomposition with 0 ranks; give at least 1");
     refused_patches!(
         tiles.decompose(97),
+        PatchError::MoreRanksThanCells { .. },
+        "97 ranks for patches of 96 cells; every rank needs at least one, so use at most 96 ranks",
+    );
+    // A prime number of ranks, and one cell more than blocks there may be.
+    let square = PatchGrid::new(vec![[1 << 16; 2]], Vec::new())?;
+    refused_patches!(
+        square.decompose(4_294_967_291),
         PatchError::NoBlocks { .. },
-        "the 6 patches, of 96 cells, cannot be cut for 97 ranks: no numbers of blocks fit their extents; give the blocks of \
-         each patch (`PatchGrid::decompose_into`), or use fewer ranks",
+        "the 1 patches, of 4294967296 cells, cannot be cut for 4294967291 ranks: no numbers of blocks fit their extents; give \
+         the blocks of each patch (`PatchGrid::decompose_into`), or use fewer ranks",
     );
     refused(
         PatchGrid::cubed_sphere(1 << 28)?.decompose(400_000_000_000_000_000),
         "400000000000000000 ranks of 1 domains each are more than 4294967295 domains; use fewer",
     );
     for ranks in [1 << 63, usize::MAX, (1 << 61) - 1] {
-        assert!(matches!(tiles.decompose(ranks), Err(PatternError::Patch(PatchError::NoBlocks { .. }))));
+        let result = tiles.decompose(ranks);
+        assert!(matches!(result, Err(PatternError::Patch(PatchError::MoreRanksThanCells { .. }))));
     }
     refused_patches!(
         tiles.decompose_into(&[[1, 1]; 5], 1),
