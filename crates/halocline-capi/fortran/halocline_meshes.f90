@@ -141,6 +141,36 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
+    function halocline_mesh_element_vertices(mesh, vertices, capacity, count) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: mesh
+      integer(c_int32_t), intent(inout), optional :: vertices(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_element_offsets(mesh, offsets, capacity, count) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: mesh
+      integer(c_size_t), intent(inout), optional :: offsets(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_graph(mesh, kind, common, offsets, neighbours, capacity, count) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: mesh
+      integer(c_int32_t), value :: kind
+      integer(c_size_t), value :: common
+      integer(c_size_t), intent(inout), optional :: offsets(*)
+      integer(c_int32_t), intent(inout), optional :: neighbours(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_partition_block(cells, ranks, partition) bind(c) result(status)
       import
       integer(c_size_t), value :: cells
@@ -177,6 +207,34 @@ module halocline_meshes
       integer(c_int32_t) :: status
     end function
 
+    function halocline_partition_vertices(mesh, ranks, partition) bind(c) result(status)
+      import
+      type(halocline_mesh), value :: mesh
+      integer(c_size_t), value :: ranks
+      type(halocline_partition), intent(out) :: partition
+      integer(c_int32_t) :: status
+    end function
+
+    ! `points` is an array (dimensions, cells).
+    function halocline_partition_bisection(points, cells, dimensions, weights, ranks, partition) bind(c) result(status)
+      import
+      real(c_double), intent(in) :: points(*)
+      integer(c_size_t), value :: cells, dimensions
+      real(c_double), intent(in), optional :: weights(*)
+      integer(c_size_t), value :: ranks
+      type(halocline_partition), intent(out) :: partition
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_partition_counts(partition, counts, capacity, count) bind(c) result(status)
+      import
+      type(halocline_partition), value :: partition
+      integer(c_size_t), intent(inout), optional :: counts(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_partition_owners(partition, owners, capacity, count) bind(c) result(status)
       import
       type(halocline_partition), value :: partition
@@ -200,6 +258,26 @@ module halocline_meshes
     end function
 
     function halocline_mesh_icon_halos(comm, mesh, partition, part, halos) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_mesh), value :: mesh
+      type(halocline_partition), value :: partition
+      integer(c_size_t), value :: part
+      type(halocline_mesh_halos), intent(out) :: halos
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_domains_by_vertex(comm, mesh, partition, part, halos) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_mesh), value :: mesh
+      type(halocline_partition), value :: partition
+      integer(c_size_t), value :: part
+      type(halocline_mesh_halos), intent(out) :: halos
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_mesh_domains_by_element(comm, mesh, partition, part, halos) bind(c) result(status)
       import
       type(halocline_comm), value :: comm
       type(halocline_mesh), value :: mesh

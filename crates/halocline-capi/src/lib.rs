@@ -55,6 +55,8 @@ mod options;
 #[cfg(not(loom))]
 mod packet;
 #[cfg(not(loom))]
+mod partition;
+#[cfg(not(loom))]
 mod patches;
 #[cfg(not(loom))]
 mod pattern;

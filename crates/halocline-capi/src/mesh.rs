@@ -9,8 +9,8 @@ use crate::pattern::BoundPattern;
 use crate::pointer::{Capacity, OutArray, OutPtr, array, store};
 use crate::status::{Refusal, Status};
 use halocline::{
-    Elements, Graph, IconHalos, Mesh, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern, Shared,
-    UnstructuredDomain,
+    Elements, IconHalos, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern,
+    Shared, UnstructuredDomain,
 };
 
 /// A mesh of C: all of it, or the part that one rank holds.
@@ -27,7 +27,7 @@ impl AnyMesh {
         }
     }
 
-    fn whole(&self) -> Result<&Mesh, Refusal> {
+    pub(crate) fn whole(&self) -> Result<&Mesh, Refusal> {
         match self {
             Self::Whole(mesh) => Ok(mesh),
             Self::Part(_) => Err(Refusal::argument("the mesh is a part of one; pass a whole mesh")),
@@ -82,6 +82,18 @@ impl Halos {
         })
     }
 
+    /// Those around owned vertices and elements, without edges.
+    fn of_domains(domains: &MeshDomains) -> Self {
+        Self {
+            elements: domains.elements().clone(),
+            vertices: domains.vertices().clone(),
+            owned: [domains.owned_elements(), domains.owned_vertices()],
+            connectivity: domains.local_elements().clone(),
+            edges: None,
+            icon: None,
+        }
+    }
+
     /// Those of ICON. `ends` are the local vertices of each local edge.
     pub(crate) fn of_icon(halos: &IconHalos, ends: &[[u32; 2]], icon: Option<IconTables>) -> Self {
         Self {
@@ -116,8 +128,11 @@ impl Halos {
     }
 
     fn edges(&self) -> Result<&Edges, Refusal> {
-        let missing =
-            || Refusal::argument("the halos were made without edges; pass 1 for `edges` when you make them");
+        let missing = || {
+            Refusal::argument(
+                "the halos were made without edges; make them by `halocline_mesh_halos_create` with 1 for `edges`",
+            )
+        };
         self.edges.as_ref().ok_or_else(missing)
     }
 }
@@ -204,75 +219,6 @@ extern "C" fn halocline_mesh_refined(
     })
 }
 
-/// Consecutive blocks of cells.
-#[unsafe(no_mangle)]
-extern "C" fn halocline_partition_block(
-    cells: usize,
-    ranks: usize,
-    partition: OutPtr<'_, Handle<Partition>>,
-) -> Status {
-    call_for(partition, "partition", || Handle::new(Partition::block(cells, ranks)?))
-}
-
-/// A given rank for each cell.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_partition_given(
-    owners: *const usize,
-    cells: usize,
-    ranks: usize,
-    partition: OutPtr<'_, Handle<Partition>>,
-) -> Status {
-    call_for(partition, "partition", || {
-        // SAFETY: the caller passes null or an element for each cell.
-        let owners = unsafe { array(owners, cells, "owners") }?.to_vec();
-        Handle::new(Partition::given(owners, ranks)?)
-    })
-}
-
-/// A partition of a graph by METIS.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn halocline_partition_graph(
-    cells: usize,
-    offsets: *const usize,
-    neighbours: *const u32,
-    ranks: usize,
-    partition: OutPtr<'_, Handle<Partition>>,
-) -> Status {
-    call_for(partition, "partition", || {
-        // SAFETY: the caller passes null or one element more than there are cells.
-        let offsets = unsafe { array(offsets, cells.saturating_add(1), "offsets") }?;
-        let entries = offsets.last().copied().unwrap_or(0);
-        // SAFETY: the caller passes null or as many elements as the last offset says.
-        let neighbours = unsafe { array(neighbours, entries, "neighbours") }?;
-        Handle::new(Partition::metis(&Graph::new(offsets, neighbours)?, ranks)?)
-    })
-}
-
-/// A partition of the elements of a mesh by METIS.
-#[unsafe(no_mangle)]
-extern "C" fn halocline_partition_elements(
-    mesh: Handle<AnyMesh>,
-    common: usize,
-    ranks: usize,
-    partition: OutPtr<'_, Handle<Partition>>,
-) -> Status {
-    call_for(partition, "partition", || {
-        let graph = mesh.pin()?.whole()?.element_graph(common)?;
-        Handle::new(Partition::metis(&graph, ranks)?)
-    })
-}
-
-/// The rank of each cell of a partition.
-#[unsafe(no_mangle)]
-extern "C" fn halocline_partition_owners(
-    partition: Handle<Partition>,
-    owners: OutArray<'_, usize>,
-    capacity: Capacity,
-    count: OutPtr<'_, usize>,
-) -> Status {
-    call(|| store(partition.pin()?.owners(), (owners, capacity), count, "owners"))
-}
-
 /// The domains of a part of a mesh.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_mesh_halos_create(
@@ -324,6 +270,47 @@ extern "C" fn halocline_mesh_icon_halos(
         };
         collective_for(&comm.comm, "icon_halos", (halos, "halos"), parse, |_, made| Handle::new(made))
     })
+}
+
+/// How a mesh is divided by the owners of its vertices or elements.
+type Divide = fn(&Mesh, &Partition, usize) -> Result<MeshDomains, MeshError>;
+
+/// The domains of a part of a mesh by the owners of its vertices or elements. Collective.
+fn divided(
+    (comm, mesh): (Handle<Comm>, Handle<AnyMesh>),
+    (partition, part): (Handle<Partition>, usize),
+    halos: OutPtr<'_, Handle<Halos>>,
+    divide: Divide,
+) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parse = || Ok(Halos::of_domains(&divide(mesh.pin()?.whole()?, &*partition.pin()?, part)?));
+        collective_for(&comm.comm, "domains", (halos, "halos"), parse, |_, made| Handle::new(made))
+    })
+}
+
+/// The domains of a part of a mesh whose vertices have owners.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_mesh_domains_by_vertex(
+    comm: Handle<Comm>,
+    mesh: Handle<AnyMesh>,
+    partition: Handle<Partition>,
+    part: usize,
+    halos: OutPtr<'_, Handle<Halos>>,
+) -> Status {
+    divided((comm, mesh), (partition, part), halos, Mesh::domains_by_vertex)
+}
+
+/// The domains of a part of a mesh whose elements have owners, with all elements around owned vertices.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_mesh_domains_by_element(
+    comm: Handle<Comm>,
+    mesh: Handle<AnyMesh>,
+    partition: Handle<Partition>,
+    part: usize,
+    halos: OutPtr<'_, Handle<Halos>>,
+) -> Status {
+    divided((comm, mesh), (partition, part), halos, Mesh::domains_by_element)
 }
 
 /// The pattern of the elements, vertices or edges of a mesh.
@@ -382,16 +369,38 @@ extern "C" fn halocline_mesh_offsets(
     capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| {
-        let halos = halos.pin()?;
-        let lengths = halos.connectivity.iter().map(<[u32]>::len);
-        let ends = lengths.scan(0, |end, length| {
-            *end += length;
-            Some(*end)
-        });
-        let all: Vec<usize> = std::iter::once(0).chain(ends).collect();
-        store(&all, (offsets, capacity), count, "offsets")
-    })
+    call(|| store(&offsets_of(&halos.pin()?.connectivity), (offsets, capacity), count, "offsets"))
+}
+
+/// Where the vertices of each element begin, and where those of the last one end.
+fn offsets_of(elements: &Elements) -> Vec<usize> {
+    let ends = elements.iter().scan(0, |end, vertices| {
+        *end += vertices.len();
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
+/// The vertices of the elements of a mesh.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_mesh_element_vertices(
+    mesh: Handle<AnyMesh>,
+    vertices: OutArray<'_, u32>,
+    capacity: Capacity,
+    count: OutPtr<'_, usize>,
+) -> Status {
+    call(|| store(mesh.pin()?.mesh().elements().connectivity(), (vertices, capacity), count, "vertices"))
+}
+
+/// Where the vertices of each element of a mesh begin in the list of all.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_mesh_element_offsets(
+    mesh: Handle<AnyMesh>,
+    offsets: OutArray<'_, usize>,
+    capacity: Capacity,
+    count: OutPtr<'_, usize>,
+) -> Status {
+    call(|| store(&offsets_of(mesh.pin()?.mesh().elements()), (offsets, capacity), count, "offsets"))
 }
 
 /// The local vertices at the ends of the local edges.

@@ -102,6 +102,12 @@ halocline_status halocline_mesh_refined(halocline_mesh mesh, halocline_partition
 /* Stores the numbers of vertices and of elements of a mesh, or of the local part of one. Each pointer may be NULL. */
 halocline_status halocline_mesh_size(halocline_mesh mesh, size_t *vertices, size_t *elements);
 
+/* Stores the vertices of each element of a mesh, or of the local part of one, one element after the other: local numbers in a part. */
+halocline_status halocline_mesh_element_vertices(halocline_mesh mesh, uint32_t *vertices, size_t capacity, size_t *count);
+
+/* Stores where the vertices of each element begin in halocline_mesh_element_vertices: one element more than there are elements. */
+halocline_status halocline_mesh_element_offsets(halocline_mesh mesh, size_t *offsets, size_t capacity, size_t *count);
+
 /* Stores the partition of `cells` cells into consecutive blocks, whose sizes differ by at most one. Local. */
 halocline_status halocline_partition_block(size_t cells, size_t ranks, halocline_partition *partition);
 
@@ -117,6 +123,26 @@ halocline_status halocline_partition_graph(size_t cells, const size_t *offsets, 
 /* As halocline_partition_graph, of the elements of a whole mesh; elements are neighbours if they share `common` vertices. Local. */
 halocline_status halocline_partition_elements(halocline_mesh mesh, size_t common, size_t ranks,
                                               halocline_partition *partition);
+
+/* As halocline_partition_graph, of the vertices of a whole mesh; vertices of a common element are neighbours. Local. */
+halocline_status halocline_partition_vertices(halocline_mesh mesh, size_t ranks, halocline_partition *partition);
+
+/* Stores the partition by recursive coordinate bisection: the cells are halved across the axis along which they are spread the most, then
+ * each half likewise, until there are `ranks` parts, also if that is no power of two. Cell i lies at points[i * dimensions] to
+ * points[(i + 1) * dimensions - 1]; `dimensions` is 1, 2 or 3. `weights` has one for each cell, 0 or more, and each cut balances their sums;
+ * NULL: part sizes differ by at most one cell. All ranks that pass the same get the same. Local. */
+halocline_status halocline_partition_bisection(const double *points, size_t cells, size_t dimensions, const double *weights,
+                                               size_t ranks, halocline_partition *partition);
+
+/* Stores a graph of a whole mesh, for a partitioner of the program: the neighbours of cell i are neighbours[offsets[i]] to
+ * neighbours[offsets[i + 1] - 1]. `kind` is HALOCLINE_VERTICES, where vertices of a common element are neighbours, or HALOCLINE_ELEMENTS, where
+ * elements are that share at least `common` vertices; `common` is not used for vertices. `offsets` has one element more than there are
+ * cells; NULL: it is not stored. Local. */
+halocline_status halocline_mesh_graph(halocline_mesh mesh, int32_t kind, size_t common, size_t *offsets, uint32_t *neighbours,
+                                      size_t capacity, size_t *count);
+
+/* Stores the number of cells of each rank; `count` is the number of ranks. */
+halocline_status halocline_partition_counts(halocline_partition partition, size_t *counts, size_t capacity, size_t *count);
 
 /* Stores the rank of each cell. */
 halocline_status halocline_partition_owners(halocline_partition partition, size_t *owners, size_t capacity, size_t *count);
@@ -149,6 +175,18 @@ halocline_status halocline_mesh_halos_create(halocline_comm comm, halocline_mesh
  * A vertex or an edge on the cutting line belongs to the highest part beside it. Collective. */
 halocline_status halocline_mesh_icon_halos(halocline_comm comm, halocline_mesh mesh, halocline_partition partition, size_t part,
                                            halocline_mesh_halos *halos);
+
+/* Stores the domains of part `part` of a whole mesh for a partition of its vertices. An element belongs to the lowest part that owns one of its
+ * vertices. Local are the owned vertices and those of owned elements, all elements around these, and the vertices of all those elements. No
+ * edges. Collective. */
+halocline_status halocline_mesh_domains_by_vertex(halocline_comm comm, halocline_mesh mesh, halocline_partition partition,
+                                                  size_t part, halocline_mesh_halos *halos);
+
+/* As halocline_mesh_domains_by_vertex, for a partition of the elements. A vertex belongs to the lowest part that owns an element around it,
+ * one of no element to part 0. Unlike those of halocline_mesh_halos_create the halos have all elements around owned vertices and no
+ * depth. Collective. */
+halocline_status halocline_mesh_domains_by_element(halocline_comm comm, halocline_mesh mesh, halocline_partition partition,
+                                                   size_t part, halocline_mesh_halos *halos);
 
 /* A kind of cells of a mesh. */
 enum { HALOCLINE_ELEMENTS = 0, HALOCLINE_VERTICES = 1, HALOCLINE_EDGES = 2 };

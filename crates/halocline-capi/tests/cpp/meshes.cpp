@@ -127,6 +127,31 @@ static void ways_to_a_mesh(const hc::comm &comm) {
   THROWS(HALOCLINE_ERROR_ARGUMENT, "for each element", hc::mesh(VERTICES, 5, corners));
 }
 
+// Partitions of vertices and by coordinates, and domains by the owners of vertices and elements.
+static void partitions(const hc::comm &comm) {
+  const std::size_t size = comm.size();
+  const hc::mesh mesh(VERTICES, 4, corners_of_squares());
+  TRUE(mesh.connectivity() == corners_of_squares() && mesh.offsets().back() == 4 * CELLS);
+  const hc::partition vertices = mesh.partition_vertices(size);
+  TRUE(vertices.counts().size() == size);
+  const hc::mesh::adjacency graph = mesh.graph(hc::cell_kind::vertices);
+  TRUE(hc::partition::graph(graph.offsets, graph.neighbours, size).owners() == vertices.owners());
+  TRUE(mesh.graph(hc::cell_kind::elements, 2).offsets.size() == CELLS + 1);
+  const hc::mesh_halos by_vertex = hc::mesh_halos::by_vertex(comm, mesh, vertices);
+  TRUE(by_vertex.owned(hc::cell_kind::vertices) == vertices.counts()[comm.rank()]);
+  exchanges(comm, by_vertex.pattern(comm, hc::cell_kind::elements));
+
+  std::vector<std::array<double, 2>> centres;
+  for (std::size_t cell = 0; cell < CELLS; cell++) {
+    centres.push_back({static_cast<double>(cell / NY), static_cast<double>(cell % NY)});
+  }
+  const hc::partition cells = hc::partition::bisection(centres, size);
+  exchanges(comm, hc::mesh_halos::by_element(comm, mesh, cells).pattern(comm, hc::cell_kind::vertices));
+  const std::vector<double> weights(CELLS, 1.0);
+  TRUE(hc::partition::bisection(centres, size, weights).owners().size() == CELLS);
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "different lengths", hc::partition::bisection(centres, size, {weights.data(), 1}));
+}
+
 // A strip of triangles whose edges are each cut into three.
 static void a_refined_mesh(const hc::comm &comm) {
   constexpr std::uint32_t TRIANGLES = 40;
@@ -214,6 +239,7 @@ static void run(const hc::comm &comm) {
   part_of_a_grid_file(comm);
   icosahedral(comm);
   ways_to_a_mesh(comm);
+  partitions(comm);
   a_refined_mesh(comm);
   lists_of_cells(comm);
   interior_of_a_row(comm);

@@ -10,6 +10,7 @@ program meshes
   call check(halocline_init(comm))
   call list_cells()
   call cut_partitions()
+  call divide_vertices()
   call cut_squares()
   call read_grid_file()
   call choose_dimensions()
@@ -61,6 +62,42 @@ contains
     call expect(sum(owners) == 2 .and. owners(1) == owners(2), "the parts of a path")
     call check(halocline_partition_free(partition))
     call expect(halocline_partition_owners(partition, owners, 4_c_size_t, count) == HALOCLINE_ERROR_HANDLE, "a freed handle")
+  end subroutine
+
+  ! Partitions by coordinates and of the vertices of a mesh, the domains that they make, and the graph of the mesh.
+  subroutine divide_vertices()
+    type(halocline_partition) :: partition
+    type(halocline_mesh) :: mesh
+    type(halocline_mesh_halos) :: halos
+    integer(c_size_t) :: owners(4), counts(2), offsets(5), count, owned
+    integer(c_int32_t) :: neighbours(10), corners(6)
+    real(c_double) :: points(2, 4)
+    points(1, :) = [3, 2, 1, 0]
+    points(2, :) = 7
+    call check(halocline_partition_bisection(points, 4_c_size_t, 2_c_size_t, ranks=2_c_size_t, partition=partition))
+    call check(halocline_partition_owners(partition, owners, 4_c_size_t, count))
+    call expect(all(owners == [1, 1, 0, 0]), "owners by coordinates")
+    call check(halocline_partition_counts(partition, counts, 2_c_size_t, count))
+    call expect(count == 2 .and. all(counts == 2), "cells of each rank")
+    call check(halocline_partition_free(partition))
+    call check(halocline_mesh_create(4_c_size_t, 2_c_size_t, 3_c_size_t, [0, 1, 2, 0, 2, 3], 0, mesh))
+    call check(halocline_mesh_element_vertices(mesh, corners, 6_c_size_t, count))
+    call expect(count == 6 .and. all(corners == [0, 1, 2, 0, 2, 3]), "the vertices of a mesh")
+    call check(halocline_mesh_element_offsets(mesh, offsets, 5_c_size_t, count))
+    call expect(count == 3 .and. all(offsets(:3) == [0, 3, 6]), "where the elements of a mesh begin")
+    call check(halocline_mesh_graph(mesh, HALOCLINE_VERTICES, 0_c_size_t, offsets, neighbours, 10_c_size_t, count))
+    call expect(count == 10 .and. all(offsets == [0, 3, 5, 8, 10]), "the graph of the vertices")
+    call check(halocline_partition_vertices(mesh, 1_c_size_t, partition))
+    call check(halocline_mesh_domains_by_vertex(comm, mesh, partition, 0_c_size_t, halos))
+    call check(halocline_mesh_ids(halos, HALOCLINE_VERTICES, capacity=0_c_size_t, count=count, owned=owned))
+    call expect(count == 4 .and. owned == 4, "owned vertices")
+    call check(halocline_mesh_halos_free(halos))
+    call check(halocline_partition_free(partition))
+    call check(halocline_partition_block(2_c_size_t, 1_c_size_t, partition))
+    call check(halocline_mesh_domains_by_element(comm, mesh, partition, 0_c_size_t, halos))
+    call check(halocline_mesh_halos_free(halos))
+    call check(halocline_partition_free(partition))
+    call check(halocline_mesh_free(mesh))
   end subroutine
 
   ! Two triangles and a square beside each other; the triangles alone, finer.

@@ -92,6 +92,18 @@ fn c_exchanges_unstructured_cells_between_processes() {
     over_mpi(&program, "3");
 }
 
+#[test]
+fn c_partitions_meshes_alone_and_on_threads() {
+    alone_and_on_threads(&C.program("partitions"));
+}
+
+#[test]
+fn c_partitions_meshes_between_processes() {
+    let program = C.program("partitions");
+    launched(&program, "4");
+    over_mpi(&program, "2");
+}
+
 /// Defines `GRID` as the grid file of the repository.
 fn with_grid() -> String {
     format!("-DGRID=\"{}\"", here().join("../../data/icon/r2b2.nc").display())

@@ -30,11 +30,37 @@ class partition : public owner<halocline_partition, halocline_partition_free> {
     check(halocline_partition_graph(cells, offsets.data(), neighbours.data(), ranks, &handle));
     return partition(handle);
   }
+  // By recursive coordinate bisection, of the points at which the cells lie; `weights` has none, or one for each cell.
+  template <std::size_t Dimensions>
+  static partition bisection(const std::vector<std::array<double, Dimensions>> &points, std::size_t ranks,
+                             span<const double> weights = {}) {
+    static_assert(sizeof(std::array<double, Dimensions>) == Dimensions * sizeof(double), "a list of points is one of C");
+    if (!weights.empty() && weights.size() != points.size()) {
+      throw error(HALOCLINE_ERROR_ARGUMENT, "weights and points have different lengths; give each point a weight, or none");
+    }
+    halocline_partition handle;
+    check(halocline_partition_bisection(points.empty() ? nullptr : points.front().data(), points.size(), Dimensions,
+                                        weights.data(), ranks, &handle));
+    return partition(handle);
+  }
+  // The number of cells of each rank.
+  std::vector<std::size_t> counts() const {
+    return detail::stored<std::size_t>([&](std::size_t *counts, std::size_t capacity, std::size_t *count) {
+      return halocline_partition_counts(get(), counts, capacity, count);
+    });
+  }
   std::vector<std::size_t> owners() const {
     return detail::stored<std::size_t>([&](std::size_t *owners, std::size_t capacity, std::size_t *count) {
       return halocline_partition_owners(get(), owners, capacity, count);
     });
   }
+};
+
+// A kind of cells of a mesh.
+enum class cell_kind : std::int32_t {
+  elements = HALOCLINE_ELEMENTS,
+  vertices = HALOCLINE_VERTICES,
+  edges = HALOCLINE_EDGES
 };
 
 // The vertices of each element: a whole mesh, or the part of one that this rank needs.
@@ -94,13 +120,40 @@ class mesh : public owner<halocline_mesh, halocline_mesh_free> {
     check(halocline_partition_elements(get(), common, ranks, &handle));
     return halocline::partition(handle);
   }
-};
-
-// A kind of cells of a mesh.
-enum class cell_kind : std::int32_t {
-  elements = HALOCLINE_ELEMENTS,
-  vertices = HALOCLINE_VERTICES,
-  edges = HALOCLINE_EDGES
+  // The same of its vertices; those of a common element are neighbours.
+  halocline::partition partition_vertices(std::size_t ranks) const {
+    halocline_partition handle;
+    check(halocline_partition_vertices(get(), ranks, &handle));
+    return halocline::partition(handle);
+  }
+  // The vertices of the elements.
+  std::vector<std::uint32_t> connectivity() const {
+    return detail::stored<std::uint32_t>([&](std::uint32_t *vertices, std::size_t capacity, std::size_t *count) {
+      return halocline_mesh_element_vertices(get(), vertices, capacity, count);
+    });
+  }
+  // Where the vertices of each element begin in `connectivity`: one more than there are elements.
+  std::vector<std::size_t> offsets() const {
+    return detail::stored<std::size_t>([&](std::size_t *offsets, std::size_t capacity, std::size_t *count) {
+      return halocline_mesh_element_offsets(get(), offsets, capacity, count);
+    });
+  }
+  // The neighbours of cell i are neighbours[offsets[i]] to neighbours[offsets[i + 1] - 1].
+  struct adjacency {
+    std::vector<std::size_t> offsets;
+    std::vector<std::uint32_t> neighbours;
+  };
+  // The graph of the vertices, or of the elements that share at least `common` vertices.
+  adjacency graph(cell_kind kind, std::size_t common = 1) const {
+    adjacency found;
+    found.offsets.resize((kind == cell_kind::vertices ? vertices() : elements()) + 1);
+    found.neighbours =
+        detail::stored<std::uint32_t>([&](std::uint32_t *neighbours, std::size_t capacity, std::size_t *count) {
+          return halocline_mesh_graph(get(), static_cast<std::int32_t>(kind), common, found.offsets.data(), neighbours,
+                                      capacity, count);
+        });
+    return found;
+  }
 };
 
 // What two neighbouring elements share.
@@ -129,6 +182,20 @@ class mesh_halos : public owner<halocline_mesh_halos, halocline_mesh_halos_free>
                          std::optional<std::size_t> part = std::nullopt) {
     halocline_mesh_halos handle;
     check(halocline_mesh_icon_halos(comm.get(), mesh.get(), partition.get(), part ? *part : comm.rank(), &handle));
+    return mesh_halos(handle);
+  }
+  // Those of a part by the owners of the vertices, without edges; without `part` it has the number of this rank. Collective.
+  static mesh_halos by_vertex(const comm &comm, const mesh &mesh, const partition &partition,
+                              std::optional<std::size_t> part = std::nullopt) {
+    halocline_mesh_halos handle;
+    check(halocline_mesh_domains_by_vertex(comm.get(), mesh.get(), partition.get(), part ? *part : comm.rank(), &handle));
+    return mesh_halos(handle);
+  }
+  // The same by the owners of the elements. Collective.
+  static mesh_halos by_element(const comm &comm, const mesh &mesh, const partition &partition,
+                               std::optional<std::size_t> part = std::nullopt) {
+    halocline_mesh_halos handle;
+    check(halocline_mesh_domains_by_element(comm.get(), mesh.get(), partition.get(), part ? *part : comm.rank(), &handle));
     return mesh_halos(handle);
   }
   // The pattern of fields on a kind of cells. Collective.
