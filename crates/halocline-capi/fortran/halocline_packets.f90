@@ -76,6 +76,21 @@ module halocline_packets
     integer(c_int64_t) :: spilled = 0
   end type
 
+  ! Packets that went one way, and their bytes; what a rank has sent and received.
+  type, bind(c) :: halocline_traffic
+    integer(c_int64_t) :: packets = 0
+    integer(c_int64_t) :: metadata = 0
+    integer(c_int64_t) :: host = 0
+    integer(c_int64_t) :: pinned = 0
+    integer(c_int64_t) :: device = 0
+  end type
+  type, bind(c) :: halocline_packet_statistics
+    integer(c_size_t) :: size = 96
+    integer(c_int64_t) :: rounds = 0
+    type(halocline_traffic) :: sent
+    type(halocline_traffic) :: received
+  end type
+
   ! Packets, and where received payloads lie.
   interface
     ! A packet of Fortran arrays of any type and rank, or scalars: `halocline_packet_of(payload=t)`. The call that sends it copies
@@ -171,6 +186,13 @@ module halocline_packets
       integer(c_int32_t) :: status
     end function
 
+    function halocline_neighbors_statistics(neighbors, statistics) bind(c) result(status)
+      import
+      type(halocline_neighbors), value :: neighbors
+      type(halocline_packet_statistics), intent(inout) :: statistics
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_neighbors_start(neighbors, id, left, right, round) bind(c) result(status)
       import
       type(halocline_neighbors), value :: neighbors
@@ -253,6 +275,22 @@ module halocline_packets
       type(halocline_session), value :: session
       type(halocline_received), intent(out) :: from_left, from_right
       integer(c_int32_t), intent(out), optional :: ended
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_session_is_complete(session, complete) bind(c) result(status)
+      import
+      type(halocline_session), value :: session
+      integer(c_int32_t), intent(out) :: complete
+      integer(c_int32_t) :: status
+    end function
+
+    ! `done`: the c_funloc of a procedure with the interface halocline_done.
+    function halocline_session_on_completion(session, done, context) bind(c) result(status)
+      import
+      type(halocline_session), value :: session
+      type(c_funptr), value :: done
+      type(c_ptr), value :: context
       integer(c_int32_t) :: status
     end function
 
@@ -340,6 +378,22 @@ module halocline_packets
       integer(c_size_t), intent(inout), optional :: sources(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_sparse_destinations(sparse, destinations, capacity, count) bind(c) result(status)
+      import
+      type(halocline_sparse), value :: sparse
+      integer(c_size_t), intent(inout), optional :: destinations(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_sparse_statistics(sparse, statistics) bind(c) result(status)
+      import
+      type(halocline_sparse), value :: sparse
+      type(halocline_packet_statistics), intent(inout) :: statistics
       integer(c_int32_t) :: status
     end function
 

@@ -4,9 +4,10 @@ use crate::call::{call, call_for};
 use crate::collective::{collective, collective_for};
 use crate::log;
 use crate::object::Handle;
-use crate::options::{self, Options, OptionsPtr};
+use crate::options::{self, Options, OptionsPtr, OutStruct};
 use crate::pointer::{OutPtr, array, array_mut, fill, text};
 use crate::status::{Refusal, Status};
+use halocline::comm::mappings::Mappings;
 use halocline::comm::mpi;
 use halocline::{CommError, Communicator, Reduce};
 use std::ffi::{c_char, c_void};
@@ -156,6 +157,12 @@ extern "C" fn halocline_comm_with_deadline(
     })
 }
 
+/// The deadline of collective calls.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_comm_deadline(comm: Handle<Comm>, seconds: OutPtr<'_, f64>) -> Status {
+    call_for(seconds, "seconds", || Ok(comm.pin()?.comm.deadline().map_or(0.0, |limit| limit.as_secs_f64())))
+}
+
 /// A deadline in seconds; 0 for none.
 pub(crate) fn deadline(seconds: f64) -> Result<Option<Duration>, Refusal> {
     let wrong = || {
@@ -193,6 +200,75 @@ extern "C" fn halocline_comm_transport(comm: Handle<Comm>, name: OutPtr<'_, *con
             _ => c"other",
         };
         Ok(name.as_ptr())
+    })
+}
+
+/// `halocline_mapping_statistics`.
+#[repr(C)]
+pub(crate) struct MappingStatistics {
+    pub(crate) size: usize,
+    pub(crate) hits: u64,
+    pub(crate) opens: u64,
+    pub(crate) evictions: u64,
+    pub(crate) staged: u64,
+    pub(crate) entries: u64,
+    pub(crate) pinned: u64,
+    pub(crate) bytes_held: u64,
+    pub(crate) mapped: u64,
+    pub(crate) bytes_mapped: u64,
+    pub(crate) messages: u64,
+    pub(crate) malformed: u64,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers.
+unsafe impl Options for MappingStatistics {
+    const FIRST_SIZE: usize = 96;
+    const NAME: &'static str = "halocline_mapping_statistics";
+}
+
+/// Statistics of the mappings of this rank.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_comm_mappings(
+    comm: Handle<Comm>,
+    statistics: OutStruct<'_, MappingStatistics>,
+) -> Status {
+    let describe = || {
+        let found = Mappings::of(&comm.pin()?.comm).stats();
+        Ok(MappingStatistics {
+            hits: found.hits,
+            opens: found.opens,
+            evictions: found.evictions,
+            staged: found.staged,
+            entries: found.entries as u64,
+            pinned: found.pinned as u64,
+            bytes_held: found.bytes_held,
+            mapped: found.mapped as u64,
+            bytes_mapped: found.bytes_mapped,
+            messages: found.messages,
+            malformed: found.malformed,
+            ..MappingStatistics::defaults()
+        })
+    };
+    call(|| options::store(statistics, describe))
+}
+
+/// Makes all ranks fail if one fails.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_comm_agree(comm: Handle<Comm>, error: *const c_char) -> Status {
+    call(|| {
+        let comm = comm.pin()?;
+        let parsed = if error.is_null() {
+            Ok(())
+        } else {
+            // SAFETY: the caller passes null or a string with a closing zero.
+            let message = unsafe { text(error, "error") };
+            Err(match message {
+                // The words of the program, whatever they mention.
+                Ok(message) => Refusal { status: Status::ARGUMENT, message: message.to_owned() },
+                Err(refusal) => refusal,
+            })
+        };
+        collective(&comm.comm, "agree", parsed, |_, ()| Ok(()))
     })
 }
 

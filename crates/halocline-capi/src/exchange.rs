@@ -7,17 +7,15 @@ use crate::call::{call, call_for};
 use crate::collective::{collective_for, refused};
 use crate::comm::{Comm, deadline};
 use crate::grid::{self, HaloWidths};
-use crate::object::{Handle, Pinned};
+use crate::object::Handle;
 use crate::options::{self, Options, OptionsPtr};
 use crate::pattern::BoundPattern;
-use crate::pattern_links::Links;
+use crate::pending::{PendingExchange, begun};
 use crate::pointer::{
     Capacity, CheckedOut, OutArray, OutPtr, array, optional_array, store, store_text, text,
 };
 use crate::status::{Refusal, Status};
-use halocline::{
-    Begin, BindOptions, Error, Field, HaloExchange, LinkChoice, Ll, Pattern, Pending, ReduceOp, Stream,
-};
+use halocline::{Begin, BindOptions, Field, HaloExchange, LinkChoice, Ll, Pattern, ReduceOp, Stream};
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -161,48 +159,6 @@ unsafe extern "C" fn halocline_bind_alternatives(
 }
 
 const MOST_SETS: usize = 1 << 16;
-
-/// `halocline_pending`: an exchange of an object.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct PendingExchange {
-    pub(crate) exchange: u64,
-    pub(crate) epoch: u64,
-}
-
-impl PendingExchange {
-    #[inline]
-    fn halo(self) -> Result<Pinned<HaloExchange>, Refusal> {
-        Handle::from_number(self.exchange).pin()
-    }
-
-    /// The exchange, of a bound object or of links.
-    pub(crate) fn find(self) -> Result<Pending, Refusal> {
-        let links = Handle::<Links>::from_number(self.exchange);
-        let found = match links.is_of_kind() {
-            true => links.pin()?.pending_at(self.epoch),
-            false => self.halo()?.pending_at(self.epoch),
-        };
-        found.ok_or_else(|| self.not_begun())
-    }
-
-    #[cold]
-    fn not_begun(self) -> Refusal {
-        let epoch = self.epoch;
-        Refusal::argument(format!("the object has begun no exchange {epoch}; pass what a begin has stored"))
-    }
-}
-
-/// Stores the pending exchange, if the caller wants it.
-#[inline]
-pub(crate) fn begun(
-    exchange: u64,
-    pending: CheckedOut<'_, PendingExchange>,
-    started: Result<u64, Error>,
-) -> Result<(), Refusal> {
-    pending.set(PendingExchange { exchange, epoch: started? });
-    Ok(())
-}
 
 /// Where an exchange is stored. A caller without a handle cannot leave the wait to another thread: the exchange must not begin if
 /// this thread may not wait.
@@ -391,22 +347,6 @@ pub(crate) fn with_streams<R>(
     }
 }
 
-/// Blocks until the halo is filled.
-#[unsafe(no_mangle)]
-extern "C" fn halocline_wait(pending: PendingExchange) -> Status {
-    call(|| {
-        let halo = Handle::<HaloExchange>::from_number(pending.exchange);
-        if halo.is_of_kind() {
-            let halo = halo.pin()?;
-            return match halo.has_begun(pending.epoch) {
-                true => Ok(halo.wait_epoch(pending.epoch)?),
-                false => Err(pending.not_begun()),
-            };
-        }
-        Ok(pending.find()?.wait()?)
-    })
-}
-
 /// Starts an exchange and waits for it.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_exchange_and_wait(halo: Handle<HaloExchange>) -> Status {
@@ -419,25 +359,16 @@ extern "C" fn halocline_exchange_and_wait(halo: Handle<HaloExchange>) -> Status 
     })
 }
 
-/// Whether a wait would return at once.
-#[unsafe(no_mangle)]
-extern "C" fn halocline_is_ready(pending: PendingExchange, ready: OutPtr<'_, i32>) -> Status {
-    call_for(ready, "ready", || Ok(i32::from(pending.find()?.is_ready()?)))
-}
-
-/// Makes later work of a stream wait for an exchange.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn halocline_schedule_wait(
-    pending: PendingExchange,
-    stream: Handle<Arc<Stream>>,
-) -> Status {
-    call(|| Ok(pending.find()?.schedule_wait(&*stream.pin()?)?))
-}
-
 /// Whether the memory of the fields belongs to the program again.
 #[unsafe(no_mangle)]
 extern "C" fn halocline_reclaim(halo: Handle<HaloExchange>, reclaimed: OutPtr<'_, i32>) -> Status {
     call_for(reclaimed, "reclaimed", || Ok(i32::from(halo.pin()?.reclaim())))
+}
+
+/// The number of sets.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_sets(halo: Handle<HaloExchange>, sets: OutPtr<'_, usize>) -> Status {
+    call_for(sets, "sets", || Ok(halo.pin()?.sets()))
 }
 
 /// A handle of one of several sets.

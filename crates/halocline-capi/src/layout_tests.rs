@@ -41,13 +41,16 @@ layouts! {
     memory_lies_as_in_the_header: crate::field::MemoryOptions = "halocline_memory" { size base release context space device }
     binding_lies_as_in_the_header: crate::exchange::Binding = "halocline_binding" { pattern field }
     bind_options_lies_as_in_the_header: crate::exchange::BindChoices = "halocline_bind_options" { size name deadline streams stream_count ll_bytes link checked run_inline stream_waits ll reserved }
-    pending_lies_as_in_the_header: crate::exchange::PendingExchange = "halocline_pending" { exchange epoch }
+    pending_lies_as_in_the_header: crate::pending::PendingExchange = "halocline_pending" { exchange epoch }
     cells_lies_as_in_the_header: crate::cells::Cells = "halocline_cells" { size number count ids halo_count halo_ids halo_indices owners level_count levels }
     link_lies_as_in_the_header: crate::message::LinkOfRank = "halocline_link" { peer direction path }
     packet_lies_as_in_the_header: crate::packet::PacketOptions = "halocline_packet" { size metadata metadata_bytes payload payload_bytes release context stream has_payload space device reserved }
     contents_lies_as_in_the_header: crate::packet::Contents = "halocline_contents" { size metadata metadata_bytes payload payload_bytes has_payload space device reserved }
     argument_lies_as_in_the_header: crate::program::Argument = "halocline_argument" { base dimensions extents strides origin integer real kind element space device read_only reserved }
     resource_statistics_lies_as_in_the_header: crate::memory_resource::Statistics = "halocline_resource_statistics" { size in_use peak allocations spilled }
+    traffic_lies_as_in_the_header: crate::packet::TrafficOfRank = "halocline_traffic" { packets metadata host pinned device }
+    packet_statistics_lies_as_in_the_header: crate::packet::PacketStatistics = "halocline_packet_statistics" { size rounds sent received }
+    mapping_statistics_lies_as_in_the_header: crate::comm::MappingStatistics = "halocline_mapping_statistics" { size hits opens evictions staged entries pinned bytes_held mapped bytes_mapped messages malformed }
     patch_side_lies_as_in_the_header: crate::patches::Side = "halocline_patch_side" { patch axis is_high }
     seam_lies_as_in_the_header: crate::patches::JoinedSides = "halocline_seam" { kind one other }
     quantity_lies_as_in_the_header: crate::patches::quantity::Places = "halocline_quantity" { size components places }
@@ -80,6 +83,8 @@ options! {
     crate::packet::PacketOptions
     crate::packet::Contents
     crate::memory_resource::Statistics
+    crate::packet::PacketStatistics
+    crate::comm::MappingStatistics
     crate::patches::quantity::Places
     crate::patches::decomposition::Block
 }

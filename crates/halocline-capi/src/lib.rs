@@ -63,6 +63,8 @@ mod pattern;
 #[cfg(not(loom))]
 mod pattern_links;
 #[cfg(not(loom))]
+mod pending;
+#[cfg(not(loom))]
 mod pointer;
 #[cfg(not(loom))]
 mod program;

@@ -4,12 +4,12 @@ use crate::call::{call, call_for, callback};
 use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::object::Handle;
-use crate::options::{self, OptionsPtr};
-use crate::packet::{PacketOptions, of_comm, of_packet, packets};
+use crate::options::{self, Options, OptionsPtr, OutStruct};
+use crate::packet::{PacketOptions, PacketStatistics, of_comm, of_packet, packets};
 use crate::pointer::{CheckedOut, OutPtr, text};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
-use halocline::neighbors::{NeighborError, NeighborExchange, Round, Sides, Topology};
+use halocline::neighbors::{NeighborError, NeighborExchange, NeighborStatistics, Round, Sides, Topology};
 use std::ffi::{CString, c_char, c_void};
 
 /// The refusal for an error of a neighbour exchange.
@@ -94,6 +94,20 @@ extern "C" fn halocline_neighbors_ranks(
         right.set(ranks.right);
         Ok(())
     })
+}
+
+/// What was sent and received so far.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_neighbors_statistics(
+    neighbors: Handle<NeighborExchange>,
+    statistics: OutStruct<'_, PacketStatistics>,
+) -> Status {
+    let describe = || {
+        let NeighborStatistics { rounds, sent, received } = neighbors.pin()?.statistics();
+        let (sent, received) = (sent.into(), received.into());
+        Ok(PacketStatistics { rounds, sent, received, ..PacketStatistics::defaults() })
+    };
+    call(|| options::store(statistics, describe))
 }
 
 /// Starts a round.

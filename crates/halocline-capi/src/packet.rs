@@ -8,6 +8,7 @@ use crate::pointer::array;
 use crate::status::{Refusal, Status};
 use halocline::comm::CommError;
 use halocline::device::cuda;
+use halocline::neighbors::Traffic;
 use halocline::{Buffer, Error, MemoryKind, Packet, PacketError, Stream};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -207,4 +208,37 @@ mod tests {
         stream.synchronise().unwrap();
         assert!(payload.is_ready().unwrap());
     }
+}
+
+/// `halocline_traffic`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct TrafficOfRank {
+    pub(crate) packets: u64,
+    pub(crate) metadata: u64,
+    pub(crate) host: u64,
+    pub(crate) pinned: u64,
+    pub(crate) device: u64,
+}
+
+impl From<Traffic> for TrafficOfRank {
+    fn from(of: Traffic) -> Self {
+        let Traffic { packets, metadata, host, pinned, device } = of;
+        Self { packets, metadata, host, pinned, device }
+    }
+}
+
+/// `halocline_packet_statistics`.
+#[repr(C)]
+pub(crate) struct PacketStatistics {
+    pub(crate) size: usize,
+    pub(crate) rounds: u64,
+    pub(crate) sent: TrafficOfRank,
+    pub(crate) received: TrafficOfRank,
+}
+
+// SAFETY: `repr(C)`, begins with its size, and consists of integers.
+unsafe impl Options for PacketStatistics {
+    const FIRST_SIZE: usize = 96;
+    const NAME: &'static str = "halocline_packet_statistics";
 }

@@ -3,13 +3,12 @@
 use crate::call::{call, call_for};
 use crate::collective::collective_for;
 use crate::comm::Comm;
-use crate::exchange::{
-    BindChoices, Binding, PendingExchange, begun, bind_options, fields_of, streams_of, with_streams,
-};
+use crate::exchange::{BindChoices, Binding, bind_options, fields_of, streams_of, with_streams};
 use crate::message::LinkOfRank;
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::pattern::BoundPattern;
+use crate::pending::{PendingExchange, begun};
 use crate::pointer::{Capacity, OutArray, OutPtr, array, store, store_text};
 use crate::status::{Refusal, Status};
 use halocline::device::MemorySpace;

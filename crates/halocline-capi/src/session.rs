@@ -1,7 +1,7 @@
 //! Packets between neighbours: series of rounds.
 
 use crate::call::{call, call_for};
-use crate::neighbors::{Came, of_neighbor};
+use crate::neighbors::{Came, Done, of_neighbor, teller};
 use crate::object::Handle;
 use crate::options::OptionsPtr;
 use crate::packet::{PacketOptions, packets};
@@ -9,6 +9,7 @@ use crate::pointer::OutPtr;
 use crate::status::{Refusal, Status};
 use halocline::Packet;
 use halocline::neighbors::{NeighborExchange, Session, Sides, Turn};
+use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// A session of C; empty once it is finished.
@@ -97,6 +98,35 @@ extern "C" fn halocline_session_wait(
         let sides = is_last(&came.left, LEFT) | is_last(&came.right, RIGHT);
         out.set(came.map(Turn::packet))?;
         ended.set(sides);
+        Ok(())
+    })
+}
+
+/// Whether a wait for the round of a session would return at once.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_session_is_complete(session: Handle<Series>, complete: OutPtr<'_, i32>) -> Status {
+    call_for(complete, "complete", || {
+        let series = session.pin()?;
+        let mut used = series.used()?;
+        Ok(i32::from(open(&mut used)?.is_complete().map_err(of_neighbor)?))
+    })
+}
+
+/// Calls a function when the round of a session is over.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn halocline_session_on_completion(
+    session: Handle<Series>,
+    done: Done,
+    context: *mut c_void,
+) -> Status {
+    call(|| {
+        // SAFETY: the header asks for a function that any thread may call once with the context.
+        let tell = unsafe { teller(done, context) }?;
+        let completed = open(&mut session.pin()?.used()?)?.completed();
+        let completed = completed.ok_or_else(|| {
+            Refusal::argument("no round of the session is in flight; start one, then pass a callback")
+        })?;
+        completed.on_completion(move |outcome| tell(outcome.map_err(of_neighbor)));
         Ok(())
     })
 }

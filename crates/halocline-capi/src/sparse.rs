@@ -6,12 +6,12 @@ use crate::comm::Comm;
 use crate::memory_resource::{Resource, resource};
 use crate::neighbors::{Done, teller};
 use crate::object::Handle;
-use crate::options::OptionsPtr;
-use crate::packet::{PacketOptions, of_comm, of_packet, packet};
+use crate::options::{self, Options, OptionsPtr, OutStruct};
+use crate::packet::{PacketOptions, PacketStatistics, of_comm, of_packet, packet};
 use crate::pointer::{Capacity, OutArray, OutPtr, array, checked_array, optional_array, store};
 use crate::status::{Refusal, Status};
 use halocline::Packet;
-use halocline::sparse::{SparseAlltoall, SparseError};
+use halocline::sparse::{SparseAlltoall, SparseError, SparseStatistics};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::c_void;
@@ -149,6 +149,31 @@ extern "C" fn halocline_sparse_sources(
     count: OutPtr<'_, usize>,
 ) -> Status {
     call(|| store(sparse.pin()?.operation.sources(), (sources, capacity), count, "sources"))
+}
+
+/// The ranks to which this one sends.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_sparse_destinations(
+    sparse: Handle<Sparse>,
+    destinations: OutArray<'_, usize>,
+    capacity: Capacity,
+    count: OutPtr<'_, usize>,
+) -> Status {
+    call(|| store(sparse.pin()?.operation.destinations(), (destinations, capacity), count, "destinations"))
+}
+
+/// What was sent and received so far.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_sparse_statistics(
+    sparse: Handle<Sparse>,
+    statistics: OutStruct<'_, PacketStatistics>,
+) -> Status {
+    let describe = || {
+        let SparseStatistics { sent, received } = sparse.pin()?.operation.statistics();
+        let (sent, received) = (sent.into(), received.into());
+        Ok(PacketStatistics { sent, received, ..PacketStatistics::defaults() })
+    };
+    call(|| options::store(statistics, describe))
 }
 
 /// The packets of a source.

@@ -59,6 +59,13 @@ module halocline_comms
       integer(c_int32_t) :: status
     end function
 
+    function halocline_comm_deadline(comm, seconds) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      real(c_double), intent(out) :: seconds
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_comm_rank(comm, rank) bind(c) result(status)
       import
       type(halocline_comm), value :: comm
@@ -78,6 +85,21 @@ module halocline_comms
       import
       type(halocline_comm), value :: comm
       type(c_ptr), intent(out) :: name
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_comm_mappings(comm, statistics) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      type(halocline_mapping_statistics), intent(inout) :: statistics
+      integer(c_int32_t) :: status
+    end function
+
+    ! `error` ends with c_null_char. A rank that has not failed leaves it out.
+    function halocline_comm_agree(comm, error) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      character(kind=c_char), intent(in), optional :: error(*)
       integer(c_int32_t) :: status
     end function
 

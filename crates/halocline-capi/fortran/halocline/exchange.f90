@@ -122,6 +122,20 @@ module halocline_exchanges
       integer(c_int32_t) :: status
     end function
 
+    function halocline_latest(halo, pending) bind(c) result(status)
+      import
+      type(halocline_halo_exchange), value :: halo
+      type(halocline_pending), intent(out) :: pending
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_sets(halo, sets) bind(c) result(status)
+      import
+      type(halocline_halo_exchange), value :: halo
+      integer(c_size_t), intent(out) :: sets
+      integer(c_int32_t) :: status
+    end function
+
     function halocline_alternative(halo, set, alternative) bind(c) result(status)
       import
       type(halocline_halo_exchange), value :: halo

@@ -92,6 +92,20 @@ module halocline_types
     integer(c_size_t) :: size = 16
     integer(c_int32_t) :: node_aware = HALOCLINE_DEFAULT
   end type
+  type, bind(c) :: halocline_mapping_statistics
+    integer(c_size_t) :: size = 96
+    integer(c_int64_t) :: hits = 0
+    integer(c_int64_t) :: opens = 0
+    integer(c_int64_t) :: evictions = 0
+    integer(c_int64_t) :: staged = 0
+    integer(c_int64_t) :: entries = 0
+    integer(c_int64_t) :: pinned = 0
+    integer(c_int64_t) :: bytes_held = 0
+    integer(c_int64_t) :: mapped = 0
+    integer(c_int64_t) :: bytes_mapped = 0
+    integer(c_int64_t) :: messages = 0
+    integer(c_int64_t) :: malformed = 0
+  end type
   type, bind(c) :: halocline_grid
     integer(c_size_t) :: size = 40
     integer(c_size_t) :: axes = 0

@@ -68,6 +68,9 @@ halocline_status halocline_comm_split(halocline_comm comm, int64_t color, int64_
  * `seconds`. 0: no deadline, the default. Does not block. */
 halocline_status halocline_comm_with_deadline(halocline_comm comm, double seconds, halocline_comm *limited);
 
+/* Stores the deadline of collective calls in seconds; 0: none. */
+halocline_status halocline_comm_deadline(halocline_comm comm, double *seconds);
+
 /* Stores this rank, from 0. */
 halocline_status halocline_comm_rank(halocline_comm comm, size_t *rank);
 
@@ -76,6 +79,45 @@ halocline_status halocline_comm_size(halocline_comm comm, size_t *size);
 
 /* Stores the name of the transport: "thread", "shm" or "mpi". Valid as long as the process. */
 halocline_status halocline_comm_transport(halocline_comm comm, const char **name);
+
+/* What a rank has mapped of the memory of others, and they of its own. Bound exchanges whose links write or read the memory of another process
+ * map it once. */
+typedef struct halocline_mapping_statistics {
+  /* sizeof(halocline_mapping_statistics). */
+  size_t size;
+  /* Requests for memory of this rank that an earlier offer answered. */
+  uint64_t hits;
+  /* Mappings of memory of this rank that other ranks have opened. */
+  uint64_t opens;
+  /* Allocations evicted because of the limit. */
+  uint64_t evictions;
+  /* Requests that were refused: their bytes are staged. */
+  uint64_t staged;
+  /* Allocations of this rank that others can map now. */
+  uint64_t entries;
+  /* Those of them that are in use. */
+  uint64_t pinned;
+  /* Bytes of this rank that others have mapped. */
+  uint64_t bytes_held;
+  /* Mappings of other ranks' memory that are open here now. */
+  uint64_t mapped;
+  /* Their bytes. */
+  uint64_t bytes_mapped;
+  /* Messages about mappings that this rank has sent. Exchanges send none. */
+  uint64_t messages;
+  /* Messages that were refused because no rank sends them. */
+  uint64_t malformed;
+} halocline_mapping_statistics;
+
+#define HALOCLINE_MAPPING_STATISTICS_INIT {sizeof(halocline_mapping_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Stores the statistics of this rank so far, with all communicators of the same ranks. Set `size` of `statistics`. Does not block. */
+halocline_status halocline_comm_mappings(halocline_comm comm, halocline_mapping_statistics *statistics);
+
+/* Makes all ranks fail if one has failed in a step of its own, such as reading a file: then no rank waits for it in the next collective
+ * call. A rank that has failed passes a message, the others NULL. With a message of any rank, each rank that passes one gets
+ * HALOCLINE_ERROR_ARGUMENT with its own, the others HALOCLINE_ERROR_ELSEWHERE with that of the lowest such rank. Collective. */
+halocline_status halocline_comm_agree(halocline_comm comm, const char *error);
 
 /* Returns once all ranks have called it. Collective. */
 halocline_status halocline_comm_barrier(halocline_comm comm);

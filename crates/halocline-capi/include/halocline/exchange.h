@@ -148,6 +148,13 @@ halocline_status halocline_schedule_wait(halocline_pending pending, halocline_st
 /* Stores 1 once the latest exchange is complete or, after a failure, once no peer can access the fields any more; else 0. Never blocks. */
 halocline_status halocline_reclaim(halocline_halo_exchange halo, int32_t *reclaimed);
 
+/* Stores the exchange that a call has begun last, complete or not: for a thread that did not begin it, or began it without `pending`. {0}
+ * before the first. */
+halocline_status halocline_latest(halocline_halo_exchange halo, halocline_pending *pending);
+
+/* Stores the number of sets of fields: that of the bind, 1 for a handle of halocline_alternative. */
+halocline_status halocline_sets(halocline_halo_exchange halo, size_t *sets);
+
 /* Stores a handle of set `set` alone. It shares links and epochs with `halo`: one exchange is in flight over both at a time. */
 halocline_status halocline_alternative(halocline_halo_exchange halo, size_t set, halocline_halo_exchange *alternative);
 

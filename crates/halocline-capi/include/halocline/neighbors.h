@@ -33,6 +33,9 @@ halocline_status halocline_neighbors_create(halocline_comm comm, int32_t ring, h
 /* Stores the ranks of the neighbours; -1: there is none, or it is this rank itself. */
 halocline_status halocline_neighbors_ranks(halocline_neighbors neighbors, int64_t *left, int64_t *right);
 
+/* Stores what this rank has sent and received so far. Set `size` of `statistics`. */
+halocline_status halocline_neighbors_statistics(halocline_neighbors neighbors, halocline_packet_statistics *statistics);
+
 /* Starts a round of operation `id` and returns: sends a packet to each side, or none (NULL). Never blocks. The neighbours start a
  * round of the same id; ranks may start different ids in any order. An id can be used again once its round was taken. */
 halocline_status halocline_neighbors_start(halocline_neighbors neighbors, uint32_t id, const halocline_packet *left,
@@ -78,6 +81,13 @@ halocline_status halocline_session_start(halocline_session session, const halocl
  * round in flight HALOCLINE_ERROR_ARGUMENT. Blocks. */
 halocline_status halocline_session_wait(halocline_session session, halocline_received *from_left,
                                         halocline_received *from_right, int32_t *ended);
+
+/* Stores 1 if halocline_session_wait would return at once, else 0. Without a round in flight HALOCLINE_ERROR_ARGUMENT. Never blocks. */
+halocline_status halocline_session_is_complete(halocline_session session, int32_t *complete);
+
+/* Calls `done` once, with `context`, when the round in flight is over; halocline_session_wait has what came. Without a round in flight
+ * HALOCLINE_ERROR_ARGUMENT. */
+halocline_status halocline_session_on_completion(halocline_session session, halocline_done done, void *context);
 
 /* Stores 1 once all directions have ended, else 0. */
 halocline_status halocline_session_is_over(halocline_session session, int32_t *over);

@@ -121,6 +121,34 @@ halocline_status halocline_resource_describe(halocline_resource resource, halocl
 /* Frees a resource; received packets keep their memory. */
 halocline_status halocline_resource_free(halocline_resource *resource);
 
+/* Packets that went one way, and their bytes. */
+typedef struct halocline_traffic {
+  /* Packets. */
+  uint64_t packets;
+  /* Bytes of metadata. */
+  uint64_t metadata;
+  /* Bytes of payloads in host memory. */
+  uint64_t host;
+  /* Bytes of payloads in pinned host memory. */
+  uint64_t pinned;
+  /* Bytes of payloads in GPU memory. */
+  uint64_t device;
+} halocline_traffic;
+
+/* What a rank has sent to other ranks and received from them: halocline_neighbors_statistics, halocline_sparse_statistics. */
+typedef struct halocline_packet_statistics {
+  /* sizeof(halocline_packet_statistics). */
+  size_t size;
+  /* Rounds completed; 0 for a sparse all-to-all. */
+  uint64_t rounds;
+  /* Sent by this rank. */
+  halocline_traffic sent;
+  /* Received by this rank. */
+  halocline_traffic received;
+} halocline_packet_statistics;
+
+#define HALOCLINE_PACKET_STATISTICS_INIT {sizeof(halocline_packet_statistics), 0, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0}}
+
 /* Receives the outcome of an operation, once: `status`, and the message of an error ("" for HALOCLINE_OK), valid during the call. The
  * thread that finds the outcome calls it, which may be one of the library; at once if the operation is complete already. Never called
  * if the call that takes it is refused. It must not block or throw, and must not call this library. */

@@ -44,6 +44,12 @@ halocline_status halocline_sparse_on_completion(halocline_sparse sparse, halocli
 /* Stores the ranks that send to this one, ascending. */
 halocline_status halocline_sparse_sources(halocline_sparse sparse, size_t *sources, size_t capacity, size_t *count);
 
+/* Stores the ranks to which this one sends, ascending. */
+halocline_status halocline_sparse_destinations(halocline_sparse sparse, size_t *destinations, size_t capacity, size_t *count);
+
+/* Stores what this rank has sent and received so far. Set `size` of `statistics`. */
+halocline_status halocline_sparse_statistics(halocline_sparse sparse, halocline_packet_statistics *statistics);
+
 /* Stores the packets of a source, in the order of their insertion there, once the operation is complete. They are given once; free each. */
 halocline_status halocline_sparse_extract(halocline_sparse sparse, size_t source, halocline_received *packets, size_t capacity,
                                           size_t *count);

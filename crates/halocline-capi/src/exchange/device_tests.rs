@@ -4,7 +4,8 @@ use super::*;
 use crate::field::{halocline_field_read, halocline_field_write};
 use crate::message::{halocline_pack_on, halocline_unpack_on};
 use crate::object::Handle;
-use crate::pattern_links::halocline_pattern_links_schedule;
+use crate::pattern_links::{Links, halocline_pattern_links_schedule};
+use crate::pending::{halocline_is_ready, halocline_schedule_wait, halocline_wait};
 use halocline::device::{Priority, ValueOp, sim};
 use halocline::{Communicator, Decomposed, DeviceArray, ElementType, Layout, PatternLinks, RegularGrid};
 

@@ -1,7 +1,8 @@
 //! Traces of streams, on simulated devices.
 
 use super::*;
-use crate::exchange::{halocline_schedule_exchange, halocline_schedule_wait};
+use crate::exchange::halocline_schedule_exchange;
+use crate::pending::halocline_schedule_wait;
 use crate::status::halocline_error_message;
 use halocline::device::Priority;
 use halocline::device::sim::{self, Kernel, KernelMemory, World};

@@ -171,6 +171,34 @@ static void splits(halocline_comm comm, size_t rank, size_t size) {
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "color", halocline_comm_split(comm, -7, 0, &half));
 }
 
+/* What one rank failed to do, all ranks learn, each with its own message or that of the lowest rank that has one. */
+static void failures_that_all_share(halocline_comm comm, size_t rank, size_t size) {
+  OK(halocline_comm_agree(comm, NULL));
+  halocline_status status = halocline_comm_agree(comm, rank == size - 1 ? "cannot read /no/file" : NULL);
+  TRUE(status == (rank == size - 1 ? HALOCLINE_ERROR_ARGUMENT : HALOCLINE_ERROR_ELSEWHERE));
+  TRUE(strstr(halocline_error_message(), "cannot read /no/file") != NULL);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "not UTF-8", halocline_comm_agree(comm, "\xff"));
+  OK(halocline_comm_barrier(comm));
+}
+
+static void describes_itself(halocline_comm comm) {
+  double seconds = -1;
+  OK(halocline_comm_deadline(comm, &seconds));
+  TRUE(seconds == 0);
+  halocline_comm limited;
+  OK(halocline_comm_with_deadline(comm, 12.5, &limited));
+  OK(halocline_comm_deadline(limited, &seconds));
+  TRUE(seconds == 12.5);
+  OK(halocline_comm_free(&limited));
+  halocline_mapping_statistics found = HALOCLINE_MAPPING_STATISTICS_INIT;
+  found.malformed = 7;
+  OK(halocline_comm_mappings(comm, &found));
+  TRUE(found.size == sizeof found && found.malformed == 0 && found.pinned <= found.entries);
+  found.size = sizeof found - 8;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "`size` of the halocline_mapping_statistics", halocline_comm_mappings(comm, &found));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "is NULL", halocline_comm_mappings(comm, NULL));
+}
+
 static void run(halocline_comm comm, size_t rank, size_t size) {
   numbers(comm, rank, size);
   from_each_root(comm, rank, size);
@@ -178,4 +206,6 @@ static void run(halocline_comm comm, size_t rank, size_t size) {
   calls_that_differ(comm, rank, size);
   duplicates_interleaved_by_two_threads(comm);
   splits(comm, rank, size);
+  failures_that_all_share(comm, rank, size);
+  describes_itself(comm);
 }

@@ -225,6 +225,14 @@ static void alternatives_share_their_links(halocline_comm comm, size_t size) {
     OK(halocline_alternative(halo, set, &alone[set]));
   }
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "set 2", halocline_alternative(halo, 2, &none));
+  size_t number;
+  OK(halocline_sets(halo, &number));
+  TRUE(number == 2);
+  OK(halocline_sets(alone[1], &number));
+  TRUE(number == 1);
+  halocline_pending latest = {1, 1};
+  OK(halocline_latest(halo, &latest));
+  TRUE(latest.exchange == 0 && latest.epoch == 0);
   for (int phase = 1; phase < 5; phase++) {
     const size_t set = (size_t)phase % 2;
     fill_fixture(&fixtures[set], phase);
@@ -234,6 +242,10 @@ static void alternatives_share_their_links(halocline_comm comm, size_t size) {
     halocline_pending pending;
     OK(halocline_exchange_set(halo, 1 - set, &pending));
     TRUE(pending.epoch == (uint64_t)phase * 2);
+    /* By another handle of the same links. */
+    OK(halocline_latest(alone[set], &latest));
+    TRUE(latest.exchange == alone[set].id && latest.epoch == pending.epoch);
+    OK(halocline_wait(latest));
     OK(halocline_wait(pending));
     TRUE(wrong_cells(&fixtures[1 - set], phase + 5) == 0);
   }

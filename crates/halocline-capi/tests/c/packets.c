@@ -102,12 +102,22 @@ static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
   halocline_received left, right;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "was started; start one", halocline_session_wait(session, &left, &right, NULL));
   size_t sent = 0, came = 0;
+  int32_t complete = 0;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "was started; start one", halocline_session_is_complete(session, &complete));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "no round of the session is in flight; start one", halocline_session_on_completion(session, done, NULL));
   for (int32_t ended = 0, over = 0; !over;) {
     char number[2] = {(char)('0' + sent), 0};
     halocline_packet packet = packet_of(number, NULL, 0);
     int sends = sent < rank && rank + 1 < size;
     OK(halocline_session_start(session, NULL, sends ? &packet : NULL, HALOCLINE_LEFT | (sends ? 0 : HALOCLINE_RIGHT)));
     sent += sends;
+    /* Either of two ways to learn that a wait returns at once. */
+    _Atomic int calls = 0;
+    if (sent % 2 == 0) OK(halocline_session_on_completion(session, done, (void *)&calls));
+    for (complete = 0; complete == 0 || (sent % 2 == 0 && atomic_load(&calls) == 0); sched_yield()) {
+      OK(halocline_session_is_complete(session, &complete));
+    }
+    TRUE(complete == 1 && atomic_load(&calls) == (sent % 2 == 0));
     halocline_received from_left, from_right;
     OK(halocline_session_wait(session, &from_left, &from_right, &ended));
     TRUE(from_right.id == 0);
@@ -119,8 +129,15 @@ static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
     OK(halocline_session_is_over(session, &over));
   }
   TRUE(came == (rank > 0 ? rank - 1 : 0));
+  halocline_packet_statistics statistics = HALOCLINE_PACKET_STATISTICS_INIT;
+  OK(halocline_neighbors_statistics(line, &statistics));
+  TRUE(statistics.sent.packets == sent && statistics.sent.metadata == sent && statistics.received.packets == came);
+  TRUE(statistics.rounds > 0 && statistics.sent.host == 0);
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "taken", halocline_session_is_complete(session, &complete));
   OK(halocline_session_finish(session));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "was finished", halocline_session_wait(session, &left, &right, NULL));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "was finished", halocline_session_is_complete(session, &complete));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "was finished", halocline_session_on_completion(session, done, NULL));
   OK(halocline_session_free(&session));
   halocline_packet nowhere = packet_of("", NULL, 0);
   if (rank == 0) {
@@ -179,6 +196,14 @@ static void sparse(halocline_comm comm, size_t rank, size_t size, int discovers)
   TRUE(complete == 1);
   OK(halocline_sparse_sources(operation, NULL, 0, &number));
   TRUE(number == few);
+  size_t destination;
+  OK(halocline_sparse_destinations(operation, &destination, 1, &number));
+  TRUE(number == few && (few == 0 || destination == next));
+  halocline_packet_statistics statistics = HALOCLINE_PACKET_STATISTICS_INIT;
+  OK(halocline_sparse_statistics(operation, &statistics));
+  TRUE(statistics.rounds == 0 && statistics.sent.packets == 2 * few && statistics.received.host == few * BYTES);
+  statistics.size = 8;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "`size` of the halocline_packet_statistics is 8", halocline_sparse_statistics(operation, &statistics));
   for (size_t at = 0; at < few; at++) {
     halocline_received packets[2];
     OK(halocline_sparse_extract(operation, last, NULL, 0, &number));

@@ -74,6 +74,10 @@ static void regular(const hc::comm &comm) {
   } catch (const hc::error &error) {
     TRUE(error.status() == HALOCLINE_ERROR_ARGUMENT && std::string(error.what()).find("no 2 sets") != std::string::npos);
   }
+  TRUE(halo.sets() == 1);
+  const hc::pending last = halo.exchange();
+  TRUE(halo.latest() && halo.latest()->epoch() == last.epoch());
+  last.wait();
   const hc::halo_exchange none = halo.narrowed(0);
   none.exchange_and_wait();
   try {
@@ -149,6 +153,14 @@ static void run(const hc::comm &comm) {
   unstructured(comm);
   packets(comm);
   TRUE(comm.all_reduce(comm.rank(), hc::reduce::max) == comm.size() - 1);
+  comm.agree();
+  try {
+    comm.agree("no file");
+    TRUE(false);
+  } catch (const hc::error &error) {
+    TRUE(error.status() == HALOCLINE_ERROR_ARGUMENT && std::string(error.what()) == "no file");
+  }
+  TRUE(comm.with_deadline(2.5).deadline() == 2.5 && comm.mappings().malformed == 0);
   TRUE(comm.all_gather(comm.rank()).back() == comm.size() - 1);
   TRUE(comm.broadcast(0, comm.rank() + 5) == 5);
   TRUE(comm.duplicate().split(0).size() == comm.size());

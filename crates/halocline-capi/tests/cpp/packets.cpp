@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <future>
+#include <thread>
 
 constexpr std::size_t LENGTH = 100000;
 
@@ -97,6 +98,10 @@ static void in_a_session(const hc::comm &comm) {
     const bool sends = sent < rank && rank + 1 < size;
     session.start(nullptr, sends ? &packet : nullptr, sends ? hc::sides::left : hc::sides::left | hc::sides::right);
     sent += sends;
+    auto told = std::make_shared<std::promise<halocline_status>>();
+    session.on_completion([told](halocline_status status, const char *) { told->set_value(status); });
+    while (!session.is_complete()) std::this_thread::yield();
+    TRUE(told->get_future().get() == HALOCLINE_OK);
     const hc::session::turn turn = session.wait();
     TRUE(!turn.right && turn.right_ended && !(turn.left && turn.left_ended));
     if (turn.left) TRUE(turn.left.metadata() == std::to_string(came++));
@@ -105,6 +110,7 @@ static void in_a_session(const hc::comm &comm) {
   TRUE((size == 1 || left_ended) && came == (rank > 0 ? rank - 1 : 0));
   session.finish();
   THROWS(HALOCLINE_ERROR_ARGUMENT, "was finished", session.wait());
+  TRUE(line.statistics().sent.packets == sent && line.statistics().received.packets == came);
   comm.barrier();
 }
 
@@ -139,8 +145,9 @@ static void sparse(const hc::comm &comm, bool discovers) {
   TRUE(!operation.is_complete());
   operation.finish();
   operation.wait();
-  TRUE(operation.is_complete() && operation.sources() == sources && promise.get_future().get() == HALOCLINE_OK);
+  TRUE(operation.is_complete() && operation.sources() == sources && operation.destinations() == destinations && promise.get_future().get() == HALOCLINE_OK);
   wait_until_expired(payload);
+  TRUE(operation.statistics().sent.packets == 2 * destinations.size());
   for (std::size_t source : sources) {
     const std::vector<hc::received> packets = operation.extract(source);
     TRUE(packets.size() == 2 && holds(packets[0], "first", content(last)));

@@ -18,6 +18,7 @@ program communicators
   call reduces()
   call split()
   call duplicate()
+  call describe()
   if (all == 1) call threads()
   call done(comm)
 
@@ -141,6 +142,20 @@ contains
     call check(halocline_comm_barrier(comm))
     call check(halocline_comm_free(limited))
     call check(halocline_comm_free(own))
+  end subroutine
+
+  subroutine describe()
+    type(halocline_comm) :: limited
+    type(halocline_mapping_statistics) :: mappings
+    real(c_double) :: seconds
+    call check(halocline_comm_with_deadline(comm, 2.5_c_double, limited))
+    call check(halocline_comm_deadline(limited, seconds))
+    call expect(abs(seconds - 2.5) < 1e-9, "the deadline")
+    call check(halocline_comm_free(limited))
+    call check(halocline_comm_mappings(comm, mappings))
+    call expect(mappings%malformed == 0 .and. mappings%size == 96, "the mappings")
+    call check(halocline_comm_agree(comm))
+    call refused(halocline_comm_agree(comm, "no file" // c_null_char), HALOCLINE_ERROR_ARGUMENT, "no file")
   end subroutine
 
   subroutine threads()

@@ -38,7 +38,8 @@ contains
     type(fixture), target :: now, next
     type(halocline_halo_exchange) :: halo, second, none
     type(halocline_bind_options) :: options
-    type(halocline_pending) :: pending
+    type(halocline_pending) :: pending, latest
+    integer(c_size_t) :: sets
     integer(c_int32_t) :: reclaimed, ready
     character(:, kind=c_char), allocatable, target :: name
     extents = [4 * all_ranks, 5]
@@ -54,11 +55,17 @@ contains
     call check(halocline_bind_alternatives(comm, [now%bindings, next%bindings], 1_c_size_t, 2_c_size_t, options, halo))
     call check(halocline_alternative(halo, 1_c_size_t, second))
     call refused(halocline_alternative(halo, 2_c_size_t, none), HALOCLINE_ERROR_ARGUMENT, "set 2")
+    call check(halocline_sets(halo, sets))
+    call expect(sets == 2, "the number of sets")
+    call check(halocline_latest(halo, latest))
+    call expect(latest%epoch == 0, "no exchange yet")
     if (all_ranks > 1) call expect(index(halocline_explanation(halo), "message") > 0, "the table of links")
     call expect(halocline_explanation(none) == "", "no table")
     call expect(index(halocline_message(), "null") > 0, "the reason")
     call fill(now, 2)
     call check(halocline_exchange(halo, pending))
+    call check(halocline_latest(halo, latest))
+    call expect(latest%epoch == 1 .and. latest%exchange == pending%exchange, "the latest exchange")
     ready = 0
     do while (ready == 0)
       call check(halocline_is_ready(pending, ready))

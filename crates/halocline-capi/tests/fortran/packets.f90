@@ -151,7 +151,9 @@ contains
     type(halocline_packet), target :: packet
     type(halocline_packet), pointer :: sent
     integer(c_int32_t), target :: number
-    integer(c_int32_t) :: over, ended, last, came
+    type(halocline_packet_statistics) :: statistics
+    type(note), target, volatile :: over_of_round
+    integer(c_int32_t) :: over, ended, last, came, complete
     call check(halocline_neighbors_create(comm, 0, halocline_resource(), line))
     call check(halocline_session_open(line, 1, session))
     call refused(halocline_session_wait(session, from_left, from_right), HALOCLINE_ERROR_ARGUMENT, "start one")
@@ -170,6 +172,13 @@ contains
       end if
       call check(halocline_session_start(session, right=sent, last=last))
       if (associated(sent)) number = number + 1
+      call check(halocline_session_on_completion(session, c_funloc(completed), c_loc(over_of_round)))
+      complete = 0
+      do while (complete == 0 .or. over_of_round%calls == 0)
+        call check(halocline_session_is_complete(session, complete))
+      end do
+      call expect(over_of_round%as_wanted == 1, "the callback of a round of a session")
+      over_of_round%calls = 0
       call check(halocline_session_wait(session, from_left, from_right, ended))
       call expect(from_right%id == 0, "nothing from the right")
       if (from_left%id /= 0) then
@@ -181,6 +190,8 @@ contains
     call expect(iand(ended, HALOCLINE_RIGHT) /= 0, "the right has ended")
     call expect(came == max(0, int(rank) - 1), "the number of packets")
     call check(halocline_session_finish(session))
+    call check(halocline_neighbors_statistics(line, statistics))
+    call expect(statistics%sent%packets == number .and. statistics%received%packets == came, "the statistics of a line")
     call check(halocline_session_free(session))
     call check(halocline_comm_barrier(comm))
     call check(halocline_neighbors_free(line))
@@ -191,6 +202,7 @@ contains
     logical, intent(in) :: discovers
     type(halocline_sparse) :: operation
     type(halocline_received) :: packets(2)
+    type(halocline_packet_statistics) :: statistics
     type(note), target, volatile :: over
     integer(c_size_t) :: next(1), last(1), few, number, found(1)
     integer(c_int32_t) :: complete
@@ -227,12 +239,16 @@ contains
     if (few == 1) then
       call check(halocline_sparse_sources(operation, found, 1_c_size_t, number))
       call expect(found(1) == last(1), "the source")
+      call check(halocline_sparse_destinations(operation, found, 1_c_size_t, number))
+      call expect(found(1) == next(1), "the destination")
       call check(halocline_sparse_extract(operation, last(1), capacity=0_c_size_t, count=number))
       call expect(number == 2, "the number of packets of a source")
       call check(halocline_sparse_extract(operation, last(1), packets, 2_c_size_t, number))
       call holds(packets(1), "first", left)
       call holds(packets(2), "second")
     end if
+    call check(halocline_sparse_statistics(operation, statistics))
+    call expect(statistics%sent%packets == 2 * few, "the statistics of an all-to-all")
     call check(halocline_sparse_free(operation))
   end subroutine
 

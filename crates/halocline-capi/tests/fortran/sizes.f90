@@ -14,6 +14,7 @@ program sizes
   type(halocline_stream) :: stream_
   type(halocline_pending) :: pending_
   type(halocline_mpi_options) :: mpi_options_
+  type(halocline_mapping_statistics) :: mapping_statistics_
   type(halocline_grid) :: grid_
   type(halocline_halo) :: halo_
   type(halocline_box) :: box_
@@ -35,6 +36,8 @@ program sizes
   type(halocline_contents) :: contents_
   type(halocline_resource) :: resource_
   type(halocline_resource_statistics) :: resource_statistics_
+  type(halocline_traffic) :: traffic_
+  type(halocline_packet_statistics) :: packet_statistics_
   type(halocline_neighbors) :: neighbors_
   type(halocline_round) :: round_
   type(halocline_session) :: session_
@@ -60,6 +63,7 @@ program sizes
   call show("stream", storage_size(stream_))
   call show("pending", storage_size(pending_))
   call show("mpi_options", storage_size(mpi_options_))
+  call show("mapping_statistics", storage_size(mapping_statistics_))
   call show("grid", storage_size(grid_))
   call show("halo", storage_size(halo_))
   call show("box", storage_size(box_))
@@ -81,6 +85,8 @@ program sizes
   call show("contents", storage_size(contents_))
   call show("resource", storage_size(resource_))
   call show("resource_statistics", storage_size(resource_statistics_))
+  call show("traffic", storage_size(traffic_))
+  call show("packet_statistics", storage_size(packet_statistics_))
   call show("neighbors", storage_size(neighbors_))
   call show("round", storage_size(round_))
   call show("session", storage_size(session_))

@@ -164,15 +164,21 @@ impl Session {
     /// Waits for the round that was started, and takes what came. Blocks. Fails as [`Round::wait`]; an interrupted wait leaves
     /// the round in flight.
     pub fn wait(&mut self) -> Result<Sides<Turn>, NeighborError> {
-        let Some(flight) = &self.flight else {
-            let id = self.id;
-            return Err(match self.next {
-                1 => NeighborError::NotStarted { id },
-                _ => NeighborError::Taken { id },
-            });
-        };
-        flight.round.wait_until_complete()?;
+        self.in_flight()?.wait_until_complete()?;
         self.take()
+    }
+
+    /// Whether [`Session::wait`] would return at once. Does what is possible; never blocks. Fails as it.
+    pub fn is_complete(&self) -> Result<bool, NeighborError> {
+        self.in_flight()?.is_complete()
+    }
+
+    fn in_flight(&self) -> Result<&Round, NeighborError> {
+        let id = self.id;
+        self.flight.as_ref().map(|flight| &flight.round).ok_or(match self.next {
+            1 => NeighborError::NotStarted { id },
+            _ => NeighborError::Taken { id },
+        })
     }
 
     /// Resolves once the round that was started is over; [`Session::wait`] returns at once then. `None` without a round in flight.

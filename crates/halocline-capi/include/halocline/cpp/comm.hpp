@@ -74,6 +74,13 @@ class comm : public owner<halocline_comm, halocline_comm_free> {
     return comm(handle);
   }
 
+  // The deadline of collective calls in seconds; 0: none.
+  double deadline() const {
+    double seconds;
+    check(halocline_comm_deadline(get(), &seconds));
+    return seconds;
+  }
+
   std::size_t rank() const {
     std::size_t rank;
     check(halocline_comm_rank(get(), &rank));
@@ -89,6 +96,15 @@ class comm : public owner<halocline_comm, halocline_comm_free> {
     check(halocline_comm_transport(get(), &name));
     return name;
   }
+
+  // What this rank has mapped of the memory of others, and they of its own.
+  halocline_mapping_statistics mappings() const {
+    halocline_mapping_statistics found = HALOCLINE_MAPPING_STATISTICS_INIT;
+    check(halocline_comm_mappings(get(), &found));
+    return found;
+  }
+  // Throws on all ranks if a rank passes a message: that of the rank itself, or of the lowest one. Collective.
+  void agree(const char *error = nullptr) const { check(halocline_comm_agree(get(), error)); }
 
   void barrier() const { check(halocline_comm_barrier(get())); }
   // Copies the elements of rank `root` to all ranks. All ranks pass as many.

@@ -5,6 +5,7 @@
 #include "field.hpp"
 
 #include <initializer_list>
+#include <optional>
 
 namespace halocline {
 
@@ -185,6 +186,18 @@ class halo_exchange : public owner<halocline_halo_exchange, halocline_halo_excha
     const halocline_halo width = to.get();
     check(halocline_narrowed(get(), &width, &handle));
     return halo_exchange(handle);
+  }
+  // The exchange that was begun last; none before the first.
+  std::optional<halocline::pending> latest() const {
+    halocline_pending handle;
+    check(halocline_latest(get(), &handle));
+    return handle.epoch == 0 ? std::nullopt : std::optional<halocline::pending>(halocline::pending(handle));
+  }
+  // The number of sets of fields.
+  std::size_t sets() const {
+    std::size_t count;
+    check(halocline_sets(get(), &count));
+    return count;
   }
   // One of several sets alone.
   halo_exchange alternative(std::size_t set) const {

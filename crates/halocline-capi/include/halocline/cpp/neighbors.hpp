@@ -72,6 +72,19 @@ class session : public owner<halocline_session, halocline_session_free> {
     check(halocline_session_wait(get(), &left, &right, &ended));
     return {received(left), received(right), (ended & HALOCLINE_LEFT) != 0, (ended & HALOCLINE_RIGHT) != 0};
   }
+  // Whether `wait` would return at once.
+  bool is_complete() const {
+    std::int32_t complete;
+    check(halocline_session_is_complete(get(), &complete));
+    return complete != 0;
+  }
+  // Calls `done(status, message)` once, when the round in flight is over. As `round::on_completion`.
+  template <typename Done>
+  void on_completion(Done &&done) const {
+    detail::on_completion(std::forward<Done>(done), [&](halocline_done call, void *context) {
+      return halocline_session_on_completion(get(), call, context);
+    });
+  }
   // Whether all directions have ended.
   bool is_over() const {
     std::int32_t over;
@@ -101,6 +114,13 @@ class neighbors : public owner<halocline_neighbors, halocline_neighbors_free> {
       return rank < 0 ? std::nullopt : std::optional<std::size_t>(static_cast<std::size_t>(rank));
     };
     return {rank_of(left), rank_of(right)};
+  }
+
+  // What this rank has sent and received so far.
+  halocline_packet_statistics statistics() const {
+    halocline_packet_statistics found = HALOCLINE_PACKET_STATISTICS_INIT;
+    check(halocline_neighbors_statistics(get(), &found));
+    return found;
   }
 
   // Starts a round: a packet for each side, or null.

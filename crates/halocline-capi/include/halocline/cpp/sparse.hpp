@@ -55,6 +55,17 @@ class sparse_alltoall : public owner<halocline_sparse, halocline_sparse_free> {
       return halocline_sparse_sources(get(), sources, capacity, count);
     });
   }
+  std::vector<std::size_t> destinations() const {
+    return detail::stored<std::size_t>([&](std::size_t *destinations, std::size_t capacity, std::size_t *count) {
+      return halocline_sparse_destinations(get(), destinations, capacity, count);
+    });
+  }
+  // What this rank has sent and received so far.
+  halocline_packet_statistics statistics() const {
+    halocline_packet_statistics found = HALOCLINE_PACKET_STATISTICS_INIT;
+    check(halocline_sparse_statistics(get(), &found));
+    return found;
+  }
   // The packets of a source; they are given once.
   std::vector<received> extract(std::size_t source) const {
     const auto handles =
