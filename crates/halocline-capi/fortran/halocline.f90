@@ -40,7 +40,7 @@ module halocline
   use halocline_traces
   implicit none
   public
-  private :: explanation_of_exchange, explanation_of_links
+  private :: explanation_of_exchange, explanation_of_links, numbers
 
   ! Texts of C, valid as long as C says: halocline_message and the others below have them as texts of Fortran.
   interface
@@ -144,6 +144,10 @@ contains
     integer(c_size_t), target :: cells(size(extents))
     integer(c_int32_t), target :: flags(size(extents))
     type(halocline_grid) :: grid
+    if (any(extents < 1)) then
+      status = halocline_refuse("extents" // numbers(extents) // ": every axis has at least 1 cell" // c_null_char)
+      return
+    end if
     if (present(periodic)) then
       if (size(periodic) /= size(extents)) then
         status = halocline_refuse("periodic has not one element for each axis of extents" // c_null_char)
@@ -153,6 +157,10 @@ contains
     if (present(blocks)) then
       if (size(blocks) /= size(extents)) then
         status = halocline_refuse("blocks has not one element for each axis of extents" // c_null_char)
+        return
+      end if
+      if (any(blocks < 1)) then
+        status = halocline_refuse("blocks" // numbers(blocks) // ": every axis has at least 1 block" // c_null_char)
         return
       end if
     end if
@@ -180,7 +188,27 @@ contains
     type(halocline_halo) :: halo
     halo%width = width
     if (present(neighbours)) halo%neighbours = neighbours
+    ! Refused with the other ranks, which wait for this one.
     status = halocline_pattern_regular(comm, decomposition, halo, pattern)
+    if (width < 0 .and. status == HALOCLINE_ERROR_ARGUMENT) then
+      status = halocline_refuse("width" // numbers([width]) // ": a halo has 0 or more cells" // c_null_char)
+    end if
+  end function
+
+  ! Numbers as a text: " is -5" for one, " is [-5, 6]" for more.
+  pure function numbers(list) result(text)
+    integer, intent(in) :: list(:)
+    character(:), allocatable :: text
+    character(12) :: number
+    integer :: at
+    text = ""
+    do at = 1, size(list)
+      write (number, "(i0)") list(at)
+      if (at > 1) text = text // ", "
+      text = text // trim(number)
+    end do
+    if (size(list) /= 1) text = "[" // text // "]"
+    text = " is " // text
   end function
 
   ! Binds one field. Collective.

@@ -7,7 +7,7 @@ use crate::domain::domain;
 use crate::object::Handle;
 use crate::options::{Options, OptionsPtr};
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutArray, OutPtr, array, store};
+use crate::pointer::{ADDRESS_SPACE, Capacity, OutArray, OutPtr, array, copied, store};
 use crate::status::{Refusal, Status};
 use halocline::{Pattern, UnstructuredDomain};
 
@@ -46,6 +46,11 @@ pub(crate) unsafe fn domains(
         return Ok(Vec::new());
     }
     let stride = first.required()?.size;
+    if count > ADDRESS_SPACE / stride {
+        return Err(Refusal::argument(format!(
+            "the list has {count} domains, more than the address space holds; pass their number"
+        )));
+    }
     let made = (0..count).map(|at| {
         // SAFETY: the caller promises that a struct lies that many bytes after the first one, at an address that keeps the contract of
         // `OptionsPtr`. The product does not overflow, as the structs before it fit in memory.
@@ -72,7 +77,7 @@ fn one(given: &OptionsPtr<'_, Cells>, rank: usize) -> Result<UnstructuredDomain,
     let given = given.required()?;
     // SAFETY: by the contract of `OptionsPtr` and the header, `ids` is null or has `count` elements that may be read until the call
     // ends. Any bytes are a `u64`.
-    let ids = unsafe { array(given.ids, given.count, "ids") }?.to_vec();
+    let ids = copied(unsafe { array(given.ids, given.count, "ids") }?, "ids")?;
     let forms = [!given.halo_ids.is_null(), !given.halo_indices.is_null(), !given.owners.is_null()];
     let domain = match forms {
         [false, true, false] => {
@@ -85,13 +90,13 @@ fn one(given: &OptionsPtr<'_, Cells>, rank: usize) -> Result<UnstructuredDomain,
             // SAFETY: by the contract of `OptionsPtr` and the header, `owners` is null or has `count` elements that may be read until
             // the call ends. Any bytes are a `usize`.
             let owners = unsafe { array(given.owners, given.count, "owners") }?;
-            UnstructuredDomain::from_owners(given.number, rank, ids, owners.to_vec())
+            UnstructuredDomain::from_owners(given.number, rank, ids, copied(owners, "owners")?)
         }
         [_, false, false] => {
             // SAFETY: by the contract of `OptionsPtr` and the header, `halo_ids` is null or has `halo_count` elements that may be read
             // until the call ends. Any bytes are a `u64`.
             let halo = unsafe { array(given.halo_ids, given.halo_count, "halo_ids") }?;
-            UnstructuredDomain::new(given.number, ids, halo.to_vec())
+            UnstructuredDomain::new(given.number, ids, copied(halo, "halo_ids")?)
         }
         _ => {
             return Err(Refusal::argument(
@@ -102,7 +107,7 @@ fn one(given: &OptionsPtr<'_, Cells>, rank: usize) -> Result<UnstructuredDomain,
     // SAFETY: by the contract of `OptionsPtr` and the header, `levels` is null or has `level_count` elements that may be read until
     // the call ends. Any bytes are a `usize`.
     let levels = unsafe { array(given.levels, given.level_count, "levels") }?;
-    Ok(if levels.is_empty() { domain } else { domain.with_levels(levels.to_vec()) })
+    Ok(if levels.is_empty() { domain } else { domain.with_levels(copied(levels, "levels")?) })
 }
 
 /// The pattern of domains given by lists of cells.

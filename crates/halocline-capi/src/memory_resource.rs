@@ -55,7 +55,13 @@ extern "C" fn halocline_resource_limited(
     made: OutPtr<'_, Handle<Resource>>,
 ) -> Status {
     call_for(made, "resource", || {
-        let limited = Limited::new(Arc::clone(&*inner.pin()?), bytes);
+        let inner = Arc::clone(&*inner.pin()?);
+        if isize::try_from(bytes).is_err() {
+            return Err(Refusal::argument(format!(
+                "bytes is {bytes}, more than the address space has; give the most bytes that packets may use at once"
+            )));
+        }
+        let limited = Limited::new(inner, bytes);
         let patience = Duration::try_from_secs_f64(patience).map_err(|_| {
             Refusal::argument(format!("patience is {patience:?} s; give seconds from 0 to below 1e19"))
         })?;

@@ -1,6 +1,6 @@
 //! Pointers of C: checked for null and alignment before they are used.
 
-use crate::status::Refusal;
+use crate::status::{Refusal, Status};
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -136,6 +136,18 @@ pub(crate) unsafe fn array<'a, T>(
     Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
 }
 
+/// A copy of an array of C, which may be large: a lack of memory is an error.
+pub(crate) fn copied<T: Copy>(array: &[T], name: &str) -> Result<Vec<T>, Refusal> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(array.len()).map_err(|_| {
+        let text =
+            format!("out of memory: cannot copy {name}, which has {} elements; pass fewer", array.len());
+        Refusal::new(Status::MEMORY, text)
+    })?;
+    copy.extend_from_slice(array);
+    Ok(copy)
+}
+
 /// As [`array`], or `None` for null.
 ///
 /// # Safety
@@ -173,12 +185,15 @@ pub(crate) unsafe fn array_mut<'a, T>(
 
 fn fits<T>(count: usize, name: &'static str) -> Result<(), Refusal> {
     match count.checked_mul(size_of::<T>()) {
-        Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
+        Some(bytes) if bytes <= ADDRESS_SPACE => Ok(()),
         _ => {
             Err(Refusal::argument(format!("{name} has {count} elements, more than the address space holds")))
         }
     }
 }
+
+/// The most bytes that a process of any 64-bit machine can address: numbers above are mistakes, and no memory is asked for them.
+pub(crate) const ADDRESS_SPACE: usize = 1 << 56;
 
 /// Writes values to an array of C, as many as it has places.
 pub(crate) fn fill<T>(places: &mut [MaybeUninit<T>], values: impl IntoIterator<Item = T>) {

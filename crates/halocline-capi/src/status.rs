@@ -124,7 +124,33 @@ fn in_c(text: String) -> String {
     {
         text = format!("{before}set `axes` of the layout to {{{axes}}}{after}");
     }
-    text
+    with_signs(text)
+}
+
+/// Shows numbers that a program has passed as negative ones, as Fortran and `int` of C make them, also as such: "-5
+/// (18446744073709551611 unsigned)".
+fn with_signs(text: String) -> String {
+    // The digits of the numbers from 2^64 - 2^31 on.
+    if !text.contains("184467440") {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 32);
+    let mut rest = &*text;
+    while let Some(at) = rest.find(|letter: char| letter.is_ascii_digit()) {
+        let (before, number) = rest.split_at(at);
+        let end = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
+        let (digits, after) = number.split_at(end);
+        shown.push_str(before);
+        match digits.parse::<u64>().map(|number| number as i64) {
+            // A message of another rank has its sign already.
+            Ok(signed) if (i64::from(i32::MIN)..0).contains(&signed) && !after.starts_with(" unsigned)") => {
+                shown.push_str(&format!("{signed} ({digits} unsigned)"));
+            }
+            _ => shown.push_str(digits),
+        }
+        rest = after;
+    }
+    shown + rest
 }
 
 fn status_of(error: &Error) -> Status {
@@ -238,6 +264,19 @@ mod tests {
         for lacking in [PartitionError::Memory { cells: 1 }, PartitionError::Metis("out of memory".into())] {
             let refusal = Refusal::from(Error::from(PatternError::from(lacking)));
             assert_eq!(refusal.status, Status::MEMORY, "{}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn negative_numbers_are_shown_with_their_sign() {
+        let shown = |text: &str| Refusal::argument(text).message;
+        let wrapped = "a grid of [18446744073709551611, 6], 18446744073709551615";
+        let signed = "a grid of [-5 (18446744073709551611 unsigned), 6], -1 (18446744073709551615 unsigned)";
+        assert_eq!(shown(wrapped), signed);
+        assert_eq!(shown(signed), signed, "once");
+        for other in ["18446744071562067967 ranks", "999184467440737095516150 at 0x7f", "9223372036854775808"]
+        {
+            assert_eq!(shown(other), other);
         }
     }
 

@@ -199,11 +199,12 @@ module halocline_types
 
 contains
 
-  ! The element type of any other type of 1 to 256 bytes.
+  ! The element type of any other type of 1 to 256 bytes; of another size 0, which every call refuses.
   elemental function halocline_opaque(bytes) result(element)
     integer, intent(in) :: bytes
     integer(c_int32_t) :: element
-    element = 256 + bytes
+    element = 0
+    if (bytes >= 1 .and. bytes <= 256) element = 256 + bytes
   end function
 
   ! A text of C as one of Fortran; "" for c_null_ptr.

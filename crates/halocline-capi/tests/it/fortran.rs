@@ -88,6 +88,13 @@ fn fortran_makes_meshes_and_gets_errors() {
 }
 
 #[test]
+fn fortran_is_refused_impossible_sizes() {
+    if let Some(program) = program("impossible_sizes") {
+        assert_eq!(succeeds(&mut Command::new(program)), "ok 1 thread\n");
+    }
+}
+
+#[test]
 fn fortran_passes_arrays_to_collective_calls() {
     runs_on_ranks("communicators");
 }
