@@ -263,6 +263,9 @@ unsafe extern "C" fn halocline_comm_agree(comm: Handle<Comm>, error: *const c_ch
             // SAFETY: the caller passes null or a string with a closing zero.
             let message = unsafe { text(error, "error") };
             Err(match message {
+                Ok("") => {
+                    Refusal::argument("error is empty; say what has failed, or pass NULL if nothing has")
+                }
                 // The words of the program, whatever they mention.
                 Ok(message) => Refusal { status: Status::ARGUMENT, message: message.to_owned() },
                 Err(refusal) => refusal,

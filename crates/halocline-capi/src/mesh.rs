@@ -6,7 +6,7 @@ use crate::comm::Comm;
 use crate::object::Handle;
 use crate::options;
 use crate::pattern::BoundPattern;
-use crate::pointer::{Capacity, OutArray, OutPtr, array, store};
+use crate::pointer::{Capacity, OutArray, OutPtr, array, copied, entries, store};
 use crate::status::{Refusal, Status};
 use halocline::{
     Elements, IconHalos, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, Partition, Pattern,
@@ -150,7 +150,7 @@ unsafe extern "C" fn halocline_mesh_create(
     call_for(mesh, "mesh", || {
         // SAFETY: the caller passes null or an element for each vertex of each element.
         let connectivity = unsafe { array(connectivity, elements.saturating_mul(arity), "connectivity") }?;
-        made(Mesh::new(vertices, arity, connectivity.to_vec())?, solid)
+        made(Mesh::new(vertices, arity, copied(connectivity, "connectivity")?)?, solid)
     })
 }
 
@@ -167,10 +167,10 @@ unsafe extern "C" fn halocline_mesh_create_mixed(
     call_for(mesh, "mesh", || {
         // SAFETY: the caller passes null or one element more than there are elements.
         let offsets = unsafe { array(offsets, elements.saturating_add(1), "offsets") }?;
-        let entries = offsets.last().copied().unwrap_or(0);
         // SAFETY: the caller passes null or as many elements as the last offset says.
-        let connectivity = unsafe { array(connectivity, entries, "connectivity") }?;
-        made(Mesh::mixed(vertices, offsets.to_vec(), connectivity.to_vec())?, solid)
+        let connectivity = unsafe { array(connectivity, entries(offsets)?, "connectivity") }?;
+        let (offsets, connectivity) = (copied(offsets, "offsets")?, copied(connectivity, "connectivity")?);
+        made(Mesh::mixed(vertices, offsets, connectivity)?, solid)
     })
 }
 
@@ -194,9 +194,10 @@ unsafe extern "C" fn halocline_mesh_part(
         let local = local.pin()?;
         let local = local.whole()?;
         // SAFETY: the caller passes null or an element for each vertex.
-        let vertices = unsafe { array(vertex_ids, local.vertices(), "vertex_ids") }?.to_vec();
+        let vertices = unsafe { array(vertex_ids, local.vertices(), "vertex_ids") }?;
         // SAFETY: the caller passes null or an element for each element of the mesh.
-        let elements = unsafe { array(element_ids, local.elements().len(), "element_ids") }?.to_vec();
+        let elements = unsafe { array(element_ids, local.elements().len(), "element_ids") }?;
+        let (vertices, elements) = (copied(vertices, "vertex_ids")?, copied(elements, "element_ids")?);
         let owners = (partition.pin()?.clone(), part);
         Handle::new(AnyMesh::Part(MeshPart::new(local.clone(), vertices, elements, owners, depth)?))
     })

@@ -3,7 +3,9 @@
 use crate::call::{call, call_for};
 use crate::mesh::AnyMesh;
 use crate::object::Handle;
-use crate::pointer::{Capacity, OutArray, OutPtr, array, array_mut, fill, optional_array, store};
+use crate::pointer::{
+    Capacity, OutArray, OutPtr, array, array_mut, copied, entries, fill, optional_array, store,
+};
 use crate::status::{Refusal, Status};
 use halocline::{Graph, Mesh, Partition};
 
@@ -27,8 +29,8 @@ unsafe extern "C" fn halocline_partition_given(
 ) -> Status {
     call_for(partition, "partition", || {
         // SAFETY: the caller passes null or an element for each cell.
-        let owners = unsafe { array(owners, cells, "owners") }?.to_vec();
-        Handle::new(Partition::given(owners, ranks)?)
+        let owners = unsafe { array(owners, cells, "owners") }?;
+        Handle::new(Partition::given(copied(owners, "owners")?, ranks)?)
     })
 }
 
@@ -44,9 +46,8 @@ unsafe extern "C" fn halocline_partition_graph(
     call_for(partition, "partition", || {
         // SAFETY: the caller passes null or one element more than there are cells.
         let offsets = unsafe { array(offsets, cells.saturating_add(1), "offsets") }?;
-        let entries = offsets.last().copied().unwrap_or(0);
         // SAFETY: the caller passes null or as many elements as the last offset says.
-        let neighbours = unsafe { array(neighbours, entries, "neighbours") }?;
+        let neighbours = unsafe { array(neighbours, entries(offsets)?, "neighbours") }?;
         Handle::new(Partition::metis(&Graph::new(offsets, neighbours)?, ranks)?)
     })
 }

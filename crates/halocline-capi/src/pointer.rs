@@ -148,6 +148,22 @@ pub(crate) fn copied<T: Copy>(array: &[T], name: &str) -> Result<Vec<T>, Refusal
     Ok(copy)
 }
 
+/// How many elements lists of C have in all, by where each begins. Places that are none are refused before the lists are read.
+pub(crate) fn entries(offsets: &[usize]) -> Result<usize, Refusal> {
+    let fall = offsets.windows(2).position(|pair| pair[1] < pair[0]);
+    match (offsets.first(), fall) {
+        (Some(&first), _) if first != 0 => Err(Refusal::argument(format!(
+            "offsets begin with {first}; give 0, where the first list begins, and then where each list ends"
+        ))),
+        (_, Some(at)) => Err(Refusal::argument(format!(
+            "offsets fall from {} to {} at list {at}; give 0, where the first list begins, and then where each list ends",
+            offsets[at],
+            offsets[at + 1]
+        ))),
+        _ => Ok(offsets.last().copied().unwrap_or(0)),
+    }
+}
+
 /// As [`array`], or `None` for null.
 ///
 /// # Safety

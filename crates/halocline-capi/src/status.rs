@@ -230,6 +230,7 @@ pub(crate) extern "C" fn halocline_error_message() -> *const c_char {
 unsafe extern "C" fn halocline_refuse(message: *const c_char) -> Status {
     // SAFETY: the caller promises null or a string.
     match unsafe { text(message, "message") } {
+        Ok("") => record(&Refusal::argument("message is empty; say what is refused, and what to do")),
         Ok(message) => record(&Refusal::argument(message)),
         Err(refusal) => record(&refusal),
     }

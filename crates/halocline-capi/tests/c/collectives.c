@@ -178,6 +178,7 @@ static void failures_that_all_share(halocline_comm comm, size_t rank, size_t siz
   TRUE(status == (rank == size - 1 ? HALOCLINE_ERROR_ARGUMENT : HALOCLINE_ERROR_ELSEWHERE));
   TRUE(strstr(halocline_error_message(), "cannot read /no/file") != NULL);
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "not UTF-8", halocline_comm_agree(comm, "\xff"));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "error is empty; say what has failed", halocline_comm_agree(comm, ""));
   OK(halocline_comm_barrier(comm));
 }
 

@@ -274,6 +274,7 @@ static void values_of_nothing(void) {
   halocline_program program;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "path is empty; pass the path of a file", halocline_trace_begin(comm, "", &trace));
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "library is empty; pass the path of a file", halocline_program_load("", NULL, &program));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "message is empty", halocline_refuse(""));
   halocline_mesh mesh;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "an element has 0 vertices; give the number of vertices of an element, 3 for triangles",
           halocline_mesh_create(3, 1, 0, NULL, 0, &mesh));
@@ -281,6 +282,26 @@ static void values_of_nothing(void) {
   size_t count;
   REFUSED(HALOCLINE_ERROR_ARGUMENT, "is of a regular grid, whose cells have no lists of neighbours; call halocline_domain_interior",
           halocline_domain_interior_by(pattern, 0, offsets, offsets, NULL, 0, &count));
+}
+
+/* Lists whose places are none, which are refused before they are read, and lengths that no memory has. */
+static void lists_that_are_none(void) {
+  const size_t falling[3] = {0, 5, 2}, late[2] = {1, 3};
+  uint32_t numbers[6] = {0, 1, 2, 0, 1, 2};
+  halocline_mesh mesh;
+  halocline_partition partition;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "offsets fall from 5 to 2 at list 1; give 0, where", halocline_mesh_create_mixed(4, 2, falling, numbers, 0, &mesh));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "offsets begin with 1; give 0, where", halocline_partition_graph(1, late, numbers, 1, &partition));
+  const size_t beyond = (size_t)1 << 60;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "more than the address space holds", halocline_comm_all_gather(comm, numbers, beyond, numbers));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "more than the address space holds", halocline_partition_given(falling, beyond, 1, &partition));
+  const halocline_cells cells = HALOCLINE_CELLS_INIT;
+  halocline_pattern of_lists;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "the list has 1152921504606846976 domains", halocline_pattern_unstructured(comm, &cells, beyond, &of_lists));
+  halocline_resource host, limited, none = {0};
+  OK(halocline_resource_host(comm, &host));
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "bytes is -1 (18446744073709551615 unsigned)", halocline_resource_limited(host, SIZE_MAX, 1, none, &limited));
+  OK(halocline_resource_free(&host));
 }
 
 /* Memory of a GPU, also where there is none: the message says so. */
@@ -335,6 +356,7 @@ static const struct {
     {"a_free_while_other_threads_exchange", a_free_while_other_threads_exchange},
     {"traces", traces},
     {"values_of_nothing", values_of_nothing},
+    {"lists_that_are_none", lists_that_are_none},
     {"memory_of_a_gpu", memory_of_a_gpu},
     {"messages_and_names", messages_and_names},
 };

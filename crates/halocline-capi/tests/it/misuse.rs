@@ -24,6 +24,7 @@ cases! {
     a_free_while_other_threads_exchange
     traces
     values_of_nothing
+    lists_that_are_none
     memory_of_a_gpu
     messages_and_names
 }
