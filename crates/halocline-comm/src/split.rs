@@ -226,6 +226,10 @@ unsafe impl Transport for SplitTransport {
         self.whole.broken()
     }
 
+    fn fault(&self) -> Option<CommError> {
+        self.whole.fault()
+    }
+
     fn check(&self) -> Result<(), CommError> {
         self.whole.check()
     }

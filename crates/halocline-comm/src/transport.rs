@@ -193,9 +193,14 @@ pub unsafe trait Transport: Send + Sync {
         None
     }
 
-    /// Whether this thread can wait for messages, or why not: the transport has failed,
-    /// or requires another thread.
+    /// Why the transport has failed, or has ended with MPI. The same in every thread.
+    fn fault(&self) -> Option<CommError> {
+        None
+    }
+
+    /// Whether this thread can wait for messages, or why not: the transport has failed ([`Transport::fault`]), or requires another
+    /// thread. For calls of the program: threads in the background, which may not call MPI, ask for the fault alone.
     fn check(&self) -> Result<(), CommError> {
-        Ok(())
+        self.fault().map_or(Ok(()), Err)
     }
 }

@@ -136,6 +136,10 @@ unsafe impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transpor
         self.apart.as_ref()?.get().cloned()
     }
 
+    fn fault(&self) -> Option<CommError> {
+        self.comm.link().fault()
+    }
+
     fn check(&self) -> Result<(), CommError> {
         self.comm.link().check()
     }

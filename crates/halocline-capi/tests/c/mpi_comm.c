@@ -102,6 +102,33 @@ static void a_refused_exchange_is_not_begun(halocline_comm comm, size_t size) {
   free_binding(&binding);
 }
 
+/* Packets of which some wait for memory, so that threads in the background look at them, too. */
+static void packets_of_one_thread(halocline_comm comm) {
+  enum { BYTES = 1 << 20, ROUNDS = 60 };
+  static char payload[BYTES];
+  const halocline_resource none = {0};
+  halocline_resource host, limited;
+  halocline_neighbors ring;
+  OK(halocline_resource_host(comm, &host));
+  OK(halocline_resource_limited(host, BYTES, 10, none, &limited));
+  OK(halocline_neighbors_create(comm, 1, limited, &ring));
+  halocline_packet packet = HALOCLINE_PACKET_INIT;
+  packet.payload = payload, packet.payload_bytes = BYTES, packet.has_payload = 1;
+  for (uint32_t id = 0; id < ROUNDS; id++) {
+    halocline_round round;
+    halocline_received left, right;
+    OK(halocline_neighbors_start(ring, id, id % 2 ? &packet : NULL, id % 2 ? NULL : &packet, &round));
+    OK(halocline_round_wait(round, &left, &right));
+    OK(halocline_packet_free(&left));
+    OK(halocline_packet_free(&right));
+    OK(halocline_round_free(&round));
+  }
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_neighbors_free(&ring));
+  OK(halocline_resource_free(&limited));
+  OK(halocline_resource_free(&host));
+}
+
 int main(int argc, char **argv) {
   enum { MPI_THREAD_FUNNELED = 1, MPI_THREAD_MULTIPLE = 3 };
   int is_funneled = argc == 2 && strcmp(argv[1], "funneled") == 0;
@@ -130,6 +157,7 @@ int main(int argc, char **argv) {
   OK(halocline_comm_rank(comms[0], &rank));
   OK(halocline_comm_free(&comms[1]));
   mailboxes_without_shared_memory_are_refused(comms[0], size);
+  packets_of_one_thread(comms[0]);
   if (is_funneled) {
     other_threads_are_refused(comms[0]);
     a_refused_exchange_is_not_begun(comms[0], size);

@@ -436,13 +436,17 @@ unsafe impl Transport for MpiTransport {
         self.shared.fault.get().map(|error| self.shared.cause_of(error))
     }
 
+    fn fault(&self) -> Option<CommError> {
+        self.broken().or_else(|| self.shared.shm.as_ref().and_then(Transport::fault))
+    }
+
     fn check(&self) -> Result<(), CommError> {
         let shared = &*self.shared;
-        self.broken().map_or(Ok(()), Err)?;
+        self.fault().map_or(Ok(()), Err)?;
         if shared.polled && !shared.channel.access().is_mine() {
             return Err(MpiError::Thread { level: shared.level }.into());
         }
-        shared.shm.as_ref().map_or(Ok(()), Transport::check)
+        Ok(())
     }
 }
 

@@ -378,8 +378,8 @@ unsafe impl Transport for ShmTransport {
         self.shared.poll_rings();
     }
 
-    fn check(&self) -> Result<(), CommError> {
-        self.shared.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
+    fn fault(&self) -> Option<CommError> {
+        self.shared.fault.get().cloned()
     }
 }
 
