@@ -314,8 +314,10 @@ impl Communicator {
     /// The error for a rank that is gone, if `from` has left or any rank has died.
     pub(crate) fn departed(&self, from: Option<usize>, what: &str) -> Option<CommError> {
         let (waiting, what) = (self.rank(), self.described(what));
+        // The others have gone with this rank, or give up because of it.
+        let ended = |error| self.link().ended().unwrap_or(error);
         if let Some(rank) = (0..self.size()).find(|&rank| self.link().state(rank) == PeerState::Dead) {
-            return Some(CommError::Died { rank, waiting, what });
+            return Some(ended(CommError::Died { rank, waiting, what }));
         }
         let others = || (0..self.size()).filter(|&rank| rank != waiting);
         let rank = match from {
@@ -323,6 +325,6 @@ impl Communicator {
             // No rank is left that could send.
             None => others().next().filter(|_| others().all(|rank| self.has_left(rank))),
         };
-        rank.map(|rank| CommError::Left { rank, waiting, what })
+        rank.map(|rank| ended(CommError::Left { rank, waiting, what }))
     }
 }

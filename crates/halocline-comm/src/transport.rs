@@ -7,6 +7,7 @@ use crate::bulk::Surround;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Tag};
+use crate::mpi::MpiError;
 use crate::segment::Segment;
 use std::sync::Arc;
 
@@ -196,6 +197,11 @@ pub unsafe trait Transport: Send + Sync {
     /// Why the transport has failed, or has ended with MPI. The same in every thread.
     fn fault(&self) -> Option<CommError> {
         None
+    }
+
+    /// The fault of a rank that has ended with MPI: it expects nothing of its peers any more, nor they of it.
+    fn ended(&self) -> Option<CommError> {
+        self.fault().filter(|why| matches!(why, CommError::Mpi(MpiError::Finalized)))
     }
 
     /// Whether this thread can wait for messages, or why not: the transport has failed ([`Transport::fault`]), or requires another

@@ -149,7 +149,7 @@ impl Pending {
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }
-        if bound.waits_for_messages(epoch) {
+        if bound.waits_for_messages(epoch) && link.ended().is_none() {
             link.check()?;
         }
         let now = link.host().now();

@@ -417,9 +417,12 @@ impl Link {
 
     fn failure(&self, comm: &Communicator, epoch: u64, (cause, culprit): (Cause, usize)) -> Failure {
         let (rank, peer) = (comm.rank(), self.peer);
-        let has_gone = matches!(cause, Cause::Died | Cause::Dropped);
+        let (link, has_gone) = (comm.link(), matches!(cause, Cause::Died | Cause::Dropped));
         // A peer that a broken transport does not reach any more has not departed.
-        let broken = if has_gone && comm.link().bell(peer).is_none() { comm.link().broken() } else { None };
+        let broken = if has_gone && link.bell(peer).is_none() { link.broken() } else { None };
+        // With MPI the rank itself has ended, for all its peers, which give up.
+        let ended = if has_gone || cause == Cause::Transport { link.ended() } else { None };
+        let broken = ended.or(broken);
         let (cause, culprit, report) = match broken {
             Some(why) => (Cause::Transport, rank, Some(why.to_string())),
             None => (cause, culprit, self.report().cloned()),

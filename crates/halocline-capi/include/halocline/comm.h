@@ -45,8 +45,9 @@ typedef struct halocline_mpi_options {
  * handle of another MPI library, a null one and an intercommunicator are HALOCLINE_ERROR_MPI, on the rank that passes it.
  *
  * Call it between MPI_Init and MPI_Finalize, and free the communicator and all that was made with it before MPI_Finalize; later calls
- * that need MPI return HALOCLINE_ERROR_MPI. With MPI_THREAD_SERIALIZED the program does not call MPI during calls of this library.
- * With less, only the thread that initialised MPI uses the communicator and what is made with it. */
+ * that need other ranks return HALOCLINE_ERROR_MPI, also where the ranks share memory, and what was in flight fails. With
+ * MPI_THREAD_SERIALIZED the program does not call MPI during calls of this library. With less, only the thread that initialised MPI uses
+ * the communicator and what is made with it. */
 halocline_status halocline_comm_from_mpi(uintptr_t mpi_comm, size_t mpi_comm_bytes, const halocline_mpi_options *options,
                                          halocline_comm *comm);
 

@@ -210,6 +210,20 @@ fn c_that_is_linked_with_mpi_uses_the_handles_of_its_executable() {
 }
 
 #[test]
+fn calls_of_c_after_mpi_finalize_say_that_mpi_has_ended() {
+    if !MPICC.is_here() {
+        return;
+    }
+    let program = MPICC.program("after_finalize");
+    // Shared memory or messages of MPI; idle or in flight; how links move bytes; the thread level.
+    for case in ["1 0 0 3", "1 1 0 3", "1 1 3 3", "1 1 4 3", "1 1 0 1", "2 0 0 3", "2 1 0 3", "2 1 0 1"] {
+        let arguments = case.split(' ').map(OsStr::new);
+        let command: Vec<&OsStr> = std::iter::once(program.as_os_str()).chain(arguments).collect();
+        assert_eq!(over_mpi_prints(&command, "2"), "ok\n", "{case}");
+    }
+}
+
+#[test]
 fn a_forked_child_that_ends_leaves_the_ranks_alone() {
     let program = C.program("forked_child_ends");
     assert_eq!(succeeds(&mut Command::new(&program)), "ok 1 thread\n");

@@ -1,7 +1,7 @@
 //! How ranks depart: each leaves when its communicator is dropped, and those of this process end before MPI is finalised, which would
 //! wait for ranks that wait for them.
 
-use super::Shared;
+use super::{MpiError, Shared};
 use crate::shm::ShmTransport;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -16,8 +16,23 @@ pub(super) fn remember(shared: &Arc<Shared>) {
 
 /// Tells the ranks of this node that those of this process end. Ranks that MPI reaches learn it when the channels close.
 pub(super) fn end_all() {
+    for_all(|shared| shared.tell_node(ShmTransport::end));
+}
+
+/// After [`end_all`] and the close of the channels: calls fail with [`MpiError::Finalized`] from now on, also between ranks that share
+/// memory and need no MPI: their peers expect nothing of them any more. A rank alone needs no others.
+pub(super) fn break_all() {
+    for_all(|shared| {
+        if shared.slots.len() > 1 {
+            shared.break_down(MpiError::Finalized);
+        }
+    });
+}
+
+fn for_all(act: impl Fn(&Shared)) {
+    // No lock is held meanwhile: other threads may join, or drop their transports.
     let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    joined.iter().filter_map(Weak::upgrade).for_each(|shared| shared.tell_node(ShmTransport::end));
+    joined.iter().filter_map(Weak::upgrade).for_each(|shared| act(&shared));
 }
 
 impl Shared {

@@ -259,6 +259,7 @@ impl<A: Abi> Mpi for Runtime<A> {
         // Before MPI_Finalize, not in its callback: MPICH ignores its locks from there on, and aborts if other threads hold
         // one.
         channel::close_all();
+        departure::break_all();
         // SAFETY: MPI is up: it is initialised and not finalised, and this thread may call it, as was checked above. No
         // other thread calls it from now on: `close_all` has closed every channel, and `end_joining` keeps threads
         // from joining.
@@ -278,6 +279,7 @@ extern "C" fn at_finalize<A: Abi>(
 ) -> c_int {
     departure::end_all();
     channel::close_all();
+    departure::break_all();
     0
 }
 

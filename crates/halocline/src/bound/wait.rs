@@ -1,7 +1,7 @@
 //! Waiting for an exchange on the host: what a wait demands of the peers, and what it does when they are late or gone.
 
 use super::Bound;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::lifecycle::{Engine, Warning};
 use crate::trace;
 use halocline_comm::{Endpoint, Late};
@@ -59,8 +59,10 @@ impl Bound {
             return outcome;
         }
         self.overlap.waited();
-        if self.waits_for_messages(epoch) {
-            self.life.comm.link().check()?;
+        // Where the rank has ended with MPI, the object fails below.
+        let link = self.life.comm.link();
+        if self.waits_for_messages(epoch) && link.ended().is_none() {
+            link.check()?;
         }
         self.disarm();
         let _span = trace::wait(&self.life.comm, &self.life.name, epoch);
@@ -147,8 +149,10 @@ impl Bound {
             return;
         }
         let epoch = self.epoch();
+        // A rank that has ended itself gets nothing more of its peers.
+        let ended = self.life.comm.link().ended().map(|_| Cause::Dropped);
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
-            if let Some(cause) = self.life.departed(link.peer) {
+            if let Some(cause) = self.life.departed(link.peer).or(ended) {
                 // A poll decides whether the link still needs the peer: another thread may hold the claim.
                 link.gone(cause);
                 self.claimed(&link.claim, || self.poll_link(link));

@@ -287,7 +287,11 @@ impl Shared {
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        self.lock().failure.is_some()
+        self.failure().is_some()
+    }
+
+    pub(super) fn failure(&self) -> Option<NeighborError> {
+        self.lock().failure.clone()
     }
 
     // --- progress -------------------------------------------------------------------------------------

@@ -6,9 +6,22 @@ use super::{NeighborError, Side, Sides};
 use halocline_comm::{CommError, Endpoint, PeerState};
 
 impl Shared {
-    /// The failure behind an error: memory of a neighbour that has failed or died is gone, too. A cause of this rank's own stays,
-    /// although its neighbour may have answered it with a failure by now.
+    /// The failure behind an error.
     pub(super) fn cause_of(&self, state: &mut State, error: NeighborError) -> NeighborError {
+        let cause = self.cause_at_peers(state, error);
+        // Where this rank itself has ended, its neighbours seem to have died or left, or do not take its packets any more.
+        let is_of_neighbor = match &cause {
+            NeighborError::Comm(error) => matches!(error, CommError::Died { .. } | CommError::Left { .. }),
+            NeighborError::Packet(error) => !error.is_own(),
+            _ => false,
+        };
+        let ended = if is_of_neighbor { self.comm().link().ended() } else { None };
+        ended.map_or(cause, NeighborError::from)
+    }
+
+    /// The failure behind an error, as this rank sees its neighbours: memory of one that has failed or died is gone, too. A cause of this
+    /// rank's own stays, although its neighbour may have answered it with a failure by now.
+    fn cause_at_peers(&self, state: &mut State, error: NeighborError) -> NeighborError {
         if !matches!(&error, NeighborError::Packet(packet) if !packet.is_own()) {
             return error;
         }

@@ -150,7 +150,8 @@ impl Session {
     fn check_turns(&self, turns: &Sides<Turn>) -> Result<(), NeighborError> {
         let (shared, id) = (&self.shared, self.id);
         if self.flight.is_some() {
-            return Err(NeighborError::Busy { id });
+            // A round of an exchange that has failed is never over.
+            return Err(shared.failure().unwrap_or(NeighborError::Busy { id }));
         }
         let is_late = |side: &Side| matches!(turns.get(*side), Turn::Packet(_)) && *self.sent.get(*side);
         Side::BOTH.into_iter().find(is_late).map_or(Ok(()), |side| {
