@@ -6,6 +6,7 @@ use crate::driver::{
 };
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
+use crate::lists::ListSpec;
 use crate::messages::MessageLibrary;
 use crate::tuning::Tuning;
 use crate::{deferred_free, remote};
@@ -216,6 +217,11 @@ impl Device {
         // SAFETY: the caller promises that the stream lives.
         unsafe { self.0.check_stream(raw) }?;
         Ok(Stream { device: self.clone(), raw, owned: false })
+    }
+
+    /// Bytes of scratch for an index list: see [`Driver::list_scratch`].
+    pub fn list_scratch(&self, spec: &ListSpec<'_>) -> Result<usize, DeviceError> {
+        self.0.list_scratch(spec)
     }
 
     /// Creates an empty pool of events.

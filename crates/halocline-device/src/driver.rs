@@ -4,6 +4,7 @@
 mod arguments;
 
 use crate::error::DeviceError;
+use crate::lists::ListSpec;
 use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
@@ -385,6 +386,24 @@ pub unsafe trait Driver: Any + Send + Sync {
         epoch: Epoch,
         bases: &[Address],
     ) -> Result<(), DeviceError>;
+
+    /// Bytes of scratch that [`Driver::find_list`] needs, at least the words of the results. Fails with [`DeviceError::NoList`].
+    fn list_scratch(&self, spec: &ListSpec<'_>) -> Result<usize, DeviceError> {
+        spec.bytes(self.ordinal()).map(|_| 8 * spec.finds.words())
+    }
+
+    /// Makes an index list, in a few kernels (`cuLaunchKernel`). The first call of a device compiles and loads them, which may wait for the
+    /// device. Fails with [`DeviceError::NoList`] for other types of elements and for too many.
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of this process that has not been destroyed. The keys, the target and the scratch are memory that the device
+    /// reaches and that stays valid until the stream has done it. Meanwhile nothing writes the keys, or accesses the target or the scratch.
+    unsafe fn find_list(&self, _stream: RawStream, _spec: &ListSpec<'_>) -> Result<(), DeviceError> {
+        Err(DeviceError::NoList {
+            device: self.ordinal(),
+            what: "use a GPU or a simulated device".to_owned(),
+        })
+    }
 
     /// Loads a word of pinned memory with acquire semantics.
     ///

@@ -152,6 +152,14 @@ pub enum DeviceError {
         /// The first part that combines.
         part: usize,
     },
+    /// An index list of elements that no device makes.
+    #[error("device {device} makes no such index list: {what}")]
+    NoList {
+        /// The device called.
+        device: u32,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
     /// No peer access to the device's memory.
     #[error(
         "device {device} has no access to the memory of device {peer}; enable peer access, or stage through the host"

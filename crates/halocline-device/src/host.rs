@@ -2,10 +2,12 @@
 
 mod cells;
 mod combine;
+mod lists;
 mod negated;
 mod streaming;
 
 pub use combine::{Combine, Source};
+pub use lists::find_list;
 pub use streaming::pack_streaming;
 
 use cells::listed;

@@ -15,6 +15,7 @@ mod error;
 mod event;
 pub mod file;
 pub mod host;
+mod lists;
 mod messages;
 pub mod remote;
 pub mod sim;
@@ -30,5 +31,6 @@ pub use driver::{
 pub use element::{Bool, Element};
 pub use error::DeviceError;
 pub use event::{Event, EventPool};
+pub use lists::{Finds, Found, ListSpec};
 pub use messages::{DeviceCommunicator, Message, MessageLibrary, RawCommunicator, UniqueId};
 pub use variable::{Bytes, Variable, VariableError};

@@ -1,8 +1,8 @@
-//! Compiles every kernel of every crate, all `*.cu` and [`COPY_KERNELS`], for every supported architecture and to PTX, a test
+//! Compiles every kernel of every crate, all `*.cu`, [`COPY_KERNELS`] and [`LIST_KERNELS`], for every supported architecture and to PTX, a test
 //! each: `tools/test` makes PTX alone. Needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names the library, as `tools/test` sets it;
 //! otherwise the test uses an installed one, or prints that it is skipped.
 
-use halocline_device::cuda::{COPY_KERNELS, Compiled, Compiler};
+use halocline_device::cuda::{COPY_KERNELS, Compiled, Compiler, LIST_KERNELS};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -59,7 +59,8 @@ fn compiled_for(capability: u32, types: &str) -> Vec<(String, Compiled)> {
         (name, std::fs::read_to_string(path).expect("a file"))
     };
     let copy = ("cuda/copy".to_owned(), COPY_KERNELS.to_owned());
-    for (name, source) in files.iter().map(read).chain([copy]) {
+    let lists = ("cuda/lists".to_owned(), LIST_KERNELS.to_owned());
+    for (name, source) in files.iter().map(read).chain([copy, lists]) {
         let parts: &[&[&str]] =
             if source.contains(FURTHER) { &[&[], &["-DHALOCLINE_BASED"], &[types]] } else { &[&[]] };
         for options in parts {
@@ -103,9 +104,15 @@ fn every_kernel_compiles_to_ptx() {
         assert!(compiled.code().starts_with(b"//"), "{name} is no PTX");
         entries += &String::from_utf8_lossy(compiled.code());
     }
-    for kernel in
-        ["halocline_copy", "halocline_copy_ll", "halocline_copy_counted", "halocline_copy_ll_counted"]
-    {
+    for kernel in [
+        "halocline_copy",
+        "halocline_copy_ll",
+        "halocline_copy_counted",
+        "halocline_copy_ll_counted",
+        "halocline_scan",
+        "halocline_place_owned_4",
+        "halocline_place_first_8",
+    ] {
         let is_there = entries.contains(&format!(".entry {kernel}("));
         assert!(is_there || compiler().is_none(), "there is no {kernel}");
     }

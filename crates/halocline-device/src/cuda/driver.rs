@@ -10,6 +10,7 @@ use crate::driver::{
     RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
+use crate::lists::ListSpec;
 use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
@@ -458,6 +459,15 @@ unsafe impl Driver for CudaDriver {
     fn upload(&self, works: &[TableSpec<'_>]) -> Result<RawTable, DeviceError> {
         let _current = self.enter_beside_captures()?;
         CopyTable::upload(self, works).map(CopyTable::into_handle)
+    }
+
+    fn list_scratch(&self, spec: &ListSpec<'_>) -> Result<usize, DeviceError> {
+        self.scratch_of_list(spec)
+    }
+
+    unsafe fn find_list(&self, stream: RawStream, spec: &ListSpec<'_>) -> Result<(), DeviceError> {
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { self.list(stream, spec) }
     }
 
     fn prepare_to_combine(&self, elements: &[ElementType]) -> Result<(), DeviceError> {

@@ -2,6 +2,7 @@
 
 use super::api::{Api, api, code};
 use super::context::{Current, Primary, refused};
+use super::lists::ListKernels;
 use super::module::{Function, Module};
 use crate::deferred_free;
 use crate::driver::{Address, Connection, Driver, MemorySpace, Priority, RawEvent, RawStream};
@@ -34,6 +35,8 @@ pub struct CudaDriver {
     based: Mutex<Option<Loaded>>,
     /// Those that combine, by the types of elements that they know ([`type_bit`](super::table::gather::type_bit)).
     combining: Mutex<Vec<(u32, Loaded)>>,
+    /// Those of index lists once loaded.
+    pub(super) lists: Mutex<Option<ListKernels>>,
     pub(super) primary: Arc<Primary>,
 }
 
@@ -99,6 +102,7 @@ impl CudaDriver {
             kernels: Mutex::default(),
             based: Mutex::default(),
             combining: Mutex::default(),
+            lists: Mutex::default(),
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
@@ -307,8 +311,12 @@ impl CudaDriver {
     }
 
     fn compile_copies(&self, options: &[&str]) -> Result<Module, DeviceError> {
+        self.compile("cuda/copy", super::COPY_KERNELS, options)
+    }
+
+    pub(super) fn compile(&self, name: &str, source: &str, options: &[&str]) -> Result<Module, DeviceError> {
         let compiler = super::Compiler::load_for(self.version()?)?;
-        let compiled = compiler.compile("cuda/copy", super::COPY_KERNELS, options, self.capability()?)?;
+        let compiled = compiler.compile(name, source, options, self.capability()?)?;
         Module::load(self, &compiled)
     }
 

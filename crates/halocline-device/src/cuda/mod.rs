@@ -29,6 +29,7 @@ mod copy_table;
 mod driver;
 mod gpu;
 mod inventory;
+mod lists;
 mod looks;
 mod module;
 mod nccl;
@@ -67,6 +68,9 @@ pub const COPY_KERNELS: &str = joined![
     "copy/combine.cuh",
     "copy/kernels.cuh",
 ];
+
+/// The kernels of index lists, as CUDA C++.
+pub const LIST_KERNELS: &str = joined!["lists/split.cuh", "lists/jobs.cuh", "lists/kernels.cuh"];
 
 /// The GPU with an ordinal (as `CUDA_VISIBLE_DEVICES` leaves them, from 0). May block for a second, the first time.
 pub fn device(ordinal: u32) -> Result<Device, DeviceError> {

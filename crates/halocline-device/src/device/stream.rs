@@ -130,6 +130,15 @@ impl Stream {
         unsafe { self.device.0.launch(self.raw, table.raw, epoch, bases) }
     }
 
+    /// Makes an index list: which cells each of some ranks owns, or the sorted unique ids of an array ([`Driver::find_list`]).
+    ///
+    /// # Safety
+    /// The contract of [`Driver::find_list`] holds for the memory.
+    pub unsafe fn find_list(&self, spec: &ListSpec<'_>) -> Result<(), DeviceError> {
+        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::find_list`.
+        unsafe { self.device.0.find_list(self.raw, spec) }
+    }
+
     /// The value of a word at some moment after the call, if available soon. The stream waits for nothing.
     ///
     /// # Safety

@@ -3,6 +3,7 @@
 use super::based::{Based, BasedWork};
 use super::call::{Call, EVENTS, STREAMS, SimDriver};
 use super::current;
+use super::lists::list_kernel;
 use super::messages::SimMessages;
 use super::remote::SimMemory;
 use super::report::Report;
@@ -14,6 +15,7 @@ use crate::driver::{
     TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
+use crate::lists::ListSpec;
 use crate::messages::MessageLibrary;
 use crate::remote::{DeviceId, Provider};
 use std::any::Any;
@@ -364,6 +366,11 @@ unsafe impl Driver for SimDriver {
             Epoch::Counted(counter) => (0, Some(self.reach_flag(&call.state, counter)?)),
         };
         self.give(call, stream, Op::Launch { works, epoch, counter, parts: Vec::new() }).map(drop)
+    }
+
+    unsafe fn find_list(&self, stream: RawStream, spec: &ListSpec<'_>) -> Result<(), DeviceError> {
+        let kernel = list_kernel(spec, spec.bytes(self.device)?);
+        self.launch_kernel(stream, kernel)
     }
 
     /// Orders nothing: the value is of some moment.

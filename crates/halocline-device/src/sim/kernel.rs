@@ -78,6 +78,12 @@ impl KernelMemory<'_> {
         }
     }
 
+    /// A copy of bytes that the kernel reads. Without a declaration, reports it and returns no bytes.
+    pub(super) fn bytes(&mut self, address: Address, bytes: usize) -> Vec<u8> {
+        let found = self.find(address, bytes, false);
+        found.map_or_else(Vec::new, |spot| self.state.memories.slice(spot, bytes).to_vec())
+    }
+
     /// Writes the 64-bit word at an address. Without a declaration, only reports it.
     pub fn write(&mut self, address: Address, value: u64) {
         if let Some(spot) = self.find(address, 8, true) {

@@ -25,6 +25,7 @@ mod driver;
 mod explore;
 mod graph;
 mod kernel;
+mod lists;
 mod live;
 mod memory;
 mod messages;
