@@ -134,3 +134,32 @@ impl ListSpec<'_> {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_other_elements_and_of_too_many_keys_are_refused() {
+        let right = ListSpec {
+            keys: 8,
+            key: ElementType::I64,
+            count: 3,
+            finds: Finds::Unique,
+            target: 16,
+            capacity: 2,
+            scratch: 0,
+        };
+        assert_eq!(right.bytes(0), Ok([24, 16]));
+        let wrong = [
+            (ListSpec { key: ElementType::F64, ..right }, "64-bit integers"),
+            (ListSpec { count: MOST_KEYS + 1, ..right }, "give parts"),
+            (ListSpec { capacity: 1 << 62, ..right }, "address space"),
+            (ListSpec { target: 20, ..right }, "aligned"),
+        ];
+        for (spec, text) in wrong {
+            let Err(DeviceError::NoList { device: 1, what }) = spec.bytes(1) else { panic!("{spec:?}") };
+            assert!(what.contains(text), "{what}");
+        }
+    }
+}

@@ -31,7 +31,9 @@ template <typename Key> struct Owned {
   __device__ static u32 bin_of(const Split &, Item item) { return item >> 16; }
   __device__ static u64 target(const Split &split) { return split.target; }
   __device__ static void store(const Split &split, u64 target, u64 place, Item item, u64 tile) {
-    const u64 at = tile * TILE + (item & 0xffff);
+    keep(split, 0, target, place, tile * TILE + (item & 0xffff));
+  }
+  __device__ static void keep(const Split &split, u64, u64 target, u64 place, u64 at) {
     if (place >= split.capacity) return;
     if (split.index_bytes == 8) ((u64 *)target)[place] = at;
     else ((u32 *)target)[place] = (u32)at;
@@ -72,16 +74,13 @@ template <typename Key> struct Sorted {
 // The first of each run of equal keys.
 template <typename Key> struct First {
   typedef Key KeyType;
-  typedef Key Item;
   __device__ static bool is_idle(const Split &) { return false; }
   __device__ static u64 source(const Split &split) { return sorted_before(split); }
   __device__ static u32 bin(const Split &, const u32 (&)[BINS], u64 keys, Key key, u64 at) {
     return at == 0 || load<Key>(keys, at - 1) != key ? 0 : NONE;
   }
-  __device__ static Item item(Key key, u32, u32) { return key; }
-  __device__ static u32 bin_of(const Split &, Item) { return 0; }
   __device__ static u64 target(const Split &split) { return split.target; }
-  __device__ static void store(const Split &split, u64 target, u64 place, Item key, u64) {
-    if (place < split.capacity) ((Key *)target)[place] = key;
+  __device__ static void keep(const Split &split, u64 keys, u64 target, u64 place, u64 at) {
+    if (place < split.capacity) ((Key *)target)[place] = load<Key>(keys, at);
   }
 };

@@ -172,9 +172,64 @@ template <class Job> __device__ __forceinline__ void place(const Split &split, P
   }
 }
 
+// Shared memory of a block that flags.
+struct Flags {
+  u32 ranks[BINS];
+  u64 sums[WARPS];
+};
+
+constexpr u32 MASK = 32; // items of a word of masks
+
+// Counts the items that are in the one bin, and stores a bit for each.
+template <class Job> __device__ __forceinline__ void flag(const Split &split, Flags &shared) {
+  typedef typename Job::KeyType Key;
+  const u32 lane = threadIdx.x % LANES;
+  const u64 keys = Job::source(split);
+  load_ranks(split, shared.ranks);
+  __syncthreads();
+  u64 kept = 0;
+  const Part part(split);
+  for (u64 at = part.first; at < part.end; at++) {
+    const Tile<Key> tile(keys, split.count, at);
+    u32 mine = 0;
+#pragma unroll
+    for (u32 row = 0; row < ITEMS; row++) {
+      const bool is_there = tile.at(row) < split.count;
+      const u32 mask = __ballot_sync(ALL, is_there && Job::bin(split, shared.ranks, keys, tile.keys[row], tile.at(row)) == 0);
+      if (lane == row) mine = mask;
+    }
+    if (lane < ITEMS) ((u32 *)split.masks)[(tile.first - lane) / MASK + lane] = mine;
+    kept += __popc(mine);
+  }
+  const u64 before = sum_before(kept, shared.sums);
+  if (threadIdx.x == THREADS - 1) words(split.counts)[blockIdx.x] = before + kept;
+}
+
+// Stores the items whose bits are set. Each thread has one word of masks.
+template <class Job> __device__ __forceinline__ void keep(const Split &split, Sums &sums) {
+  const u32 thread = threadIdx.x, lane = thread % LANES, lower = (1u << lane) - 1;
+  const u64 keys = Job::source(split), target = Job::target(split);
+  u64 next = *words(split.start) + words(split.counts)[blockIdx.x];
+  const Part part(split);
+  const u64 end = part.end * (TILE / MASK);
+  for (u64 first = part.first * (TILE / MASK); first < end; first += THREADS) {
+    const u32 mask = first + thread < end ? load<u32>(split.masks, first + thread) : 0, own = __popc(mask);
+    const u32 before = sum_before(own, sums.of);
+    if (thread == THREADS - 1) sums.total = before + own;
+    for (u32 word = 0; word < LANES; word++) {
+      const u32 bits = __shfl_sync(ALL, mask, word), place = __shfl_sync(ALL, before, word);
+      const u64 at = (first + (thread - lane) + word) * MASK + lane;
+      if (bits >> lane & 1) Job::keep(split, keys, target, next + place + __popc(bits & lower), at);
+    }
+    __syncthreads();
+    next += sums.total;
+    __syncthreads();
+  }
+}
+
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 2)
 
-#define KERNELS(name, Job, Key)                                                  \
+#define SPLITS(name, Job, Key)                                                   \
   KERNEL halocline_count_##name(const __grid_constant__ Split split) {           \
     __shared__ Tally tally;                                                      \
     count<Job<Key>>(split, tally);                                               \
@@ -184,12 +239,24 @@ template <class Job> __device__ __forceinline__ void place(const Split &split, P
     place<Job<Key>>(split, shared);                                              \
   }
 
-KERNELS(owned_4, Owned, u32)
-KERNELS(owned_8, Owned, u64)
-KERNELS(sorted_4, Sorted, u32)
-KERNELS(sorted_8, Sorted, u64)
-KERNELS(first_4, First, u32)
-KERNELS(first_8, First, u64)
+#define SELECTS(name, Job, Key)                                                  \
+  KERNEL halocline_flag_##name(const __grid_constant__ Split split) {            \
+    __shared__ Flags shared;                                                     \
+    flag<Job<Key>>(split, shared);                                               \
+  }                                                                              \
+  KERNEL halocline_keep_##name(const __grid_constant__ Split split) {            \
+    __shared__ Sums sums;                                                        \
+    keep<Job<Key>>(split, sums);                                                 \
+  }
+
+SPLITS(owned_4, Owned, u32)
+SPLITS(owned_8, Owned, u64)
+SPLITS(sorted_4, Sorted, u32)
+SPLITS(sorted_8, Sorted, u64)
+SELECTS(owned_4, Owned, u32)
+SELECTS(owned_8, Owned, u64)
+SELECTS(first_4, First, u32)
+SELECTS(first_8, First, u64)
 
 KERNEL halocline_bits_4(const __grid_constant__ Split split) {
   __shared__ Tally tally;

@@ -29,7 +29,7 @@ extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 
 // Mirrors `on_host.rs`.
 extern "C" {
-struct Split { u64 words[144]; };
+struct Split { u64 words[145]; };
 struct Range { u64 begin, end, is_written; };
 struct Setting {
   u64 seed;

@@ -45,6 +45,7 @@ pub(super) struct Split {
     pub(super) capacity: u64,
     pub(super) counts: u64,
     pub(super) totals: u64,
+    pub(super) masks: u64,
     pub(super) start: u64,
     pub(super) words: u64,
     pub(super) size: u64,
@@ -60,7 +61,7 @@ pub(super) struct Split {
     pub(super) ranks: [u32; BINS],
 }
 
-const _: () = assert!(size_of::<Split>() == 12 * 8 + 8 * 4 + BINS * 4);
+const _: () = assert!(size_of::<Split>() == 13 * 8 + 8 * 4 + BINS * 4);
 
 /// A kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +72,22 @@ pub(super) enum Kernel {
 }
 
 impl Kernel {
-    const NAMES: [&'static str; 7] =
-        ["count_owned", "place_owned", "bits", "count_sorted", "place_sorted", "count_first", "place_first"];
+    const NAMES: [&'static str; 9] = [
+        "count_owned",
+        "place_owned",
+        "flag_owned",
+        "keep_owned",
+        "bits",
+        "count_sorted",
+        "place_sorted",
+        "flag_first",
+        "keep_first",
+    ];
 
-    pub(super) const ALL: [Self; 15] = {
-        let mut all = [Self::Scan; 15];
+    pub(super) const ALL: [Self; 19] = {
+        let mut all = [Self::Scan; 19];
         let mut at = 0;
-        while at < 14 {
+        while at < 18 {
             all[at] = Self::Of(Self::NAMES[at / 2], 4 + at % 2 * 4);
             at += 1;
         }
@@ -118,6 +128,7 @@ pub(super) struct Plan {
     starts: usize,
     totals: usize,
     counts: usize,
+    masks: usize,
     buffers: [usize; 2],
     end: usize,
 }
@@ -143,6 +154,7 @@ impl Plan {
         let starts = take(8 * (passes + 1));
         let totals = take(8 * shape.bins());
         let counts = take(8 * shape.bins() * parts as usize);
+        let masks = take(tiles as usize * (shape.threads * shape.items / 8) as usize);
         let buffers = [take(buffer), take(buffer)];
         let shape = *shape;
         Self {
@@ -154,6 +166,7 @@ impl Plan {
             starts,
             totals,
             counts,
+            masks,
             buffers,
             end,
         }
@@ -196,6 +209,7 @@ impl Plan {
             capacity: spec.capacity,
             counts: at(self.counts),
             totals: at(self.totals),
+            masks: at(self.masks),
             start: at(self.starts),
             words: at(0),
             size: 0,
@@ -212,6 +226,12 @@ impl Plan {
         }
     }
 
+    /// The kernels of a pass of owners; with one bin they read the keys once.
+    fn kernels_of(key: usize, bins: u32) -> [Kernel; 2] {
+        let names = if bins == 1 { ["flag_owned", "keep_owned"] } else { ["count_owned", "place_owned"] };
+        names.map(|name| Kernel::Of(name, key))
+    }
+
     fn pass(&self, [count, place]: [Kernel; 2], split: Split) -> [Launch; 3] {
         let of = |kernel, blocks| Launch { kernel, blocks, split };
         [of(count, self.parts), of(Kernel::Scan, split.bins), of(place, self.parts)]
@@ -223,13 +243,12 @@ impl Plan {
         (split.bins, split.bits, split.chosen) = (1, 0, OTHERS);
         split.totals = split.words + 8 * Found::COUNTS as u64;
         (split.size, split.index_bytes, split.key_bytes) = (size, index_bytes, key as u32);
-        self.pass([Kernel::Of("count_owned", key), Kernel::Of("place_owned", key)], split).to_vec()
+        self.pass(Self::kernels_of(key, 1), split).to_vec()
     }
 
     /// Without ranks the owners are checked all the same.
     fn owned(&self, spec: &ListSpec<'_>, ranks: &[u32], (size, index_bytes): (u64, u32)) -> Vec<Launch> {
         let key = spec.key.size();
-        let kernels = [Kernel::Of("count_owned", key), Kernel::Of("place_owned", key)];
         let of_pass = |pass: usize| {
             let rest = &ranks[ranks.len().min(pass * self.shape.bins())..];
             let ranks = &rest[..rest.len().min(self.shape.bins())];
@@ -249,7 +268,7 @@ impl Plan {
             };
             split.start += 8 * pass as u64;
             (split.size, split.index_bytes, split.key_bytes) = (size, index_bytes, key as u32);
-            self.pass(kernels, split)
+            self.pass(Self::kernels_of(key, split.bins), split)
         };
         (0..self.passes).flat_map(of_pass).collect()
     }
@@ -266,7 +285,7 @@ impl Plan {
         let mut last = split;
         (last.pass, last.bins, last.bits) = (self.passes as u32, 1, 0);
         last.totals = split.words + 8 * Found::COUNTS as u64;
-        let first = self.pass([Kernel::Of("count_first", key), Kernel::Of("place_first", key)], last);
+        let first = self.pass([Kernel::Of("flag_first", key), Kernel::Of("keep_first", key)], last);
         std::iter::once(bits).chain(sorts).chain(first).collect()
     }
 }

@@ -21,6 +21,7 @@ unsigned long long atomicMax(unsigned long long *word, unsigned long long value)
 unsigned long long atomicOr(unsigned long long *word, unsigned long long value);
 }
 
+template <typename T> static inline T __shfl_sync(unsigned, T value, unsigned lane) { return (T)shuffle(value, (int)lane - (int)(threadIdx.x % 32)); }
 template <typename T> static inline T __shfl_up_sync(unsigned, T value, unsigned distance) { return (T)shuffle(value, -(int)distance); }
 template <typename T> static inline T __shfl_down_sync(unsigned, T value, unsigned distance) { return (T)shuffle(value, (int)distance); }
 static inline unsigned __popc(unsigned bits) { return (unsigned)__builtin_popcount(bits); }

@@ -7,6 +7,9 @@
 //   scan    each block turns the counts of one bin into the places of the parts within that bin
 //   place   each block sorts its part by bins in shared memory, one tile at a time, and stores it
 //
+// If there is one bin, `flag` stands for `count`, and stores a bit for each item that is in the bin; `keep` reads these bits for `place`, so that
+// the array is read once.
+//
 // The lists of owners are one pass for each 256 ranks. Sorted ids are a pass for each digit (a radix sort from the lowest digit up), and one
 // that keeps the first of equal ids.
 
@@ -34,6 +37,7 @@ struct Split {
   u64 capacity;   // elements that fit there
   u64 counts;     // of each bin in each part: `parts` words for each bin
   u64 totals;     // of each bin
+  u64 masks;      // of items that are kept, for passes with one bin: a bit for each item
   u64 start;      // where the first bin begins in the target; the next word is for the next pass
   u64 words;      // results for the host
   u64 size;       // owners are below it
