@@ -2,11 +2,15 @@
 
 mod array;
 mod failure;
+mod index_list;
 mod reduce;
+mod words;
 
 pub use array::ArrayError;
 pub use failure::{Cause, Difference, FailedLink, Failure, Fault};
+pub use index_list::IndexListError;
 pub use reduce::ReduceError;
+pub(crate) use words::which_domain;
 
 use crate::bind::BindError;
 use crate::gather::GatherError;
@@ -20,6 +24,7 @@ use halocline_plan::{
 };
 use std::path::PathBuf;
 use std::sync::Arc;
+use words::{components_of, known, verb};
 
 /// Why a call failed. The text says what was wrong, where, and what to do; `Debug` prints the same, so that
 /// `fn main() -> Result<(), Error>` prints it readably.
@@ -401,6 +406,9 @@ pub enum Error {
     /// The elements of an array cannot be accessed.
     #[error(transparent)]
     Array(#[from] ArrayError),
+    /// An index list cannot be made, or is not complete.
+    #[error(transparent)]
+    IndexList(#[from] IndexListError),
     /// A language binding refused the arguments of a collective call. The text is that of its own exception.
     #[error("{0}")]
     RefusedArguments(String),
@@ -452,39 +460,6 @@ pub enum Error {
 }
 
 halocline_plan::debug_as_text!(Error);
-
-/// What to do with a field that names no domain, on a rank with these domains.
-pub(crate) fn which_domain(domains: &[u64]) -> &'static str {
-    match domains {
-        [] => "give a field only where this rank has a domain",
-        _ => "say which one a field belongs to with `Field::on_domain`",
-    }
-}
-
-fn components_of(components: &usize) -> &'static str {
-    match components {
-        0 => "only a pattern of vectors on patches has components (`Quantity::vector`)",
-        _ => "give one of them, counted from 0",
-    }
-}
-
-fn verb(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Send => "sent to",
-        Direction::Receive => "received from",
-    }
-}
-
-fn known(direction: Direction, peers: &[usize]) -> String {
-    let to = match direction {
-        Direction::Send => "to",
-        Direction::Receive => "from",
-    };
-    match peers {
-        [] => format!("nor {to} any other; leave this call out"),
-        peers => format!("only {to} ranks {peers:?}; give one of these"),
-    }
-}
 
 macro_rules! through_pattern {
     ($($error:ty),*) => {$(

@@ -31,6 +31,7 @@
 //! | exchange fields that are known only at the call | [`PatternLinks`] |
 //! | send messages yourself | [`HaloExchange::pack`], [`HaloExchange::unpack`] |
 //! | move fields between two decompositions | [`Redistribute`] |
+//! | find the cells of each rank on a device | [`IndexLists`] |
 //! | put a field together, or save it | [`Pattern::gather_to`], [`Pattern::save`] |
 //!
 //! With the feature `ndarray`, guards of arrays give views of that crate, and its arrays become [`Array`]s
@@ -55,6 +56,7 @@ mod future;
 mod gather;
 #[cfg(feature = "icon")]
 mod icon;
+mod index_lists;
 mod lifecycle;
 mod link;
 mod lock;
@@ -85,7 +87,9 @@ pub use binding::{FieldList, Parts, PatternField};
 pub use copied::CopiedExchange;
 pub use device_array::DeviceArray;
 pub use domain::Domain;
-pub use error::{ArrayError, Cause, Difference, Error, FailedLink, Failure, Fault, ReduceError};
+pub use error::{
+    ArrayError, Cause, Difference, Error, FailedLink, Failure, Fault, IndexListError, ReduceError,
+};
 pub use exchange::{HaloExchange, Pending};
 pub use explain::{LinkCounts, LinkInfo};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
@@ -93,6 +97,7 @@ pub use future::Exchanging;
 pub use gather::GatherError;
 #[cfg(feature = "icon")]
 pub use icon::{IconGrid, IconGridError, IconGridPart, IconPlace};
+pub use index_lists::IndexLists;
 pub use link::{Direction, LinkPath};
 #[cfg(feature = "cuts")]
 #[doc(hidden)]

@@ -30,6 +30,18 @@ pub(crate) struct State {
     of_owned: AtomicU64,
 }
 
+/// A guard of host memory.
+pub(crate) struct Guarded<'a> {
+    state: &'a State,
+    writes: bool,
+}
+
+impl Drop for Guarded<'_> {
+    fn drop(&mut self) {
+        self.state.unguard_copy(self.writes);
+    }
+}
+
 /// Memory of a device.
 pub(crate) struct OnDevice {
     pub(crate) device: Device,
@@ -187,6 +199,12 @@ impl State {
     /// Takes back one [`State::guard_copy`].
     pub(crate) fn unguard_copy(&self, writes: bool) {
         self.unguard(Self::of_copy(writes));
+    }
+
+    /// Guards host memory until the result is dropped: no exchange of it is in flight, and no guard excludes the access.
+    pub(crate) fn guarded(&self, writes: bool) -> Result<Guarded<'_>, Error> {
+        self.guard(Self::of_copy(writes), if writes { !0 } else { !GUARDS | WRITER })?;
+        Ok(Guarded { state: self, writes })
     }
 
     /// What a guard of device memory adds.

@@ -5,6 +5,7 @@ mod element_types;
 mod examples;
 mod futures;
 mod gather;
+mod index_lists;
 mod interrupted;
 mod late;
 mod refused_by_compiler;
