@@ -1,5 +1,5 @@
-! Unstructured domains, meshes and grid files of ICON in Fortran: the functions of halocline/mesh.h and halocline/icon.h, which have
-! their contracts. Compile it after halocline.f90.
+! Unstructured domains, meshes, grid files of ICON and index lists in Fortran: the functions of halocline/mesh.h, halocline/icon.h and
+! halocline/index_lists.h, which have their contracts. Compile it after halocline.f90.
 !
 !   status = halocline_mesh_create(vertices, triangles, 3_c_size_t, corners - 1, 0, mesh)
 !   status = halocline_partition_elements(mesh, 2_c_size_t, ranks, partition)
@@ -28,6 +28,9 @@ module halocline_meshes
     integer(c_int64_t) :: id = 0
   end type
   type, bind(c) :: halocline_icon_grid
+    integer(c_int64_t) :: id = 0
+  end type
+  type, bind(c) :: halocline_index_lists
     integer(c_int64_t) :: id = 0
   end type
 
@@ -429,6 +432,59 @@ module halocline_meshes
     function halocline_mesh_halos_free(handle) bind(c) result(status)
       import
       type(halocline_mesh_halos), intent(inout) :: handle
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_index_lists_create(lists) bind(c) result(status)
+      import
+      type(halocline_index_lists), intent(out) :: lists
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_index_lists_owned(lists, owners, size, ranks, rank_count, indices, stream) bind(c) result(status)
+      import
+      type(halocline_index_lists), value :: lists
+      type(halocline_field), value :: owners
+      integer(c_size_t), value :: size
+      integer(c_size_t), intent(in) :: ranks(*)
+      integer(c_size_t), value :: rank_count
+      type(halocline_field), value :: indices
+      type(halocline_stream), value :: stream
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_index_lists_unique(lists, ids, unique, stream) bind(c) result(status)
+      import
+      type(halocline_index_lists), value :: lists
+      type(halocline_field), value :: ids
+      type(halocline_field), value :: unique
+      type(halocline_stream), value :: stream
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_index_lists_counts(lists, counts, capacity, count) bind(c) result(status)
+      import
+      type(halocline_index_lists), value :: lists
+      integer(c_size_t), intent(inout) :: counts(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_index_lists_free(handle) bind(c) result(status)
+      import
+      type(halocline_index_lists), intent(inout) :: handle
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_pattern_of_owners(comm, number, ids, owners, stream, pattern) bind(c) result(status)
+      import
+      type(halocline_comm), value :: comm
+      integer(c_int64_t), value :: number
+      type(halocline_field), value :: ids
+      type(halocline_field), value :: owners
+      type(halocline_stream), value :: stream
+      type(halocline_pattern), intent(out) :: pattern
       integer(c_int32_t) :: status
     end function
   end interface

@@ -78,6 +78,7 @@
 #include "halocline/exchange.h"
 #include "halocline/mesh.h"
 #include "halocline/icon.h"
+#include "halocline/index_lists.h"
 #include "halocline/message.h"
 #include "halocline/redistribute.h"
 #include "halocline/packet.h"

@@ -25,6 +25,7 @@
 #include "halocline/cpp/exchange.hpp"
 #include "halocline/cpp/mesh.hpp"
 #include "halocline/cpp/icon.hpp"
+#include "halocline/cpp/index_lists.hpp"
 #include "halocline/cpp/packet.hpp"
 #include "halocline/cpp/neighbors.hpp"
 #include "halocline/cpp/sparse.hpp"

@@ -33,6 +33,8 @@ mod grid;
 #[cfg(not(loom))]
 mod icon;
 #[cfg(not(loom))]
+mod index_lists;
+#[cfg(not(loom))]
 mod keep_alive;
 #[cfg(not(loom))]
 mod layout;

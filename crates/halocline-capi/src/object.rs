@@ -3,6 +3,7 @@
 use crate::call::watch_forks;
 use crate::comm::Comm;
 use crate::handle::{Pin, Refused, Table};
+use crate::index_lists::Lists;
 use crate::memory_resource::Resource;
 use crate::mesh::{AnyMesh, Halos};
 use crate::pattern::BoundPattern;
@@ -114,6 +115,7 @@ kinds! {
     22 PatchGrid(PatchGrid), "halocline_patch_grid", halocline_patch_grid_free;
     23 PatchDecomposition(PatchDecomposition), "halocline_patch_decomposition", halocline_patch_decomposition_free;
     24 IconGrid(IconGrid), "halocline_icon_grid", halocline_icon_grid_free;
+    25 IndexLists(Lists), "halocline_index_lists", halocline_index_lists_free;
 }
 
 /// Frees the object of a handle and sets the handle to null. A null handle is freed already.

@@ -28,6 +28,7 @@ program sizes
   type(halocline_partition) :: partition_
   type(halocline_mesh_halos) :: mesh_halos_
   type(halocline_icon_grid) :: icon_grid_
+  type(halocline_index_lists) :: index_lists_
   type(halocline_link) :: link_
   type(halocline_pattern_links) :: pattern_links_
   type(halocline_redistribute) :: redistribute_
@@ -77,6 +78,7 @@ program sizes
   call show("partition", storage_size(partition_))
   call show("mesh_halos", storage_size(mesh_halos_))
   call show("icon_grid", storage_size(icon_grid_))
+  call show("index_lists", storage_size(index_lists_))
   call show("link", storage_size(link_))
   call show("pattern_links", storage_size(pattern_links_))
   call show("redistribute", storage_size(redistribute_))

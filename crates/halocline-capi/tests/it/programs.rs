@@ -104,6 +104,11 @@ fn c_partitions_meshes_between_processes() {
     over_mpi(&program, "2");
 }
 
+#[test]
+fn c_makes_index_lists_alone_and_on_threads() {
+    alone_and_on_threads(&C.program("index_lists"));
+}
+
 /// Defines `GRID` as the grid file of the repository.
 fn with_grid() -> String {
     format!("-DGRID=\"{}\"", here().join("../../data/icon/r2b2.nc").display())

@@ -11,6 +11,7 @@ mod fixture;
 mod flight;
 mod foreign;
 mod futures;
+mod index_lists;
 mod layouts;
 mod lifetimes;
 mod line;
@@ -80,6 +81,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     &checked_devices::cases::<Simulation>(),
     &unbound_device_fields::cases::<Simulation>(),
     &mapped::cases::<Simulation>(),
+    &index_lists::cases::<Simulation>(),
     futures::CASES,
     threads::CASES,
     threads::OF_HOST,
@@ -129,6 +131,7 @@ pub(crate) fn on_devices<R: Rig>() -> Vec<Case> {
         &checked_devices::cases::<R>(),
         &unbound_device_fields::cases::<R>(),
         &mapped::cases::<R>(),
+        &index_lists::cases::<R>(),
     ]
     .concat()
 }
