@@ -21,6 +21,7 @@ mod ghex;
 mod grid;
 mod host;
 mod icon;
+mod index_lists;
 mod memory_resource;
 mod mesh;
 mod neighbors;
@@ -108,6 +109,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pending::PyPending>()?;
     module.add_class::<unbound::PyPatternLinks>()?;
     module.add_class::<redistribute::PyRedistribute>()?;
+    module.add_class::<index_lists::PyIndexLists>()?;
     module.add("_XlaExchange", module.py().get_type::<xla::PyXlaExchange>())?;
     module.add("_xla_handler", wrap_pyfunction!(xla::xla_handler, module)?)?;
     module.add_class::<packet::PyPacket>()?;

@@ -65,6 +65,7 @@ __all__ = [
     "IconGridPart",
     "IcosahedralGrid",
     "InFlightError",
+    "IndexLists",
     "MemoryShortageError",
     "Mesh",
     "MeshDomains",
@@ -1355,6 +1356,48 @@ class Redistribute:
     ) -> HaloExchange:
         """Binds fields: an exchange copies from the fields ``source`` to the fields ``target``. Options as for ``HaloExchange``.
         Collective; blocks.
+        """
+
+@final
+class IndexLists:
+    """Makes index lists of arrays of the host (NumPy) or of a GPU (CuPy, PyTorch, ...): the cells that ranks own, unique ids.
+
+    Arrays have one dimension without gaps, and elements of int32, uint32, int64 or uint64. All arrays of a call lie on the host, or on
+    one GPU. The results stay there.
+
+    An object makes one list at a time, with memory that it keeps for the next. ``owned`` and ``unique`` on a GPU run after all earlier work
+    of ``stream`` (by default the null stream), whose later work sees the list, and the host does not wait. Exceptions are the first list of
+    an object, for which kernels are loaded and, once, compiled, and a list that needs more memory than those before. ``counts`` and ``domain`` block.
+    """
+
+    def __new__(cls) -> IndexLists: ...
+    def owned(
+        self, owners: _FieldLike, size: int, ranks: Sequence[int], indices: _FieldLike, *, stream: _StreamLike = None
+    ) -> None:
+        """Stores in ``indices`` the positions of the cells that each of ``ranks`` owns, rank after rank, each rank's in ascending order.
+
+        ``owners`` has the rank of each cell, below ``size``, the number of ranks. ``ranks`` ascend. As many positions are stored as
+        fit; the elements of ``indices`` behind the list stay as they are.
+
+        ``counts`` then returns the number of cells of each rank, or raises ``HaloValueError`` if a cell's owner is no rank, or if the list
+        is longer than ``indices``.
+        """
+    def unique(self, ids: _FieldLike, unique: _FieldLike, *, stream: _StreamLike = None) -> None:
+        """Stores in ``unique`` the ids that occur in ``ids``, each once, in ascending order.
+
+        Both have elements of one type. ``counts`` then returns a list of one number, or raises ``HaloValueError`` if there are more than
+        fit. On a GPU the object keeps memory of twice the bytes of ``ids``.
+        """
+    def counts(self) -> list[int]:
+        """The number of elements of each part of the last list. Waits until the list is made. Empty before the first list."""
+    def domain(
+        self, id: int, comm: Communicator, ids: _FieldLike, owners: _FieldLike, *, stream: _StreamLike = None
+    ) -> UnstructuredDomain:
+        """The domain of this rank for ``Pattern.unstructured``: ``ids`` has the global id of each cell in local order, owned and halo, and
+        ``owners`` the rank that owns it.
+
+        Of arrays on a GPU the host gets the ids, and the number and the positions of the halo cells; the owners stay there. Blocks until
+        the host has them.
         """
 
 # --- packets -----------------------------------------------------------------------------------------------------

@@ -298,6 +298,16 @@ pub(crate) fn field_of<'a>(
     field(given, described, layout).map(Cow::Owned)
 }
 
+/// The field of an array that is only read: one that nobody can write is accepted.
+pub(crate) fn field_to_read(given: &Bound<'_, PyAny>) -> PyResult<Field> {
+    if given.is_instance_of::<PyField>() {
+        return field_of(given, &mut Vec::new()).map(Cow::into_owned);
+    }
+    let described = Described { is_writable: true, ..describe(given)? };
+    let layout = described.layout()?;
+    field(given, described, layout)
+}
+
 /// Watches that detect when an array, or the array that it is a view of, moves to other memory. `described`: the description of `given`, if
 /// it was just made.
 fn watched(given: &Bound<'_, PyAny>, described: Option<&Described>) -> PyResult<Vec<Arc<Watch>>> {
