@@ -123,8 +123,9 @@ impl ListSpec<'_> {
             Finds::Unique => self.key,
         };
         let bytes = [of(self.key, self.count, "keys")?, of(target, self.capacity, "results")?];
-        for (address, element) in [(self.keys, self.key), (self.target, target)] {
-            if !address.is_multiple_of(element.size() as u64) {
+        let arrays = [(self.keys, self.key, self.count), (self.target, target, self.capacity)];
+        for (address, element, count) in arrays {
+            if count > 0 && !address.is_multiple_of(element.size() as u64) {
                 return Err(refused(format!(
                     "{address:#x} is no multiple of the {} bytes of an element; give an aligned address",
                     element.size()
@@ -151,6 +152,8 @@ mod tests {
             scratch: 0,
         };
         assert_eq!(right.bytes(0), Ok([24, 16]));
+        // The address of no elements may be any number.
+        assert_eq!(ListSpec { keys: 1, count: 0, ..right }.bytes(0), Ok([0, 16]));
         let wrong = [
             (ListSpec { key: ElementType::F64, ..right }, "64-bit integers"),
             (ListSpec { count: MOST_KEYS + 1, ..right }, "give parts"),

@@ -28,10 +28,6 @@ const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 const STREAM_LEGACY: usize = 1;
 const STREAM_PER_THREAD: usize = 2;
 
-/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`, and of its values `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
-const RDMA_WRITES_ORDERING: c_int = 118;
-const ORDERED_FOR_OWNER: c_int = 100;
-
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, `CU_GRAPH_USER_OBJECT_MOVE`.
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
 const MOVE: c_uint = 1;
@@ -112,9 +108,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn sees_writes_of_networks(&self) -> bool {
-        // Hopper and later always order the writes (as in NCCL); older GPUs report it.
-        self.attribute(RDMA_WRITES_ORDERING).is_ok_and(|order| order >= ORDERED_FOR_OWNER)
-            || self.capability().is_ok_and(|capability| capability >= 90)
+        self.orders_writes_of_networks()
     }
 
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {

@@ -67,6 +67,10 @@ const MULTIPROCESSOR_COUNT: c_int = 16;
 const KERNEL_TIME_LIMIT: c_int = 17;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
+const RDMA_WRITES_ORDERING: c_int = 118;
+
+/// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
+const ORDERED_FOR_OWNER: c_int = 100;
 
 impl CudaDriver {
     /// [`Driver::connection`].
@@ -120,6 +124,12 @@ impl CudaDriver {
     /// Compute capability as one number: 90 for 9.0.
     pub fn capability(&self) -> Result<u32, DeviceError> {
         Ok((10 * self.attribute(CAPABILITY_MAJOR)? + self.attribute(CAPABILITY_MINOR)?) as u32)
+    }
+
+    /// [`Driver::sees_writes_of_networks`]. Hopper and later always order the writes (as in NCCL); older GPUs report it.
+    pub(super) fn orders_writes_of_networks(&self) -> bool {
+        self.attribute(RDMA_WRITES_ORDERING).is_ok_and(|order| order >= ORDERED_FOR_OWNER)
+            || self.capability().is_ok_and(|capability| capability >= 90)
     }
 
     /// The newest CUDA that the driver supports: major, minor.

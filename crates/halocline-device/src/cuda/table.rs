@@ -495,6 +495,6 @@ fn reach_from(
 }
 
 #[cfg(test)]
-mod on_host;
+pub(in crate::cuda) mod on_host;
 #[cfg(test)]
 mod tests;

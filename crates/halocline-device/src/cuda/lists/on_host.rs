@@ -4,21 +4,16 @@
 //! `HALOCLINE_SEED` runs one seed only.
 
 use super::pass::{Kernel, Launch, Plan, Shape, Split};
+use crate::cuda::table::on_host::compile;
+use crate::cuda::table::on_host::numbers::Numbers;
 use crate::driver::Address;
 use crate::host;
 use crate::lists::{Finds, Found, ListSpec};
 use crate::sim::chosen;
 use halocline_plan::ElementType;
 use libloading::os::unix::Library;
-use numbers::Numbers;
 use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, OnceLock, PoisonError};
-
-#[path = "../table/on_host/compile.rs"]
-mod compile;
-#[path = "../../../../halocline-conformance/src/numbers.rs"]
-#[expect(dead_code, reason = "these tests need some of its functions")]
-mod numbers;
 
 /// Few threads and bins: many blocks and passes are fast.
 const SMALL: Shape = Shape { threads: 64, items: 8, digit: 4 };

@@ -17,10 +17,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 mod combines;
-mod compile;
+pub(in crate::cuda) mod compile;
 mod exchanges;
 #[path = "../../../../../halocline-conformance/src/numbers.rs"]
-mod numbers;
+pub(in crate::cuda) mod numbers;
 mod tables;
 
 /// The kernel, compiled for a number of threads per block.
