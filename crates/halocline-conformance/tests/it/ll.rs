@@ -3,7 +3,9 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
-use halocline::{BindOptions, Cause, Communicator, Device, Error, HaloExchange, LinkPath, Ll, TestOptions};
+use halocline::{
+    BindOptions, Cause, Communicator, Device, Error, HaloExchange, LinkPath, Ll, ReduceOp, TestOptions,
+};
 use halocline_comm::Endpoint;
 use halocline_conformance::device_fixtures::{DeviceFixture, devices, until_failure};
 use halocline_conformance::ring::Ring;
@@ -153,6 +155,27 @@ fn a_receiver_without_data_fails_and_keeps_its_halo() {
             Ok(comm.barrier()?)
         });
     }
+}
+
+/// The exchange of the owner combines nothing, and sets the flags of exchanges.
+#[test]
+fn a_reduce_beside_an_exchange_of_the_owner_does_not_end_well() {
+    under_seeds(|_, comm, device, options| {
+        let fixture = DeviceFixture::one_way(comm, 6, 1, device)?;
+        let deadline = Some(Duration::from_millis(100));
+        let halo = fixture.bind(comm, &[&[0]], &options.clone().deadline(deadline))?;
+        ensure!(all_are(&halo, LinkPath::Ll), "{}", halo.explain());
+        let stream = device.stream(Priority::Normal)?;
+        let ended = match comm.rank() {
+            0 => halo.schedule_exchange(&[&stream]),
+            _ => halo.schedule_reduce(ReduceOp::Sum, &[&stream]),
+        };
+        match (comm.rank(), ended.and_then(|pending| pending.wait())) {
+            (0, Ok(())) | (_, Err(Error::Failed(_))) => {}
+            (rank, other) => fail!("rank {rank}, instead of a failure: {other:?}"),
+        }
+        Ok(comm.barrier()?)
+    });
 }
 
 /// The device of the sender fails while the receiver waits for its words.

@@ -15,6 +15,7 @@ use super::path_preferences::PathPreferences;
 use super::remote::{By, DeviceRegistry, Exports};
 use super::remote_lanes::{self, RemoteLanes};
 use super::script::Kit;
+use super::sides::capacity;
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
@@ -68,7 +69,7 @@ pub(super) fn bind(
     let connected = connected.map(|made| complete(made, options.link, of_devices));
     let mut made = agree(comm, connected)?;
     preferences.explain(&mut made.links);
-    let reduces = carries_reduces(&binding, &made)?;
+    let reduces = carries_reduces(&binding, &made, &opened.layout)?;
     let messages = Messages::new(comm, group, &opened, &made)?;
     let joined = binding.join(&mut opened, (&mut made, &messages), &exports, [addresses, proof]);
     let checked = joined?.and_then(|joined| {
@@ -108,10 +109,16 @@ pub(super) fn bind(
 }
 
 /// Whether the links of all ranks can carry reduces; if so, prepares the devices for them. Collective.
-fn carries_reduces(binding: &Binding<'_>, made: &Connected) -> Result<bool, Error> {
+fn carries_reduces(binding: &Binding<'_>, made: &Connected, layout: &FlagLayout) -> Result<bool, Error> {
     let comm = binding.comm;
     let cannot = |link: &Link| matches!(link.path, LinkPath::Pull | LinkPath::Nccl);
-    let none = binding.options.is_unbound || made.links.iter().any(cannot);
+    let lacks_slot = |end: &End| {
+        let link = end.link(made, Direction::Send);
+        let by_devices = |&link: &usize| made.links[link].path.reaches_devices() && capacity(made, link) > 0;
+        link.filter(by_devices).is_some() && layout.of_peers[end.number].reduce.is_none()
+    };
+    let none =
+        binding.options.is_unbound || made.links.iter().any(cannot) || made.ends.iter().any(lacks_slot);
     if comm.all_reduce(&[u8::from(none)], Reduce::Max)? != [0] {
         return Ok(false);
     }
@@ -173,10 +180,10 @@ impl<'a> Binding<'a> {
         let layout = FlagLayout { of_peers: slots.collect(), max_sets, lanes };
         // Flags first: addresses that a peer gets must exist.
         let opened = match lanes::open(comm, devices, (layout.clone(), sets.len()), options) {
-            // Links that would use mailboxes have another path.
+            // Links that would use mailboxes have another path, and there are no reduces.
             Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
                 of_peers.iter_mut().for_each(|(_, endpoint)| endpoint.on_device = false);
-                let without = |slots: &PeerSlots| PeerSlots { mailbox: None, ..*slots };
+                let without = |slots: &PeerSlots| PeerSlots { mailbox: None, reduce: None, ..*slots };
                 let layout = FlagLayout { of_peers: layout.of_peers.iter().map(without).collect(), ..layout };
                 lanes::open(comm, devices, (layout, sets.len()), options)
             }

@@ -18,7 +18,7 @@ pub(super) struct RemoteLanes {
     pub(super) lanes: Vec<RemoteLane>,
     /// The flags `arrived` for which its first lane waits, one for each lane of this rank: of links that push, then of links that pull.
     pub(super) arrived: Address,
-    /// The LL slots, the mailbox and the slot of reduces for messages of this rank, on its first lane.
+    /// The LL slots, the mailbox and the slot of reduces for messages of this rank, on its first lane. 0: there is no slot of reduces.
     pub(super) ll: Address,
     pub(super) mailbox: Address,
     pub(super) reduce: Address,
@@ -70,8 +70,10 @@ pub(super) fn send(
     }
     let layout = &opened.layout;
     let peer = end.number;
-    for offset in [layout.arrived(peer, false), layout.ll(peer), layout.mailbox(peer), layout.reduce(peer)] {
-        w.u64(opened.lanes.first().map_or(0, |lane| lane.words.at(offset)));
+    let reduce = layout.of_peers[peer].reduce.map(|_| layout.reduce(peer));
+    let offsets = [layout.arrived(peer, false), layout.ll(peer), layout.mailbox(peer)];
+    for offset in offsets.into_iter().map(Some).chain([reduce]) {
+        w.u64(opened.lanes.first().zip(offset).map_or(0, |(lane, offset)| lane.words.at(offset)));
     }
     let segments: Vec<_> =
         opened.segments().filter(|segment| comm.link().reach(end.peer, segment).is_ok()).collect();
@@ -95,8 +97,9 @@ pub(super) fn receive(comm: &Communicator, operation: u64, peer: usize) -> Resul
         let here =
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
         if lane == 0 {
-            let addresses = [&mut remote.arrived, &mut remote.ll, &mut remote.mailbox, &mut remote.reduce];
-            addresses.into_iter().for_each(|at| *at = here(*at));
+            let addresses = [&mut remote.arrived, &mut remote.ll, &mut remote.mailbox];
+            let slot = Some(&mut remote.reduce).filter(|slot| **slot != 0);
+            addresses.into_iter().chain(slot).for_each(|at| *at = here(*at));
             remote.mapped = kind;
         }
         remote.lanes[lane].ready = here(remote.lanes[lane].ready);

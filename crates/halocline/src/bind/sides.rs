@@ -262,10 +262,12 @@ pub(super) fn send(
     let ready = opened.lanes[lane].words.at(opened.layout.ready(end.number, path == LinkPath::Pull));
     let arrived = Word::One(remote.arrived + ((first + lane) * LINE) as Address);
     let (capacity, max_sets) = (capacity(made, link), made.max_sets());
-    let reduce = opened.lanes[0].words.at(opened.layout.reduce(end.number));
-    let carries_reduces = path != LinkPath::Pull && !options.is_unbound;
-    let reverse = Outwards { ready: Word::Each(ready), arrived, slots: Places::of_one(reduce) };
-    let reverse = carries_reduces.then_some(reverse);
+    let carries_reduces = path != LinkPath::Pull && opened.layout.of_peers[end.number].reduce.is_some();
+    let reverse = carries_reduces.then(|| Outwards {
+        ready: Word::Each(ready),
+        arrived: Word::One(remote.arrived + ((LANES + lane) * LINE) as Address),
+        slots: Places::of_one(opened.lanes[0].words.at(opened.layout.reduce(end.number))),
+    });
     let (ready, lag, arrived, slots) = match path {
         LinkPath::Ll => {
             let slots = Places::of_ll(remote.ll, capacity);
@@ -340,15 +342,19 @@ pub(super) fn receive(
         };
         Ok((ready, arrived))
     };
+    // Links that push have none that are pulled. An exchange sets the others, also where its peer reduces.
+    let reduced = own.at(layout.arrived(end.number, true));
     let in_reduce: Vec<(Word, Word)> = senders
         .clone()
         .map(|(lane, remote_lane)| {
-            (Word::Each(remote_lane.ready), Word::One(first + (lane * LINE) as Address))
+            (Word::Each(remote_lane.ready), Word::One(reduced + (lane * LINE) as Address))
         })
         .collect();
     let words = senders.map(word).collect::<Result<_, BindError>>()?;
-    let carries_reduces = !is_pulled && !options.is_unbound;
-    if carries_reduces && !remote.holds(remote.reduce, slot(capacity)) {
+    let carries_reduces = !is_pulled && remote.reduce != 0;
+    let is_there =
+        || remote.holds(remote.reduce, slot(capacity)) && remote.reduce.is_multiple_of(LINE as Address);
+    if carries_reduces && !is_there() {
         return Err(BindError::OutsideMemory { peer: end.peer, what: "a slot of reduces" }.into());
     }
     let reverse =
