@@ -127,6 +127,15 @@ impl<'a> List<'a> {
     }
 }
 
+impl List<'_> {
+    /// The ranks, of so many, that elements of this type can name: those below the number returned.
+    fn ranks(&self, size: usize) -> u64 {
+        // Kernels take elements as numbers without sign.
+        let most = if self.element == ElementType::I32 { 1 << 31 } else { u64::MAX };
+        most.min(size as u64)
+    }
+}
+
 impl IndexLists {
     /// Without memory.
     pub fn new() -> Self {
@@ -154,7 +163,7 @@ impl IndexLists {
         let (owners, indices) = (List::new("owners", owners)?, List::new("indices", indices)?);
         let ranks = checked_ranks(ranks, size)?;
         check_positions(owners.len, indices.element)?;
-        let finds = Finds::Owned { ranks: &ranks, size: size as u64, index: indices.element };
+        let finds = Finds::Owned { ranks: &ranks, size: owners.ranks(size), index: indices.element };
         let limits = Limits { capacity: indices.len, size, key: owners.element };
         self.begin(&owners, finds, &indices, limits, stream)
     }
@@ -243,7 +252,7 @@ impl Limits {
 
 /// Ranks that ascend and are below `size`.
 fn checked_ranks(ranks: &[usize], size: usize) -> Result<Vec<u32>, IndexListError> {
-    if size as u64 > 1 << 32 {
+    if size as u64 > u64::from(u32::MAX) {
         return Err(IndexListError::Size { size });
     }
     for (position, &rank) in ranks.iter().enumerate() {
@@ -281,7 +290,10 @@ fn check_stream(stream: &Stream, device: &Device) -> Result<(), Error> {
 
 fn on_host(keys: &List<'_>, finds: Finds<'_>, target: &List<'_>) -> Result<Found, Error> {
     debug_assert_eq!(keys.field.space(), MemorySpace::Host);
-    let _guards = [keys.field.memory.state.guarded(false)?, target.field.memory.state.guarded(true)?];
+    let (from, to) = (&keys.field.memory.state, &target.field.memory.state);
+    let _written = to.guarded(true)?;
+    // Both may be parts of one array, which the first guard covers.
+    let _read = (!std::sync::Arc::ptr_eq(from, to)).then(|| from.guarded(false)).transpose()?;
     // SAFETY: the field has so many bytes without gaps from its base on. The guard excludes exchanges and guards that write them; for memory
     // that the library does not own, the rules of `Field::from_raw` do. All bytes are initialised.
     let given = unsafe { std::slice::from_raw_parts(keys.field.base().as_ptr(), keys.bytes()) };

@@ -36,7 +36,7 @@ impl CudaDriver {
     /// [`Driver::find_list`].
     ///
     /// # Safety
-    /// Its contract holds.
+    /// The caller keeps the contract of [`Driver::find_list`] for the stream and the memory of `spec`.
     pub(super) unsafe fn list(&self, stream: RawStream, spec: &ListSpec<'_>) -> Result<(), DeviceError> {
         let plan = self.list_plan(spec)?;
         let ranges =

@@ -101,7 +101,7 @@ pub enum IndexListError {
         size: usize,
     },
     /// More ranks than 32 bits count.
-    #[error("{size} ranks are more than 2^32; give the size of the communicator")]
+    #[error("{size} ranks are more than 2^32 - 1; give the size of the communicator")]
     Size {
         /// The number given.
         size: usize,

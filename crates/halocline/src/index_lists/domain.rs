@@ -11,7 +11,8 @@ use halocline_plan::{ElementType, Layout, UnstructuredDomain};
 impl IndexLists {
     /// The domain number `number` of rank `rank` among `size` ranks, for [`crate::Pattern::unstructured`]: `ids` has the global id of each
     /// cell in local order, owned and halo, and `owners` the rank that owns it. Of device arrays the host gets the ids, and the number and
-    /// the positions of the halo cells; the owners stay on the device. Blocks until the host has them.
+    /// the positions of the halo cells; the owners stay on the device. Blocks until the host has them. It
+    /// uses the memory of lists: [`IndexLists::counts`] is empty afterwards.
     ///
     /// Fails as [`IndexLists::owned`] and [`IndexLists::counts`] do, and with [`Error::IndexList`] for arrays of different lengths and for
     /// negative ids.
@@ -43,15 +44,30 @@ impl IndexLists {
         ids.check_beside(&owners)?;
         check_positions(ids.len, ElementType::U32)?;
         checked_ranks(&[rank], size)?;
-        // The first pass counts, so that the list has no more memory than it needs.
-        let count = self.halo(&owners, (rank, size), 0, stream)?.0;
-        let halo = match count {
-            0 => Vec::new(),
-            _ => self.halo(&owners, (rank, size), count, stream)?.1,
-        };
+        let halo = self.halo_positions(&owners, (rank, size), stream);
+        // Its counts are none of a list of the program.
+        self.last = None;
+        let halo = halo?;
         let cells = cells_of(&ids, stream)?;
         let halo: Vec<usize> = halo.into_iter().map(|position| position as usize).collect();
         Ok(UnstructuredDomain::from_indices(number, cells, &halo))
+    }
+
+    /// The positions of the cells that other ranks own.
+    fn halo_positions(
+        &mut self,
+        owners: &List<'_>,
+        of: (usize, usize),
+        stream: Option<&Stream>,
+    ) -> Result<Vec<u32>, Error> {
+        // The first pass counts, so that the list has no more memory than it needs.
+        let count = self.halo(owners, of, 0, stream)?.0;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let (again, mut positions) = self.halo(owners, of, count, stream)?;
+        positions.truncate(again);
+        Ok(positions)
     }
 
     /// The number of cells that other ranks own, and the positions of so many of them.
@@ -62,7 +78,7 @@ impl IndexLists {
         capacity: usize,
         stream: Option<&Stream>,
     ) -> Result<(usize, Vec<u32>), Error> {
-        let finds = Finds::Halo { rank: rank as u32, size: size as u64, index: ElementType::U32 };
+        let finds = Finds::Halo { rank: rank as u32, size: owners.ranks(size), index: ElementType::U32 };
         let limits = Limits { capacity: usize::MAX, size, key: owners.element };
         let bytes = match owners.device().zip(stream) {
             Some((device, stream)) => {

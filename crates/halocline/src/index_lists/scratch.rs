@@ -29,6 +29,7 @@ pub(super) fn begin(
     mut spec: ListSpec<'_>,
     fields: [&Field; 2],
 ) -> Result<(), Error> {
+    free_retired();
     let (bytes, words) = (device.list_scratch(&spec)?, spec.finds.words());
     if !own.as_ref().is_some_and(|scratch| scratch.fits(device, bytes, words)) {
         let made = Scratch::new(device, bytes, words)?;
@@ -53,17 +54,24 @@ pub(super) fn begin(
     };
     // Also after an error: some of the work may have begun.
     let recorded = stream.record(&end);
+    if recorded.is_err() && device.failure().is_none() {
+        // The event says nothing of this work.
+        stream.synchronise()?;
+    }
     scratch.in_flight.push_back((end, fields.map(Field::clone)));
     Ok(begun.and(recorded)?)
 }
 
-/// Keeps a scratch until its device is through with it, and frees those that are.
+/// Keeps a scratch until its device is through with it.
 fn retire(scratch: Scratch) {
-    let mut retired = lock(&RETIRED);
-    retired.push(scratch);
-    let over: Vec<Scratch> = retired.extract_if(.., |scratch| scratch.is_over()).collect();
-    // Fields of other libraries may run any code when they are dropped.
-    drop(retired);
+    lock(&RETIRED).push(scratch);
+    free_retired();
+}
+
+/// Frees the scratches that no device uses any more.
+fn free_retired() {
+    let over: Vec<Scratch> = lock(&RETIRED).extract_if(.., |scratch| scratch.is_over()).collect();
+    // Fields of other libraries may run any code when they are dropped, so no lock is held.
     drop(over);
 }
 
