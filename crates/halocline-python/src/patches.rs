@@ -225,8 +225,8 @@ impl<'py> ArgumentType<'py> for What {
     const PLURAL: &'static str = "quantities";
 
     fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
-        const WANTED: &str = "'cells', 'corners', 'cell_vectors', 'c_grid', 'd_grid', or for each component a pair of \
-                              'centre', 'faces', 'high_faces' or 'low_faces'";
+        const WANTED: &str = "'cells', 'corners', 'cell_vectors', 'c_grid', 'd_grid', or a list with a pair of 'centre', \
+                              'faces', 'high_faces' or 'low_faces' for each component, such as [('high_faces', 'centre')]";
         let wanted = || Refusal::wanted(WANTED, object);
         if let Ok(name) = String::of(object) {
             return Ok(Self(match &*name {

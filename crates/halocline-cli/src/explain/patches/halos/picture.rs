@@ -108,21 +108,28 @@ impl HaloPicture {
 
     /// The lines below the title.
     fn legend(&self) -> [String; 3] {
-        let (of_patch, colours) =
-            if self.patches() == 1 { ("", "columns") } else { (" of patch 4", "patches") };
-        let name = format!("{}: row 2, column 0{of_patch}.", self.name(4, [2, 0]));
+        let (of_patch, colours) = if self.patches() == 1 {
+            (String::new(), "columns")
+        } else {
+            (format!(" of patch {}", self.patches() - 1), "patches")
+        };
+        // A cell that is there: the first of the last row of the last patch.
+        let patch = self.patches() - 1;
+        let row = self.map.grid.extents()[patch][0] - 1;
+        let name = format!("{}: row {row}, column 0{of_patch}.", self.name(patch, [row as i64, 0]));
+        let cells = match self.letters() < SMALLEST {
+            true => "halo cells, in the colour of the cell that each copies. Names need larger cells: draw a coarser grid.".to_owned(),
+            false => format!("halo cells, with the name and colour of the cell that each copies. {name}"),
+        };
         let mut last = String::from("White: not filled.");
         if self.map.is_vector {
-            last +=
-                " v0, v1: components along the axes of rows and columns. \u{2212}: both change their sign.";
+            last += " v0: the component towards the next row; v1: towards the next column. \u{2212}: both change their sign.";
         }
         if self.has_folds() {
             last += " Red: the points about which the fold turns.";
         }
         [
-            format!(
-                "Outlined: cells of a patch. Around them: halo cells, with the name and colour of the cell that each copies. {name}"
-            ),
+            format!("Outlined: cells of a patch. Around them: {cells}"),
             format!(
                 "Squares: the directions in which rows (r) and columns (c) count up, of a patch and of the one behind each side. \
                  Colours: {colours}."
