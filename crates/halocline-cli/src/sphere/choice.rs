@@ -67,14 +67,25 @@ impl FromStr for GridChoice {
 
     fn from_str(text: &str) -> Result<Self, SphereError> {
         let number = |digits: &str| digits.parse::<usize>().ok();
+        // `halocline explain` has pivots in names of grids. Here generated grids are folded at corners.
+        let is_extents = |text: &str| {
+            let numbers = text.strip_suffix(":cell").or(text.strip_suffix(":corner")).unwrap_or(text);
+            numbers.chars().all(|c| c.is_ascii_digit() || c == 'x')
+        };
         let choice = match text.split_once(':') {
             Some(("cubed", n)) => number(n).map(|n| Self::Cubed { n }),
             Some(("icosahedral", "")) => None,
+            Some(("icosahedral", given))
+                if number(given).is_none()
+                    && given.chars().all(|c| c.is_ascii_digit() || "+-.".contains(c)) =>
+            {
+                None
+            }
             Some(("icosahedral", given)) => Some(match number(given) {
                 Some(level) => Self::Icosahedral { level },
                 None => Self::File { path: given.into() },
             }),
-            Some(("tripolar", extents)) if extents.chars().all(|c| c.is_ascii_digit() || c == 'x') => {
+            Some(("tripolar", extents)) if is_extents(extents) => {
                 extents.split_once('x').and_then(|(rows, columns)| {
                     Some(Self::Tripolar { rows: number(rows)?, columns: number(columns)? })
                 })
@@ -140,6 +151,10 @@ mod tests {
             "icosahedral:",
             "tripolar:8",
             "tripolar:8x8x8",
+            "tripolar:20x40:cell",
+            "tripolar:20x40:corner",
+            "icosahedral:-1",
+            "icosahedral:4.5",
             "octahedral:4",
         ] {
             assert_eq!(error(text), SphereError::Grid { text: text.to_owned() });

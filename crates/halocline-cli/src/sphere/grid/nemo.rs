@@ -63,6 +63,9 @@ impl Nemo {
         let corners = (0..rows * columns).map(|cell| corners_of(path, &contents, cell));
         let corners = corners.collect::<Result<_, _>>()?;
         let mut grid = Self { rows, columns, pivot: Pivot::Cell, corners, is_land: contents.is_land };
+        if grid.water().next().is_none() {
+            return Err(NemoError::NoWater { path: path.into() });
+        }
         if let Some((row, column)) = grid.water().find(|&place| !grid.is_counterclockwise(place)) {
             return Err(NemoError::Clockwise { path: path.into(), row, column });
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum NemoError {
     /// The file cannot be opened.
-    #[error("cannot read the grid {}: {reason}; give a NetCDF file of NEMO, or write it again", path.display())]
+    #[error("cannot read the grid {}: {reason}; check its name, or give a NetCDF file of NEMO", path.display())]
     Unreadable { path: Box<Path>, reason: Box<str> },
     /// The file lacks a variable.
     #[error("{} has no {what}; give a file as NEMO's output has it, with the corners of the cells and a field", path.display())]
@@ -24,6 +24,9 @@ pub(crate) enum NemoError {
     /// The values of a variable cannot be read.
     #[error("cannot read variable {variable} of {}: {reason}; write the file again", path.display())]
     Values { path: Box<Path>, variable: Box<str>, reason: Box<str> },
+    /// No cell is water.
+    #[error("{} has no water: its first field has fill values alone; give a file whose first field has values in water", path.display())]
+    NoWater { path: Box<Path> },
     /// A corner of a cell of water lies nowhere.
     #[error(
         "variable {variable} of {} has {found} for a corner of the cell in row {row}, column {column}, which is water; \

@@ -97,6 +97,12 @@ fn a_grid_without_its_fold_is_refused() {
 }
 
 #[test]
+fn a_grid_without_water_is_refused() {
+    let dry = refused(contents(), |contents| contents.is_land.fill(true));
+    assert!(dry.starts_with("grid.nc has no water"), "{dry}");
+}
+
+#[test]
 fn neighbours_without_a_common_side_are_refused() {
     // The model's halo: the first column is again behind the last one.
     let with_halo = refused(folded_at_corners(), |contents| {

@@ -176,7 +176,7 @@ fn files_that_cannot_be_opened_are_refused() {
     assert!(none.starts_with("cannot read the grid nowhere/orca.nc: No such file or directory"), "{none}");
     assert_eq!(
         of("/dev/zero"),
-        "cannot read the grid /dev/zero: it is no regular file; give a NetCDF file of NEMO, or write it again"
+        "cannot read the grid /dev/zero: it is no regular file; check its name, or give a NetCDF file of NEMO"
     );
     for bytes in [b"".as_slice(), b"CDF", b"nav_lon = 1, 2, 3", b"\x89HDF\r\n\x1a\n"] {
         let found = refused(bytes);
