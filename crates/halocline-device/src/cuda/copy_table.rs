@@ -113,7 +113,7 @@ impl CopyTable {
         }
         let (of, kernel) = match epoch {
             Epoch::Given(epoch) => ((epoch % self.works.len() as u64) as usize, self.kernels[0]),
-            Epoch::Counted(_) => (0, self.kernels[1]),
+            Epoch::Counted(_) | Epoch::Read(_) => (0, self.kernels[1]),
         };
         let (argument, blocks) = self.works[of];
         if blocks == 0 {
@@ -121,10 +121,11 @@ impl CopyTable {
         }
         let mut epoch = match epoch {
             Epoch::Given(epoch) => epoch,
-            Epoch::Counted(counter) => {
+            Epoch::Counted(counter) | Epoch::Read(counter) => {
                 driver.reach_flag(counter)?;
                 self.check_counted(driver.ordinal)?;
-                counter
+                // The kernel's sign that a later launch counts the epoch.
+                counter | u64::from(matches!(epoch, Epoch::Read(_)))
             }
         };
         let fits =

@@ -164,6 +164,8 @@ pub enum Epoch {
     /// The one after those that a counter in device memory has counted; the launch counts it. So one launch in a graph works for another
     /// epoch each time. Launches with the same counter follow one another. The counter is a [`Counted`].
     Counted(Address),
+    /// The same one, which this launch does not count: a later launch for the same epoch does.
+    Read(Address),
 }
 
 /// The lowest bits of a counter of epochs: the blocks of the current launch that have ended.

@@ -9,7 +9,7 @@ use super::remote::SimMemory;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::Waits;
-use super::stream::{Block, Event, Op, Record, Uploaded, Works};
+use super::stream::{Block, Counter, Event, Op, Record, Uploaded, Works};
 use crate::driver::{
     Address, Capture, Driver, Epoch, MemorySpace, Place, Priority, RawEvent, RawGraph, RawStream, RawTable,
     TableSpec, ValueOp,
@@ -363,7 +363,10 @@ unsafe impl Driver for SimDriver {
         };
         let (epoch, counter) = match epoch {
             Epoch::Given(epoch) => (epoch, None),
-            Epoch::Counted(counter) => (0, Some(self.reach_flag(&call.state, counter)?)),
+            Epoch::Counted(counter) | Epoch::Read(counter) => {
+                let at = self.reach_flag(&call.state, counter)?;
+                (0, Some(Counter { at, counts: matches!(epoch, Epoch::Counted(_)) }))
+            }
         };
         self.give(call, stream, Op::Launch { works, epoch, counter, parts: Vec::new() }).map(drop)
     }

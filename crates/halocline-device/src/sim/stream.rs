@@ -201,12 +201,20 @@ pub(super) enum Op {
     Launch {
         works: Arc<Works>,
         epoch: u64,
-        counter: Option<Spot>,
+        counter: Option<Counter>,
         parts: Vec<Running>,
     },
     Kernel(Option<Kernel>),
     /// A grouped call of messages.
     Messages(Messages),
+}
+
+/// The counter of a launch.
+#[derive(Clone, Copy)]
+pub(super) struct Counter {
+    pub(super) at: Spot,
+    /// Whether this launch counts its epoch, and no later one.
+    pub(super) counts: bool,
 }
 
 /// A running part of a copy table.
@@ -260,7 +268,8 @@ impl Op {
             Op::Write { word, .. } | Op::Wait { word, .. } => is_it(word),
             Op::Copy { block, .. } => is_it(&block.source) || is_it(&block.target),
             Op::Launch { works, counter, .. } => {
-                counter.as_ref().is_some_and(is_it) || works.0.iter().any(|table| table.uses(is_it))
+                counter.as_ref().is_some_and(|counter| is_it(&counter.at))
+                    || works.0.iter().any(|table| table.uses(is_it))
             }
             Op::Kernel(kernel) => {
                 let kernel = kernel.as_ref();

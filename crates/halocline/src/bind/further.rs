@@ -34,7 +34,7 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
     for (number, lane) in scheduled.lanes.iter().enumerate() {
         let making = making(scheduled, number);
         let scripts = making.scripts(&sets)?;
-        if lane.is_counting() && scripts.iter().any(|script| script.one_launch.is_none()) {
+        if lane.is_counting() && scripts.iter().any(|script| script.waiting_blocks.is_none()) {
             let why = "graphs hold others of it, and this halo needs more thread blocks that wait than the device has";
             return Err(Error::NotCapturable { why });
         }

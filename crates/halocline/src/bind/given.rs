@@ -167,7 +167,7 @@ impl Making<'_> {
         let out = self.upload(raised.chain(grants).chain(within).chain(in_turn(packs, unpacks)).collect())?;
         let blocks = out.as_ref().map_or(0, CopyTable::waiting_blocks);
         let fits = blocks <= self.lane.device.waiting_block_limit();
-        Ok(fits.then(|| Script { out, one_launch: Some(blocks), ..Script::default() }))
+        Ok(fits.then(|| Script { out, waiting_blocks: Some(blocks), ..Script::default() }))
     }
 
     /// The work as launches between which the stream waits.

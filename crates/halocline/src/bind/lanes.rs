@@ -274,8 +274,8 @@ fn lane(
         checked: options.checks_devices(),
     };
     let scripts = making.scripts(&made.sets)?;
-    let is_one_launch = |script: &Script| script.one_launch.is_some();
-    let (all_in_one, by_event) = (scripts.iter().all(is_one_launch), scripts.iter().any(is_one_launch));
+    let waits_within = |script: &Script| script.waiting_blocks.is_some();
+    let (all_in_one, by_event) = (scripts.iter().all(waits_within), scripts.iter().any(waits_within));
     let poisoned = BySet::new(max_sets, making.poisoned(&made.sets, &[]));
     let scripts = BySet::new(max_sets, scripts);
     let of = (open.device.clone(), Arc::clone(&open.shared));

@@ -30,13 +30,10 @@ pub(crate) fn reduce_script(
         flags,
         number: flags.number(scheduled.sets.max_sets()),
     };
-    let in_one = if making.in_one { reverse_work.in_one_launch()? } else { None };
-    let lane = &scheduled.lanes[number];
-    if in_one.is_none() && lane.is_counting() {
-        let why = "graphs hold others of it, and this reduce needs more thread blocks that wait than the device has";
-        return Err(Error::NotCapturable { why });
+    match making.in_one && making.device().waiting_block_limit() > 0 {
+        true => reverse_work.by_waits_of_launches(),
+        false => reverse_work.by_waits_of_streams(),
     }
-    in_one.map_or_else(|| reverse_work.by_waits_of_streams(), Ok)
 }
 
 /// One lane's work for a reduce, in the making.
@@ -50,42 +47,33 @@ struct Reducing<'a> {
 }
 
 impl Reducing<'_> {
-    /// The work as a single launch, if its blocks can wait at the same time.
-    fn in_one_launch(&self) -> Result<Option<Script>, Error> {
-        let first: Vec<Address> = self.raised().collect();
+    /// Two launches that wait for flags, in one block each: no block waits that has work to do, and each launch may use the whole device.
+    fn by_waits_of_launches(&self) -> Result<Script, Error> {
         // All slots and flags in memory of devices serve even and odd epochs.
         let parity = 0;
-        let mut work = self.empty();
-        work.drafts.extend(first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() }));
-        self.add_packs(&mut work, parity);
-        self.add_combination(&mut work, parity);
-        let waits = self.arrived().map(|arrived| Signal { address: arrived.of(self.number, parity), lag: 0 });
-        work.drafts.push(Draft { waits: waits.collect(), ..Draft::default() });
-        let out = self.making.upload(&[self.finish(work)])?;
-        let blocks = out.as_ref().map_or(0, CopyTable::waiting_blocks);
-        let limit = self.making.device().waiting_block_limit();
-        let fits = blocks <= limit && limit > 0;
-        let poisoned = self.poisoned();
-        Ok(fits.then(|| Script { out, one_launch: Some(blocks), poisoned, ..Script::default() }))
+        let [mut own, mut with_peers] = self.works(parity);
+        own.drafts.extend(self.raised().map(|word| Draft { raises: vec![word], ..Draft::default() }));
+        let awaited = |word: Word, lag: u64| {
+            let waits = vec![Signal { address: word.of(self.number, parity), lag }];
+            Draft { waits, ..Draft::default() }
+        };
+        own.drafts.extend(self.outgoing().map(|out| awaited(out.ready, self.lag())));
+        with_peers.drafts.extend(self.arrived().map(|arrived| awaited(arrived, 0)));
+        let (out, into) = (self.upload(vec![own])?, self.upload(vec![with_peers])?);
+        let blocks = [&out, &into].into_iter().flatten().map(CopyTable::waiting_blocks).max();
+        let (waiting_blocks, poisoned) = (Some(blocks.unwrap_or(0)), self.poisoned());
+        let steps = vec![Step { cues: Vec::new(), into }];
+        Ok(Script { out, steps, waiting_blocks, poisoned, ..Script::default() })
     }
 
-    /// The work as launches between which the stream waits: packs, combines.
+    /// Two launches, before and after which the stream waits for flags.
     fn by_waits_of_streams(&self) -> Result<Script, Error> {
         let (given, over) = (self.making.tie(Tie::Given), self.making.tie(Tie::Over));
         let raised = self.raised().count();
         let sent = self.packed_stages().map(|(_, stage)| Cue::WaitHost(stage.sent(), self.lag_of_slots()));
         let before: Vec<Cue> = self.raised().map(Cue::Write).chain(sent).collect();
-        let upload = |add: &dyn Fn(&mut Work, usize)| {
-            let work = |parity: usize| {
-                let mut work = self.empty();
-                add(&mut work, parity);
-                work.drafts.iter_mut().for_each(|draft| draft.waits.clear());
-                self.finish(work)
-            };
-            self.making.upload(&[0, 1].map(work))
-        };
-        let out = upload(&|work, parity| self.add_packs(work, parity))?;
-        let into = upload(&|work, parity| self.add_combination(work, parity))?;
+        let [[own, with_peers], [own_odd, with_peers_odd]] = [0, 1].map(|parity| self.works(parity));
+        let (out, into) = (self.upload(vec![own, own_odd])?, self.upload(vec![with_peers, with_peers_odd])?);
         let waits = self.outgoing().map(|out| out.ready.wait(self.number, self.lag()));
         let staged = self.combined_stages().map(|stage| Cue::WaitHost(stage.raised(0), self.lag()));
         let combines = Step { cues: waits.chain(staged).collect(), into };
@@ -93,6 +81,20 @@ impl Reducing<'_> {
         let combined = Step { cues, into: None };
         let (steps, poisoned) = (vec![combines, combined], self.poisoned());
         Ok(Script { given, before, raised, out, steps, over, poisoned, ..Script::default() })
+    }
+
+    /// What this rank does by itself, and what it does once the peers' halo is there.
+    fn works(&self, parity: usize) -> [Work; 2] {
+        let (mut own, mut with_peers) = (self.empty(), self.empty());
+        self.add_packs(&mut own, parity);
+        self.add_combination((&mut own, &mut with_peers), parity);
+        [own, with_peers]
+    }
+
+    /// Uploads a work, or those of even and of odd epochs.
+    fn upload(&self, works: Vec<Work>) -> Result<Option<CopyTable>, Error> {
+        let works: Vec<Work> = works.into_iter().map(|work| self.finish(work)).collect();
+        self.making.upload(&works)
     }
 
     /// A work without parts, on this rank's fields.
@@ -197,11 +199,12 @@ impl Reducing<'_> {
         !self.reduction.keeps_halo
     }
 
-    /// Adds the parts that combine all contributions to cells of this lane: at once where all are this rank's own, and once those of peers
-    /// are there. They clear the halo cells of this rank that they have read, unless the reduce keeps them.
-    fn add_combination(&self, work: &mut Work, parity: usize) {
-        let own = work.sources.len();
-        let source_of_link = self.add_sources(work, parity);
+    /// Adds the parts that combine all contributions to cells of this lane: to one work those that are all this rank's own, to the other
+    /// those with contributions of peers, and the flags that tell these. They clear the halo cells of this rank that they have read, unless
+    /// the reduce keeps them.
+    fn add_combination(&self, (at_once, with_peers): (&mut Work, &mut Work), parity: usize) {
+        let own = with_peers.sources.len();
+        let source_of_link = self.add_sources(with_peers, parity);
         let devices = &self.making.opened.devices;
         let mine = |one: &&Contribution| lane_of(self.set, one.op.target, devices) == self.making.number;
         let ops = self.reverse.contributions.iter().filter(mine).map(|Contribution { link, op }| {
@@ -213,15 +216,12 @@ impl Reducing<'_> {
         let is_cleared = |source: usize| self.clears() && is_own(source);
         let gathers =
             Gather::all(&ops.collect::<Vec<_>>()).into_iter().map(|gather| gather.clearing(is_cleared));
-        let (at_once, with_peers): (Vec<_>, Vec<_>) = gathers.partition(|gather| gather.is_from(is_own));
+        let (own, of_peers): (Vec<_>, Vec<_>) = gathers.partition(|gather| gather.is_from(is_own));
         let combines =
             |gathers: Vec<Gather>| Some(Combined { op: self.reduction.op, gathers: gathers.into() });
-        let waits =
-            self.outgoing().map(|out| Signal { address: out.ready.of(self.number, parity), lag: self.lag() });
-        let waits = waits.collect();
         let raises = self.outgoing().map(|out| out.arrived.of(self.number, parity)).collect();
-        work.drafts.push(Draft { waits, raises, combines: combines(with_peers), ..Draft::default() });
-        work.drafts.push(Draft { combines: combines(at_once), ..Draft::default() });
+        at_once.drafts.push(Draft { combines: combines(own), ..Draft::default() });
+        with_peers.drafts.push(Draft { raises, combines: combines(of_peers), ..Draft::default() });
     }
 
     /// Adds the slots with the peers' halo to the sources, and returns their index for each link.

@@ -141,7 +141,7 @@ impl Making<'_> {
     fn script(&self, set: &Set) -> Result<Script, Error> {
         let script = self.make(set)?;
         let limit = self.opened.devices[self.number].waiting_block_limit();
-        let script = match script.one_launch {
+        let script = match script.waiting_blocks {
             Some(blocks) if blocks > limit || limit == 0 => {
                 Making { in_one: false, ..self.clone() }.make(set)?
             }
@@ -182,7 +182,7 @@ impl Making<'_> {
         let parities = 0..if packs || unpacks { SLOTS as usize } else { 1 };
         script.out = self.upload(&parities.map(|parity| self.out(set, parity, first)).collect::<Vec<_>>())?;
         if self.in_one {
-            script.one_launch = Some(script.out.as_ref().map_or(0, CopyTable::waiting_blocks));
+            script.waiting_blocks = Some(script.out.as_ref().map_or(0, CopyTable::waiting_blocks));
             return Ok(script);
         }
         script.is_raised_by_table &= script.out.is_some();

@@ -1,8 +1,8 @@
 //! Exchanges that are captured into CUDA graphs.
 //!
-//! A captured exchange is one launch, which reads its epoch from a counter on the device ([`halocline_device::Epoch::Counted`]). So a graph may be
-//! launched any number of times, between exchanges that are begun by calls, here and at the peers. The host does not know when that
-//! happens: it looks at the flags of the device ([`Scheduled::progress`]).
+//! A captured exchange is one launch, and a reduce two. They read their epoch from a counter on the device
+//! ([`halocline_device::Epoch::Counted`]). So a graph may be launched any number of times, between exchanges that are begun by calls, here
+//! and at the peers. The host does not know when that happens: it looks at the flags of the device ([`Scheduled::progress`]).
 //!
 //! The captured exchanges of a rank on a device follow one another in each graph, so that no two of them wait for peers at the same
 //! time. One that overlaps with the user's work is captured on a stream of its own, which forks from the user's stream.
@@ -71,9 +71,9 @@ impl Scheduled {
         self.check_memories(work).inspect_err(|error| self.end_by_device(error.to_string()))?;
         self.check_guards(work)?;
         let [lane] = &self.lanes[..] else { return Err(self.not_capturable()) };
-        let is_one_launch = lane.scripts.iter().all(|script| script.one_launch.is_some())
-            && work.script(lane).one_launch.is_some();
-        if !is_one_launch || self.has_host_fields || self.checks.is_some() {
+        let waits_within = lane.scripts.iter().all(|script| script.waiting_blocks.is_some())
+            && work.script(lane).waiting_blocks.is_some();
+        if !waits_within || self.has_host_fields || self.checks.is_some() {
             return Err(self.not_capturable());
         }
         let stream = match self.inline {

@@ -90,7 +90,7 @@ impl Lane {
         work: Work<'_>,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<Option<Reserved<'_>>, DeviceError> {
-        let blocks = work.script(self).one_launch.filter(|&blocks| blocks > 0);
+        let blocks = work.script(self).waiting_blocks.filter(|&blocks| blocks > 0);
         let reserve = |blocks| self.shared.budget.reserve(host, (stream, id), (blocks, !cut(Cut::Chain)));
         blocks.map(reserve).transpose()
     }
@@ -142,7 +142,7 @@ impl Lane {
         let launch = |table: &Option<CopyTable>, scratch: &mut Vec<ValueOp>| {
             let Some(table) = table else { return Ok(()) };
             flush(scratch)?;
-            self.launch(stream, (table, work.bases()), epoch)
+            self.launch(stream, (table, work.bases()), (epoch, script.is_last(table)))
         };
         let exchange = |when: bool, scratch: &mut Vec<ValueOp>| {
             let Some(messages) = messages.as_ref().filter(|_| when) else { return Ok(()) };
@@ -201,16 +201,17 @@ impl Lane {
         }
     }
 
-    /// Launches a table for an epoch, which the counter gives if graphs hold launches, too.
+    /// Launches a table for an epoch, which the counter gives if graphs hold launches, too. The last table of the epoch counts it.
     fn launch(
         &self,
         stream: &Stream,
         (table, bases): (&CopyTable, &[Address]),
-        epoch: u64,
+        (epoch, is_last): (u64, bool),
     ) -> Result<(), DeviceError> {
         let epoch = match self.is_counting() {
-            true => Epoch::Counted(self.words.at(COUNTER)),
             false => Epoch::Given(epoch),
+            true if is_last => Epoch::Counted(self.words.at(COUNTER)),
+            true => Epoch::Read(self.words.at(COUNTER)),
         };
         // SAFETY: the object holds the table and all its memory until the stream has finished, and as long as a graph keeps it: nothing is
         // reclaimed before. The flags that the stream or the table has waited for show that no other rank or stream uses the cells
@@ -256,7 +257,7 @@ impl Lane {
         self.counted().is_some_and(|counted| counted.epochs() >= begun && !counted.is_within_launch())
     }
 
-    /// Captures an exchange of a set, which is one launch. `epoch` is the epoch that a call would begin now.
+    /// Captures an exchange of a set, all of whose waits are within launches. `epoch` is the epoch that a call would begin now.
     pub(crate) fn capture(
         &self,
         stream: &Stream,
@@ -264,12 +265,16 @@ impl Lane {
         epoch: u64,
         is_cut: bool,
     ) -> Result<(), DeviceError> {
-        let Some(table) = &work.script(self).out else { return Ok(()) };
-        if is_cut {
-            // SAFETY: the graph keeps the object, which holds the table and its memory. A test repeats one epoch.
-            return unsafe { stream.launch_on(table, Epoch::Given(epoch), work.bases()) };
+        let script = work.script(self);
+        for table in script.tables() {
+            if is_cut {
+                // SAFETY: the graph keeps the object, which holds the table and its memory. A test repeats one epoch.
+                unsafe { stream.launch_on(table, Epoch::Given(epoch), work.bases()) }?;
+            } else {
+                self.launch(stream, (table, work.bases()), (epoch, script.is_last(table)))?;
+            }
         }
-        self.launch(stream, (table, work.bases()), epoch)
+        Ok(())
     }
 
     /// Whether events show that exchanges are over, since some are one launch.

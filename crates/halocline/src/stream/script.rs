@@ -26,8 +26,8 @@ pub(crate) struct Script {
     pub(crate) over: Vec<Cue>,
     /// The table of the last step reports that this lane is done.
     pub(crate) is_ended_by_table: bool,
-    /// The exchange is one launch, with so many thread blocks that may wait.
-    pub(crate) one_launch: Option<u32>,
+    /// All waits are within launches, each with at most so many thread blocks that may wait: one launch for an exchange, two for a reduce.
+    pub(crate) waiting_blocks: Option<u32>,
     /// In checked mode.
     pub(crate) looks: Option<Looks>,
     /// Of a reduce: the flags that it waits for.
@@ -42,6 +42,16 @@ pub(crate) struct Step {
 }
 
 impl Script {
+    /// The tables, in order.
+    pub(super) fn tables(&self) -> impl DoubleEndedIterator<Item = &CopyTable> {
+        self.out.iter().chain(self.steps.iter().filter_map(|step| step.into.as_ref()))
+    }
+
+    /// Whether no table follows.
+    pub(super) fn is_last(&self, table: &CopyTable) -> bool {
+        self.tables().next_back().is_some_and(|last| std::ptr::eq(last, table))
+    }
+
     /// The most stream operations on flags in one call.
     pub(crate) fn longest(&self) -> usize {
         let steps = self.steps.iter().map(|step| step.cues.len());

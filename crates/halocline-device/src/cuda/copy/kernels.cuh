@@ -171,6 +171,13 @@ __device__ __forceinline__ void copy(const Table &table, const Bases *bases, u64
   }
 }
 
+// The same for the next epoch of a counter. The lowest bit of its address: a later launch counts the epoch.
+template <Kind KIND> __device__ __forceinline__ void copy_counted(const Table &table, const Bases *bases, u64 counter, Shared &shared) {
+  copy<KIND, true>(table, bases, counter & ~1ull, shared);
+  __syncthreads();
+  if (threadIdx.x == 0 && (counter & 1) == 0) count_block((u64 *)counter);
+}
+
 // Tables with bases and those that combine, which copy nothing, have compilations of their own: most programs have none.
 #if !defined(HALOCLINE_BASED) && !defined(HALOCLINE_COMBINES)
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
@@ -185,18 +192,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll(const
 }
 
 // The same for the next epoch of a counter.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_counted(const __grid_constant__ Table table, u64 *counter) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_counted(const __grid_constant__ Table table, u64 counter) {
   __shared__ Shared shared;
-  copy<PLAIN, true>(table, nullptr, (u64)counter, shared);
-  __syncthreads();
-  if (threadIdx.x == 0) count_block(counter);
+  copy_counted<PLAIN>(table, nullptr, counter, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll_counted(const __grid_constant__ Table table, u64 *counter) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_ll_counted(const __grid_constant__ Table table, u64 counter) {
   __shared__ Shared shared;
-  copy<SLOTS, true>(table, nullptr, (u64)counter, shared);
-  __syncthreads();
-  if (threadIdx.x == 0) count_block(counter);
+  copy_counted<SLOTS>(table, nullptr, counter, shared);
 }
 #endif
 
@@ -208,11 +211,9 @@ halocline_copy_based(const __grid_constant__ Table table, u64 epoch, const __gri
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-halocline_copy_based_counted(const __grid_constant__ Table table, u64 *counter, const __grid_constant__ Bases bases) {
+halocline_copy_based_counted(const __grid_constant__ Table table, u64 counter, const __grid_constant__ Bases bases) {
   __shared__ Shared shared;
-  copy<BASED, true>(table, &bases, (u64)counter, shared);
-  __syncthreads();
-  if (threadIdx.x == 0) count_block(counter);
+  copy_counted<BASED>(table, &bases, counter, shared);
 }
 #endif
 
@@ -222,10 +223,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_combine(const
   copy<COMBINING, false>(table, nullptr, epoch, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_combine_counted(const __grid_constant__ Table table, u64 *counter) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_combine_counted(const __grid_constant__ Table table, u64 counter) {
   __shared__ Shared shared;
-  copy<COMBINING, true>(table, nullptr, (u64)counter, shared);
-  __syncthreads();
-  if (threadIdx.x == 0) count_block(counter);
+  copy_counted<COMBINING>(table, nullptr, counter, shared);
 }
 #endif

@@ -261,15 +261,15 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     ];
     let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], ..TableSpec::default() };
     let cut = Cut::new(&spec, (16, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
-    // 3/4 and 1/4 of the 8 blocks that may wait; one block for each item of raising parts.
-    assert_eq!(cut.tied.iter().map(|tied| tied.blocks).collect::<Vec<_>>(), [6, 2, 1]);
+    // 3/4 and 1/4 of the 8 blocks that may wait; as many for parts that raise, beside copies within the rank.
+    assert_eq!(cut.tied.iter().map(|tied| tied.blocks).collect::<Vec<_>>(), [6, 2, 4]);
     assert_eq!((cut.bare.len(), &cut.first[..]), (1, &[128][..]));
-    assert_eq!((cut.pieces.len(), cut.blocks(), cut.waiting_blocks()), (9 + 22, 1 + 9 + 22, 1 + 8));
+    assert_eq!((cut.pieces.len(), cut.blocks(), cut.waiting_blocks()), (12 + 22, 1 + 12 + 22, 1 + 8));
     let items = cut.items(0);
     let carriers: Vec<_> =
-        items[..10].iter().map(|i| (i.part, i.blocks, i.waits, i.raises, i.early)).collect();
-    let (large, small, raising) = ((0, 6, 1, 0, 0), (1, 2, 1, 1, 1), (2, 1, 0, 1, 0));
-    let expected = [[large; 6].as_slice(), &[small, small, raising, (0, 0, 0, 0, 0)]].concat();
+        items[..13].iter().map(|i| (i.part, i.blocks, i.waits, i.raises, i.early)).collect();
+    let (large, small, raising) = ((0, 6, 1, 0, 0), (1, 2, 1, 1, 1), (2, 4, 0, 1, 0));
+    let expected = [[large; 6].as_slice(), &[small; 2], &[raising; 4], &[(0, 0, 0, 0, 0)]].concat();
     assert_eq!(carriers, expected);
     assert_eq!(
         items[6..9].iter().map(|i| (i.awaited.flag, i.raised)).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 //! The steps of stream operations.
 
-use super::{Announcement, Op, Part, Running, Stage, Table};
+use super::{Announcement, Counter, Op, Part, Running, Stage, Table};
 use crate::driver::{Counted, POISON, Slot};
 use crate::sim::clock::Actor;
 use crate::sim::kernel::{Kernel, KernelMemory};
@@ -157,20 +157,22 @@ impl State {
     }
 
     /// The epoch of a launch that begins, by its counter.
-    fn begin_count(&mut self, actor: Actor, number: usize, counter: Spot) -> u64 {
-        if self.counters.contains(&counter) {
+    fn begin_count(&mut self, actor: Actor, number: usize, Counter { at, .. }: Counter) -> u64 {
+        if self.counters.contains(&at) {
             let what = "two launches with one counter run at the same time".to_owned();
             self.report(Report::Refused { call: "launch", what });
         }
-        self.counters.push(counter);
-        Counted(self.read_flag(actor, number, counter).unwrap_or(0)).epochs() + 1
+        self.counters.push(at);
+        Counted(self.read_flag(actor, number, at).unwrap_or(0)).epochs() + 1
     }
 
-    /// A launch is over: counts its epoch, if it has a counter.
-    fn end_count(&mut self, actor: Actor, number: usize, counter: Option<Spot>, epoch: u64) {
-        if let Some(counter) = counter {
-            self.write_flag(actor, number, counter, Counted::after(epoch).0);
-            self.counters.retain(|other| *other != counter);
+    /// A launch is over: counts its epoch, if it has a counter and no later launch does.
+    fn end_count(&mut self, actor: Actor, number: usize, counter: Option<Counter>, epoch: u64) {
+        if let Some(Counter { at, counts }) = counter {
+            if counts {
+                self.write_flag(actor, number, at, Counted::after(epoch).0);
+            }
+            self.counters.retain(|other| *other != at);
         }
     }
 

@@ -34,14 +34,15 @@ void run_thread() {
     }
   } else {
     const Table &table = *me->block->launch->table;
+    const u64 counter = op.counter | op.later;
     if (table.kind == 3) {
-      if (op.counter) halocline_combine_counted(op.argument, (u64 *)op.counter);
+      if (op.counter) halocline_combine_counted(op.argument, counter);
       else halocline_combine(op.argument, op.value);
     } else if (table.kind == 2) {
-      if (op.counter) halocline_copy_based_counted(op.argument, (u64 *)op.counter, table.bases);
+      if (op.counter) halocline_copy_based_counted(op.argument, counter, table.bases);
       else halocline_copy_based(op.argument, op.value, table.bases);
     } else {
-      if (op.counter) (table.kind ? halocline_copy_ll_counted : halocline_copy_counted)(op.argument, (u64 *)op.counter);
+      if (op.counter) (table.kind ? halocline_copy_ll_counted : halocline_copy_counted)(op.argument, counter);
       else (table.kind ? halocline_copy_ll : halocline_copy)(op.argument, op.value);
     }
   }
@@ -101,7 +102,7 @@ void end_launch(Queue &queue) {
     }
   }
   const Op &op = *launch.op;
-  if (op.counter && *(volatile u64 *)op.counter != op.value << 20) fail("after epoch %llu the counter is %#llx", (unsigned long long)op.value, (unsigned long long)*(u64 *)op.counter);
+  if (op.counter && *(volatile u64 *)op.counter != op.value - op.later << 20) fail("after epoch %llu the counter is %#llx", (unsigned long long)op.value, (unsigned long long)*(u64 *)op.counter);
   queue.running.reset();
   queue.ops.pop_front();
 }

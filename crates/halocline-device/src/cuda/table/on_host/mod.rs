@@ -174,7 +174,7 @@ struct OpOf {
     word: u64,
     value: u64,
     counter: u64,
-    none: u64,
+    later: u64,
     argument: Aligned,
 }
 
@@ -364,8 +364,9 @@ impl Work {
 
 /// Operations of streams, in order.
 enum Op {
-    /// Table, epoch, number of earlier launches of the table; the address of the counter, if that gives the epoch.
-    Launch(usize, u64, usize, Option<Address>),
+    /// Table, epoch, number of earlier launches of the table; the address of the counter, if that gives the epoch, and whether a later launch
+    /// counts it.
+    Launch(usize, u64, usize, Option<(Address, bool)>),
     /// A call of the host.
     Call,
     /// A word becomes a value.
@@ -419,7 +420,7 @@ impl Program<'_> {
                 word: 0,
                 value: 0,
                 counter: 0,
-                none: 0,
+                later: 0,
                 argument: Aligned::default(),
             };
             match *op {
@@ -428,8 +429,9 @@ impl Program<'_> {
                     // SAFETY: both have 128 bytes (asserted beside `Argument`) and consist of integers without padding.
                     let argument = unsafe { std::mem::transmute::<Argument, Aligned>(argument) };
                     let blocks = self.tables[table].blocks;
-                    let (table, counter) = (2 * table as u32 + (value % 2) as u32, counter.unwrap_or(0));
-                    OpOf { kind: 0, table, blocks, value, counter, argument, ..none }
+                    let table = 2 * table as u32 + (value % 2) as u32;
+                    let (counter, later) = counter.map_or((0, 0), |(at, later)| (at, u64::from(later)));
+                    OpOf { kind: 0, table, blocks, value, counter, later, argument, ..none }
                 }
                 Op::Call => none,
                 Op::Write(word, value) => OpOf { kind: 2, word, value, ..none },

@@ -27,11 +27,11 @@ struct Bases { u64 added[64]; };
 extern "C" void halocline_copy(Argument table, u64 epoch);
 extern "C" void halocline_copy_ll(Argument table, u64 epoch);
 extern "C" void halocline_copy_based(Argument table, u64 epoch, Bases bases);
-extern "C" void halocline_copy_based_counted(Argument table, u64 *counter, Bases bases);
-extern "C" void halocline_copy_counted(Argument table, u64 *counter);
-extern "C" void halocline_copy_ll_counted(Argument table, u64 *counter);
+extern "C" void halocline_copy_based_counted(Argument table, u64 counter, Bases bases);
+extern "C" void halocline_copy_counted(Argument table, u64 counter);
+extern "C" void halocline_copy_ll_counted(Argument table, u64 counter);
 extern "C" void halocline_combine(Argument table, u64 epoch);
-extern "C" void halocline_combine_counted(Argument table, u64 *counter);
+extern "C" void halocline_combine_counted(Argument table, u64 counter);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 
 // Mirrors `mod.rs`.
@@ -59,7 +59,7 @@ struct Op {
   u32 kind, stream;
   u32 table, blocks; // of a launch; blocks that are busy
   u64 word, value;   // of a write; the epoch
-  u64 counter, none; // of a launch, if it has one
+  u64 counter, later; // of a launch, if it has one; whether a later launch counts the epoch
   Argument argument;
 };
 struct Stream { u32 device, unused; };
