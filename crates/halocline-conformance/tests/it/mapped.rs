@@ -7,6 +7,7 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore};
 use halocline::{
     BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, LinkInfo, LinkPath,
+    ReduceError, ReduceOp,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Mappings, Refusal, Target};
@@ -203,6 +204,28 @@ fn without_memory_for_a_device_mailbox_a_host_mailbox_is_used() {
         let forced = ring.bind(comm, &BindOptions::default().link(link));
         let text = forced.err().map(|error| error.to_string()).unwrap_or_default();
         ensure!(text.contains("memory") || text.contains("bytes"), "{text}");
+        Ok(comm.barrier()?)
+    });
+}
+
+/// A device of rank 1 has no memory for the halo that rank 0 has of its cells: exchanges work, and all ranks refuse to reduce.
+#[test]
+fn without_memory_for_the_halo_of_peers_there_are_exchanges_and_no_reduces() {
+    play(0..20, 2, |world, device, comm| {
+        let ring = ring(comm, device)?;
+        if comm.rank() == 1 {
+            // The words alone take less.
+            world.refuse_allocations_beyond(device, 5504);
+        }
+        comm.barrier()?;
+        let halo = ring.bind(comm, &BindOptions::default())?;
+        ensure!(paths(&halo, comm).iter().all(|(_, path)| *path == LinkPath::Push), "{}", halo.explain());
+        ring.step(&halo, 1)?;
+        let refused = halo.reduce(ReduceOp::Sum).err();
+        ensure!(matches!(refused, Some(Error::Reduce(ReduceError::NoMemory))), "{refused:?}");
+        let text = refused.map(|error| error.to_string()).unwrap_or_default();
+        ensure!(text.contains("no memory left for the halo of its peers"), "{text}");
+        ring.step(&halo, 2)?;
         Ok(comm.barrier()?)
     });
 }

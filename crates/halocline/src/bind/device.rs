@@ -18,7 +18,7 @@ use super::script::Kit;
 use super::sides::capacity;
 use crate::agree::agree;
 use crate::bound::Bound;
-use crate::error::Error;
+use crate::error::{Error, ReduceError};
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::{BindOptions, LinkChoice};
 use crate::stream::{self, BySet, Checks, Pool, Scheduled, Staging, Unbound};
@@ -69,7 +69,7 @@ pub(super) fn bind(
     let connected = connected.map(|made| complete(made, options.link, of_devices));
     let mut made = agree(comm, connected)?;
     preferences.explain(&mut made.links);
-    let reduces = carries_reduces(&binding, &made, &opened.layout)?;
+    let refuses_reduces = refuses_reduces(&binding, &made, &opened.layout)?;
     let messages = Messages::new(comm, group, &opened, &made)?;
     let joined = binding.join(&mut opened, (&mut made, &messages), &exports, [addresses, proof]);
     let checked = joined?.and_then(|joined| {
@@ -99,7 +99,7 @@ pub(super) fn bind(
         host: Arc::clone(host),
         has_host_fields,
         inline: options.inline,
-        reduces,
+        refuses_reduces,
         registered,
         pinned: exports.pinned,
         segments: own_and_theirs.flat_map(|(own, theirs)| [own, theirs]).chain(held).collect(),
@@ -108,8 +108,12 @@ pub(super) fn bind(
     Ok(register(comm, host, Scheduled::new(parts, unbound)))
 }
 
-/// Whether the links of all ranks can carry reduces; if so, prepares the devices for them. Collective.
-fn carries_reduces(binding: &Binding<'_>, made: &Connected, layout: &FlagLayout) -> Result<bool, Error> {
+/// Why some rank cannot reduce, if so, else prepares the devices for reduces. Collective.
+fn refuses_reduces(
+    binding: &Binding<'_>,
+    made: &Connected,
+    layout: &FlagLayout,
+) -> Result<Option<ReduceError>, Error> {
     let comm = binding.comm;
     let cannot = |link: &Link| matches!(link.path, LinkPath::Pull | LinkPath::Nccl);
     let lacks_slot = |end: &End| {
@@ -117,13 +121,15 @@ fn carries_reduces(binding: &Binding<'_>, made: &Connected, layout: &FlagLayout)
         let by_devices = |&link: &usize| made.links[link].path.reaches_devices() && capacity(made, link) > 0;
         link.filter(by_devices).is_some() && layout.of_peers[end.number].reduce.is_none()
     };
-    let none =
-        binding.options.is_unbound || made.links.iter().any(cannot) || made.ends.iter().any(lacks_slot);
-    if comm.all_reduce(&[u8::from(none)], Reduce::Max)? != [0] {
-        return Ok(false);
+    let by_links = binding.options.is_unbound || made.links.iter().any(cannot);
+    let own = if by_links { 2 } else { u8::from(made.ends.iter().any(lacks_slot)) };
+    match comm.all_reduce(&[own], Reduce::Max)?[..] {
+        [0] => {}
+        [1] => return Ok(Some(ReduceError::NoMemory)),
+        _ => return Ok(Some(ReduceError::Links)),
     }
     let prepared = prepare_to_combine(&binding.devices, made.sets.iter().map(|set| &set.local));
-    agree(comm, prepared).map(|()| true)
+    agree(comm, prepared).map(|()| None)
 }
 
 /// Loads the kernels that combine elements of the fields.

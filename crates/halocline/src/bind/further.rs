@@ -23,7 +23,7 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
     if there + sets.len() > max_sets {
         return Err(Error::TooManySets { sets: there, limit: max_sets });
     }
-    if scheduled.reduces {
+    if scheduled.refuses_reduces.is_none() {
         prepare_to_combine(&scheduled.kit.opened.devices, sets.iter().map(|set| &set.local))?;
     }
     let of_stage = |stage: &Stage| -> Vec<Staged> {

@@ -54,6 +54,12 @@ pub enum ReduceError {
         "device fields of this or another rank are pulled or sent by NCCL, so that no rank can reduce them; let the bind choose the links"
     )]
     Links,
+    /// The memory of a device, of this or another rank, had no space for the halos that peers reduce.
+    #[error(
+        "a device of this or another rank had no memory left for the halo of its peers when the object was bound, so that no rank can reduce \
+         device fields; free memory there, or use smaller fields, and bind again"
+    )]
+    NoMemory,
     /// Ranks fetch by different operations.
     #[error("a rank fetches by {}, another by {}; give all ranks the same operation", ops[0], ops[1])]
     Operations {

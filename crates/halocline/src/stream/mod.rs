@@ -59,6 +59,7 @@ pub(crate) use staging::Staging;
 
 use crate::bind::{Kit, Word};
 use crate::bound::Bound;
+use crate::error::ReduceError;
 use crate::lifecycle::{Engine, Lateness};
 use crate::link::Link;
 use crate::set::Set;
@@ -101,8 +102,8 @@ pub(crate) struct Parts {
     pub(crate) seats: Vec<Seat>,
     /// Producer streams of [`crate::HaloExchange::exchange`].
     pub(crate) producers: Vec<Arc<Stream>>,
-    /// No rank has a link that cannot carry a reduce.
-    pub(crate) reduces: bool,
+    /// Why some rank cannot reduce.
+    pub(crate) refuses_reduces: Option<ReduceError>,
     /// Why an exchange is more than one launch, if it is.
     pub(crate) apart: Option<&'static str>,
     /// The host engine of the same object, and the life that both share.

@@ -7,11 +7,13 @@
 //! | messages | packs its halo into its slot, which the host sends ([`super::staging`]) | waits for the host, then the same |
 //! | then | waits for `arrived`: the slot is free | |
 //!
-//! One part of a table combines all cells, each with its contributions in the order of domains ([`halocline_plan::copy::Gather`]).
+//! Each cell is combined by one thread, with its contributions in the order of domains ([`halocline_plan::copy::Gather`]). There are two
+//! launches: what this rank does by itself, then what needs the halo of peers. Each waits at its end, if launches can wait; else the stream
+//! waits after it.
 
 use super::{FlagSet, Scheduled, Script, Work};
 use crate::bind;
-use crate::error::{Error, ReduceError};
+use crate::error::Error;
 use crate::exchange::Shared;
 use crate::reduce::Reduction;
 use crate::set::Set;
@@ -74,8 +76,8 @@ impl Scheduled {
 
     /// Refuses a reduce that the fields of some rank, or the links between some ranks, do not allow.
     fn check_reduction(&self, set: &Set, reduction: Reduction) -> Result<(), Error> {
-        if !self.reduces {
-            return Err(ReduceError::Links.into());
+        if let Some(refused) = &self.refuses_reduces {
+            return Err(refused.clone().into());
         }
         let of_devices = &self.sets[set.number];
         of_devices.reversed(&self.links)?.check(reduction.op)?;
