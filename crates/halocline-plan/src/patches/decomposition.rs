@@ -4,14 +4,15 @@ use super::resolve::Rectangle;
 use super::{PatchError, PatchGrid, Quantity};
 use crate::decomposition::Cuts;
 use crate::error::PatternError;
-use crate::grid::{MAX_DOMAINS, least_surface};
+use crate::grid::MAX_DOMAINS;
+use std::collections::HashMap;
 
-/// How many numbers of domains [`PatchGrid::decompose`] tries: so many per rank at most.
-const DOMAINS_PER_RANK: usize = 12;
-/// It takes the first whose largest rank has at most this share of cells more than the mean.
+/// [`PatchGrid::decompose`] gives each rank at most so many blocks.
+const BLOCKS_PER_RANK: usize = 12;
+/// It takes the fewest with which no rank has more than this multiple of the mean number of cells.
 const IMBALANCE: f64 = 1.05;
-/// How many numbers of blocks of a patch it tries.
-const NUMBERS_TRIED: usize = 16;
+/// If there are none, it tries again with powers of this multiple, up to this one.
+const POWERS: i32 = 16;
 
 /// A grid of patches cut into blocks, each a domain of one rank. Made by [`PatchGrid::decompose`].
 ///
@@ -59,8 +60,11 @@ pub struct PatchBlock {
 }
 
 impl PatchGrid {
-    /// Cuts the patches into blocks for so many ranks, with the fewest blocks that give all ranks about the same number
-    /// of cells, and each patch into blocks with the shortest cuts.
+    /// Cuts the patches into blocks for so many ranks: into the fewest blocks for each rank with which no rank has more than 1.05
+    /// times the mean number of cells. Patches have blocks in proportion to their cells, each those with the shortest cuts.
+    ///
+    /// All blocks of a patch count as its largest one. If no number up to 12 for each rank balances so well, the square of 1.05 takes its
+    /// place, then its cube, and so on.
     ///
     /// Errors: 0 ranks, more than 2^32 - 1 of them, or more ranks than cells. Of a grid of more than 2^32 - 1 cells also hardly fewer
     /// ranks, if no numbers of blocks are found.
@@ -77,16 +81,17 @@ impl PatchGrid {
             return Err(PatternError::TooManyDomains { ranks, domains_per_rank: 1, most });
         }
         let mut best: Option<(f64, PatchDecomposition)> = None;
-        for per_rank in 1..=DOMAINS_PER_RANK {
-            let domains = ranks.checked_mul(per_rank).filter(|&domains| domains <= most);
-            let Some(blocks) = domains.and_then(|domains| self.blocks_for(domains)) else { continue };
-            let Ok(cut) = self.decompose_into(&blocks, ranks) else { continue };
+        let attempts =
+            (1..=POWERS).flat_map(|power| (1..=BLOCKS_PER_RANK).map(move |per_rank| (power, per_rank)));
+        for (power, per_rank) in attempts {
+            let limit = IMBALANCE.powi(power);
+            let Some(cut) = self.cut_with(ranks, per_rank, limit, all) else { continue };
             let imbalance = cut.imbalance();
+            if imbalance <= limit {
+                return Ok(cut);
+            }
             if best.as_ref().is_none_or(|(least, _)| imbalance < *least) {
                 best = Some((imbalance, cut));
-            }
-            if imbalance <= IMBALANCE {
-                break;
             }
         }
         match best {
@@ -133,19 +138,52 @@ impl PatchGrid {
         Ok(PatchDecomposition { grid: self.clone(), cuts, first, ranks })
     }
 
-    /// Blocks of each patch, about `domains` in all, in proportion to its cells; somewhat fewer where no factors fit its extents. `None`
-    /// if those of none of these numbers do.
-    fn blocks_for(&self, domains: usize) -> Option<Vec<[usize; 2]>> {
-        let cells = |extents: &[usize; 2]| extents[0] as f64 * extents[1] as f64;
-        let all: f64 = self.patches.iter().map(cells).sum();
-        let blocks = |extents: &[usize; 2]| {
-            let count = (cells(extents) / all * domains as f64).round().max(1.0) as usize;
-            let fewer = (1..=count).rev().take(NUMBERS_TRIED);
-            let blocks = fewer.filter_map(|count| least_surface(extents, &[false; 2], count)).next()?;
-            Some([blocks[0], blocks[1]])
-        };
-        self.patches.iter().map(blocks).collect()
+    /// Blocks so small that a rank with `per_rank` of them has at most `limit` times the mean of cells, of which there are `all`. `None`
+    /// if that takes more blocks.
+    fn cut_with(&self, ranks: usize, per_rank: usize, limit: f64, all: usize) -> Option<PatchDecomposition> {
+        let domains = ranks.saturating_mul(per_rank);
+        let largest = (limit * all as f64 / domains as f64) as usize;
+        if largest == 0 || all / largest > MAX_DOMAINS {
+            return None;
+        }
+        let share = |cells: u128| cells * domains as u128 / all as u128;
+        let (mut before, mut known) = (0, HashMap::new());
+        let mut blocks = Vec::with_capacity(self.patches.len());
+        for &extents in &self.patches {
+            let cells = (extents[0] * extents[1]) as u128;
+            // Blocks in proportion to the cells. One block for each rank: together as many blocks as ranks.
+            let numbers = match per_rank {
+                1 => [share(before + cells) - share(before); 2],
+                _ => [1, share(cells) + 1],
+            };
+            before += cells;
+            let numbers = numbers.map(|number| number.min(MAX_DOMAINS as u128) as usize);
+            let cut =
+                known.entry((extents, numbers)).or_insert_with(|| shortest_cuts(extents, largest, numbers));
+            blocks.push((*cut)?);
+        }
+        self.decompose_into(&blocks, ranks).ok().filter(|cut| cut.domains() <= MAX_DOMAINS as u64)
     }
+}
+
+/// The blocks along both axes of a patch that have the shortest cuts: at least and at most so many in all, none with more than `largest`
+/// cells. Of equals the first axis is cut more. `None` if there are none.
+fn shortest_cuts(extents: [usize; 2], largest: usize, [least, most]: [usize; 2]) -> Option<[usize; 2]> {
+    // One of both numbers is at most the root of their product.
+    let smaller = (1..=extents[0].max(extents[1])).take_while(|one| one * one <= most);
+    let pairs = smaller.flat_map(|one| [0, 1].map(|axis| (one, axis))).filter_map(|(one, axis)| {
+        let [cells, across] = [extents[axis], extents[1 - axis]];
+        let longest =
+            largest.checked_div(cells.div_ceil(one)).filter(|&longest| one <= cells && longest > 0)?;
+        let other = across.div_ceil(longest).max(least.div_ceil(one));
+        let [rows, columns] = if axis == 0 { [one, other] } else { [other, one] };
+        (other <= across && one * other <= most).then_some([rows, columns])
+    });
+    let cuts = |&[rows, columns]: &[usize; 2]| {
+        let length = (rows - 1) as u128 * extents[1] as u128 + (columns - 1) as u128 * extents[0] as u128;
+        (length, columns)
+    };
+    pairs.min_by_key(cuts)
 }
 
 impl PatchDecomposition {
@@ -311,6 +349,68 @@ mod tests {
                 assert!((0..ranks).all(|rank| !cut.domains_of(rank).is_empty()), "{n}, {ranks} ranks");
             }
         }
+    }
+
+    /// The shortest cuts of one patch with the fewest blocks for each rank, by trying all.
+    fn cuts_by_trying(extents: [usize; 2], ranks: usize) -> Option<usize> {
+        let grid = PatchGrid::new(vec![extents], Vec::new()).expect("a grid");
+        let all = (1..=extents[0]).flat_map(|rows| (1..=extents[1]).map(move |columns| [rows, columns]));
+        let cuts = all.filter_map(|blocks| {
+            let cut = grid.decompose_into(&[blocks], ranks).ok()?;
+            let per_rank = (blocks[0] * blocks[1]).div_ceil(ranks);
+            let balances = per_rank <= BLOCKS_PER_RANK && imbalance(&cut) <= IMBALANCE;
+            balances.then_some((per_rank, length_of_cuts(extents, blocks)))
+        });
+        cuts.min().map(|(_, length)| length)
+    }
+
+    fn length_of_cuts(extents: [usize; 2], blocks: [usize; 2]) -> usize {
+        (blocks[0] - 1) * extents[1] + (blocks[1] - 1) * extents[0]
+    }
+
+    #[test]
+    fn one_patch_has_the_fewest_blocks_for_each_rank_and_the_shortest_cuts() {
+        let blocks = |extents, ranks| {
+            let grid = PatchGrid::new(vec![extents], Vec::new()).expect("a grid");
+            grid.decompose(ranks).expect("blocks").blocks(0)
+        };
+        assert_eq!(blocks([20, 36], 5), [5, 1]);
+        assert_eq!(blocks([36, 20], 5), [1, 5]);
+        assert_eq!(blocks([148, 180], 8), [2, 4]);
+        let mut balanced = 0;
+        for extents in [[20, 36], [7, 50], [24, 24], [1, 40]] {
+            for ranks in 1..=30 {
+                let Some(shortest) = cuts_by_trying(extents, ranks) else { continue };
+                let found = blocks(extents, ranks);
+                assert_eq!(
+                    length_of_cuts(extents, found),
+                    shortest,
+                    "{extents:?} on {ranks} ranks: {found:?}"
+                );
+                balanced += 1;
+            }
+        }
+        assert!(balanced > 60, "{balanced}");
+    }
+
+    #[test]
+    fn blocks_of_several_patches_are_the_fewest_below_a_bound() {
+        for (n, ranks, domains) in [
+            (48, 1, 6),
+            (48, 2, 6),
+            (48, 3, 6),
+            (48, 4, 12),
+            (48, 5, 24),
+            (48, 6, 6),
+            (48, 9, 18),
+            (96, 24, 24),
+        ] {
+            let cut = PatchGrid::cubed_sphere(n).and_then(|tiles| tiles.decompose(ranks)).expect("blocks");
+            assert_eq!(cut.domains(), domains, "{n}, {ranks} ranks");
+            assert!((0..6).all(|tile| cut.blocks(tile) == cut.blocks(0)), "{n}, {ranks} ranks");
+        }
+        let caps = PatchGrid::lat_lon_cap(90).and_then(|llc| llc.decompose(13)).expect("blocks");
+        assert_eq!([0, 1, 2, 3, 4].map(|patch| caps.blocks(patch)), [[3, 1], [3, 1], [1, 1], [1, 3], [1, 3]]);
     }
 
     #[test]
