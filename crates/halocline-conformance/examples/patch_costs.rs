@@ -117,12 +117,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (along, across) = ([96, 3], [3, 96]);
     let edges = [
         edge("columns to columns", AxisMap::IDENTITY, false, along),
-        edge("rows to columns, a quarter turn", turn(true, [true, false]), false, along),
+        edge("rows to columns, a quarter turn right", turn(true, [true, false]), false, along),
         edge("columns to columns, flipped", turn(false, [true, true]), false, along),
         edge("rows to columns, negated", turn(true, [true, false]), true, along),
+        edge("columns to columns, flipped and negated", turn(false, [true, true]), true, along),
         edge("rows to rows", AxisMap::IDENTITY, false, across),
-        edge("columns to rows, a quarter turn", turn(true, [false, true]), false, across),
+        edge("columns to rows, a quarter turn left", turn(true, [false, true]), false, across),
         edge("rows to rows, flipped", turn(false, [true, true]), false, across),
+        edge("columns to rows, negated", turn(true, [false, true]), true, across),
         edge("rows to rows, flipped and negated", turn(false, [true, true]), true, across),
     ];
     for levels in [80, 1] {
@@ -132,17 +134,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut first = 0.0;
         for (at, edge) in edges.iter().enumerate() {
             let rate = rate(edge, 96, levels)?;
-            first = if at % 4 == 0 { rate } else { first };
-            println!("{:>36} {rate:>8.2} {:>6.2}", edge.name, first / rate);
+            first = if at % 5 == 0 { rate } else { first };
+            println!("{:>40} {rate:>8.2} {:>6.2}", edge.name, first / rate);
         }
     }
     println!("rows of 1024 cells, 1 level, 512 of them: GB/s, share of a plain copy");
     let plain = rate(&edge("plain", AxisMap::IDENTITY, false, [512, 1024]), 1024, 1)?;
     let flipped = rate(&edge("flipped", turn(false, [false, true]), false, [512, 1024]), 1024, 1)?;
     let negated = rate(&edge("negated", turn(false, [false, true]), true, [512, 1024]), 1024, 1)?;
-    println!("{:>36} {plain:>8.2}", "copied");
-    println!("{:>36} {flipped:>8.2} {:>6.2}", "flipped", flipped / plain);
-    println!("{:>36} {negated:>8.2} {:>6.2}", "flipped and negated", negated / plain);
+    println!("{:>40} {plain:>8.2}", "copied");
+    println!("{:>40} {flipped:>8.2} {:>6.2}", "flipped", flipped / plain);
+    println!("{:>40} {negated:>8.2} {:>6.2}", "flipped and negated", negated / plain);
     one_rank_of_a_million()
 }
 

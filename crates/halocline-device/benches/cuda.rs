@@ -349,11 +349,11 @@ fn turned(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let turn = |swapped, flipped| AxisMap { swapped, flipped };
     let edges = [
         ("columns from columns", AxisMap::IDENTITY, false, [TILE, 3]),
-        ("columns from rows, a quarter turn", turn(true, [true, false]), false, [TILE, 3]),
+        ("columns from rows, a quarter turn right", turn(true, [true, false]), false, [TILE, 3]),
         ("columns from columns, flipped", turn(false, [true, true]), false, [TILE, 3]),
         ("columns from rows, negated", turn(true, [true, false]), true, [TILE, 3]),
         ("rows from rows", AxisMap::IDENTITY, false, [3, TILE]),
-        ("rows from columns, a quarter turn", turn(true, [false, true]), false, [3, TILE]),
+        ("rows from columns, a quarter turn left", turn(true, [false, true]), false, [3, TILE]),
         ("rows from rows, flipped", turn(false, [true, true]), false, [3, TILE]),
         ("rows from rows, flipped and negated", turn(false, [true, true]), true, [3, TILE]),
     ];

@@ -66,7 +66,7 @@ unsafe fn outer_loop(
             ([], Some(cells)) => listed(outer, cells, &cells.runs, block, from, to),
             ([], None) => strided(*outer, block, from, to),
             ([pair], None) if pair.count == 2 => pairs(*outer, *pair, block, from, to),
-            ([few], None) if few.count <= FEW && block <= SMALL => by_columns(*outer, *few, block, from, to),
+            ([few], None) if few.count <= FEW && block <= SMALL => few_blocks(*outer, *few, block, from, to),
             _ => {
                 for (from, to) in steps(outer, from, to) {
                     nest(loops, cells, block, from, to);
@@ -184,7 +184,45 @@ const ROWS: usize = 32;
 /// Most bytes of a block whose copy costs less than a loop around it.
 const SMALL: usize = 32;
 
-/// Copies loops of few steps within a long one, as of the columns of a narrow halo: the long one becomes the inner one, since each
+/// Copies a loop of few steps within a long one, as of the columns of a narrow halo.
+unsafe fn few_blocks(outer: Loop, few: Loop, block: usize, from: *const u8, to: *mut u8) {
+    macro_rules! unrolled {
+        ($($count:literal)*) => {
+            match (block, few.count) {
+                $((4, $count) => unrolled_by::<4, $count>(outer, few, from, to),
+                (8, $count) => unrolled_by::<8, $count>(outer, few, from, to),)*
+                _ => by_columns(outer, few, block, from, to),
+            }
+        };
+    }
+    // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+    unsafe { unrolled!(3 4 5 6 7 8) }
+}
+
+/// Copies `K` blocks at every step, without a loop over them.
+#[inline(never)]
+unsafe fn unrolled_by<const N: usize, const K: usize>(
+    l: Loop,
+    few: Loop,
+    mut from: *const u8,
+    mut to: *mut u8,
+) {
+    for _ in 0..l.count {
+        let mut blocks = [[0; N]; K];
+        for (at, block) in (0..).zip(&mut blocks) {
+            // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+            *block = unsafe { from.wrapping_offset(at * few.source).cast::<[u8; N]>().read_unaligned() };
+        }
+        for (at, block) in (0..).zip(blocks) {
+            // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+            unsafe { to.wrapping_offset(at * few.target).cast::<[u8; N]>().write_unaligned(block) };
+        }
+        from = from.wrapping_offset(l.source);
+        to = to.wrapping_offset(l.target);
+    }
+}
+
+/// Copies loops of few steps within a long one: the long one becomes the inner one, since each
 /// inner loop has a cost of its own.
 unsafe fn by_columns(outer: Loop, few: Loop, block: usize, from: *const u8, to: *mut u8) {
     for begin in (0..outer.count).step_by(ROWS) {

@@ -1,6 +1,6 @@
 //! Copies that change the sign of floating-point numbers: components of vectors across seams that turn them.
 
-use super::steps;
+use super::{FEW, steps};
 use halocline_plan::ElementType;
 use halocline_plan::copy::{CopyOp, Loop};
 
@@ -54,12 +54,46 @@ unsafe fn nest<N: Number>(loops: &[Loop], block: usize, from: *const u8, to: *mu
         match loops {
             [] => numbers::<N>(block / size_of::<N>(), from, to),
             [last] if block == size_of::<N>() => strided::<N>(last, from, to),
+            [outer, few] if block == size_of::<N>() && few.count <= FEW => {
+                few_numbers::<N>(outer, few, from, to)
+            }
             [outer, rest @ ..] => {
                 for (from, to) in steps(outer, from, to) {
                     nest::<N>(rest, block, from, to);
                 }
             }
         }
+    }
+}
+
+/// Changes the signs of a loop of few numbers within a long one, as of the columns of a narrow halo.
+unsafe fn few_numbers<N: Number>(outer: &Loop, few: &Loop, from: *const u8, to: *mut u8) {
+    // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+    unsafe {
+        match few.count {
+            2 => unrolled::<N, 2>(outer, few, from, to),
+            3 => unrolled::<N, 3>(outer, few, from, to),
+            4 => unrolled::<N, 4>(outer, few, from, to),
+            _ => {
+                for (from, to) in steps(outer, from, to) {
+                    strided::<N>(few, from, to);
+                }
+            }
+        }
+    }
+}
+
+/// Changes the signs of `K` numbers at every step, without a loop over them.
+#[inline(never)]
+unsafe fn unrolled<N: Number, const K: usize>(l: &Loop, few: &Loop, mut from: *const u8, mut to: *mut u8) {
+    for _ in 0..l.count {
+        for at in 0..K as isize {
+            let (from, to) = (from.wrapping_offset(at * few.source), to.wrapping_offset(at * few.target));
+            // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+            unsafe { to.cast::<N>().write_unaligned(from.cast::<N>().read_unaligned() ^ N::SIGN) };
+        }
+        from = from.wrapping_offset(l.source);
+        to = to.wrapping_offset(l.target);
     }
 }
 
