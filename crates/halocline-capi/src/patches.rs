@@ -110,8 +110,7 @@ unsafe extern "C" fn halocline_cubed_sphere_point(
     call_for(point, "point", || {
         // SAFETY: the caller passes null or two elements. Any bytes are an `f64`.
         let along = unsafe { array(along, 2, "along") }?;
-        let no_tile = || Refusal::argument(format!("tile is {tile}; the cubed sphere has tiles 0 to 5"));
-        cubed_sphere_point(tile, [along[0], along[1]]).ok_or_else(no_tile)
+        Ok(cubed_sphere_point(tile, [along[0], along[1]])?)
     })
 }
 

@@ -102,7 +102,8 @@ impl PatchGrid {
                 _ => false,
             };
             if !matches!(seam.kind, SeamKind::Join { .. }) && !is_periodic {
-                return Err(PatchError::OpenFold { side }.into());
+                let is_pole = seam.kind == SeamKind::Pole;
+                return Err(PatchError::OpenFold { side, is_pole }.into());
             }
         }
         Ok(grid)
@@ -232,7 +233,8 @@ fn check_seam(seam: usize, joined: &Seam, patches: &[[usize; 2]]) -> Result<(), 
             Err(PatchError::Lengths { seam, sides, lengths })
         }
         SeamKind::Fold(_) | SeamKind::Pole if !lengths[0].is_multiple_of(2) => {
-            Err(PatchError::OddFold { side: sides[0], cells: lengths[0] })
+            let is_pole = joined.kind == SeamKind::Pole;
+            Err(PatchError::OddFold { side: sides[0], is_pole, cells: lengths[0] })
         }
         _ => Ok(()),
     }

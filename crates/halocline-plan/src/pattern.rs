@@ -105,7 +105,7 @@ impl Cells {
 /// let plan = grid.pattern_of(0, &Halo::uniform(1))?;
 /// assert_eq!(plan.peers[0].sends[0].map, AxisMap::IDENTITY);
 ///
-/// // A quarter turn.
+/// // A quarter turn to the right, with rows counted upwards and columns to the right.
 /// let turn = AxisMap { swapped: true, flipped: [true, false] };
 /// assert_eq!([turn.source_axis(0), turn.source_axis(1)], [1, 0]);
 /// # Ok::<(), halocline_plan::PatternError>(())

@@ -111,7 +111,8 @@ halocline_status halocline_patch_grid_create(const size_t *extents, size_t patch
 halocline_status halocline_patch_grid_cubed_sphere(size_t n, halocline_patch_grid *grid);
 
 /* Stores the unit vector to a point of tile 0 to 5 of the cubed sphere, in an equiangular projection. `along` has the coordinates of the
- * point along both axes of the tile, from 0 at the low side to 1 at the high side. Error: another tile. */
+ * point along both axes of the tile, from 0 at the low side to 1 at the high side. Errors: another tile, or a coordinate
+ * that is not above -0.5 and below 1.5, where the projection ends. */
 halocline_status halocline_cubed_sphere_point(size_t tile, const double along[2], double point[3]);
 
 /* Stores the five patches of an LLC grid (lat-lon-cap): 3 n x n, 3 n x n, n x n, n x 3 n and n x 3 n cells. Errors: no cells; more than
@@ -140,7 +141,8 @@ halocline_status halocline_patch_grid_seams(halocline_patch_grid grid, halocline
 /* Frees a grid. Decompositions of it stay valid. */
 halocline_status halocline_patch_grid_free(halocline_patch_grid *grid);
 
-/* Cuts the patches into the fewest blocks that give all ranks about the same number of cells. A rank may own several. Domains are
+/* Cuts the patches into the fewest blocks for each rank with which no rank has more than 1.05 times the mean number of cells, each patch
+ * with the shortest cuts. If no number of blocks up to 12 for each rank balances so well, ranks may differ more. Domains are
  * numbered patch by patch, in row-major order within each, and dealt out to the ranks in turn. Errors: 0 ranks; more ranks than cells, or
  * more than 2^32 - 1; of a grid of more than 2^32 - 1 cells also hardly fewer ranks, if no numbers of blocks are found. */
 halocline_status halocline_patch_decompose(halocline_patch_grid grid, size_t ranks,

@@ -35,7 +35,9 @@ static void points(void) {
       TRUE(is_near((vector){found[0], found[1], found[2]}, point_of(tile, places[number])));
     }
   }
-  REFUSED(WRONG, "tile is 6; the cubed sphere has tiles 0 to 5", halocline_cubed_sphere_point(6, places[0], found));
+  REFUSED(WRONG, "there is no tile 6; the cubed sphere has tiles 0 to 5", halocline_cubed_sphere_point(6, places[0], found));
+  const double outside[2] = {0.5, -0.75};
+  REFUSED(WRONG, "the coordinate along axis 1 of a point of tile 2 is -0.75", halocline_cubed_sphere_point(2, outside, found));
   REFUSED(WRONG, "point is NULL", halocline_cubed_sphere_point(0, places[0], NULL));
   REFUSED(WRONG, "along is NULL", halocline_cubed_sphere_point(0, NULL, found));
 }

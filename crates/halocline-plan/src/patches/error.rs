@@ -76,22 +76,26 @@ pub enum PatchError {
     },
     /// A fold or a pole with an odd number of cells.
     #[error(
-        "{side} is folded or a pole and has {cells} cells; the number must be even, so that each cell has a partner"
+        "{side} {} and has {cells} cells; the number must be even, so that each cell has a partner", folds(*.is_pole)
     )]
     OddFold {
         /// The side.
         side: PatchSide,
+        /// Whether it is a pole, not a fold.
+        is_pole: bool,
         /// Cells along it.
         cells: usize,
     },
     /// A fold or a pole whose other axis is not periodic.
     #[error(
-        "{side} is folded or a pole, but axis {} of the patch is not periodic; join its two sides (`Seam::join`)",
-        1 - .side.axis
+        "{side} {}, but axis {} of the patch is not periodic; join its two sides (`Seam::join`)",
+        folds(*.is_pole), 1 - .side.axis
     )]
     OpenFold {
         /// The side.
         side: PatchSide,
+        /// Whether it is a pole, not a fold.
+        is_pole: bool,
     },
     /// One row of cells with a fold about its cells at both sides.
     #[error(
@@ -131,8 +135,9 @@ pub enum PatchError {
     },
     /// Places that do not meet places of the quantity across a seam.
     #[error(
-        "across {side}, values at {place:?} meet places where the quantity has no values; for components that the seam \
-         turns into each other give both (`Quantity::vector`)"
+        "across {side}, values at {} meet places where the quantity has no values; for components that the seam \
+         turns into each other give both (`Quantity::vector`)",
+        words(*.place)
     )]
     Places {
         /// The side.
@@ -142,8 +147,8 @@ pub enum PatchError {
     },
     /// Values on the line of a side, which neither of the joined patches holds.
     #[error(
-        "no patch holds the values at {place:?} on {side}; use `Along::Faces` along axis {}, whose values lie on both sides",
-        .side.axis
+        "no patch holds the values at {} on {side}; use `Along::Faces` along axis {}, whose values lie on both sides",
+        words(*.place), .side.axis
     )]
     NotHeld {
         /// The side.
@@ -230,6 +235,41 @@ pub enum PatchError {
         /// Number of ranks.
         ranks: usize,
     },
+    /// A tile that the cubed sphere does not have.
+    #[error("there is no tile {tile}; the cubed sphere has tiles 0 to 5")]
+    NoSuchTile {
+        /// The tile.
+        tile: usize,
+    },
+    /// A point to which the projection of a tile does not reach.
+    #[error(
+        "the coordinate along axis {axis} of a point of tile {tile} is {at}; it is 0 at the low side and 1 at the high side, and must be \
+         above -0.5 and below 1.5, where the projection ends"
+    )]
+    OutsideOfTile {
+        /// The tile.
+        tile: usize,
+        /// The axis.
+        axis: usize,
+        /// The coordinate, in decimal.
+        at: String,
+    },
+}
+
+/// What a side is that is joined with itself.
+fn folds(is_pole: bool) -> &'static str {
+    if is_pole { "is a pole" } else { "is folded" }
+}
+
+/// Places in words that are the same in all languages.
+fn words(place: [Along; 2]) -> String {
+    let [rows, columns] = place.map(|along| match along {
+        Along::Centre => "centres",
+        Along::Faces => "faces",
+        Along::HighFaces => "high faces",
+        Along::LowFaces => "low faces",
+    });
+    format!("{rows} along axis 0 and {columns} along axis 1")
 }
 
 crate::debug_as_text!(PatchError);

@@ -1,6 +1,7 @@
 //! The cubed sphere: how its tiles are joined, and where they lie.
 
-use super::{PatchSide, Seam};
+use super::{PatchError, PatchSide, Seam};
+use crate::error::PatternError;
 
 /// The seams of the cubed sphere among its first tiles: all 6, or 5 for a lat-lon-cap grid, which ends where tile 5
 /// would be.
@@ -30,21 +31,30 @@ pub(super) fn seams(tiles: usize) -> Vec<Seam> {
 
 /// The unit vector to a point of tile 0 to 5 of [`PatchGrid::cubed_sphere`](crate::PatchGrid::cubed_sphere), in an
 /// equiangular projection. `along` are its coordinates along both axes, from 0 at the low side to 1 at the high side.
-/// `None` for another tile.
+///
+/// The projection goes on beyond the sides: to halo cells, for example.
+///
+/// Errors: another tile, or a coordinate that is not above -0.5 and below 1.5, where the projection ends.
 ///
 /// C. Ronchi, R. Iacono and P. S. Paolucci, "The cubed sphere", J. Comput. Phys. 124 (1996).
 ///
 /// ```
 /// use halocline_plan::cubed_sphere_point;
 ///
-/// let [x, y, z] = cubed_sphere_point(2, [0.5, 0.5]).expect("a tile");
+/// let [x, y, z] = cubed_sphere_point(2, [0.5, 0.5])?;
 /// assert!(x.abs() < 1e-15 && y.abs() < 1e-15 && z == 1.0);
 /// // The middle of the eastern side of tile 0 is that of the western side of tile 1.
-/// let east = cubed_sphere_point(0, [0.5, 1.0]).expect("a tile");
-/// let west = cubed_sphere_point(1, [0.5, 0.0]).expect("a tile");
+/// let east = cubed_sphere_point(0, [0.5, 1.0])?;
+/// let west = cubed_sphere_point(1, [0.5, 0.0])?;
 /// assert!(east.iter().zip(&west).all(|(a, b)| (a - b).abs() < 1e-15));
+/// assert!(cubed_sphere_point(6, [0.5, 0.5]).is_err() && cubed_sphere_point(5, [0.5, 1.5]).is_err());
+/// # Ok::<(), halocline_plan::PatternError>(())
 /// ```
-pub fn cubed_sphere_point(tile: usize, along: [f64; 2]) -> Option<[f64; 3]> {
+pub fn cubed_sphere_point(tile: usize, along: [f64; 2]) -> Result<[f64; 3], PatternError> {
+    if let Some(axis) = along.iter().position(|at| !matches!((at - 0.5).abs(), 0.0..1.0)).filter(|_| tile < 6)
+    {
+        return Err(PatchError::OutsideOfTile { tile, axis, at: along[axis].to_string() }.into());
+    }
     let [b, a] = along.map(|at| ((at - 0.5) * std::f64::consts::FRAC_PI_2).tan());
     let on_cube = match tile {
         0 => [1.0, a, b],
@@ -53,8 +63,8 @@ pub fn cubed_sphere_point(tile: usize, along: [f64; 2]) -> Option<[f64; 3]> {
         3 => [-1.0, -b, -a],
         4 => [b, -1.0, -a],
         5 => [b, a, -1.0],
-        _ => return None,
+        _ => return Err(PatchError::NoSuchTile { tile }.into()),
     };
     let length = on_cube.iter().map(|x| x * x).sum::<f64>().sqrt();
-    Some(on_cube.map(|x| x / length))
+    Ok(on_cube.map(|x| x / length))
 }

@@ -457,16 +457,17 @@ class PatchGrid:
         ``(patch, axis, "low" or "high")``.
         """
     def decompose(self, comm: Communicator | SupportsIndex) -> PatchDecomposition:
-        """Cuts the patches into blocks so that all ranks own about the same number of cells. ``comm`` is a communicator or a number of
-        ranks; with a number, ``PatchDecomposition.pattern`` needs ``comm=``. Local; the result is the same on all ranks.
+        """Cuts the patches into the fewest blocks for each rank with which all ranks own about the same number of cells. ``comm`` is a
+        communicator or a number of ranks; with a number, ``PatchDecomposition.pattern`` needs ``comm=``. Local; the result is the same on
+        all ranks.
         """
     def decompose_into(self, blocks: Sequence[_NumbersLike], comm: Communicator | SupportsIndex) -> PatchDecomposition:
         """Cuts patch i into ``blocks[i]`` blocks along its axes. Domains are dealt out to the ranks in turn. Local."""
 
 def cubed_sphere_point(tile: SupportsIndex, along: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float64]:
     """Unit vectors to points of tile 0 to 5 of ``PatchGrid.cubed_sphere``, in an equiangular projection. ``along``, of shape (..., 2), has
-    the coordinates of the points along both axes of the tile, from 0 at the low side to 1 at the high side. The result has the shape
-    (..., 3).
+    the coordinates of the points along both axes of the tile, from 0 at the low side to 1 at the high side. The projection goes on beyond
+    the sides, and ends at -0.5 and 1.5. The result has the shape (..., 3).
     """
 
 @final

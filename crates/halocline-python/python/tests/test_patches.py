@@ -285,6 +285,9 @@ def test_a_reduce_adds_what_transfers_bring_to_its_owner_and_clears_it(grid, qua
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(2).transfers(2, 1), "rank: "),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(2).transfers(0, 5), "halo: a halo 5 cells wide"),
         (lambda: hc.cubed_sphere_point(6, (0.5, 0.5)), "tile: there is no tile 6; the cubed sphere has tiles 0 to 5"),
+        (lambda: hc.cubed_sphere_point(6, np.empty((0, 2))), "tile: there is no tile 6"),
+        (lambda: hc.cubed_sphere_point(2, [(0.5, 0.5), (0.5, 1.5)]), "along: the coordinate along axis 1 of a point of tile 2 is 1.5"),
+        (lambda: hc.cubed_sphere_point(2, (np.nan, 0.5)), "along: the coordinate along axis 0 of a point of tile 2 is NaN"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).pattern(1), "comm: the grid was decomposed"),
     ],
 )
@@ -325,7 +328,7 @@ def test_a_component_or_a_quantity_that_is_not_there_is_refused():
         with pytest.raises(hc.HaloValueError, match="quantity: across"):
             cut.pattern(1, [("faces", "centre")])
         globe = hc.PatchGrid.latitude_longitude((4, 8)).decompose(comm)
-        with pytest.raises(hc.HaloValueError, match="quantity: no patch holds .*; use 'faces' along axis 0"):
+        with pytest.raises(hc.HaloValueError, match="quantity: no patch holds the values at (low|high) faces along axis 0 and centres along axis 1 on .*; use 'faces' along axis 0"):
             globe.pattern(1, [("high_faces", "centre"), ("centre", "high_faces")])
 
     hc.run_threads(1, program)

@@ -41,13 +41,11 @@ pub(crate) fn cubed_sphere_point<'py>(
     along: Argument<Points>,
 ) -> PyResult<Bound<'py, PyAny>> {
     accept!(tile, along);
-    if tile >= 6 {
-        return Err(error::value_error(format!(
-            "tile: there is no tile {tile}; the cubed sphere has tiles 0 to 5"
-        )));
-    }
-    let points = along.along.iter().filter_map(|&point| halocline::cubed_sphere_point(tile, point));
-    let bytes: Vec<u8> = points.flatten().flat_map(f64::to_ne_bytes).collect();
+    // The tile is checked, even of no points.
+    let points = [[0.5; 2]].iter().chain(&along.along);
+    let points = points.map(|&point| halocline::cubed_sphere_point(tile, point).map_err(error::of));
+    let points: Vec<[f64; 3]> = points.collect::<PyResult<_>>()?;
+    let bytes: Vec<u8> = points[1..].iter().flatten().flat_map(|at| at.to_ne_bytes()).collect();
     let mut shape = along.shape;
     shape.pop();
     shape.push(3);

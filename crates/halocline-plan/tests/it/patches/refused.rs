@@ -2,6 +2,7 @@
 
 use halocline_plan::{
     Along, Corners, Halo, PatchError, PatchGrid, PatchSide, PatternError, Pivot, Quantity, Seam,
+    cubed_sphere_point,
 };
 
 #[track_caller]
@@ -99,14 +100,19 @@ fn folds_and_poles_need_an_even_number_of_cells_around() {
         refused_patches!(
             PatchGrid::tripolar([4, 7], pivot),
             PatchError::OddFold { .. },
-            "the high side of axis 0 of patch 0 is folded or a pole and has 7 cells; the number must be even, so that \
-             each cell has a partner",
+            "the high side of axis 0 of patch 0 is folded and has 7 cells; the number must be even, so that each cell \
+             has a partner",
         );
     }
     refused_patches!(
+        PatchGrid::latitude_longitude([4, 7]),
+        PatchError::OddFold { is_pole: true, .. },
+        "the low side of axis 0 of patch 0 is a pole and has 7 cells; the number must be even, so that each cell has a partner",
+    );
+    refused_patches!(
         grid(&[[4, 6]], &[Seam::pole(PatchSide::low(0, 0))]),
         PatchError::OpenFold { .. },
-        "the low side of axis 0 of patch 0 is folded or a pole, but axis 1 of the patch is not periodic; join its two \
+        "the low side of axis 0 of patch 0 is a pole, but axis 1 of the patch is not periodic; join its two \
          sides (`Seam::join`)",
     );
     assert!(grid(&[[4, 6]], &[around(), Seam::pole(PatchSide::low(0, 0))]).is_ok());
@@ -211,8 +217,8 @@ fn values_that_a_seam_turns_into_others_need_both_components() -> Result<(), Pat
     refused_patches!(
         tiles.pattern_of(0, &faces, &Halo::uniform(1)),
         PatchError::Places { .. },
-        "across the high side of axis 0 of patch 0, values at [Faces, Centre] meet places where the quantity has no \
-         values; for components that the seam turns into each other give both (`Quantity::vector`)",
+        "across the high side of axis 0 of patch 0, values at faces along axis 0 and centres along axis 1 meet places \
+         where the quantity has no values; for components that the seam turns into each other give both (`Quantity::vector`)",
     );
     Ok(())
 }
@@ -226,18 +232,18 @@ fn values_that_no_patch_holds_are_refused() -> Result<(), PatternError> {
     refused_patches!(
         pair.pattern_of(0, &Quantity::scalar([Centre, HighFaces]), &Halo::uniform(1)),
         PatchError::NotHeld { .. },
-        "no patch holds the values at [Centre, HighFaces] on the low side of axis 1 of patch 0; use `Along::Faces` along axis \
-         1, whose values lie on both sides",
+        "no patch holds the values at centres along axis 0 and high faces along axis 1 on the low side of axis 1 of patch 0; \
+         use `Along::Faces` along axis 1, whose values lie on both sides",
     );
     let velocity = |faces| Quantity::vector([faces, Centre], [Centre, faces]);
     // High faces leave out the south pole, low faces the north pole.
     let globe = PatchGrid::latitude_longitude([4, 8])?.decompose(1)?;
-    for (faces, pole) in [(HighFaces, "low"), (LowFaces, "high")] {
+    for (faces, words, pole) in [(HighFaces, "high", "low"), (LowFaces, "low", "high")] {
         refused(
             globe.pattern_of(0, &velocity(faces), &Halo::uniform(1)),
             &format!(
-                "no patch holds the values at [{faces:?}, Centre] on the {pole} side of axis 0 of patch 0; use `Along::Faces` \
-                 along axis 0, whose values lie on both sides"
+                "no patch holds the values at {words} faces along axis 0 and centres along axis 1 on the {pole} side of axis 0 of \
+                 patch 0; use `Along::Faces` along axis 0, whose values lie on both sides"
             ),
         );
     }
@@ -355,6 +361,28 @@ fn decompositions_that_do_not_fit_are_refused() -> Result<(), PatternError> {
         "1 halo widths for a grid of 2 axes; give one for each axis",
     );
     Ok(())
+}
+
+#[test]
+fn points_that_no_tile_has_are_refused() {
+    refused_patches!(
+        cubed_sphere_point(6, [0.5; 2]),
+        PatchError::NoSuchTile { tile: 6 },
+        "there is no tile 6; the cubed sphere has tiles 0 to 5",
+    );
+    refused_patches!(
+        cubed_sphere_point(3, [0.5, 1.5]),
+        PatchError::OutsideOfTile { tile: 3, axis: 1, .. },
+        "the coordinate along axis 1 of a point of tile 3 is 1.5; it is 0 at the low side and 1 at the high side, and must be \
+         above -0.5 and below 1.5, where the projection ends",
+    );
+    for at in [-0.5, 1.5, 7.0, f64::NAN, f64::INFINITY] {
+        assert!(
+            cubed_sphere_point(0, [at, 0.5]).is_err() && cubed_sphere_point(0, [0.5, at]).is_err(),
+            "{at}"
+        );
+    }
+    assert!([-0.49, 0.0, 1.0, 1.49].into_iter().all(|at| cubed_sphere_point(5, [at; 2]).is_ok()));
 }
 
 #[test]
