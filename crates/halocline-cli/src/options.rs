@@ -28,6 +28,23 @@ impl fmt::Display for Grid {
     }
 }
 
+/// Numbers of blocks along the axes of a grid, one to four.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blocks(Vec<usize>);
+
+impl FromStr for Blocks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |_| {
+            format!(
+                "{text:?} is no list of blocks; give the number of blocks along each axis, 1 or more each, such as 2x2"
+            )
+        };
+        text.parse::<Grid>().map(|grid| Self(grid.0)).map_err(wrong)
+    }
+}
+
 /// Names of the axes, in their order.
 pub(crate) const AXES: [char; 4] = ['x', 'y', 'z', 't'];
 
@@ -111,13 +128,13 @@ pub(crate) struct Division {
     pub(crate) periodic: Periodic,
     /// Blocks along each axis instead of those that cut the fewest faces
     #[arg(long, value_name = "AxBxC")]
-    decomposition: Option<Grid>,
+    decomposition: Option<Blocks>,
 }
 
 impl Division {
     /// The blocks along each axis, if they are given.
-    pub(crate) fn blocks(&self) -> Option<&Grid> {
-        self.decomposition.as_ref()
+    pub(crate) fn blocks(&self) -> Option<&[usize]> {
+        self.decomposition.as_ref().map(|blocks| &blocks.0[..])
     }
 
     /// The parts of a grid with these extents. The error says what does not fit it.
@@ -125,7 +142,7 @@ impl Division {
         let periodic = self.periodic.flags(extents.len()).map_err(CommandError::Usage)?;
         let grid = RegularGrid::new(extents).periodic(periodic);
         Ok(match &self.decomposition {
-            Some(Grid(blocks)) => grid.decompose_into(&blocks[..], ranks),
+            Some(Blocks(blocks)) => grid.decompose_into(&blocks[..], ranks),
             None => grid.decompose(ranks),
         }?)
     }
@@ -141,6 +158,17 @@ pub(crate) enum Dtype {
 }
 
 impl Dtype {
+    /// Refuses elements without a sign for fields that have two components.
+    pub(crate) fn check_components(self, components: usize) -> Result<(), CommandError> {
+        if components == 1 || self.element().sign_distance().is_some() {
+            return Ok(());
+        }
+        Err(CommandError::usage(format!(
+            "`--dtype {}` with a `--quantity` of two components, which change their sign across seams; give f64 or f32",
+            name(&self)
+        )))
+    }
+
     pub(crate) fn element(self) -> ElementType {
         match self {
             Self::F64 => ElementType::F64,

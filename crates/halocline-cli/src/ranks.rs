@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 pub(crate) struct RanksArgs {
     /// Number of ranks; threads or processes of this machine are at most 4096 [default: 4, or the size of the job under `halocline
     /// launch` or `mpirun`]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) ranks: Option<usize>,
     /// How ranks run: processes of this machine (shm), threads of this process, or processes started by `mpirun` (mpi); auto is mpi
     /// under `mpirun` and shm otherwise

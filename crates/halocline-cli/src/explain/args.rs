@@ -52,13 +52,19 @@ pub(super) struct GridArgs {
     #[arg(long, value_name = "GRID", required = true)]
     pub(super) grid: Option<GridName>,
     /// Number of ranks
-    #[arg(long, value_name = "N", required = true)]
+    #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
     pub(super) ranks: Option<usize>,
     /// The rank whose plan is shown
-    #[arg(long, value_name = "R", default_value_t = 0, conflicts_with = "transport")]
+    #[arg(
+        long,
+        value_name = "R",
+        default_value_t = 0,
+        conflicts_with = "transport",
+        allow_negative_numbers = true
+    )]
     pub(super) rank: usize,
     /// Width of the halo
-    #[arg(long, value_name = "W", default_value_t = 1)]
+    #[arg(long, value_name = "W", default_value_t = 1, allow_negative_numbers = true)]
     pub(super) halo: usize,
     #[command(flatten)]
     pub(super) division: Division,
@@ -71,8 +77,14 @@ pub(super) struct GridArgs {
     /// Draw the patches of a small grid with their halos, and the cell that each halo cell copies, to this file (.png or .svg)
     #[arg(long, value_name = "FILE")]
     pub(super) plot_halos: Option<PathBuf>,
+    /// The component of a staggered vector that `--plot-halos` draws: 0 or 1 [default: 0]
+    #[arg(long, value_name = "C", requires = "plot_halos", value_parser = clap::value_parser!(u8).range(..=1))]
+    pub(super) component: Option<u8>,
+    /// Fill halo cells behind corners at which three patches meet: through the side of this axis, 0 or 1, then into the third patch
+    #[arg(long, value_name = "AXIS", value_parser = clap::value_parser!(u8).range(..=1))]
+    pub(super) corners: Option<u8>,
     /// Fields exchanged together
-    #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "F", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) fields: u32,
     /// Element type
     #[arg(long, value_enum, default_value_t = Dtype::F64)]

@@ -17,9 +17,13 @@ use halocline::{
 
 /// Plans one rank, or starts all of them.
 pub(super) fn run(args: &GridArgs, cells: &Grid, json: bool) -> Result<u8, CommandError> {
-    if args.plot.is_some() || args.plot_halos.is_some() || args.quantity != Values::Cells {
+    if args.plot.is_some()
+        || args.plot_halos.is_some()
+        || args.quantity != Values::Cells
+        || args.corners.is_some()
+    {
         return Err(CommandError::usage(format!(
-            "`--plot`, `--plot-halos` and `--quantity` are for grids of patches, and {cells} is a regular grid; leave them out, or give \
+            "`--plot`, `--plot-halos`, `--quantity` and `--corners` are for grids of patches, and {cells} is a regular grid; leave them out, or give \
              `--grid cubed:96`, for example"
         )));
     }

@@ -197,7 +197,7 @@ fn pictures_of_halos_are_those_that_their_commands_draw() {
             drawn += 1;
         }
     }
-    assert_eq!(drawn, 5, "cubed sphere, both folds, poles, lat-lon-cap");
+    assert_eq!(drawn, 12, "cubed sphere (5), both folds, V, U and F points, poles, lat-lon-cap");
 }
 
 #[test]

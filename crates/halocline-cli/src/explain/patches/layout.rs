@@ -1,7 +1,7 @@
 //! The grids of patches that the command line names.
 
 use crate::options::Grid;
-use halocline::{PatchGrid, PatternError, Pivot, Quantity};
+use halocline::{Along, PatchGrid, PatternError, Pivot, Quantity};
 use std::fmt;
 use std::str::FromStr;
 
@@ -77,6 +77,14 @@ pub(in crate::explain) enum Values {
     CellVectors,
     CGrid,
     DGrid,
+    /// A scalar at the high corner of each cell: NEMO's F points.
+    HighCorners,
+    /// Each component at the high face of each cell that it crosses: NEMO's V and U points.
+    HighFaces,
+    /// A scalar at the low corner of each cell.
+    LowCorners,
+    /// Each component at the low face of each cell that it crosses: Oceananigans, MITgcm.
+    LowFaces,
 }
 
 impl Values {
@@ -87,6 +95,14 @@ impl Values {
             Self::CellVectors => Quantity::cell_vectors(),
             Self::CGrid => Quantity::c_grid(),
             Self::DGrid => Quantity::d_grid(),
+            Self::HighCorners => Quantity::scalar([Along::HighFaces; 2]),
+            Self::HighFaces => {
+                Quantity::vector([Along::HighFaces, Along::Centre], [Along::Centre, Along::HighFaces])
+            }
+            Self::LowCorners => Quantity::scalar([Along::LowFaces; 2]),
+            Self::LowFaces => {
+                Quantity::vector([Along::LowFaces, Along::Centre], [Along::Centre, Along::LowFaces])
+            }
         }
     }
 }

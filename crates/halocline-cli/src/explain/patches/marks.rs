@@ -80,6 +80,20 @@ impl Canvas {
     }
 }
 
+/// A band, shortened so that it does not overlap another one. `is_flat`: it lies along a row of pixels.
+pub(super) fn apart([low, high]: [Pixel; 2], other: [Pixel; 2], is_flat: bool) -> [Pixel; 2] {
+    let overlaps = low.0 < other[1].0 && other[0].0 < high.0 && low.1 < other[1].1 && other[0].1 < high.1;
+    // The end at which the other band is.
+    let is_high = [low.0 + high.0 < other[0].0 + other[1].0, low.1 + high.1 < other[0].1 + other[1].1];
+    match (overlaps, is_flat) {
+        (false, _) => [low, high],
+        (true, true) if is_high[0] => [low, (other[0].0 - 2, high.1)],
+        (true, true) => [(other[1].0 + 2, low.1), high],
+        (true, false) if is_high[1] => [low, (high.0, other[0].1 - 2)],
+        (true, false) => [(low.0, other[1].1 + 2), high],
+    }
+}
+
 /// A unit step of the plane as one of pixels.
 pub(super) fn on_screen(step: Place) -> Pixel {
     (step[0] as i32, -step[1] as i32)

@@ -15,13 +15,13 @@ use super::traffic::{MOST_RANKS, Traffic};
 use super::{bound, report as tables};
 use crate::error::CommandError;
 use crate::info::plural;
-use crate::options::{self, Grid, Periodic};
+use crate::options::{self, Periodic};
 use crate::plot;
 use crate::ranks::{self, RanksArgs, Transport, check_memory};
 use halocline::plan::PatternPlan;
 use halocline::{
-    BindOptions, Communicator, DomainShape, Field, Halo, HaloExchange, Layout, LayoutError,
-    PatchDecomposition, Pattern, PatternError, Quantity,
+    BindOptions, Communicator, Corners, DomainShape, Field, Halo, HaloExchange, Layout, LayoutError,
+    PatchDecomposition, PatchGrid, Pattern, PatternError, Quantity,
 };
 
 /// Fields on a grid of patches that is cut for ranks.
@@ -42,7 +42,7 @@ pub(super) fn run(args: &GridArgs, layout: PatchLayout, json: bool) -> Result<u8
     }
     plot::check(args.plot.iter().chain(&args.plot_halos))?;
     if args.plot_halos.is_some() {
-        halos::check(layout, args.quantity, args.halo)?;
+        halos::Shown::new(args, layout)?.check()?;
     }
     match args.transport {
         None => plan_one(&Case::new(args, layout, args.ranks.unwrap_or(0))?, json),
@@ -58,13 +58,22 @@ pub(super) fn run(args: &GridArgs, layout: PatchLayout, json: bool) -> Result<u8
     }
 }
 
+/// The grid with this name, with corners as they are asked for.
+fn grid(args: &GridArgs, layout: PatchLayout) -> Result<PatchGrid, PatternError> {
+    let grid = layout.grid()?;
+    match args.corners {
+        None => Ok(grid),
+        Some(axis) => grid.corners(Corners::ThroughAxis(axis.into())),
+    }
+}
+
 impl<'a> Case<'a> {
     fn new(args: &'a GridArgs, layout: PatchLayout, ranks: usize) -> Result<Self, CommandError> {
-        let grid = layout.grid()?;
+        let grid = grid(args, layout)?;
         let decomposition = match args.division.blocks() {
             None => grid.decompose(ranks)?,
-            Some(Grid(blocks)) => {
-                let Ok(blocks) = <[usize; 2]>::try_from(&blocks[..]) else {
+            Some(blocks) => {
+                let Ok(blocks) = <[usize; 2]>::try_from(blocks) else {
                     return Err(CommandError::usage(format!(
                         "`--decomposition` has {}; give the blocks of each patch along its rows and columns, such as 2x2",
                         plural(blocks.len(), "number")
@@ -74,6 +83,7 @@ impl<'a> Case<'a> {
             }
         };
         let (quantity, halo) = (args.quantity.quantity(), Halo::uniform(args.halo));
+        args.dtype.check_components(quantity.components())?;
         Ok(Self { args, layout, decomposition, quantity, halo })
     }
 
@@ -135,11 +145,11 @@ fn plan_one(case: &Case<'_>, json: bool) -> Result<u8, CommandError> {
 
 /// Draws the pictures that are asked for: the patches and their owners, and the halos.
 fn draw(case: &Case<'_>) -> Result<(), CommandError> {
-    let GridArgs { plot, plot_halos, quantity, halo, .. } = case.args;
+    let GridArgs { plot, plot_halos, .. } = case.args;
     if let Some(path) = plot {
         plot::save(path, &picture::PatchPicture::new(case.layout, &case.decomposition)?)?;
     }
-    plot_halos.as_deref().map_or(Ok(()), |path| halos::draw(case.layout, *quantity, *halo, path))
+    plot_halos.as_deref().map_or(Ok(()), |path| halos::Shown::new(case.args, case.layout)?.draw(path))
 }
 
 /// Refuses fields that the memory of this machine cannot hold.

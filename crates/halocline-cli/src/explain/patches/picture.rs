@@ -1,7 +1,7 @@
 //! The patches of a grid in a plane, and the ranks that own their cells.
 
 use super::layout::PatchLayout;
-use super::marks::{self, Canvas};
+use super::marks::{self, Canvas, Pixel};
 use super::net::Net;
 use super::report;
 use crate::error::CommandError;
@@ -149,6 +149,26 @@ impl Picture for PatchPicture {
 }
 
 impl PatchPicture {
+    /// The bands beside the sides, each with its owner. Where those of two sides would overlap, at a corner between patches, the later one
+    /// is shorter.
+    fn bands(&self, canvas: &Canvas) -> Vec<(usize, [Pixel; 2])> {
+        let mut room: Vec<(PatchSide, [Pixel; 2])> = Vec::new();
+        for side in self.marks.iter().map(|mark| mark.side) {
+            let patch = &self.net.patches[side.patch];
+            let mut band = canvas.band(patch, side, [0, patch.extents[1 - side.axis] as i64]);
+            let is_flat = patch.outwards(side)[0] == 0;
+            room.iter().for_each(|(_, other)| band = marks::apart(band, *other, is_flat));
+            room.push((side, band));
+        }
+        let of = |Behind { side, cells, owner }: &Behind| {
+            let band = canvas.band(&self.net.patches[side.patch], *side, *cells);
+            let (_, [low, high]) = room.iter().find(|(of, _)| of == side)?;
+            let within = |at: Pixel| (at.0.clamp(low.0, high.0), at.1.clamp(low.1, high.1));
+            Some((*owner, band.map(within)))
+        };
+        self.behind.iter().filter_map(of).collect()
+    }
+
     fn draw_blocks<B: DrawingBackend>(&self, area: &Area<B>, canvas: &Canvas) -> Drawn<B> {
         for (block, owner) in &self.blocks {
             let low = block.first.map(|first| first as i64);
@@ -167,11 +187,8 @@ impl PatchPicture {
     }
 
     fn draw_behind<B: DrawingBackend>(&self, area: &Area<B>, canvas: &Canvas) -> Drawn<B> {
-        for Behind { side, cells, owner } in &self.behind {
-            let patch = &self.net.patches[side.patch];
-            let band = canvas.band(patch, *side, *cells);
-            area.draw(&Rectangle::new(band, colour(*owner).filled()))?;
-            let [one, other] = band;
+        for (owner, [one, other]) in self.bands(canvas) {
+            area.draw(&Rectangle::new([one, other], colour(owner).filled()))?;
             let long = (other.0 - one.0).max(other.1 - one.1);
             if long >= 24 {
                 let middle = ((one.0 + other.0) / 2, (one.1 + other.1) / 2);
@@ -218,6 +235,31 @@ mod tests {
             let north = found.iter().filter(|one| one.side == PatchSide::high(0, 0));
             let covered: i64 = north.map(|one| one.cells[1] - one.cells[0]).sum();
             assert_eq!(covered, 8, "{pivot:?}");
+        }
+    }
+
+    #[test]
+    fn bands_of_different_sides_do_not_overlap() {
+        let names = ["cubed:8", "llc:8", "latlon:8x12", "tripolar:8x12:cell"];
+        for layout in names.map(|name| name.parse::<PatchLayout>().unwrap()) {
+            let cut = layout.grid().unwrap().decompose(24).unwrap();
+            let picture = PatchPicture::new(layout, &cut).unwrap();
+            let bands = picture.bands(&picture.canvas());
+            assert_eq!(bands.len(), picture.behind.len());
+            // Shortened by no more than the width of a band.
+            for ((_, [one, other]), behind) in bands.iter().zip(&picture.behind) {
+                let patch = &picture.net.patches[behind.side.patch];
+                let [first, last] = picture.canvas().band(patch, behind.side, behind.cells);
+                let lost = last.0 - first.0 + last.1 - first.1 - (other.0 - one.0 + other.1 - one.1);
+                assert!((0..=20).contains(&lost), "{layout}: {behind:?} is {lost} pixels shorter");
+            }
+            for (at, (_, [one, other])) in bands.iter().enumerate() {
+                for (_, [first, last]) in &bands[at + 1..] {
+                    let is_apart =
+                        last.0 <= one.0 || first.0 >= other.0 || last.1 <= one.1 || first.1 >= other.1;
+                    assert!(is_apart, "{layout}: {one:?} to {other:?} and {first:?} to {last:?}");
+                }
+            }
         }
     }
 

@@ -75,7 +75,9 @@ impl Region {
             (false, [true, true]) => "half turn",
             (false, [true, false]) => "rows reversed",
             (false, [false, true]) => "columns reversed",
-            (true, [true, false] | [false, true]) => "quarter turn",
+            // With rows counted upwards and columns to the right.
+            (true, [true, false]) => "quarter turn right",
+            (true, [false, true]) => "quarter turn left",
             (true, _) => "transposed",
         };
         match (self.is_negated, turn) {

@@ -1,21 +1,24 @@
-//! `--plot-halos`: which cell each halo cell of a grid of patches copies.
+//! `--plot-halos`: which value each halo value of a grid of patches copies.
 
 mod picture;
+mod places;
 mod sheet;
 #[cfg(test)]
 mod tests;
 
+use super::super::args::GridArgs;
 use super::layout::{PatchLayout, Values};
 use crate::error::CommandError;
 use crate::{options, plot};
 use halocline::plan::{AxisMap, BoxCells, Cells, Transfer};
-use halocline::{Halo, PatchGrid, PatternError};
+use halocline::{Along, Halo, PatchGrid, PatternError};
 use picture::HaloPicture;
+use places::ValuePlace;
 use sheet::Sheet;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A cell by its row and column in a patch. Those of halo cells lie outside of the patch.
+/// A value by its row and column in a patch. Those of halo values lie outside of the values that the patch holds.
 type Cell = [i64; 2];
 
 /// What a cell copies.
@@ -36,36 +39,46 @@ struct Component {
     is_negated: bool,
 }
 
-/// The cells that an exchange fills, for each patch as a whole, and what they copy.
+/// The values that an exchange fills, for each patch as a whole, and what they copy.
 #[derive(Debug)]
 struct HaloMap {
     grid: PatchGrid,
     width: usize,
-    is_vector: bool,
+    place: ValuePlace,
+    /// The components that are drawn: both of a vector if they lie at the same places. None of a scalar.
+    components: Vec<usize>,
     sources: Vec<BTreeMap<Cell, Source>>,
 }
 
 impl HaloMap {
-    fn new(grid: PatchGrid, values: Values, width: usize) -> Result<Self, PatternError> {
-        let quantity = values.quantity();
+    fn new(shown: &Shown) -> Result<Self, PatternError> {
+        let (grid, quantity) = (shown.grid.clone(), shown.values.quantity());
         let patches = grid.extents().len();
         let whole = grid.decompose_into(&vec![[1, 1]; patches], 1)?;
-        let mut transfers = whole.pattern_of(0, &quantity, &Halo::uniform(width))?.local;
-        let components = quantity.components() as u64;
-        transfers.sort_by_key(|transfer| transfer.to % components);
-        let is_vector = components == 2;
-        let mut map = Self { grid, width, is_vector, sources: vec![BTreeMap::new(); patches] };
+        let mut transfers = whole.pattern_of(0, &quantity, &Halo::uniform(shown.width))?.local;
+        let of_all = quantity.components();
+        transfers.sort_by_key(|transfer| transfer.to % of_all as u64);
+        let components = match (of_all, shown.place().is_centred()) {
+            (1, _) => Vec::new(),
+            (_, true) => vec![0, 1],
+            (_, false) => vec![shown.component],
+        };
+        let sources = vec![BTreeMap::new(); patches];
+        let mut map = Self { grid, width: shown.width, place: shown.place(), components, sources };
         for transfer in &transfers {
-            map.add(transfer, components);
+            map.add(transfer, of_all as u64);
         }
         Ok(map)
     }
 
-    /// Adds the cells of a transfer between whole patches, each of which is a domain.
+    /// Adds the values of a transfer between whole patches, each of which has a domain for each component.
     fn add(&mut self, transfer: &Transfer, components: u64) {
         let (Cells::Box(from), Cells::Box(to)) = (&transfer.source, &transfer.target) else { return };
         let [source_patch, target_patch] =
             [transfer.from, transfer.to].map(|domain| (domain / components) as usize);
+        if components == 2 && !self.components.contains(&((transfer.to % components) as usize)) {
+            return;
+        }
         let number = (transfer.from % components) as usize;
         let component = Component { number, is_negated: transfer.is_negated };
         for row in 0..to.extent[0] as i64 {
@@ -83,6 +96,11 @@ impl HaloMap {
             }
         }
     }
+
+    /// Rows and columns of the values that a patch holds.
+    fn counts(&self, patch: usize) -> Cell {
+        self.place.counts(self.grid.extents()[patch])
+    }
 }
 
 /// The cell of a source for a cell of the target, counted from its first one.
@@ -96,34 +114,59 @@ fn source_cell(map: AxisMap, from: &BoxCells, to: &BoxCells, step: Cell) -> Cell
     cell
 }
 
-/// Refuses values that are not drawn, and grids that are too large for a picture.
-pub(super) fn check(layout: PatchLayout, values: Values, width: usize) -> Result<(), CommandError> {
-    sheet(layout, values, width).map(drop)
-}
-
-fn sheet(layout: PatchLayout, values: Values, width: usize) -> Result<Sheet, CommandError> {
-    if !matches!(values, Values::Cells | Values::CellVectors) {
-        return Err(CommandError::usage(format!(
-            "`--plot-halos` with `--quantity {}`; it draws values at the centres of cells, so give cells or cell-vectors",
-            options::name(&values)
-        )));
-    }
-    Sheet::new(&layout.grid()?, width).ok_or_else(|| {
-        CommandError::usage(format!(
-            "`--plot-halos` of {layout} with a halo of {width}: a picture has no room for so many cells; draw a coarser grid, \
-             such as cubed:3, or a narrower halo"
-        ))
-    })
-}
-
-/// Draws the halo of each patch.
-pub(super) fn draw(
+/// What a picture shows.
+#[derive(Debug)]
+pub(super) struct Shown {
     layout: PatchLayout,
+    grid: PatchGrid,
     values: Values,
+    /// Of a vector whose components lie at different places.
+    component: usize,
     width: usize,
-    path: &Path,
-) -> Result<(), CommandError> {
-    let sheet = sheet(layout, values, width)?;
-    let map = HaloMap::new(layout.grid()?, values, width)?;
-    plot::save(path, &HaloPicture::new(layout, map, sheet))
+}
+
+impl Shown {
+    /// Refuses a component that is not drawn by itself.
+    pub(super) fn new(args: &GridArgs, layout: PatchLayout) -> Result<Self, CommandError> {
+        let (values, component) = (args.quantity, args.component);
+        let shown = Self {
+            layout,
+            grid: super::grid(args, layout)?,
+            values,
+            component: component.unwrap_or(0).into(),
+            width: args.halo,
+        };
+        if component.is_some() && (values.quantity().components() == 1 || shown.place().is_centred()) {
+            return Err(CommandError::usage(format!(
+                "`--component` with `--quantity {}`; it chooses between the pictures of a vector whose components lie at different \
+                 places, such as c-grid: leave it out",
+                options::name(&values)
+            )));
+        }
+        Ok(shown)
+    }
+
+    fn place(&self) -> ValuePlace {
+        ValuePlace(self.values.quantity().place(self.component).unwrap_or([Along::Centre; 2]))
+    }
+
+    /// Refuses grids that are too large for a picture.
+    pub(super) fn check(&self) -> Result<(), CommandError> {
+        self.sheet().map(drop)
+    }
+
+    fn sheet(&self) -> Result<Sheet, CommandError> {
+        let Self { layout, grid, width, .. } = self;
+        Sheet::new(grid, *width, self.place()).ok_or_else(|| {
+            CommandError::usage(format!(
+                "`--plot-halos` of {layout} with a halo of {width}: a picture has no room for so many cells; draw a coarser grid, \
+                 such as cubed:3, or a narrower halo"
+            ))
+        })
+    }
+
+    /// Draws the halo of each patch.
+    pub(super) fn draw(&self, path: &Path) -> Result<(), CommandError> {
+        plot::save(path, &HaloPicture::new(self.layout, HaloMap::new(self)?, self.sheet()?))
+    }
 }

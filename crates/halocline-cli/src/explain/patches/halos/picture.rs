@@ -39,7 +39,8 @@ impl HaloPicture {
 
     /// The name of a cell: `4.20` is that in row 2 and column 0 of patch 4.
     fn name(&self, patch: usize, [row, column]: Cell) -> String {
-        let is_small = self.map.grid.extents().iter().flatten().all(|&cells| cells <= 10);
+        let counts = |patch| self.map.counts(patch);
+        let is_small = (0..self.patches()).flat_map(counts).all(|values| values <= 10);
         match (self.patches(), is_small) {
             (1, _) => format!("{row},{column}"),
             (_, true) => format!("{patch}.{row}{column}"),
@@ -53,20 +54,23 @@ impl HaloPicture {
             return self.is_inside(patch, cell).then(|| self.name(patch, cell));
         };
         let name = self.name(source.patch, source.cell);
-        let is_negated = self.map.is_vector && source.components.iter().all(|component| component.is_negated);
+        let is_negated = self.is_vector() && source.components.iter().all(|component| component.is_negated);
         Some(if is_negated { format!("\u{2212}{name}") } else { name })
     }
 
     fn is_inside(&self, patch: usize, cell: Cell) -> bool {
-        let extents = self.map.grid.extents()[patch];
-        (0..2).all(|axis| (0..extents[axis] as i64).contains(&cell[axis]))
+        let counts = self.map.counts(patch);
+        (0..2).all(|axis| (0..counts[axis]).contains(&cell[axis]))
+    }
+
+    fn is_vector(&self) -> bool {
+        !self.map.components.is_empty()
     }
 
     /// The colour of the cell that is shown: by its patch, or by its column in the only patch.
-    fn colour(&self, patch: usize, [row, column]: Cell) -> Rgb {
-        let extents = self.map.grid.extents()[patch].map(|cells| cells as f64);
-        let row = (row as f64 + 0.5) / extents[0];
-        let column = (column as f64 + 0.5) / extents[1];
+    fn colour(&self, patch: usize, cell: Cell) -> Rgb {
+        let (extents, centre) = (self.map.grid.extents()[patch], self.map.place.centre(cell));
+        let [row, column] = [0, 1].map(|axis| centre[axis] as f64 / 2.0 / extents[axis] as f64);
         match self.patches() {
             1 => blend(of_turn(column), [255; 3], 0.5 * (1.0 - row)),
             _ => blend(of_rank(patch as u32), [255; 3], 0.3 * (2.0 - row - column)),
@@ -75,7 +79,7 @@ impl HaloPicture {
 
     /// All cells of a patch and of its halo.
     pub(super) fn cells(&self, patch: usize) -> impl Iterator<Item = Cell> + use<> {
-        let [rows, columns] = self.map.grid.extents()[patch].map(|cells| cells as i64);
+        let [rows, columns] = self.map.counts(patch);
         let halo = self.map.width as i64;
         (-halo..rows + halo).flat_map(move |row| (-halo..columns + halo).map(move |column| [row, column]))
     }
@@ -90,7 +94,7 @@ impl HaloPicture {
 
     /// What most cells next to a side copy, and how.
     pub(super) fn behind(&self, side: PatchSide) -> Option<&Source> {
-        let extents = self.map.grid.extents()[side.patch].map(|cells| cells as i64);
+        let extents = self.map.counts(side.patch);
         let mut counts: BTreeMap<(usize, AxisMap), (usize, &Source)> = BTreeMap::new();
         for along in 0..extents[1 - side.axis] {
             let mut cell = [along; 2];
@@ -106,6 +110,17 @@ impl HaloPicture {
         self.map.grid.seams().iter().any(|seam| matches!(seam.kind(), SeamKind::Fold(_)))
     }
 
+    /// The grid, the width of the halo, and what its values are unless they are at the centres of cells.
+    fn title(&self) -> String {
+        let halo = format!("a halo of {}", plural(self.map.width, "cell"));
+        let values = match (&self.map.components[..], self.map.place.name()) {
+            (_, name) if name.is_empty() => String::new(),
+            ([component], name) => format!("component {component} at {name}, "),
+            (_, name) => format!("values at {name}, "),
+        };
+        format!("{}: {values}{halo}, and what it copies", self.layout)
+    }
+
     /// The lines below the title.
     fn legend(&self) -> [String; 3] {
         let (of_patch, colours) = if self.patches() == 1 {
@@ -115,21 +130,40 @@ impl HaloPicture {
         };
         // A cell that is there: the first of the last row of the last patch.
         let patch = self.patches() - 1;
-        let row = self.map.grid.extents()[patch][0] - 1;
-        let name = format!("{}: row {row}, column 0{of_patch}.", self.name(patch, [row as i64, 0]));
+        let row = self.map.counts(patch)[0] - 1;
+        let name = format!("{}: row {row}, column 0{of_patch}.", self.name(patch, [row, 0]));
         let cells = match self.letters() < SMALLEST {
             true => "halo cells, in the colour of the cell that each copies. Names need larger cells: draw a coarser grid.".to_owned(),
             false => format!("halo cells, with the name and colour of the cell that each copies. {name}"),
         };
         let mut last = String::from("White: not filled.");
-        if self.map.is_vector {
-            last += " v0: the component towards the next row; v1: towards the next column. \u{2212}: both change their sign.";
-        }
+        last += match self.map.components.len() {
+            0 => "",
+            1 => {
+                " v0: the component towards the next row; v1: towards the next column. \u{2212}: it changes its sign."
+            }
+            _ => {
+                " v0: the component towards the next row; v1: towards the next column. \u{2212}: both change their sign."
+            }
+        };
         if self.has_folds() {
             last += " Red: the points about which the fold turns.";
         }
+        let values = match self.letters() < SMALLEST {
+            true => {
+                "in the colour of the value that it copies. Names need larger cells: draw a coarser grid."
+                    .to_owned()
+            }
+            false => format!("with its name and colour, or those of the value that it copies. {name}"),
+        };
+        let first = match self.map.place.is_centred() {
+            true => format!("Outlined: cells of a patch. Around them: {cells}"),
+            false => {
+                format!("Outlined: cells of a patch. Each value lies at the middle of its square, {values}")
+            }
+        };
         [
-            format!("Outlined: cells of a patch. Around them: {cells}"),
+            first,
             format!(
                 "Squares: the directions in which rows (r) and columns (c) count up, of a patch and of the one behind each side. \
                  Colours: {colours}."
@@ -165,18 +199,21 @@ impl Picture for HaloPicture {
 
     fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
         const LEFT: i32 = 40;
-        let halo = format!("a halo of {}", plural(self.map.width, "cell"));
-        text(area, &format!("{}: {halo}, and what it copies", self.layout), (LEFT, 30), 22.0, HPos::Left)?;
+        text(area, &self.title(), (LEFT, 30), 22.0, HPos::Left)?;
         for (at, line) in (0..).zip(&self.legend()) {
             text(area, line, (LEFT, 58 + 21 * at), 14.0, HPos::Left)?;
         }
         let letters = self.letters();
-        for (patch, extents) in self.map.grid.extents().iter().enumerate() {
+        for patch in 0..self.patches() {
             for cell in self.cells(patch) {
-                self.draw_cell(area, patch, cell, letters)?;
+                self.draw_square(area, patch, cell)?;
             }
-            let [one, other] = self.sheet.cells(patch, [0; 2], extents.map(|cells| cells as i64));
-            draw_outline(area, [one, other])?;
+            draw_outline(area, self.sheet.cells(patch))?;
+            if letters >= SMALLEST {
+                for cell in self.cells(patch) {
+                    self.draw_name(area, patch, cell, letters)?;
+                }
+            }
             let [corner, _] = self.sheet.with_halo(patch);
             let at = (corner.0 - MARGIN / 2, corner.1 - MARGIN / 2);
             let lines = if self.patches() == 1 { Vec::new() } else { vec![format!("patch {patch}")] };
@@ -192,28 +229,43 @@ impl Picture for HaloPicture {
 }
 
 impl HaloPicture {
-    fn draw_cell<B: DrawingBackend>(
+    fn draw_square<B: DrawingBackend>(&self, area: &Area<B>, patch: usize, cell: Cell) -> Drawn<B> {
+        let [one, other] = self.sheet.rectangle(patch, self.map.place.square(cell));
+        if self.label(patch, cell).is_none() {
+            return area.draw(&Rectangle::new(
+                [(one.0 + 2, one.1 + 2), (other.0 - 2, other.1 - 2)],
+                FAINT.stroke_width(1),
+            ));
+        }
+        let colour = self.colour_shown(patch, cell);
+        area.draw(&Rectangle::new([(one.0 + 1, one.1 + 1), (other.0, other.1)], colour.filled()))
+    }
+
+    /// The colour of a value, or of the value that it copies.
+    fn colour_shown(&self, patch: usize, cell: Cell) -> RGBColor {
+        let source = self.map.sources[patch].get(&cell);
+        let (patch, cell) = source.map_or((patch, cell), |source| (source.patch, source.cell));
+        paint(self.colour(patch, cell))
+    }
+
+    /// The name in a square. A line of the outline behind it is interrupted.
+    fn draw_name<B: DrawingBackend>(
         &self,
         area: &Area<B>,
         patch: usize,
         cell: Cell,
         letters: f64,
     ) -> Drawn<B> {
-        let [one, other] = self.sheet.cells(patch, cell, cell.map(|at| at + 1));
-        let Some(label) = self.label(patch, cell) else {
-            return area.draw(&Rectangle::new(
-                [(one.0 + 2, one.1 + 2), (other.0 - 2, other.1 - 2)],
-                FAINT.stroke_width(1),
-            ));
-        };
-        let shown =
-            self.map.sources[patch].get(&cell).map_or((patch, cell), |source| (source.patch, source.cell));
-        let colour = paint(self.colour(shown.0, shown.1));
-        area.draw(&Rectangle::new([(one.0 + 1, one.1 + 1), (other.0, other.1)], colour.filled()))?;
-        if letters < SMALLEST {
-            return Ok(());
+        let Some(label) = self.label(patch, cell) else { return Ok(()) };
+        let [one, other] = self.sheet.rectangle(patch, self.map.place.square(cell));
+        let middle = ((one.0 + other.0) / 2, (one.1 + other.1) / 2);
+        if self.map.place.is_on_outline(cell, self.map.grid.extents()[patch]) {
+            let long = (0.33 * letters * label.chars().count() as f64) as i32 + 1;
+            let (long, high) = (long.min((other.0 - one.0) / 2 - 1), (0.6 * letters) as i32 + 1);
+            let behind = [(middle.0 - long, middle.1 - high), (middle.0 + long, middle.1 + high)];
+            area.draw(&Rectangle::new(behind, self.colour_shown(patch, cell).filled()))?;
         }
-        text(area, &label, ((one.0 + other.0) / 2, (one.1 + other.1) / 2), letters, HPos::Center)
+        text(area, &label, middle, letters, HPos::Center)
     }
 
     /// The axes of what lies behind a side, and the words for it.
@@ -226,9 +278,9 @@ impl HaloPicture {
             SeamKind::Join { .. } if source.patch == side.patch => "periodic".to_owned(),
             SeamKind::Join { .. } => format!("patch {}", source.patch),
         }];
-        let components = || source.components.iter().enumerate();
-        if components().any(|(component, source)| source.number != component || source.is_negated) {
-            lines.extend(components().map(|(component, source)| component_line(component, *source)));
+        let components = || self.map.components.iter().zip(&source.components);
+        if components().any(|(component, source)| source.number != *component || source.is_negated) {
+            lines.extend(components().map(|(component, source)| component_line(*component, *source)));
         }
         let is_flat = self.sheet.net.patches[side.patch].outwards(side)[0] == 0;
         self.draw_note(
@@ -288,10 +340,10 @@ impl HaloPicture {
             halves[side.axis] = if side.is_high { 2 * extents[side.axis] - half } else { half };
             let at = self.sheet.point(side.patch, halves);
             match pivot {
-                Pivot::Cell => {
+                Pivot::Cell if self.map.place.is_centred() => {
                     area.draw(&Circle::new(at, self.sheet.cell * 9 / 20, TURNING.stroke_width(2)))?
                 }
-                Pivot::Corner => area.draw(&Circle::new(at, 6, TURNING.filled()))?,
+                _ => area.draw(&Circle::new(at, 6, TURNING.filled()))?,
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use super::super::marks::Pixel;
 use super::super::net::{Net, Place};
 use super::Cell;
+use super::places::ValuePlace;
 use halocline::{PatchGrid, PatchSide};
 
 /// Width of the picture, and free space above the patches.
@@ -21,8 +22,8 @@ pub(super) struct Sheet {
     pub(super) size: (u32, u32),
     /// Pixels of a cell.
     pub(super) cell: i32,
-    /// Width of the halo in cells.
-    halo: i64,
+    /// How far the halo reaches beyond the cells of a patch, in half cells.
+    reach: i64,
     pub(super) net: Net,
     /// The lower left corner of each patch, in the plane and in the picture.
     corners: Vec<(Place, Pixel)>,
@@ -30,8 +31,9 @@ pub(super) struct Sheet {
 
 impl Sheet {
     /// `None` if the cells would be too small.
-    pub(super) fn new(grid: &PatchGrid, width: usize) -> Option<Self> {
+    pub(super) fn new(grid: &PatchGrid, width: usize, place: ValuePlace) -> Option<Self> {
         let halo = i64::try_from(width).ok().filter(|halo| *halo <= i64::from(WIDTH))?;
+        let reach = 2 * halo + i64::from(!place.is_centred());
         let net = Net::of(grid);
         let boxes = net.boxes();
         let [low, _] = net.bounds();
@@ -45,25 +47,27 @@ impl Sheet {
                 .map(|[low, _]| begins.partition_point(|begin| begin < &low[along]))
                 .collect::<Vec<_>>()
         });
-        // Cells and margins up to the end of a patch with all around it.
+        // Half cells and margins up to the end of a patch with all around it.
         let ends = |along: usize| {
             boxes.iter().zip(&before[along]).map(move |([_, high], before)| {
                 let around = 2 * (*before as i64 + 1);
-                (high[along] - low[along] + around * halo, around * i64::from(MARGIN))
+                (2 * (high[along] - low[along]) + around * reach, around * i64::from(MARGIN))
             })
         };
         let fits = |along: usize, pixels: i32| {
-            ends(along).map(move |(cells, margins)| (i64::from(pixels) - margins) / cells).min()
+            ends(along).map(move |(halves, margins)| 2 * (i64::from(pixels) - margins) / halves).min()
         };
         let cell = fits(0, WIDTH)?.min(fits(1, HEIGHT)?).min(CELL[1]);
+        // Half of it is a whole number of pixels where squares lie between cells.
+        let cell = if place.is_centred() { cell } else { cell - cell % 2 };
         if cell < CELL[0] {
             return None;
         }
         let length = |along: usize| {
-            ends(along).map(|(cells, margins)| cells * cell + margins).max().unwrap_or_default() as i32
+            ends(along).map(|(halves, margins)| halves * cell / 2 + margins).max().unwrap_or_default() as i32
         };
         let (left, bottom) = ((WIDTH - length(0)) / 2, TOP + length(1));
-        let around = halo * cell + i64::from(MARGIN);
+        let around = reach * cell / 2 + i64::from(MARGIN);
         let corner = |(at, [own, _]): (usize, &[Place; 2])| {
             let of = |along: usize| {
                 ((own[along] - low[along]) * cell + (2 * before[along][at] as i64 + 1) * around) as i32
@@ -71,7 +75,7 @@ impl Sheet {
             (*own, (left + of(0), bottom - of(1)))
         };
         let corners = boxes.iter().enumerate().map(corner).collect();
-        Some(Self { size: (WIDTH as u32, bottom as u32), cell: cell as i32, halo, net, corners })
+        Some(Self { size: (WIDTH as u32, bottom as u32), cell: cell as i32, reach, net, corners })
     }
 
     fn pixel(&self, patch: usize, place: Place) -> Pixel {
@@ -80,17 +84,21 @@ impl Sheet {
         (corner.0 + of(0), corner.1 - of(1))
     }
 
-    /// The upper left and the lower right corner of cells of a patch, from one up to before another one.
-    pub(super) fn cells(&self, patch: usize, first: Cell, end: Cell) -> [Pixel; 2] {
-        let [low, high] =
-            self.net.patches[patch].rectangle([first, end]).map(|place| self.pixel(patch, place));
-        [(low.0, high.1), (high.0, low.1)]
+    /// The upper left and the lower right corner of a rectangle, whose corners in the patch are given in half cells.
+    pub(super) fn rectangle(&self, patch: usize, corners: [Cell; 2]) -> [Pixel; 2] {
+        let [one, other] = corners.map(|corner| self.point(patch, corner));
+        [(one.0.min(other.0), one.1.min(other.1)), (one.0.max(other.0), one.1.max(other.1))]
+    }
+
+    /// The cells of a patch.
+    pub(super) fn cells(&self, patch: usize) -> [Pixel; 2] {
+        self.rectangle(patch, [[0; 2], self.net.patches[patch].extents.map(|cells| 2 * cells as i64)])
     }
 
     /// A patch with its halo.
     pub(super) fn with_halo(&self, patch: usize) -> [Pixel; 2] {
-        let end = self.net.patches[patch].extents.map(|cells| cells as i64 + self.halo);
-        self.cells(patch, [-self.halo; 2], end)
+        let end = self.net.patches[patch].extents.map(|cells| 2 * cells as i64 + self.reach);
+        self.rectangle(patch, [[-self.reach; 2], end])
     }
 
     /// The place of a point of a patch, in half cells along its axes.
@@ -109,7 +117,7 @@ impl Sheet {
         let placed = &self.net.patches[side.patch];
         let end = |axis: usize| 2 * placed.extents[axis] as i64;
         let mut halves = [end(0) / 2, end(1) / 2];
-        halves[side.axis] = if side.is_high { end(side.axis) + 2 * self.halo } else { -2 * self.halo };
+        halves[side.axis] = if side.is_high { end(side.axis) + self.reach } else { -self.reach };
         let (from, out) = (self.point(side.patch, halves), placed.outwards(side));
         (from.0 + out[0] as i32 * MARGIN / 2, from.1 - out[1] as i32 * MARGIN / 2)
     }

@@ -2,10 +2,13 @@
 
 use super::super::layout::{PatchLayout, Values};
 use super::picture::HaloPicture;
+use super::places::ValuePlace;
 use super::sheet::Sheet;
-use super::{Cell, HaloMap};
-use halocline::{Array, Communicator, Halo, HaloExchange, PatchSide, Pattern, Pivot};
+use super::{Cell, HaloMap, Shown};
+use halocline::{Along, Array, Communicator, Corners, Halo, HaloExchange, PatchSide, Pattern, Pivot};
 use std::collections::HashMap;
+
+const CENTRES: ValuePlace = ValuePlace([Along::Centre; 2]);
 
 /// Values by component, patch and cell. Halo cells that nothing fills are left out.
 type Exchanged = HashMap<(usize, usize, Cell), f64>;
@@ -21,9 +24,8 @@ fn meaning(number: f64) -> (usize, usize, Cell) {
 }
 
 /// Exchanges whole patches, which one rank owns.
-fn exchanged(layout: PatchLayout, values: Values, width: usize) -> Exchanged {
-    let comm = Communicator::single();
-    let grid = layout.grid().unwrap();
+fn exchanged(Shown { grid, values, width, .. }: &Shown) -> Exchanged {
+    let (comm, width) = (Communicator::single(), *width);
     let cut = grid.decompose_into(&vec![[1, 1]; grid.extents().len()], 1).unwrap();
     let quantity = values.quantity();
     let pattern = Pattern::patches(&comm, &cut, &quantity, &Halo::uniform(width)).unwrap();
@@ -32,13 +34,13 @@ fn exchanged(layout: PatchLayout, values: Values, width: usize) -> Exchanged {
         let pattern =
             if quantity.components() == 1 { pattern.clone() } else { pattern.component(component).unwrap() };
         for domain in pattern.domains() {
-            let patch = cut.block(domain.number()).unwrap().patch;
+            let held = cut.values(domain.number(), &quantity, component).unwrap();
+            let patch = held.patch;
             let array = Array::<f64>::zeros(&comm, &domain.extents()).unwrap();
             let columns = domain.extents()[1];
             for (at, value) in array.write().unwrap().iter_mut().enumerate() {
                 let cell = [at / columns, at % columns].map(|at| at as i64 - width as i64);
-                let is_owned =
-                    (0..2).all(|axis| (0..grid.extents()[patch][axis] as i64).contains(&cell[axis]));
+                let is_owned = (0..2).all(|axis| (0..held.extents[axis] as i64).contains(&cell[axis]));
                 *value = if is_owned { number(component, patch, cell) } else { f64::NAN };
             }
             fields.push((pattern.clone(), array.on_domain(domain.number())));
@@ -74,36 +76,44 @@ fn texts(picture: &HaloPicture) -> HashMap<(i32, i32), String> {
         .collect()
 }
 
-fn picture(layout: PatchLayout, values: Values, width: usize) -> HaloPicture {
-    let grid = layout.grid().unwrap();
-    let sheet = Sheet::new(&grid, width).unwrap();
-    HaloPicture::new(layout, HaloMap::new(grid, values, width).unwrap(), sheet)
+fn shown(layout: PatchLayout, values: Values, width: usize) -> Shown {
+    Shown { layout, grid: layout.grid().unwrap(), values, component: 0, width }
 }
 
-/// Compares all texts in cells with values that were exchanged.
-fn check(layout: PatchLayout, values: Values, width: usize) {
-    let (picture, found) = (picture(layout, values, width), exchanged(layout, values, width));
-    let drawn = texts(&picture);
-    let grid = layout.grid().unwrap();
+fn picture(shown: &Shown) -> HaloPicture {
+    HaloPicture::new(shown.layout, HaloMap::new(shown).unwrap(), shown.sheet().unwrap())
+}
+
+/// Compares all texts in the squares of values with values that were exchanged. Returns how many have one.
+fn check(shown: &Shown) -> usize {
+    let (picture, found) = (picture(shown), exchanged(shown));
+    let (drawn, Shown { layout, grid, .. }) = (texts(&picture), shown);
+    let components = picture.map.components.clone();
     let mut filled = 0;
     for patch in 0..grid.extents().len() {
         for cell in picture.cells(patch) {
             let of = |component| found.get(&(component, patch, cell)).copied();
-            let expected = of(0).map(|value| {
+            let expected = of(shown.component).map(|value| {
                 let (_, patch, [row, column]) = meaning(value);
-                let sign =
-                    if value < 0.0 && of(1).is_some_and(|other| other < 0.0) { "\u{2212}" } else { "" };
+                let is_negated = !components.is_empty()
+                    && components.iter().all(|&component| of(component).is_some_and(|value| value < 0.0));
+                let sign = if is_negated { "\u{2212}" } else { "" };
                 match grid.extents().len() {
                     1 => format!("{sign}{row},{column}"),
                     _ => format!("{sign}{patch}.{row}{column}"),
                 }
             });
             filled += usize::from(expected.is_some());
-            let [one, other] = picture.sheet.cells(patch, cell, cell.map(|at| at + 1));
+            let [one, other] = picture.sheet.rectangle(patch, picture.map.place.square(cell));
             let shown = drawn.get(&((one.0 + other.0) / 2, (one.1 + other.1) / 2));
             assert_eq!(shown, expected.as_ref(), "{layout}, patch {patch}, cell {cell:?}");
-            if let (Some(source), Some(_)) = (picture.map.sources[patch].get(&cell), of(1)) {
-                for (component, of_source) in source.components.iter().enumerate() {
+            if let Some(source) = picture.map.sources[patch].get(&cell) {
+                assert_eq!(
+                    source.components.len(),
+                    components.len(),
+                    "{layout}, patch {patch}, cell {cell:?}"
+                );
+                for (&component, of_source) in components.iter().zip(&source.components) {
                     let value = of(component).unwrap();
                     let expected = (of_source.number, source.patch, source.cell);
                     assert_eq!(meaning(value), expected, "{layout}, patch {patch}, cell {cell:?}");
@@ -113,6 +123,7 @@ fn check(layout: PatchLayout, values: Values, width: usize) {
         }
     }
     assert!(filled > grid.extents().len() * 8, "{layout}: {filled} cells");
+    filled
 }
 
 #[test]
@@ -125,7 +136,52 @@ fn cells_show_what_an_exchange_brings() {
         PatchLayout::Tripolar([4, 8], Pivot::Cell),
     ] {
         for values in [Values::Cells, Values::CellVectors] {
-            (1..=2).for_each(|width| check(layout, values, width));
+            for width in 1..=2 {
+                check(&shown(layout, values, width));
+            }
+        }
+    }
+}
+
+#[test]
+fn staggered_values_show_what_an_exchange_brings() {
+    let (corner, cell) =
+        (PatchLayout::Tripolar([4, 8], Pivot::Corner), PatchLayout::Tripolar([4, 8], Pivot::Cell));
+    let faces = [Values::Corners, Values::CGrid, Values::DGrid];
+    let high = [Values::HighCorners, Values::HighFaces];
+    let low = [Values::LowCorners, Values::LowFaces];
+    let all = [
+        (PatchLayout::Cubed(3), [&faces[..], &high, &low].concat()),
+        (PatchLayout::LatLonCap(2), [&faces[..], &low].concat()),
+    ];
+    let folded = [
+        (corner, [&faces[..], &high].concat()),
+        (cell, [&faces[..], &high, &low].concat()),
+        (PatchLayout::LatLon([4, 8]), faces.to_vec()),
+    ];
+    for (layout, quantities) in all.into_iter().chain(folded) {
+        for values in quantities {
+            for component in 0..values.quantity().components() {
+                // Names of several patches with wider halos do not fit.
+                for width in 1..=if layout.grid().unwrap().extents().len() == 1 { 2 } else { 1 } {
+                    check(&Shown { component, ..shown(layout, values, width) });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn corners_that_are_filled_show_what_an_exchange_brings() {
+    for layout in [PatchLayout::Cubed(3), PatchLayout::LatLonCap(3)] {
+        for (values, width, axis) in
+            [(Values::Cells, 2, 0), (Values::CellVectors, 2, 1), (Values::CGrid, 1, 0)]
+        {
+            let open = shown(layout, values, width);
+            let filled =
+                Shown { grid: open.grid.clone().corners(Corners::ThroughAxis(axis)).unwrap(), ..open };
+            let open = check(&shown(layout, values, width));
+            assert!(check(&filled) > open, "{layout}, {values:?}");
         }
     }
 }
@@ -133,7 +189,7 @@ fn cells_show_what_an_exchange_brings() {
 #[test]
 fn notes_beside_sides_are_those_of_the_cells_behind_them() {
     let drawn = |layout, side: PatchSide| {
-        let picture = picture(layout, Values::CellVectors, 1);
+        let picture = picture(&shown(layout, Values::CellVectors, 1));
         let source = picture.behind(side).unwrap();
         (
             source.patch,
@@ -144,9 +200,15 @@ fn notes_beside_sides_are_those_of_the_cells_behind_them() {
     assert_eq!(drawn(PatchLayout::Cubed(3), PatchSide::low(0, 1)), (4, vec![(1, true), (0, false)]));
     let fold = drawn(PatchLayout::Tripolar([4, 8], Pivot::Cell), PatchSide::high(0, 0));
     assert_eq!(fold, (0, vec![(0, true), (1, true)]));
-    let picture = picture(PatchLayout::Cubed(3), Values::CellVectors, 1);
+    let picture = picture(&shown(PatchLayout::Cubed(3), Values::CellVectors, 1));
     let words: Vec<String> = texts(&picture).into_values().collect();
     assert_eq!(words.iter().filter(|words| *words == "v0 = \u{2212}v1").count(), 6);
+    // Of one component, its own line alone.
+    let staggered = shown(PatchLayout::Cubed(3), Values::CGrid, 1);
+    let words: Vec<String> =
+        texts(&self::picture(&Shown { component: 1, ..staggered })).into_values().collect();
+    assert_eq!(words.iter().filter(|words| *words == "v1 = \u{2212}v0").count(), 6);
+    assert!(!words.iter().any(|words| words.starts_with("v0 =")));
 }
 
 #[test]
@@ -155,7 +217,7 @@ fn a_picture_has_room_for_its_patches() {
         [(PatchLayout::Cubed(20), 2), (PatchLayout::LatLonCap(9), 1), (PatchLayout::LatLon([40, 80]), 3)]
     {
         let grid = layout.grid().unwrap();
-        let sheet = Sheet::new(&grid, width).unwrap();
+        let sheet = Sheet::new(&grid, width, CENTRES).unwrap();
         let boxes: Vec<_> = (0..grid.extents().len()).map(|patch| sheet.with_halo(patch)).collect();
         for (at, [one, other]) in boxes.iter().enumerate() {
             assert!(one.0 >= 0 && other.0 <= sheet.size.0 as i32, "{layout}, patch {at}");
@@ -166,6 +228,6 @@ fn a_picture_has_room_for_its_patches() {
             assert!(boxes[at + 1..].iter().all(is_apart), "{layout}, patch {at}");
         }
     }
-    assert!(Sheet::new(&PatchLayout::Cubed(64).grid().unwrap(), 1).is_none());
-    assert!(Sheet::new(&PatchLayout::Cubed(4).grid().unwrap(), usize::MAX).is_none());
+    assert!(Sheet::new(&PatchLayout::Cubed(64).grid().unwrap(), 1, CENTRES).is_none());
+    assert!(Sheet::new(&PatchLayout::Cubed(4).grid().unwrap(), usize::MAX, CENTRES).is_none());
 }
